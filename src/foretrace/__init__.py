@@ -1,0 +1,59 @@
+"""From profiler traces of a large training run to a replay that can be believed.
+
+Names are loaded when first used, so that `import foretrace` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foretrace.api import Job as Job
+    from foretrace.api import breakdown as breakdown
+    from foretrace.api import inspect as inspect
+    from foretrace.api import load as load
+    from foretrace.api import record as record
+    from foretrace.api import replay as replay
+    from foretrace.api import simulate as simulate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Job",
+    "__version__",
+    "breakdown",
+    "inspect",
+    "load",
+    "record",
+    "replay",
+    "simulate",
+]
+
+
+class _Package(ModuleType):
+    """This package, with its verbs safe from the folders that share their names."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing the folder `foretrace.simulate` binds it here and would hide the verb.
+        if not (isinstance(value, ModuleType) and name in __all__):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> object:
+    """The public name, imported from `foretrace.api` on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module("foretrace.api"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What `dir(foretrace)` and completion show."""
+    return sorted(__all__)
+
+
+sys.modules[__name__].__class__ = _Package

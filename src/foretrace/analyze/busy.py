@@ -1,0 +1,85 @@
+"""`BusyFraction`: how much of each millisecond a rank's device was executing something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze.activity import activity_by_rank
+from foretrace.base import Float64s
+from foretrace.graph import Timeline
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BIN_NS = 1_000_000  # the width in which Lumos (arXiv:2504.09307) reports SM utilisation
+
+
+@dataclass(frozen=True)
+class BusyFraction:
+    """Part of each bin in which at least one stream executes, on each rank.
+
+    Bin k covers k * bin_ns to (k + 1) * bin_ns from the timeline's zero; the last one counts as
+    whole. A collective that waits for other ranks executes. On a rank without a device stream
+    operators and collectives on any thread count.
+    """
+
+    bin_ns: int
+    ranks: tuple[int, ...]
+    fraction: Float64s  # float64[ranks, bins], 0 to 1
+
+    @property
+    def num_bins(self) -> int:
+        """Bins per rank."""
+        return int(self.fraction.shape[1])
+
+    def of_rank(self, rank: int) -> Float64s:
+        """One rank's fractions; float64[bins]."""
+        if rank not in self.ranks:
+            raise ValueError(f"no rank {rank}: ranks are {list(self.ranks[:8])}")
+        row: Float64s = self.fraction[self.ranks.index(rank)]
+        return row
+
+    def mean_difference(self, other: BusyFraction) -> float:
+        """Mean over ranks and bins of |this - other|; bins that one lacks count as 0 there."""
+        if self.ranks != other.ranks or self.bin_ns != other.bin_ns:
+            raise ValueError(
+                f"busy fractions of different ranks or bins: {len(self.ranks)} ranks in bins of "
+                f"{self.bin_ns} ns and {len(other.ranks)} ranks in bins of {other.bin_ns} ns"
+            )
+        num_bins = max(self.num_bins, other.num_bins)
+        padded = [
+            np.pad(each.fraction, ((0, 0), (0, num_bins - each.num_bins))) for each in (self, other)
+        ]
+        return float(np.abs(padded[0] - padded[1]).mean()) if padded[0].size else 0.0
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per rank and bin."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        bins = np.arange(self.num_bins, dtype=np.int64)
+        return pl.DataFrame(
+            {
+                "rank": np.repeat(np.array(self.ranks, dtype=np.int32), self.num_bins),
+                "begin_ns": np.tile(bins * self.bin_ns, len(self.ranks)),
+                "busy": self.fraction.reshape(-1),
+            }
+        )
+
+
+def busy_fraction(timeline: Timeline, *, bin_ns: int = BIN_NS) -> BusyFraction:
+    """How much of each bin every rank's device executes something.
+
+    Raises:
+        ValueError: if `bin_ns` is below 1.
+    """
+    if bin_ns < 1:
+        raise ValueError(f"bin_ns must be at least 1, got {bin_ns}")
+    busy_by_rank = {rank: activity.busy for rank, activity in activity_by_rank(timeline).items()}
+    last_ns = max((int(busy.end_ns[-1]) for busy in busy_by_rank.values() if len(busy)), default=0)
+    num_bins = -(-last_ns // bin_ns)
+    rows = [busy.by_bin_ns(bin_ns, num_bins) / bin_ns for busy in busy_by_rank.values()]
+    fraction = np.stack(rows) if rows else np.zeros((0, num_bins), dtype=np.float64)
+    return BusyFraction(bin_ns=bin_ns, ranks=tuple(busy_by_rank), fraction=fraction)

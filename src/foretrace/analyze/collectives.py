@@ -1,0 +1,125 @@
+"""`CollectiveTable`: who waited for whom at each collective, and how long the transfer took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze.activity import participations
+from foretrace.base import Int32s, Int64s
+from foretrace.graph import Collective, Timeline
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class RankCollectives:
+    """One rank's communication over the whole timeline."""
+
+    rank: int
+    num_collectives: int
+    num_last: int  # collectives at which this rank came last: the others waited for it
+    wait_ns: int  # for other ranks
+    transfer_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """Arrival to finish, summed over collectives."""
+        return self.wait_ns + self.transfer_ns
+
+
+@dataclass(frozen=True)
+class CollectiveTable:
+    """One row per collective and recorded rank that takes part; by collective, then rank."""
+
+    collectives: tuple[Collective, ...]
+    collective: Int32s  # int32[rows], position in `collectives`
+    step: Int32s  # int32[rows], position in the graph's `step_names`; NO_STEP outside
+    rank: Int32s  # int32[rows]
+    arrive_ns: Int64s  # int64[rows], when the rank was ready
+    transfer_begin_ns: Int64s  # int64[rows], when its wait was over
+    finish_ns: Int64s  # int64[rows]
+    arrival: Int32s  # int32[rows], 0 for the first rank to arrive; ties by rank
+    last_rank: Int32s  # int32[rows], recorded rank that arrived last at this collective
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.collective)
+
+    @property
+    def wait_ns(self) -> Int64s:
+        """Time from arrival to the begin of the transfer; int64[rows]."""
+        return self.transfer_begin_ns - self.arrive_ns
+
+    @property
+    def transfer_ns(self) -> Int64s:
+        """Time from the begin of the transfer to the finish; int64[rows]."""
+        return self.finish_ns - self.transfer_begin_ns
+
+    @property
+    def total_ns(self) -> Int64s:
+        """Time from arrival to finish; int64[rows]."""
+        return self.finish_ns - self.arrive_ns
+
+    def by_rank(self) -> tuple[RankCollectives, ...]:
+        """Totals of every rank that takes part in any collective, by rank."""
+        return tuple(
+            RankCollectives(
+                rank=int(rank),
+                num_collectives=int(chosen.sum()),
+                num_last=int((self.last_rank[chosen] == rank).sum()),
+                wait_ns=int(self.wait_ns[chosen].sum()),
+                transfer_ns=int(self.transfer_ns[chosen].sum()),
+            )
+            for rank in np.unique(self.rank)
+            for chosen in (self.rank == rank,)
+        )
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per collective and rank."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        each = [self.collectives[index] for index in self.collective.tolist()]
+        return pl.DataFrame(
+            {
+                "name": [collective.name for collective in each],
+                "group": [collective.group for collective in each],
+                "position": [collective.position for collective in each],
+                "num_bytes": [collective.num_bytes for collective in each],
+                "is_transfer_estimated": [collective.is_transfer_estimated for collective in each],
+                "step": self.step,
+                "rank": self.rank,
+                "arrive_ns": self.arrive_ns,
+                "wait_ns": self.wait_ns,
+                "transfer_ns": self.transfer_ns,
+                "arrival": self.arrival,
+                "last_rank": self.last_rank,
+            }
+        )
+
+
+def collective_times(timeline: Timeline) -> CollectiveTable:
+    """Wait, transfer and order of arrival of every rank at every collective."""
+    graph = timeline.graph
+    pairs = participations(graph)
+    arrive_ns = timeline.start_ns[pairs.arrive]
+    # by collective, then arrival, ties by rank: rows are in order of rank already
+    order = np.lexsort((pairs.rank, arrive_ns, pairs.collective))
+    _, first, count = np.unique(pairs.collective, return_index=True, return_counts=True)
+    arrival = np.empty(len(pairs), dtype=np.int32)
+    arrival[order] = np.arange(len(pairs)) - np.repeat(first, count)
+    last_rank = np.repeat(pairs.rank[order[first + count - 1]], count)
+    return CollectiveTable(
+        collectives=graph.collectives,
+        collective=pairs.collective,
+        step=graph.step[pairs.finish],
+        rank=pairs.rank,
+        arrive_ns=arrive_ns,
+        transfer_begin_ns=timeline.start_ns[pairs.finish],
+        finish_ns=timeline.end_ns[pairs.finish],
+        arrival=arrival,
+        last_rank=last_rank.astype(np.int32),
+    )

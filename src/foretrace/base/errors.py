@@ -1,0 +1,34 @@
+"""The errors a user can meet.
+
+    ModelError
+    +-- TraceError        a file could not be read, or does not hold what was asked of it
+    +-- GraphError        a graph breaks a rule of `foretrace.graph.spec`, or cannot be built
+    +-- SimulationError   a simulation cannot be run on this graph
+    +-- MissingExtraError an optional library is not installed
+
+A wrong argument in a Python call is a `ValueError` or `TypeError`, as everywhere.
+Every message is one sentence that says what failed, where, what was found against what was
+expected, and what to try next.
+"""
+
+from __future__ import annotations
+
+
+class ModelError(Exception):
+    """Base of all errors that foretrace raises about its inputs."""
+
+
+class TraceError(ModelError):
+    """A trace file could not be read, or does not hold what was asked of it."""
+
+
+class GraphError(ModelError):
+    """An execution graph breaks a rule, or cannot be built from these traces."""
+
+
+class SimulationError(ModelError):
+    """A simulation cannot be run on this graph with these durations."""
+
+
+class MissingExtraError(ModelError):
+    """An optional library is needed and not installed; the message holds the install command."""

@@ -1,0 +1,276 @@
+"""`record`: the few lines in a training loop that leave complete traces of every rank.
+
+The loop runs; `Recorder.step` ends each of its steps. First some steps warm up, then some are
+timed without the profiler, then the profiler settles, then the recorded steps come, and their
+files are written. What follows is timed again, without the profiler.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from msgspec.structs import replace
+
+from foretrace.base import TraceError, written_beside
+from foretrace.capture import files
+from foretrace.capture.clock import StepClock
+from foretrace.capture.gloo import flight_entries
+from foretrace.capture.job import JobFacts, job_facts, rank_and_world_size, require_torch
+from foretrace.capture.profiler import Detail, Profiler
+from foretrace.capture.schedule import Schedule
+from foretrace.trace import StepTimes, step_times_path, write_step_times
+
+# The first step after the trace is written waits for ranks that still write theirs.
+_NUM_STEPS_AFTER_WRITING = 1
+
+
+def record(
+    folder: str | os.PathLike[str],
+    *,
+    steps: int = 3,
+    warmup: int = 2,
+    unprofiled: int = 5,
+    ranks: Iterable[int] | None = None,
+    execution_trace: bool = True,
+    stacks: bool = False,
+    memory: bool = False,
+) -> Recorder:
+    """A recorder for this process, to put around its training loop.
+
+    Every rank runs the same lines, and each writes its own files into the folder:
+    `rank0.kineto.json.gz` (with shapes, synchronisation events and collective metadata),
+    `rank0.et.json.gz` (the execution trace of the same steps) and `rank0.steps.json` (step
+    times with and without the profiler).
+
+    Args:
+        folder: made if missing; files of an earlier recording are replaced.
+        steps: steps to profile.
+        warmup: steps to leave alone first, while allocators and caches fill.
+        unprofiled: steps to time without the profiler; 0 leaves that out.
+        ranks: ranks to record; the others run as if nothing was there. None: all of them.
+        execution_trace: whether to record the execution trace too.
+        stacks: whether to record Python stacks; the files grow several times larger.
+        memory: whether to record every allocation.
+
+    Raises:
+        MissingExtraError: if PyTorch is not installed.
+        ValueError: if a number of steps makes no sense, or a rank is not in the job.
+        RuntimeError: if torchrun started this process and it has no process group yet.
+
+    Example:
+        with foretrace.record("traces/", steps=3) as recorder:
+            for batch in loader:
+                train_step(batch)
+                recorder.step()
+    """
+    schedule = Schedule(warmup=warmup, unprofiled=unprofiled, steps=steps)
+    require_torch()
+    rank, world_size = rank_and_world_size()
+    return Recorder(
+        Path(folder),
+        schedule,
+        Detail(execution_trace=execution_trace, stacks=stacks, memory=memory),
+        rank=rank,
+        world_size=world_size,
+        is_recorded=rank in _chosen(ranks, world_size),
+    )
+
+
+def _chosen(ranks: Iterable[int] | None, world_size: int) -> frozenset[int]:
+    if ranks is None:
+        return frozenset(range(world_size))
+    chosen = frozenset(ranks)
+    unknown = sorted(rank for rank in chosen if not 0 <= rank < world_size)
+    if unknown or not chosen:
+        found = f"got {unknown[:5]}" if unknown else "got none"
+        raise ValueError(f"ranks must name some of this job's ranks 0..{world_size - 1}, {found}")
+    return chosen
+
+
+class Recorder:
+    """Counts the steps of one process' loop and records some of them; made by `record`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        schedule: Schedule,
+        detail: Detail,
+        *,
+        rank: int,
+        world_size: int,
+        is_recorded: bool,
+    ) -> None:
+        self.folder = folder
+        self.schedule = schedule
+        self._detail = detail
+        self._rank = rank
+        self._world_size = world_size
+        self._is_recorded = is_recorded
+        self._is_open = False
+        self._step = 0  # the step that runs now
+        self._clock = StepClock()
+        self._profiler: Profiler | None = None  # None: not open, not recorded, or written
+        self._raw_execution_trace: Path | None = None
+        self._cleanup = ExitStack()
+        self._times: StepTimes | None = None  # set when the files are written
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last step to profile has ended; the loop may stop, or go on as it likes."""
+        return self._step >= self.schedule.num_needed
+
+    def __enter__(self) -> Self:
+        if self._is_open or self._step:
+            raise RuntimeError("this recorder was used already; call foretrace.record() again")
+        if self._is_recorded:
+            files.require_usable(self.folder, self._world_size)
+            raw = self._cleanup.enter_context(files.raw_file(self.folder, f"rank{self._rank}.et"))
+            self._raw_execution_trace = raw if self._detail.execution_trace else None
+            self._profiler = Profiler(self.schedule, self._detail, raw)
+            try:
+                self._profiler.begin()
+            except BaseException:
+                self._cleanup.close()
+                raise
+        self._is_open = True
+        self._begin_step()
+        return self
+
+    @property
+    def _after(self) -> range:
+        """Steps to time once the trace is written."""
+        first = self.schedule.num_needed + _NUM_STEPS_AFTER_WRITING
+        return range(first, first + self.schedule.unprofiled)
+
+    def step(self) -> None:
+        """Say that one step of the loop has ended and the next begins.
+
+        Raises:
+            RuntimeError: outside of the recorder's `with` block, or if another profiler is on
+                when this one has to start.
+            OSError: if the files cannot be written.
+        """
+        if not self._is_open:
+            raise RuntimeError(
+                "recorder.step() was called outside of its block; "
+                "write: with foretrace.record(...) as recorder:"
+            )
+        is_timed = self._is_recorded and self._step < self._after.stop
+        if is_timed:
+            self._clock.end(self._step)
+        self._step += 1
+        if self._profiler is not None:
+            self._profiler.step(self._step)
+            if self.is_done:
+                self._write(self._profiler, unfinished_step=None)
+        elif is_timed and self._times is not None and self._step == self._after.stop:
+            self._write_steps_after(self._times)
+        self._begin_step()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_open = False
+        with self._cleanup:
+            if self._times is not None:
+                self._write_steps_after(self._times)
+            elif self._profiler is not None:
+                self._end_early(self._profiler, is_error=error is not None)
+
+    def _begin_step(self) -> None:
+        if not self._is_recorded or self._step >= self._after.stop:
+            return
+        marks_device = self.schedule.unprofiled_from <= self._step <= self.schedule.settling_from
+        self._clock.begin(self._step, marks_device=marks_device)
+
+    def _end_early(self, profiler: Profiler, *, is_error: bool) -> None:
+        """The loop is over, the recording is not: keep whole steps, say what is missing."""
+        schedule = self.schedule
+        num_whole = self._step - schedule.profiled_from
+        counted = (
+            f"{self._step} of {schedule.num_needed} steps ran ({schedule.warmup} warm-up, "
+            f"{schedule.unprofiled} unprofiled, {schedule.profiled_from - schedule.settling_from} "
+            f"settling, {schedule.steps} profiled)"
+        )
+        if num_whole < 1:
+            profiler.stop()
+            if not is_error:
+                raise TraceError(
+                    f"nothing was recorded on rank {self._rank}: the loop ended early: {counted}; "
+                    "run it longer, call recorder.step() after every step, or ask for less"
+                )
+            return
+        self._write(profiler, unfinished_step=self._step)
+        if not is_error:
+            warnings.warn(
+                f"rank {self._rank} recorded {num_whole} step(s) instead of {schedule.steps}: the "
+                f"loop ended early: {counted}; run it longer, or ask for less",
+                stacklevel=3,
+            )
+
+    def _write(self, profiler: Profiler, *, unfinished_step: int | None) -> None:
+        """Write this rank's files, each whole or not at all."""
+        entries = flight_entries()
+        self._profiler = None
+        profiler.stop()
+        facts = job_facts()
+        if self._raw_execution_trace is not None:
+            files.write_compressed(
+                self._raw_execution_trace,
+                files.execution_trace_path(self.folder, self._rank),
+            )
+        with files.raw_file(self.folder, f"rank{self._rank}.kineto") as raw:
+            profiler.write_kineto(raw)
+            num_named = files.write_completed(
+                raw,
+                files.kineto_path(self.folder, self._rank),
+                entries=entries,
+                groups=facts.process_groups,
+                unfinished_step=unfinished_step,
+            )
+        self._cleanup.close()
+        self._times = self._step_times(facts, num_named)
+        self._write_times(self._times)
+
+    def _write_times(self, times: StepTimes) -> None:
+        with written_beside(step_times_path(files.kineto_path(self.folder, self._rank))) as beside:
+            write_step_times(times, beside)
+
+    def _step_times(self, facts: JobFacts, num_named: int) -> StepTimes:
+        schedule = self.schedule
+        unprofiled = range(schedule.unprofiled_from, schedule.settling_from)
+        profiled = range(schedule.profiled_from, schedule.num_needed)
+        return StepTimes(
+            rank=self._rank,
+            world_size=self._world_size,
+            host_name=facts.host_name,
+            torch_version=facts.torch_version,
+            backend=facts.backend,
+            device_name=facts.device_name,
+            process_groups=facts.process_groups,
+            requested_steps=schedule.steps,
+            first_profiled_step=schedule.profiled_from,
+            profiled_at_ns=self._clock.began_at_ns(schedule.profiled_from),
+            profiled_step_ns=self._clock.host_ns(profiled),
+            first_unprofiled_step=schedule.unprofiled_from,
+            unprofiled_step_ns=self._clock.host_ns(unprofiled),
+            unprofiled_device_step_ns=self._clock.device_ns(unprofiled),
+            unprofiled_after_step_ns=(),
+            num_named_collectives=num_named,
+        )
+
+    def _write_steps_after(self, times: StepTimes) -> None:
+        """Write the step times again, with the steps that ran after the trace was written."""
+        after_ns = self._clock.host_ns(self._after)
+        if after_ns != times.unprofiled_after_step_ns:
+            self._times = replace(times, unprofiled_after_step_ns=after_ns)
+            self._write_times(self._times)

@@ -1,0 +1,22 @@
+"""Floor 2: traces become an `ExecutionGraph` that obeys `spec`; `Timeline` lives here."""
+
+from __future__ import annotations
+
+from foretrace.graph.graph import Collective as Collective
+from foretrace.graph.graph import EdgeConstant as EdgeConstant
+from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
+from foretrace.graph.graph import Finding as Finding
+from foretrace.graph.graph import Lane as Lane
+from foretrace.graph.nodes import DEVICE_KINDS as DEVICE_KINDS
+from foretrace.graph.nodes import HOST_KINDS as HOST_KINDS
+from foretrace.graph.nodes import NO_COLLECTIVE as NO_COLLECTIVE
+from foretrace.graph.nodes import NO_LANE as NO_LANE
+from foretrace.graph.nodes import NO_NODE as NO_NODE
+from foretrace.graph.nodes import NO_STEP as NO_STEP
+from foretrace.graph.nodes import EdgeKind as EdgeKind
+from foretrace.graph.nodes import NodeKind as NodeKind
+from foretrace.graph.recording import Clock as Clock
+from foretrace.graph.recording import Recording as Recording
+from foretrace.graph.timeline import Timeline as Timeline
+from foretrace.graph.ablation import Ablation as Ablation
+from foretrace.graph.build import build_recording as build_recording

@@ -1,0 +1,85 @@
+"""Collected nodes and edges become an `ExecutionGraph` in topological order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from foretrace.base import Float32s, GraphError, Int32s, Int64s
+from foretrace.graph._compiled import topological_order
+from foretrace.graph.draft import DraftNodes
+from foretrace.graph.edges import Edges
+from foretrace.graph.graph import Collective, EdgeConstant, ExecutionGraph, Lane
+from foretrace.graph.nodes import EdgeKind
+
+
+def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s) -> Int32s:
+    """Nodes in an order in which every edge points forward, int32[nodes].
+
+    Raises:
+        GraphError: if the edges close a circle.
+    """
+    by_source = np.argsort(edges.source, kind="stable")
+    successor = edges.target[by_source].astype(np.int32)
+    first_edge = np.searchsorted(edges.source[by_source], np.arange(num_nodes + 1))
+    num_waits = np.bincount(edges.target, minlength=num_nodes).astype(np.int32)
+    order = np.empty(num_nodes, np.int32)
+    num_placed = topological_order(first_edge.astype(np.int64), successor, num_waits, order)
+    if num_placed < num_nodes:
+        stuck = np.flatnonzero(num_waits)[:5].tolist()
+        shown = ", ".join(repr(names[name[node]]) for node in stuck)
+        raise GraphError(
+            f"the traces' dependencies close a circle: {num_nodes - num_placed} of {num_nodes} "
+            f"nodes wait for each other, first of them {shown}. Ranks of different runs or "
+            "unaligned clocks do that: replay fewer files to find which."
+        )
+    return order
+
+
+def assembled(
+    nodes: DraftNodes,
+    edges: Edges,
+    *,
+    inflation: Float32s,
+    constants: Mapping[EdgeKind, EdgeConstant],
+    names: tuple[str, ...],
+    lanes: tuple[Lane, ...],
+    step_names: tuple[str, ...],
+    collectives: tuple[Collective, ...],
+) -> tuple[ExecutionGraph, Int64s]:
+    """The graph, and for each of its nodes the number it had while collected, int64[nodes]."""
+    columns = nodes.columns
+    order = node_order(len(nodes), edges, names, columns["name"].astype(np.int32))
+    place = np.empty(len(nodes), np.int64)
+    place[order] = np.arange(len(nodes))
+    source, target = place[edges.source], place[edges.target]
+    by_target = np.lexsort((source, target))
+    lag_of_kind = np.zeros(len(EdgeKind), np.int32)
+    for kind, constant in constants.items():
+        lag_of_kind[kind] = constant.lag_ns
+    edge_kind = edges.kind[by_target]
+    graph = ExecutionGraph(
+        kind=columns["kind"][order].astype(np.uint8),
+        rank=columns["rank"][order].astype(np.int32),
+        lane=columns["lane"][order].astype(np.int32),
+        name=columns["name"][order].astype(np.int32),
+        signature=columns["signature"][order].astype(np.int32),
+        step=columns["step"][order].astype(np.int32),
+        phase=np.zeros(len(nodes), np.uint8),
+        layer=np.full(len(nodes), -1, np.int16),
+        microbatch=np.full(len(nodes), -1, np.int16),
+        collective=columns["collective"][order].astype(np.int32),
+        measured_ns=columns["measured_ns"][order].astype(np.int64),
+        inflation=inflation[order],
+        first_edge=np.searchsorted(target[by_target], np.arange(len(nodes) + 1)).astype(np.int64),
+        predecessor=source[by_target].astype(np.int32),
+        edge_kind=edge_kind,
+        lag_ns=lag_of_kind[edge_kind],
+        names=names,
+        lanes=lanes,
+        step_names=step_names,
+        collectives=collectives,
+        constants=tuple(constants[kind] for kind in sorted(constants)),
+    )
+    return graph, order.astype(np.int64)

@@ -1,0 +1,365 @@
+"""Traces of one job become a `Recording`: the graph, and what was measured beside it.
+
+The order of work: operations are cut out of the traces; communication is matched across ranks,
+clocks are aligned, waits split from transfers; the rules find dependencies; constants are
+fitted; nodes and edges are numbered. No timestamp survives in the graph, only differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import GraphError, Int64s
+from foretrace.graph.assembly import assembled
+from foretrace.graph.clocks import Clocks, fitted_clocks
+from foretrace.graph.communication import CommunicationOps, communication_ops
+from foretrace.graph.constants import fitted_constant
+from foretrace.graph.draft import NodeCollector
+from foretrace.graph.edges import Edges, Places
+from foretrace.graph.ghosts import ghost_nodes
+from foretrace.graph.graph import EdgeConstant, Finding
+from foretrace.graph.groups import groups_of
+from foretrace.graph.inflation import inflation_factors
+from foretrace.graph.launch_order import launch_order
+from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.operations import NOT_LAUNCHED, OWN_NAMES, Operations, operations_of
+from foretrace.graph.recording import Recording
+from foretrace.graph.rules.collectives import Matches, matched_collectives
+from foretrace.graph.rules.host_order import HostWork, host_chain, host_nodes
+from foretrace.graph.rules.inter_stream import Margins, inter_stream
+from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
+from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
+from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
+from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
+from foretrace.graph.rules.threads import ThreadWaits, thread_waits
+from foretrace.graph.timeline import Timeline
+from foretrace.graph.transfers import Transfers, split_transfers
+from foretrace.trace import Trace
+
+THREAD_WAKE_PERCENTILE = 10  # the rest of a gap after a thread's wait holds the host's work too
+
+
+def build_recording(traces: Sequence[Trace]) -> Recording:
+    """The execution graph of a job from the traces of some or all of its ranks.
+
+    Args:
+        traces: one per rank; ranks differ.
+
+    Returns:
+        The graph, the measured timeline on one clock, and what a reader should know.
+
+    Raises:
+        GraphError: if there is nothing to replay, ranks repeat, or dependencies close a circle.
+    """
+    _check_ranks(traces)
+    operations = operations_of(traces)
+    places = Places(len(operations.items), len(operations.ops))
+    comm = communication_ops(operations)
+    matches = matched_collectives(operations, comm, groups_of(operations, comm))
+    clocks = fitted_clocks(operations, comm, matches)
+    transfers = split_transfers(operations, comm, matches, clocks)
+    dependencies = _dependencies(operations, places)
+    return _recording(operations, comm, matches, clocks, transfers, dependencies)
+
+
+def _check_ranks(traces: Sequence[Trace]) -> None:
+    if not traces:
+        raise GraphError("no traces given: expected the profiler file of at least one rank.")
+    seen: dict[int, Trace] = {}
+    for trace in traces:
+        rank = trace.meta.rank
+        if rank is None:
+            continue
+        if rank in seen:
+            raise GraphError(
+                f"two traces of rank {rank}: {str(seen[rank].meta.path)!r} and "
+                f"{str(trace.meta.path)!r}. Pass one file per rank."
+            )
+        seen[rank] = trace
+
+
+@dataclass(frozen=True)
+class _Dependencies:
+    """What the rules found, in places."""
+
+    edges: Edges
+    queue: LaunchQueue
+    syncs: Synchronisations
+    thread_waits: ThreadWaits
+    constants: dict[EdgeKind, EdgeConstant]
+
+
+def _dependencies(operations: Operations, places: Places) -> _Dependencies:
+    order = launch_order(operations)
+    stream_source, stream_target = stream_pairs(operations)
+    launch_ns = launch_latency_samples(operations)
+    hand_over_ns = hand_over_samples(operations, stream_source, stream_target)
+    margins = Margins.from_samples(launch_ns, hand_over_ns)
+    between = inter_stream(operations, order, places, margins)
+    queue = launch_queue(operations, places)
+    syncs = synchronisations(operations, order, places)
+    waits = thread_waits(operations, places)
+    remaining_ns = operations.items.start_ns[waits.item] - waits.source_end_ns
+    blocked_work_ns = _typical_launch_ns(operations, queue)
+    samples = {
+        EdgeKind.LAUNCH: launch_ns,
+        EdgeKind.STREAM: hand_over_ns,
+        EdgeKind.QUEUE: queue.release_ns - blocked_work_ns,
+        EdgeKind.WAKE: syncs.wake_ns,
+    }
+    constants = {kind: fitted_constant(kind, values) for kind, values in samples.items()}
+    for kind in (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED):
+        constants[kind] = fitted_constant(kind, between.hand_over_ns)
+    constants[EdgeKind.THREAD] = fitted_constant(
+        EdgeKind.THREAD, remaining_ns, percentile=THREAD_WAKE_PERCENTILE
+    )
+    edges = Edges.joined(
+        [
+            launch_edges(operations, places),
+            stream_edges(operations, places),
+            between.edges,
+            queue.edges,
+            syncs.edges,
+        ]
+    )
+    return _Dependencies(edges, queue, syncs, waits, constants)
+
+
+def _typical_launch_ns(operations: Operations, queue: LaunchQueue) -> int:
+    """Median time of a launch that the queue did not hold."""
+    items = operations.items
+    is_free = (items.kind == NodeKind.LAUNCH) & ~queue.is_blocked
+    duration_ns = (items.end_ns - items.start_ns)[is_free]
+    return int(np.median(duration_ns)) if len(duration_ns) else 0
+
+
+def _recording(
+    operations: Operations,
+    comm: CommunicationOps,
+    matches: Matches,
+    clocks: Clocks,
+    transfers: Transfers,
+    found: _Dependencies,
+) -> Recording:
+    collector = NodeCollector()
+    host = host_nodes(operations, clocks, _host_work(operations, found), collector)
+    op_node = _op_nodes(operations, clocks, collector)
+    finish = _finish_nodes(operations, comm, matches, transfers, collector)
+    hub_names = tuple(collective.name for collective in matches.collectives)
+    names = _NamesWithHubs(operations.names, hub_names)
+    hub = collector.add(
+        NodeKind.HUB,
+        len(matches.collectives),
+        name=names.hub,
+        collective=np.arange(len(matches.collectives)),
+        end_ns=transfers.hub_ns,
+    )
+    leave = op_node.copy()
+    leave[comm.op] = finish
+    num_items = len(operations.items)
+    from_place = np.concatenate([host.item, leave])
+    into_place = np.concatenate([host.item, op_node])
+    edges = [
+        Edges(from_place[found.edges.source], into_place[found.edges.target], found.edges.kind),
+        host_chain(
+            operations,
+            clocks,
+            found.thread_waits,
+            wake_ns=found.constants[EdgeKind.THREAD].lag_ns,
+            wait_source=from_place[found.thread_waits.source],
+            nodes=host,
+            collector=collector,
+        ),
+        _rendezvous(matches, transfers, op_node[comm.op], hub, finish),
+        ghost_nodes(operations, comm, matches, transfers, hub, finish, host.rank_start, collector),
+        _unlaunched(operations, clocks, op_node, host.rank_start, found, collector),
+    ]
+    nodes = collector.collected()
+    inflation = np.ones(len(nodes), np.float32)
+    inflation[num_items + len(operations.ranks) :][: len(operations.ops)] = inflation_factors(
+        operations
+    )
+    graph, original = assembled(
+        nodes,
+        Edges.joined(edges),
+        inflation=inflation,
+        constants=found.constants,
+        names=names.all,
+        lanes=operations.lanes,
+        step_names=operations.step_names,
+        collectives=matches.collectives,
+    )
+    end_ns = nodes.columns["end_ns"][original]
+    end_ns = end_ns - clocks.aligned(
+        np.arange(len(operations.ranks)), operations.first_ns
+    ).min()
+    measured = Timeline(graph, end_ns - graph.measured_ns, end_ns, is_measured=True)
+    return Recording(
+        graph=graph,
+        measured=measured,
+        recorded_ns=nodes.columns["recorded_ns"][original].astype(np.int64),
+        clocks=clocks.described(operations.ranks),
+        findings=_findings(operations, matches, found),
+        unprofiled_step_ns={},
+    )
+
+
+def _host_work(operations: Operations, found: _Dependencies) -> HostWork:
+    """Items' own work: recorded waits of synchronisations and blocked launches taken out."""
+    items = operations.items
+    work_ns = items.end_ns - items.start_ns
+    work_ns[found.syncs.is_waiting] = 0
+    typical_ns = _typical_launch_ns(operations, found.queue)
+    blocked = found.queue.is_blocked
+    work_ns[blocked] = np.minimum(work_ns[blocked], typical_ns)
+    return HostWork(work_ns, found.syncs.is_waiting | blocked)
+
+
+def _op_nodes(operations: Operations, clocks: Clocks, collector: NodeCollector) -> Int64s:
+    """Nodes of device operations; of communication, the arrival."""
+    ops = operations.ops
+    rank = ops.rank.astype(np.int64)
+    is_comm = ops.is_communication
+    duration_ns = np.where(is_comm, 0, ops.end_ns - ops.start_ns)
+    return collector.add(
+        np.where(is_comm, NodeKind.ARRIVE, ops.kind).astype(np.uint8),
+        len(ops),
+        rank=np.array(operations.ranks)[rank],
+        lane=ops.lane,
+        name=ops.name,
+        signature=ops.signature,
+        step=ops.step,
+        measured_ns=duration_ns,
+        end_ns=clocks.aligned(rank, ops.start_ns) + duration_ns,
+    )
+
+
+def _finish_nodes(
+    operations: Operations,
+    comm: CommunicationOps,
+    matches: Matches,
+    transfers: Transfers,
+    collector: NodeCollector,
+) -> Int64s:
+    """Nodes in which each member of a collective leaves it, in rows of `comm`."""
+    ops = operations.ops
+    collective = np.full(len(comm), -1, np.int64)
+    collective[matches.row] = matches.collective
+    return collector.add(
+        NodeKind.FINISH,
+        len(comm),
+        rank=np.array(operations.ranks)[comm.rank],
+        lane=comm.lane,
+        name=ops.name[comm.op],
+        signature=ops.signature[comm.op],
+        step=ops.step[comm.op],
+        collective=collective,
+        measured_ns=transfers.transfer_ns,
+        recorded_ns=comm.end_ns - comm.start_ns,
+        end_ns=transfers.end_ns,
+    )
+
+
+@dataclass(frozen=True)
+class _NamesWithHubs:
+    """The traces' names with those of the hubs added."""
+
+    names: tuple[str, ...]
+    hub_names: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All names, the traces' first."""
+        return self.names + tuple(sorted(set(self.hub_names)))
+
+    @property
+    def hub(self) -> Int64s:
+        """Name of each hub, int64[collectives]."""
+        place = {name: index for index, name in enumerate(sorted(set(self.hub_names)))}
+        return np.array([len(self.names) + place[name] for name in self.hub_names], np.int64)
+
+
+def _rendezvous(
+    matches: Matches, transfers: Transfers, arrive: Int64s, hub: Int64s, finish: Int64s
+) -> Edges:
+    """Arrive to hub to finish; who does not wait for the others leaves from its own arrival."""
+    row, collective = matches.row, matches.collective
+    is_held = transfers.is_held[row]
+    free = np.unique(row[~is_held])
+    return Edges.joined(
+        [
+            Edges.of(EdgeKind.ARRIVAL, arrive[row], hub[collective]),
+            Edges.of(EdgeKind.TRANSFER, hub[collective[is_held]], finish[row[is_held]]),
+            Edges.of(EdgeKind.TRANSFER, arrive[free], finish[free]),
+        ]
+    )
+
+
+def _unlaunched(
+    operations: Operations,
+    clocks: Clocks,
+    op_node: Int64s,
+    rank_start: Int64s,
+    found: _Dependencies,
+    collector: NodeCollector,
+) -> Edges:
+    """Operations whose launch was not recorded start no earlier than they did in their rank.
+
+    They were launched before the profiler began, or by a call it does not list. The time from
+    the rank's first moment stands in for the launch, as a ghost's segment does.
+    """
+    ops = operations.ops
+    alone = np.flatnonzero(ops.launch == NOT_LAUNCHED)
+    rank = ops.rank[alone].astype(np.int64)
+    start_ns = clocks.aligned(rank, ops.start_ns[alone])
+    first_ns = clocks.aligned(rank, operations.first_ns[rank])
+    segment = collector.add(
+        NodeKind.GHOST,
+        len(alone),
+        name=OWN_NAMES.index("ghost"),
+        step=ops.step[alone],
+        measured_ns=start_ns - first_ns,
+        end_ns=start_ns,
+    )
+    return Edges.joined(
+        [
+            Edges.of(EdgeKind.GHOST, rank_start[rank], segment),
+            Edges.of(EdgeKind.GHOST, segment, op_node[alone]),
+        ]
+    )
+
+
+def _findings(
+    operations: Operations, matches: Matches, found: _Dependencies
+) -> tuple[Finding, ...]:
+    findings = list(matches.findings)
+    num_alone = int((operations.ops.launch == NOT_LAUNCHED).sum())
+    if num_alone:
+        findings.append(
+            Finding(
+                "launches",
+                f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; "
+                "they start as long after their rank's start as measured.",
+            )
+        )
+    num_estimated = sum(collective.is_transfer_estimated for collective in matches.collectives)
+    if num_estimated:
+        findings.append(
+            Finding(
+                "ghosts",
+                f"{num_estimated} of {len(matches.collectives)} collectives have members that "
+                "were not recorded; their arrival is estimated from the fastest alike.",
+            )
+        )
+    if found.queue.depth:
+        findings.append(
+            Finding(
+                "launch queue",
+                f"{int(found.queue.is_blocked.sum())} launches were held with about "
+                f"{found.queue.depth} operations pending; their waiting is simulated.",
+            )
+        )
+    return tuple(findings)

@@ -1,0 +1,167 @@
+"""One clock for all ranks, from collectives that end together.
+
+Members of a collective leave it within microseconds of each other, so the difference of its
+recorded ends on two ranks is the difference of their clocks. An integer offset (the median)
+and, where the trace is long enough to show one, a drift are found per rank, along a spanning
+tree of ranks that share collectives. Only differences enter, so adding a constant to one rank's
+timestamps changes that rank's offset by exactly that constant and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.graph.communication import CommunicationOps
+from foretrace.graph.operations import Operations
+from foretrace.graph.recording import Clock
+from foretrace.graph.rules.collectives import Matches
+
+MIN_DRIFT_MATCHES = 16  # fewer ends cannot tell a drift from jitter
+MAX_DRIFT_PPB = 200_000  # 200 ppm: beyond any host clock; a larger slope is something else
+_SLOPE_POINTS = 200  # Theil-Sen uses all pairs of at most this many ends
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How to lay every rank's timestamps onto the first rank's clock."""
+
+    origin_ns: Int64s  # int64[ranks], raw time from which drift counts
+    offset_ns: Int64s  # int64[ranks]
+    drift_ppb: Int64s  # int64[ranks]
+    spread_ns: Int64s  # int64[ranks]
+    num_matches: Int64s  # int64[ranks]
+
+    def aligned(self, rank: Int64s, raw_ns: Int64s) -> Int64s:
+        """Raw timestamps of ranks (positions among the traces) on the common clock, int64."""
+        since_ns = raw_ns - self.origin_ns[rank]
+        # ns * ppb passes int64 after 54 minutes at 200 ppm: split the seconds off.
+        seconds, rest_ns = np.divmod(since_ns, 1_000_000_000)
+        drift_ppb = self.drift_ppb[rank]
+        drift_ns = seconds * drift_ppb + rest_ns * drift_ppb // 1_000_000_000
+        return raw_ns - self.offset_ns[rank] - drift_ns
+
+    def described(self, ranks: tuple[int, ...]) -> tuple[Clock, ...]:
+        """One `Clock` per rank, for a reader."""
+        return tuple(
+            Clock(rank, *(int(column[index]) for column in self._columns()))
+            for index, rank in enumerate(ranks)
+        )
+
+    def _columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        return self.offset_ns, self.drift_ppb, self.spread_ns, self.num_matches
+
+
+def fitted_clocks(operations: Operations, comm: CommunicationOps, matches: Matches) -> Clocks:
+    """Offsets and drifts of all ranks; ranks that share no collective keep their own start.
+
+    A rank without any common collective is laid so that its first event stands where the first
+    rank's does, and has `num_matches` 0.
+    """
+    num_ranks = len(operations.ranks)
+    first_ns = operations.first_ns
+    clocks = Clocks(
+        origin_ns=first_ns.copy(),
+        offset_ns=first_ns - first_ns[0],
+        drift_ppb=np.zeros(num_ranks, np.int64),
+        spread_ns=np.zeros(num_ranks, np.int64),
+        num_matches=np.zeros(num_ranks, np.int64),
+    )
+    pairs = _common_ends(comm, matches)
+    for parent, child in _spanning_tree(num_ranks, pairs):
+        parent_ns, child_ns = pairs[parent, child]
+        reference_ns = clocks.aligned(np.full(len(parent_ns), parent), parent_ns)
+        offset, drift, spread = _fit(child_ns - reference_ns, child_ns - first_ns[child])
+        clocks.offset_ns[child] = offset
+        clocks.drift_ppb[child] = drift
+        clocks.spread_ns[child] = spread
+        clocks.num_matches[child] = len(parent_ns)
+        clocks.num_matches[parent] = max(clocks.num_matches[parent], len(parent_ns))
+    return clocks
+
+
+def _common_ends(
+    comm: CommunicationOps, matches: Matches
+) -> dict[tuple[int, int], tuple[Int64s, Int64s]]:
+    """Ends of the collectives that two ranks share, raw, for both orders of the two."""
+    order = np.argsort(matches.collective, kind="stable")
+    row = matches.row[order]
+    first = np.flatnonzero(
+        np.diff(matches.collective[order], prepend=-1)
+    )  # first match of each collective
+    size = np.diff(np.append(first, len(row)))
+    member = np.arange(len(row)) - np.repeat(first, size)
+    anchor = np.repeat(row[first], size)
+    is_other = member > 0
+    ends: dict[tuple[int, int], tuple[Int64s, Int64s]] = {}
+    pair_key = comm.rank[anchor] * (1 << 32) + comm.rank[row]
+    for key in np.unique(pair_key[is_other]).tolist():
+        chosen = np.flatnonzero(is_other & (pair_key == key))
+        one, other = comm.end_ns[anchor[chosen]], comm.end_ns[row[chosen]]
+        ranks = divmod(key, 1 << 32)
+        ends[ranks] = (one, other)
+        ends[ranks[::-1]] = (other, one)
+    return ends
+
+
+def _spanning_tree(
+    num_ranks: int, pairs: dict[tuple[int, int], tuple[Int64s, Int64s]]
+) -> Iterator[tuple[int, int]]:
+    """Parent and child, parents first, from rank 0; pairs with many common ends come first."""
+    neighbours: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for (one, other), (ends, _) in pairs.items():
+        neighbours[one].append((-len(ends), other))
+    seen: set[int] = set()
+    for root in range(num_ranks):
+        if root in seen:
+            continue
+        seen.add(root)
+        frontier = [(weight, root, other) for weight, other in neighbours[root]]
+        while frontier:
+            frontier.sort(reverse=True)
+            _, parent, child = frontier.pop()
+            if child in seen:
+                continue
+            seen.add(child)
+            yield parent, child
+            frontier.extend((weight, child, other) for weight, other in neighbours[child])
+
+
+def _fit(difference_ns: Int64s, since_ns: Int64s) -> tuple[int, int, int]:
+    """Offset, drift in ppb and median absolute residual of clock differences over time."""
+    offset = _lower_median(difference_ns)
+    spread = _lower_median(np.abs(difference_ns - offset))
+    drift = _drift_ppb(difference_ns, since_ns)
+    if drift:
+        straight = difference_ns - since_ns * drift // 1_000_000_000
+        offset_with = _lower_median(straight)
+        spread_with = _lower_median(np.abs(straight - offset_with))
+        if spread_with < spread:
+            return offset_with, drift, spread_with
+    return offset, 0, spread
+
+
+def _drift_ppb(difference_ns: Int64s, since_ns: Int64s) -> int:
+    """Theil-Sen slope in ns per second; 0 where there are too few ends to tell."""
+    if len(since_ns) < MIN_DRIFT_MATCHES:
+        return 0
+    chosen = np.unique(np.linspace(0, len(since_ns) - 1, _SLOPE_POINTS).astype(np.int64))
+    y, x = difference_ns[chosen], since_ns[chosen]
+    one, other = np.triu_indices(len(x), 1)
+    dx = x[other] - x[one]
+    is_far = dx > (x.max() - x.min()) // 4
+    if not is_far.any():
+        return 0
+    slope = float(np.median((y[other] - y[one])[is_far] / dx[is_far]))
+    drift = round(slope * 1e9)
+    return drift if abs(drift) <= MAX_DRIFT_PPB else 0
+
+
+def _lower_median(values: Int64s) -> int:
+    """The lower of the two middle values: an integer that moves with its inputs."""
+    ordered = np.sort(values)
+    return int(ordered[(len(ordered) - 1) // 2])

@@ -1,0 +1,69 @@
+"""Nodes while they are being collected: columns in chunks, and the places of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foretrace.base import Int64s
+from foretrace.graph.nodes import NO_COLLECTIVE, NO_LANE, NO_STEP, NodeKind
+
+_COLUMNS: Mapping[str, tuple[type[np.generic], int]] = {
+    "kind": (np.uint8, 0),
+    "rank": (np.int32, -1),
+    "lane": (np.int32, NO_LANE),
+    "name": (np.int32, 0),
+    "signature": (np.int32, -1),
+    "step": (np.int32, NO_STEP),
+    "collective": (np.int32, NO_COLLECTIVE),
+    "measured_ns": (np.int64, 0),
+    "recorded_ns": (np.int64, 0),
+    "end_ns": (np.int64, 0),
+}
+
+
+@dataclass(frozen=True)
+class DraftNodes:
+    """Columns of all nodes, in the order they were added."""
+
+    columns: Mapping[str, NDArray[np.generic]]
+
+    def __len__(self) -> int:
+        """Number of nodes."""
+        return len(self.columns["kind"])
+
+
+class NodeCollector:
+    """Takes nodes in chunks; says which numbers they got."""
+
+    def __init__(self) -> None:
+        self._chunks: list[dict[str, NDArray[np.generic]]] = []
+        self._count = 0
+
+    def add(self, kind: NodeKind | NDArray[np.uint8], size: int, **columns: ArrayLike) -> Int64s:
+        """Add `size` nodes; columns left out take their neutral value. Returns node numbers.
+
+        `end_ns` is the measured end on the common clock, `measured_ns` the work before it;
+        `recorded_ns` is taken from `measured_ns` if left out.
+        """
+        columns = {"kind": kind, **columns}
+        columns.setdefault("recorded_ns", columns.get("measured_ns", 0))
+        self._chunks.append(
+            {
+                key: np.broadcast_to(
+                    np.asarray(columns.get(key, neutral), dtype=dtype), (size,)
+                )
+                for key, (dtype, neutral) in _COLUMNS.items()
+            }
+        )
+        self._count += size
+        return np.arange(self._count - size, self._count, dtype=np.int64)
+
+    def collected(self) -> DraftNodes:
+        """All nodes added so far."""
+        return DraftNodes(
+            {key: np.concatenate([chunk[key] for chunk in self._chunks]) for key in _COLUMNS}
+        )

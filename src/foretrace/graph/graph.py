@@ -1,0 +1,105 @@
+"""`ExecutionGraph`: who waits for whom, for one job of one or many ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrace.base import Float32s, Int16s, Int32s, Int64s, UInt8s
+from foretrace.graph.nodes import EdgeKind
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One host thread or device stream of one rank."""
+
+    rank: int
+    is_device: bool
+    process: int
+    device: int
+    number: int  # thread id or stream number
+
+    @property
+    def label(self) -> str:
+        """A short name: `rank 3 stream 7`, `rank 3 thread 2590092`."""
+        what = "stream" if self.is_device else "thread"
+        return f"rank {self.rank} {what} {self.number}"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One communication operation, over all ranks that take part."""
+
+    name: str  # "allreduce", "send_recv", ...
+    group: str  # process group name, or what stands for it where the trace has none
+    ranks: tuple[int, ...]  # all members, recorded or not
+    recorded_ranks: tuple[int, ...]
+    position: int  # number of this operation inside its group, from 0
+    num_bytes: int  # payload per rank; -1 unknown
+    dtype: str  # "" unknown
+    is_transfer_estimated: bool  # some member was not recorded, so the split is an estimate
+
+
+@dataclass(frozen=True)
+class EdgeConstant:
+    """The one lag that all edges of a kind carry, and what it was fitted to."""
+
+    kind: EdgeKind
+    lag_ns: int  # median of the samples
+    num_samples: int  # 0: nothing to fit to, `lag_ns` is the stated default
+    low_ns: int  # 10th percentile of the samples
+    high_ns: int  # 90th
+
+
+@dataclass(frozen=True)
+class ExecutionGraph:
+    """Nodes as columns, edges in compressed form by successor; node order is topological.
+
+    The predecessors of node `i` are `predecessor[first_edge[i]:first_edge[i + 1]]`.
+    """
+
+    kind: UInt8s  # uint8[nodes], NodeKind
+    rank: Int32s  # int32[nodes]; of a hub and a ghost: -1
+    lane: Int32s  # int32[nodes], position in `lanes`; NO_LANE of hubs and ghosts
+    name: Int32s  # int32[nodes], position in `names`
+    signature: Int32s  # int32[nodes], position in `names`; -1: none
+    step: Int32s  # int32[nodes], position in `step_names`; NO_STEP outside
+    phase: UInt8s  # uint8[nodes]; 0 unknown
+    layer: Int16s  # int16[nodes]; -1 unknown
+    microbatch: Int16s  # int16[nodes]; -1 unknown
+    collective: Int32s  # int32[nodes], position in `collectives`; NO_COLLECTIVE
+    measured_ns: Int64s  # int64[nodes], work without waiting: what a replay takes
+    inflation: Float32s  # float32[nodes], measured time / time alone, 1 where alone
+    first_edge: Int64s  # int64[nodes + 1]
+    predecessor: Int32s  # int32[edges], always below the node's own index
+    edge_kind: UInt8s  # uint8[edges], EdgeKind
+    lag_ns: Int32s  # int32[edges], the constant of the edge's kind
+    names: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    step_names: tuple[str, ...]
+    collectives: tuple[Collective, ...]
+    constants: tuple[EdgeConstant, ...]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.kind)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.predecessor)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The recorded ranks, rising."""
+        return tuple(sorted({lane.rank for lane in self.lanes}))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the recording that a reader must know; shown by `inspect` and `replay`."""
+
+    topic: str  # "collectives", "clock", "steps", "streams", ...
+    text: str  # one sentence
+    paths: tuple[Path, ...] = ()

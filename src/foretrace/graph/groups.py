@@ -1,0 +1,144 @@
+"""Which process group a communication lane belongs to, where operations do not say.
+
+A rank's communication lanes (a stream, or the worker threads of gloo) each serve one group.
+The groups are known from the file's header, or taken to be all ranks. The assignment sought is
+the one in which every member of a group shows the same sequence of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.graph.communication import CommunicationOps
+from foretrace.graph.operations import Operations
+
+MAX_ASSIGNMENTS = 5_000  # per rank; beyond, every lane is taken to serve all ranks
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group: what it is called and who is in it."""
+
+    name: str
+    members: tuple[int, ...]  # rank numbers; () unknown
+
+
+def groups_of(operations: Operations, comm: CommunicationOps) -> tuple[Group, ...]:
+    """The group of every communication operation, one entry per row of `comm`."""
+    lane_groups = _lane_groups(operations, comm)
+    world = _world(operations)
+    groups: list[Group] = []
+    for row in range(len(comm)):
+        if comm.source_rank[row] >= 0 and comm.destination_rank[row] >= 0:
+            pair = (int(comm.source_rank[row]), int(comm.destination_rank[row]))
+            groups.append(Group(comm.group[row], pair))
+        elif comm.members[row]:
+            groups.append(Group(comm.group[row], tuple(sorted(comm.members[row]))))
+        elif comm.group[row]:
+            groups.append(Group(comm.group[row], ()))
+        else:
+            lane = int(comm.lane[row])
+            groups.append(lane_groups.get(lane, _stream_group(operations, lane, world)))
+    return tuple(groups)
+
+
+def _world(operations: Operations) -> tuple[int, ...]:
+    sizes = [trace.meta.world_size or 0 for trace in operations.traces]
+    return tuple(range(max(sizes))) if max(sizes) else tuple(sorted(operations.ranks))
+
+
+def _stream_group(operations: Operations, lane: int, world: tuple[int, ...]) -> Group:
+    return Group(f"stream {operations.lanes[lane].number}", world)
+
+
+def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Group]:
+    """Group of each lane whose operations carry no metadata, where the header's groups fit."""
+    is_silent = np.array(
+        [not members and not name for members, name in zip(comm.members, comm.group, strict=True)],
+        np.bool_,
+    )
+    candidates: dict[int, list[dict[int, Group]]] = {}
+    for position, trace in enumerate(operations.traces):
+        rows = np.flatnonzero(is_silent & (comm.rank == position))
+        groups = [
+            Group(group.name, tuple(sorted(group.ranks)))
+            for group in trace.meta.process_groups
+            if len(group.ranks) > 1
+        ]
+        if len(rows) and groups:
+            lanes = _lanes_in_order(operations, comm, rows)
+            candidates[position] = _assignments(lanes, groups)
+    _drop_contradictions(operations, comm, candidates)
+    return {
+        lane: group
+        for options in candidates.values()
+        if options
+        for lane, group in options[0].items()
+    }
+
+
+def _lanes_in_order(operations: Operations, comm: CommunicationOps, rows: Int64s) -> list[int]:
+    """Lanes by thread id or stream number: both rise in the order the groups were made."""
+    lanes = np.unique(comm.lane[rows]).tolist()
+    return sorted(lanes, key=lambda lane: operations.lanes[lane].number)
+
+
+def _assignments(lanes: Sequence[int], groups: Sequence[Group]) -> list[dict[int, Group]]:
+    """All ways to give rising lanes to groups without going back in their order."""
+    options: list[dict[int, Group]] = []
+    for choice in combinations_with_replacement(range(len(groups)), len(lanes)):
+        if len(options) == MAX_ASSIGNMENTS:
+            return []
+        options.append({lane: groups[index] for lane, index in zip(lanes, choice, strict=True)})
+    return options
+
+
+Sequence_ = tuple[tuple[str, int], ...]
+
+
+def _drop_contradictions(
+    operations: Operations,
+    comm: CommunicationOps,
+    candidates: dict[int, list[dict[int, Group]]],
+) -> None:
+    """Keep assignments for which each recorded member of each group has one with equal sequences.
+
+    Writes `candidates`: repeated until nothing more falls away (arc consistency).
+    """
+    position_of_rank = {rank: position for position, rank in enumerate(operations.ranks)}
+    rows_of_lane = {
+        int(lane): np.flatnonzero(comm.lane == lane) for lane in np.unique(comm.lane).tolist()
+    }
+    memo: dict[tuple[int, ...], Sequence_] = {}
+
+    def sequence(option: Mapping[int, Group], group: Group) -> Sequence_:
+        lanes = tuple(lane for lane, served in option.items() if served == group)
+        if lanes not in memo:
+            rows = np.concatenate([np.zeros(0, np.int64), *(rows_of_lane[lane] for lane in lanes)])
+            rows = rows[np.argsort(comm.start_ns[rows], kind="stable")]
+            memo[lanes] = tuple((comm.kind[row], int(comm.num_bytes[row])) for row in rows.tolist())
+        return memo[lanes]
+
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for position, options in candidates.items():
+            groups = {group for option in options for group in option.values()}
+            for group in groups:
+                peers = [
+                    position_of_rank[member]
+                    for member in group.members
+                    if position_of_rank.get(member, position) in candidates
+                    and position_of_rank.get(member, position) != position
+                ]
+                for peer in peers:
+                    possible = {sequence(option, group) for option in candidates[peer]}
+                    kept = [option for option in options if sequence(option, group) in possible]
+                    if kept and len(kept) < len(options):
+                        candidates[position] = options = kept
+                        is_changed = True

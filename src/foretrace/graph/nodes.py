@@ -1,0 +1,69 @@
+"""The kinds of nodes and edges; what each means for a simulation.
+
+A node starts when all its predecessors have ended, each plus its edge's lag, and ends its
+duration later. So a call that waits (a synchronisation, a launch into a full queue) *starts*,
+as a node, when it stops waiting; the time before is nobody's work.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+NO_NODE = -1
+NO_STEP = -1
+NO_COLLECTIVE = -1
+NO_LANE = -1
+
+
+class NodeKind(IntEnum):
+    """What a node is."""
+
+    # 1. marks, without duration
+    RANK_START = 0  # where a rank's first thread begins; duration = its skew, the clocks aligned
+    STEP_BEGIN = 1  # host mark of a step
+    STEP_END = 2
+    # 2. host work
+    HOST_SEGMENT = 3  # time between two calls, and before a thread's first
+    OPERATOR = 4  # an operator that runs on the host itself (traces without a device)
+    CALL = 5  # a runtime call that neither launches nor waits (event record, stream wait, ...)
+    LAUNCH = 6  # a runtime call that starts device operations
+    SYNC = 7  # a runtime call that waits for the device
+    THREAD_WAIT = 8  # where a thread waits for another thread
+    # 3. device work
+    KERNEL = 9
+    MEMCPY = 10
+    MEMSET = 11
+    # 4. communication
+    ARRIVE = 12  # a rank is ready for a collective: on its stream (or thread), no duration
+    HUB = 13  # all ranks of a collective have arrived: belongs to no lane, no duration
+    FINISH = 14  # a rank leaves a collective: duration = transfer, waits removed
+    GHOST = 15  # what a rank that was not recorded does between two collectives
+
+
+class EdgeKind(IntEnum):
+    """Why a node waits for another."""
+
+    HOST_ORDER = 0  # same thread, next in order
+    THREAD = 1  # another thread of the same process
+    LAUNCH = 2  # launch call to device operation
+    QUEUE = 3  # device operation to the launch that needed its place in the launch queue
+    WAKE = 4  # device operation to the synchronisation that waits for it
+    STREAM = 5  # same stream, next in order
+    INTER_STREAM = 6  # event record / stream wait, known from the trace's ids
+    INTER_STREAM_INFERRED = 7  # the same, inferred
+    ARRIVAL = 8  # arrive to hub
+    TRANSFER = 9  # hub to finish
+    GHOST = 10  # along a ghost's chain
+    ISSUE = 11  # host call to a collective's arrival on a host worker (gloo)
+
+
+# Kinds that may start when launched, in `NodeKind` order; what a device stream holds.
+DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
+HOST_KINDS = (
+    NodeKind.HOST_SEGMENT,
+    NodeKind.OPERATOR,
+    NodeKind.CALL,
+    NodeKind.LAUNCH,
+    NodeKind.SYNC,
+    NodeKind.THREAD_WAIT,
+)

@@ -1,0 +1,376 @@
+"""What of the traces becomes nodes: host items and device operations of all ranks, as columns.
+
+In: one `Trace` per rank. Out: an `Operations` table whose rows the rules in `graph/rules` join
+with edges. Timestamps here are raw, each rank on its own clock; rules only use differences
+within a rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s
+from foretrace.graph.graph import Lane
+from foretrace.graph.host import KIND_OF_ROLE, call_rows, leaf_operator_rows, worker_rows
+from foretrace.graph.issues import issue_events
+from foretrace.graph.nodes import NO_STEP, NodeKind
+from foretrace.graph.steps import StepMarks, step_marks, step_table
+from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication, runtime_role
+
+NOT_LAUNCHED = -1
+# Names of nodes that no event of a trace names; they stand first in every graph's names.
+OWN_NAMES = ("host", "thread wait", "rank start", "step begin", "step end", "ghost", "copy wait")
+
+Columns = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class HostItems:
+    """Calls, operators and marks that cut a host thread; sorted by lane, then start."""
+
+    rank: Int32s  # int32[items], position among the traces
+    lane: Int32s  # int32[items], position in `Operations.lanes`
+    start_ns: Int64s  # int64[items], raw clock
+    end_ns: Int64s  # int64[items]; items of one lane do not overlap
+    recorded_ns: Int64s  # int64[items], duration as in the trace, before overlap was removed
+    kind: UInt8s  # uint8[items], NodeKind
+    role: UInt8s  # uint8[items], RuntimeRole; of marks and operators OTHER
+    name: Int32s  # int32[items], position in `Operations.names`
+    signature: Int32s  # int32[items], position in `Operations.names`, -1: none
+    correlation: Int64s  # int64[items]
+    event: Int32s  # int32[items], row in the rank's trace; -1 for marks
+    step: Int32s  # int32[items], position in `Operations.step_names`; NO_STEP
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self.rank)
+
+
+@dataclass(frozen=True)
+class DeviceOps:
+    """Kernels, copies and fills; sorted by lane, then start."""
+
+    rank: Int32s  # int32[ops], position among the traces
+    lane: Int32s  # int32[ops]
+    start_ns: Int64s  # int64[ops], raw clock
+    end_ns: Int64s  # int64[ops]
+    kind: UInt8s  # uint8[ops], NodeKind: KERNEL, MEMCPY or MEMSET
+    name: Int32s  # int32[ops]
+    signature: Int32s  # int32[ops]
+    correlation: Int64s  # int64[ops]
+    event: Int32s  # int32[ops], row in the rank's trace
+    launch: Int32s  # int32[ops], item that launched it; NOT_LAUNCHED
+    is_communication: Bools  # bool[ops]
+    step: Int32s  # int32[ops]
+
+    def __len__(self) -> int:
+        """Number of operations."""
+        return len(self.rank)
+
+
+@dataclass(frozen=True)
+class Operations:
+    """All that becomes nodes, before any dependency is known."""
+
+    traces: tuple[Trace, ...]
+    ranks: tuple[int, ...]  # rank number of each trace
+    lanes: tuple[Lane, ...]
+    names: tuple[str, ...]
+    step_names: tuple[str, ...]
+    marks: tuple[StepMarks, ...]  # of each trace
+    items: HostItems
+    ops: DeviceOps
+    first_ns: Int64s  # int64[ranks], raw start of the rank's earliest item or operation
+
+    @cached_property
+    def op_of_launch(self) -> Int32s:
+        """First operation of each launch, int32[items]; NOT_LAUNCHED for other items."""
+        found = np.full(len(self.items), NOT_LAUNCHED, np.int32)
+        launched = np.flatnonzero(self.ops.launch >= 0)[::-1]
+        found[self.ops.launch[launched]] = launched
+        return found
+
+    @cached_property
+    def launch_before(self) -> Int64s:
+        """The launch before each item on the same thread, int64[items]; -1: none."""
+        is_launch = self.op_of_launch >= 0
+        latest = np.maximum.accumulate(np.where(is_launch, np.arange(len(is_launch)), -1))
+        before = np.append(np.int64(-1), latest[:-1])
+        is_same = (before >= 0) & (self.items.lane[np.maximum(before, 0)] == self.items.lane)
+        return np.where(is_same, before, -1)
+
+
+class NameTable:
+    """One table of texts for all ranks, `OWN_NAMES` first, filled while the traces are read."""
+
+    def __init__(self) -> None:
+        self._position: dict[str, int] = {text: index for index, text in enumerate(OWN_NAMES)}
+
+    def position(self, text: str) -> int:
+        """Where `text` stands; added if it is new."""
+        return self._position.setdefault(text, len(self._position))
+
+    def positions(self, strings: Sequence[str], used: Int32s) -> Int32s:
+        """Positions of a trace's string column; -1 stays -1."""
+        table = np.full(len(strings) + 1, -1, np.int32)
+        for index in np.unique(used[used >= 0]).tolist():
+            table[index] = self.position(strings[index])
+        return table[used]
+
+    def texts(self) -> tuple[str, ...]:
+        """The texts in order of position."""
+        return tuple(self._position)
+
+
+@dataclass(frozen=True)
+class _RankColumns:
+    """One rank's columns, lanes and names already common to all ranks."""
+
+    items: Columns
+    ops: Columns
+    marks: StepMarks
+
+
+def operations_of(traces: Sequence[Trace]) -> Operations:
+    """The host items and device operations of all ranks.
+
+    Raises:
+        GraphError: if no trace holds anything that could be replayed.
+    """
+    names = NameTable()
+    lanes: list[Lane] = []
+    ranks = tuple(
+        index if trace.meta.rank is None else trace.meta.rank for index, trace in enumerate(traces)
+    )
+    parts = [
+        _rank_columns(trace, position, rank, lanes, names)
+        for position, (trace, rank) in enumerate(zip(traces, ranks, strict=True))
+    ]
+    for part, trace in zip(parts, traces, strict=True):
+        if not len(part.items["rank"]) and not len(part.ops["rank"]):
+            raise GraphError(
+                f"nothing to replay in {str(trace.meta.path)!r}: {trace.num_events} events, but "
+                "no device operation, no call that launches one and no operator. "
+                "Leave the file out, or record again with foretrace.record(...)."
+            )
+    step_names, step_of_mark = step_table([part.marks for part in parts])
+    items = _host_items(parts, step_of_mark)
+    return Operations(
+        traces=tuple(traces),
+        ranks=ranks,
+        lanes=tuple(lanes),
+        names=names.texts(),
+        step_names=step_names,
+        marks=tuple(part.marks for part in parts),
+        items=items,
+        ops=_device_ops(parts, items),
+        first_ns=np.array([_first_ns(part) for part in parts], np.int64),
+    )
+
+
+def _rank_columns(
+    trace: Trace, position: int, rank: int, lanes: list[Lane], names: NameTable
+) -> _RankColumns:
+    first_lane = len(lanes)
+    lanes.extend(_lanes(trace, rank))
+    op_rows = np.flatnonzero(
+        (trace.category == Category.KERNEL)
+        | (trace.category == Category.MEMCPY)
+        | (trace.category == Category.MEMSET)
+    )
+    if len(op_rows):
+        rows, role = call_rows(trace, runtime_role(trace.strings), trace.correlation[op_rows])
+        kind = KIND_OF_ROLE[role]
+        issue = np.full(len(op_rows), -1, np.int64)
+    else:
+        rows, op_rows = leaf_operator_rows(trace), worker_rows(trace)
+        issue = issue_events(trace, rows, op_rows)
+        is_issue = np.isin(rows, issue)
+        role = np.where(is_issue, RuntimeRole.LAUNCH, RuntimeRole.OTHER).astype(np.uint8)
+        kind = np.where(is_issue, NodeKind.LAUNCH, NodeKind.OPERATOR).astype(np.uint8)
+    items = _columns(trace, rows, position, first_lane, names)
+    items["kind"], items["role"] = kind, role
+    ops = _columns(trace, op_rows, position, first_lane, names)
+    ops["kind"] = _KIND_OF_CATEGORY[trace.category[op_rows]]
+    ops["is_communication"] = _is_communication(trace, op_rows)
+    ops["issue"] = issue
+    marks = step_marks(trace, items["lane"], items["start_ns"], items["end_ns"], first_lane)
+    if marks.lane < 0:
+        lanes.append(Lane(rank, is_device=False, process=-1, device=-1, number=-1))
+        marks = marks.on_lane(len(lanes) - 1)
+    return _RankColumns(_with_marks(items, marks, position, names), ops, marks)
+
+
+_KIND_OF_CATEGORY = np.full(len(Category), NodeKind.KERNEL, np.uint8)
+_KIND_OF_CATEGORY[Category.MEMCPY] = NodeKind.MEMCPY
+_KIND_OF_CATEGORY[Category.MEMSET] = NodeKind.MEMSET
+
+
+def _lanes(trace: Trace, rank: int) -> list[Lane]:
+    lanes = trace.lanes
+    return [
+        Lane(rank, kind == LaneKind.DEVICE, process, device, number)
+        for kind, process, device, number in zip(
+            lanes.kind.tolist(),
+            lanes.process.tolist(),
+            lanes.device.tolist(),
+            lanes.number.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _is_communication(trace: Trace, op_rows: Int64s) -> Bools:
+    is_comm = np.zeros(len(trace.strings), np.bool_)
+    for index in np.unique(trace.name[op_rows]).tolist():
+        is_comm[index] = is_communication(trace.strings[index])
+    return is_comm[trace.name[op_rows]]
+
+
+def _columns(
+    trace: Trace, rows: Int64s, position: int, first_lane: int, names: NameTable
+) -> Columns:
+    start_ns = trace.start_ns[rows]
+    duration_ns = trace.duration_ns[rows]
+    return {
+        "rank": np.full(len(rows), position, np.int32),
+        "lane": (trace.lane[rows] + np.int32(first_lane)).astype(np.int32),
+        "start_ns": start_ns,
+        "end_ns": start_ns + duration_ns,
+        "recorded_ns": duration_ns,
+        "name": names.positions(trace.strings, trace.name[rows]),
+        "signature": names.positions(trace.strings, trace.signature[rows]),
+        "correlation": trace.correlation[rows],
+        "event": rows.astype(np.int32),
+    }
+
+
+def _with_marks(items: Columns, marks: StepMarks, position: int, names: NameTable) -> Columns:
+    """The rank's items and its step marks, sorted by start within each lane."""
+    num_steps = len(marks.number)
+    none = np.full(2 * num_steps, -1, np.int64)
+    at_ns = np.stack([marks.begin_ns, marks.end_ns], axis=1).reshape(-1)
+    name = [names.position("step begin"), names.position("step end")] * num_steps
+    mark_columns: Columns = {
+        "rank": np.full(2 * num_steps, position, np.int32),
+        "lane": np.full(2 * num_steps, marks.lane, np.int32),
+        "start_ns": at_ns,
+        "end_ns": at_ns,
+        "recorded_ns": np.zeros(2 * num_steps, np.int64),
+        "name": np.array(name, np.int32),
+        "signature": none.astype(np.int32),
+        "correlation": none,
+        "event": none.astype(np.int32),
+        "kind": np.array([NodeKind.STEP_BEGIN, NodeKind.STEP_END] * num_steps, np.uint8),
+        "role": np.full(2 * num_steps, RuntimeRole.OTHER, np.uint8),
+    }
+    joined = {key: np.concatenate([items[key], mark_columns[key]]) for key in items}
+    # At one moment: the end of a step, the begin of the next, then calls, longer first.
+    mark_order = {NodeKind.STEP_END: 0, NodeKind.STEP_BEGIN: 1}
+    before = np.full(256, 2, np.int8)
+    for kind, place in mark_order.items():
+        before[kind] = place
+    order = np.lexsort(
+        (
+            joined["event"],
+            joined["correlation"],
+            -joined["end_ns"],
+            before[joined["kind"]],
+            joined["start_ns"],
+            joined["lane"],
+        )
+    )
+    return {key: column[order] for key, column in joined.items()}
+
+
+def _host_items(
+    parts: Sequence[_RankColumns], step_of_mark: Sequence[Mapping[int, int]]
+) -> HostItems:
+    joined = _joined([part.items for part in parts])
+    start_ns, end_ns, lane = joined["start_ns"], joined["end_ns"], joined["lane"]
+    # A call that begins inside the one before it ends that one: the thread's time is cut once.
+    next_start = np.append(start_ns[1:], 0)
+    is_same_lane = np.append(lane[1:] == lane[:-1], False)
+    end_ns = np.where(is_same_lane, np.minimum(end_ns, next_start), end_ns)
+    step = np.full(len(start_ns), NO_STEP, np.int32)
+    for position, (part, positions) in enumerate(zip(parts, step_of_mark, strict=True)):
+        low, high = np.searchsorted(joined["rank"], [position, position + 1])
+        index = part.marks.index_at(start_ns[low:high])
+        is_end = joined["kind"][low:high] == NodeKind.STEP_END
+        index[is_end] = part.marks.index_of_end(start_ns[low:high][is_end])
+        table = np.array([positions[number] for number in part.marks.number.tolist()] + [NO_STEP])
+        step[low:high] = table[index]
+    joined["end_ns"] = end_ns
+    return HostItems(**joined, step=step)
+
+
+def _device_ops(parts: Sequence[_RankColumns], items: HostItems) -> DeviceOps:
+    joined = _joined([part.ops for part in parts])
+    del joined["recorded_ns"]
+    order = np.lexsort(
+        (
+            joined["event"],
+            joined["correlation"],
+            joined["end_ns"],
+            joined["start_ns"],
+            joined["lane"],
+        )
+    )
+    joined = {key: column[order] for key, column in joined.items()}
+    issue = joined.pop("issue")
+    launch = _launch_of(items, joined["rank"], joined["correlation"], joined["start_ns"])
+    launch = np.where(issue >= 0, _items_of_events(items, joined["rank"], issue), launch)
+    launch = launch.astype(np.int32)
+    step = np.where(launch >= 0, items.step[np.maximum(launch, 0)], NO_STEP).astype(np.int32)
+    return DeviceOps(**joined, launch=launch, step=step)
+
+
+def _launch_of(items: HostItems, rank: Int32s, correlation: Int64s, start_ns: Int64s) -> Int32s:
+    """The item that launched each operation, int32[ops].
+
+    Same rank and correlation id; where an id was used again, the last call that began before
+    the operation did, else the first.
+    """
+    launches = np.flatnonzero((items.kind == NodeKind.LAUNCH) & (items.correlation >= 0))
+    if not len(launches) or not len(rank):
+        return np.full(len(rank), NOT_LAUNCHED, np.int32)
+    ids, dense = np.unique(
+        np.concatenate([items.correlation[launches], correlation]), return_inverse=True
+    )
+    key = dense + len(ids) * np.concatenate([items.rank[launches], rank]).astype(np.int64)
+    launch_key, op_key = key[: len(launches)], key[len(launches) :]
+    order = np.lexsort((items.start_ns[launches], launch_key))
+    launches, launch_key = launches[order], launch_key[order]
+    low = np.searchsorted(launch_key, op_key, side="left")
+    high = np.searchsorted(launch_key, op_key, side="right")
+    found = low.copy()
+    for op in np.flatnonzero(high - low > 1).tolist():
+        begins = items.start_ns[launches[low[op] : high[op]]]
+        before = int(np.searchsorted(begins, start_ns[op], side="right")) - 1
+        found[op] = low[op] + max(before, 0)
+    return np.where(
+        (high > low) & (correlation >= 0), launches[np.minimum(found, len(launches) - 1)], NOT_LAUNCHED
+    ).astype(np.int32)
+
+
+def _items_of_events(items: HostItems, rank: Int32s, event: Int64s) -> Int64s:
+    """The item made of each rank's event; the event must be one."""
+    size = int(items.event.max(initial=0)) + 2
+    key = items.rank.astype(np.int64) * size + items.event + 1
+    order = np.argsort(key, kind="stable")
+    wanted = rank.astype(np.int64) * size + event + 1
+    return order[np.minimum(np.searchsorted(key[order], wanted), len(order) - 1)]
+
+
+def _joined(columns: Sequence[Columns]) -> Columns:
+    return {key: np.concatenate([part[key] for part in columns]) for key in columns[0]}
+
+
+def _first_ns(part: _RankColumns) -> int:
+    starts = [column["start_ns"].min() for column in (part.items, part.ops) if len(column["rank"])]
+    return int(min(starts))

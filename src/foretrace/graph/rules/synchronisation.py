@@ -1,0 +1,184 @@
+"""Rule 5: the host waits for the device: stream, device and event synchronisation, blocking copies.
+
+With `cuda_sync` events the trace says what was waited for. Without, a device synchronisation
+waits for every stream; a stream synchronisation for the stream whose last operation ended just
+before the call returned, or, if it did not wait, the stream that the thread launched on last;
+an event synchronisation for the operation whose end explains its return, or for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph.edges import Edges, Places
+from foretrace.graph.launch_order import NO_OP, LaunchOrder
+from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.operations import NOT_LAUNCHED, Operations
+from foretrace.trace import RuntimeRole, Trace
+
+RETURN_WITHIN_NS = 200_000  # an end that explains a synchronisation's return is this close to it
+ROUNDING_NS = 1_000  # timestamps in whole microseconds
+
+
+@dataclass(frozen=True)
+class Synchronisations:
+    """Edges from device operations to the calls that wait for them."""
+
+    edges: Edges
+    is_waiting: Bools  # bool[items], calls that were still waiting when the operation ended
+    wake_ns: Int64s  # samples: operation's end to the waiting call's return
+
+
+def synchronisations(
+    operations: Operations, order: LaunchOrder, places: Places
+) -> Synchronisations:
+    """What every synchronising call of every rank waits for."""
+    items, ops = operations.items, operations.ops
+    calls = np.flatnonzero(items.kind == NodeKind.SYNC)
+    exact = [_sync_targets(trace) for trace in operations.traces]
+    record_ns = [_record_times(trace) for trace in operations.traces]
+    source: list[int] = []
+    target: list[int] = []
+    is_waiting = np.zeros(len(items), np.bool_)
+    wake_ns: list[int] = []
+    for call in calls.tolist():
+        position = int(items.rank[call])
+        known = exact[position].get(int(items.correlation[call]))
+        if items.role[call] == RuntimeRole.BLOCKING_COPY:
+            waited = _own_operation(operations, call)
+        elif known is not None:
+            waited = _exact(operations, order, call, known, record_ns[position])
+        else:
+            waited = _inferred(operations, order, call)
+        if not waited:
+            continue
+        source.extend(waited)
+        target.extend([call] * len(waited))
+        last_ns = int(ops.end_ns[waited].max())
+        if last_ns > items.start_ns[call]:
+            is_waiting[call] = True
+            wake_ns.append(int(items.end_ns[call]) - last_ns)
+    return Synchronisations(
+        Edges.of(EdgeKind.WAKE, places.op(np.array(source, np.int64)), np.array(target, np.int64)),
+        is_waiting,
+        np.array(wake_ns, np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class SyncTarget:
+    """What a `cuda_sync` event says that its call waits for."""
+
+    kind: str
+    stream: int
+    wait_on_stream: int
+    record_correlation: int
+
+
+def _sync_targets(trace: Trace) -> dict[int, SyncTarget]:
+    """Target of every call with a `cuda_sync` event, by the call's correlation id."""
+    syncs = trace.syncs
+    return {
+        int(trace.correlation[event]): SyncTarget(
+            trace.strings[kind] if kind >= 0 else "", stream, wait_on_stream, record
+        )
+        for event, kind, stream, wait_on_stream, record in zip(
+            syncs.event.tolist(),
+            syncs.kind.tolist(),
+            syncs.stream.tolist(),
+            syncs.wait_on_stream.tolist(),
+            syncs.record_correlation.tolist(),
+            strict=True,
+        )
+    }
+
+
+def _record_times(trace: Trace) -> dict[int, int]:
+    """Raw start of every runtime call that a `cuda_sync` event refers to, by correlation id."""
+    wanted = np.unique(trace.syncs.record_correlation)
+    rows = np.flatnonzero(np.isin(trace.correlation, wanted[wanted >= 0]))
+    return dict(
+        zip(trace.correlation[rows][::-1].tolist(), trace.start_ns[rows][::-1].tolist(), strict=True)
+    )
+
+
+def _exact(
+    operations: Operations,
+    order: LaunchOrder,
+    call: int,
+    known: SyncTarget,
+    record_ns: dict[int, int],
+) -> list[int]:
+    position = int(operations.items.rank[call])
+    at_ns = int(operations.items.start_ns[call])
+    if known.kind == "Event Sync":
+        lane = order.lane_of_stream.get((position, known.wait_on_stream))
+        recorded_ns = record_ns.get(known.record_correlation)
+        if lane is None or recorded_ns is None:
+            return []
+        return [op for op in (order.last_before(lane, recorded_ns),) if op != NO_OP]
+    if known.kind == "Stream Sync":
+        lane = order.lane_of_stream.get((position, known.stream))
+        lanes = () if lane is None else (lane,)
+    else:
+        lanes = order.streams_of_rank[position]
+    return [op for lane in lanes if (op := order.last_before(lane, at_ns)) != NO_OP]
+
+
+def _inferred(operations: Operations, order: LaunchOrder, call: int) -> list[int]:
+    items, ops = operations.items, operations.ops
+    position = int(items.rank[call])
+    at_ns, return_ns = int(items.start_ns[call]), int(items.end_ns[call])
+    lasts = [
+        op
+        for lane in order.streams_of_rank[position]
+        if (op := order.last_before(lane, at_ns)) != NO_OP
+        and ops.end_ns[op] <= return_ns + ROUNDING_NS
+    ]
+    if items.role[call] == RuntimeRole.SYNC_DEVICE:
+        return lasts
+    explaining = [
+        op for op in lasts if at_ns < ops.end_ns[op] and ops.end_ns[op] >= return_ns - RETURN_WITHIN_NS
+    ]
+    if explaining:
+        return [max(explaining, key=lambda op: int(ops.end_ns[op]))]
+    if items.role[call] == RuntimeRole.SYNC_STREAM:
+        launched = _last_launched_by(operations, call)
+        return [op for op in lasts if launched != NO_OP and ops.lane[op] == ops.lane[launched]]
+    return _explaining_operation(operations, order, call)
+
+
+def _last_launched_by(operations: Operations, call: int) -> int:
+    """The operation that the call's own thread launched last; NO_OP if none."""
+    items = operations.items
+    ops_of_item = operations.op_of_launch
+    for item in range(call - 1, -1, -1):
+        if items.lane[item] != items.lane[call]:
+            break
+        if ops_of_item[item] != NOT_LAUNCHED:
+            return int(ops_of_item[item])
+    return NO_OP
+
+
+def _explaining_operation(operations: Operations, order: LaunchOrder, call: int) -> list[int]:
+    """The operation whose end is the last before an event synchronisation returned."""
+    items, ops = operations.items, operations.ops
+    best = NO_OP
+    for lane in order.streams_of_rank[int(items.rank[call])]:
+        low, high = int(order.first_op[lane]), int(order.first_op[lane + 1])
+        ended = low + int(np.searchsorted(ops.end_ns[low:high], items.end_ns[call], side="right"))
+        op = ended - 1
+        is_in_call = op >= low and ops.end_ns[op] > items.start_ns[call]
+        if is_in_call and (best == NO_OP or ops.end_ns[op] > ops.end_ns[best]):
+            best = op
+    is_close = best != NO_OP and ops.end_ns[best] >= items.end_ns[call] - RETURN_WITHIN_NS
+    return [best] if is_close else []
+
+
+def _own_operation(operations: Operations, call: int) -> list[int]:
+    """The copy that the launch half of a blocking copy started."""
+    op = int(operations.op_of_launch[call - 1])
+    return [op] if op != NOT_LAUNCHED else []

@@ -1,0 +1,165 @@
+"""Rule 2: a host thread waits for another thread of its process, or for a CPU collective.
+
+A gap in a thread is a wait if another thread explains its end. Threads that alternate pass the
+turn: the other thread was idle when the gap began, worked during it, and went idle again just
+before it ended (forward hands to the backward thread and takes back). On the CPU, a gap that
+holds the end of a collective that the thread issued is a wait for it. What remains of the gap
+after the explaining end, less the wake-up that all such waits share, stays as work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph.edges import Places
+from foretrace.graph.operations import HostItems, Operations
+
+TURN_GAP_NS = 50_000  # idle time that makes a turn; host calls of a busy thread follow faster
+RETURN_WITHIN_NS = 500_000  # a CPU collective's end explains a gap that ends this soon after
+MIN_WAIT_NS = 5_000  # a shorter wait cannot be told from the work around it
+
+
+@dataclass(frozen=True)
+class ThreadWaits:
+    """Gaps of host threads that another thread or a collective explains.
+
+    The gap stands before item `item`; it could end only after `source` had ended.
+    """
+
+    item: Int64s  # int64[waits], item after the gap
+    source: Int64s  # int64[waits], place of what is waited for
+    source_end_ns: Int64s  # int64[waits], raw
+    gap_start_ns: Int64s  # int64[waits], raw; of a thread's first item: its rank's first moment
+
+    def __len__(self) -> int:
+        """Number of waits."""
+        return len(self.item)
+
+
+def thread_waits(operations: Operations, places: Places) -> ThreadWaits:
+    """All explained gaps; of several explanations of one gap the latest end is kept."""
+    turns = _turns(operations)
+    collectives = _collective_waits(operations, places)
+    item, source, end_ns = (
+        np.concatenate([one, other]) for one, other in zip(turns, collectives, strict=True)
+    )
+    order = np.lexsort((source, -end_ns, item))
+    item, source, end_ns = item[order], source[order], end_ns[order]
+    is_first = np.append(True, item[1:] != item[:-1])[: len(item)]
+    item, source, end_ns = item[is_first], source[is_first], end_ns[is_first]
+    return ThreadWaits(item, source, end_ns, gap_starts(operations)[item])
+
+
+def gap_starts(operations: Operations) -> Int64s:
+    """End of the item before each item on its thread, raw; else the rank's first moment."""
+    items = operations.items
+    start = operations.first_ns[items.rank].copy()
+    is_same = items.lane[1:] == items.lane[:-1]
+    start[1:][is_same] = items.end_ns[:-1][is_same]
+    return start
+
+
+def _turns(operations: Operations) -> tuple[Int64s, Int64s, Int64s]:
+    """Gaps that end when another thread of the rank has just gone idle."""
+    items = operations.items
+    starts = gap_starts(operations)
+    gap_ns = items.start_ns - starts
+    is_first = np.append(True, items.lane[1:] != items.lane[:-1])
+    found: tuple[list[int], list[int], list[int]] = ([], [], [])
+    bounds = np.append(np.flatnonzero(is_first), len(items))
+    lanes_of_rank: dict[int, list[tuple[int, int]]] = {}
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        lanes_of_rank.setdefault(int(items.rank[low]), []).append((low, high))
+    for lanes in lanes_of_rank.values():
+        if len(lanes) < 2 or len(lanes) > MAX_THREADS:
+            continue
+        for low, high in lanes:
+            for item in (low + np.flatnonzero(gap_ns[low:high] > TURN_GAP_NS)).tolist():
+                turn = _turn(items, lanes, low, item, int(starts[item]))
+                if turn is not None:
+                    found[0].append(item)
+                    found[1].append(turn)
+                    found[2].append(int(items.end_ns[turn]))
+    return tuple(np.array(column, np.int64) for column in found)  # type: ignore[return-value]
+
+
+MAX_THREADS = 64  # of one rank; with more, turns are not looked for
+
+
+def _turn(
+    items: HostItems, lanes: list[tuple[int, int]], own_low: int, item: int, gap_start_ns: int
+) -> int | None:
+    """The item of another thread whose end explains the end of a gap, or None."""
+    gap_end_ns = int(items.start_ns[item])
+    best: int | None = None
+    for low, high in lanes:
+        if low == own_low:
+            continue
+        after = low + int(np.searchsorted(items.start_ns[low:high], gap_end_ns, side="left"))
+        last = after - 1
+        if last < low or items.end_ns[last] > gap_end_ns:
+            continue
+        first = low + int(np.searchsorted(items.start_ns[low:high], gap_start_ns, side="left"))
+        is_idle_after = after == high or (
+            items.start_ns[after] - items.end_ns[last] > TURN_GAP_NS
+        )
+        is_idle_before = item == own_low or (
+            first == low or items.start_ns[first] - items.end_ns[first - 1] > TURN_GAP_NS
+        )
+        if (
+            first <= last
+            and is_idle_after
+            and is_idle_before
+            and items.end_ns[last] > gap_start_ns
+            and (best is None or items.end_ns[last] > items.end_ns[best])
+        ):
+            best = last
+    return best
+
+
+def _collective_waits(
+    operations: Operations, places: Places
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Gaps of the issuing thread that hold the end of its CPU collective."""
+    items, ops = operations.items, operations.ops
+    own = np.flatnonzero((ops.launch >= 0) & ~_is_on_device(operations))
+    if not len(own):
+        empty = np.zeros(0, np.int64)
+        return empty, empty, empty
+    starts = gap_starts(operations)
+    lane = items.lane[ops.launch[own]]
+    item = np.empty(len(own), np.int64)
+    for number in np.unique(lane).tolist():
+        low, high = np.searchsorted(items.lane, [number, number + 1])
+        mine = lane == number
+        item[mine] = low + np.searchsorted(
+            items.start_ns[low:high], ops.end_ns[own[mine]], side="left"
+        )
+        item[mine & (item >= high)] = -1
+    usable = np.maximum(item, 0)
+    end_ns = ops.end_ns[own]
+    waited_ns, gap_ns = end_ns - starts[usable], items.start_ns[usable] - starts[usable]
+    is_at_issue = (item - 1 == ops.launch[own]) & ~_is_issued_async(operations, ops.launch[own])
+    is_long = (gap_ns > TURN_GAP_NS) & (2 * waited_ns > gap_ns)
+    is_wait = (
+        (item >= 0)
+        & (waited_ns > MIN_WAIT_NS)
+        & (gap_ns - waited_ns <= RETURN_WITHIN_NS)
+        & (is_at_issue | is_long)
+    )
+    return item[is_wait], places.op(own[is_wait]), end_ns[is_wait]
+
+
+def _is_issued_async(operations: Operations, issue: Int64s) -> Bools:
+    """Whether each `c10d::` call says that it returns before the collective has ended."""
+    signature = operations.items.signature[issue]
+    is_async = np.array(['"True"' in text for text in operations.names], np.bool_)
+    return (signature >= 0) & is_async[np.maximum(signature, 0)]
+
+
+def _is_on_device(operations: Operations) -> Bools:
+    is_device = np.array([lane.is_device for lane in operations.lanes], np.bool_)
+    return is_device[operations.ops.lane]

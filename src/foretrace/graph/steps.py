@@ -1,0 +1,100 @@
+"""Step marks: where the host says that a training step begins and ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.trace import Category, Trace
+
+_MARK = re.compile(r"ProfilerStep\s*#\s*(\d+)$")
+WHOLE_TRACE = -1  # the number of the only step of a trace without marks
+
+
+@dataclass(frozen=True)
+class StepMarks:
+    """One rank's steps, rising in time and without overlap."""
+
+    number: Int64s  # int64[steps], as in `ProfilerStep#7`; WHOLE_TRACE
+    begin_ns: Int64s  # int64[steps], raw clock
+    end_ns: Int64s  # int64[steps]
+    lane: int  # host thread that carries the marks; -1 where the trace has no host thread
+    is_from_trace: bool  # False: the trace has no marks, the whole of it is one step
+
+    def on_lane(self, lane: int) -> StepMarks:
+        """The same marks on another lane."""
+        return replace(self, lane=lane)
+
+    def index_at(self, at_ns: Int64s) -> Int64s:
+        """Step that holds each moment, int64; `len(self.number)` outside all steps."""
+        index = np.searchsorted(self.begin_ns, at_ns, side="right") - 1
+        is_inside = (index >= 0) & (at_ns < self.end_ns[np.maximum(index, 0)])
+        if not self.is_from_trace:
+            is_inside = np.ones(len(at_ns), np.bool_)
+            index = np.zeros(len(at_ns), np.int64)
+        return np.where(is_inside, index, len(self.number))
+
+    def index_of_end(self, at_ns: Int64s) -> Int64s:
+        """Step whose end mark stands at each moment, int64."""
+        return np.minimum(np.searchsorted(self.end_ns, at_ns), len(self.number) - 1)
+
+
+def step_marks(
+    trace: Trace, lane: Int64s, start_ns: Int64s, end_ns: Int64s, first_lane: int
+) -> StepMarks:
+    """The steps of one trace, or the whole trace as one step if it has no marks.
+
+    Args:
+        trace: one rank's trace.
+        lane: lane of each host item, counted over all ranks.
+        start_ns: start of each host item.
+        end_ns: end of each host item.
+        first_lane: lane number of the trace's lane 0.
+    """
+    number_by_string = {
+        index: int(match.group(1))
+        for index, text in enumerate(trace.strings)
+        if (match := _MARK.match(text))
+    }
+    is_mark = np.isin(trace.name, list(number_by_string)) & (
+        (trace.category == Category.ANNOTATION) | (trace.category == Category.OPERATOR)
+    )
+    rows = np.flatnonzero(is_mark)
+    if not len(rows):
+        return _whole_trace(trace, lane, start_ns, end_ns)
+    thread = int(np.bincount(trace.lane[rows]).argmax())
+    rows = rows[trace.lane[rows] == thread]
+    begin_ns = trace.start_ns[rows]
+    stop_ns = begin_ns + trace.duration_ns[rows]
+    # Marks of one thread follow each other; a rounded end may pass the next begin.
+    stop_ns[:-1] = np.minimum(stop_ns[:-1], begin_ns[1:])
+    numbers = np.array([number_by_string[index] for index in trace.name[rows].tolist()])
+    return StepMarks(numbers, begin_ns, stop_ns, thread + first_lane, is_from_trace=True)
+
+
+def _whole_trace(trace: Trace, lane: Int64s, start_ns: Int64s, end_ns: Int64s) -> StepMarks:
+    number = np.array([WHOLE_TRACE])
+    if not len(start_ns):
+        begin = np.array([trace.start_ns.min()]) if trace.num_events else np.zeros(1, np.int64)
+        return StepMarks(number, begin, begin, -1, is_from_trace=False)
+    main = lane[np.argmin(start_ns)]
+    last = end_ns[lane == main].max()
+    return StepMarks(
+        number, np.array([start_ns.min()]), np.array([last]), int(main), is_from_trace=False
+    )
+
+
+def step_table(marks: Sequence[StepMarks]) -> tuple[tuple[str, ...], list[dict[int, int]]]:
+    """Names of all steps, rising, and for each rank the position of each of its step numbers."""
+    numbers = sorted({number for rank in marks for number in rank.number.tolist()})
+    position = {number: index for index, number in enumerate(numbers)}
+    names = tuple(
+        "trace" if number == WHOLE_TRACE else f"ProfilerStep#{number}" for number in numbers
+    )
+    return names, [
+        {number: position[number] for number in rank.number.tolist()} for rank in marks
+    ]

@@ -1,0 +1,27 @@
+"""`Timeline`: when each node of a graph started and ended, measured or simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.base import Int64s
+from foretrace.graph.graph import ExecutionGraph
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Start and end of every node, in ns on one clock for all ranks.
+
+    Measured and simulated timelines are the same type, so every analysis works on both and an
+    error is one subtraction. Zero is the earliest moment of the graph.
+    """
+
+    graph: ExecutionGraph
+    start_ns: Int64s  # int64[nodes]
+    end_ns: Int64s  # int64[nodes]
+    is_measured: bool
+
+    @property
+    def label(self) -> str:
+        """`measured` or `simulated`."""
+        return "measured" if self.is_measured else "simulated"

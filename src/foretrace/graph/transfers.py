@@ -1,0 +1,120 @@
+"""The split of a communication operation's time into wait and transfer.
+
+A member's recorded time runs from its own arrival to its end. The transfer is what remains
+after the last member has arrived. Where a member was not recorded, its arrival is estimated:
+the transfer is taken to be the smallest time seen for that type, size and group, and what goes
+beyond is a wait for the unrecorded rank, which becomes a *ghost*: a chain of segments made of
+differences only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph.clocks import Clocks
+from foretrace.graph.communication import UNKNOWN, CommunicationOps
+from foretrace.graph.operations import Operations
+from foretrace.graph.rules.collectives import Matches
+
+# Members that may leave before the others have come: they only send.
+_ONE_SIDED = frozenset({"send", "broadcast", "reduce", "scatter", "gather", "sendrecv"})
+EARLY_NS = 20_000  # a member that left this long before the last arrived did not wait for it
+GHOST_MIN_WAIT_NS = 5_000  # a shorter wait is jitter of the transfer, no ghost holds it
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """What each member of each collective did; rows as in `CommunicationOps`."""
+
+    arrival_ns: Int64s  # int64[rows], aligned
+    end_ns: Int64s  # int64[rows], aligned
+    is_held: Bools  # bool[rows], waits for the others; False: leaves on its own
+    transfer_ns: Int64s  # int64[rows]; of a row not held: its whole recorded time
+    hub_ns: Int64s  # int64[collectives], when the last member had arrived, aligned
+    has_ghost: Bools  # bool[collectives], an unrecorded member arrived last
+
+
+def split_transfers(
+    operations: Operations, comm: CommunicationOps, matches: Matches, clocks: Clocks
+) -> Transfers:
+    """Wait and transfer of every communication operation."""
+    arrival_ns = clocks.aligned(comm.rank, comm.start_ns)
+    end_ns = clocks.aligned(comm.rank, comm.end_ns)
+    num_collectives = len(matches.collectives)
+    low = np.iinfo(np.int64).min
+    hub_ns = np.full(num_collectives, low, np.int64)
+    np.maximum.at(hub_ns, matches.collective, arrival_ns[matches.row])
+    is_estimated = np.array(
+        [collective.is_transfer_estimated for collective in matches.collectives], np.bool_
+    )
+    has_ghost = np.zeros(num_collectives, np.bool_)
+    if is_estimated.any():
+        ghost_ns = _ghost_arrivals(operations, comm, matches, hub_ns, end_ns, is_estimated)
+        has_ghost = is_estimated & (ghost_ns > hub_ns + GHOST_MIN_WAIT_NS)
+        hub_ns = np.where(has_ghost, ghost_ns, hub_ns)
+    last_hub_ns = np.full(len(comm), low, np.int64)
+    np.maximum.at(last_hub_ns, matches.row, hub_ns[matches.collective])
+    may_leave = np.array([kind in _ONE_SIDED for kind in comm.kind], np.bool_)
+    is_held = ~(may_leave & (end_ns < last_hub_ns - EARLY_NS))
+    return Transfers(
+        arrival_ns=arrival_ns,
+        end_ns=end_ns,
+        is_held=is_held,
+        transfer_ns=np.where(
+            is_held, np.maximum(end_ns - last_hub_ns, 0), np.maximum(end_ns - arrival_ns, 0)
+        ),
+        hub_ns=hub_ns,
+        has_ghost=has_ghost,
+    )
+
+
+def _ghost_arrivals(
+    operations: Operations,
+    comm: CommunicationOps,
+    matches: Matches,
+    hub_ns: Int64s,
+    end_ns: Int64s,
+    is_estimated: Bools,
+) -> Int64s:
+    """When the unrecorded members arrived at each collective, aligned; int64[collectives]."""
+    first_end_ns = np.full(len(hub_ns), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(first_end_ns, matches.collective, end_ns[matches.row])
+    longest_ns = first_end_ns - hub_ns
+    smallest: dict[tuple[object, ...], int] = {}
+    keys = _alike(operations, comm, matches)
+    for collective in np.flatnonzero(is_estimated).tolist():
+        known = smallest.get(keys[collective])
+        span_ns = max(int(longest_ns[collective]), 0)
+        smallest[keys[collective]] = span_ns if known is None else min(known, span_ns)
+    transfer_ns = np.array(
+        [smallest.get(key, 0) for key in keys], np.int64
+    )
+    return first_end_ns - transfer_ns
+
+
+def _alike(
+    operations: Operations, comm: CommunicationOps, matches: Matches
+) -> list[tuple[object, ...]]:
+    """What collectives of equal transfer time have in common.
+
+    Type, group and size; where the trace does not give the size, the place inside the step,
+    since steps repeat.
+    """
+    row_of = np.zeros(len(matches.collectives), np.int64)
+    row_of[matches.collective[::-1]] = matches.row[::-1]
+    step = operations.ops.step[comm.op[row_of]]
+    counts: dict[tuple[str, int], int] = {}
+    keys: list[tuple[object, ...]] = []
+    for index, collective in enumerate(matches.collectives):
+        key: tuple[object, ...] = (collective.name, collective.group, collective.ranks)
+        place = (collective.group, int(step[index]))
+        counts[place] = counts.get(place, -1) + 1
+        if collective.num_bytes == UNKNOWN:
+            key = (*key, "place", counts[place])
+        else:
+            key = (*key, collective.num_bytes, collective.dtype)
+        keys.append(key)
+    return keys

@@ -1,0 +1,72 @@
+"""Numbers as people read them; rounding happens here and nowhere below."""
+
+from __future__ import annotations
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+# From these on a value has three or two digits before its point and needs fewer after it.
+_THREE_DIGITS, _TWO_DIGITS = 100, 10
+_NEXT_BINARY_UNIT = 1024
+
+# Below these a value is shown in the next smaller unit.
+_UNITS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"))
+
+
+def milliseconds_text(duration_ns: float) -> str:
+    """A duration in ms without the unit: `615.14`, `4.072`, for columns of steps."""
+    value = duration_ns / NS_PER_MS
+    return f"{value:,.2f}" if abs(value) >= _TWO_DIGITS else f"{value:.3f}"
+
+
+def duration_text(duration_ns: float) -> str:
+    """A duration with the unit that suits it: `1.30 s`, `615.1 ms`, `12.4 us`, `85 ns`."""
+    for unit_ns, unit in _UNITS:
+        if abs(duration_ns) >= unit_ns:
+            value = duration_ns / unit_ns
+            return f"{value:.1f} {unit}" if abs(value) >= _THREE_DIGITS else f"{value:.2f} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def percent_text(percent: float) -> str:
+    """An error or share without sign: `0.012 %`, `3.4 %`, `21 %`."""
+    return f"{_percent_digits(percent)} %"
+
+
+def signed_percent_text(percent: float) -> str:
+    """An error with its sign: `+0.012 %`, `-3.4 %`; what rounds to nothing has none."""
+    digits = _percent_digits(abs(percent))
+    if float(digits) == 0:
+        return f"{digits} %"
+    return f"{'-' if percent < 0 else '+'}{digits} %"
+
+
+def _percent_digits(percent: float) -> str:
+    if abs(percent) >= _THREE_DIGITS:
+        return f"{percent:,.0f}"
+    if abs(percent) >= _TWO_DIGITS:
+        return f"{percent:.1f}"
+    return f"{percent:.2f}" if abs(percent) >= 1 else f"{percent:.3f}"
+
+
+def bytes_text(num_bytes: int) -> str:
+    """A size in binary units: `512 B`, `64.0 MiB`; `unknown` if negative."""
+    if num_bytes < 0:
+        return "unknown"
+    value = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < _NEXT_BINARY_UNIT:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= _NEXT_BINARY_UNIT
+    return f"{value:.1f} TiB"
+
+
+def count_text(count: int, noun: str) -> str:
+    """`1 rank`, `8 ranks`, `1,024 kernels`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def component_text(component: str) -> str:
+    """A component's name as words: `exposed_compute` is `exposed compute`."""
+    return component.replace("_", " ")

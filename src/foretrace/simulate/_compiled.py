@@ -1,0 +1,67 @@
+"""Compiled loop of the static engine; checks no lengths, see `static` for the safe way in."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numba import njit
+
+from foretrace.base import Int32s, Int64s
+
+
+class Status(IntEnum):
+    """How the loop ended."""
+
+    OK = 0
+    NEGATIVE_DURATION = 1
+    ORDER = 2  # a predecessor does not stand before its successor
+    OVERFLOW = 3  # an end lies past LIMIT_NS
+    EDGES = 4  # `first_edge` falls, or points past the edges
+
+
+LIMIT_NS = 2**62  # 146 years; an end and any 32-bit lag still fit into 64 bits
+
+# The loop's own copies: an enum member inside would cost an unboxing per return.
+_OK = int(Status.OK)
+_NEGATIVE_DURATION = int(Status.NEGATIVE_DURATION)
+_ORDER = int(Status.ORDER)
+_OVERFLOW = int(Status.OVERFLOW)
+_EDGES = int(Status.EDGES)
+_LIMIT_NS = np.int64(LIMIT_NS)
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _end_times(
+    first_edge: Int64s,
+    predecessor: Int32s,
+    lag_ns: Int32s,
+    duration_ns: Int64s,
+    end_ns: Int64s,
+) -> tuple[int, int]:
+    """Longest path, one pass in node order. Out: `end_ns`.
+
+    In: `first_edge` int64[nodes + 1], `predecessor` and `lag_ns` int32[edges], `duration_ns`
+    int64[nodes]. Returns (status, the node it stopped at; the number of nodes if OK).
+    """
+    num_nodes = duration_ns.size
+    num_edges = predecessor.size
+    edge = np.int64(0)
+    for node in range(num_nodes):
+        last_edge = first_edge[node + 1]
+        if last_edge < edge or last_edge > num_edges:
+            return _EDGES, node
+        start_ns = np.int64(0)
+        while edge < last_edge:
+            before = predecessor[edge]
+            if before < 0 or before >= node:
+                return _ORDER, node
+            start_ns = max(start_ns, end_ns[before] + lag_ns[edge])
+            edge += 1
+        duration = duration_ns[node]
+        if duration < 0:
+            return _NEGATIVE_DURATION, node
+        if duration > _LIMIT_NS - start_ns:
+            return _OVERFLOW, node
+        end_ns[node] = start_ns + duration
+    return _OK, num_nodes

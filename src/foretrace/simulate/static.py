@@ -1,0 +1,103 @@
+"""The static engine: a graph and durations become a timeline, in one pass over the nodes.
+
+Node order is topological, so each node's predecessors have ended when it is reached: it starts
+when the last of them, each plus its edge's lag, is over, and never before 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretrace.base import Int64s, SimulationError
+from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Timeline
+from foretrace.simulate._compiled import LIMIT_NS, Status, _end_times
+
+
+def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeline:
+    """Start and end of every node, in ns from the graph's zero.
+
+    Args:
+        graph: who waits for whom; node order must be topological.
+        duration_ns: int64[nodes], how long each node takes; the measured durations if left out.
+
+    Raises:
+        SimulationError: if the durations do not fit the graph or one is negative, if the graph's
+            columns do not fit each other, or if a node stands before one that it waits for.
+    """
+    durations = graph.measured_ns if duration_ns is None else duration_ns
+    _check_columns(graph, durations)
+    end_ns = np.empty(graph.num_nodes, dtype=np.int64)
+    status, node = _end_times(
+        np.ascontiguousarray(graph.first_edge),
+        np.ascontiguousarray(graph.predecessor),
+        np.ascontiguousarray(graph.lag_ns),
+        np.ascontiguousarray(durations),
+        end_ns,
+    )
+    if status != Status.OK:
+        raise SimulationError(_sentence(graph, durations, Status(status), node))
+    return Timeline(graph=graph, start_ns=end_ns - durations, end_ns=end_ns, is_measured=False)
+
+
+def _check_columns(graph: ExecutionGraph, durations: Int64s) -> None:
+    """Refuse arrays that the compiled loop would read past the end of, or misread."""
+    if durations.dtype != np.int64:
+        raise SimulationError(
+            f"durations must be int64 nanoseconds, got {durations.dtype}: "
+            "round them and convert with .astype(np.int64)"
+        )
+    if durations.shape != (graph.num_nodes,):
+        raise SimulationError(
+            f"durations must hold one number per node: expected shape ({graph.num_nodes},), got "
+            f"{durations.shape}. Start from graph.measured_ns of the graph that is simulated."
+        )
+    first = graph.first_edge
+    has_ends = len(first) == graph.num_nodes + 1 and first[0] == 0
+    if not has_ends or first[-1] != graph.num_edges:
+        raise SimulationError(
+            f"first_edge must go from 0 to the number of edges ({graph.num_edges}) in "
+            f"{graph.num_nodes + 1} entries, got {len(first)} entries "
+            f"{first[:2].tolist()}..{first[-2:].tolist()}: "
+            "check the graph with foretrace.graph.spec"
+        )
+    if len(graph.lag_ns) != graph.num_edges:
+        raise SimulationError(
+            f"lag_ns must hold one number per edge: expected {graph.num_edges}, "
+            f"got {len(graph.lag_ns)}"
+        )
+
+
+def _sentence(graph: ExecutionGraph, durations: Int64s, status: Status, node: int) -> str:
+    """What stopped the loop, and at which node."""
+    where = _described(graph, node)
+    if status == Status.NEGATIVE_DURATION:
+        count = int((durations < 0).sum())
+        return (
+            f"negative duration: {where} takes {durations[node]} ns, expected 0 or more "
+            f"({count} of {graph.num_nodes} nodes are negative). Clip the durations at 0."
+        )
+    if status == Status.ORDER:
+        edges = slice(int(graph.first_edge[node]), int(graph.first_edge[node + 1]))
+        return (
+            f"node order is not topological: {where} waits for nodes "
+            f"{graph.predecessor[edges][:5].tolist()}, expected all of them in 0..{node - 1}. "
+            "Build graphs with foretrace.graph, which sorts them."
+        )
+    if status == Status.EDGES:
+        return (
+            f"first_edge must rise: {where} has its edges in "
+            f"{graph.first_edge[node : node + 2].tolist()}, expected a rising pair within "
+            f"0..{graph.num_edges}. Check the graph with foretrace.graph.spec."
+        )
+    return (
+        f"time overflow: {where} would end after {LIMIT_NS} ns (146 years), its own duration is "
+        f"{durations[node]} ns. Durations are in ns."
+    )
+
+
+def _described(graph: ExecutionGraph, node: int) -> str:
+    """A node's number, name, kind and place, for a message."""
+    lane = int(graph.lane[node])
+    place = "no lane" if lane == NO_LANE else graph.lanes[lane].label
+    kind = NodeKind(int(graph.kind[node])).name
+    return f"node {node} ({graph.names[int(graph.name[node])]!r}, {kind}, {place})"

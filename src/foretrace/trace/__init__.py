@@ -1,0 +1,21 @@
+"""Floor 1: any supported file becomes one columnar table."""
+
+from __future__ import annotations
+
+from foretrace.trace.columns import NO_ID as NO_ID
+from foretrace.trace.columns import NO_STRING as NO_STRING
+from foretrace.trace.columns import Category as Category
+from foretrace.trace.columns import CollectiveColumns as CollectiveColumns
+from foretrace.trace.columns import FlowColumns as FlowColumns
+from foretrace.trace.columns import LaneKind as LaneKind
+from foretrace.trace.columns import Lanes as Lanes
+from foretrace.trace.columns import MemoryColumns as MemoryColumns
+from foretrace.trace.columns import ProcessGroup as ProcessGroup
+from foretrace.trace.columns import SyncColumns as SyncColumns
+from foretrace.trace.columns import Trace as Trace
+from foretrace.trace.columns import TraceMeta as TraceMeta
+from foretrace.trace.ingest import load_traces as load_traces
+from foretrace.trace.sidecar import StepTimes as StepTimes
+from foretrace.trace.sidecar import step_times_beside as step_times_beside
+from foretrace.trace.sidecar import step_times_path as step_times_path
+from foretrace.trace.sidecar import write_step_times as write_step_times

@@ -1,0 +1,144 @@
+"""What a file says about itself: the members beside its list of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from foretrace.trace.columns import ProcessGroup, TraceMeta
+from foretrace.trace.fields import Row
+from foretrace.trace.scan import Scanned
+
+_LARGEST_BASE_NS = 4 * 10**18  # year 2096; more would not leave room for a timestamp
+_MAX_NOTES = 20
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the members say."""
+
+    rank: int | None
+    world_size: int | None
+    backend: str | None
+    process_groups: tuple[ProcessGroup, ...]
+    device_names: tuple[str, ...]
+    base_ns: int  # what timestamps are relative to
+    notes: tuple[str, ...]
+
+
+def described(members: dict[str, bytes]) -> Described:
+    """The members that are read, decoded; whatever has an unexpected form counts as absent."""
+    notes: list[str] = []
+    wanted = ("distributedInfo", "deviceProperties", "baseTimeNanoseconds")
+    decoded = {name: _decoded(members, name, notes) for name in wanted}
+    distributed = decoded["distributedInfo"]
+    info = distributed if isinstance(distributed, dict) else {}
+    groups = info.get("pg_config")
+    devices = decoded["deviceProperties"]
+    return Described(
+        rank=_integer(info.get("rank")),
+        world_size=_integer(info.get("world_size")),
+        backend=_text(info.get("backend")),
+        process_groups=tuple(
+            _group(entry) for entry in (groups if isinstance(groups, list) else ())
+            if isinstance(entry, dict)
+        ),
+        device_names=tuple(
+            _text(entry.get("name")) or ""
+            for entry in (devices if isinstance(devices, list) else ())
+            if isinstance(entry, dict)
+        ),
+        base_ns=_base_ns(decoded["baseTimeNanoseconds"], notes),
+        notes=tuple(notes),
+    )
+
+
+def _decoded(members: dict[str, bytes], name: str, notes: list[str]) -> object:
+    """A member's value; None, with a note, if it is not JSON."""
+    if name not in members:
+        return None
+    try:
+        value: object = msgspec.json.decode(members[name])
+    except msgspec.DecodeError as err:
+        notes.append(f"member {name!r} is not JSON and is ignored ({err})")
+        return None
+    return value
+
+
+def _base_ns(value: object, notes: list[str]) -> int:
+    if value is None:
+        return 0
+    base = _integer(value)
+    if base is None or not 0 <= base < _LARGEST_BASE_NS:
+        notes.append(f"baseTimeNanoseconds is {value!r}, expected nanoseconds since 1970; ignored")
+        return 0
+    return base
+
+
+def _integer(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        return int(value)
+    return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _group(entry: dict[object, object]) -> ProcessGroup:
+    name = entry.get("pg_name")
+    ranks = entry.get("ranks")
+    return ProcessGroup(
+        name=name if isinstance(name, str) else "" if name is None else str(name),
+        description=_text(entry.get("pg_desc")) or "",
+        ranks=_ranks(ranks),
+    )
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        return ()
+    ranks = [_integer(entry) for entry in value]
+    return tuple(rank for rank in ranks if rank is not None) if None not in ranks else ()
+
+
+def trace_meta(
+    scan: Scanned, told: Described, *, path: Path, content_key: str, file_bytes: int
+) -> TraceMeta:
+    """The record that goes with a trace's columns."""
+    notes = [*told.notes, *scan.notes]
+    if scan.cut is not None:
+        notes.append(
+            f"{scan.cut}: {scan.num_events:,} whole events before that are kept, "
+            "the record that was cut is not"
+        )
+    if scan.num_negative:
+        notes.append(f"{scan.num_negative:,} negative durations are taken as 0")
+    is_whole = not (
+        np.any(scan.rows[:, Row.START] % 1000) or np.any(scan.rows[:, Row.DURATION] % 1000 > 0)
+    )
+    return TraceMeta(
+        path=path,
+        content_key=content_key,
+        file_bytes=file_bytes,
+        json_bytes=scan.json_bytes,
+        rank=told.rank,
+        world_size=told.world_size,
+        backend=told.backend,
+        process_groups=told.process_groups,
+        device_names=told.device_names,
+        timestamp_unit_ns=1000 if is_whole else 1,
+        is_truncated=scan.cut is not None,
+        num_events=scan.num_events,
+        dropped=scan.dropped,
+        notes=tuple(notes[:_MAX_NOTES]),
+    )

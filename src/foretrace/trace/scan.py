@@ -1,0 +1,331 @@
+"""Text pieces become tables: allocates, feeds and enlarges what the compiled loop writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrace.base import Int64s, TraceError, UInt8s
+from foretrace.trace._compiled import (
+    Counts,
+    Keys,
+    Known,
+    Pool,
+    Scratch,
+    Tables,
+    fill_lane_slots,
+    fill_slots,
+    hash_of,
+    scan,
+    string_of,
+)
+from foretrace.trace.fields import (
+    CATEGORY_TEXTS,
+    COLLECTIVE_FIELDS,
+    DROP_TEXTS,
+    FLOW_FIELDS,
+    HALF_FIELDS,
+    LANE_FIELDS,
+    MEMORY_FIELDS,
+    SIGNATURE_MEMBERS,
+    SYNC_FIELDS,
+    Key,
+    Phase,
+    Row,
+    State,
+    Status,
+    key_table,
+)
+from foretrace.trace.source import CutShortError, Source
+
+_TAIL = 64  # zeros that the compiled loop may read behind the text
+_SCRATCH_ROOM = 256  # what a signature's labels add to the text of one record
+# Bytes of text per record: 156 to 620 in the public traces seen; the low end, so that tables
+# are enlarged rarely. Room that is never written costs no memory.
+_BYTES_PER_RECORD = 150
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What stands in a file, in the order of the file."""
+
+    rows: Int64s  # int64[rows, len(Row)]; Row.DURATION is -1 where only a beginning was seen
+    collectives: Int64s  # int64[rows, COLLECTIVE_FIELDS]
+    syncs: Int64s  # int64[rows, SYNC_FIELDS]
+    memory: Int64s  # int64[rows, MEMORY_FIELDS]
+    flows: Int64s  # int64[rows, FLOW_FIELDS]
+    halves: Int64s  # int64[rows, HALF_FIELDS]
+    lanes: Int64s  # int64[lanes, LANE_FIELDS]
+    arena: UInt8s  # uint8[bytes], all strings one after the other
+    begins: Int64s  # int64[strings + 1], into `arena`
+    members: dict[str, bytes]  # the file's other members, as text
+    dropped: dict[str, int]
+    num_events: int
+    num_negative: int  # negative durations, taken as 0
+    json_bytes: int
+    cut: str | None  # why the file ends early, in words
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Work:
+    """Everything the compiled loop writes; replaced piece by piece as it grows."""
+
+    buffer: UInt8s
+    filled: int
+    scratch: Scratch
+    tables: Tables
+    pool: Pool
+    known: Known
+    counts: Counts
+    state: Int64s
+    members: dict[str, bytes]
+
+
+_TABLE = key_table()
+_KEYS = Keys(_TABLE.slots, _TABLE.texts, _TABLE.begins, _TABLE.keys, _TABLE.kinds)
+_WORDS = (np.frombuffer(b"traceEvents", np.uint8), np.frombuffer(b"nodes", np.uint8))
+_LABELS = np.frombuffer("".join(label for label, _ in SIGNATURE_MEMBERS).encode(), np.uint8)
+_LABEL_BEGINS = np.cumsum([0, *(len(label) for label, _ in SIGNATURE_MEMBERS)], dtype=np.int64)
+
+
+def scanned(source: Source) -> Scanned:
+    """Everything a file says, read once and in bounded memory beside the tables.
+
+    Raises:
+        TraceError: if the text is not JSON, or no list of trace events.
+    """
+    work = _new_work(source.likely_json_bytes)
+    json_bytes = 0
+    cut = None
+    needed = 0
+    pieces = _until_cut(source.pieces)
+    for piece in pieces:
+        if isinstance(piece, CutShortError):
+            cut = str(piece)
+            break
+        _append(work, piece)
+        json_bytes += len(piece)
+        if work.filled < needed:
+            continue
+        rest = _scan_buffer(work, source, json_bytes)
+        # What is left is the beginning of one record or member. Twice as much is read before
+        # it is looked at again, so a member of any length is read in linear time.
+        needed = rest * 2
+    if work.filled:
+        _scan_buffer(work, source, json_bytes)
+    phase = work.state[State.PHASE]
+    notes: tuple[str, ...] = ()
+    if phase == Phase.AFTER and work.filled:
+        notes = ("text after the end of the JSON is ignored",)
+    if phase != Phase.AFTER and cut is None:
+        cut = "the text ends inside its JSON"
+    return _result(work, json_bytes, cut, notes)
+
+
+def _until_cut(pieces: Iterator[bytes]) -> Iterator[bytes | CutShortError]:
+    try:
+        yield from pieces
+    except CutShortError as err:
+        yield err
+
+
+def _new_work(likely_json_bytes: int) -> _Work:
+    """Tables for a file of this size; memory that is not written to is not used."""
+    num_rows = min(max(likely_json_bytes // _BYTES_PER_RECORD, 1024), 1 << 22)
+    pool = Pool(
+        arena=np.empty(1 << 20, np.uint8),
+        begins=np.zeros((1 << 14) + 1, np.int64),
+        hashes=np.empty(1 << 14, np.int64),
+        slots=np.full(1 << 15, -1, np.int32),
+        dropped=np.zeros(1 << 14, np.int64),
+    )
+    state = np.zeros(len(State), np.int64)
+    texts = [text for text, _ in CATEGORY_TEXTS]
+    for text in (*texts, "Trace", "fwdbwd", ""):
+        raw = np.frombuffer(text.encode(), np.uint8)
+        string_of(raw, 0, len(raw), hash_of(raw, 0, len(raw)), pool, state)
+    known = Known(
+        categories=np.array([int(category) for _, category in CATEGORY_TEXTS], np.int64),
+        trace=len(texts),
+        forward_backward=len(texts) + 1,
+        empty=len(texts) + 2,
+    )
+    tables = Tables(
+        rows=np.empty((num_rows, len(Row)), np.int64),
+        collectives=np.empty((1024, COLLECTIVE_FIELDS), np.int64),
+        syncs=np.empty((1024, SYNC_FIELDS), np.int64),
+        memory=np.empty((1024, MEMORY_FIELDS), np.int64),
+        flows=np.empty((1024, FLOW_FIELDS), np.int64),
+        halves=np.empty((256, HALF_FIELDS), np.int64),
+        lanes=np.empty((256, LANE_FIELDS), np.int64),
+        lane_slots=np.full(512, -1, np.int32),
+    )
+    size = 1 << 20
+    return _Work(
+        buffer=np.zeros(size, np.uint8),
+        filled=0,
+        scratch=Scratch(
+            number=np.zeros(len(Key), np.int64),
+            known=np.zeros(len(Key), np.uint8),
+            begin=np.zeros(len(Key), np.int64),
+            end=np.zeros(len(Key), np.int64),
+            text=np.empty(size + _SCRATCH_ROOM, np.uint8),
+        ),
+        tables=tables,
+        pool=pool,
+        known=known,
+        counts=Counts(np.zeros(len(DROP_TEXTS), np.int64), np.zeros(256, np.int64)),
+        state=state,
+        members={},
+    )
+
+
+def _append(work: _Work, piece: bytes) -> None:
+    """Put a piece behind what is left of the text before it."""
+    end = work.filled + len(piece)
+    if end + _TAIL > len(work.buffer):
+        larger = np.zeros(max(2 * len(work.buffer), end + _TAIL), np.uint8)
+        larger[: work.filled] = work.buffer[: work.filled]
+        work.buffer = larger
+        work.scratch = work.scratch._replace(text=np.empty(len(larger) + _SCRATCH_ROOM, np.uint8))
+    work.buffer[work.filled : end] = np.frombuffer(piece, np.uint8)
+    work.buffer[end : end + _TAIL] = 0
+    work.filled = end
+
+
+def _scan_buffer(work: _Work, source: Source, json_bytes: int) -> int:
+    """Scan what is buffered and move the rest to the front; the length of the rest."""
+    while True:
+        status = scan(
+            work.buffer,
+            work.filled,
+            _KEYS,
+            _WORDS,
+            _LABELS,
+            _LABEL_BEGINS,
+            work.known,
+            work.scratch,
+            work.tables,
+            work.pool,
+            work.counts,
+            work.state,
+        )
+        if status == Status.FULL:
+            _enlarge(work)
+        elif status == Status.MEMBER:
+            _take_member(work)
+        else:
+            break
+    position = int(work.state[State.POSITION])
+    if status == Status.NODES:
+        raise TraceError(
+            f"cannot read {source.path}: it is an execution trace (a list of nodes, without "
+            "timestamps), which cannot be replayed by itself; name the Kineto file of the same "
+            "run, the one that torch.profiler's export_chrome_trace wrote"
+        )
+    if status == Status.MALFORMED:
+        at = json_bytes - work.filled + position
+        found = work.buffer[position : position + 24].tobytes().rstrip(b"\0")
+        raise TraceError(
+            f"cannot read {source.path}: not JSON at byte {at:,} of the text, after "
+            f"{int(work.state[State.NUM_EVENTS]):,} events: found {found!r}; record or copy the "
+            "file again"
+        )
+    rest = work.filled - position
+    work.buffer[:rest] = work.buffer[position : work.filled].copy()
+    work.buffer[rest : rest + _TAIL] = 0
+    work.filled = rest
+    work.state[State.POSITION] = 0
+    return rest
+
+
+def _take_member(work: _Work) -> None:
+    begin, value, end = (
+        int(work.state[at]) for at in (State.KEY_BEGIN, State.VALUE_BEGIN, State.VALUE_END)
+    )
+    text = work.buffer[begin:end].tobytes()
+    key = text[1 : text.index(b'"', 1)].decode("utf-8", "replace")
+    work.members[key] = text[value - begin :]
+
+
+def _enlarge(work: _Work) -> None:
+    """Double every table that is more than half full; the arena if none is."""
+    state = work.state
+    tables = work.tables
+    counts = {
+        "rows": State.NUM_ROWS,
+        "collectives": State.NUM_COLLECTIVES,
+        "syncs": State.NUM_SYNCS,
+        "memory": State.NUM_MEMORY,
+        "flows": State.NUM_FLOWS,
+        "halves": State.NUM_HALVES,
+        "lanes": State.NUM_LANES,
+    }
+    grown = {
+        name: _doubled(getattr(tables, name), int(state[count]))
+        for name, count in counts.items()
+        if 2 * state[count] >= len(getattr(tables, name))
+    }
+    if "lanes" in grown:
+        grown["lane_slots"] = np.full(2 * len(tables.lane_slots), -1, np.int32)
+    work.tables = tables._replace(**grown)
+    if "lanes" in grown:
+        fill_lane_slots(work.tables.lane_slots, work.tables.lanes, int(state[State.NUM_LANES]))
+    num_strings = int(state[State.NUM_STRINGS])
+    is_pool_full = 2 * num_strings >= len(work.pool.hashes)
+    if is_pool_full:
+        slots = np.full(2 * len(work.pool.slots), -1, np.int32)
+        fill_slots(slots, work.pool.hashes, num_strings)
+        work.pool = work.pool._replace(
+            begins=_doubled(work.pool.begins, num_strings + 1),
+            hashes=_doubled(work.pool.hashes, num_strings),
+            dropped=_doubled(work.pool.dropped, num_strings),
+            slots=slots,
+        )
+    used = int(state[State.ARENA_USED])
+    if 2 * used >= len(work.pool.arena) or not (grown or is_pool_full):
+        work.pool = work.pool._replace(arena=_doubled(work.pool.arena, used))
+
+
+def _doubled(array: NDArray[np.generic], used: int) -> NDArray[np.generic]:
+    larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def _result(work: _Work, json_bytes: int, cut: str | None, notes: tuple[str, ...]) -> Scanned:
+    state = work.state
+    num_strings = int(state[State.NUM_STRINGS])
+    dropped = {
+        text: int(work.counts.by_reason[reason]) for reason, text in DROP_TEXTS.items()
+    }
+    for phase in np.flatnonzero(work.counts.by_phase):
+        dropped[f"records of phase {chr(phase)!r}"] = int(work.counts.by_phase[phase])
+    begins = work.pool.begins
+    for string in np.flatnonzero(work.pool.dropped[:num_strings]):
+        text = work.pool.arena[begins[string] : begins[string + 1]].tobytes()
+        reason = f"category {text.decode('utf-8', 'replace')!r}"
+        dropped[reason] = dropped.get(reason, 0) + int(work.pool.dropped[string])
+    tables = work.tables
+    return Scanned(
+        rows=tables.rows[: state[State.NUM_ROWS]],
+        collectives=tables.collectives[: state[State.NUM_COLLECTIVES]],
+        syncs=tables.syncs[: state[State.NUM_SYNCS]],
+        memory=tables.memory[: state[State.NUM_MEMORY]],
+        flows=tables.flows[: state[State.NUM_FLOWS]],
+        halves=tables.halves[: state[State.NUM_HALVES]],
+        lanes=tables.lanes[: state[State.NUM_LANES]],
+        arena=work.pool.arena[: state[State.ARENA_USED]],
+        begins=begins[: num_strings + 1],
+        members=work.members,
+        dropped={reason: count for reason, count in dropped.items() if count},
+        num_events=int(state[State.NUM_EVENTS]),
+        num_negative=int(state[State.NUM_NEGATIVE]),
+        json_bytes=json_bytes,
+        cut=cut,
+        notes=notes,
+    )

@@ -1,0 +1,238 @@
+"""Other-step prediction: each step's time from durations that were measured in the other steps.
+
+In: a recording of three steps or more. Out: predicted beside measured step times. The graph of
+the predicted step is its own, so this judges durations and engine, not whether the next step
+will do the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.analyze import StepTable, steps
+from foretrace.base import Bools, Float64s, Int64s, ModelError
+from foretrace.graph import ExecutionGraph, NodeKind, Recording
+from foretrace.simulate import simulate
+from foretrace.validate.results import OtherStepReport, StepPrediction
+
+MIN_STEPS = 3  # with fewer, "the other steps" is one sample or none
+
+# Kinds that never take time of their own: nothing to predict.
+_TIMELESS = (
+    NodeKind.RANK_START,
+    NodeKind.STEP_BEGIN,
+    NodeKind.STEP_END,
+    NodeKind.ARRIVE,
+    NodeKind.HUB,
+)
+_MARKS = (NodeKind.STEP_BEGIN, NodeKind.STEP_END)  # their names hold the step's number
+_NUM_KINDS = len(NodeKind)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """Nodes of steps whose durations are predicted, and what makes two of them counterparts."""
+
+    node: Int64s  # int64[timed]
+    step: Int64s  # int64[timed]
+    kind: Int64s  # int64[timed]
+    label: Int64s  # int64[timed], kind and name
+    place: Int64s  # int64[timed], rank, lane, label and occurrence in the step, as one number
+    duration_ns: Int64s  # int64[timed], as recorded
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """Durations of one step's nodes, taken from the other steps."""
+
+    node: Int64s  # int64[nodes of the step]
+    duration_ns: Int64s  # int64[nodes of the step]
+    is_matched: Bools  # bool[nodes of the step], from a counterpart
+    is_same_name: Bools  # bool[nodes of the step], no counterpart, from its name
+
+
+def other_step_report(
+    recording: Recording, *, step_names: Collection[str] | None = None
+) -> OtherStepReport:
+    """Every step's time predicted from the other steps, beside what was measured.
+
+    A node takes the median duration of its counterparts in the other steps: same rank, lane,
+    kind, name and occurrence within the step. Host time between calls goes by the call that
+    follows it. A node without counterpart takes the median of its kind and name in the other
+    steps, or, without those, of its kind; both are counted. Medians of an even number of
+    durations are rounded down. Durations outside the predicted step stay as recorded.
+
+    Args:
+        recording: at least three steps.
+        step_names: steps to predict, all if left out; the others still lend their durations.
+
+    Raises:
+        ModelError: if the recording has fewer than three steps or none of those named.
+    """
+    graph = recording.graph
+    table = steps(recording.measured)
+    chosen = _chosen_steps(table, step_names)
+    timed = _timed(graph)
+    rows: list[StepPrediction] = []
+    num_matched = num_same_name = num_same_kind = 0
+    time_ns = matched_time_ns = 0
+    for step in chosen:
+        predicted = _predicted(timed, step)
+        duration_ns = graph.measured_ns.copy()
+        duration_ns[predicted.node] = predicted.duration_ns
+        rows.extend(_rows(table, steps(simulate(graph, duration_ns)), step))
+        num_matched += int(predicted.is_matched.sum())
+        num_same_name += int(predicted.is_same_name.sum())
+        num_same_kind += int((~predicted.is_matched & ~predicted.is_same_name).sum())
+        recorded_ns = graph.measured_ns[predicted.node]
+        time_ns += int(recorded_ns.sum())
+        matched_time_ns += int(recorded_ns[predicted.is_matched].sum())
+    errors = [abs(row.error_percent) for row in rows]
+    naive_errors = [abs(row.naive_error_percent) for row in rows]
+    return OtherStepReport(
+        rows=tuple(rows),
+        mean_error_percent=sum(errors) / len(errors),
+        worst_error_percent=max(errors),
+        mean_naive_error_percent=sum(naive_errors) / len(naive_errors),
+        worst_naive_error_percent=max(naive_errors),
+        num_matched=num_matched,
+        num_same_name=num_same_name,
+        num_same_kind=num_same_kind,
+        matched_time_share=matched_time_ns / max(time_ns, 1),
+    )
+
+
+def _chosen_steps(table: StepTable, step_names: Collection[str] | None) -> list[int]:
+    """Positions of the steps to predict."""
+    recorded = np.unique(table.step).tolist()
+    if len(recorded) < MIN_STEPS:
+        raise ModelError(
+            f"too few steps to predict one from the others: {len(recorded)} recorded, expected "
+            f"at least {MIN_STEPS}. Record more steps: foretrace.record(..., steps={MIN_STEPS})."
+        )
+    names = {table.step_names[step]: step for step in recorded}
+    wanted = list(names) if step_names is None else list(step_names)
+    unknown = sorted(set(wanted) - set(names))
+    if unknown or not wanted:
+        have = ", ".join(map(repr, list(names)[:8]))
+        raise ModelError(
+            f"no such steps: {unknown[:5]} asked for, the recording has {len(names)} ({have}). "
+            "Choose among those."
+        )
+    return sorted(names[name] for name in set(wanted))
+
+
+def _rows(measured: StepTable, predicted: StepTable, step: int) -> list[StepPrediction]:
+    """One step's predictions, on every rank that recorded it and at least one other step."""
+    rows = []
+    for row in np.flatnonzero(measured.step == step).tolist():
+        rank = int(measured.rank[row])
+        others = (measured.rank == rank) & (measured.step != step)
+        if not others.any():
+            continue
+        rows.append(
+            StepPrediction(
+                step_name=measured.step_names[step],
+                rank=rank,
+                measured_ns=int(measured.duration_ns[row]),
+                predicted_ns=int(predicted.duration_ns[row]),
+                naive_ns=int(np.median(measured.duration_ns[others])),
+            )
+        )
+    return rows
+
+
+def _timed(graph: ExecutionGraph) -> _Timed:
+    """The nodes that take time in some step, each with its place within the step."""
+    is_timeless = np.isin(graph.kind, np.array(_TIMELESS, dtype=np.uint8))
+    node = np.flatnonzero((graph.step >= 0) & ~is_timeless)
+    label = _labels(graph)[node]
+    step, lane = graph.step[node].astype(np.int64), graph.lane[node].astype(np.int64)
+    rank = graph.rank[node].astype(np.int64)
+    occurrence = _occurrence((label, lane, rank, step))
+    return _Timed(
+        node=node,
+        step=step,
+        kind=graph.kind[node].astype(np.int64),
+        label=label,
+        place=_group((occurrence, label, lane, rank)),
+        duration_ns=graph.measured_ns[node],
+    )
+
+
+def _labels(graph: ExecutionGraph) -> Int64s:
+    """Kind and name as one number; of host time between calls also the call that follows."""
+    kind = graph.kind.astype(np.int64)
+    is_mark = np.isin(graph.kind, np.array(_MARKS, dtype=np.uint8))
+    name = np.where(is_mark, 0, graph.name.astype(np.int64) + 1)
+    label = name * _NUM_KINDS + kind
+    in_lanes = np.lexsort((np.arange(graph.num_nodes), graph.lane))
+    is_segment = kind[in_lanes] == NodeKind.HOST_SEGMENT
+    follows = np.flatnonzero(is_segment[:-1] & (np.diff(graph.lane[in_lanes]) == 0))
+    before, after = in_lanes[follows], in_lanes[follows + 1]
+    highest = int(label.max(initial=0)) + 1
+    label[before] += highest * (label[after] + 1)
+    return label
+
+
+def _occurrence(keys: tuple[Int64s, ...]) -> Int64s:
+    """How many earlier rows have the same keys."""
+    order = np.lexsort(keys)  # stable: rows of the same keys stay in order
+    is_first = _is_first(keys, order)
+    at = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(is_first, at, 0))
+    occurrence = np.empty(len(order), dtype=np.int64)
+    occurrence[order] = at - first
+    return occurrence
+
+
+def _group(keys: tuple[Int64s, ...]) -> Int64s:
+    """The same number for rows of the same keys, from 0."""
+    order = np.lexsort(keys)
+    group = np.empty(len(order), dtype=np.int64)
+    group[order] = np.cumsum(_is_first(keys, order)) - 1
+    return group
+
+
+def _is_first(keys: tuple[Int64s, ...], order: Int64s) -> Bools:
+    """Which rows, in this order, differ in some key from the row before."""
+    is_first = np.ones(len(order), dtype=np.bool_)
+    if len(order) > 1:
+        is_first[1:] = False
+        for key in keys:
+            is_first[1:] |= np.diff(key[order]) != 0
+    return is_first
+
+
+def _predicted(timed: _Timed, step: int) -> _Predicted:
+    """Durations of one step's nodes; no duration of the step itself is read."""
+    own = timed.step == step
+    lenders = ~own
+    by_place = _medians(timed.place[lenders], timed.duration_ns[lenders], timed.place[own])
+    by_label = _medians(timed.label[lenders], timed.duration_ns[lenders], timed.label[own])
+    by_kind = _medians(timed.kind[lenders], timed.duration_ns[lenders], timed.kind[own])
+    is_matched, has_label = ~np.isnan(by_place), ~np.isnan(by_label)
+    duration = np.where(is_matched, by_place, np.where(has_label, by_label, by_kind))
+    return _Predicted(
+        node=timed.node[own],
+        duration_ns=np.nan_to_num(duration, nan=0.0).astype(np.int64),
+        is_matched=is_matched,
+        is_same_name=~is_matched & has_label,
+    )
+
+
+def _medians(keys: Int64s, values: Int64s, wanted: Int64s) -> Float64s:
+    """Median of the values of each wanted key; NaN for a key that has none."""
+    order = np.lexsort((values, keys))
+    keys, values = keys[order], values[order]
+    found, first, count = np.unique(keys, return_index=True, return_counts=True)
+    median = np.full(len(found) + 1, np.nan)
+    median[:-1] = (values[first + (count - 1) // 2] + values[first + count // 2]) / 2
+    at = np.searchsorted(found, wanted)
+    is_there = at < len(found)
+    is_there[is_there] = found[at[is_there]] == wanted[is_there]
+    medians: Float64s = median[np.where(is_there, at, len(found))]
+    return medians

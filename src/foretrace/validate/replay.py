@@ -1,0 +1,247 @@
+"""A replay held against its recording, beside replays without one class of dependency each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from foretrace.analyze import (
+    COMPONENTS,
+    StepTable,
+    breakdown,
+    collective_times,
+    steps,
+)
+from foretrace.base import Bools, Int64s, ModelError
+from foretrace.graph import (
+    DEVICE_KINDS,
+    Ablation,
+    ExecutionGraph,
+    NodeKind,
+    Recording,
+    Timeline,
+    without,
+)
+from foretrace.simulate import simulate
+from foretrace.validate.mix import duration_mix
+from foretrace.validate.results import (
+    ErrorDistribution,
+    NullModel,
+    RankReplay,
+    ReplayReport,
+    ReplaySummary,
+    StepReplay,
+)
+
+
+def replay_report(
+    recording: Recording,
+    *,
+    simulated: Timeline | None = None,
+    null_models: Collection[Ablation] = tuple(Ablation),
+    step_names: Collection[str] | None = None,
+) -> ReplayReport:
+    """How far a replay is from what was measured, for every step and rank.
+
+    The measured timeline's and the replay's steps, parts and starts are found by the same code.
+
+    Args:
+        recording: the graph and what was measured.
+        simulated: the replay to judge; the recording's own durations simulated, if left out.
+        null_models: which classes of dependency to leave out, one at a time, for comparison.
+        step_names: steps to report on, all if left out; the replay is of the whole trace anyway.
+
+    Raises:
+        ModelError: if `simulated` is of another graph, or there is no step to report on.
+    """
+    timeline = simulate(recording.graph) if simulated is None else simulated
+    observed = _Observation(recording.measured, step_names)
+    chosen_steps = observed.compared_with(timeline)
+    return ReplayReport(
+        steps=chosen_steps,
+        summary=_summary(chosen_steps),
+        null_models=tuple(
+            NullModel(
+                ablation=ablation,
+                summary=_summary(observed.compared_with(_ablated(recording, ablation))),
+            )
+            for ablation in null_models
+        ),
+        mix=duration_mix(timeline, observed.chosen_steps),
+        constants=recording.graph.constants,
+        clocks=recording.clocks,
+        findings=recording.findings,
+        unprofiled_step_ns=dict(recording.unprofiled_step_ns),
+    )
+
+
+def _ablated(recording: Recording, ablation: Ablation) -> Timeline:
+    """The replay without one class of dependency."""
+    graph, duration_ns = without(recording, ablation)
+    return simulate(graph, duration_ns)
+
+
+class _Observation:
+    """What was measured, worked out once and held against several replays."""
+
+    def __init__(self, measured: Timeline, step_names: Collection[str] | None) -> None:
+        names = measured.graph.step_names
+        unknown = sorted(set(step_names or ()) - set(names))
+        if unknown or not names:
+            have = ", ".join(map(repr, names[:8])) or "none"
+            raise ModelError(
+                f"no such steps: {unknown[:5]} asked for, the recording has {len(names)} ({have}). "
+                "Choose among those."
+            )
+        wanted = set(names) if step_names is None else set(step_names)
+        self.chosen_steps = tuple(index for index, name in enumerate(names) if name in wanted)
+        self._measured = measured
+        self._table = steps(measured)
+        self._parts = breakdown(measured)
+        self._collective_ns = _collective_ns(measured, self._table)
+        self._starts = _starts_by_row(measured.graph, self._table)
+
+    def compared_with(self, replayed: Timeline) -> tuple[StepReplay, ...]:
+        """Every chosen step on every rank, measured beside replayed."""
+        measured, graph = self._measured, replayed.graph
+        table = steps(replayed)
+        if graph.num_nodes != measured.graph.num_nodes or not _same_rows(self._table, table):
+            raise ModelError(
+                f"the replay is of another graph: {graph.num_nodes} nodes and {len(table)} steps "
+                f"on ranks, expected {measured.graph.num_nodes} and {len(self._table)}. "
+                "Simulate the recording's own graph, or one made from it by `without`."
+            )
+        parts, collective_ns = breakdown(replayed), _collective_ns(replayed, table)
+        rows = [
+            RankReplay(
+                rank=int(table.rank[row]),
+                measured_ns=int(self._table.duration_ns[row]),
+                replayed_ns=int(table.duration_ns[row]),
+                host_measured_ns=int(self._table.host_duration_ns[row]),
+                host_replayed_ns=int(table.host_duration_ns[row]),
+                measured_parts=self._parts.rows[row].parts,
+                replayed_parts=parts.rows[row].parts,
+                kernel_start_error=_distribution(
+                    (replayed.start_ns[starts] - table.begin_ns[row])
+                    - (measured.start_ns[starts] - self._table.begin_ns[row])
+                ),
+                collective_measured_ns=int(self._collective_ns[row]),
+                collective_replayed_ns=int(collective_ns[row]),
+            )
+            for row, starts in enumerate(self._starts)
+        ]
+        return tuple(
+            StepReplay(
+                name=table.step_names[step],
+                ranks=tuple(rows[row] for row in np.flatnonzero(table.step == step).tolist()),
+            )
+            for step in self.chosen_steps
+        )
+
+
+def _same_rows(table: StepTable, other: StepTable) -> bool:
+    return np.array_equal(table.step, other.step) and np.array_equal(table.rank, other.rank)
+
+
+def _row_of(table: StepTable, *, step: Int64s, rank: Int64s) -> Int64s:
+    """The table's row of each step and rank; -1 where it has none."""
+    width = np.int64(2**31)  # above any rank, so that step and rank make one number
+    keys = table.step * width + table.rank  # rising: the table is by step, then rank
+    wanted = step * width + rank
+    row = np.searchsorted(keys, wanted)
+    is_there = row < len(keys)
+    is_there[is_there] = keys[row[is_there]] == wanted[is_there]
+    found: Int64s = np.where(is_there, row, -1)
+    return found
+
+
+def _collective_ns(timeline: Timeline, table: StepTable) -> Int64s:
+    """Arrival to finish, summed over each row's collectives; int64[rows]."""
+    times = collective_times(timeline)
+    row = _row_of(table, step=times.step.astype(np.int64), rank=times.rank.astype(np.int64))
+    total_ns = np.zeros(len(table), dtype=np.int64)
+    np.add.at(total_ns, row[row >= 0], times.total_ns[row >= 0])
+    return total_ns
+
+
+def _starts_by_row(graph: ExecutionGraph, table: StepTable) -> list[Int64s]:
+    """Nodes whose starts are compared, for each row of the table."""
+    nodes = np.flatnonzero(_has_compared_start(graph) & (graph.step >= 0))
+    row = _row_of(
+        table, step=graph.step[nodes].astype(np.int64), rank=graph.rank[nodes].astype(np.int64)
+    )
+    order = np.argsort(row, kind="stable")
+    first = np.searchsorted(row[order], np.arange(len(table) + 1))
+    return [nodes[order[first[at] : first[at + 1]]] for at in range(len(table))]
+
+
+def _has_compared_start(graph: ExecutionGraph) -> Bools:
+    """Device operations and arrivals; on a rank without a device operators and arrivals."""
+    with_device = np.array(sorted({lane.rank for lane in graph.lanes if lane.is_device}), np.int32)
+    on_device: Bools = np.isin(graph.kind, np.array(DEVICE_KINDS, dtype=np.uint8))
+    on_host: Bools = (graph.kind == NodeKind.OPERATOR) & ~np.isin(graph.rank, with_device)
+    is_arrival: Bools = graph.kind == NodeKind.ARRIVE
+    return on_device | on_host | is_arrival
+
+
+def _distribution(error_ns: Int64s) -> ErrorDistribution:
+    """Median and 95th percentile of |error|, each rounded up to one that occurred."""
+    if len(error_ns) == 0:
+        return ErrorDistribution(median_ns=0, p95_ns=0, count=0)
+    median_ns, p95_ns = np.percentile(np.abs(error_ns), [50, 95], method="higher")
+    return ErrorDistribution(median_ns=int(median_ns), p95_ns=int(p95_ns), count=len(error_ns))
+
+
+def _summary(chosen_steps: tuple[StepReplay, ...]) -> ReplaySummary:
+    """The errors of all rows in a few numbers."""
+    rows = [rank for step in chosen_steps for rank in step.ranks]
+    if not rows:
+        raise ModelError(
+            f"nothing to compare: {len(chosen_steps)} steps, and no rank has a begin mark of one. "
+            "Choose other steps."
+        )
+    step_errors = [_percent(row.replayed_ns - row.measured_ns, row.measured_ns) for row in rows]
+    host_errors = [
+        _percent(row.host_replayed_ns - row.host_measured_ns, row.host_measured_ns) for row in rows
+    ]
+    parts_of_rows = [
+        (row.measured_parts.as_json(), row.replayed_parts.as_json(), row.measured_ns)
+        for row in rows
+    ]
+    worst_part, worst_component = max(
+        (_percent(replayed[part] - measured[part], step_ns), part)
+        for measured, replayed, step_ns in parts_of_rows
+        for part in COMPONENTS
+    )
+    collective_errors = [
+        _percent(
+            row.collective_replayed_ns - row.collective_measured_ns, row.collective_measured_ns
+        )
+        for row in rows
+        if row.collective_measured_ns > 0
+    ]
+    return ReplaySummary(
+        mean_step_error_percent=_mean(step_errors),
+        worst_step_error_percent=max(step_errors),
+        mean_host_error_percent=_mean(host_errors),
+        worst_component_error_percent=worst_part,
+        worst_component=worst_component,
+        median_kernel_start_error_percent=max(
+            _percent(row.kernel_start_error.median_ns, row.measured_ns) for row in rows
+        ),
+        p95_kernel_start_error_percent=max(
+            _percent(row.kernel_start_error.p95_ns, row.measured_ns) for row in rows
+        ),
+        worst_collective_error_percent=max(collective_errors) if collective_errors else None,
+        mean_collective_error_percent=_mean(collective_errors) if collective_errors else None,
+    )
+
+
+def _percent(error_ns: int, whole_ns: int) -> float:
+    """|error| in percent of `whole_ns`; of 1 ns where the whole is empty."""
+    return 100.0 * abs(error_ns) / max(whole_ns, 1)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

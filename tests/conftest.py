@@ -1,0 +1,56 @@
+"""Fixtures that every test may use, and which tests exercise compiled loops."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent
+
+# A first example may pay for a compilation, so one example's time says nothing.
+settings.register_profile("foretrace", deadline=None)
+settings.load_profile("foretrace")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `compiled` every test in a file that imports an oracle of a compiled loop."""
+    for item in items:
+        module = getattr(item, "module", None)
+        if module is not None and _uses_oracle(module):
+            item.add_marker("compiled")
+
+
+def _uses_oracle(module: ModuleType) -> bool:
+    for value in vars(module).values():
+        home = value.__name__ if isinstance(value, ModuleType) else _home(value)
+        if home.startswith("tests.oracles"):
+            return True
+    return False
+
+
+def _home(value: object) -> str:
+    home = getattr(value, "__module__", None)
+    return home if isinstance(home, str) else ""
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The repository's root folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of public traces and measurements; the test is skipped where it is absent.
+
+    `FORETRACE_DATA` names it; without the variable it is looked for beside the repository.
+    """
+    folder = Path(os.environ.get("FORETRACE_DATA", "../shared/data"))
+    folder = folder if folder.is_absolute() else (ROOT / folder).resolve()
+    if not folder.is_dir():
+        pytest.skip(f"no folder of public traces at {folder}: set FORETRACE_DATA to it")
+    return folder

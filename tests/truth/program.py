@@ -1,0 +1,577 @@
+"""The training loop that every rank of a generated job runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.truth.config import JobConfig, Link, Work
+from tests.truth.draws import mixed
+from tests.truth.host import AUTOGRAD, MAIN, Event, Host, Stream
+from tests.truth.structure import (
+    Collective,
+    Columns,
+    Dependency,
+    Group,
+    Node,
+    RankItems,
+    Span,
+    Structure,
+)
+
+# Streams, numbered as they are seen in real files: 7 is the compute stream.
+COPY_STREAM, TP_STREAM, DP_STREAM, RING_STREAM, WORLD_STREAM = 16, 20, 24, 28, 32
+# Activations and gradients of a pipeline travel on streams of their own, per neighbour.
+SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD = 36, 40, 44, 48
+NCCL_INTERNAL = 100  # added to a stream's number: NCCL's own, which carries no kernel here
+
+_ARGUMENTS = "(ncclDevKernelArgsStorage<4096ul>)"
+ALL_REDUCE_BF16 = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL" + _ARGUMENTS
+ALL_REDUCE_FLOAT = "ncclDevKernel_AllReduce_Sum_f32_RING_LL" + _ARGUMENTS
+SEND_RECEIVE = "ncclDevKernel_SendRecv" + _ARGUMENTS
+_FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>"
+_LOSS = "void at::native::nll_loss_forward_reduce_cuda_kernel_2d<c10::BFloat16, float>"
+_NORM = "void at::native::multi_tensor_apply_kernel<TensorListMetadata<1>, LpNormFunctor<float>>"
+_ADAM = "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdam>"
+_EMBED = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int)"
+_EMBED_BACKWARD = "void at::native::embedding_backward_feature_kernel<c10::BFloat16, float>"
+
+# Keys of places in the program, so that each draws its own.
+_LOAD, _FORWARD, _BACKWARD, _BUCKET, _FINALIZE, _OPTIMIZE, _TRANSFER, _PIPE = range(8)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a rank stands in the job."""
+
+    rank: int
+    tp: int
+    dp: int
+    pp: int
+
+
+def _place(config: JobConfig, rank: int) -> _Place:
+    return _Place(
+        rank=rank,
+        tp=rank % config.tp,
+        dp=rank // config.tp % config.dp,
+        pp=rank // (config.tp * config.dp),
+    )
+
+
+def _rank_of(config: JobConfig, *, tp: int, dp: int, pp: int) -> int:
+    return tp + config.tp * (dp + config.dp * pp)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The process groups that one rank is in."""
+
+    world: Group
+    tp: Group
+    dp: Group
+    pp: Group
+    ring: Group
+
+    @property
+    def used(self) -> tuple[Group, ...]:
+        """Those with more than one rank, the default group always."""
+        rest = (self.tp, self.dp, self.pp, self.ring)
+        return (self.world, *(group for group in rest if len(group.ranks) > 1))
+
+
+def _groups(config: JobConfig, place: _Place) -> Groups:
+    """Named as the framework does: a number per group, in the order of creation, job-wide."""
+    num_tp, num_dp = config.dp * config.pp, config.tp * config.pp
+    num_pp = config.tp * config.dp
+    tp_index = place.dp + config.dp * place.pp
+    dp_index = place.tp + config.tp * place.pp
+    pp_index = place.tp + config.tp * place.dp
+    data = tuple(
+        _rank_of(config, tp=place.tp, dp=dp, pp=place.pp) for dp in range(config.dp)
+    )
+    tensor = tuple(
+        _rank_of(config, tp=tp, dp=place.dp, pp=place.pp) for tp in range(config.tp)
+    )
+    pipe = tuple(_rank_of(config, tp=place.tp, dp=place.dp, pp=pp) for pp in range(config.pp))
+    ring_name = str(1 + num_tp + num_dp + num_pp + dp_index)
+    return Groups(
+        world=Group("0", "default_pg", tuple(range(config.num_ranks)), "world"),
+        tp=Group(str(1 + tp_index), "TENSOR_MODEL_PARALLEL_GROUP", tensor, "tp"),
+        dp=Group(str(1 + num_tp + dp_index), "DATA_PARALLEL_GROUP", data, "dp"),
+        pp=Group(str(1 + num_tp + num_dp + pp_index), "PIPELINE_MODEL_PARALLEL_GROUP", pipe, "pp"),
+        ring=Group(ring_name, "CONTEXT_PARALLEL_GROUP", data, "ring"),
+    )
+
+
+def schedule(config: JobConfig, stage: int) -> list[tuple[bool, int]]:
+    """(is forward, microbatch) in the order in which a stage runs them."""
+    microbatches = range(config.num_microbatches)
+    forwards = [(True, index) for index in microbatches]
+    if not config.has_backward:
+        return forwards
+    backwards = [(False, index) for index in microbatches]
+    if config.schedule == "gpipe":
+        return forwards + backwards
+    num_warm = min(config.pp - 1 - stage, config.num_microbatches)
+    steps = forwards[:num_warm]
+    for forward, backward in zip(forwards[num_warm:], backwards, strict=False):
+        steps += [forward, backward]
+    return steps + backwards[config.num_microbatches - num_warm :]
+
+
+class _Rank:
+    """One rank's run of the training loop."""
+
+    def __init__(self, host: Host, config: JobConfig, start_skew_ns: int) -> None:
+        self.host = host
+        self.config = config
+        self.start_skew_ns = start_skew_ns
+        self.place = _place(config, host.rank)
+        self.groups = _groups(config, self.place)
+        self.step = 0
+        self.now: tuple[int, ...] = ()  # place of the next communication within the step
+        self.pair_sequences: dict[str, int] = {}
+        self.saved: dict[tuple[int, int, int], Span] = {}
+        self.buckets: list[tuple[Event, int]] = []
+        self.input_copy: Event | None = None
+
+    # -- communication -------------------------------------------------------------------------
+
+    def communicate(
+        self,
+        name: str,
+        group: Group,
+        *,
+        stream: int,
+        num_bytes: int,
+        link: Link,
+        kernel: str,
+        peers: tuple[int, int] | None = None,
+    ) -> Event:
+        """One communication as the framework issues it; returns the event of its end."""
+        host = self.host
+        on = host.stream(stream)
+        internal = host.stream(stream + NCCL_INTERNAL)
+        source, destination = (-1, -1) if peers is None else peers
+        expected = group.ranks if peers is None else (source, destination)
+        is_pair = peers is not None
+        collective = host.collective(
+            "transfer" if is_pair else name,
+            group,
+            num_bytes=num_bytes,
+            expected=expected,
+            source=source,
+            destination=destination,
+        )
+        # Who takes part and which one it is: the same draw on every member.
+        key = mixed(_TRANSFER, *expected, stream_class(stream), self.step, *self.now)
+        with (
+            host.span(f"c10d::{name}_"),
+            host.span(
+                "record_param_comms",
+                arguments=collective_arguments(collective, name, self.config)
+                + self.sequence_argument(collective),
+            ),
+        ):
+            host.query("cudaStreamIsCapturing")
+            before = host.record(host.compute)
+            host.wait(on, before)
+            host.release(before)
+            with host.span(annotation(name), category="user_annotation"):
+                if self.config.noise:
+                    host.query("cudaStreamGetCaptureInfo_v2")
+                    inside = host.record(internal)
+                    host.wait(on, inside)
+                    host.release(inside)
+                host.launch_collective(
+                    collective, kernel=kernel, stream=on, link=link, key=key
+                )
+                if self.config.noise:
+                    inside = host.record(on)
+                    host.wait(internal, inside)
+                    host.release(inside)
+            return host.record(on)
+
+    def sequence_argument(self, collective: Collective) -> str:
+        """`Seq`: the group's count of collectives, or this rank's of its pair transfers."""
+        if not (self.config.style.sequence_numbers and self.config.style.collective_arguments):
+            return ""
+        if collective.source < 0:
+            return f', "Seq": {collective.position + 1}'
+        name = collective.group.name
+        self.pair_sequences[name] = self.pair_sequences.get(name, 0) + 1
+        return f', "Seq": {self.pair_sequences[name]}'
+
+    def finish(self, done: Event) -> None:
+        """`work.wait()`: the compute stream waits."""
+        self.host.wait(self.host.compute, done)
+        self.host.release(done)
+
+    def reduce_over_tensor(self, *where: int) -> Event:
+        """The tensor-parallel all-reduce of an activation or its gradient."""
+        self.now = where
+        return self.communicate(
+            "allreduce",
+            self.groups.tp,
+            stream=TP_STREAM,
+            num_bytes=self.config.activation_bytes,
+            link=self.config.tp_link,
+            kernel=ALL_REDUCE_BF16,
+        )
+
+    def transfer(self, name: str, peer_stage: int, *, stream: int, where: tuple[int, ...]) -> Event:
+        """Send to or receive from the same place of another stage."""
+        peer = _rank_of(self.config, tp=self.place.tp, dp=self.place.dp, pp=peer_stage)
+        own = self.place.rank
+        self.now = where
+        return self.communicate(
+            name,
+            self.groups.pp,
+            stream=stream,
+            num_bytes=self.config.activation_bytes,
+            link=self.config.pp_link,
+            kernel=SEND_RECEIVE,
+            peers=(own, peer) if name == "send" else (peer, own),
+        )
+
+    # -- the step ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All steps, between marks that touch; then the profiler's own synchronisation."""
+        host = self.host
+        with host.site(0):
+            host.segment(self.start_skew_ns)
+        for index in range(self.config.num_steps):
+            self.step = index
+            with host.site(1, index):
+                host.step_mark(self.config.first_step + index)
+                host.segment(host.costs.segment_ns)
+                self.one_step()
+        with host.site(2):
+            host.step_mark(None)
+            host.segment(host.costs.segment_ns)
+            host.synchronize(None)
+            host.segment(host.costs.segment_ns)
+
+    def one_step(self) -> None:
+        """Load, run the schedule, reduce, optimise, read the loss."""
+        with self.host.site(_LOAD, self.step):
+            self.load()
+        for is_forward, microbatch in schedule(self.config, self.place.pp):
+            if is_forward:
+                with self.host.site(_FORWARD, self.step, microbatch):
+                    self.forward(microbatch)
+            else:
+                with self.host.site(_BACKWARD, self.step, microbatch):
+                    self.backward(microbatch)
+        with self.host.site(_OPTIMIZE, self.step):
+            self.optimize()
+
+    def load(self) -> None:
+        """Wait for data in the main thread, then copy it over."""
+        host, config = self.host, self.config
+        if config.data_loading_ns:
+            name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+            with host.span(name, category="user_annotation"):
+                host.segment(host.costs.short_segment_ns)
+                host.segment(config.data_loading_ns)
+        if not config.has_ends:
+            return
+        if config.event_sync and self.input_copy is not None:
+            host.synchronize(self.input_copy)
+        if self.input_copy is not None:
+            host.release(self.input_copy)
+            self.input_copy = None
+        on = host.stream(COPY_STREAM) if config.copy_stream else host.compute
+        with host.span("aten::to"), host.span("aten::_to_copy"), host.span("aten::copy_"):
+            host.launch(
+                "Memcpy HtoD (Pinned -> Device)",
+                family="copy",
+                base_ns=18_000,
+                stream=on,
+                category="gpu_memcpy",
+                num_bytes=262_144,
+            )
+        copied = host.record(on)
+        if config.copy_stream:
+            host.wait(host.compute, copied)
+        self.input_copy = copied
+        with host.span("Optimizer.zero_grad#AdamW.zero_grad", category="user_annotation"):
+            host.launch(
+                "Memset (Device)",
+                family="memset",
+                base_ns=40_000,
+                category="gpu_memset",
+                num_bytes=50_000_000,
+            )
+
+    def forward(self, microbatch: int) -> None:
+        """One microbatch through this stage."""
+        host, config, stage = self.host, self.config, self.place.pp
+        if stage > 0:
+            where = (_PIPE, 0, microbatch)
+            self.finish(
+                self.transfer("recv", stage - 1, stream=RECEIVE_FORWARD, where=where)
+            )
+        elif config.has_ends:
+            with host.span("aten::embedding"), host.span("aten::index_select"):
+                host.launch(_EMBED, family="embedding", base_ns=self.scaled(90_000))
+        for layer in range(config.num_layers):
+            with host.site(_FORWARD, self.step, microbatch, layer):
+                self.forward_layer(microbatch, layer)
+        if stage < config.pp - 1:
+            where = (_PIPE, 0, microbatch)
+            host.release(
+                self.transfer("send", stage + 1, stream=SEND_FORWARD, where=where)
+            )
+        elif config.has_ends:
+            with host.span("aten::cross_entropy_loss"), host.span("aten::nll_loss_nd"):
+                host.launch(_LOSS, family="loss", base_ns=self.scaled(120_000))
+
+    def scaled(self, base_ns: int) -> int:
+        """A compute kernel's base duration in this job."""
+        return round(base_ns * self.config.work_scale)
+
+    def forward_layer(self, microbatch: int, layer: int) -> None:
+        """One layer, with its neighbour exchange and tensor-parallel reductions."""
+        host = self.host
+        if self.config.ring_exchange and len(self.groups.ring.ranks) > 1:
+            self.now = (_FORWARD, microbatch, layer)
+            done = self.communicate(
+                "exchange",
+                self.groups.ring,
+                stream=RING_STREAM,
+                num_bytes=self.config.activation_bytes // 4,
+                link=self.config.dp_link,
+                kernel=SEND_RECEIVE,
+            )
+            self.finish(done)
+        for index, work in enumerate(self.config.layer):
+            host.host_operators("aten::view")
+            outer, _, inner = work.op.partition(">")
+            shapes = f', "Input Dims": {work.dims}, "Input type": {work.types}'
+            sequence = host.next_sequence()
+            with host.span(outer, arguments=shapes, sequence=sequence) as span:
+                if inner:
+                    with host.span(inner, arguments=shapes):
+                        self.kernel(work, work.kernel, work.forward_ns)
+                else:
+                    self.kernel(work, work.kernel, work.forward_ns)
+            self.saved[microbatch, layer, index] = span
+            if work.reduces_forward and self.config.tp > 1:
+                done = self.reduce_over_tensor(_FORWARD, microbatch, layer, index)
+                self.finish(done)
+
+    def kernel(self, work: Work, name: str, base_ns: int) -> None:
+        """One compute kernel of an operation."""
+        self.host.launch(
+            name,
+            family=work.family,
+            base_ns=self.scaled(base_ns),
+            grid=work.grid,
+            block=work.block,
+        )
+
+    def backward(self, microbatch: int) -> None:
+        """One microbatch back: the main thread waits while the autograd thread works."""
+        host, config, stage = self.host, self.config, self.place.pp
+        where = (_PIPE, 1, microbatch)
+        if stage < config.pp - 1:
+            self.finish(
+                self.transfer("recv", stage + 1, stream=RECEIVE_BACKWARD, where=where)
+            )
+        host.hand_over(AUTOGRAD)
+        is_last = microbatch == config.num_microbatches - 1
+        for layer in reversed(range(config.num_layers)):
+            with host.site(_BACKWARD, self.step, microbatch, layer):
+                self.backward_layer(microbatch, layer)
+            if is_last and config.dp > 1:
+                self.reduce_buckets(layer)
+        if is_last:
+            with host.site(_FINALIZE, self.step):
+                self.finalize_buckets()
+        if stage == 0 and config.has_ends:
+            name = "EmbeddingBackward0"
+            with host.span(f"autograd::engine::evaluate_function: {name}"), host.span(name):
+                host.launch(_EMBED_BACKWARD, family="embedding", base_ns=self.scaled(150_000))
+        host.hand_over(MAIN)
+        if stage > 0:
+            host.release(
+                self.transfer("send", stage - 1, stream=SEND_BACKWARD, where=where)
+            )
+
+    def backward_layer(self, microbatch: int, layer: int) -> None:
+        """The layer's operations in reverse, each with its gradient kernels."""
+        host = self.host
+        for index in reversed(range(len(self.config.layer))):
+            work = self.config.layer[index]
+            if not work.backward_op:
+                continue
+            forward = self.saved.pop((microbatch, layer, index))
+            reduces = work.reduces_backward and self.config.tp > 1
+            engine = f"autograd::engine::evaluate_function: {work.backward_op}"
+            reduction: Event | None = None
+            with (
+                host.span(engine, sequence=forward.sequence) as span,
+                host.span(work.backward_op, sequence=forward.sequence),
+            ):
+                host.items.flows.append((forward, span))
+                for number, (name, base_ns) in enumerate(work.backward_kernels):
+                    with host.span("aten::mm" if work.family == "gemm" else "aten::copy_"):
+                        self.kernel(work, name, base_ns)
+                    if reduces and number == 0:
+                        reduction = self.reduce_over_tensor(_BACKWARD, microbatch, layer, index)
+            if reduction is not None:
+                self.finish(reduction)
+
+    def reduce_buckets(self, layer: int) -> None:
+        """Reduce the bucket that this layer completes, if it completes one."""
+        config = self.config
+        done_layers = config.num_layers - layer
+        if done_layers % config.layers_per_bucket and layer > 0:
+            return
+        bucket = -(-done_layers // config.layers_per_bucket) - 1
+        layers_in = done_layers - bucket * config.layers_per_bucket
+        num_bytes = layers_in * config.layer_parameter_bytes
+        merged = config.merged_buckets
+        if merged is not None and bucket == merged[0]:
+            return
+        if merged is not None and bucket == merged[1]:
+            num_bytes += config.layers_per_bucket * config.layer_parameter_bytes
+        self.now = (_BUCKET, bucket)
+        with self.host.site(_BUCKET, self.step, bucket):
+            done = self.communicate(
+                "allreduce",
+                self.groups.dp,
+                stream=DP_STREAM,
+                num_bytes=num_bytes,
+                link=config.dp_link,
+                kernel=ALL_REDUCE_FLOAT,
+            )
+        self.buckets.append((done, num_bytes))
+
+    def finalize_buckets(self) -> None:
+        """The compute stream waits for every bucket and takes its gradients."""
+        host = self.host
+        for number, (done, num_bytes) in enumerate(self.buckets):
+            with host.site(_FINALIZE, self.step, number):
+                self.finish(done)
+                if self.config.gradient_copies:
+                    with host.span("torch.distributed.ddp.reducer::copy_bucket_to_grad"):
+                        host.launch(
+                            "Memcpy DtoD (Device -> Device)",
+                            family="copy",
+                            base_ns=num_bytes // 1_000,  # 1 TB/s, as on an A100
+                            category="gpu_memcpy",
+                            num_bytes=num_bytes,
+                        )
+        self.buckets.clear()
+
+    def optimize(self) -> None:
+        """Gradient norm over all ranks, update, and the loss read back."""
+        host, config = self.host, self.config
+        if config.global_norm and config.num_ranks > 1 and config.num_optimizer_kernels:
+            with host.span("aten::_foreach_norm"):
+                host.launch(_NORM, family="optimizer", base_ns=self.scaled(200_000))
+            self.now = (_OPTIMIZE,)
+            done = self.communicate(
+                "allreduce",
+                self.groups.world,
+                stream=WORLD_STREAM,
+                num_bytes=4,
+                link=config.world_link,
+                kernel=ALL_REDUCE_FLOAT,
+            )
+            self.finish(done)
+        with host.span("Optimizer.step#AdamW.step", category="user_annotation"):
+            for _ in range(config.num_optimizer_kernels):
+                with host.span("aten::_fused_adamw_"):
+                    host.launch(_ADAM, family="optimizer", base_ns=self.scaled(350_000))
+        if config.loss_item:
+            with host.span("aten::item"), host.span("aten::_local_scalar_dense"):
+                host.launch(
+                    "Memcpy DtoH (Device -> Pageable)",
+                    family="copy",
+                    base_ns=2_000,
+                    category="gpu_memcpy",
+                    num_bytes=4,
+                )
+                host.synchronize(host.compute)
+
+
+def stream_class(stream: int) -> int:
+    """Sending and receiving ends of one channel have one class; other streams their own."""
+    pairs = {RECEIVE_FORWARD: SEND_FORWARD, RECEIVE_BACKWARD: SEND_BACKWARD}
+    return pairs.get(stream, stream)
+
+
+def annotation(name: str) -> str:
+    """The profiler's name for a communication on the host."""
+    return {"allreduce": "nccl:all_reduce", "exchange": "nccl:coalesced"}.get(
+        name, f"nccl:{name}"
+    )
+
+
+def collective_arguments(collective: Collective, name: str, config: JobConfig) -> str:
+    """NCCL metadata as JSON members with a leading comma, as newer profilers write it."""
+    if not config.style.collective_arguments:
+        return ', "Input Dims": [[4, 2048, 4096]], "Input type": ["c10::BFloat16"]'
+    group = collective.group
+    is_gradient = group.link in ("dp", "world")
+    elements = max(1, collective.num_bytes // (4 if is_gradient else 2))
+    text = (
+        f', "Collective name": "{"coalesced" if name == "exchange" else name}"'
+        f', "In msg nelems": {elements}, "Out msg nelems": {elements}'
+        f', "Group size": {len(group.ranks)}, "dtype": "{"Float" if is_gradient else "BFloat16"}"'
+        ', "In split size": "[]", "Out split size": "[]"'
+        f', "Process Group Name": "{group.name}", "Process Group Description": '
+        f'"{group.description}", "Process Group Ranks": "{list(group.ranks)}"'
+    )
+    if collective.source >= 0:
+        key, peer = (
+            ("Dst Rank", collective.destination)
+            if name == "send"
+            else ("Src Rank", collective.source)
+        )
+        text += f', "{key}": {peer}'
+    return text
+
+
+def built(config: JobConfig, start_skews_ns: tuple[int, ...]) -> Structure:
+    """The true graph of the whole job."""
+    columns = Columns()
+    collectives: dict[tuple[object, ...], Collective] = {}
+    ranks = []
+    for rank in range(config.num_ranks):
+        groups = _groups(config, _place(config, rank))
+        items = RankItems(rank=rank, groups=groups.used)
+        host = Host(config, columns, collectives, items)
+        _Rank(host, config, start_skews_ns[rank]).run()
+        ranks.append(items)
+    found = tuple(collectives.values())
+    for collective in found:
+        _join(columns, collective)
+    return columns.structure(found, tuple(ranks))
+
+
+def _join(columns: Columns, collective: Collective) -> None:
+    """Connect the members of one communication."""
+    if set(collective.arrives) != set(collective.expected):
+        missing = sorted(set(collective.expected) - set(collective.arrives))
+        raise ValueError(f"{collective.name} of group {collective.group.name} lacks ranks {missing}")
+    if collective.is_exchange:
+        ring = collective.expected
+        for index, rank in enumerate(ring):
+            near = (ring[index - 1], rank, ring[(index + 1) % len(ring)])
+            for slot, other in zip(collective.slots[rank], near, strict=True):
+                columns.predecessor[slot] = collective.arrives[other]
+                columns.edge_kind[slot] = Dependency.ARRIVAL
+        return
+    for arrive in collective.arrives.values():
+        columns.edge(arrive, 0, Dependency.ARRIVAL)
+    collective.hub = columns.node(Node.HUB, -1)
+    for slots in collective.slots.values():
+        columns.predecessor[slots[0]] = collective.hub
+
+
+__all__ = ["Stream", "built", "collective_arguments", "schedule"]
