@@ -213,13 +213,25 @@ def timeline_of(
 def recording_of(
     graph: ExecutionGraph, measured: Timeline, *, recorded_ns: Int64s | None = None
 ) -> Recording:
-    """A recording of this graph, without clocks and findings."""
+    """A recording of this graph, without clocks and findings.
+
+    Unless given, recorded durations are those of the timeline, from arrival on for a finish.
+    """
+    if recorded_ns is None:
+        recorded_ns = measured.end_ns - measured.start_ns
+        arrived_ns = {
+            (graph.collective[node], graph.rank[node]): measured.start_ns[node]
+            for node in np.flatnonzero(graph.kind == NodeKind.ARRIVE)
+        }
+        for node in np.flatnonzero(graph.kind == NodeKind.FINISH):
+            begin_ns = arrived_ns[graph.collective[node], graph.rank[node]]
+            recorded_ns[node] = measured.end_ns[node] - begin_ns
     return Recording(
         graph=graph,
         measured=Timeline(
             graph=graph, start_ns=measured.start_ns, end_ns=measured.end_ns, is_measured=True
         ),
-        recorded_ns=measured.end_ns - measured.start_ns if recorded_ns is None else recorded_ns,
+        recorded_ns=recorded_ns,
         clocks=(),
         findings=(),
         unprofiled_step_ns={},

@@ -236,6 +236,7 @@ class JobConfig:
     has_backward: bool = True
     has_ends: bool = True  # embedding and loss kernels, gradient fill, input copy
     num_optimizer_kernels: int = 6
+    cuda_graph: bool = False  # the optimizer's kernels come from one cudaGraphLaunch
     global_norm: bool = True  # a small all-reduce over all ranks before the optimizer
     loss_item: bool = True  # a copy to the host and a stream synchronisation ends each step
     data_loading_ns: int = 2_000_000  # in the main thread; 0: none

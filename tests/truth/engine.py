@@ -138,9 +138,7 @@ class _Contended:
             self._schedule(node, now)
 
 
-def contended(
-    structure: Structure, duration_ns: Int64s, delay_ns: Int64s, factor: float
-) -> Times:
+def contended(structure: Structure, duration_ns: Int64s, delay_ns: Int64s, factor: float) -> Times:
     """The same with compute kernels slower by `factor` while their rank communicates."""
     return _Contended(structure, duration_ns, delay_ns, factor).run()
 

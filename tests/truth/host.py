@@ -171,14 +171,10 @@ class Host:
             self.items.steps.append(span)
             self._steps.append(span)
 
-    def _new_span(
-        self, category: str, name: str, arguments: str, *, sequence: int = -1
-    ) -> Span:
+    def _new_span(self, category: str, name: str, arguments: str, *, sequence: int = -1) -> Span:
         self._external += 1
         is_backward = self.thread == AUTOGRAD
-        span = Span(
-            category, name, self.thread, self._external, arguments, sequence, is_backward
-        )
+        span = Span(category, name, self.thread, self._external, arguments, sequence, is_backward)
         self.items.spans.append(span)
         return span
 
@@ -267,9 +263,7 @@ class Host:
         event = Event(
             self._free_events.pop(), self._correlation + 1, stream.number, stream.captured()
         )
-        self._call(
-            "cudaEventRecord", self.costs.small_call_ns, stream=stream.number, event=event
-        )
+        self._call("cudaEventRecord", self.costs.small_call_ns, stream=stream.number, event=event)
         self._recent = event
         return event
 
@@ -303,6 +297,46 @@ class Host:
 
     # -- launches ------------------------------------------------------------------------------
 
+    def launch_graph(self, kernels: tuple[tuple[str, str, int], ...]) -> None:
+        """`cudaGraphLaunch`: one call, many kernels (name, family, base ns) in a chain."""
+        stream = self.compute
+        self.segment(self.costs.segment_ns)
+        call = self._launch_call("cudaGraphLaunch", self.costs.launch_call_ns, stream)
+        noted = self.items.calls[-1]
+        for name, family, base_ns in kernels:
+            self._device_edges(call, stream)
+            node = self._device_node(base_ns, family)
+            self._note_operation(
+                Operation(
+                    arrive=node,
+                    node=node,
+                    call=len(self.items.calls) - 1,
+                    correlation=noted.correlation,
+                    external=noted.external,
+                    stream=stream.number,
+                    category="kernel",
+                    name=name,
+                    family=family,
+                    collective=-1,
+                    grid=(108, 1, 1),
+                    block=(256, 1, 1),
+                    num_bytes=-1,
+                ),
+                stream,
+            )
+
+    def _device_node(self, base_ns: int, family: str | None) -> int:
+        return self.columns.node(
+            Node.DEVICE,
+            self.rank,
+            base_ns=base_ns,
+            std_ns=min(self.config.jitter_ns, base_ns),
+            key=self._key(),
+            delay_std_ns=self.costs.lag_jitter_ns,
+            delay_key=self._key(),
+            family=family,
+        )
+
     def _launch_call(self, name: str, base_ns: int, stream: Stream) -> int:
         waits: tuple[tuple[int, int, Dependency], ...] = ()
         depth = self.config.queue_depth
@@ -314,9 +348,7 @@ class Host:
     def _device_edges(self, call: int, stream: Stream) -> None:
         self.columns.edge(call, self.costs.launch_latency_ns, Dependency.LAUNCH)
         if stream.operations:
-            self.columns.edge(
-                stream.operations[-1], self.costs.stream_gap_ns, Dependency.STREAM
-            )
+            self.columns.edge(stream.operations[-1], self.costs.stream_gap_ns, Dependency.STREAM)
         for node in stream.pending.values():
             self.columns.edge(node, self.costs.handover_ns, Dependency.INTER_STREAM)
         stream.pending.clear()
@@ -355,16 +387,7 @@ class Host:
         cost_ns = self.costs.launch_call_ns if is_kernel else self.costs.copy_call_ns
         call = self._launch_call(runtime, cost_ns, stream)
         self._device_edges(call, stream)
-        node = self.columns.node(
-            Node.DEVICE,
-            self.rank,
-            base_ns=base_ns,
-            std_ns=min(self.config.jitter_ns, base_ns),
-            key=self._key(),
-            delay_std_ns=self.costs.lag_jitter_ns,
-            delay_key=self._key(),
-            family=family if is_kernel else None,
-        )
+        node = self._device_node(base_ns, family if is_kernel else None)
         noted = self.items.calls[-1]
         self._note_operation(
             Operation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from tests.truth.changes import Change
 from tests.truth.config import JobConfig
 from tests.truth.draws import normals
 from tests.truth.engine import Times, contended, longest_path
-from tests.truth.program import built
+from tests.truth.program import Program, built, training
 from tests.truth.records import (
     TrueCall,
     TrueClock,
@@ -21,7 +22,7 @@ from tests.truth.records import (
     TrueMember,
     TrueOperation,
 )
-from tests.truth.structure import Collective, Dependency, Int64s, Node, Span, Structure
+from tests.truth.structure import Collective, Dependency, Int64s, Span, Structure
 
 CLOCK_ORIGIN_NS = 400_000_000_000_000  # keeps every timestamp positive, offsets of hours too
 _MIN_SHARE = 5  # no draw falls below its base / 5
@@ -53,11 +54,12 @@ class Job:
     structure: Structure
     times: Times
     clocks: tuple[TrueClock, ...]
+    program: Program
     changes: tuple[Change, ...]
 
     def after(self, *changes: Change) -> Job:
         """The same job with the same draws and these changes, on top of earlier ones."""
-        return _run(self.config, self.structure, (*self.changes, *changes))
+        return _run(self.config, self.structure, self.program, (*self.changes, *changes))
 
     @property
     def num_ranks(self) -> int:
@@ -74,8 +76,10 @@ class Job:
         """
         return np.array(
             [
-                [self.step_end_ns(rank, step) - self.moment_ns(span.begin, span.begin_part)
-                 for step, span in enumerate(items.steps)]
+                [
+                    self.step_end_ns(rank, step) - self.moment_ns(span.begin, span.begin_part)
+                    for step, span in enumerate(items.steps)
+                ]
                 for rank, items in enumerate(self.structure.ranks)
             ],
             np.int64,
@@ -175,14 +179,10 @@ class Job:
             arrival = self._start[each.arrives[rank]]
             begin = arrival if each.hub < 0 else self._end[each.hub]
             if each.is_exchange:
-                begin = max(
-                    self._end[self._predecessor[slot]] for slot in each.slots[rank]
-                )
+                begin = max(self._end[self._predecessor[slot]] for slot in each.slots[rank])
             end = self._end[each.finishes[rank]]
             correlation = each.correlations[rank]
-            members.append(
-                TrueMember(rank, correlation, arrival, begin - arrival, end - begin)
-            )
+            members.append(TrueMember(rank, correlation, arrival, begin - arrival, end - begin))
         return TrueCollective(
             index=each.index,
             name=each.name,
@@ -240,7 +240,7 @@ class Job:
         """Last call before a signal to the first call after it, on the other thread."""
         calls = self.structure.ranks[rank].calls
         edges = []
-        for before, after in zip(calls, calls[1:], strict=False):
+        for before, after in pairwise(calls):
             if before.thread != after.thread:
                 gap = self.call_begin_ns(after.node) - self._end[before.node]
                 edges.append(
@@ -254,7 +254,7 @@ class Job:
         return edges
 
 
-def _durations_ns(config: JobConfig, structure: Structure) -> tuple[Int64s, Int64s]:
+def drawn_ns(config: JobConfig, structure: Structure) -> tuple[Int64s, Int64s]:
     """Drawn duration and start delay of every node; zero stays zero."""
     salt = int(np.random.default_rng(config.seed).integers(1 << 62))
     drawn = structure.base_ns + np.rint(structure.std_ns * normals(structure.key, salt))
@@ -266,7 +266,9 @@ def _durations_ns(config: JobConfig, structure: Structure) -> tuple[Int64s, Int6
     return duration, np.rint(delays).astype(np.int64)
 
 
-def _run(config: JobConfig, structure: Structure, changes: tuple[Change, ...]) -> Job:
+def _run(
+    config: JobConfig, structure: Structure | None, program: Program, changes: tuple[Change, ...]
+) -> Job:
     changed = config
     for change in changes:
         changed = change.config(changed)
@@ -274,9 +276,9 @@ def _run(config: JobConfig, structure: Structure, changes: tuple[Change, ...]) -
     skews = rng.integers(0, config.start_skew_ns + 1, config.num_ranks)
     offsets = rng.integers(-config.clock_offset_ns, config.clock_offset_ns + 1, config.num_ranks)
     drifts = rng.uniform(-1.0, 1.0, config.num_ranks) * config.clock_drift_ppm * 1_000.0
-    if changed != config or structure.num_nodes == 0:
-        structure = built(changed, tuple(skews.tolist()))
-    duration_ns, delay_ns = _durations_ns(config, structure)
+    if structure is None or changed != config:
+        structure = built(changed, tuple(skews.tolist()), program)
+    duration_ns, delay_ns = drawn_ns(config, structure)
     for change in changes:
         duration_ns = change.duration_ns(structure, duration_ns)
     if config.contention > 1.0:
@@ -287,14 +289,12 @@ def _run(config: JobConfig, structure: Structure, changes: tuple[Change, ...]) -
         TrueClock(rank, CLOCK_ORIGIN_NS + int(offset), round(drift))
         for rank, (offset, drift) in enumerate(zip(offsets, drifts, strict=True))
     )
-    return Job(changed, structure, times, clocks, changes)
+    return Job(changed, structure, times, clocks, program, changes)
 
 
-def make_job(config: JobConfig) -> Job:
-    """A run of the job that `config` describes; the same config gives the same run."""
-    rng = np.random.default_rng((config.seed, 1))
-    skews = rng.integers(0, config.start_skew_ns + 1, config.num_ranks)
-    return _run(config, built(config, tuple(skews.tolist())), ())
+def make_job(config: JobConfig, program: Program = training) -> Job:
+    """A run of the job that `config` describes; the same config gives the same run.
 
-
-__all__ = ["Job", "Node", "make_job"]
+    `program` is what each rank runs; the training loop unless told.
+    """
+    return _run(config, None, program, ())

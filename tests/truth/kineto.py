@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.truth.job import Job, process_id, thread_id
-from tests.truth.program import NCCL_INTERNAL, annotation, collective_arguments
+from tests.truth.names import NCCL_INTERNAL, annotation, collective_arguments
 from tests.truth.structure import Call, Operation, Span
 
 BASE_TIME_NS = 1_750_000_000_000_000_000  # `baseTimeNanoseconds`; timestamps count from it
@@ -22,6 +22,7 @@ _BEFORE_NS, _AFTER_NS = 28_000_000, 15_000_000  # profiler window around the fir
 _CALLBACK_IDS = {
     "cudaLaunchKernel": 211,
     "cudaLaunchKernelExC": 430,
+    "cudaGraphLaunch": 311,
     "cudaMemcpyAsync": 41,
     "cudaMemsetAsync": 51,
     "cudaEventRecord": 135,
@@ -92,12 +93,13 @@ class Renderer:
     def events(self) -> Iterator[str]:
         """Operators, then runtime calls each with what it caused."""
         yield from self.spans()
-        by_call = {each.call: each for each in self.items.operations}
+        by_call: dict[int, list[Operation]] = {}
+        for each in self.items.operations:
+            by_call.setdefault(each.call, []).append(each)
         for index, call in enumerate(self.items.calls):
             yield from self.call(call)
-            operation = by_call.get(index)
-            if operation is not None:
-                yield from self.operation(operation)
+            for each in by_call.get(index, ()):
+                yield from self.operation(each)
         if self.style.device_annotations:
             yield from self.device_annotations()
 
@@ -105,9 +107,7 @@ class Renderer:
         """Operators and annotations, with the arrows from forward to backward."""
         moment = self.job.moment_ns
         for index, span in enumerate(self.items.spans):
-            when = self.during(
-                moment(span.begin, span.begin_part), moment(span.end, span.end_part)
-            )
+            when = self.during(moment(span.begin, span.begin_part), moment(span.end, span.end_part))
             name = span.name
             if self.shift_step and name.startswith("ProfilerStep#"):
                 name = f"ProfilerStep#{int(name.removeprefix('ProfilerStep#')) + self.shift_step}"

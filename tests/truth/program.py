@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tests.truth.config import JobConfig, Link, Work
 from tests.truth.draws import mixed
-from tests.truth.host import AUTOGRAD, MAIN, Event, Host, Stream
+from tests.truth.host import AUTOGRAD, MAIN, Event, Host
+from tests.truth.layout import groups_of, place_of, rank_of, schedule
+from tests.truth.names import (
+    ADAM,
+    ALL_REDUCE_BF16,
+    ALL_REDUCE_FLOAT,
+    COPY_STREAM,
+    DP_STREAM,
+    EMBED,
+    EMBED_BACKWARD,
+    LOSS,
+    NCCL_INTERNAL,
+    NORM,
+    RECEIVE_BACKWARD,
+    RECEIVE_FORWARD,
+    RING_STREAM,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    SEND_RECEIVE,
+    TP_STREAM,
+    WORLD_STREAM,
+    annotation,
+    collective_arguments,
+    stream_class,
+)
 from tests.truth.structure import (
     Collective,
     Columns,
@@ -18,116 +44,19 @@ from tests.truth.structure import (
     Structure,
 )
 
-# Streams, numbered as they are seen in real files: 7 is the compute stream.
-COPY_STREAM, TP_STREAM, DP_STREAM, RING_STREAM, WORLD_STREAM = 16, 20, 24, 28, 32
-# Activations and gradients of a pipeline travel on streams of their own, per neighbour.
-SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD = 36, 40, 44, 48
-NCCL_INTERNAL = 100  # added to a stream's number: NCCL's own, which carries no kernel here
-
-_ARGUMENTS = "(ncclDevKernelArgsStorage<4096ul>)"
-ALL_REDUCE_BF16 = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL" + _ARGUMENTS
-ALL_REDUCE_FLOAT = "ncclDevKernel_AllReduce_Sum_f32_RING_LL" + _ARGUMENTS
-SEND_RECEIVE = "ncclDevKernel_SendRecv" + _ARGUMENTS
-_FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>"
-_LOSS = "void at::native::nll_loss_forward_reduce_cuda_kernel_2d<c10::BFloat16, float>"
-_NORM = "void at::native::multi_tensor_apply_kernel<TensorListMetadata<1>, LpNormFunctor<float>>"
-_ADAM = "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdam>"
-_EMBED = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int)"
-_EMBED_BACKWARD = "void at::native::embedding_backward_feature_kernel<c10::BFloat16, float>"
-
 # Keys of places in the program, so that each draws its own.
 _LOAD, _FORWARD, _BACKWARD, _BUCKET, _FINALIZE, _OPTIMIZE, _TRANSFER, _PIPE = range(8)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a rank stands in the job."""
-
-    rank: int
-    tp: int
-    dp: int
-    pp: int
-
-
-def _place(config: JobConfig, rank: int) -> _Place:
-    return _Place(
-        rank=rank,
-        tp=rank % config.tp,
-        dp=rank // config.tp % config.dp,
-        pp=rank // (config.tp * config.dp),
-    )
-
-
-def _rank_of(config: JobConfig, *, tp: int, dp: int, pp: int) -> int:
-    return tp + config.tp * (dp + config.dp * pp)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """The process groups that one rank is in."""
-
-    world: Group
-    tp: Group
-    dp: Group
-    pp: Group
-    ring: Group
-
-    @property
-    def used(self) -> tuple[Group, ...]:
-        """Those with more than one rank, the default group always."""
-        rest = (self.tp, self.dp, self.pp, self.ring)
-        return (self.world, *(group for group in rest if len(group.ranks) > 1))
-
-
-def _groups(config: JobConfig, place: _Place) -> Groups:
-    """Named as the framework does: a number per group, in the order of creation, job-wide."""
-    num_tp, num_dp = config.dp * config.pp, config.tp * config.pp
-    num_pp = config.tp * config.dp
-    tp_index = place.dp + config.dp * place.pp
-    dp_index = place.tp + config.tp * place.pp
-    pp_index = place.tp + config.tp * place.dp
-    data = tuple(
-        _rank_of(config, tp=place.tp, dp=dp, pp=place.pp) for dp in range(config.dp)
-    )
-    tensor = tuple(
-        _rank_of(config, tp=tp, dp=place.dp, pp=place.pp) for tp in range(config.tp)
-    )
-    pipe = tuple(_rank_of(config, tp=place.tp, dp=place.dp, pp=pp) for pp in range(config.pp))
-    ring_name = str(1 + num_tp + num_dp + num_pp + dp_index)
-    return Groups(
-        world=Group("0", "default_pg", tuple(range(config.num_ranks)), "world"),
-        tp=Group(str(1 + tp_index), "TENSOR_MODEL_PARALLEL_GROUP", tensor, "tp"),
-        dp=Group(str(1 + num_tp + dp_index), "DATA_PARALLEL_GROUP", data, "dp"),
-        pp=Group(str(1 + num_tp + num_dp + pp_index), "PIPELINE_MODEL_PARALLEL_GROUP", pipe, "pp"),
-        ring=Group(ring_name, "CONTEXT_PARALLEL_GROUP", data, "ring"),
-    )
-
-
-def schedule(config: JobConfig, stage: int) -> list[tuple[bool, int]]:
-    """(is forward, microbatch) in the order in which a stage runs them."""
-    microbatches = range(config.num_microbatches)
-    forwards = [(True, index) for index in microbatches]
-    if not config.has_backward:
-        return forwards
-    backwards = [(False, index) for index in microbatches]
-    if config.schedule == "gpipe":
-        return forwards + backwards
-    num_warm = min(config.pp - 1 - stage, config.num_microbatches)
-    steps = forwards[:num_warm]
-    for forward, backward in zip(forwards[num_warm:], backwards, strict=False):
-        steps += [forward, backward]
-    return steps + backwards[config.num_microbatches - num_warm :]
-
-
-class _Rank:
+class TrainingRank:
     """One rank's run of the training loop."""
 
     def __init__(self, host: Host, config: JobConfig, start_skew_ns: int) -> None:
         self.host = host
         self.config = config
         self.start_skew_ns = start_skew_ns
-        self.place = _place(config, host.rank)
-        self.groups = _groups(config, self.place)
+        self.place = place_of(config, host.rank)
+        self.groups = groups_of(config, self.place)
         self.step = 0
         self.now: tuple[int, ...] = ()  # place of the next communication within the step
         self.pair_sequences: dict[str, int] = {}
@@ -183,9 +112,7 @@ class _Rank:
                     inside = host.record(internal)
                     host.wait(on, inside)
                     host.release(inside)
-                host.launch_collective(
-                    collective, kernel=kernel, stream=on, link=link, key=key
-                )
+                host.launch_collective(collective, kernel=kernel, stream=on, link=link, key=key)
                 if self.config.noise:
                     inside = host.record(on)
                     host.wait(internal, inside)
@@ -221,7 +148,7 @@ class _Rank:
 
     def transfer(self, name: str, peer_stage: int, *, stream: int, where: tuple[int, ...]) -> Event:
         """Send to or receive from the same place of another stage."""
-        peer = _rank_of(self.config, tp=self.place.tp, dp=self.place.dp, pp=peer_stage)
+        peer = rank_of(self.config, tp=self.place.tp, dp=self.place.dp, pp=peer_stage)
         own = self.place.rank
         self.now = where
         return self.communicate(
@@ -238,6 +165,10 @@ class _Rank:
 
     def run(self) -> None:
         """All steps, between marks that touch; then the profiler's own synchronisation."""
+        self.in_steps(self.one_step)
+
+    def in_steps(self, one_step: Callable[[], None]) -> None:
+        """`one_step` for each step, between marks that touch."""
         host = self.host
         with host.site(0):
             host.segment(self.start_skew_ns)
@@ -246,7 +177,7 @@ class _Rank:
             with host.site(1, index):
                 host.step_mark(self.config.first_step + index)
                 host.segment(host.costs.segment_ns)
-                self.one_step()
+                one_step()
         with host.site(2):
             host.step_mark(None)
             host.segment(host.costs.segment_ns)
@@ -310,23 +241,19 @@ class _Rank:
         host, config, stage = self.host, self.config, self.place.pp
         if stage > 0:
             where = (_PIPE, 0, microbatch)
-            self.finish(
-                self.transfer("recv", stage - 1, stream=RECEIVE_FORWARD, where=where)
-            )
+            self.finish(self.transfer("recv", stage - 1, stream=RECEIVE_FORWARD, where=where))
         elif config.has_ends:
             with host.span("aten::embedding"), host.span("aten::index_select"):
-                host.launch(_EMBED, family="embedding", base_ns=self.scaled(90_000))
+                host.launch(EMBED, family="embedding", base_ns=self.scaled(90_000))
         for layer in range(config.num_layers):
             with host.site(_FORWARD, self.step, microbatch, layer):
                 self.forward_layer(microbatch, layer)
         if stage < config.pp - 1:
             where = (_PIPE, 0, microbatch)
-            host.release(
-                self.transfer("send", stage + 1, stream=SEND_FORWARD, where=where)
-            )
+            host.release(self.transfer("send", stage + 1, stream=SEND_FORWARD, where=where))
         elif config.has_ends:
             with host.span("aten::cross_entropy_loss"), host.span("aten::nll_loss_nd"):
-                host.launch(_LOSS, family="loss", base_ns=self.scaled(120_000))
+                host.launch(LOSS, family="loss", base_ns=self.scaled(120_000))
 
     def scaled(self, base_ns: int) -> int:
         """A compute kernel's base duration in this job."""
@@ -377,9 +304,7 @@ class _Rank:
         host, config, stage = self.host, self.config, self.place.pp
         where = (_PIPE, 1, microbatch)
         if stage < config.pp - 1:
-            self.finish(
-                self.transfer("recv", stage + 1, stream=RECEIVE_BACKWARD, where=where)
-            )
+            self.finish(self.transfer("recv", stage + 1, stream=RECEIVE_BACKWARD, where=where))
         host.hand_over(AUTOGRAD)
         is_last = microbatch == config.num_microbatches - 1
         for layer in reversed(range(config.num_layers)):
@@ -393,12 +318,10 @@ class _Rank:
         if stage == 0 and config.has_ends:
             name = "EmbeddingBackward0"
             with host.span(f"autograd::engine::evaluate_function: {name}"), host.span(name):
-                host.launch(_EMBED_BACKWARD, family="embedding", base_ns=self.scaled(150_000))
+                host.launch(EMBED_BACKWARD, family="embedding", base_ns=self.scaled(150_000))
         host.hand_over(MAIN)
         if stage > 0:
-            host.release(
-                self.transfer("send", stage - 1, stream=SEND_BACKWARD, where=where)
-            )
+            host.release(self.transfer("send", stage - 1, stream=SEND_BACKWARD, where=where))
 
     def backward_layer(self, microbatch: int, layer: int) -> None:
         """The layer's operations in reverse, each with its gradient kernels."""
@@ -472,7 +395,7 @@ class _Rank:
         host, config = self.host, self.config
         if config.global_norm and config.num_ranks > 1 and config.num_optimizer_kernels:
             with host.span("aten::_foreach_norm"):
-                host.launch(_NORM, family="optimizer", base_ns=self.scaled(200_000))
+                host.launch(NORM, family="optimizer", base_ns=self.scaled(200_000))
             self.now = (_OPTIMIZE,)
             done = self.communicate(
                 "allreduce",
@@ -484,9 +407,12 @@ class _Rank:
             )
             self.finish(done)
         with host.span("Optimizer.step#AdamW.step", category="user_annotation"):
-            for _ in range(config.num_optimizer_kernels):
+            if config.cuda_graph:
+                update = (ADAM, "optimizer", self.scaled(350_000))
+                host.launch_graph((update,) * config.num_optimizer_kernels)
+            for _ in range(0 if config.cuda_graph else config.num_optimizer_kernels):
                 with host.span("aten::_fused_adamw_"):
-                    host.launch(_ADAM, family="optimizer", base_ns=self.scaled(350_000))
+                    host.launch(ADAM, family="optimizer", base_ns=self.scaled(350_000))
         if config.loss_item:
             with host.span("aten::item"), host.span("aten::_local_scalar_dense"):
                 host.launch(
@@ -499,66 +425,53 @@ class _Rank:
                 host.synchronize(host.compute)
 
 
-def stream_class(stream: int) -> int:
-    """Sending and receiving ends of one channel have one class; other streams their own."""
-    pairs = {RECEIVE_FORWARD: SEND_FORWARD, RECEIVE_BACKWARD: SEND_BACKWARD}
-    return pairs.get(stream, stream)
+Program = Callable[["TrainingRank"], None]
 
 
-def annotation(name: str) -> str:
-    """The profiler's name for a communication on the host."""
-    return {"allreduce": "nccl:all_reduce", "exchange": "nccl:coalesced"}.get(
-        name, f"nccl:{name}"
-    )
+def training(rank: TrainingRank) -> None:
+    """The whole training loop."""
+    rank.run()
 
 
-def collective_arguments(collective: Collective, name: str, config: JobConfig) -> str:
-    """NCCL metadata as JSON members with a leading comma, as newer profilers write it."""
-    if not config.style.collective_arguments:
-        return ', "Input Dims": [[4, 2048, 4096]], "Input type": ["c10::BFloat16"]'
-    group = collective.group
-    is_gradient = group.link in ("dp", "world")
-    elements = max(1, collective.num_bytes // (4 if is_gradient else 2))
-    text = (
-        f', "Collective name": "{"coalesced" if name == "exchange" else name}"'
-        f', "In msg nelems": {elements}, "Out msg nelems": {elements}'
-        f', "Group size": {len(group.ranks)}, "dtype": "{"Float" if is_gradient else "BFloat16"}"'
-        ', "In split size": "[]", "Out split size": "[]"'
-        f', "Process Group Name": "{group.name}", "Process Group Description": '
-        f'"{group.description}", "Process Group Ranks": "{list(group.ranks)}"'
-    )
-    if collective.source >= 0:
-        key, peer = (
-            ("Dst Rank", collective.destination)
-            if name == "send"
-            else ("Src Rank", collective.source)
-        )
-        text += f', "{key}": {peer}'
-    return text
-
-
-def built(config: JobConfig, start_skews_ns: tuple[int, ...]) -> Structure:
+def built(
+    config: JobConfig, start_skews_ns: tuple[int, ...], program: Program = training
+) -> Structure:
     """The true graph of the whole job."""
     columns = Columns()
     collectives: dict[tuple[object, ...], Collective] = {}
     ranks = []
-    for rank in range(config.num_ranks):
-        groups = _groups(config, _place(config, rank))
-        items = RankItems(rank=rank, groups=groups.used)
-        host = Host(config, columns, collectives, items)
-        _Rank(host, config, start_skews_ns[rank]).run()
-        ranks.append(items)
-    found = tuple(collectives.values())
-    for collective in found:
-        _join(columns, collective)
-    return columns.structure(found, tuple(ranks))
+    with _no_collection():
+        for rank in range(config.num_ranks):
+            groups = groups_of(config, place_of(config, rank))
+            items = RankItems(rank=rank, groups=groups.used)
+            host = Host(config, columns, collectives, items)
+            program(TrainingRank(host, config, start_skews_ns[rank]))
+            ranks.append(items)
+        found = tuple(collectives.values())
+        for collective in found:
+            _join(columns, collective)
+        return columns.structure(found, tuple(ranks))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Millions of small tuples that all live on: the collector would only walk them again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _join(columns: Columns, collective: Collective) -> None:
     """Connect the members of one communication."""
     if set(collective.arrives) != set(collective.expected):
         missing = sorted(set(collective.expected) - set(collective.arrives))
-        raise ValueError(f"{collective.name} of group {collective.group.name} lacks ranks {missing}")
+        raise ValueError(
+            f"{collective.name} of group {collective.group.name} lacks ranks {missing}"
+        )
     if collective.is_exchange:
         ring = collective.expected
         for index, rank in enumerate(ring):
@@ -572,6 +485,3 @@ def _join(columns: Columns, collective: Collective) -> None:
     collective.hub = columns.node(Node.HUB, -1)
     for slots in collective.slots.values():
         columns.predecessor[slots[0]] = collective.hub
-
-
-__all__ = ["Stream", "built", "collective_arguments", "schedule"]

@@ -76,7 +76,14 @@ def test_errors_are_those_of_a_replay_that_is_known_to_be_late() -> None:
     assert summary.mean_host_error_percent == 0
     # rank 0's one wait in the first step: 150 - 100 ns and the transfer, 20 ns longer
     assert summary.worst_collective_error_percent == pytest.approx(100 * 20 / (50 + 7))
-    assert summary.worst_component in {"exposed_compute", "exposed_communication"}
+    # 20 ns more compute on rank 1, 20 ns more waiting on rank 0
+    assert summary.component_error_percent["exposed_compute"] == pytest.approx(100 * 20 / 157)
+    assert summary.component_error_percent["exposed_communication"] == pytest.approx(100 * 20 / 157)
+    assert summary.component_error_percent["overlapped"] == 0
+    assert summary.worst_component == "exposed_compute"
+    assert summary.mean_step_bias_percent == summary.mean_step_error_percent
+    moved_ns = summary.replayed_parts.total_ns - summary.measured_parts.total_ns
+    assert moved_ns == 4 * 20
     assert summary.worst_component_error_percent == pytest.approx(100 * 20 / 157)
 
 
@@ -233,3 +240,8 @@ def test_report_and_breakdown_agree() -> None:
 
     parts = [row.parts for row in breakdown(recording.measured).rows]
     assert [row.measured_parts for step in report.steps for row in step.ranks] == parts
+
+
+def test_no_step_to_report_on_is_refused() -> None:
+    with pytest.raises(ModelError, match="nothing to compare: 0 steps"):
+        replay_report(_exact(training_graph(_STEPS)), step_names=[], null_models=())

@@ -115,7 +115,7 @@ def _unpaired_sentence(graph: ExecutionGraph, arrive: Int64s, finish: Int64s) ->
     return (
         f"collectives without both an arrive and a finish: {len(arrive)} arrive and {len(finish)} "
         f"finish nodes, {len(odd)} places have only one kind ({examples or 'none'}), expected one "
-        "of each per rank. Check the graph with foretrace.graph.spec."
+        "of each per rank. Check the graph with foretrace.graph.verify."
     )
 
 

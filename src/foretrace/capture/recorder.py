@@ -2,7 +2,8 @@
 
 The loop runs; `Recorder.step` ends each of its steps. First some steps warm up, then some are
 timed without the profiler, then the profiler settles, then the recorded steps come, and their
-files are written. What follows is timed again, without the profiler.
+trace is written. One more step gives the execution trace. What follows is timed again, without
+the profiler.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 from msgspec.structs import replace
 
@@ -22,12 +23,14 @@ from foretrace.capture import files
 from foretrace.capture.clock import StepClock
 from foretrace.capture.gloo import flight_entries
 from foretrace.capture.job import JobFacts, job_facts, rank_and_world_size, require_torch
-from foretrace.capture.profiler import Detail, Profiler
+from foretrace.capture.profiler import Detail, ExecutionTracer, Profiler
 from foretrace.capture.schedule import Schedule
 from foretrace.trace import StepTimes, step_times_path, write_step_times
 
-# The first step after the trace is written waits for ranks that still write theirs.
+# The first step after the files are written waits for ranks that still write theirs.
 _NUM_STEPS_AFTER_WRITING = 1
+
+ExecutionTraceWindow: TypeAlias = Literal["after", "together"]
 
 
 def record(
@@ -37,7 +40,7 @@ def record(
     warmup: int = 2,
     unprofiled: int = 5,
     ranks: Iterable[int] | None = None,
-    execution_trace: bool = True,
+    execution_trace: ExecutionTraceWindow | None = "after",
     stacks: bool = False,
     memory: bool = False,
 ) -> Recorder:
@@ -45,8 +48,8 @@ def record(
 
     Every rank runs the same lines, and each writes its own files into the folder:
     `rank0.kineto.json.gz` (with shapes, synchronisation events and collective metadata),
-    `rank0.et.json.gz` (the execution trace of the same steps) and `rank0.steps.json` (step
-    times with and without the profiler).
+    `rank0.et.json.gz` (the execution trace) and `rank0.steps.json` (step times with and
+    without the profiler).
 
     Args:
         folder: made if missing; files of an earlier recording are replaced.
@@ -54,7 +57,10 @@ def record(
         warmup: steps to leave alone first, while allocators and caches fill.
         unprofiled: steps to time without the profiler; 0 leaves that out.
         ranks: ranks to record; the others run as if nothing was there. None: all of them.
-        execution_trace: whether to record the execution trace too.
+        execution_trace: "after" gives it one step of its own, right after the profiled ones:
+            recording it slows a step far more than the profiler does. "together" records it
+            over the profiled steps, so that `rf_id` there is `Record function id` in the
+            profiler's trace, whose times it spoils. None leaves it out.
         stacks: whether to record Python stacks; the files grow several times larger.
         memory: whether to record every allocation.
 
@@ -69,13 +75,23 @@ def record(
                 train_step(batch)
                 recorder.step()
     """
-    schedule = Schedule(warmup=warmup, unprofiled=unprofiled, steps=steps)
+    if execution_trace not in {"after", "together", None}:
+        raise ValueError(
+            f"execution_trace must be 'after', 'together' or None, got {execution_trace!r}"
+        )
+    schedule = Schedule(
+        warmup=warmup,
+        unprofiled=unprofiled,
+        steps=steps,
+        traced=1 if execution_trace == "after" else 0,
+    )
     require_torch()
     rank, world_size = rank_and_world_size()
     return Recorder(
         Path(folder),
         schedule,
-        Detail(execution_trace=execution_trace, stacks=stacks, memory=memory),
+        Detail(stacks=stacks, memory=memory),
+        execution_trace=execution_trace,
         rank=rank,
         world_size=world_size,
         is_recorded=rank in _chosen(ranks, world_size),
@@ -102,6 +118,7 @@ class Recorder:
         schedule: Schedule,
         detail: Detail,
         *,
+        execution_trace: ExecutionTraceWindow | None,
         rank: int,
         world_size: int,
         is_recorded: bool,
@@ -109,20 +126,21 @@ class Recorder:
         self.folder = folder
         self.schedule = schedule
         self._detail = detail
+        self._execution_trace = execution_trace
         self._rank = rank
         self._world_size = world_size
         self._is_recorded = is_recorded
         self._is_open = False
         self._step = 0  # the step that runs now
         self._clock = StepClock()
-        self._profiler: Profiler | None = None  # None: not open, not recorded, or written
-        self._raw_execution_trace: Path | None = None
-        self._cleanup = ExitStack()
-        self._times: StepTimes | None = None  # set when the files are written
+        self._cleanup = ExitStack()  # removes raw files
+        self._profiler: Profiler | None = None  # set until the trace is written
+        self._tracer: ExecutionTracer | None = None  # set until the execution trace is written
+        self._times: StepTimes | None = None  # set once the trace is written
 
     @property
     def is_done(self) -> bool:
-        """Whether the last step to profile has ended; the loop may stop, or go on as it likes."""
+        """Whether everything is recorded; the loop may stop, or go on as it likes."""
         return self._step >= self.schedule.num_needed
 
     def __enter__(self) -> Self:
@@ -130,23 +148,14 @@ class Recorder:
             raise RuntimeError("this recorder was used already; call foretrace.record() again")
         if self._is_recorded:
             files.require_usable(self.folder, self._world_size)
-            raw = self._cleanup.enter_context(files.raw_file(self.folder, f"rank{self._rank}.et"))
-            self._raw_execution_trace = raw if self._detail.execution_trace else None
-            self._profiler = Profiler(self.schedule, self._detail, raw)
             try:
-                self._profiler.begin()
+                self._open()
             except BaseException:
                 self._cleanup.close()
                 raise
         self._is_open = True
         self._begin_step()
         return self
-
-    @property
-    def _after(self) -> range:
-        """Steps to time once the trace is written."""
-        first = self.schedule.num_needed + _NUM_STEPS_AFTER_WRITING
-        return range(first, first + self.schedule.unprofiled)
 
     def step(self) -> None:
         """Say that one step of the loop has ended and the next begins.
@@ -161,16 +170,12 @@ class Recorder:
                 "recorder.step() was called outside of its block; "
                 "write: with foretrace.record(...) as recorder:"
             )
-        is_timed = self._is_recorded and self._step < self._after.stop
-        if is_timed:
+        if self._is_recorded and self._step < self._after.stop:
             self._clock.end(self._step)
-        self._step += 1
-        if self._profiler is not None:
-            self._profiler.step(self._step)
-            if self.is_done:
-                self._write(self._profiler, unfinished_step=None)
-        elif is_timed and self._times is not None and self._step == self._after.stop:
-            self._write_steps_after(self._times)
+            self._step += 1
+            self._advance()
+        else:
+            self._step += 1
         self._begin_step()
 
     def __exit__(
@@ -181,10 +186,39 @@ class Recorder:
     ) -> None:
         self._is_open = False
         with self._cleanup:
-            if self._times is not None:
-                self._write_steps_after(self._times)
-            elif self._profiler is not None:
-                self._end_early(self._profiler, is_error=error is not None)
+            missing = self._end()
+        if missing and error is None:
+            if self._times is None:
+                raise TraceError(f"nothing was recorded on {missing}")
+            warnings.warn(f"the recording is not complete on {missing}", stacklevel=2)
+
+    @property
+    def _after(self) -> range:
+        """Steps to time once the files are written."""
+        first = self.schedule.num_needed + _NUM_STEPS_AFTER_WRITING
+        return range(first, first + self.schedule.unprofiled)
+
+    def _open(self) -> None:
+        if self._execution_trace is not None:
+            raw = self._cleanup.enter_context(files.raw_file(self.folder, f"rank{self._rank}.et"))
+            self._tracer = ExecutionTracer(raw)
+        together = self._tracer if self._execution_trace == "together" else None
+        self._profiler = Profiler(self.schedule, self._detail, together)
+        self._profiler.begin()
+
+    def _advance(self) -> None:
+        """Do what is due between the step that ended and the one that begins."""
+        if self._profiler is not None:
+            self._profiler.step(self._step)
+            if self._step == self.schedule.traced_from:
+                self._write(self._profiler, unfinished_step=None)
+                if self._tracer is not None:
+                    self._tracer.open()
+                    self._tracer.start()
+        elif self._tracer is not None:
+            self._write_execution_trace(self._tracer)
+        elif self._times is not None and self._step == self._after.stop:
+            self._write_steps_after(self._times)
 
     def _begin_step(self) -> None:
         if not self._is_recorded or self._step >= self._after.stop:
@@ -192,42 +226,38 @@ class Recorder:
         marks_device = self.schedule.unprofiled_from <= self._step <= self.schedule.settling_from
         self._clock.begin(self._step, marks_device=marks_device)
 
-    def _end_early(self, profiler: Profiler, *, is_error: bool) -> None:
-        """The loop is over, the recording is not: keep whole steps, say what is missing."""
+    def _end(self) -> str:
+        """The loop is over: keep what is whole; returns what is missing, "" if nothing is."""
+        if self._profiler is not None:
+            if self._step > self.schedule.profiled_from:
+                self._write(self._profiler, unfinished_step=self._step)
+            else:
+                self._profiler.stop()
+        elif self._times is not None:
+            self._write_steps_after(self._times)
+        if self._tracer is not None:
+            self._tracer.close()
+        return "" if self.is_done or not self._is_recorded else self._missing()
+
+    def _missing(self) -> str:
         schedule = self.schedule
-        num_whole = self._step - schedule.profiled_from
-        counted = (
-            f"{self._step} of {schedule.num_needed} steps ran ({schedule.warmup} warm-up, "
-            f"{schedule.unprofiled} unprofiled, {schedule.profiled_from - schedule.settling_from} "
-            f"settling, {schedule.steps} profiled)"
+        num_profiled = min(max(self._step - schedule.profiled_from, 0), schedule.steps)
+        return (
+            f"rank {self._rank}: the loop ended after {self._step} of {schedule.num_needed} steps "
+            f"({schedule.warmup} warm-up, {schedule.unprofiled} unprofiled, "
+            f"{schedule.profiled_from - schedule.settling_from} settling, {schedule.steps} "
+            f"profiled, {schedule.traced} for the execution trace), so {num_profiled} were "
+            "profiled; run it longer, call recorder.step() after every step, or ask for less"
         )
-        if num_whole < 1:
-            profiler.stop()
-            if not is_error:
-                raise TraceError(
-                    f"nothing was recorded on rank {self._rank}: the loop ended early: {counted}; "
-                    "run it longer, call recorder.step() after every step, or ask for less"
-                )
-            return
-        self._write(profiler, unfinished_step=self._step)
-        if not is_error:
-            warnings.warn(
-                f"rank {self._rank} recorded {num_whole} step(s) instead of {schedule.steps}: the "
-                f"loop ended early: {counted}; run it longer, or ask for less",
-                stacklevel=3,
-            )
 
     def _write(self, profiler: Profiler, *, unfinished_step: int | None) -> None:
-        """Write this rank's files, each whole or not at all."""
+        """Write the trace and the step times, each whole or not at all."""
         entries = flight_entries()
         self._profiler = None
         profiler.stop()
         facts = job_facts()
-        if self._raw_execution_trace is not None:
-            files.write_compressed(
-                self._raw_execution_trace,
-                files.execution_trace_path(self.folder, self._rank),
-            )
+        if self._tracer is not None and self._execution_trace == "together":
+            self._write_execution_trace(self._tracer)
         with files.raw_file(self.folder, f"rank{self._rank}.kineto") as raw:
             profiler.write_kineto(raw)
             num_named = files.write_completed(
@@ -237,18 +267,30 @@ class Recorder:
                 groups=facts.process_groups,
                 unfinished_step=unfinished_step,
             )
-        self._cleanup.close()
         self._times = self._step_times(facts, num_named)
         self._write_times(self._times)
+
+    def _write_execution_trace(self, tracer: ExecutionTracer) -> None:
+        self._tracer = None
+        tracer.close()
+        files.write_compressed(tracer.path, files.execution_trace_path(self.folder, self._rank))
+        self._cleanup.close()
 
     def _write_times(self, times: StepTimes) -> None:
         with written_beside(step_times_path(files.kineto_path(self.folder, self._rank))) as beside:
             write_step_times(times, beside)
 
+    def _write_steps_after(self, times: StepTimes) -> None:
+        """Write the step times again, with the steps that ran after the files were written."""
+        after_ns = self._clock.host_ns(self._after)
+        if after_ns != times.unprofiled_after_step_ns:
+            self._times = replace(times, unprofiled_after_step_ns=after_ns)
+            self._write_times(self._times)
+
     def _step_times(self, facts: JobFacts, num_named: int) -> StepTimes:
         schedule = self.schedule
         unprofiled = range(schedule.unprofiled_from, schedule.settling_from)
-        profiled = range(schedule.profiled_from, schedule.num_needed)
+        profiled = range(schedule.profiled_from, schedule.traced_from)
         return StepTimes(
             rank=self._rank,
             world_size=self._world_size,
@@ -258,6 +300,7 @@ class Recorder:
             device_name=facts.device_name,
             process_groups=facts.process_groups,
             requested_steps=schedule.steps,
+            execution_trace=self._execution_trace,
             first_profiled_step=schedule.profiled_from,
             profiled_at_ns=self._clock.began_at_ns(schedule.profiled_from),
             profiled_step_ns=self._clock.host_ns(profiled),
@@ -267,10 +310,3 @@ class Recorder:
             unprofiled_after_step_ns=(),
             num_named_collectives=num_named,
         )
-
-    def _write_steps_after(self, times: StepTimes) -> None:
-        """Write the step times again, with the steps that ran after the trace was written."""
-        after_ns = self._clock.host_ns(self._after)
-        if after_ns != times.unprofiled_after_step_ns:
-            self._times = replace(times, unprofiled_after_step_ns=after_ns)
-            self._write_times(self._times)

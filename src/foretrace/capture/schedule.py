@@ -11,7 +11,7 @@ NUM_SETTLING_STEPS = 1
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps of a recording, in order: warm-up, unprofiled, settling, profiled.
+    """The steps of a recording, in order: warm-up, unprofiled, settling, profiled, traced.
 
     Steps are counted from 0; each property is the number of the first step of its part.
     """
@@ -19,6 +19,7 @@ class Schedule:
     warmup: int
     unprofiled: int
     steps: int
+    traced: int  # steps for the execution trace alone
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -44,6 +45,11 @@ class Schedule:
         return self.settling_from + NUM_SETTLING_STEPS
 
     @property
+    def traced_from(self) -> int:
+        """First step after the trace; the execution trace's own, if it has one."""
+        return self.profiled_from + self.steps
+
+    @property
     def num_needed(self) -> int:
         """How often `recorder.step()` must be called for a complete recording."""
-        return self.profiled_from + self.steps
+        return self.traced_from + self.traced

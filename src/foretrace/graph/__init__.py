@@ -17,6 +17,8 @@ from foretrace.graph.nodes import EdgeKind as EdgeKind
 from foretrace.graph.nodes import NodeKind as NodeKind
 from foretrace.graph.recording import Clock as Clock
 from foretrace.graph.recording import Recording as Recording
+from foretrace.graph.spec import verify as verify
 from foretrace.graph.timeline import Timeline as Timeline
 from foretrace.graph.ablation import Ablation as Ablation
+from foretrace.graph.ablation import without as without
 from foretrace.graph.build import build_recording as build_recording

@@ -1,13 +1,96 @@
-"""What a replay would be without one class of dependency: the null models."""
+"""What a replay would be without one class of dependency: the null models.
+
+A replay that is right for the right reason must be clearly better than these. Nodes and their
+order stay, so the timelines of a graph and of its ablations compare node by node.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s, UInt8s
+from foretrace.graph.graph import ExecutionGraph
+from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.recording import Recording
+from foretrace.graph.spec import edge_targets
 
 
 class Ablation(Enum):
     """A class of dependency to take away."""
 
-    DEVICE = "device"  # no edge from a device operation to anything: the host's chain alone
+    DEVICE = "device"  # the host's chain alone; device operations start when launched
     RENDEZVOUS = "rendezvous"  # ranks do not wait for each other; recorded collective times
     INTER_STREAM = "inter-stream"  # streams do not wait for each other
+
+
+_OF_DEVICE = (
+    EdgeKind.QUEUE,
+    EdgeKind.WAKE,
+    EdgeKind.STREAM,
+    EdgeKind.INTER_STREAM,
+    EdgeKind.INTER_STREAM_INFERRED,
+)
+_OF_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
+_HOST_WAITS = (NodeKind.SYNC, NodeKind.LAUNCH)
+
+
+def without(recording: Recording, ablation: Ablation) -> tuple[ExecutionGraph, Int64s]:
+    """The graph without a class of dependency, and the durations to simulate it with.
+
+    Where waiting is no longer simulated, the recorded duration, waiting included, stands in for
+    it: that is what a tool without the dependency would replay.
+
+    Returns:
+        The graph and `duration_ns`, int64[nodes].
+    """
+    graph = recording.graph
+    kind, source_kind, target_kind = _edge_ends(graph)
+    if ablation is Ablation.INTER_STREAM:
+        return _with_edges(graph, ~np.isin(kind, _OF_STREAMS)), graph.measured_ns
+    is_dropped = (source_kind == NodeKind.HUB) | (target_kind == NodeKind.HUB)
+    is_recorded = graph.kind == NodeKind.FINISH
+    if ablation is Ablation.DEVICE:
+        is_from_collective = (kind == EdgeKind.THREAD) & (source_kind == NodeKind.FINISH)
+        is_dropped |= np.isin(kind, _OF_DEVICE) | is_from_collective
+        is_recorded |= np.isin(graph.kind, _HOST_WAITS)
+        is_recorded[edge_targets(graph)[is_from_collective]] = True
+    duration_ns = np.where(is_recorded, recording.recorded_ns, graph.measured_ns)
+    return _with_edges(graph, ~is_dropped, _own_arrivals(graph)), duration_ns
+
+
+def _edge_ends(graph: ExecutionGraph) -> tuple[UInt8s, UInt8s, UInt8s]:
+    """Kind of each edge and of the nodes at its two ends, uint8[edges]."""
+    return graph.edge_kind, graph.kind[graph.predecessor], graph.kind[edge_targets(graph)]
+
+
+def _own_arrivals(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
+    """Arrive and finish node of every member of every collective, int64[members] each."""
+    arrive = np.flatnonzero(graph.kind == NodeKind.ARRIVE)
+    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    return tuple(  # type: ignore[return-value]
+        nodes[np.lexsort((graph.rank[nodes], graph.collective[nodes]))] for nodes in (arrive, finish)
+    )
+
+
+def _with_edges(
+    graph: ExecutionGraph, is_kept: Bools, added: tuple[Int64s, Int64s] | None = None
+) -> ExecutionGraph:
+    """The graph with some of its edges, and a transfer edge for every pair of nodes added."""
+    source, target = graph.predecessor[is_kept], edge_targets(graph)[is_kept]
+    kind, lag_ns = graph.edge_kind[is_kept], graph.lag_ns[is_kept]
+    if added is not None:
+        source = np.concatenate([source, added[0].astype(np.int32)])
+        target = np.concatenate([target, added[1]])
+        kind = np.append(kind, np.full(len(added[0]), EdgeKind.TRANSFER, np.uint8))
+        lag_ns = np.append(lag_ns, np.zeros(len(added[0]), np.int32))
+    order = np.lexsort((source, target))
+    return replace(
+        graph,
+        first_edge=np.searchsorted(target[order], np.arange(graph.num_nodes + 1)).astype(np.int64),
+        predecessor=source[order],
+        edge_kind=kind[order],
+        lag_ns=lag_ns[order],
+    )

@@ -24,7 +24,7 @@ from foretrace.graph.graph import EdgeConstant, Finding
 from foretrace.graph.groups import groups_of
 from foretrace.graph.inflation import inflation_factors
 from foretrace.graph.launch_order import launch_order
-from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, OWN_NAMES, Operations, operations_of
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
@@ -38,8 +38,6 @@ from foretrace.graph.rules.threads import ThreadWaits, thread_waits
 from foretrace.graph.timeline import Timeline
 from foretrace.graph.transfers import Transfers, split_transfers
 from foretrace.trace import Trace
-
-THREAD_WAKE_PERCENTILE = 10  # the rest of a gap after a thread's wait holds the host's work too
 
 
 def build_recording(traces: Sequence[Trace]) -> Recording:
@@ -102,7 +100,6 @@ def _dependencies(operations: Operations, places: Places) -> _Dependencies:
     queue = launch_queue(operations, places)
     syncs = synchronisations(operations, order, places)
     waits = thread_waits(operations, places)
-    remaining_ns = operations.items.start_ns[waits.item] - waits.source_end_ns
     blocked_work_ns = _typical_launch_ns(operations, queue)
     samples = {
         EdgeKind.LAUNCH: launch_ns,
@@ -113,9 +110,6 @@ def _dependencies(operations: Operations, places: Places) -> _Dependencies:
     constants = {kind: fitted_constant(kind, values) for kind, values in samples.items()}
     for kind in (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED):
         constants[kind] = fitted_constant(kind, between.hand_over_ns)
-    constants[EdgeKind.THREAD] = fitted_constant(
-        EdgeKind.THREAD, remaining_ns, percentile=THREAD_WAKE_PERCENTILE
-    )
     edges = Edges.joined(
         [
             launch_edges(operations, places),
@@ -146,8 +140,10 @@ def _recording(
 ) -> Recording:
     collector = NodeCollector()
     host = host_nodes(operations, clocks, _host_work(operations, found), collector)
-    op_node = _op_nodes(operations, clocks, collector)
-    finish = _finish_nodes(operations, comm, matches, transfers, collector)
+    collective = np.full(len(comm), NO_COLLECTIVE, np.int64)
+    collective[matches.row] = matches.collective
+    op_node = _op_nodes(operations, comm, collective, clocks, collector)
+    finish = _finish_nodes(operations, comm, collective, transfers, collector)
     hub_names = tuple(collective.name for collective in matches.collectives)
     names = _NamesWithHubs(operations.names, hub_names)
     hub = collector.add(
@@ -168,7 +164,6 @@ def _recording(
             operations,
             clocks,
             found.thread_waits,
-            wake_ns=found.constants[EdgeKind.THREAD].lag_ns,
             wait_source=from_place[found.thread_waits.source],
             nodes=host,
             collector=collector,
@@ -218,9 +213,17 @@ def _host_work(operations: Operations, found: _Dependencies) -> HostWork:
     return HostWork(work_ns, found.syncs.is_waiting | blocked)
 
 
-def _op_nodes(operations: Operations, clocks: Clocks, collector: NodeCollector) -> Int64s:
+def _op_nodes(
+    operations: Operations,
+    comm: CommunicationOps,
+    collective: Int64s,
+    clocks: Clocks,
+    collector: NodeCollector,
+) -> Int64s:
     """Nodes of device operations; of communication, the arrival."""
     ops = operations.ops
+    collective_of_op = np.full(len(ops), NO_COLLECTIVE, np.int64)
+    collective_of_op[comm.op] = collective
     rank = ops.rank.astype(np.int64)
     is_comm = ops.is_communication
     duration_ns = np.where(is_comm, 0, ops.end_ns - ops.start_ns)
@@ -232,6 +235,7 @@ def _op_nodes(operations: Operations, clocks: Clocks, collector: NodeCollector) 
         name=ops.name,
         signature=ops.signature,
         step=ops.step,
+        collective=collective_of_op,
         measured_ns=duration_ns,
         end_ns=clocks.aligned(rank, ops.start_ns) + duration_ns,
     )
@@ -240,14 +244,12 @@ def _op_nodes(operations: Operations, clocks: Clocks, collector: NodeCollector) 
 def _finish_nodes(
     operations: Operations,
     comm: CommunicationOps,
-    matches: Matches,
+    collective: Int64s,
     transfers: Transfers,
     collector: NodeCollector,
 ) -> Int64s:
     """Nodes in which each member of a collective leaves it, in rows of `comm`."""
     ops = operations.ops
-    collective = np.full(len(comm), -1, np.int64)
-    collective[matches.row] = matches.collective
     return collector.add(
         NodeKind.FINISH,
         len(comm),

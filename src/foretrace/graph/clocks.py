@@ -22,6 +22,7 @@ from foretrace.graph.recording import Clock
 from foretrace.graph.rules.collectives import Matches
 
 MIN_DRIFT_MATCHES = 16  # fewer ends cannot tell a drift from jitter
+MIN_DRIFT_SPREADS = 3  # a drift must move the ends by so many spreads to be more than jitter
 MAX_DRIFT_PPB = 200_000  # 200 ppm: beyond any host clock; a larger slope is something else
 _SLOPE_POINTS = 200  # Theil-Sen uses all pairs of at most this many ends
 
@@ -140,7 +141,8 @@ def _fit(difference_ns: Int64s, since_ns: Int64s) -> tuple[int, int, int]:
         straight = difference_ns - since_ns * drift // 1_000_000_000
         offset_with = _lower_median(straight)
         spread_with = _lower_median(np.abs(straight - offset_with))
-        if spread_with < spread:
+        moved_ns = abs(drift) * int(since_ns.max() - since_ns.min()) // 1_000_000_000
+        if spread_with < spread and moved_ns > MIN_DRIFT_SPREADS * spread_with:
             return offset_with, drift, spread_with
     return offset, 0, spread
 

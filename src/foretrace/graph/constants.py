@@ -17,27 +17,22 @@ DEFAULT_NS: Mapping[EdgeKind, int] = {
     EdgeKind.LAUNCH: 2_000,
     EdgeKind.STREAM: 1_200,
     EdgeKind.INTER_STREAM: 1_200,
+    EdgeKind.INTER_STREAM_INFERRED: 1_200,
     EdgeKind.WAKE: 5_000,
     EdgeKind.QUEUE: 2_000,
 }
-NO_LAG = frozenset(
-    {EdgeKind.HOST_ORDER, EdgeKind.ARRIVAL, EdgeKind.TRANSFER, EdgeKind.GHOST}
-)
 
 
-def fitted_constant(kind: EdgeKind, samples_ns: Int64s, *, percentile: float = 50) -> EdgeConstant:
+def fitted_constant(kind: EdgeKind, samples_ns: Int64s) -> EdgeConstant:
     """The lag of a kind from samples, or its default where there is none.
 
     Args:
         kind: the kind of edge.
         samples_ns: gaps that only this kind of edge explains, int64[samples].
-        percentile: the median, but for waits whose samples also hold the host's own work.
     """
     if not len(samples_ns):
         default = DEFAULT_NS.get(kind, 0)
         return EdgeConstant(kind, default, 0, default, default)
     ordered = np.sort(samples_ns)
-    low, lag, high = (
-        int(ordered[int((len(ordered) - 1) * share / 100)]) for share in (10, percentile, 90)
-    )
+    low, lag, high = (int(ordered[(len(ordered) - 1) * tenth // 10]) for tenth in (1, 5, 9))
     return EdgeConstant(kind, lag, len(ordered), low, high)

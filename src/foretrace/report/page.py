@@ -5,16 +5,18 @@ The file holds its style, its script and its data: it opens offline and asks for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import msgspec
 from markupsafe import Markup
 
-from foretrace.analyze import COMPONENTS, CollectiveTable
+from foretrace import __version__
+from foretrace.analyze import COMPONENTS, CollectiveTable, StepTable
 from foretrace.base import written_beside
 from foretrace.graph import Timeline
 from foretrace.report import numbers
@@ -31,17 +33,19 @@ from foretrace.report.strip import strip
 from foretrace.trace import TraceMeta
 from foretrace.validate import ReplayReport
 
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+
 
 @dataclass(frozen=True)
 class ReplayPage:
     """Everything the page of a replay shows; made by `foretrace.api`."""
 
     title: str
-    version: str  # of foretrace
     replay: ReplayReport
     metas: tuple[TraceMeta, ...]
     timeline_by_title: Mapping[str, Timeline]  # "measured" and "replayed", of one graph
     collectives_by_title: Mapping[str, CollectiveTable]
+    steps_by_title: Mapping[str, StepTable]
     left_out: tuple[str, ...] = ()  # classes of dependency that this replay does without
 
 
@@ -62,10 +66,10 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "ms": numbers.milliseconds_text,
-        "duration": numbers.duration_text,
-        "percent": numbers.percent_text,
-        "signed_percent": numbers.signed_percent_text,
-        "bytes": numbers.bytes_text,
+        "duration": _unbroken(numbers.duration_text),
+        "percent": _unbroken(numbers.percent_text),
+        "signed_percent": _unbroken(numbers.signed_percent_text),
+        "bytes": _unbroken(numbers.bytes_text),
         "component": numbers.component_text,
     }
     return environment
@@ -74,8 +78,10 @@ def _environment() -> jinja2.Environment:
 def _content(page: ReplayPage) -> dict[str, object]:
     replay = page.replay
     collectives = page.collectives_by_title["measured"]
+    drawn = strip(page.timeline_by_title, page.collectives_by_title, page.steps_by_title)
     return {
         "page": page,
+        "version": __version__,
         "replay": replay,
         "summary": replay.summary,
         "components": COMPONENTS,
@@ -90,8 +96,14 @@ def _content(page: ReplayPage) -> dict[str, object]:
         "longest_transfers": top_collectives(collectives, by="transfer"),
         "style": _asset("page.css"),
         "script": _asset("strip.js"),
-        "strip": _embedded(strip(page.timeline_by_title, page.collectives_by_title)),
+        "strip": _embedded(drawn.as_json()),
+        "kinds_shown": drawn.kinds_shown,
     }
+
+
+def _unbroken(text_of: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The same text with its number and its unit kept on one line."""
+    return lambda value: text_of(value).replace(" ", NO_BREAK_SPACE)
 
 
 def _asset(name: str) -> Markup:

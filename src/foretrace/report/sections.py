@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.analyze import COMPONENTS, CollectiveTable
 from foretrace.graph import Ablation, EdgeConstant
-from foretrace.report.numbers import count_text, duration_text
+from foretrace.report.numbers import count_text
 from foretrace.trace import TraceMeta
 from foretrace.validate import DurationMix, RankReplay, ReplayReport, ReplaySummary
 
@@ -22,8 +22,8 @@ MAX_STEP_ROWS = 96
 NUM_TOP = 8
 
 NULL_MODEL_TEXT = {
-    Ablation.DEVICE: "host chain only: nothing waits for the device",
-    Ablation.RENDEZVOUS: "recorded collective times: ranks do not wait for each other",
+    Ablation.DEVICE: "the host's chain alone: nothing waits for the device",
+    Ablation.RENDEZVOUS: "recorded collective times; ranks do not wait for each other",
     Ablation.INTER_STREAM: "streams do not wait for each other",
 }
 
@@ -91,7 +91,8 @@ class StepRows:
 class NullRow:
     """The replay, or a null model beside it."""
 
-    title: str
+    short: str  # "this replay", "without device"
+    title: str  # what is missing, in words; "" for the replay
     summary: ReplaySummary
     is_replay: bool
 
@@ -210,9 +211,14 @@ def step_rows(replay: ReplayReport) -> StepRows:
 def null_model_rows(replay: ReplayReport) -> list[NullRow]:
     """The replay first, then each null model."""
     return [
-        NullRow("this replay", replay.summary, is_replay=True),
+        NullRow("this replay", "", replay.summary, is_replay=True),
         *(
-            NullRow(NULL_MODEL_TEXT[null.ablation], null.summary, is_replay=False)
+            NullRow(
+                f"without {null.ablation.value}",
+                NULL_MODEL_TEXT[null.ablation],
+                null.summary,
+                is_replay=False,
+            )
             for null in replay.null_models
         ),
     ]
@@ -259,16 +265,4 @@ def _collective_row(table: CollectiveTable, row: int) -> CollectiveRow:
         wait_ns=int(table.wait_ns[row]),
         transfer_ns=int(table.transfer_ns[row]),
         is_transfer_estimated=collective.is_transfer_estimated,
-    )
-
-
-def error_text(replay: ReplayReport) -> str:
-    """One sentence on how far the replay is from the measurement."""
-    summary = replay.summary
-    rows = rank_rows(replay)
-    worst = max(rows, key=lambda row: abs(row.replayed_ns - row.measured_ns))
-    off_ns = abs(worst.replayed_ns - worst.measured_ns)
-    return (
-        f"the step's end is off by {summary.mean_step_error_percent:.3f} % on average, "
-        f"by {duration_text(off_ns)} at worst"
     )

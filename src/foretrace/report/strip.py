@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.analyze import CollectiveTable
+from foretrace.analyze import CollectiveTable, StepTable
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph import DEVICE_KINDS, NodeKind, Timeline
 
@@ -26,7 +26,7 @@ MAX_NAME_LENGTH = 90
 COARSEST = 2_000
 
 TRACKS = ("host", "compute", "communication")
-SLICE_KINDS = ("host call", "operator", "kernel", "copy", "wait", "transfer")
+SLICE_KINDS = ("host call", "operator", "kernel", "copy", "wait for other ranks", "transfer")
 _HOST_CALL, _OPERATOR, _KERNEL, _COPY, _WAIT, _TRANSFER = range(len(SLICE_KINDS))
 MERGED = -1  # name of a slice that stands for several
 
@@ -45,6 +45,43 @@ for _node_kind, _slice_kind, _track in (
 
 
 @dataclass(frozen=True)
+class KindShown:
+    """An entry of the legend."""
+
+    index: int  # position in `SLICE_KINDS`
+    name: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Timelines in ticks of `tick_ns`, small enough for a page.
+
+    The columns of each row are little-endian numbers in base64: `start` and `length` uint32,
+    `kind` uint8, `name` int32; `marks` are the begins of steps.
+    """
+
+    window_ns: int
+    tick_ns: int
+    names: tuple[str, ...]
+    ranks: tuple[int, ...]
+    num_ranks_left_out: int
+    rows: tuple[dict[str, object], ...]
+    kinds_shown: tuple[KindShown, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Builtins, for the page's script."""
+        return {
+            "window_ns": self.window_ns,
+            "tick_ns": self.tick_ns,
+            "tracks": TRACKS,
+            "kinds": SLICE_KINDS,
+            "names": self.names,
+            "num_ranks_left_out": self.num_ranks_left_out,
+            "rows": self.rows,
+        }
+
+
+@dataclass(frozen=True)
 class _Rows:
     """Slices of one timeline; sorted by rank, track, kind, start."""
 
@@ -54,6 +91,15 @@ class _Rows:
     name: Int64s  # int64[slices], position in the graph's names; MERGED
     start_ns: Int64s  # int64[slices]
     end_ns: Int64s  # int64[slices]
+
+    def __len__(self) -> int:
+        """Number of slices."""
+        return len(self.rank)
+
+    def of(self, rank: int, track: int) -> _Rows:
+        """One row of the drawing, by start."""
+        own = self.chosen((self.rank == rank) & (self.track == track))
+        return own.chosen(np.argsort(own.start_ns, kind="stable"))
 
     def chosen(self, rows: Int64s | Bools) -> _Rows:
         """These rows alone."""
@@ -70,46 +116,57 @@ class _Rows:
 def strip(
     timeline_by_title: Mapping[str, Timeline],
     collectives_by_title: Mapping[str, CollectiveTable],
+    steps_by_title: Mapping[str, StepTable],
     *,
     max_slices: int = MAX_SLICES,
     max_ranks: int = MAX_RANKS,
-) -> dict[str, object]:
-    """The packed timelines as builtins, for the page's script.
-
-    Times are in ticks of `tick_ns`; the columns of each track are little-endian numbers in
-    base64: `start` and `length` uint32, `kind` uint8, `name` int32.
-    """
-    (graph,) = {id(each.graph): each.graph for each in timeline_by_title.values()}.values()
-    shown_ranks = graph.ranks[:max_ranks]
-    rows_by_title = {
-        title: _rows(timeline, collectives_by_title[title], shown_ranks)
+) -> Strip:
+    """Timelines of the same job, packed for drawing one above the other."""
+    graph = next(iter(timeline_by_title.values())).graph
+    ranks = graph.ranks[:max_ranks]
+    window_ns = max(int(each.end_ns.max(initial=1)) for each in timeline_by_title.values())
+    whole = {
+        title: _rows(timeline, collectives_by_title[title], ranks)
         for title, timeline in timeline_by_title.items()
     }
-    window_ns = max((int(t.end_ns.max(initial=1)) for t in timeline_by_title.values()), default=1)
-    tick_ns = max(1, window_ns >> 31)  # a tick and its count fit 32 bits
-    finest = 1 << 16
-    merged = rows_by_title
-    while sum(len(rows.rank) for rows in merged.values()) > max_slices and finest >= COARSEST:
-        tick_ns = max(1, window_ns // finest)
-        merged = {title: _merged(rows, tick_ns) for title, rows in rows_by_title.items()}
-        finest //= 2
-    names = np.unique(np.concatenate([rows.name for rows in merged.values()]))
-    names = names[names >= 0]
-    return {
-        "window_ns": window_ns,
-        "tick_ns": tick_ns,
-        "tracks": TRACKS,
-        "kinds": SLICE_KINDS,
-        "names": [_short(graph.names[index]) for index in names.tolist()],
-        "ranks": shown_ranks,
-        "num_ranks_left_out": len(graph.ranks) - len(shown_ranks),
-        "rows": [
-            _packed(rows, rank, track, tick_ns=tick_ns, names=names) | {"title": title}
-            for rank in shown_ranks
+    rows_by_title, tick_ns = _thinned(whole, window_ns, max_slices)
+    used = np.unique(np.concatenate([rows.name for rows in rows_by_title.values()]))
+    used = used[used >= 0]
+    kinds = np.unique(np.concatenate([rows.kind for rows in rows_by_title.values()]))
+    return Strip(
+        window_ns=window_ns,
+        tick_ns=tick_ns,
+        names=tuple(_short(graph.names[index]) for index in used.tolist()),
+        ranks=ranks,
+        num_ranks_left_out=len(graph.ranks) - len(ranks),
+        rows=tuple(
+            _packed(rows.of(rank, track), tick_ns=tick_ns, used=used)
+            | {"rank": rank, "track": track, "title": title}
+            | {"marks": (_step_begins_ns(steps_by_title[title], rank) // tick_ns).tolist()}
+            for rank in ranks
             for track in range(len(TRACKS))
-            for title, rows in merged.items()
-        ],
-    }
+            for title, rows in rows_by_title.items()
+        ),
+        kinds_shown=tuple(KindShown(index, SLICE_KINDS[index]) for index in kinds.tolist()),
+    )
+
+
+def _thinned(
+    whole: Mapping[str, _Rows], window_ns: int, max_slices: int
+) -> tuple[Mapping[str, _Rows], int]:
+    """Rows that are few enough, and the tick it took."""
+    tick_ns = max(1, window_ns >> 31)  # a tick and its count fit 32 bits
+    merged = whole
+    num_ticks = 1 << 16
+    while sum(len(rows) for rows in merged.values()) > max_slices and num_ticks >= COARSEST:
+        tick_ns = max(1, window_ns // num_ticks)
+        merged = {title: _merged(rows, tick_ns) for title, rows in whole.items()}
+        num_ticks //= 2
+    return merged, tick_ns
+
+
+def _step_begins_ns(steps: StepTable, rank: int) -> Int64s:
+    return steps.begin_ns[steps.rank == rank]
 
 
 def _rows(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, ...]) -> _Rows:
@@ -137,7 +194,7 @@ def _rows(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, ..
 
 def _merged(rows: _Rows, tick_ns: int) -> _Rows:
     """Slices of one kind that stand closer than a tick as one."""
-    if not len(rows.rank):
+    if not len(rows):
         return rows
     key = (rows.rank.astype(np.int64) << 16) | (rows.track.astype(np.int64) << 8) | rows.kind
     is_new_key = np.append(True, key[1:] != key[:-1])
@@ -162,20 +219,14 @@ def _merged(rows: _Rows, tick_ns: int) -> _Rows:
     )
 
 
-def _packed(
-    rows: _Rows, rank: int, track: int, *, tick_ns: int, names: Int64s
-) -> dict[str, object]:
-    own = rows.chosen((rows.rank == rank) & (rows.track == track))
-    own = own.chosen(np.argsort(own.start_ns, kind="stable"))
-    start = own.start_ns // tick_ns
-    length = np.maximum(-(-own.end_ns // tick_ns) - start, 1)
-    name = np.where(own.name < 0, MERGED, np.searchsorted(names, own.name))
+def _packed(rows: _Rows, *, tick_ns: int, used: Int64s) -> dict[str, object]:
+    start = rows.start_ns // tick_ns
+    length = np.maximum(-(-rows.end_ns // tick_ns) - start, 1)
+    name = np.where(rows.name < 0, MERGED, np.searchsorted(used, rows.name))
     return {
-        "rank": rank,
-        "track": track,
         "start": _base64(start, "<u4"),
         "length": _base64(length, "<u4"),
-        "kind": _base64(own.kind, "u1"),
+        "kind": _base64(rows.kind, "u1"),
         "name": _base64(name, "<i4"),
     }
 

@@ -58,7 +58,7 @@ def _check_columns(graph: ExecutionGraph, durations: Int64s) -> None:
             f"first_edge must go from 0 to the number of edges ({graph.num_edges}) in "
             f"{graph.num_nodes + 1} entries, got {len(first)} entries "
             f"{first[:2].tolist()}..{first[-2:].tolist()}: "
-            "check the graph with foretrace.graph.spec"
+            "check the graph with foretrace.graph.verify"
         )
     if len(graph.lag_ns) != graph.num_edges:
         raise SimulationError(
@@ -87,7 +87,7 @@ def _sentence(graph: ExecutionGraph, durations: Int64s, status: Status, node: in
         return (
             f"first_edge must rise: {where} has its edges in "
             f"{graph.first_edge[node : node + 2].tolist()}, expected a rising pair within "
-            f"0..{graph.num_edges}. Check the graph with foretrace.graph.spec."
+            f"0..{graph.num_edges}. Check the graph with foretrace.graph.verify."
         )
     return (
         f"time overflow: {where} would end after {LIMIT_NS} ns (146 years), its own duration is "

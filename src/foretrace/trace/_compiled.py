@@ -47,6 +47,28 @@ HASH_FACTOR = 16777619
 HASH_MASK = 0xFFFFFFFF
 
 
+# What the columns of `CollectiveColumns` are read from, in their order, after the row.
+COLLECTIVE_KEYS = np.array(
+    [
+        ABSENT,
+        Key.COLLECTIVE,
+        Key.GROUP,
+        Key.GROUP_DESCRIPTION,
+        Key.GROUP_RANKS,
+        Key.DTYPE,
+        Key.GROUP_SIZE,
+        Key.GROUP_SEQUENCE,
+        Key.IN_ELEMENTS,
+        Key.OUT_ELEMENTS,
+        Key.SOURCE_RANK,
+        Key.DESTINATION_RANK,
+        Key.IN_SPLITS,
+        Key.OUT_SPLITS,
+    ],
+    np.int64,
+)
+IS_COLLECTIVE_TEXT = np.array([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1], np.bool_)
+
 # Nothing here allocates, so arrays need no reference counts: without them 1.8 times faster.
 # Tuples of arrays are passed by value: functions called once a record are inlined.
 compiled = njit(cache=True, nogil=True, _nrt=False)
@@ -379,7 +401,7 @@ def hash_of(text, begin, end):
     return h
 
 
-@inlined
+@compiled
 def string_of(text, begin, end, h, pool, state):
     """The string with these bytes and this hash, added if it is new; NO_ROOM if there is none.
 
@@ -685,18 +707,20 @@ def record_lane(buffer, n, scratch, is_device, tables, state):
         process = lane_number(buffer, scratch.begin[Key.PROCESS], scratch.end[Key.PROCESS], n)
     if scratch.known[Key.THREAD] != 0:
         number = lane_number(buffer, scratch.begin[Key.THREAD], scratch.end[Key.THREAD], n)
-    if not is_device:
-        return lane_of(0, process, ABSENT, number, tables, state)
-    device = process
-    if scratch.known[Key.DEVICE] != 0:
-        device = scratch.number[Key.DEVICE]
-    if scratch.known[Key.STREAM] != 0:
-        number = scratch.number[Key.STREAM]
-    if number == UNSIGNED_MINUS_ONE:
-        number = np.int64(ABSENT)
-    if device < -1 or device >= 2147483647:
-        device = np.int64(ABSENT)
-    return lane_of(1, ABSENT, device, number, tables, state)
+    device = np.int64(ABSENT)
+    if is_device:
+        device = process
+        process = np.int64(ABSENT)
+        if scratch.known[Key.DEVICE] != 0:
+            device = scratch.number[Key.DEVICE]
+        if scratch.known[Key.STREAM] != 0:
+            number = scratch.number[Key.STREAM]
+        if number == UNSIGNED_MINUS_ONE:
+            number = np.int64(ABSENT)
+        if device < -1 or device >= 2147483647:
+            device = np.int64(ABSENT)
+    kind = np.int64(1) if is_device else np.int64(0)
+    return lane_of(kind, process, device, number, tables, state)
 
 
 @inlined
@@ -720,24 +744,21 @@ def add_collective(buffer, row, scratch, tables, pool, state):
     out: tables.collectives, pool, state
     """
     out = tables.collectives[state[State.NUM_COLLECTIVES]]
-    group = Key.GROUP if scratch.known[Key.GROUP] != 0 else Key.GROUP_NUMBER
     out[0] = row
-    out[1] = string_or_absent(buffer, scratch, Key.COLLECTIVE, pool, state)
-    out[2] = string_or_absent(buffer, scratch, group, pool, state)
-    out[3] = string_or_absent(buffer, scratch, Key.GROUP_DESCRIPTION, pool, state)
-    out[4] = string_or_absent(buffer, scratch, Key.GROUP_RANKS, pool, state)
-    out[5] = string_or_absent(buffer, scratch, Key.DTYPE, pool, state)
-    out[6] = number_or_absent(scratch, Key.GROUP_SIZE)
-    out[7] = number_or_absent(scratch, Key.GROUP_SEQUENCE)
-    out[8] = number_or_absent(scratch, Key.IN_ELEMENTS)
-    out[9] = number_or_absent(scratch, Key.OUT_ELEMENTS)
-    out[10] = number_or_absent(scratch, Key.SOURCE_RANK)
-    out[11] = number_or_absent(scratch, Key.DESTINATION_RANK)
-    out[12] = string_or_absent(buffer, scratch, Key.IN_SPLITS, pool, state)
-    out[13] = string_or_absent(buffer, scratch, Key.OUT_SPLITS, pool, state)
-    for k in range(1, 14):
-        if out[k] == NO_ROOM:
-            return NO_ROOM
+    for column in range(1, len(COLLECTIVE_KEYS)):
+        key = COLLECTIVE_KEYS[column]
+        if key == Key.GROUP and scratch.known[key] == 0:
+            key = np.int64(Key.GROUP_NUMBER)
+        if scratch.known[key] == 0:
+            out[column] = ABSENT
+        elif IS_COLLECTIVE_TEXT[column]:
+            out[column] = string_at(
+                buffer, scratch.begin[key], scratch.end[key], scratch, pool, state
+            )
+            if out[column] == NO_ROOM:
+                return NO_ROOM
+        else:
+            out[column] = scratch.number[key]
     return 0
 
 
@@ -749,11 +770,9 @@ def id_or_absent(scratch, key):
 
 
 @inlined
-def keep_duration(buffer, n, category, is_half, scratch, labels, label_begins, known, tables,
+def keep_duration(buffer, lane, category, is_half, scratch, labels, label_begins, known, tables,
                   pool, state):
     """Add a row; False if some table or pool is full. out: tables, pool, state."""
-    is_device = category >= Category.KERNEL
-    lane = record_lane(buffer, n, scratch, is_device, tables, state)
     name = np.int64(known.empty)
     if scratch.known[Key.NAME] != 0:
         name = string_or_absent(buffer, scratch, Key.NAME, pool, state)
@@ -764,7 +783,7 @@ def keep_duration(buffer, n, category, is_half, scratch, labels, label_begins, k
         or category == Category.KERNEL
     ):
         signature = signature_at(buffer, scratch, labels, label_begins, pool, state)
-    if lane == NO_ROOM or name == NO_ROOM or signature == NO_ROOM:
+    if name == NO_ROOM or signature == NO_ROOM:
         return False
     row = state[State.NUM_ROWS]
     has_collective = (
@@ -890,8 +909,14 @@ def keep_record(buffer, n, scratch, labels, label_begins, known, tables, pool, c
     if phase == 88 and scratch.known[Key.DURATION] == 0:
         counts.by_reason[Drop.NO_DURATION] += 1
         return True
+    lane = np.int64(ABSENT)
+    if not is_instant:
+        is_device = category >= Category.KERNEL
+        lane = record_lane(buffer, n, scratch, is_device, tables, state)
+        if lane == NO_ROOM:
+            return False
     if is_span:
-        return keep_duration(buffer, n, category, phase == 66, scratch, labels, label_begins,
+        return keep_duration(buffer, lane, category, phase == 66, scratch, labels, label_begins,
                              known, tables, pool, state)
     if is_instant:
         out = tables.memory[state[State.NUM_MEMORY]]
@@ -903,9 +928,6 @@ def keep_record(buffer, n, scratch, labels, label_begins, known, tables, pool, c
         out[5] = number_or_absent(scratch, Key.DEVICE_ID)
         state[State.NUM_MEMORY] += 1
         return True
-    lane = record_lane(buffer, n, scratch, False, tables, state)
-    if lane == NO_ROOM:
-        return False
     if phase == 69:
         half = tables.halves[state[State.NUM_HALVES]]
         half[0] = 1

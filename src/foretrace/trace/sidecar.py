@@ -39,6 +39,7 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     device_name: str
     process_groups: tuple[ProcessGroup, ...]  # those this rank is in, in order of creation
     requested_steps: Annotated[int, msgspec.Meta(ge=1)]
+    execution_trace: Literal["after", "together"] | None  # "together" slowed the profiled steps
     first_profiled_step: Count  # N of the trace's first `ProfilerStep#N`
     profiled_at_ns: Nanoseconds  # start of that step, in ns since 1970
     profiled_step_ns: tuple[Nanoseconds, ...]  # whole steps in the trace

@@ -7,7 +7,6 @@ from collections.abc import Collection
 import numpy as np
 
 from foretrace.analyze import (
-    COMPONENTS,
     StepTable,
     breakdown,
     collective_times,
@@ -30,9 +29,9 @@ from foretrace.validate.results import (
     NullModel,
     RankReplay,
     ReplayReport,
-    ReplaySummary,
     StepReplay,
 )
+from foretrace.validate.summary import summary_of
 
 
 def replay_report(
@@ -60,11 +59,11 @@ def replay_report(
     chosen_steps = observed.compared_with(timeline)
     return ReplayReport(
         steps=chosen_steps,
-        summary=_summary(chosen_steps),
+        summary=summary_of(chosen_steps),
         null_models=tuple(
             NullModel(
                 ablation=ablation,
-                summary=_summary(observed.compared_with(_ablated(recording, ablation))),
+                summary=summary_of(observed.compared_with(_ablated(recording, ablation))),
             )
             for ablation in null_models
         ),
@@ -191,57 +190,3 @@ def _distribution(error_ns: Int64s) -> ErrorDistribution:
         return ErrorDistribution(median_ns=0, p95_ns=0, count=0)
     median_ns, p95_ns = np.percentile(np.abs(error_ns), [50, 95], method="higher")
     return ErrorDistribution(median_ns=int(median_ns), p95_ns=int(p95_ns), count=len(error_ns))
-
-
-def _summary(chosen_steps: tuple[StepReplay, ...]) -> ReplaySummary:
-    """The errors of all rows in a few numbers."""
-    rows = [rank for step in chosen_steps for rank in step.ranks]
-    if not rows:
-        raise ModelError(
-            f"nothing to compare: {len(chosen_steps)} steps, and no rank has a begin mark of one. "
-            "Choose other steps."
-        )
-    step_errors = [_percent(row.replayed_ns - row.measured_ns, row.measured_ns) for row in rows]
-    host_errors = [
-        _percent(row.host_replayed_ns - row.host_measured_ns, row.host_measured_ns) for row in rows
-    ]
-    parts_of_rows = [
-        (row.measured_parts.as_json(), row.replayed_parts.as_json(), row.measured_ns)
-        for row in rows
-    ]
-    worst_part, worst_component = max(
-        (_percent(replayed[part] - measured[part], step_ns), part)
-        for measured, replayed, step_ns in parts_of_rows
-        for part in COMPONENTS
-    )
-    collective_errors = [
-        _percent(
-            row.collective_replayed_ns - row.collective_measured_ns, row.collective_measured_ns
-        )
-        for row in rows
-        if row.collective_measured_ns > 0
-    ]
-    return ReplaySummary(
-        mean_step_error_percent=_mean(step_errors),
-        worst_step_error_percent=max(step_errors),
-        mean_host_error_percent=_mean(host_errors),
-        worst_component_error_percent=worst_part,
-        worst_component=worst_component,
-        median_kernel_start_error_percent=max(
-            _percent(row.kernel_start_error.median_ns, row.measured_ns) for row in rows
-        ),
-        p95_kernel_start_error_percent=max(
-            _percent(row.kernel_start_error.p95_ns, row.measured_ns) for row in rows
-        ),
-        worst_collective_error_percent=max(collective_errors) if collective_errors else None,
-        mean_collective_error_percent=_mean(collective_errors) if collective_errors else None,
-    )
-
-
-def _percent(error_ns: int, whole_ns: int) -> float:
-    """|error| in percent of `whole_ns`; of 1 ns where the whole is empty."""
-    return 100.0 * abs(error_ns) / max(whole_ns, 1)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

@@ -86,14 +86,22 @@ class ReplaySummary:
     mean_host_error_percent: float  # the same for the host's mark
     worst_component_error_percent: float  # largest |error| of one part of one step on one rank
     worst_component: str  # which part that is; one of `COMPONENTS`
+    component_error_percent: dict[str, float]  # part -> its largest |error| on any step and rank
     median_kernel_start_error_percent: float  # largest median of any step and rank
     p95_kernel_start_error_percent: float  # largest p95 of any step and rank
     worst_collective_error_percent: float | None  # None: no collectives
     mean_collective_error_percent: float | None
+    mean_step_bias_percent: float  # mean of replayed - measured: below 0 the replay is too short
+    measured_parts: Parts  # all steps and ranks together
+    replayed_parts: Parts
 
-    def as_json(self) -> dict[str, float | str | None]:
+    def as_json(self) -> dict[str, object]:
         """Builtins only."""
-        return asdict(self)
+        parts = {
+            "measured_parts": self.measured_parts.as_json(),
+            "replayed_parts": self.replayed_parts.as_json(),
+        }
+        return asdict(self) | parts
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Every thread becomes one unbroken chain: item, segment of the time until the next item, item.
 Where a gap is a wait for another thread, the chain passes through a THREAD_WAIT node, and only
-what remains of the gap after the wake-up stays as a segment.
+what remains of the gap after the end of what it waited for stays as a segment: the time to wake
+up cannot be told from the first work of the thread that woke.
 """
 
 from __future__ import annotations
@@ -72,7 +73,6 @@ def host_chain(
     clocks: Clocks,
     waits: ThreadWaits,
     *,
-    wake_ns: int,
     wait_source: Int64s,
     nodes: HostNodes,
     collector: NodeCollector,
@@ -83,7 +83,6 @@ def host_chain(
         operations: all items.
         clocks: to place segments on the common clock.
         waits: gaps that are waits.
-        wake_ns: lag of a thread edge, taken off what remains of an explained gap.
         wait_source: node that each wait waits for, int64[waits].
         nodes: the items' and rank starts' nodes.
         collector: takes the new nodes.
@@ -98,10 +97,17 @@ def host_chain(
     wait_node = np.full(num_items, -1, np.int64)
     release_ns = starts.copy()
     if len(waits):
-        released = np.minimum(waits.source_end_ns + wake_ns, items.start_ns[waits.item])
-        release_ns[waits.item] = np.maximum(released, starts[waits.item])
+        released_ns = np.minimum(waits.source_end_ns, items.start_ns[waits.item])
+        release_ns[waits.item] = np.maximum(released_ns, starts[waits.item])
         wait_node[waits.item] = _add(
-            collector, operations, clocks, NodeKind.THREAD_WAIT, waits.item, release_ns, 0
+            collector,
+            operations,
+            clocks,
+            NodeKind.THREAD_WAIT,
+            waits.item,
+            release_ns,
+            measured_ns=0,
+            recorded_ns=(release_ns - starts)[waits.item],
         )
     segment_ns = items.start_ns - release_ns
     has_segment = np.flatnonzero(segment_ns > 0)
@@ -113,7 +119,8 @@ def host_chain(
         NodeKind.HOST_SEGMENT,
         has_segment,
         items.start_ns,
-        segment_ns[has_segment],
+        measured_ns=segment_ns[has_segment],
+        recorded_ns=segment_ns[has_segment],
     )
     edges = [
         Edges.of(EdgeKind.HOST_ORDER, before[waits.item], wait_node[waits.item]),
@@ -133,7 +140,9 @@ def _add(
     kind: NodeKind,
     item: Int64s,
     end_ns: Int64s,
+    *,
     measured_ns: Int64s | int,
+    recorded_ns: Int64s,
 ) -> Int64s:
     """Nodes that stand before items on their threads and end at `end_ns`, raw per item."""
     items = operations.items
@@ -147,6 +156,7 @@ def _add(
         name=OWN_NAMES.index(name),
         step=segment_steps(operations, item),
         measured_ns=measured_ns,
+        recorded_ns=recorded_ns,
         end_ns=clocks.aligned(rank, end_ns[item]),
     )
 

@@ -103,6 +103,8 @@ def _turn(
         if last < low or items.end_ns[last] > gap_end_ns:
             continue
         first = low + int(np.searchsorted(items.start_ns[low:high], gap_start_ns, side="left"))
+        if first > last:
+            continue
         is_idle_after = after == high or (
             items.start_ns[after] - items.end_ns[last] > TURN_GAP_NS
         )
@@ -110,8 +112,7 @@ def _turn(
             first == low or items.start_ns[first] - items.end_ns[first - 1] > TURN_GAP_NS
         )
         if (
-            first <= last
-            and is_idle_after
+            is_idle_after
             and is_idle_before
             and items.end_ns[last] > gap_start_ns
             and (best is None or items.end_ns[last] > items.end_ns[best])

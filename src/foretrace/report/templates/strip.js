@@ -15,7 +15,7 @@
   const rows = data.rows.map((row) => ({
     rank: row.rank, track: row.track, title: row.title,
     start: words(row.start, Uint32Array), length: words(row.length, Uint32Array),
-    kind: bytes(row.kind), name: words(row.name, Int32Array),
+    kind: bytes(row.kind), name: words(row.name, Int32Array), marks: row.marks,
   }));
   // Lanes of a track overlap, so the latest end so far is what a binary search may trust.
   for (const row of rows) {
@@ -83,7 +83,17 @@
         pen.fillRect(x0, row.y, Math.max(x1 - x0 - (x1 - x0 > 4 ? 0.6 : 0), 0.35), ROW - 1);
       }
     }
+    drawMarks(width, perTick);
     drawLabels();
+  }
+  function drawMarks(width, perTick) {
+    pen.fillStyle = palette.ink;
+    for (const row of shown) {
+      for (const mark of row.marks) {
+        const x = LEFT + (mark - from) * perTick;
+        if (x >= LEFT && x < width) pen.fillRect(x, row.y - 1, 1.2, ROW + 1);
+      }
+    }
   }
   function drawAxis(width, perTick) {
     const spanNs = (to - from) * data.tick_ns;
@@ -149,7 +159,8 @@
     if (found === null) return;
     const [row, i] = found;
     const kind = data.kinds[row.kind[i]];
-    const name = row.name[i] >= 0 ? data.names[row.name[i]] : kind === "wait" || kind === "transfer" ? kind : kind + "s, several";
+    const isPart = data.tracks[row.track] === "communication";
+    const name = row.name[i] >= 0 ? data.names[row.name[i]] : isPart ? kind : "several, " + kind;
     tip.textContent = name + "  " + lengthText(row.length[i] * data.tick_ns) + " at " + lengthText(row.start[i] * data.tick_ns) + "  (rank " + row.rank + ", " + row.title + ")";
     const place_x = Math.min(x + 14, box.clientWidth - tip.offsetWidth - 4);
     tip.style.left = Math.max(0, place_x) + "px";
@@ -185,6 +196,7 @@
     if (act === "all") { from = 0; to = full; draw(); }
   });
   const note = [];
+  note.push("Dark lines are the begins of steps.");
   if (data.num_ranks_left_out) note.push(data.num_ranks_left_out + " more ranks are in the Perfetto file (foretrace replay --trace).");
   if (data.tick_ns > 1) note.push("Neighbours closer than " + lengthText(data.tick_ns) + " are drawn as one.");
   document.getElementById("strip-note").textContent = note.join(" ");

@@ -1,0 +1,140 @@
+"""The verbs: each is one call into a floor below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from foretrace.analyze import Breakdown
+from foretrace.analyze import breakdown as broken_down
+from foretrace.api.job import Job
+from foretrace.capture import record
+from foretrace.graph import Ablation, Timeline, build_recording
+from foretrace.graph import without as graph_without
+from foretrace.simulate import simulate as simulated
+from foretrace.trace import Contents, load_traces
+from foretrace.trace import inspect as inspected
+from foretrace.validate import ReplayReport, replay_report
+
+__all__ = ["breakdown", "inspect", "load", "record", "replay", "simulate"]
+
+Paths: TypeAlias = str | Path | Iterable[str | Path]
+Progress: TypeAlias = Callable[[int, int], None]
+Without: TypeAlias = Ablation | str | Iterable[Ablation | str]
+
+STEP_MARK = "ProfilerStep#"
+
+
+def load(
+    paths: Paths,
+    *,
+    ranks: Collection[int] | None = None,
+    steps: Collection[str | int] | None = None,
+    cache: bool | Path = True,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Job:
+    """A run from the profiler files of its ranks.
+
+    Args:
+        paths: files, globs or folders; one trace per rank.
+        ranks: only these; the others become ghosts. All, if left out.
+        steps: only events of these steps, by name or number. All, if left out.
+        cache: whether to keep the parsed columns; a folder says where, else `~/.cache/foretrace`.
+        processes: files read at once; what suits the machine, if left out.
+        progress: called with files done and files in all.
+
+    Raises:
+        TraceError: if a file cannot be read, or two cannot belong together.
+        GraphError: if the traces hold nothing to replay.
+    """
+    traces = load_traces(
+        _listed(paths),
+        ranks=ranks,
+        steps=steps,
+        cache_folder=_cache_folder(cache),
+        processes=processes,
+        progress=progress,
+    )
+    return Job(build_recording(traces), tuple(trace.meta for trace in traces))
+
+
+def inspect(paths: Paths, *, progress: Progress | None = None) -> tuple[Contents, ...]:
+    """What each file contains, what it lacks for a replay, and how to record a better one.
+
+    Args:
+        paths: files, globs or folders.
+        progress: called with files done and files in all.
+
+    Raises:
+        TraceError: if a file cannot be read.
+    """
+    return inspected(_listed(paths), progress=progress)
+
+
+def simulate(job: Job, *, without: Without = ()) -> Timeline:
+    """The job's replay: every rank's run rebuilt from its dependencies alone.
+
+    Args:
+        without: classes of dependency to leave out: "inter-stream", "rendezvous", "device".
+    """
+    recording = job.recording
+    for ablation in ablations(without):
+        graph, duration_ns = graph_without(recording, ablation)
+        recording = replace(recording, graph=replace(graph, measured_ns=duration_ns))
+    return simulated(recording.graph)
+
+
+def breakdown(timeline: Timeline) -> Breakdown:
+    """Compute, overlapped, exposed communication and idle, per step and rank."""
+    return broken_down(timeline)
+
+
+def replay(
+    job: Job, *, without: Without = (), steps: Collection[str | int] | None = None
+) -> ReplayReport:
+    """The job's replay held against what was measured, beside the null models.
+
+    Args:
+        without: classes of dependency to leave out of the replay under test.
+        steps: steps to report on, by name or number; all if left out.
+
+    Raises:
+        ModelError: if the recording has no such step.
+    """
+    return replay_report(
+        job.recording,
+        simulated=simulate(job, without=without),
+        step_names=None if steps is None else step_names(steps),
+    )
+
+
+def ablations(without: Without) -> tuple[Ablation, ...]:
+    """The classes of dependency by these names, each once."""
+    listed = (without,) if isinstance(without, str | Ablation) else tuple(without)
+    allowed = {ablation.value for ablation in Ablation}
+    for one in listed:
+        if not isinstance(one, Ablation) and one not in allowed:
+            raise ValueError(
+                f"no class of dependency is called {one!r}: expected one of {sorted(allowed)}"
+            )
+    return tuple(dict.fromkeys(Ablation(one) for one in listed))
+
+
+def step_names(steps: Iterable[str | int]) -> tuple[str, ...]:
+    """The names that these names or numbers stand for: 7 or "7" is "ProfilerStep#7"."""
+    return tuple(
+        f"{STEP_MARK}{one}" if isinstance(one, int) or one.isdigit() else one for one in steps
+    )
+
+
+def _listed(paths: Paths) -> tuple[str | Path, ...]:
+    return (paths,) if isinstance(paths, str | Path) else tuple(paths)
+
+
+def _cache_folder(cache: bool | Path) -> Path | None:  # noqa: FBT001  as `load` takes it
+    if isinstance(cache, Path):
+        return cache
+    return Path.home() / ".cache" / "foretrace" if cache else None

@@ -1,0 +1,44 @@
+"""The command `foretrace` and what all its subcommands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from foretrace.cli import inspect, replay
+from foretrace.cli.errors import errors_as_sentences
+
+app = typer.Typer(
+    name="foretrace",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+)
+app.command(name="inspect")(inspect.inspect)
+app.command(name="replay")(replay.replay)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """From profiler files of a training run to a replay that can be believed."""
+    if version:
+        typer.echo(f"foretrace {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line; exits 0, 1 (the input's fault) or 2 (the command line's).
+
+    Args:
+        arguments: without the program's name; the process's own, if left out.
+    """
+    with errors_as_sentences():
+        app(args=None if arguments is None else list(arguments), prog_name="foretrace")

@@ -1,0 +1,15 @@
+"""What the environment decides; read here and nowhere below."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Where parsed traces are kept: `FORETRACE_CACHE`, or the platform's folder for caches."""
+    own = os.environ.get("FORETRACE_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "foretrace"
