@@ -152,9 +152,10 @@ def print_table(rows: dict[str, Row], baseline: dict[str, Row]) -> None:
         old_speed = f"{old['nodes_per_s'] / 1e6:10.1f}" if old else f"{'-':>10}"
         old_passes = f"{old['memory_passes']:10.1f}" if old else f"{'-':>10}"
         size = row.get("bytes_per_node", 0) + row.get("timeline_bytes_per_node", 0)
+        shown_size = f"{size:8.1f}" if size else f"{'-':>8}"
         print(
             f"{name:16}{row['nodes_per_s'] / 1e6:10.1f}{old_speed}"
-            f"{row['memory_passes']:8.1f}{old_passes}{size:8.1f}"
+            f"{row['memory_passes']:8.1f}{old_passes}{shown_size}"
         )
 
 

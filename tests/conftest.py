@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,11 @@ ROOT = Path(__file__).parent.parent
 # A first example may pay for a compilation, so one example's time says nothing.
 settings.register_profile("foretrace", deadline=None)
 settings.load_profile("foretrace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-golden` accepts what is produced now; review the files' diff."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*.json")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,6 +41,28 @@ def _uses_oracle(module: ModuleType) -> bool:
 def _home(value: object) -> str:
     home = getattr(value, "__module__", None)
     return home if isinstance(home, str) else ""
+
+
+class Golden:
+    """Values that were reviewed and are kept in `tests/golden`."""
+
+    def __init__(self, *, is_update: bool) -> None:
+        self._is_update = is_update
+
+    def check(self, name: str, value: object) -> None:
+        """Compare a JSON value with the kept one, or keep it under `--update-golden`."""
+        path = ROOT / "tests" / "golden" / f"{name}.json"
+        if self._is_update:
+            path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        assert value == json.loads(path.read_text(encoding="utf-8")), (
+            f"{path.name} differs: if that is meant, run pytest --update-golden and review it"
+        )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Comparison with reviewed values."""
+    return Golden(is_update=request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

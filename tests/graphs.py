@@ -112,8 +112,12 @@ class GraphBuilder:
         group: str = "world",
         step: str | None = None,
         is_transfer_estimated: bool = False,
+        also_after: Iterable[Edge] = (),
     ) -> dict[int, int]:
-        """Add arrives, a hub and finishes; returns each rank's finish node."""
+        """Add arrives, a hub and finishes; returns each rank's finish node.
+
+        The hub waits for all arrives and for `also_after`.
+        """
         number = len(self._collectives)
         ranks = tuple(after_by_rank)
         position = sum(each.group == group for each in self._collectives)
@@ -144,7 +148,10 @@ class GraphBuilder:
         hub = self.add(
             NodeKind.HUB,
             lane=None,
-            after=[Edge(node, EdgeKind.ARRIVAL) for node in arrive_by_rank.values()],
+            after=[
+                *(Edge(node, EdgeKind.ARRIVAL) for node in arrive_by_rank.values()),
+                *also_after,
+            ],
             collective=number,
         )
         return {
@@ -154,15 +161,15 @@ class GraphBuilder:
                 lane=lane,
                 name=name,
                 takes_ns=transfer_ns if isinstance(transfer_ns, int) else transfer_ns[rank],
-                after=[Edge(arrive, EdgeKind.STREAM), Edge(hub, EdgeKind.TRANSFER)],
+                after=[Edge(hub, EdgeKind.TRANSFER)],
                 step=step,
                 collective=number,
             )
-            for rank, arrive in arrive_by_rank.items()
+            for rank in arrive_by_rank
         }
 
-    def graph(self) -> ExecutionGraph:
-        """The graph of all rows added so far."""
+    def graph(self, *constants: tuple[EdgeKind, int]) -> ExecutionGraph:
+        """The graph of all rows added so far; states these lags as its constants."""
         rows = self._rows
         counts = [len(row.after) for row in rows]
         edges = [edge for row in rows for edge in row.after]
@@ -197,7 +204,10 @@ class GraphBuilder:
             lanes=lanes,
             step_names=tuple(self._steps),
             collectives=tuple(self._collectives),
-            constants=(),
+            constants=tuple(
+                EdgeConstant(kind=kind, lag_ns=lag_ns, num_samples=1, low_ns=lag_ns, high_ns=lag_ns)
+                for kind, lag_ns in constants
+            ),
         )
 
 
@@ -235,12 +245,4 @@ def recording_of(
         clocks=(),
         findings=(),
         unprofiled_step_ns={},
-    )
-
-
-def constants_of(*pairs: tuple[EdgeKind, int]) -> tuple[EdgeConstant, ...]:
-    """Edge constants with these lags and a stated spread of none."""
-    return tuple(
-        EdgeConstant(kind=kind, lag_ns=lag_ns, num_samples=1, low_ns=lag_ns, high_ns=lag_ns)
-        for kind, lag_ns in pairs
     )

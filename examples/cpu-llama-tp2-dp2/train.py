@@ -7,14 +7,17 @@ Megatron-LM: two all-reduces forward and two backward per layer); ranks 0-2 and 
 their gradients (data parallel: buckets that are reduced while backward goes on).
 """
 
+# ruff: noqa: ARG004, D102 - `forward` and `backward` are what PyTorch says they are
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,35 +42,36 @@ class Shape:
 
     @property
     def head_width(self) -> int:
+        """Channels of one head."""
         return self.width // self.heads
 
 
-class Scatter(torch.autograd.Function):
+class EnterParallel(torch.autograd.Function):
     """Into a tensor-parallel part: the same forward, the sum of all ranks' gradients backward."""
 
     @staticmethod
-    def forward(context, inputs: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(context: FunctionCtx, inputs: Tensor, group: dist.ProcessGroup) -> Tensor:
         context.group = group
         return inputs.view_as(inputs)
 
     @staticmethod
-    def backward(context, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(context: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         gradient = gradient.clone()
         dist.all_reduce(gradient, group=context.group)
         return gradient, None
 
 
-class Gather(torch.autograd.Function):
+class LeaveParallel(torch.autograd.Function):
     """Out of a tensor-parallel part: the sum of all ranks' outputs, the same gradient back."""
 
     @staticmethod
-    def forward(context, outputs: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(context: FunctionCtx, outputs: Tensor, group: dist.ProcessGroup) -> Tensor:
         outputs = outputs.clone()
         dist.all_reduce(outputs, group=group)
         return outputs
 
     @staticmethod
-    def backward(context, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(context: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
 
 
@@ -79,6 +83,7 @@ def rotations(shape: Shape) -> Tensor:
 
 
 def rotated(heads: Tensor, factors: Tensor) -> Tensor:
+    """Heads turned by their position: each pair of channels is one complex number."""
     pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * factors).flatten(-2)
 
@@ -97,7 +102,7 @@ class Attention(nn.Module):
 
     def forward(self, inputs: Tensor, factors: Tensor) -> Tensor:
         batch, sequence, _ = inputs.shape
-        projected = self.project(Scatter.apply(inputs, self.group))
+        projected = self.project(EnterParallel.apply(inputs, self.group))
         heads = projected.view(batch, sequence, -1, self.shape.head_width).transpose(1, 2)
         query_and_key, value = heads.split(
             (self.heads + self.key_value_heads, self.key_value_heads), dim=1
@@ -109,7 +114,7 @@ class Attention(nn.Module):
             query, key, value, is_causal=True, enable_gqa=True
         )
         joined = mixed.transpose(1, 2).reshape(batch, sequence, -1)
-        return Gather.apply(self.out(joined), self.group)
+        return LeaveParallel.apply(self.out(joined), self.group)
 
 
 class FeedForward(nn.Module):
@@ -123,8 +128,8 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(channels, shape.width, bias=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        gate, up = self.gate_and_up(Scatter.apply(inputs, self.group)).chunk(2, dim=-1)
-        return Gather.apply(self.down(functional.silu(gate) * up), self.group)
+        gate, up = self.gate_and_up(EnterParallel.apply(inputs, self.group)).chunk(2, dim=-1)
+        return LeaveParallel.apply(self.down(functional.silu(gate) * up), self.group)
 
 
 class Layer(nn.Module):
@@ -168,7 +173,7 @@ def process_groups(rank: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
     return tensor[rank // TENSOR_PARALLEL], data[rank % TENSOR_PARALLEL]
 
 
-def batches(shape: Shape, seed: int):
+def batches(shape: Shape, seed: int) -> Iterator[Tensor]:
     """Endless batches of counting sequences: something that can be learnt."""
     generator = torch.Generator().manual_seed(seed)
     while True:
@@ -177,6 +182,7 @@ def batches(shape: Shape, seed: int):
 
 
 def main() -> None:
+    """Train a few steps and record some of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="folder for the recorded files")
     parser.add_argument("--steps", type=int, default=4, help="steps to profile")

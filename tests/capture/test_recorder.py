@@ -10,7 +10,7 @@ import pytest
 from foretrace.base import MissingExtraError, TraceError
 from foretrace.capture import Recorder, record
 from foretrace.capture import job as job_module
-from foretrace.trace import step_times_beside, step_times_path
+from foretrace.trace import step_times_beside
 from tests.capture.kineto_files import contents, spans, step_marks
 
 torch = pytest.importorskip("torch")
@@ -104,6 +104,14 @@ def test_together_links_the_execution_trace_by_id(tmp_path: Path) -> None:
     ]
     assert ids(traced) == ids(profiled)
     assert any(name == "aten::mm" for name, _ in ids(traced))
+
+
+def test_a_trace_calls_itself_by_its_own_name(tmp_path: Path) -> None:
+    with record(tmp_path, steps=1, warmup=0, unprofiled=0) as recorder:
+        run(recorder, recorder.schedule.num_needed)
+
+    trace = contents(tmp_path / "rank0.kineto.json.gz")
+    assert trace["traceName"] == "rank0.kineto.json.gz"
 
 
 def test_stacks_are_recorded_only_on_request(tmp_path: Path) -> None:
@@ -301,8 +309,3 @@ def test_torchrun_without_a_process_group_is_refused(
 
     with pytest.raises(RuntimeError, match="init_process_group"):
         record(tmp_path)
-
-
-def test_the_sidecar_lies_beside_its_trace(tmp_path: Path) -> None:
-    for name in ("rank3.kineto.json.gz", "rank3.kineto.json", "rank3.pt.trace.json.gz"):
-        assert step_times_path(tmp_path / name) == tmp_path / "rank3.steps.json"

@@ -20,6 +20,7 @@ from tests.truth.config import JobConfig as JobConfig
 from tests.truth.config import Link as Link
 from tests.truth.config import Overheads as Overheads
 from tests.truth.config import Work as Work
+from tests.truth.config import acceptance_config as acceptance_config
 from tests.truth.config import quiet as quiet
 from tests.truth.config import single_kernel_layer as single_kernel_layer
 from tests.truth.job import Job as Job
@@ -35,4 +36,5 @@ from tests.truth.records import TrueCollective as TrueCollective
 from tests.truth.records import TrueEdge as TrueEdge
 from tests.truth.records import TrueMember as TrueMember
 from tests.truth.records import TrueOperation as TrueOperation
+from tests.truth.replicas import write_replicas as write_replicas
 from tests.truth.structure import Dependency as Dependency

@@ -318,3 +318,32 @@ def quiet(config: JobConfig) -> JobConfig:
         pp_link=FREE_LINK,
         world_link=FREE_LINK,
     )
+
+
+def acceptance_config(
+    num_ranks: int, *, seed: int = 0, style: FileStyle = FileStyle()
+) -> JobConfig:
+    """The job on which recovery is judged, of 8, 64 or 512 ranks: every feature but contention.
+
+    Tensor, data and pipeline groups at once, neighbour exchange, buckets that overlap the backward
+    pass and outlast it, a copy stream, two host threads, 5 us of jitter, clocks seconds apart that
+    drift by up to 10 ppm.
+
+    Raises:
+        ValueError: for another number of ranks.
+    """
+    layouts = {8: (2, 2, 2), 64: (4, 4, 4), 512: (8, 16, 4)}
+    if num_ranks not in layouts:
+        raise ValueError(f"num_ranks must be one of {sorted(layouts)}, got {num_ranks}")
+    tp, dp, pp = layouts[num_ranks]
+    return JobConfig(
+        seed=seed,
+        tp=tp,
+        dp=dp,
+        pp=pp,
+        num_layers=3,
+        num_microbatches=4,
+        layer_parameter_bytes=200_000_000,
+        ring_exchange=True,
+        style=style,
+    )

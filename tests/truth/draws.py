@@ -36,5 +36,5 @@ def normals(keys: NDArray[np.uint64], salt: int) -> NDArray[np.float64]:
     scale = 1.0 / (1 << 53)
     radius = ((first >> np.uint64(11)).astype(np.float64) + 0.5) * scale
     angle = (second >> np.uint64(11)).astype(np.float64) * (2.0 * np.pi * scale)
-    drawn = np.sqrt(-2.0 * np.log(radius)) * np.cos(angle)
-    return np.clip(drawn, -4.0, 4.0).astype(np.float64)
+    drawn: NDArray[np.float64] = np.sqrt(-2.0 * np.log(radius)) * np.cos(angle)
+    return np.minimum(np.maximum(drawn, -4.0), 4.0)

@@ -30,6 +30,7 @@ MAIN, AUTOGRAD = 0, 1
 _CLOSING_PARTS = 24  # of PARTS: where operators that ended before a segment close
 _OPENING_PARTS = 40  # where those that begin after it open
 _STEP_PART = 32
+_QUERY_EVERY = 5  # launches, about, to one event query
 GEMM_CHECKS = ("cudaFuncSetAttribute", "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")
 
 
@@ -88,7 +89,6 @@ class Host:
         self._sequence = 0
         self._free_events = list(range(64, 0, -1))
         self._num_events = 64
-        self._num_launches = 0
         self._recent: Event | None = None
         self._positions: dict[tuple[object, ...], int] = {}
 
@@ -373,11 +373,10 @@ class Host:
     ) -> int:
         """A kernel, copy or fill on a stream, the compute stream unless told; returns its node."""
         stream = self.compute if stream is None else stream
-        self._num_launches += 1
         if family == "gemm":
             for check in GEMM_CHECKS:
                 self.query(check)
-        if self._num_launches % 5 == 0:
+        if self._key() % _QUERY_EVERY == 0:
             self.query("cudaEventQuery")
         self.segment(self.costs.segment_ns if gap_ns is None else gap_ns)
         runtime = {"gpu_memcpy": "cudaMemcpyAsync", "gpu_memset": "cudaMemsetAsync"}.get(

@@ -213,9 +213,7 @@ class Job:
                             delay_ns=self._delay_ns(edge, low, high),
                         )
                     )
-        if Dependency.THREAD in kinds:
-            edges += self._thread_edges(rank)
-        return edges
+        return edges + self._host_edges(rank, kinds)
 
     def _correlation_of(self, rank: int) -> dict[int, int]:
         """Node to correlation, of calls and of both nodes of operations."""
@@ -236,21 +234,16 @@ class Job:
         listed: list[int] = self.structure.lag_ns.tolist()
         return listed
 
-    def _thread_edges(self, rank: int) -> list[TrueEdge]:
-        """Last call before a signal to the first call after it, on the other thread."""
-        calls = self.structure.ranks[rank].calls
+    def _host_edges(self, rank: int, kinds: tuple[Dependency, ...]) -> list[TrueEdge]:
+        """Call to next call, on one thread or across a hand-over; delay: host time between."""
         edges = []
-        for before, after in pairwise(calls):
-            if before.thread != after.thread:
-                gap = self.call_begin_ns(after.node) - self._end[before.node]
-                edges.append(
-                    TrueEdge(
-                        Dependency.THREAD,
-                        (rank, before.correlation),
-                        (rank, after.correlation),
-                        gap,
-                    )
-                )
+        for before, after in pairwise(self.structure.ranks[rank].calls):
+            crosses = before.thread != after.thread
+            kind = Dependency.THREAD if crosses else Dependency.HOST
+            if kind in kinds:
+                between_ns = self.call_begin_ns(after.node) - self._end[before.node]
+                source, target = (rank, before.correlation), (rank, after.correlation)
+                edges.append(TrueEdge(kind, source, target, between_ns))
         return edges
 
 

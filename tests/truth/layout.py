@@ -82,5 +82,3 @@ def schedule(config: JobConfig, stage: int) -> list[tuple[bool, int]]:
     for forward, backward in zip(forwards[num_warm:], backwards, strict=False):
         steps += [forward, backward]
     return steps + backwards[config.num_microbatches - num_warm :]
-
-

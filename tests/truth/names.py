@@ -56,5 +56,3 @@ def collective_arguments(collective: Collective, name: str, config: JobConfig) -
         )
         text += f', "{key}": {peer}'
     return text
-
-

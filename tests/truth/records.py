@@ -42,7 +42,7 @@ class TrueEdge:
     """`target` waits for `source`; which is a call and which an operation follows from `kind`.
 
     LAUNCH call to operation; QUEUE and SYNC operation to call; STREAM and INTER_STREAM operation
-    to operation; HOST and THREAD call to call.
+    to operation; HOST and THREAD call to call, whose `delay_ns` is the host time between.
     """
 
     kind: Dependency

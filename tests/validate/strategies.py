@@ -22,7 +22,9 @@ def training_graph(
         transfer_ns: of every all-reduce.
     """
     build = GraphBuilder()
-    host: dict[int, list[Edge]] = {rank: [] for rank in kernel_ns[0]}
+    host = {
+        rank: [Edge(build.add(NodeKind.RANK_START, rank=rank, takes_ns=0))] for rank in kernel_ns[0]
+    }
     stream: dict[int, list[Edge]] = {rank: [] for rank in kernel_ns[0]}
     for index, by_rank in enumerate(kernel_ns):
         step = f"ProfilerStep#{index}"
@@ -48,7 +50,7 @@ def training_graph(
             host[rank] = [Edge(end)]
         finish = build.collective(stream, transfer_ns=transfer_ns, step=step)
         stream = {rank: [Edge(node, EdgeKind.STREAM)] for rank, node in finish.items()}
-    return build.graph()
+    return build.graph((EdgeKind.LAUNCH, LAUNCH_LAG_NS))
 
 
 @st.composite

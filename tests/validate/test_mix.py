@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from foretrace.graph import ExecutionGraph
+from foretrace.graph import ExecutionGraph, verify
 from foretrace.simulate import simulate
 from foretrace.validate import duration_mix
 from tests.validate.strategies import training_graph, training_graphs
@@ -41,3 +41,8 @@ def test_shares_sum_to_one(graph: ExecutionGraph) -> None:
     shares = mix.as_json().values()
     assert sum(shares) == pytest.approx(1)
     assert min(shares) >= 0
+
+
+@given(graph=training_graphs())
+def test_graphs_of_these_tests_are_legal(graph: ExecutionGraph) -> None:
+    verify(graph)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.base import ModelError
-from foretrace.graph import ExecutionGraph, NodeKind, Recording
+from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 from foretrace.validate import other_step_report
-from tests.graphs import GraphBuilder, recording_of
+from tests.graphs import Edge, GraphBuilder, recording_of
 from tests.validate.strategies import noise_ns, training_graph, training_graphs
 
 
@@ -105,6 +105,38 @@ def test_host_time_goes_by_the_call_that_follows_it() -> None:
 
     assert [row.error_percent for row in report.rows] == [0, 0]
     assert report.matched_time_share == 1
+
+
+def test_missing_ranks_time_goes_by_its_collectives_place_in_the_step() -> None:
+    """The third step has no ghost before its first collective; its second has one as always."""
+    build = GraphBuilder()
+    at: list[int] = []
+    ghost_ns: dict[str, list[int | None]] = {"first": [20, 30, None], "second": [500, 700, 0]}
+    for index in range(3):
+        step = f"step {index}"
+        at = [build.add(NodeKind.STEP_BEGIN, lane="thread 1", after=at, step=step)]
+        for of_collective in ghost_ns.values():
+            takes_ns = of_collective[index]
+            ghosts = [
+                build.add(NodeKind.GHOST, lane=None, takes_ns=each, after=at, step=step)
+                for each in (takes_ns,)
+                if each is not None
+            ]
+            at = [
+                build.collective(
+                    {0: at},
+                    transfer_ns=10,
+                    step=step,
+                    also_after=[Edge(ghost, EdgeKind.GHOST) for ghost in ghosts],
+                    is_transfer_estimated=True,
+                )[0]
+            ]
+        build.add(NodeKind.STEP_END, after=at, step=step)
+
+    report = other_step_report(_exact(build.graph()), step_names=["step 2"])
+
+    assert [row.predicted_ns for row in report.rows] == [10 + 600 + 10]
+    assert (report.num_same_name, report.num_same_kind) == (0, 0)
 
 
 @given(graph=training_graphs(min_steps=3), seed=st.integers(0, 5), data=st.data())

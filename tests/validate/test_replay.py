@@ -13,7 +13,7 @@ from foretrace.base import ModelError
 from foretrace.graph import Ablation, EdgeKind, ExecutionGraph, NodeKind, Recording, Timeline
 from foretrace.simulate import simulate
 from foretrace.validate import ErrorDistribution, replay_report
-from tests.graphs import Edge, GraphBuilder, constants_of, recording_of
+from tests.graphs import Edge, GraphBuilder, recording_of
 from tests.validate.strategies import noise_ns, training_graph, training_graphs
 
 _STEPS = [{0: [40, 50], 1: [80, 60]}, {0: [41, 52], 1: [70, 60]}]
@@ -122,9 +122,7 @@ def test_without_a_device_operators_starts_are_compared() -> None:
 
 
 def test_json_has_what_a_reader_of_replay_expects() -> None:
-    graph = replace(
-        training_graph(_STEPS), constants=constants_of((EdgeKind.LAUNCH, 3), (EdgeKind.WAKE, 0))
-    )
+    graph = training_graph(_STEPS)
 
     report = replay_report(replace(_exact(graph), unprofiled_step_ns={0: 150}), null_models=())
 

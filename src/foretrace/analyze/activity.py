@@ -94,9 +94,9 @@ def participations(graph: ExecutionGraph) -> Participations:
 
 
 def _in_order(graph: ExecutionGraph, kind: NodeKind) -> Int64s:
-    """Nodes of a kind by collective, rank, node."""
+    """Nodes of a kind by collective, rank, lane, node."""
     nodes = np.flatnonzero(graph.kind == kind)
-    order = np.lexsort((nodes, graph.rank[nodes], graph.collective[nodes]))
+    order = np.lexsort((graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))
     return nodes[order]
 
 

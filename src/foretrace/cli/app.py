@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from foretrace import __version__
 from foretrace.cli import inspect, replay
 from foretrace.cli.errors import errors_as_sentences
 

@@ -19,6 +19,7 @@ from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.constants import fitted_constant
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges, Places
+from foretrace.graph.events import exact_waits
 from foretrace.graph.ghosts import ghost_nodes
 from foretrace.graph.graph import EdgeConstant, Finding
 from foretrace.graph.groups import groups_of
@@ -96,9 +97,13 @@ def _dependencies(operations: Operations, places: Places) -> _Dependencies:
     launch_ns = launch_latency_samples(operations)
     hand_over_ns = hand_over_samples(operations, stream_source, stream_target)
     margins = Margins.from_samples(launch_ns, hand_over_ns)
-    between = inter_stream(operations, order, places, margins)
+    exact = [
+        exact_waits(operations, order, position) if len(trace.syncs.event) else None
+        for position, trace in enumerate(operations.traces)
+    ]
+    between = inter_stream(operations, order, exact, places, margins)
     queue = launch_queue(operations, places)
-    syncs = synchronisations(operations, order, places)
+    syncs = synchronisations(operations, order, exact, places)
     waits = thread_waits(operations, places)
     blocked_work_ns = _typical_launch_ns(operations, queue)
     samples = {

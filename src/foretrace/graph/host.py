@@ -10,12 +10,14 @@ from foretrace.trace import Category, RuntimeRole, Trace
 
 KIND_OF_ROLE = np.full(256, NodeKind.CALL, np.uint8)
 KIND_OF_ROLE[RuntimeRole.LAUNCH] = NodeKind.LAUNCH
+KIND_OF_ROLE[RuntimeRole.BLOCKING_COPY] = NodeKind.LAUNCH  # its waiting half becomes a SYNC
 KIND_OF_ROLE[RuntimeRole.SYNC_STREAM] = NodeKind.SYNC
 KIND_OF_ROLE[RuntimeRole.SYNC_DEVICE] = NodeKind.SYNC
 KIND_OF_ROLE[RuntimeRole.SYNC_EVENT] = NodeKind.SYNC
 
+_LAUNCHING = (RuntimeRole.LAUNCH, RuntimeRole.BLOCKING_COPY)
 _CUTS = (
-    RuntimeRole.LAUNCH,
+    *_LAUNCHING,
     RuntimeRole.SYNC_STREAM,
     RuntimeRole.SYNC_DEVICE,
     RuntimeRole.SYNC_EVENT,
@@ -36,14 +38,14 @@ def call_rows(
     and are left out.
     """
     role = np.where(trace.category == Category.RUNTIME, role_of_string[trace.name], 0)
-    is_launch = (role == RuntimeRole.LAUNCH) & np.isin(trace.correlation, op_correlations)
+    is_launch = np.isin(role, _LAUNCHING) & np.isin(trace.correlation, op_correlations)
     is_sync = np.isin(
         role, (RuntimeRole.SYNC_STREAM, RuntimeRole.SYNC_DEVICE, RuntimeRole.SYNC_EVENT)
     )
     is_busy_lane = np.zeros(len(trace.lanes), np.bool_)
     is_busy_lane[trace.lane[is_launch | is_sync]] = True
     rows = np.flatnonzero(np.isin(role, _CUTS) & is_busy_lane[trace.lane])
-    is_ownerless = (role[rows] == RuntimeRole.LAUNCH) & ~is_launch[rows]
+    is_ownerless = np.isin(role[rows], _LAUNCHING) & ~is_launch[rows]
     return rows, np.where(is_ownerless, RuntimeRole.OTHER, role[rows]).astype(np.uint8)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s
+from foretrace.graph.copies import with_split_copies
 from foretrace.graph.graph import Lane
 from foretrace.graph.host import KIND_OF_ROLE, call_rows, leaf_operator_rows, worker_rows
 from foretrace.graph.issues import issue_events
@@ -184,7 +185,8 @@ def _rank_columns(
         | (trace.category == Category.MEMSET)
     )
     if len(op_rows):
-        rows, role = call_rows(trace, runtime_role(trace.strings), trace.correlation[op_rows])
+        roles = runtime_role(trace.strings)
+        rows, role = call_rows(trace, roles, trace.correlation[op_rows])
         kind = KIND_OF_ROLE[role]
         issue = np.full(len(op_rows), -1, np.int64)
     else:
@@ -199,6 +201,7 @@ def _rank_columns(
     ops["kind"] = _KIND_OF_CATEGORY[trace.category[op_rows]]
     ops["is_communication"] = _is_communication(trace, op_rows)
     ops["issue"] = issue
+    items = with_split_copies(items, ops, names.texts(), OWN_NAMES.index("copy wait"))
     marks = step_marks(trace, items["lane"], items["start_ns"], items["end_ns"], first_lane)
     if marks.lane < 0:
         lanes.append(Lane(rank, is_device=False, process=-1, device=-1, number=-1))

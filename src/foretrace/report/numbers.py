@@ -37,7 +37,7 @@ def percent_text(percent: float) -> str:
 def signed_percent_text(percent: float) -> str:
     """An error with its sign: `+0.012 %`, `-3.4 %`; what rounds to nothing has none."""
     digits = _percent_digits(abs(percent))
-    if float(digits) == 0:
+    if not digits.strip("0."):
         return f"{digits} %"
     return f"{'-' if percent < 0 else '+'}{digits} %"
 

@@ -166,7 +166,8 @@ def _thinned(
 
 
 def _step_begins_ns(steps: StepTable, rank: int) -> Int64s:
-    return steps.begin_ns[steps.rank == rank]
+    begins_ns: Int64s = steps.begin_ns[steps.rank == rank]
+    return begins_ns
 
 
 def _rows(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, ...]) -> _Rows:

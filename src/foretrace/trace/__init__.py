@@ -14,7 +14,12 @@ from foretrace.trace.columns import ProcessGroup as ProcessGroup
 from foretrace.trace.columns import SyncColumns as SyncColumns
 from foretrace.trace.columns import Trace as Trace
 from foretrace.trace.columns import TraceMeta as TraceMeta
+from foretrace.trace.communication import collective_kind_of as collective_kind_of
+from foretrace.trace.communication import is_communication as is_communication
 from foretrace.trace.ingest import load_traces as load_traces
+from foretrace.trace.runtime import RuntimeRole as RuntimeRole
+from foretrace.trace.runtime import role_of as role_of
+from foretrace.trace.runtime import runtime_role as runtime_role
 from foretrace.trace.sidecar import StepTimes as StepTimes
 from foretrace.trace.sidecar import step_times_beside as step_times_beside
 from foretrace.trace.sidecar import step_times_path as step_times_path

@@ -7,6 +7,7 @@ give the same columns whatever order they had in the file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +101,6 @@ def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
 
 
 def _with_dropped(meta: TraceMeta, dropped: dict[str, int]) -> TraceMeta:
-    from dataclasses import replace
-
     return replace(meta, dropped=dict(sorted(dropped.items())))
 
 

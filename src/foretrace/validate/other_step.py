@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.analyze import StepTable, steps
 from foretrace.base import Bools, Float64s, Int64s, ModelError
-from foretrace.graph import ExecutionGraph, NodeKind, Recording
+from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 from foretrace.validate.results import OtherStepReport, StepPrediction
 
@@ -30,6 +30,7 @@ _TIMELESS = (
 )
 _MARKS = (NodeKind.STEP_BEGIN, NodeKind.STEP_END)  # their names hold the step's number
 _NUM_KINDS = len(NodeKind)
+_FIRST_GHOST_LANE = NO_LANE - 1  # a stand-in for a lane; one per group, downwards
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,10 @@ def other_step_report(
 
     A node takes the median duration of its counterparts in the other steps: same rank, lane,
     kind, name and occurrence within the step. Host time between calls goes by the call that
-    follows it. A node without counterpart takes the median of its kind and name in the other
-    steps, or, without those, of its kind; both are counted. Medians of an even number of
-    durations are rounded down. Durations outside the predicted step stay as recorded.
+    follows it, a missing rank's time by its collective's place in the step. A node without
+    counterpart takes the median of its kind and name in the other steps, or, without those, of
+    its kind; both are counted. Medians of an even number of durations are rounded down.
+    Durations outside the predicted step stay as recorded.
 
     Args:
         recording: at least three steps.
@@ -153,6 +155,8 @@ def _timed(graph: ExecutionGraph) -> _Timed:
     step, lane = graph.step[node].astype(np.int64), graph.lane[node].astype(np.int64)
     rank = graph.rank[node].astype(np.int64)
     occurrence = _occurrence((label, lane, rank, step))
+    for index, (group, position) in _ghost_places(graph, node).items():
+        lane[index], occurrence[index] = _FIRST_GHOST_LANE - group, position
     return _Timed(
         node=node,
         step=step,
@@ -161,6 +165,39 @@ def _timed(graph: ExecutionGraph) -> _Timed:
         place=_group((occurrence, label, lane, rank)),
         duration_ns=graph.measured_ns[node],
     )
+
+
+def _ghost_places(graph: ExecutionGraph, timed: Int64s) -> dict[int, tuple[int, int]]:
+    """Of each ghost among the timed nodes: its group, and its collective's place in the step.
+
+    Not every step has a ghost before the same collectives, so counting ghosts would not do.
+    """
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    is_ghost = graph.kind[graph.predecessor] == NodeKind.GHOST
+    is_to_hub = is_ghost & (graph.kind[target] == NodeKind.HUB)
+    met = dict(
+        zip(
+            graph.predecessor[is_to_hub].tolist(),
+            graph.collective[target[is_to_hub]].tolist(),
+            strict=True,
+        )
+    )
+    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    numbers: dict[str, int] = {}
+    first: dict[tuple[str, int], int] = {}
+    for index, step in zip(graph.collective[finish].tolist(), graph.step[finish], strict=True):
+        collective = graph.collectives[index]
+        numbers.setdefault(collective.group, len(numbers))
+        key = collective.group, int(step)
+        first[key] = min(first.get(key, collective.position), collective.position)
+    places = {}
+    for index in np.flatnonzero(graph.kind[timed] == NodeKind.GHOST).tolist():
+        node = int(timed[index])
+        if node in met:
+            collective = graph.collectives[met[node]]
+            begin = first.get((collective.group, int(graph.step[node])), 0)
+            places[index] = (numbers[collective.group], collective.position - begin)
+    return places
 
 
 def _labels(graph: ExecutionGraph) -> Int64s:

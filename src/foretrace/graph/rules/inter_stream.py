@@ -1,7 +1,6 @@
 """Rule 6, second half: a stream waits for another through an event.
 
-With `cuda_sync` events the trace says which record a wait refers to, and the edge is exact.
-Most traces only show that `cudaStreamWaitEvent` was called, not on which streams. Then the
+With `cuda_sync` events the trace says which record a wait refers to (`graph/events.py`). Most traces only show that `cudaStreamWaitEvent` was called, not on which streams. Then the
 edge is inferred: for every operation launched after a wait, each other stream's last operation
 launched before the wait is a candidate. Candidates of the same make (streams, communication or
 not, number and place of the waits) are judged together over all ranks and steps: none may be
@@ -13,21 +12,22 @@ still started late and just at another stream's end, gets an edge of its own.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph.edges import Edges, Places
+from foretrace.graph.events import ExactWaits
 from foretrace.graph.launch_order import NO_OP, LaunchOrder
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
-from foretrace.trace import RuntimeRole, Trace
+from foretrace.trace import RuntimeRole
 
-WAIT_KIND = "Stream Wait Event"
 MAX_SOURCES = 64  # streams per rank that may be waited for, the busiest first
 MAX_CONTRADICTED = 0.02  # of a class: beyond rounding and lost events, a true edge has none
-MAX_COUNTED = 3  # waits beyond this many make no other class
+MAX_COUNTED = 15  # waits beyond this many make no other class
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,14 @@ class Margins:
     @staticmethod
     def from_samples(launch: Int64s, hand_over: Int64s) -> Margins:
         """Margins from the spread of launch latencies and hand-overs."""
-        spread_ns = int(np.subtract(*np.percentile(hand_over, [90, 10]))) if len(hand_over) else 0
+        # The upper half holds waits for other streams too: only the lower half is jitter.
+        spread_ns = 0
+        if len(hand_over):
+            spread_ns = 2 * int(np.subtract(*np.percentile(hand_over, [50, 10])))
         return Margins(
             launch_ns=int(np.median(launch)) if len(launch) else 0,
             hand_over_ns=int(np.median(hand_over)) if len(hand_over) else 0,
-            late_ns=5_000 + spread_ns,
+            late_ns=2_000 + spread_ns,
             window_ns=10_000 + 2 * spread_ns,
             rounding_ns=2_000 + spread_ns,
         )
@@ -62,20 +65,31 @@ class InterStream:
 
 
 def inter_stream(
-    operations: Operations, order: LaunchOrder, places: Places, margins: Margins
+    operations: Operations,
+    order: LaunchOrder,
+    exact: Sequence[ExactWaits | None],
+    places: Places,
+    margins: Margins,
 ) -> InterStream:
-    """Edges between the streams of every rank, exact where the trace allows."""
+    """Edges between the streams of every rank, exact where the trace states them.
+
+    Args:
+        operations: all operations.
+        order: what was launched when.
+        exact: per trace what its `cuda_sync` events state; None where it has none.
+        places: numbering of the edges' ends.
+        margins: what counts as late.
+    """
     ready_ns = _ready_ns(operations, margins)
     source: list[Int64s] = []
     target: list[Int64s] = []
     kind: list[Int64s] = []
     silent = []
-    for position, trace in enumerate(operations.traces):
-        if _has_exact_waits(trace):
-            pairs = _exact_pairs(operations, order, position)
-            source.append(pairs[0])
-            target.append(pairs[1])
-            kind.append(np.full(len(pairs[0]), EdgeKind.INTER_STREAM))
+    for position, stated in enumerate(exact):
+        if stated is not None:
+            source.append(stated.source)
+            target.append(stated.target)
+            kind.append(np.full(len(stated.source), EdgeKind.INTER_STREAM))
         elif len(order.streams_of_rank[position]) > 1:
             silent.append(position)
     for pairs in _inferred_pairs(operations, order, silent, ready_ns, margins):
@@ -118,53 +132,6 @@ def _is_undominated(operations: Operations, source: Int64s, target: Int64s) -> B
     return is_kept
 
 
-def _has_exact_waits(trace: Trace) -> bool:
-    kinds = {trace.strings[kind] for kind in np.unique(trace.syncs.kind).tolist() if kind >= 0}
-    return WAIT_KIND in kinds
-
-
-def _exact_pairs(
-    operations: Operations, order: LaunchOrder, position: int
-) -> tuple[Int64s, Int64s]:
-    """Operation pairs from the wait events of one rank.
-
-    The waiter is the next operation on the waiting stream; it waits for the last operation
-    launched on the recorded stream before the record.
-    """
-    trace = operations.traces[position]
-    syncs = trace.syncs
-    is_wait = np.array([trace.strings[kind] == WAIT_KIND for kind in syncs.kind.tolist()])
-    call_ns = _times_by_correlation(trace)
-    source, target = [], []
-    for row in np.flatnonzero(is_wait).tolist():
-        recorded_ns = call_ns.get(int(syncs.record_correlation[row]))
-        event = int(syncs.event[row])
-        waited_ns = call_ns.get(int(trace.correlation[event]), int(trace.start_ns[event]))
-        from_lane = order.lane_of_stream.get((position, int(syncs.wait_on_stream[row])))
-        to_lane = order.lane_of_stream.get((position, int(syncs.stream[row])))
-        if recorded_ns is None or from_lane is None or to_lane is None or from_lane == to_lane:
-            continue
-        last = order.last_before(from_lane, recorded_ns)
-        first = order.first_after(to_lane, waited_ns)
-        if NO_OP not in (last, first):
-            source.append(last)
-            target.append(first)
-    return np.array(source, np.int64), np.array(target, np.int64)
-
-
-def _times_by_correlation(trace: Trace) -> dict[int, int]:
-    """Raw start of the runtime calls that wait events name, by correlation id."""
-    wanted = np.concatenate(
-        [trace.syncs.record_correlation, trace.correlation[trace.syncs.event]]
-    )
-    rows = np.flatnonzero(
-        np.isin(trace.correlation, wanted[wanted >= 0]) & np.isin(trace.category, _RUNTIME)
-    )
-    return dict(
-        zip(trace.correlation[rows][::-1].tolist(), trace.start_ns[rows][::-1].tolist(), strict=True)
-    )
-
-
 @dataclass(frozen=True)
 class _Waits:
     """Of operations of one rank: the stream waits between the launch before on the same stream
@@ -172,8 +139,8 @@ class _Waits:
 
     op: Int64s  # int64[rows]
     count: Int64s  # int64[rows], capped
+    num_last: Int64s  # int64[rows], those since the thread's last launch on any stream; capped
     at_ns: Int64s  # int64[rows], raw time of the last of them
-    is_after_communication: Bools  # bool[rows], the thread's launch before was communication
 
 
 Class_ = tuple[int, ...]
@@ -200,17 +167,18 @@ def _inferred_pairs(
             rows["source"].append(source[chosen])
             rows["target"].append(waits.op[chosen])
             rows["count"].append(waits.count[chosen])
-            rows["after"].append(waits.is_after_communication[chosen].astype(np.int64))
+            rows["num_last"].append(waits.num_last[chosen])
     if not rows:
         return [_late_pairs(operations, order, positions, may_wait, ready_ns, margins)]
-    source, target, count, after = (
-        np.concatenate(rows[key]) for key in ("source", "target", "count", "after")
+    source, target, count, num_last = (
+        np.concatenate(rows[key]) for key in ("source", "target", "count", "num_last")
     )
-    is_accepted = _accepted(operations, source, target, count, after, ready_ns, margins)
+    is_accepted = _accepted(operations, source, target, count, num_last, ready_ns, margins)
     # A collective's start on a rank that waits says nothing against an edge into it.
     is_possible = ops.start_ns[target] >= ops.end_ns[source] - margins.rounding_ns
     is_kept = is_accepted & (is_possible | ops.is_communication[target])
-    may_wait[target[is_kept]] = False
+    gap_ns = ops.start_ns[target] - ops.end_ns[source] - margins.hand_over_ns
+    may_wait[target[is_kept & (gap_ns <= margins.window_ns)]] = False
     late = _late_pairs(operations, order, positions, may_wait, ready_ns, margins)
     return [(source[is_kept], target[is_kept]), late]
 
@@ -223,53 +191,30 @@ def _source_lanes(order: LaunchOrder, position: int) -> list[int]:
 
 
 def _waits(operations: Operations, order: LaunchOrder, position: int) -> _Waits:
-    """Operations of one rank that were launched after a stream wait."""
+    """Operations of one rank that were launched after a stream wait, by any of its threads."""
     items, ops = operations.items, operations.ops
-    is_wait = items.role == RuntimeRole.STREAM_WAIT
-    before = np.concatenate([[0], np.cumsum(is_wait)])  # waits among the items before each
-    last_wait = np.maximum.accumulate(np.where(is_wait, np.arange(len(items)), -1))
+    of_rank = items.rank == position
+    wait_ns = np.sort(items.start_ns[of_rank & (items.role == RuntimeRole.STREAM_WAIT)])
     own = np.flatnonzero((ops.rank == position) & (ops.launch != NOT_LAUNCHED))
-    launch = ops.launch[own].astype(np.int64)
-    is_same = np.append(False, ops.lane[own][1:] == ops.lane[own][:-1])
-    previous = np.where(is_same, np.append(0, launch[:-1]), -1)
-    previous_ns = np.where(is_same, items.start_ns[np.maximum(previous, 0)], _LONG_AGO)
-    first_of_lane = np.searchsorted(items.lane, items.lane[launch])
-    since = np.where(
-        is_same & (items.lane[np.maximum(previous, 0)] == items.lane[launch]),
-        previous,
-        _first_items_after(operations, items.lane[launch], previous_ns, first_of_lane),
-    )
-    count = before[launch] - before[np.minimum(since, launch)]
-    previous_launch = operations.launch_before
-    launched = operations.op_of_launch[np.maximum(previous_launch[launch], 0)]
-    is_after = (previous_launch[launch] >= first_of_lane) & ops.is_communication[
-        np.maximum(launched, 0)
-    ]
+    at_ns = order.launched_ns[own]
+    is_same = np.append(False, ops.lane[own][1:] == ops.lane[own][:-1])[: len(own)]
+    since_ns = np.where(is_same, np.append(_LONG_AGO, at_ns[:-1])[: len(own)], _LONG_AGO)
+    launch_ns = np.sort(at_ns)
+    last = np.searchsorted(launch_ns, at_ns, side="left") - 1
+    last_ns = np.where(last >= 0, launch_ns[np.maximum(last, 0)], _LONG_AGO)
+    num_before = np.searchsorted(wait_ns, at_ns, side="left")
+    count = num_before - np.searchsorted(wait_ns, since_ns, side="left")
+    num_last = num_before - np.searchsorted(wait_ns, last_ns, side="left")
     chosen = np.flatnonzero(count > 0)
     return _Waits(
         op=own[chosen],
         count=np.minimum(count[chosen], MAX_COUNTED),
-        at_ns=items.start_ns[last_wait[launch[chosen]]],
-        is_after_communication=is_after[chosen],
+        num_last=np.minimum(num_last[chosen], MAX_COUNTED),
+        at_ns=wait_ns[num_before[chosen] - 1],
     )
 
 
 _LONG_AGO = np.iinfo(np.int64).min // 2
-_RUNTIME = (2,)  # Category.RUNTIME
-
-
-def _first_items_after(
-    operations: Operations, lane: Int64s, at_ns: Int64s, first_of_lane: Int64s
-) -> Int64s:
-    """First item of each lane that begins after each moment, int64."""
-    items = operations.items
-    found = np.empty(len(lane), np.int64)
-    for number in np.unique(lane).tolist():
-        low = int(np.searchsorted(items.lane, number))
-        high = int(np.searchsorted(items.lane, number + 1))
-        mine = lane == number
-        found[mine] = low + np.searchsorted(items.start_ns[low:high], at_ns[mine], side="right")
-    return np.maximum(found, first_of_lane)
 
 
 def _accepted(
@@ -277,7 +222,7 @@ def _accepted(
     source: Int64s,
     target: Int64s,
     count: Int64s,
-    after: Int64s,
+    num_last: Int64s,
     ready_ns: Int64s,
     margins: Margins,
 ) -> Bools:
@@ -289,27 +234,35 @@ def _accepted(
     is_late = ops.start_ns[target] > ready_ns[target] + margins.late_ns
     gap_ns = ops.start_ns[target] - ops.end_ns[source] - margins.hand_over_ns
     is_tight = is_late & (np.abs(gap_ns) <= margins.window_ns)
-    features = np.stack(
+    coarse = np.stack(
         [
             number[ops.lane[source]],
             number[ops.lane[target]],
             ops.is_communication[source],
             into_communication,
             count,
-            after,
+            num_last,
         ]
     )
+    # That a collective waits for the stream it was issued on is how process groups work.
+    is_issue = into_communication & ~ops.is_communication[source]
+    is_accepted = _supported(coarse, is_contradicted, is_tight | is_issue)
+    rest = np.flatnonzero(~is_accepted)
+    fine = np.concatenate([coarse, [ops.name[source], ops.name[target]]])[:, rest]
+    is_accepted[rest] = _supported(fine, is_contradicted[rest], is_tight[rest])
+    return is_accepted
+
+
+def _supported(features: Int64s, is_contradicted: Bools, is_support: Bools) -> Bools:
+    """Which rows belong to a class (equal features) with support and without contradiction."""
+    if not features.shape[1]:
+        return np.zeros(0, np.bool_)
     _, of_class = np.unique(features, axis=1, return_inverse=True)
     of_class = of_class.reshape(-1)
     size = np.bincount(of_class)
     contradicted = np.bincount(of_class, weights=is_contradicted)
-    tight = np.bincount(of_class, weights=is_tight)
-    is_consistent = contradicted <= np.maximum(MAX_CONTRADICTED * size, 0)
-    # That a collective waits for the stream it was issued on is how process groups work.
-    is_issue = np.zeros(len(size), np.bool_)
-    is_issue[of_class[into_communication & ~ops.is_communication[source]]] = True
-    is_accepted = is_consistent & ((tight >= 1) | is_issue)
-    return is_accepted[of_class]
+    supported = np.bincount(of_class, weights=is_support)
+    return ((contradicted <= MAX_CONTRADICTED * size) & (supported >= 1))[of_class]
 
 
 def _late_pairs(

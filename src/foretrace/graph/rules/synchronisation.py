@@ -8,16 +8,18 @@ an event synchronisation for the operation whose end explains its return, or for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph.edges import Edges, Places
+from foretrace.graph.events import ExactWaits
 from foretrace.graph.launch_order import NO_OP, LaunchOrder
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
-from foretrace.trace import RuntimeRole, Trace
+from foretrace.trace import RuntimeRole
 
 RETURN_WITHIN_NS = 200_000  # an end that explains a synchronisation's return is this close to it
 ROUNDING_NS = 1_000  # timestamps in whole microseconds
@@ -33,24 +35,32 @@ class Synchronisations:
 
 
 def synchronisations(
-    operations: Operations, order: LaunchOrder, places: Places
+    operations: Operations,
+    order: LaunchOrder,
+    exact: Sequence[ExactWaits | None],
+    places: Places,
 ) -> Synchronisations:
-    """What every synchronising call of every rank waits for."""
+    """What every synchronising call of every rank waits for.
+
+    Args:
+        operations: all items and operations.
+        order: what was launched when.
+        exact: per trace what its `cuda_sync` events state; None where it has none.
+        places: numbering of the edges' ends.
+    """
     items, ops = operations.items, operations.ops
     calls = np.flatnonzero(items.kind == NodeKind.SYNC)
-    exact = [_sync_targets(trace) for trace in operations.traces]
-    record_ns = [_record_times(trace) for trace in operations.traces]
     source: list[int] = []
     target: list[int] = []
     is_waiting = np.zeros(len(items), np.bool_)
     wake_ns: list[int] = []
     for call in calls.tolist():
-        position = int(items.rank[call])
-        known = exact[position].get(int(items.correlation[call]))
+        stated = exact[int(items.rank[call])]
+        known = stated and stated.waited_by_call.get(int(items.correlation[call]))
         if items.role[call] == RuntimeRole.BLOCKING_COPY:
             waited = _own_operation(operations, call)
         elif known is not None:
-            waited = _exact(operations, order, call, known, record_ns[position])
+            waited = list(known)
         else:
             waited = _inferred(operations, order, call)
         if not waited:
@@ -66,66 +76,6 @@ def synchronisations(
         is_waiting,
         np.array(wake_ns, np.int64),
     )
-
-
-@dataclass(frozen=True)
-class SyncTarget:
-    """What a `cuda_sync` event says that its call waits for."""
-
-    kind: str
-    stream: int
-    wait_on_stream: int
-    record_correlation: int
-
-
-def _sync_targets(trace: Trace) -> dict[int, SyncTarget]:
-    """Target of every call with a `cuda_sync` event, by the call's correlation id."""
-    syncs = trace.syncs
-    return {
-        int(trace.correlation[event]): SyncTarget(
-            trace.strings[kind] if kind >= 0 else "", stream, wait_on_stream, record
-        )
-        for event, kind, stream, wait_on_stream, record in zip(
-            syncs.event.tolist(),
-            syncs.kind.tolist(),
-            syncs.stream.tolist(),
-            syncs.wait_on_stream.tolist(),
-            syncs.record_correlation.tolist(),
-            strict=True,
-        )
-    }
-
-
-def _record_times(trace: Trace) -> dict[int, int]:
-    """Raw start of every runtime call that a `cuda_sync` event refers to, by correlation id."""
-    wanted = np.unique(trace.syncs.record_correlation)
-    rows = np.flatnonzero(np.isin(trace.correlation, wanted[wanted >= 0]))
-    return dict(
-        zip(trace.correlation[rows][::-1].tolist(), trace.start_ns[rows][::-1].tolist(), strict=True)
-    )
-
-
-def _exact(
-    operations: Operations,
-    order: LaunchOrder,
-    call: int,
-    known: SyncTarget,
-    record_ns: dict[int, int],
-) -> list[int]:
-    position = int(operations.items.rank[call])
-    at_ns = int(operations.items.start_ns[call])
-    if known.kind == "Event Sync":
-        lane = order.lane_of_stream.get((position, known.wait_on_stream))
-        recorded_ns = record_ns.get(known.record_correlation)
-        if lane is None or recorded_ns is None:
-            return []
-        return [op for op in (order.last_before(lane, recorded_ns),) if op != NO_OP]
-    if known.kind == "Stream Sync":
-        lane = order.lane_of_stream.get((position, known.stream))
-        lanes = () if lane is None else (lane,)
-    else:
-        lanes = order.streams_of_rank[position]
-    return [op for lane in lanes if (op := order.last_before(lane, at_ns)) != NO_OP]
 
 
 def _inferred(operations: Operations, order: LaunchOrder, call: int) -> list[int]:

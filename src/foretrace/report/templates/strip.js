@@ -50,6 +50,7 @@
     };
   }
   const lengthText = (ns) => {
+    if (ns === 0) return "0";
     for (const [unit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
       if (Math.abs(ns) >= unit) return (ns / unit).toPrecision(4).replace(/\.?0+$/, (z) => z.includes(".") ? "" : z) + " " + name;
     }

@@ -1,0 +1,146 @@
+"""What a call into a device runtime does: launch, wait, record, make a stream wait, ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import IntEnum
+
+import numpy as np
+
+from foretrace.base import UInt8s
+
+
+class RuntimeRole(IntEnum):
+    """What a runtime call means for the order of work."""
+
+    OTHER = 0  # host work like any other
+    LAUNCH = 1  # starts device operations and returns
+    BLOCKING_COPY = 2  # starts a copy and waits for it
+    SYNC_STREAM = 3  # waits until a stream is idle
+    SYNC_DEVICE = 4  # waits until the device is idle
+    SYNC_EVENT = 5  # waits until an event has happened
+    EVENT_RECORD = 6  # puts an event into a stream
+    STREAM_WAIT = 7  # makes a stream wait for an event; the host does not wait
+    QUERY = 8  # asks whether something has happened, without waiting
+
+
+_LAUNCHES = (
+    "LaunchKernel",
+    "LaunchKernelExC",
+    "LaunchKernelEx",
+    "LaunchCooperativeKernel",
+    "LaunchCooperativeKernelMultiDevice",
+    "ExtLaunchKernel",
+    "ExtLaunchMultiKernelMultiDevice",
+    "ModuleLaunchKernel",
+    "ModuleLaunchCooperativeKernel",
+    "ExtModuleLaunchKernel",
+    "HccModuleLaunchKernel",
+    "Launch",
+    "LaunchGrid",
+    "LaunchGridAsync",
+    "LaunchByPtr",
+    "GraphLaunch",
+    "LaunchHostFunc",
+    "MemcpyAsync",
+    "Memcpy2DAsync",
+    "Memcpy3DAsync",
+    "MemcpyBatchAsync",
+    "MemcpyPeerAsync",
+    "Memcpy3DPeerAsync",
+    "MemcpyToSymbolAsync",
+    "MemcpyFromSymbolAsync",
+    "MemcpyHtoDAsync",
+    "MemcpyDtoHAsync",
+    "MemcpyDtoDAsync",
+    "MemcpyDtoAAsync",
+    "MemcpyAtoHAsync",
+    "MemcpyHtoAAsync",
+    "MemcpyToArrayAsync",
+    "MemcpyFromArrayAsync",
+    "Memcpy2DToArrayAsync",
+    "Memcpy2DFromArrayAsync",
+    "MemsetAsync",
+    "Memset2DAsync",
+    "Memset3DAsync",
+    "MemsetD8Async",
+    "MemsetD16Async",
+    "MemsetD32Async",
+    "MemsetD2D8Async",
+    "MemsetD2D16Async",
+    "MemsetD2D32Async",
+    "MemPrefetchAsync",
+    # fills of device memory return before they are done, with or without "Async":
+    # https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html
+    "Memset",
+    "Memset2D",
+    "Memset3D",
+    "MemsetD8",
+    "MemsetD16",
+    "MemsetD32",
+)
+_BLOCKING_COPIES = (
+    "Memcpy",
+    "Memcpy2D",
+    "Memcpy3D",
+    "MemcpyPeer",
+    "MemcpyToSymbol",
+    "MemcpyFromSymbol",
+    "MemcpyHtoD",
+    "MemcpyDtoH",
+    "MemcpyDtoD",
+    "MemcpyToArray",
+    "MemcpyFromArray",
+    "Memcpy2DToArray",
+    "Memcpy2DFromArray",
+    # copies on a stream and waits for it: what PyTorch calls on AMD where it would call
+    # cudaMemcpyAsync and cudaStreamSynchronize
+    "MemcpyWithStream",
+)
+_BY_STEM = {
+    **dict.fromkeys(_LAUNCHES, RuntimeRole.LAUNCH),
+    **dict.fromkeys(_BLOCKING_COPIES, RuntimeRole.BLOCKING_COPY),
+    "StreamSynchronize": RuntimeRole.SYNC_STREAM,
+    "DeviceSynchronize": RuntimeRole.SYNC_DEVICE,
+    "CtxSynchronize": RuntimeRole.SYNC_DEVICE,
+    "ThreadSynchronize": RuntimeRole.SYNC_DEVICE,
+    "EventSynchronize": RuntimeRole.SYNC_EVENT,
+    "EventRecord": RuntimeRole.EVENT_RECORD,
+    "EventRecordWithFlags": RuntimeRole.EVENT_RECORD,
+    "StreamWaitEvent": RuntimeRole.STREAM_WAIT,
+    "EventQuery": RuntimeRole.QUERY,
+    "StreamQuery": RuntimeRole.QUERY,
+}
+# Runtimes whose calls do not share CUDA's words.
+_BY_NAME = {
+    "recordEvent": RuntimeRole.EVENT_RECORD,  # MTIA
+    "synchronizeStream": RuntimeRole.SYNC_STREAM,
+    "synchronize": RuntimeRole.SYNC_DEVICE,
+    "enqueueCommand waitOnEvent": RuntimeRole.STREAM_WAIT,
+    "enqueueCommand memcpyHtoDAsync": RuntimeRole.LAUNCH,
+    "enqueueCommand memcpyDtoHAsync": RuntimeRole.LAUNCH,
+    "urEnqueueKernelLaunch": RuntimeRole.LAUNCH,  # Intel, unified runtime
+    "urEnqueueUSMMemcpy": RuntimeRole.LAUNCH,
+    "urEnqueueUSMFill": RuntimeRole.LAUNCH,
+    "urQueueFinish": RuntimeRole.SYNC_STREAM,
+    "urEventWait": RuntimeRole.SYNC_EVENT,
+}
+# "cuda", "cu" or "hip", a word, and what CUPTI and the headers append: per-thread default
+# streams ("_ptsz", "_ptds"), versions ("_v2", "_v11060") and HIP's "_spt".
+_CALL = re.compile(r"(?:cuda|cu|hip)([A-Z]\w*?)(?:_ptsz|_ptds|_spt|_v\d+)*$")
+
+
+def role_of(name: str) -> RuntimeRole:
+    """What the runtime call with this name does; OTHER for anything unknown."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name.startswith("runFunction"):  # MTIA starts a program
+        return RuntimeRole.LAUNCH
+    match = _CALL.match(name)
+    return _BY_STEM.get(match.group(1), RuntimeRole.OTHER) if match else RuntimeRole.OTHER
+
+
+def runtime_role(names: Iterable[str]) -> UInt8s:
+    """uint8[names], the `RuntimeRole` of each name."""
+    return np.fromiter((role_of(name) for name in names), np.uint8)

@@ -1,0 +1,117 @@
+"""A replay of two ranks, made by hand, for what is drawn and printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from foretrace.analyze import collective_times, steps
+from foretrace.graph import Clock, EdgeConstant, EdgeKind, Finding, NodeKind, Recording, Timeline
+from foretrace.report import ReplayPage
+from foretrace.simulate import simulate
+from foretrace.trace import TraceMeta
+from foretrace.validate import ReplayReport, replay_report
+from tests.graphs import Edge, GraphBuilder, recording_of
+
+SCRIPT_IN_A_NAME = "</script><script>alert(1)</script>"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A recording, its replay, and the comparison."""
+
+    recording: Recording
+    replayed: Timeline
+    replay: ReplayReport
+
+    @property
+    def page(self) -> ReplayPage:
+        """The page of this replay."""
+        timelines = {"measured": self.recording.measured, "replayed": self.replayed}
+        return ReplayPage(
+            title="sample <run>",
+            replay=self.replay,
+            metas=tuple(meta(rank) for rank in self.recording.graph.ranks),
+            timeline_by_title=timelines,
+            collectives_by_title={name: collective_times(one) for name, one in timelines.items()},
+            steps_by_title={name: steps(one) for name, one in timelines.items()},
+        )
+
+
+def meta(rank: int) -> TraceMeta:
+    """A file of this rank."""
+    return TraceMeta(
+        path=Path(f"/runs/sample/rank{rank}.json.gz"),
+        content_key="0",
+        file_bytes=1_234,
+        json_bytes=12_345,
+        rank=rank,
+        world_size=8,
+        backend="nccl",
+        process_groups=(),
+        device_names=("Imaginary GPU",),
+        timestamp_unit_ns=1,
+        is_truncated=rank == 1,
+        num_events=456,
+        dropped={"flow arrows": 12},
+        notes=(),
+    )
+
+
+@cache
+def sample() -> Sample:
+    """Two ranks, two steps: launches, kernels, a collective, a synchronisation."""
+    build = GraphBuilder()
+    host: dict[int, int | None] = {0: None, 1: None}
+    for step in ("ProfilerStep#1", "ProfilerStep#2"):
+        kernels = {}
+        for rank, before in host.items():
+            begin = build.add(
+                NodeKind.STEP_BEGIN,
+                rank=rank,
+                step=step,
+                after=[] if before is None else [before],
+            )
+            launch = build.add(NodeKind.LAUNCH, rank=rank, takes_ns=9_000, after=[begin], step=step)
+            host[rank] = launch
+            kernels[rank] = build.add(
+                NodeKind.KERNEL,
+                rank=rank,
+                lane="stream 7",
+                name=SCRIPT_IN_A_NAME,
+                takes_ns=1_000_000 + 250_000 * rank,
+                after=[Edge(launch, EdgeKind.LAUNCH, 6_000)],
+                step=step,
+            )
+        ends = build.collective(
+            {rank: [Edge(node, EdgeKind.INTER_STREAM, 1_000)] for rank, node in kernels.items()},
+            transfer_ns=500_000,
+            step=step,
+        )
+        for rank, end in ends.items():
+            launched = host[rank]
+            assert launched is not None
+            wait = build.add(
+                NodeKind.SYNC,
+                rank=rank,
+                after=[launched, Edge(end, EdgeKind.WAKE, 8_000)],
+                step=step,
+            )
+            host[rank] = build.add(NodeKind.STEP_END, rank=rank, after=[wait], step=step)
+    constants = (
+        EdgeConstant(EdgeKind.LAUNCH, 6_000, 40, 5_000, 9_000),
+        EdgeConstant(EdgeKind.WAKE, 8_000, 0, 8_000, 8_000),
+    )
+    graph = replace(build.graph(), constants=constants)
+    slower_ns = graph.measured_ns + graph.measured_ns // 100
+    recording = replace(
+        recording_of(graph, simulate(graph, slower_ns.astype(np.int64))),
+        clocks=(Clock(0, 0, 0, 0, 0), Clock(1, 5_000_000, 900, 2_500, 2)),
+        findings=(Finding("streams", "No event ids: waits were inferred.", (Path("a.json"),)),),
+        unprofiled_step_ns={0: 1_500_000, 1: 1_600_000},
+    )
+    replayed = simulate(graph)
+    return Sample(recording, replayed, replay_report(recording, simulated=replayed))

@@ -1,0 +1,286 @@
+"""Rules of the house that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import foretrace
+from tests.commands import Command, command_tree
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "foretrace"
+FILES = sorted(SOURCE.rglob("*.py"))
+MAX_POSITIONAL = 3
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def folder_of(path: Path) -> str:
+    """The floor's folder that a file belongs to; "" for the package's own files."""
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+    """Every import statement with the module that it names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            yield node, node.module
+
+
+def published() -> set[str]:
+    """Names that folders offer to other folders."""
+    return {
+        alias.name
+        for path in SOURCE.rglob("__init__.py")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def offered_functions(tree: ast.Module, names: set[str]) -> Iterator[tuple[Function, bool]]:
+    """Published functions and public methods of published classes, and whether it is a method."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name in names:
+            for child in node.body:
+                if isinstance(child, Function) and not child.name.startswith("_"):
+                    yield child, True
+        elif isinstance(node, Function) and node.name in names:
+            yield node, False
+
+
+def where(path: Path, node: ast.stmt | ast.expr) -> str:
+    return f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def test_other_folders_import_from_the_folder_not_from_a_file_inside() -> None:
+    wrong = [
+        f"{where(path, node)} imports {module}"
+        for path in FILES
+        for node, module in imported(tree_of(path))
+        if module.startswith("foretrace.")
+        and len(module.split(".")) > 2
+        and module.split(".")[1] != folder_of(path)
+    ]
+
+    assert wrong == []
+
+
+def test_numba_is_imported_in_compiled_files_only() -> None:
+    wrong = [
+        where(path, node)
+        for path in FILES
+        for node, module in imported(tree_of(path))
+        if module.split(".")[0] in {"numba", "llvmlite"} and path.name != "_compiled.py"
+    ]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("library", "folders"),
+    [
+        ("typer", {"cli"}),
+        ("rich", {"cli"}),
+        ("jinja2", {"report"}),
+        ("torch", {"capture"}),
+    ],
+)
+def test_a_library_with_one_home_stays_there(library: str, folders: set[str]) -> None:
+    wrong = [
+        where(path, node)
+        for path in FILES
+        for node, module in imported(tree_of(path))
+        if module.split(".")[0] == library and folder_of(path) not in folders
+    ]
+
+    assert wrong == []
+
+
+def test_only_the_command_line_prints_exits_or_reads_the_environment() -> None:
+    forbidden = {"print", "exit", "quit", "sys.exit", "os._exit", "os.environ", "os.getenv"}
+    wrong = [
+        f"{where(path, node)} {name}"
+        for path in FILES
+        if folder_of(path) not in {"cli", "capture"}  # torchrun speaks through the environment
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Name | ast.Attribute) and (name := ast.unparse(node)) in forbidden
+    ]
+
+    assert wrong == []
+
+
+def test_an_import_inside_a_function_says_why() -> None:
+    wrong = []
+    for path in FILES:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for function in ast.walk(tree_of(path)):
+            if isinstance(function, Function):
+                wrong += [
+                    where(path, node)
+                    for node, _ in imported(function)
+                    if "#" not in lines[node.lineno - 1]
+                    and not lines[node.lineno - 2].lstrip().startswith("#")
+                    and not re.match(r"\s*(import|from) ", lines[node.lineno - 2])
+                ]
+
+    assert wrong == []
+
+
+def test_offered_functions_take_at_most_three_positional_arguments() -> None:
+    names = published()
+    counts = {
+        f"{where(path, function)} {function.name}": (
+            len(function.args.posonlyargs) + len(function.args.args) - is_method
+        )
+        for path in FILES
+        if path.name != "_compiled.py"
+        for function, is_method in offered_functions(tree_of(path), names)
+    }
+
+    assert len(counts) > 20
+    assert {what: count for what, count in counts.items() if count > MAX_POSITIONAL} == {}
+
+
+def test_code_is_ascii() -> None:
+    wrong = [
+        str(path.relative_to(ROOT))
+        for folder in ("src", "tests", "bench", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not path.read_text(encoding="utf-8").isascii()
+    ]
+
+    assert wrong == []
+
+
+def test_every_ignored_lint_rule_has_its_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text[text.index("[tool.ruff.lint]") : text.index("[tool.ruff.lint.pydocstyle]")]
+
+    rules = [line for line in section.splitlines() if re.match(r'\s+"[A-Z]+\d*",', line)]
+
+    assert len(rules) > 10
+    assert [line for line in rules if not re.search(r"# \S+", line)] == []
+
+
+def test_the_package_offers_exactly_what_it_lists() -> None:
+    assert sorted(dir(foretrace)) == sorted(foretrace.__all__)
+    for name in foretrace.__all__:
+        assert getattr(foretrace, name) is not None
+    typed = {
+        alias.asname
+        for node in ast.walk(tree_of(SOURCE / "__init__.py"))
+        if isinstance(node, ast.ImportFrom) and node.module == "foretrace.api"
+        for alias in node.names
+    }
+    assert typed == set(foretrace.__all__) - {"__version__"}
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        getattr(foretrace, "nonsense")  # noqa: B009  the point is the lookup by name
+
+
+def in_fresh_python(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_the_package_loads_no_other_library() -> None:
+    loaded = in_fresh_python(
+        "import sys; before = set(sys.modules); import foretrace;"
+        "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    )
+
+    assert set(loaded.split()) - set(sys.stdlib_module_names) == {"foretrace"}
+
+
+def test_a_folder_does_not_hide_the_verb_of_its_name() -> None:
+    shown = in_fresh_python(
+        "import foretrace; import foretrace.simulate;"
+        "from foretrace.simulate import simulate as engine;"
+        "print(callable(foretrace.simulate), foretrace.simulate.__module__)"
+    )
+
+    assert shown == "True foretrace.api.verbs"
+
+
+def commands() -> list[Command]:
+    return [command for command in command_tree() if command.path]
+
+
+def test_every_command_and_option_has_help() -> None:
+    wrong = [command.title for command in command_tree() if not command.help]
+    wrong += [
+        f"{command.title} {option.name}"
+        for command in command_tree()
+        for option in command.options
+        if not option.help
+    ]
+
+    assert wrong == []
+
+
+def test_every_command_and_option_is_in_the_docs() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    wrong = [one.title for one in commands() if f"## {one.title}\n" not in text]
+    for command in commands():
+        start = text.find(f"## {command.title}\n")
+        section = re.split(r"\n## ", text[start + 3 :])[0]
+        wrong += [
+            f"{command.title} {option.name}"
+            for option in command.options
+            if option.name.startswith("--") and f"`{option.name}" not in section
+        ]
+
+    assert wrong == []
+
+
+def test_commands_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
+    by_path = {command.path: command for command in commands()}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+
+    used = re.findall(r"^foretrace (\S+)(.*?)(?:#.*)?$", blocks, flags=re.MULTILINE)
+    made = re.findall(r"^make ([a-z-]+)", blocks, flags=re.MULTILINE)
+
+    assert used
+    assert made
+    for name, rest in used:
+        options = {option.name for option in by_path[name,].options}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= options, name
+    assert set(made) <= targets
+
+
+def test_names_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    used = set(re.findall(r"\bft\.(\w+)", text))
+
+    assert used
+    assert used <= set(foretrace.__all__)
+
+
+def test_version_is_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert project["tool"]["hatch"]["version"]["path"] == "src/foretrace/__init__.py"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", foretrace.__version__)
