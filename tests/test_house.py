@@ -43,14 +43,16 @@ def imported(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
             yield node, node.module
 
 
-def published() -> set[str]:
-    """Names that folders offer to other folders."""
+def published() -> dict[str, set[str]]:
+    """Names that each folder offers to other folders."""
     return {
-        alias.name
-        for path in SOURCE.rglob("__init__.py")
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
+        path.parent.name: {
+            alias.name
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for path in SOURCE.glob("*/__init__.py")
     }
 
 
@@ -144,14 +146,16 @@ def test_an_import_inside_a_function_says_why() -> None:
 
 
 def test_offered_functions_take_at_most_three_positional_arguments() -> None:
-    names = published()
+    names_by_folder = published()
     counts = {
         f"{where(path, function)} {function.name}": (
             len(function.args.posonlyargs) + len(function.args.args) - is_method
         )
         for path in FILES
-        if path.name != "_compiled.py"
-        for function, is_method in offered_functions(tree_of(path), names)
+        if path.name != "_compiled.py" and folder_of(path)
+        for function, is_method in offered_functions(
+            tree_of(path), names_by_folder[folder_of(path)]
+        )
     }
 
     assert len(counts) > 20

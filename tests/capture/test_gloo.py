@@ -15,7 +15,7 @@ from foretrace.trace import ProcessGroup
 from tests.capture.kineto_files import contents, spans
 
 ZERO_NS = 1_790_857_026_000_000_000
-# One event over many lines (torch 2.13), and over few (torch 2.4).
+# One event over many lines (torch 2.13), and over few (older ones).
 LONG = """  {{
     "ph": "X",
     "cat": "cpu_op",

@@ -177,6 +177,12 @@ def test_a_wait_event_names_the_latest_record_of_its_event(job: Job) -> None:
         record = records[wait["args"]["wait_on_cuda_event_record_corr_id"]]
         assert record["ts"] < wait["ts"]
         assert wait["args"]["stream"] == wait["tid"]
+    latest: dict[int, int] = {}  # event id -> correlation of its last record
+    for call in job.structure.ranks[4].calls:
+        if call.name == "cudaEventRecord":
+            latest[call.event] = call.correlation
+        elif call.name == "cudaStreamWaitEvent":
+            assert latest[call.event] == call.record_correlation
     ids = {wait["args"]["wait_on_cuda_event_id"] for wait in waits}
     assert len(ids) < len(waits) // 2  # ids are used again, as by the framework
 
@@ -278,11 +284,11 @@ def test_sync_events_look_like_those_of_real_files(job: Job, data_dir: Path) -> 
     real = [mutate.read(path) for path in sorted(folder.glob("*/*.json.gz"))]
 
     def shapes(traces: list[dict[str, Any]]) -> dict[str, set[str]]:
-        return {
-            event["name"]: set(event) | set(event["args"])
-            for trace in traces
-            for event in trace["traceEvents"]
-            if event.get("cat") == "cuda_sync"
-        }
+        found: dict[str, set[str]] = {}
+        for trace in traces:
+            for event in trace["traceEvents"]:
+                if event.get("cat") == "cuda_sync":
+                    found.setdefault(event["name"], set()).update(event, event["args"])
+        return found
 
     assert shapes([parsed(job, 0)]) == shapes(real)

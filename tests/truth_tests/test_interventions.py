@@ -65,6 +65,19 @@ def test_work_varies_by_the_jitter_that_was_asked_for(job: Job) -> None:
     assert abs(np.mean(moved)) < CONFIG.jitter_ns / 5
 
 
+def test_every_kernel_of_every_rank_draws_for_itself(job: Job) -> None:
+    drawn = Counter(
+        (each.name, each.end_ns - each.start_ns)
+        for rank in range(job.num_ranks)
+        for each in job.operations(rank)
+        if each.family == "gemm"
+    )
+
+    # Few hundred draws of a kernel among tens of thousands of ns: two rarely fall together.
+    assert sum(drawn.values()) > 500
+    assert len(drawn) > 0.97 * sum(drawn.values())
+
+
 def test_a_family_changes_alone(job: Job) -> None:
     faster = job.after(KernelFamily("gemm", 0.7))
 

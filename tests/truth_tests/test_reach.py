@@ -14,9 +14,11 @@ from tests.truth import (
     JobConfig,
     Reachability,
     make_job,
+    quiet,
     transitive_closure_contains,
 )
 from tests.truth.records import Ref
+from tests.truth.small import Launch, Synchronize, small_job
 
 
 def closure(job: Job) -> dict[tuple[Ref, Ref], bool]:
@@ -45,7 +47,7 @@ def closure(job: Job) -> dict[tuple[Ref, Ref], bool]:
     }
 
 
-@given(strategies.small_jobs())
+@given(strategies.small_jobs() | strategies.small_jobs(is_quiet=True))
 @settings(max_examples=25, deadline=None)
 def test_queries_agree_with_the_closure(job: Job) -> None:
     queries = Reachability(job)
@@ -89,3 +91,11 @@ def test_an_unknown_operation_is_refused() -> None:
 
     with pytest.raises(KeyError):
         Reachability(job).contains((0, 1), (0, 2))
+
+
+def test_a_path_over_the_host_counts_though_it_takes_no_time() -> None:
+    config = quiet(JobConfig(num_steps=1, noise=False))
+    job = small_job([(Launch(100, 9), Launch(70, 13), Synchronize(9), Launch(5, 7))], config)
+    waited, beside, after = ((0, each.correlation) for each in job.operations(0))
+
+    assert transitive_closure_contains(job, [(waited, after), (beside, after)]) == [True, False]

@@ -51,7 +51,7 @@ def load(
         GraphError: if the traces hold nothing to replay.
     """
     traces = load_traces(
-        _listed(paths),
+        paths,
         ranks=ranks,
         steps=steps,
         cache_folder=_cache_folder(cache),
@@ -61,17 +61,20 @@ def load(
     return Job(build_recording(traces), tuple(trace.meta for trace in traces))
 
 
-def inspect(paths: Paths, *, progress: Progress | None = None) -> tuple[Contents, ...]:
+def inspect(
+    paths: Paths, *, cache: bool | Path = True, progress: Progress | None = None
+) -> tuple[Contents, ...]:
     """What each file contains, what it lacks for a replay, and how to record a better one.
 
     Args:
-        paths: files, globs or folders.
+        paths: files, globs or folders; they need not be of one run.
+        cache: whether to keep the parsed columns, as in `load`.
         progress: called with files done and files in all.
 
     Raises:
         TraceError: if a file cannot be read.
     """
-    return inspected(_listed(paths), progress=progress)
+    return inspected(paths, cache_folder=_cache_folder(cache), progress=progress)
 
 
 def simulate(job: Job, *, without: Without = ()) -> Timeline:
@@ -128,10 +131,6 @@ def step_names(steps: Iterable[str | int]) -> tuple[str, ...]:
     return tuple(
         f"{STEP_MARK}{one}" if isinstance(one, int) or one.isdigit() else one for one in steps
     )
-
-
-def _listed(paths: Paths) -> tuple[str | Path, ...]:
-    return (paths,) if isinstance(paths, str | Path) else tuple(paths)
 
 
 def _cache_folder(cache: bool | Path) -> Path | None:  # noqa: FBT001  as `load` takes it

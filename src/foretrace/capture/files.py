@@ -18,7 +18,7 @@ from foretrace.trace import ProcessGroup
 # isal's strongest 266 KB in 7 ms (4 steps of 4 layers, torch 2.13).
 _GZIP_LEVEL = 6
 _CHUNK_BYTES = 1 << 20
-# The trace's own name stands in its last line (torch 2.4 to 2.13).
+# The trace's own name stands in its last line (torch 2.13).
 _TAIL_BYTES = 16_384
 _TRACE_NAME = re.compile(rb'"traceName": "(?:[^"\\]|\\.)*"')
 _RANK_FILE = re.compile(r"rank(\d+)\.(kineto\.json\.gz|et\.json\.gz|steps\.json)$")

@@ -78,7 +78,7 @@ def job_facts() -> JobFacts:
 
 def _process_groups() -> tuple[ProcessGroup, ...]:
     """The groups this rank is in, in order of creation."""
-    # The same private call as the profiler's own `distributedInfo` (torch 2.4 to 2.13).
+    # The same private call as the profiler's own `distributedInfo` (torch 2.13).
     from torch.distributed.distributed_c10d import (  # torch is optional
         _get_all_pg_configs,
     )

@@ -115,7 +115,7 @@ def require_no_other_profiler() -> None:
     Raises:
         RuntimeError: if there is one.
     """
-    # No public name says this (torch 2.4 to 2.13).
+    # No public name says this (torch 2.13).
     from torch._C._autograd import _profiler_enabled  # torch is optional
 
     if _profiler_enabled():
@@ -156,7 +156,7 @@ def _profile(schedule: Schedule, detail: Detail, tracer: ExecutionTracer | None)
 
 
 def _experimental_config(*, has_stacks: bool) -> _ExperimentalConfig:
-    # No public name gives these two (torch 2.4 to 2.13).
+    # No public name gives these two (torch 2.13).
     from torch._C._profiler import _ExperimentalConfig  # torch is optional
 
     make: Callable[..., _ExperimentalConfig] = _ExperimentalConfig

@@ -10,6 +10,7 @@ import typer
 from foretrace import api
 from foretrace.cli.inspect_table import print_contents
 from foretrace.cli.progress import activity
+from foretrace.cli.settings import cache_folder
 
 
 def inspect(
@@ -21,11 +22,16 @@ def inspect(
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
     ] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Read the files anew and keep nothing.")
+    ] = False,
 ) -> None:
     """Say what profiler files contain, what they lack, and how to record better ones."""
     with activity() as doing:
         doing.now("reading traces")
-        found = api.inspect(paths, progress=doing.advance)
+        found = api.inspect(
+            paths, cache=False if no_cache else cache_folder(), progress=doing.advance
+        )
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:

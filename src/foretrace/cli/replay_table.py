@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foretrace.api import Job
+from foretrace.cli.tables import plain_table, sentences_table
 from foretrace.graph import Ablation
 from foretrace.report import (
     component_rows,
@@ -36,22 +37,22 @@ def print_replay(job: Job, replay: ReplayReport, *, without: Sequence[Ablation])
     if without:
         names = ", ".join(ablation.value for ablation in without)
         console.print(f"replayed without: {names}", style="bold yellow")
-    console.print()
-    console.print(_headline(replay, job))
-    console.print(_components(replay))
-    console.print(_null_models(replay))
-    console.print(_steps(replay))
-    num_rows = sum(len(step.ranks) for step in replay.steps)
-    if num_rows > MAX_ROWS:
-        console.print(f"and {num_rows - MAX_ROWS:,} more rows: --json\n")
-    console.print(_rests_on(replay))
-    console.print(_constants(replay))
+    for table in (
+        _headline(replay, job),
+        _components(replay),
+        _null_models(replay),
+        _steps(replay),
+        _rests_on(replay),
+        _constants(replay),
+    ):
+        console.print()
+        console.print(table)
     _print_findings(console, replay)
 
 
 def _headline(replay: ReplayReport, job: Job) -> Table:
     view, summary = glance(replay, job.metas), replay.summary
-    table = _plain("", "", "")
+    table = plain_table("", "", "", text_columns=(0, 2))
     table.add_row("measured step", milliseconds_text(view.measured_ns) + " ms", "mean")
     table.add_row("replayed step", milliseconds_text(view.replayed_ns) + " ms", "mean")
     table.add_row(
@@ -79,7 +80,7 @@ def _headline(replay: ReplayReport, job: Job) -> Table:
 
 
 def _components(replay: ReplayReport) -> Table:
-    table = _plain("where the time goes", "measured ms", "replayed ms", "share", "error")
+    table = plain_table("where the time goes", "measured ms", "replayed ms", "share", "error")
     for row in component_rows(replay):
         table.add_row(
             component_text(row.name),
@@ -92,7 +93,9 @@ def _components(replay: ReplayReport) -> Table:
 
 
 def _null_models(replay: ReplayReport) -> Table:
-    table = _plain("errors beside null models", "end", "worst", "component", "starts", "collect.")
+    table = plain_table(
+        "errors beside null models", "end", "worst", "component", "starts", "collect."
+    )
     for row in null_model_rows(replay):
         summary = row.summary
         collective = summary.worst_collective_error_percent
@@ -109,7 +112,9 @@ def _null_models(replay: ReplayReport) -> Table:
 
 
 def _steps(replay: ReplayReport) -> Table:
-    table = _plain("step", "rank", "measured ms", "replayed ms", "error", "host ms", "starts p95")
+    table = plain_table(
+        "step", "rank", "measured ms", "replayed ms", "error", "host ms", "starts p95"
+    )
     pairs = [(step.name, rank) for step in replay.steps for rank in step.ranks]
     for name, rank in pairs[:MAX_ROWS]:
         step_ns = max(rank.measured_ns, 1)
@@ -123,18 +128,20 @@ def _steps(replay: ReplayReport) -> Table:
             milliseconds_text(rank.host_measured_ns),
             percent_text(100 * starts.p95_ns / step_ns) if starts.count else "-",
         )
+    if len(pairs) > MAX_ROWS:
+        table.add_row(f"and {len(pairs) - MAX_ROWS:,} more: --json")
     return table
 
 
 def _rests_on(replay: ReplayReport) -> Table:
-    table = _plain("replayed time rests on", "share", "", text_columns=(2,))
+    table = plain_table("replayed time rests on", "share", "", text_columns=(0, 2))
     for share in duration_shares(replay.mix):
         table.add_row(share.name, f"{share.percent:.1f} %", share.text)
     return table
 
 
 def _constants(replay: ReplayReport) -> Table:
-    table = _plain("constants along edges", "constant", "10th", "90th", "samples")
+    table = plain_table("constants along edges", "constant", "10th", "90th", "samples")
     for row in constant_rows(replay.constants):
         one = row.constant
         spread = (
@@ -148,17 +155,5 @@ def _constants(replay: ReplayReport) -> Table:
 
 def _print_findings(console: Console, replay: ReplayReport) -> None:
     if replay.findings:
-        console.print("what the recording lacks", style="bold")
-    for finding in replay.findings:
-        console.print(Text.assemble("  ", (f"{finding.topic}: ", "bold"), finding.text))
-
-
-def _plain(*heads: str, text_columns: Sequence[int] = ()) -> Table:
-    """A table without lines: text left in the first column, numbers right in the others."""
-    table = Table(
-        box=None, pad_edge=False, show_header=any(heads), header_style="bold", padding=(0, 2, 0, 0)
-    )
-    for index, head in enumerate(heads):
-        is_text = index == 0 or index in text_columns or (not any(heads) and index > 1)
-        table.add_column(head, justify="left" if is_text else "right", overflow="fold")
-    return table
+        console.print("\nwhat the recording lacks", style="bold")
+        console.print(sentences_table(f"{one.topic}: {one.text}" for one in replay.findings))

@@ -2,7 +2,8 @@
 
 `cudaMemcpy` and `hipMemcpyWithStream` return when the copy is done; so does an asynchronous copy
 from the device into pageable memory. Such a call is cut in two, so that its recorded time is not
-replayed as work.
+replayed as work. A copy from pageable memory keeps the host busy too, staging, but runs beside
+it: there the call is cut where the launch was over, and the rest stays as host work.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph.nodes import NodeKind
 from foretrace.trace import RuntimeRole
 
+EARLY_NS = 20_000  # an operation that began this long before its call returned: not its end's doing
 DEFAULT_LAUNCH_NS = 6_000  # median launch call of the public A100 and V100 traces: 5 to 12 us
 
 Columns = dict[str, NDArray[np.generic]]
@@ -30,44 +32,52 @@ def with_split_copies(items: Columns, ops: Columns, names: Sequence[str], wait_n
         names: texts that the `name` columns point to.
         wait_name: name of the waiting half.
     """
-    is_split, op_end_ns = _held_by_copy(items, ops, names)
-    if not is_split.any():
+    op = _own_operations(items, ops)
+    is_owner = op >= 0
+    if not is_owner.any():
         return items
-    launches = items["kind"] == NodeKind.LAUNCH
-    duration_ns = items["end_ns"] - items["start_ns"]
-    free = duration_ns[launches & ~is_split]
-    launch_ns = max(int(np.median(free)), 1) if len(free) else DEFAULT_LAUNCH_NS
-    rows = np.flatnonzero(is_split)
-    cut_ns = items["start_ns"][rows] + np.minimum(
-        launch_ns, np.maximum(op_end_ns[rows] - items["start_ns"][rows], 1)
+    op_start_ns, op_end_ns = ops["start_ns"][op], ops["end_ns"][op]
+    is_held = is_owner & _is_into_pageable(ops, names)[op] & (op_end_ns <= items["end_ns"])
+    is_held |= is_owner & (items["role"] == RuntimeRole.BLOCKING_COPY) & (
+        op_end_ns <= items["end_ns"]
     )
-    wait = {key: column[rows].copy() for key, column in items.items()}
-    wait["recorded_ns"] = items["end_ns"][rows] - cut_ns
-    wait["start_ns"] = cut_ns
+    is_early = is_owner & (op_start_ns < items["end_ns"] - EARLY_NS)
+    cut = np.flatnonzero(is_held | is_early)
+    if not len(cut):
+        return items
+    duration_ns = items["end_ns"] - items["start_ns"]
+    free = duration_ns[is_owner & ~is_held & ~is_early]
+    launch_ns = max(int(np.median(free)), 1) if len(free) else DEFAULT_LAUNCH_NS
+    first = {key: column.copy() for key, column in items.items()}
+    until_ns = np.maximum(op_start_ns[cut] - items["start_ns"][cut], 1)
+    first["end_ns"][cut] = items["start_ns"][cut] + np.minimum(launch_ns, until_ns)
+    first["recorded_ns"][cut] = first["end_ns"][cut] - first["start_ns"][cut]
+    first["role"][cut] = RuntimeRole.LAUNCH
+    held = np.flatnonzero(is_held)
+    wait = {key: column[held].copy() for key, column in items.items()}
+    wait["start_ns"] = first["end_ns"][held]
+    wait["recorded_ns"] = wait["end_ns"] - wait["start_ns"]
     wait["kind"][:] = NodeKind.SYNC
     wait["role"][:] = RuntimeRole.BLOCKING_COPY
     wait["name"][:] = wait_name
-    first = {key: column.copy() for key, column in items.items()}
-    first["end_ns"][rows] = cut_ns
-    first["recorded_ns"][rows] = cut_ns - items["start_ns"][rows]
-    first["role"][rows] = RuntimeRole.LAUNCH
     return {key: np.concatenate([first[key], wait[key]]) for key in items}
 
 
-def _held_by_copy(items: Columns, ops: Columns, names: Sequence[str]) -> tuple[Bools, Int64s]:
-    """Calls that returned only when their copy was done, and when it was; per item."""
-    copies = np.flatnonzero(ops["kind"] == NodeKind.MEMCPY)
-    order = copies[np.argsort(ops["correlation"][copies], kind="stable")]
+def _own_operations(items: Columns, ops: Columns) -> Int64s:
+    """First operation of every launch, int64[items]; -1 for other items."""
+    if not len(ops["correlation"]):
+        return np.full(len(items["kind"]), -1, np.int64)
+    order = np.lexsort((ops["start_ns"], ops["correlation"]))
     ids = ops["correlation"][order]
-    found = np.searchsorted(ids, items["correlation"])
-    usable = np.minimum(found, max(len(ids) - 1, 0))
-    if not len(ids):
-        return np.zeros(len(items["kind"]), np.bool_), np.zeros(len(items["kind"]), np.int64)
-    op = order[usable]
-    is_owner = (items["kind"] == NodeKind.LAUNCH) & (ids[usable] == items["correlation"])
-    is_pageable = np.zeros(len(names), np.bool_)
-    for name in np.unique(ops["name"][copies]).tolist():
-        is_pageable[name] = "Device -> Pageable" in names[name]
-    may_hold = (items["role"] == RuntimeRole.BLOCKING_COPY) | is_pageable[ops["name"][op]]
-    op_end_ns = ops["end_ns"][op]
-    return is_owner & may_hold & (op_end_ns <= items["end_ns"]), op_end_ns
+    found = np.minimum(np.searchsorted(ids, items["correlation"]), len(ids) - 1)
+    is_owner = (items["kind"] == NodeKind.LAUNCH) & (ids[found] == items["correlation"])
+    return np.where(is_owner, order[found], -1)
+
+
+def _is_into_pageable(ops: Columns, names: Sequence[str]) -> Bools:
+    """Operations that are copies into pageable memory, bool[ops]."""
+    is_pageable = np.array(
+        [index for index in np.unique(ops["name"]).tolist() if "Device -> Pageable" in names[index]],
+        np.int64,
+    )
+    return np.isin(ops["name"], is_pageable) & (ops["kind"] == NodeKind.MEMCPY)

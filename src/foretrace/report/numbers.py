@@ -8,6 +8,7 @@ NS_PER_S = 1_000_000_000
 
 # From these on a value has three or two digits before its point and needs fewer after it.
 _THREE_DIGITS, _TWO_DIGITS = 100, 10
+_SMALL = 0.01  # percent; below it a fourth decimal says more than a zero
 _NEXT_BINARY_UNIT = 1024
 
 # Below these a value is shown in the next smaller unit.
@@ -47,7 +48,9 @@ def _percent_digits(percent: float) -> str:
         return f"{percent:,.0f}"
     if abs(percent) >= _TWO_DIGITS:
         return f"{percent:.1f}"
-    return f"{percent:.2f}" if abs(percent) >= 1 else f"{percent:.3f}"
+    if abs(percent) >= 1:
+        return f"{percent:.2f}"
+    return f"{percent:.3f}" if abs(percent) >= _SMALL or not percent else f"{percent:.4f}"
 
 
 def bytes_text(num_bytes: int) -> str:

@@ -28,18 +28,18 @@ NULL_MODEL_TEXT = {
 }
 
 _EDGE_TEXT = {
+    "HOST_ORDER": "host call to the next",
+    "THREAD": "host thread to another",
     "LAUNCH": "launch call to device",
-    "QUEUE": "free place in the launch queue to the launch that waits for it",
-    "WAKE": "device operation to the host that waits for it",
-    "STREAM": "one device operation to the next on its stream",
-    "INTER_STREAM": "one stream to another, known from ids",
-    "INTER_STREAM_INFERRED": "one stream to another, inferred",
+    "QUEUE": "launch queue to blocked launch",
+    "WAKE": "device to waiting host",
+    "STREAM": "next on the same stream",
+    "INTER_STREAM": "stream to stream, from ids",
+    "INTER_STREAM_INFERRED": "stream to stream, inferred",
     "ARRIVAL": "arrival at a collective",
     "TRANSFER": "last arrival to transfer",
-    "GHOST": "a rank that was not recorded",
-    "ISSUE": "host call to a collective's worker thread",
-    "THREAD": "one host thread to another",
-    "HOST_ORDER": "one host call to the next",
+    "GHOST": "unrecorded rank to the next",
+    "ISSUE": "host call to collective's worker",
 }
 
 
@@ -227,11 +227,11 @@ def null_model_rows(replay: ReplayReport) -> list[NullRow]:
 def duration_shares(mix: DurationMix) -> list[Share]:
     """What the replayed time rests on, largest meaning first."""
     texts = {
-        "recorded_host": ("host work", "recorded: calls, operators and the time between them"),
+        "recorded_host": ("host work", "recorded: calls and the time between"),
         "recorded_device": ("device work", "recorded: kernels, copies and fills"),
-        "split": ("transfers", "recorded collectives, with the wait for other ranks taken out"),
-        "estimated": ("estimated", "ranks that were not recorded, and transfers with them"),
-        "constant": ("constants", "launch latency, hand-over and wake-up, one number per kind"),
+        "split": ("transfers", "recorded collectives, waits taken out"),
+        "estimated": ("estimated", "ranks not recorded, transfers with them"),
+        "constant": ("constants", "launch latency, hand-over, wake-up"),
     }
     shares = mix.as_json()
     return [Share(name, text, 100 * shares[key]) for key, (name, text) in texts.items()]

@@ -1,3 +1,4 @@
+# ruff: noqa: PLR1714  numba compiles plain comparisons best
 """The compiled loop that reads Kineto JSON; `scan.py` is its wrapper.
 
 In: a buffer of the file's text that ends in zeros, and where the last call stopped.
@@ -16,7 +17,7 @@ numba's cache looks at this file only: save it too after a change of `fields.py`
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -35,6 +36,7 @@ from foretrace.trace.fields import (
     Status,
 )
 
+Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 MORE = -1  # instead of a position: the buffer ends here
 BAD = -2  # instead of a position: this is not JSON
 NO_ROOM = -3  # instead of a string or lane: its table is full
@@ -71,8 +73,10 @@ IS_COLLECTIVE_TEXT = np.array([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1], np.boo
 
 # Nothing here allocates, so arrays need no reference counts: without them 1.8 times faster.
 # Tuples of arrays are passed by value: functions called once a record are inlined.
-compiled = njit(cache=True, nogil=True, _nrt=False)
-inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+compiled = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
+inlined = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, _nrt=False, forceinline=True
+)
 
 
 class Keys(NamedTuple):
@@ -135,7 +139,7 @@ class Counts(NamedTuple):
 
 
 @compiled
-def string_end(buffer, i, n):
+def string_end(buffer: UInt8s, i: int, n: int) -> Scalar:
     """Position of the quote that closes the string whose text begins at `i`, or MORE."""
     while True:
         c = buffer[i]
@@ -150,7 +154,7 @@ def string_end(buffer, i, n):
 
 
 @compiled
-def value_end(buffer, i, n):
+def value_end(buffer: UInt8s, i: int, n: int) -> Scalar:
     """Position after the value that begins at `i`, of any kind, or MORE."""
     c = buffer[i]
     if c == 34:
@@ -187,7 +191,9 @@ def value_end(buffer, i, n):
 
 
 @compiled
-def number_at(buffer, i, n, scale, limit):
+def number_at(
+    buffer: UInt8s, i: int, n: int, scale: int, limit: int
+) -> tuple[Scalar, Scalar, Scalar]:
     """The number at `i` times ten to `scale`, rounded, halves up.
 
     Returns (whether it is one within the limit, its value, position after it or MORE).
@@ -286,7 +292,9 @@ def number_at(buffer, i, n, scale, limit):
 
 
 @inlined
-def key_at(buffer, begin, end, slots, texts, text_begins):
+def key_at(
+    buffer: UInt8s, begin: int, end: int, slots: Int32s, texts: UInt8s, text_begins: Int64s
+) -> Scalar:
     """Position of the key with this text; ABSENT if it is none of them."""
     length = end - begin
     if length == 0:
@@ -311,7 +319,7 @@ def key_at(buffer, begin, end, slots, texts, text_begins):
 
 
 @inlined
-def read_record(buffer, i, n, keys, scratch):
+def read_record(buffer: UInt8s, i: int, n: int, keys: Keys, scratch: Scratch) -> Scalar:
     """Fill `scratch` from the object that begins at `i`; the position after it, MORE or BAD.
 
     out: scratch.number, scratch.known, scratch.begin, scratch.end
@@ -393,7 +401,7 @@ def read_record(buffer, i, n, keys, scratch):
 
 
 @inlined
-def hash_of(text, begin, end):
+def hash_of(text: UInt8s, begin: int, end: int) -> Scalar:
     """FNV-1a of these bytes."""
     h = np.int64(HASH_START)
     for k in range(begin, end):
@@ -402,7 +410,7 @@ def hash_of(text, begin, end):
 
 
 @compiled
-def string_of(text, begin, end, h, pool, state):
+def string_of(text: UInt8s, begin: int, end: int, h: int, pool: Pool, state: Int64s) -> Scalar:
     """The string with these bytes and this hash, added if it is new; NO_ROOM if there is none.
 
     out: pool, state
@@ -439,7 +447,7 @@ def string_of(text, begin, end, h, pool, state):
 
 
 @compiled
-def fill_slots(slots, hashes, num_strings):
+def fill_slots(slots: Int32s, hashes: Int64s, num_strings: int) -> None:
     """Put strings back into a larger, empty table. out: slots."""
     mask = len(slots) - 1
     for s in range(num_strings):
@@ -450,7 +458,7 @@ def fill_slots(slots, hashes, num_strings):
 
 
 @compiled
-def hex_at(buffer, i):
+def hex_at(buffer: UInt8s, i: int) -> Scalar:
     """The four hexadecimal digits at `i`; ABSENT if they are none."""
     value = np.int64(0)
     for k in range(4):
@@ -467,7 +475,7 @@ def hex_at(buffer, i):
 
 
 @compiled
-def unescape(buffer, begin, end, text, at):
+def unescape(buffer: UInt8s, begin: int, end: int, text: UInt8s, at: int) -> Scalar:
     """Write a string's content as UTF-8 from `at` on; where it ends. out: text.
 
     A surrogate without its other half becomes U+FFFD; a backslash before a character that
@@ -537,7 +545,7 @@ def unescape(buffer, begin, end, text, at):
 
 
 @compiled
-def compact(buffer, begin, end, text, at):
+def compact(buffer: UInt8s, begin: int, end: int, text: UInt8s, at: int) -> Scalar:
     """Write a value as it stands, without the blanks between its parts; its end. out: text."""
     is_inside_string = False
     i = begin
@@ -562,7 +570,9 @@ def compact(buffer, begin, end, text, at):
 
 
 @compiled
-def string_at(buffer, begin, end, scratch, pool, state):
+def string_at(
+    buffer: UInt8s, begin: int, end: int, scratch: Scratch, pool: Pool, state: Int64s
+) -> Scalar:
     """The string that a value's text stands for; NO_ROOM if the pool is full.
 
     out: scratch.text, pool, state
@@ -584,7 +594,9 @@ def string_at(buffer, begin, end, scratch, pool, state):
 
 
 @compiled
-def append_member(buffer, scratch, key, label, length, at):
+def append_member(
+    buffer: UInt8s, scratch: Scratch, key: int, label: UInt8s, length: int, at: int
+) -> Scalar:
     """Write `"label":value` into `scratch.text`, if the record has the value; its end."""
     if scratch.known[key] == 0:
         return at
@@ -600,7 +612,14 @@ def append_member(buffer, scratch, key, label, length, at):
 
 
 @compiled
-def signature_at(buffer, scratch, labels, label_begins, pool, state):
+def signature_at(
+    buffer: UInt8s,
+    scratch: Scratch,
+    labels: UInt8s,
+    label_begins: Int64s,
+    pool: Pool,
+    state: Int64s,
+) -> Scalar:
     """The record's shapes, types, strides, scalars and launch grid as one string.
 
     Returns ABSENT if the record has none of them, NO_ROOM if the pool is full.
@@ -620,7 +639,7 @@ def signature_at(buffer, scratch, labels, label_begins, pool, state):
 
 
 @inlined
-def lane_number(buffer, begin, end, n):
+def lane_number(buffer: UInt8s, begin: int, end: int, n: int) -> Scalar:
     """The number that a thread's or process's text stands for.
 
     A number, a number in quotes, and the end of "stream 7" are that number; any other text
@@ -644,7 +663,7 @@ def lane_number(buffer, begin, end, n):
 
 
 @inlined
-def lane_hash(kind, process, device, number):
+def lane_hash(kind: int, process: int, device: int, number: int) -> Scalar:
     """A hash of a lane's identity."""
     low = 0xFFFFFFFF
     mixed = (number & low) * 40503 + (process & low) * 30011 + (device & 0xFFFF) * 271 + kind
@@ -652,7 +671,7 @@ def lane_hash(kind, process, device, number):
 
 
 @compiled
-def fill_lane_slots(slots, lanes, num_lanes):
+def fill_lane_slots(slots: Int32s, lanes: Int64s, num_lanes: int) -> None:
     """Put lanes back into a larger, empty table. out: slots."""
     mask = len(slots) - 1
     for lane in range(num_lanes):
@@ -664,7 +683,9 @@ def fill_lane_slots(slots, lanes, num_lanes):
 
 
 @inlined
-def lane_of(kind, process, device, number, tables, state):
+def lane_of(
+    kind: int, process: int, device: int, number: int, tables: Tables, state: Int64s
+) -> Scalar:
     """The lane with this identity, added if it is new; NO_ROOM if there is none.
 
     out: tables.lanes, tables.lane_slots, state
@@ -696,7 +717,9 @@ def lane_of(kind, process, device, number, tables, state):
 
 
 @inlined
-def record_lane(buffer, n, scratch, is_device, tables, state):
+def record_lane(
+    buffer: UInt8s, n: int, scratch: Scratch, is_device: bool, tables: Tables, state: Int64s
+) -> Scalar:
     """The lane that a record stands on. Device and stream arguments come before pid and tid.
 
     out: tables.lanes, tables.lane_slots, state
@@ -724,13 +747,15 @@ def record_lane(buffer, n, scratch, is_device, tables, state):
 
 
 @inlined
-def number_or_absent(scratch, key):
+def number_or_absent(scratch: Scratch, key: int) -> Scalar:
     """The record's number, ABSENT where it has none."""
     return scratch.number[key] if scratch.known[key] != 0 else np.int64(ABSENT)
 
 
 @compiled
-def string_or_absent(buffer, scratch, key, pool, state):
+def string_or_absent(
+    buffer: UInt8s, scratch: Scratch, key: int, pool: Pool, state: Int64s
+) -> Scalar:
     """The record's string, ABSENT where it has none, NO_ROOM if the pool is full."""
     if scratch.known[key] == 0:
         return np.int64(ABSENT)
@@ -738,7 +763,9 @@ def string_or_absent(buffer, scratch, key, pool, state):
 
 
 @compiled
-def add_collective(buffer, row, scratch, tables, pool, state):
+def add_collective(
+    buffer: UInt8s, row: int, scratch: Scratch, tables: Tables, pool: Pool, state: Int64s
+) -> Scalar:
     """Add the record's collective metadata; NO_ROOM if a string did not fit.
 
     out: tables.collectives, pool, state
@@ -763,15 +790,26 @@ def add_collective(buffer, row, scratch, tables, pool, state):
 
 
 @compiled
-def id_or_absent(scratch, key):
+def id_or_absent(scratch: Scratch, key: int) -> Scalar:
     """An id of `cuda_sync`, ABSENT where it has none or says so in unsigned 32 bits."""
     value = number_or_absent(scratch, key)
     return np.int64(ABSENT) if value == UNSIGNED_MINUS_ONE else value
 
 
 @inlined
-def keep_duration(buffer, lane, category, is_half, scratch, labels, label_begins, known, tables,
-                  pool, state):
+def keep_duration(
+    buffer: UInt8s,
+    lane: int,
+    category: int,
+    is_half: bool,
+    scratch: Scratch,
+    labels: UInt8s,
+    label_begins: Int64s,
+    known: Known,
+    tables: Tables,
+    pool: Pool,
+    state: Int64s,
+) -> Scalar:
     """Add a row; False if some table or pool is full. out: tables, pool, state."""
     name = np.int64(known.empty)
     if scratch.known[Key.NAME] != 0:
@@ -839,7 +877,7 @@ def keep_duration(buffer, lane, category, is_half, scratch, labels, label_begins
 
 
 @inlined
-def is_memory(buffer, scratch):
+def is_memory(buffer: UInt8s, scratch: Scratch) -> Scalar:
     """Whether the record's name is "[memory]"."""
     begin = scratch.begin[Key.NAME]
     return (
@@ -853,7 +891,7 @@ def is_memory(buffer, scratch):
 
 
 @inlined
-def phase_of(buffer, scratch):
+def phase_of(buffer: UInt8s, scratch: Scratch) -> Scalar:
     """The letter of the record's phase; 0 if it has none."""
     begin = scratch.begin[Key.PHASE]
     if scratch.known[Key.PHASE] == 0 or scratch.end[Key.PHASE] - begin != 3:
@@ -862,7 +900,18 @@ def phase_of(buffer, scratch):
 
 
 @inlined
-def keep_record(buffer, n, scratch, labels, label_begins, known, tables, pool, counts, state):
+def keep_record(
+    buffer: UInt8s,
+    n: int,
+    scratch: Scratch,
+    labels: UInt8s,
+    label_begins: Int64s,
+    known: Known,
+    tables: Tables,
+    pool: Pool,
+    counts: Counts,
+    state: Int64s,
+) -> Scalar:
     """Put the record in `scratch` where it belongs, or count it; False if there is no room.
 
     out: tables, pool, counts, state
@@ -916,8 +965,19 @@ def keep_record(buffer, n, scratch, labels, label_begins, known, tables, pool, c
         if lane == NO_ROOM:
             return False
     if is_span:
-        return keep_duration(buffer, lane, category, phase == 66, scratch, labels, label_begins,
-                             known, tables, pool, state)
+        return keep_duration(
+            buffer,
+            lane,
+            category,
+            phase == 66,
+            scratch,
+            labels,
+            label_begins,
+            known,
+            tables,
+            pool,
+            state,
+        )
     if is_instant:
         out = tables.memory[state[State.NUM_MEMORY]]
         out[0] = scratch.number[Key.START]
@@ -949,7 +1009,7 @@ def keep_record(buffer, n, scratch, labels, label_begins, known, tables, pool, c
 
 
 @inlined
-def has_room(tables, state):
+def has_room(tables: Tables, state: Int64s) -> Scalar:
     """Whether every table takes one more row."""
     return (
         state[State.NUM_ROWS] < len(tables.rows)
@@ -962,7 +1022,7 @@ def has_room(tables, state):
 
 
 @compiled
-def is_text(buffer, begin, end, text):
+def is_text(buffer: UInt8s, begin: int, end: int, text: UInt8s) -> Scalar:
     """Whether these bytes are `text`."""
     if end - begin != len(text):
         return False
@@ -973,8 +1033,20 @@ def is_text(buffer, begin, end, text):
 
 
 @compiled
-def scan(buffer, n, keys, words, labels, label_begins, known, scratch, tables, pool, counts,
-         state):
+def scan(
+    buffer: UInt8s,
+    n: int,
+    keys: Keys,
+    words: tuple[UInt8s, UInt8s],
+    labels: UInt8s,
+    label_begins: Int64s,
+    known: Known,
+    scratch: Scratch,
+    tables: Tables,
+    pool: Pool,
+    counts: Counts,
+    state: Int64s,
+) -> Scalar:
     """Read as much of `buffer[:n]` as is whole; why it stopped, as `Status`.
 
     `buffer` has at least 64 zeros from `n` on. `words` is (b"traceEvents", b"nodes") as arrays.
@@ -1001,8 +1073,9 @@ def scan(buffer, n, keys, words, labels, label_begins, known, scratch, tables, p
                     return Status.MORE
                 if end == BAD:
                     return Status.MALFORMED
-                if not keep_record(buffer, n, scratch, labels, label_begins, known, tables, pool,
-                                   counts, state):
+                if not keep_record(
+                    buffer, n, scratch, labels, label_begins, known, tables, pool, counts, state
+                ):
                     return Status.FULL
                 i = np.int64(end)
             elif c == 93:

@@ -32,8 +32,11 @@ UNPAIRED_END = "ends without a begin"
 PAIRED_END = "ends, joined to their begins"
 UNPAIRED_FLOW = "arrows from forward to backward without their other end"
 _COLLECTIVE_STRINGS = (1, 2, 3, 4, 5, 12, 13)  # columns of Scanned.collectives
-_KEPT_ON_DEVICE = {"event_wait": Category.SYNC, "event_record": Category.SYNC,
-                   "dma_request": Category.MEMCPY}
+_KEPT_ON_DEVICE = {
+    "event_wait": Category.SYNC,
+    "event_record": Category.SYNC,
+    "dma_request": Category.MEMCPY,
+}
 
 
 def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
@@ -52,8 +55,9 @@ def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
         for begin, end in zip(scan.begins[:-1], scan.begins[1:], strict=True)
     ]
     category = _categories(rows, texts)
-    syncs, collectives = (_moved(table, kept, len(scan.rows))
-                          for table in (scan.syncs, scan.collectives))
+    syncs, collectives = (
+        _moved(table, kept, len(scan.rows)) for table in (scan.syncs, scan.collectives)
+    )
     syncs = syncs[category[syncs[:, 0]] == Category.SYNC]
     unnamed = syncs[:, 1] == NO_STRING
     syncs[unnamed, 1] = rows[syncs[unnamed, 0], Row.NAME]
@@ -74,8 +78,13 @@ def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
     start = rows[:, Row.START] + base_ns
     order = _row_order(
         (start, -durations, lane, rows[:, Row.CORRELATION], rows[:, Row.EXTERNAL], name),
-        (category, rows[:, Row.RECORD_FUNCTION], rows[:, Row.SEQUENCE], rows[:, Row.BYTES],
-         signature),
+        (
+            category,
+            rows[:, Row.RECORD_FUNCTION],
+            rows[:, Row.SEQUENCE],
+            rows[:, Row.BYTES],
+            signature,
+        ),
         (collectives, syncs),
     )
     return Trace(
@@ -122,8 +131,8 @@ def _paired_durations(scan: Scanned, dropped: dict[str, int]) -> Int64s:
         if not is_end:
             stack.append((row, at))
         elif stack:
-            row, begin = stack.pop()
-            durations[row] = at - begin
+            begun, begin = stack.pop()
+            durations[begun] = at - begin
             num_paired += 1
         else:
             num_unpaired += 1
@@ -340,9 +349,7 @@ def _narrow(column: Int64s) -> Int32s:
     return np.where(fits, column, -1).astype(np.int32)
 
 
-def _flow_columns(
-    flows: Int64s, ends: Int64s, lane_rank: Int32s, base_ns: int
-) -> FlowColumns:
+def _flow_columns(flows: Int64s, ends: Int64s, lane_rank: Int32s, base_ns: int) -> FlowColumns:
     begin, end = flows[ends[:, 0]], flows[ends[:, 1]]
     from_lane, to_lane = lane_rank[begin[:, 3]], lane_rank[end[:, 3]]
     order = np.lexsort((to_lane, from_lane, end[:, 2], begin[:, 2]))

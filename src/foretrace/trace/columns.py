@@ -167,3 +167,16 @@ class Trace:
     def num_events(self) -> int:
         """Rows kept."""
         return len(self.start_ns)
+
+    @property
+    def num_accounted(self) -> int:
+        """Records of the file that are kept or counted as dropped; equal to `meta.num_events`.
+
+        An arrow is two records, everything else that is kept is one.
+        """
+        return (
+            self.num_events
+            + len(self.memory.at_ns)
+            + 2 * len(self.flows.from_ns)
+            + sum(self.meta.dropped.values())
+        )

@@ -30,7 +30,10 @@ class Found:
         """What was skipped, as a sentence; None if nothing was."""
         if not self.skipped:
             return None
-        what = ", ".join(f"{count} {kind}" for kind, count in sorted(self.skipped.items()))
+        what = ", ".join(
+            f"{count} {kind}" if count == 1 else f"{count} {kind.replace('file', 'files', 1)}"
+            for kind, count in sorted(self.skipped.items())
+        )
         return f"beside the traces, not read: {what}"
 
 
@@ -55,7 +58,7 @@ def discover(paths: Iterable[str | Path] | str | Path) -> Found:
             found[path] = None
             continue
         else:
-            candidates = [Path(match) for match in sorted(glob.glob(str(named), recursive=True))]
+            candidates = [Path(match) for match in sorted(_matches(str(named)))]
             candidates = [match for match in candidates if match.is_file()]
             if not candidates:
                 raise TraceError(
@@ -77,19 +80,21 @@ def discover(paths: Iterable[str | Path] | str | Path) -> Found:
     return Found(tuple(found), dict(skipped))
 
 
+def _matches(pattern: str) -> list[str]:
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
+
+
 def _candidates(folder: Path) -> list[Path]:
     own = [path for path in folder.iterdir() if path.is_file() and path.name.endswith(_ENDINGS)]
     if not own:
         own = [
-            path
-            for path in folder.rglob("*")
-            if path.is_file() and path.name.endswith(_ENDINGS)
+            path for path in folder.rglob("*") if path.is_file() and path.name.endswith(_ENDINGS)
         ]
     return sorted(own)
 
 
 def kind_of(path: Path) -> str:
-    """What a file is by its first text: "Kineto trace", "execution trace", ..."""
+    """What a file is by its first text: "Kineto trace", "execution trace file", ..."""
     try:
         with opened_source(path) as source:
             head = next(source.pieces, b"")
@@ -100,5 +105,5 @@ def kind_of(path: Path) -> str:
     if any(word in head for word in _STEPS):
         return "file of step times"
     if all(word in head for word in _NODES):
-        return "execution trace"
+        return "execution trace file"
     return "other JSON file"

@@ -62,11 +62,11 @@ def load_traces(
         TraceError: if a file cannot be read, two are of one rank or of different runs, or a
             rank or step that was asked for is not there.
     """
-    if processes is not None and processes < 1:
-        raise ValueError(f"processes must be at least 1, got {processes}")
     found = discover(paths)
     chosen = found.paths if ranks is None else _of_ranks(found.paths, ranks)
-    traces = ranked(_read_all(chosen, cache_folder, processes, progress))
+    traces = ranked(
+        read_files(chosen, cache_folder=cache_folder, processes=processes, progress=progress)
+    )
     if ranks is not None:
         traces = _only_ranks(traces, ranks)
     if steps is not None:
@@ -105,13 +105,16 @@ def at_path(trace: Trace, path: Path) -> Trace:
     return replace(trace, meta=replace(trace.meta, path=path))
 
 
-def _read_all(
+def read_files(
     paths: Sequence[Path],
+    *,
     cache_folder: Path | None,
     processes: int | None,
     progress: Progress | None,
 ) -> list[Trace]:
-    """The trace of each file, in the order of the files."""
+    """The trace of each file, in the order of the files, whatever runs they are of."""
+    if processes is not None and processes < 1:
+        raise ValueError(f"processes must be at least 1, got {processes}")
     num_threads = min(processes or min(os.cpu_count() or 1, _MAX_THREADS), len(paths))
     read = partial(read_cached, cache_folder=cache_folder)
     done = 0

@@ -43,7 +43,8 @@ def described(members: dict[str, bytes]) -> Described:
         world_size=_integer(info.get("world_size")),
         backend=_text(info.get("backend")),
         process_groups=tuple(
-            _group(entry) for entry in (groups if isinstance(groups, list) else ())
+            _group(entry)
+            for entry in (groups if isinstance(groups, list) else ())
             if isinstance(entry, dict)
         ),
         device_names=tuple(

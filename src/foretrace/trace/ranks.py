@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from foretrace.base import TraceError
@@ -67,7 +68,7 @@ def _as_rank(trace: Trace, rank: int, reason: str) -> Trace:
 
 
 def _check_ranks(traces: Sequence[Trace]) -> None:
-    for before, after in zip(traces, traces[1:], strict=False):
+    for before, after in pairwise(traces):
         if _rank(before) == _rank(after):
             raise TraceError(
                 f"two files are of rank {_rank(before)}: {before.meta.path} and "

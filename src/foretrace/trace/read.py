@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretrace.base import TraceError
 from foretrace.trace.assemble import assembled
 from foretrace.trace.columns import Trace
-from foretrace.trace.fields import Phase
 from foretrace.trace.meta import described, trace_meta
-from foretrace.trace.scan import Scanned, scanned
+from foretrace.trace.scan import scanned
 from foretrace.trace.source import content_key, opened_source
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foretrace.base import Int64s, TraceError, UInt8s
 from foretrace.trace._compiled import (
@@ -41,6 +41,7 @@ from foretrace.trace.fields import (
 )
 from foretrace.trace.source import CutShortError, Source
 
+_Array = TypeVar("_Array", Int64s, UInt8s)
 _TAIL = 64  # zeros that the compiled loop may read behind the text
 _SCRATCH_ROOM = 256  # what a signature's labels add to the text of one record
 # Bytes of text per record: 156 to 620 in the public traces seen; the low end, so that tables
@@ -270,11 +271,11 @@ def _enlarge(work: _Work) -> None:
         for name, count in counts.items()
         if 2 * state[count] >= len(getattr(tables, name))
     }
+    lane_slots = tables.lane_slots
     if "lanes" in grown:
-        grown["lane_slots"] = np.full(2 * len(tables.lane_slots), -1, np.int32)
-    work.tables = tables._replace(**grown)
-    if "lanes" in grown:
-        fill_lane_slots(work.tables.lane_slots, work.tables.lanes, int(state[State.NUM_LANES]))
+        lane_slots = np.full(2 * len(lane_slots), -1, np.int32)
+        fill_lane_slots(lane_slots, tables.lanes, int(state[State.NUM_LANES]))
+    work.tables = Tables(**{**tables._asdict(), **grown, "lane_slots": lane_slots})
     num_strings = int(state[State.NUM_STRINGS])
     is_pool_full = 2 * num_strings >= len(work.pool.hashes)
     if is_pool_full:
@@ -291,7 +292,7 @@ def _enlarge(work: _Work) -> None:
         work.pool = work.pool._replace(arena=_doubled(work.pool.arena, used))
 
 
-def _doubled(array: NDArray[np.generic], used: int) -> NDArray[np.generic]:
+def _doubled(array: _Array, used: int) -> _Array:
     larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
     larger[:used] = array[:used]
     return larger
@@ -300,9 +301,7 @@ def _doubled(array: NDArray[np.generic], used: int) -> NDArray[np.generic]:
 def _result(work: _Work, json_bytes: int, cut: str | None, notes: tuple[str, ...]) -> Scanned:
     state = work.state
     num_strings = int(state[State.NUM_STRINGS])
-    dropped = {
-        text: int(work.counts.by_reason[reason]) for reason, text in DROP_TEXTS.items()
-    }
+    dropped = {text: int(work.counts.by_reason[reason]) for reason, text in DROP_TEXTS.items()}
     for phase in np.flatnonzero(work.counts.by_phase):
         dropped[f"records of phase {chr(phase)!r}"] = int(work.counts.by_phase[phase])
     begins = work.pool.begins

@@ -21,9 +21,13 @@ from foretrace.base import TraceError
 # Text is scanned while it is still in the second-level cache: 256 kB was fastest of 64 kB to
 # 4 MB on a 54 MB file, by 5 to 15%.
 PIECE_BYTES = 256 * 1024
+_CHAKRA_HEAD = 3  # bytes before the first field's content
+_MAX_SHOWN = 5
 _FILE_BYTES = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP_WINDOW = isal_zlib.MAX_WBITS | 16
+_ENDS_EARLY = "the compressed data ends early"
 _BLANKS = b" \t\r\n"
 _TAR_MARK_AT = 257
 _OTHER_ARCHIVES = (
@@ -82,7 +86,7 @@ def opened_source(path: Path) -> Iterator[Source]:
                     "(plain text, gzip and tar are read as they are)"
                 )
         if head.startswith(_GZIP):
-            pieces = _gunzipped(file, path)
+            pieces = _gunzipped(file)
             likely = max(_stated_bytes(path), file_bytes * 4)
         else:
             pieces = _plain(file)
@@ -133,55 +137,56 @@ def _stated_bytes(path: Path) -> int:
         return int.from_bytes(file.read(4), "little")
 
 
-def _gunzipped(file: BinaryIO, path: Path) -> Iterator[bytes]:
+def _gunzipped(file: BinaryIO) -> Iterator[bytes]:
     """The text of all members of a gzip file."""
-    decoder = isal_zlib.decompressobj(isal_zlib.MAX_WBITS | 16)
-    while True:
-        packed = decoder.unconsumed_tail or file.read(_FILE_BYTES)
-        if not packed:
-            raise CutShortError("the compressed data ends early")
-        try:
-            piece = decoder.decompress(packed, PIECE_BYTES)
-        except isal_zlib.error as err:
-            raise CutShortError(f"the compressed data is damaged ({err})") from err
-        if piece:
-            yield piece
-        if decoder.eof:
-            rest = decoder.unused_data
-            rest = rest if len(rest) > 1 else rest + file.read(_FILE_BYTES)
-            if not rest.startswith(_GZIP):
-                return  # padding, as tar and tape leave it
-            decoder = isal_zlib.decompressobj(isal_zlib.MAX_WBITS | 16)
-            try:
-                piece = decoder.decompress(rest, PIECE_BYTES)
-            except isal_zlib.error as err:
-                raise CutShortError(f"the compressed data is damaged ({err})") from err
+    decoder = isal_zlib.decompressobj(_GZIP_WINDOW)
+    packed = b""
+    try:
+        while True:
+            packed = packed or file.read(_FILE_BYTES)
+            is_last = not packed
+            piece = decoder.flush() if is_last else decoder.decompress(packed, PIECE_BYTES)
             if piece:
                 yield piece
+            packed = decoder.unconsumed_tail
+            if decoder.eof:
+                packed = decoder.unused_data + file.read(_FILE_BYTES)
+                if not packed.startswith(_GZIP):
+                    return  # padding, as tar and tape leave it
+                decoder = isal_zlib.decompressobj(_GZIP_WINDOW)
+            elif is_last:
+                raise CutShortError(_ENDS_EARLY)
+    except isal_zlib.error as err:  # type: ignore[misc]  # the library has no types
+        raise CutShortError(f"the compressed data is damaged ({err})") from err
 
 
 def _from_tar(path: Path) -> Iterator[bytes]:
     """The text of the one regular file in a tar archive."""
-    names: list[str] = []
     try:
         with tarfile.open(path, "r:*") as archive:
-            members = [
-                member
-                for member in archive
-                if member.isfile() and not Path(member.name).name.startswith("._")
-            ]
-            names = [member.name for member in members]
-            if len(members) == 1:
-                file = archive.extractfile(members[0])
-                while file is not None and (piece := file.read(PIECE_BYTES)):
-                    yield piece
-                return
+            file = archive.extractfile(_only_trace(path, archive))
+            while file is not None and (piece := file.read(PIECE_BYTES)):
+                yield piece
     except (tarfile.TarError, EOFError, OSError) as err:
         raise CutShortError(f"the archive is damaged ({err})") from err
-    shown = ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _only_trace(path: Path, archive: tarfile.TarFile) -> tarfile.TarInfo:
+    """The one file in an archive, or the one JSON file if there are others."""
+    members = [
+        member
+        for member in archive
+        if member.isfile() and not Path(member.name).name.startswith("._")  # macOS attributes
+    ]
+    named_json = [member for member in members if member.name.endswith((".json", ".json.gz"))]
+    chosen = members if len(members) == 1 else named_json
+    if len(chosen) == 1:
+        return chosen[0]
+    shown = ", ".join(repr(member.name) for member in members[:_MAX_SHOWN])
     raise TraceError(
-        f"cannot read {path}: the archive holds {len(names)} files ({shown}), expected one "
-        "trace; unpack it and name the traces"
+        f"cannot read {path}: the archive holds {len(members)} files ({shown}"
+        f"{', ...' if len(members) > _MAX_SHOWN else ''}), expected one trace; unpack it and "
+        "name the traces"
     )
 
 
@@ -197,7 +202,7 @@ def _check_is_json(path: Path, first: bytes) -> None:
             "launches and no streams to replay; name the Kineto file of the same run, the "
             "one that torch.profiler's export_chrome_trace wrote"
         )
-    is_text = all(byte >= 32 or byte in _BLANKS for byte in text[:256])
+    is_text = all(byte >= ord(" ") or byte in _BLANKS for byte in text[:256])
     what = f"text that begins {text[:24]!r}" if is_text else f"binary data {text[:8].hex(' ')}"
     raise TraceError(
         f"cannot read {path}: found {what}, expected a Kineto trace, JSON that begins with "
@@ -209,10 +214,10 @@ def looks_like_chakra(head: bytes) -> bool:
     """Whether these are the first bytes of a Chakra protobuf file.
 
     It begins with the length of its metadata message, whose first field is a version string
-    (field 1) or a list of attributes (field 2), of at least 3 bytes.
+    (field 1) or a list of attributes (field 2).
     """
-    if len(head) < 4 or head[0] < 3 or head[1] not in (0x0A, 0x12) or head[2] >= head[0]:
+    length, tag, inner_length = head[:3] if len(head) > _CHAKRA_HEAD else (0, 0, 0)
+    if tag not in (0x0A, 0x12) or not 0 < inner_length < length:
         return False
-    inner = head[3 : 3 + head[2]]
+    inner = head[_CHAKRA_HEAD : _CHAKRA_HEAD + inner_length]
     return b"schema" in inner or all(chr(byte) in "0123456789." for byte in inner)
-

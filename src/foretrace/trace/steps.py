@@ -21,6 +21,7 @@ from foretrace.trace.columns import (
 )
 
 OUTSIDE_STEPS = "outside the chosen steps"
+_MAX_SHOWN = 5
 _Side = TypeVar("_Side", CollectiveColumns, SyncColumns)
 _Table = TypeVar("_Table", CollectiveColumns, SyncColumns, MemoryColumns, FlowColumns)
 _MARK = re.compile(r"ProfilerStep#(\d+)$")
@@ -112,7 +113,7 @@ def _chosen(trace: Trace, steps: Collection[str | int]) -> tuple[StepMark, ...]:
         found = [mark for mark in marks if text in (mark.name, str(mark.number))]
         if not found:
             names = [mark.name for mark in marks]
-            shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+            shown = ", ".join(names[:_MAX_SHOWN]) + (", ..." if len(names) > _MAX_SHOWN else "")
             raise TraceError(
                 f"no step {step!r} in {trace.meta.path}: found "
                 f"{f'{len(names)} step marks ({shown})' if names else 'no step marks'}; "
@@ -136,9 +137,7 @@ def _kept_rows(trace: Trace, starts: Int64s, ends: Int64s) -> Bools:
     is_kept |= is_operation & np.where(has_launch, is_launched, is_inside)
     # An annotation's shadow goes with the annotation, which has the same external id.
     annotations = trace.external[is_kept & (trace.category == Category.ANNOTATION)]
-    return is_kept | (
-        is_shadow & np.isin(trace.external, annotations) & (trace.external != NO_ID)
-    )
+    return is_kept | (is_shadow & np.isin(trace.external, annotations) & (trace.external != NO_ID))
 
 
 def _is_inside(at_ns: Int64s, starts: Int64s, ends: Int64s) -> Bools:
@@ -146,7 +145,8 @@ def _is_inside(at_ns: Int64s, starts: Int64s, ends: Int64s) -> Bools:
     order = np.argsort(starts, kind="stable")
     last_end = np.maximum.accumulate(ends[order])
     place = np.searchsorted(starts[order], at_ns, side="right") - 1
-    return (place >= 0) & (at_ns < last_end[place])
+    is_inside: Bools = (place >= 0) & (at_ns < last_end[place])
+    return is_inside
 
 
 def _side_rows(table: _Side, is_kept: Bools) -> _Side:

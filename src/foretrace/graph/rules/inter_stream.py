@@ -27,6 +27,7 @@ from foretrace.trace import RuntimeRole
 
 MAX_SOURCES = 64  # streams per rank that may be waited for, the busiest first
 MAX_CONTRADICTED = 0.02  # of a class: beyond rounding and lost events, a true edge has none
+MAX_LAST_WAVE = 0.1  # of an operation's time, and of the time the held one was late
 MAX_COUNTED = 15  # waits beyond this many make no other class
 
 
@@ -155,11 +156,9 @@ def _inferred_pairs(
 ) -> list[tuple[Int64s, Int64s]]:
     ops = operations.ops
     rows: dict[str, list[Int64s]] = defaultdict(list)
-    may_wait = np.zeros(len(ops), np.bool_)
+    may_wait = np.ones(len(ops), np.bool_)
     for position in positions:
         waits = _waits(operations, order, position)
-        # A rank whose trace shows no wait calls at all (HIP, sampled traces) may wait anywhere.
-        may_wait[waits.op if len(waits.op) else ops.rank == position] = True
         for lane in _source_lanes(order, position):
             is_other = ops.lane[waits.op] != lane
             source = np.where(is_other, order.lasts_before(lane, waits.at_ns), NO_OP)
@@ -273,11 +272,16 @@ def _late_pairs(
     ready_ns: Int64s,
     margins: Margins,
 ) -> tuple[Int64s, Int64s]:
-    """Late operations that no class explains, with the operation at whose end they started."""
+    """Late operations that no class explains, with the operation at whose end they started.
+
+    An operation may also have been held because another filled the device: it then starts in
+    the other's last wave, a little before its end.
+    """
     ops = operations.ops
     is_late = (ops.start_ns > ready_ns + margins.late_ns) & ~ops.is_communication
-    is_late &= may_wait & (ops.launch != NOT_LAUNCHED)
+    is_late &= may_wait & np.isin(ops.rank, positions) & (ops.launch != NOT_LAUNCHED)
     late = np.flatnonzero(is_late)
+    late_by_ns = ops.start_ns[late] - ready_ns[late]
     best = np.full(len(late), NO_OP, np.int64)
     best_end = np.full(len(late), _LONG_AGO, np.int64)
     for position in positions:
@@ -285,19 +289,23 @@ def _late_pairs(
         start_ns = ops.start_ns[late[mine]]
         for lane in _source_lanes(order, position):
             low, high = int(order.first_op[lane]), int(order.first_op[lane + 1])
-            ended = np.searchsorted(
-                ops.end_ns[low:high], start_ns + margins.rounding_ns, side="right"
-            )
-            source = low + ended - 1
-            usable = np.maximum(source, 0)
-            gap_ns = start_ns - ops.end_ns[usable] - margins.hand_over_ns
-            is_match = (
-                (ended > 0)
-                & (np.abs(gap_ns) <= margins.window_ns)
-                & (ops.lane[late[mine]] != lane)
-                & (order.launched_ns[usable] <= order.launched_ns[late[mine]])
-                & (ops.end_ns[usable] > best_end[mine])
-            )
-            best[mine[is_match]] = source[is_match]
-            best_end[mine[is_match]] = ops.end_ns[source[is_match]]
+            # The operation that had ended, and the one after it, which may be in its last wave.
+            ended = low + np.searchsorted(ops.end_ns[low:high], start_ns, side="right") - 1
+            for source in (ended, ended + 1):
+                usable = np.clip(source, low, high - 1)
+                gap_ns = start_ns - ops.end_ns[usable] - margins.hand_over_ns
+                last_wave_ns = np.minimum(
+                    ((ops.end_ns - ops.start_ns)[usable] * MAX_LAST_WAVE).astype(np.int64),
+                    (late_by_ns[mine] * MAX_LAST_WAVE).astype(np.int64),
+                )
+                is_match = (
+                    (source == usable)
+                    & (gap_ns <= margins.window_ns)
+                    & (gap_ns >= -np.maximum(margins.window_ns, last_wave_ns))
+                    & (ops.lane[late[mine]] != lane)
+                    & (ops.start_ns[usable] < start_ns)
+                    & (np.abs(gap_ns) < np.abs(start_ns - best_end[mine] - margins.hand_over_ns))
+                )
+                best[mine[is_match]] = source[is_match]
+                best_end[mine[is_match]] = ops.end_ns[source[is_match]]
     return best[best != NO_OP], late[best != NO_OP]

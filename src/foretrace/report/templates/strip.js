@@ -197,7 +197,7 @@
     if (act === "all") { from = 0; to = full; draw(); }
   });
   const note = [];
-  note.push("Dark lines are the begins of steps.");
+  note.push("Upright lines mark where steps begin.");
   if (data.num_ranks_left_out) note.push(data.num_ranks_left_out + " more ranks are in the Perfetto file (foretrace replay --trace).");
   if (data.tick_ns > 1) note.push("Neighbours closer than " + lengthText(data.tick_ns) + " are drawn as one.");
   document.getElementById("strip-note").textContent = note.join(" ");

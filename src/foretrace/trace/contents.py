@@ -1,0 +1,252 @@
+"""What a trace contains, what it lacks for a replay, and how to record a better one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from foretrace.base import Bools
+from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
+from foretrace.trace.communication import collective_kind_of, is_communication
+from foretrace.trace.discover import discover
+from foretrace.trace.ingest import read_files
+from foretrace.trace.ranks import rank_in_name
+from foretrace.trace.runtime import RuntimeRole, runtime_role
+from foretrace.trace.steps import StepMark, step_marks
+
+_RECORD = "foretrace.record sets all of this: see `python -m pydoc foretrace.record`"
+_SYNC_EVENTS = (
+    "pass experimental_config=torch._C._profiler._ExperimentalConfig("
+    "enable_cuda_sync_events=True) to the profiler"
+)
+_WHOLE = "wait until the profiler has written the file before the process ends or it is copied"
+_DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """One file, counted."""
+
+    path: str
+    rank: int | None  # as the file or its name states
+    world_size: int | None
+    backend: str | None
+    file_bytes: int
+    json_bytes: int
+    device_names: tuple[str, ...]
+    timestamp_unit_ns: int
+    num_events: int  # records in the file
+    num_kept: int  # of these, kept as events, memory records and ends of arrows
+    events_by_category: dict[str, int]  # kept as events; "kernel" -> 690
+    dropped: dict[str, int]  # reason -> records
+    steps: tuple[StepMark, ...]
+    num_threads: int
+    num_streams: int
+    communication: dict[str, int]  # "allreduce" -> operations
+    has_device_work: bool
+    has_launches: bool
+    has_sync_events: bool
+    has_event_records: bool
+    has_stream_waits: bool
+    has_collective_metadata: bool
+    has_shapes: bool
+    has_stacks: bool
+    has_memory: bool
+    has_backward: bool
+    has_forward_backward_arrows: bool
+    is_truncated: bool
+    notes: tuple[str, ...]
+    lacks: tuple[str, ...]  # what a replay must do without, a sentence each
+    advice: tuple[str, ...]  # how to record a better one, a sentence each
+
+
+def inspect(
+    paths: Iterable[str | Path] | str | Path,
+    *,
+    cache_folder: Path | None = None,
+    processes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Contents, ...]:
+    """What each file contains, in the order named; the files need not be of one run.
+
+    Raises:
+        TraceError: if a file cannot be read.
+    """
+    found = discover(paths)
+    traces = read_files(
+        found.paths, cache_folder=cache_folder, processes=processes, progress=progress
+    )
+    ranks = {_rank(trace) for trace in traces} - {None}
+    return tuple(contents_of(trace, num_ranks=len(ranks)) for trace in traces)
+
+
+def _rank(trace: Trace) -> int | None:
+    rank = trace.meta.rank
+    return rank_in_name(trace.meta.path) if rank is None else rank
+
+
+def contents_of(trace: Trace, *, num_ranks: int = 1) -> Contents:
+    """What a trace contains.
+
+    Args:
+        trace: the whole trace.
+        num_ranks: ranks recorded beside and with it, to tell what is missing.
+    """
+    meta = trace.meta
+    counts = np.bincount(trace.category, minlength=len(Category))
+    roles = np.bincount(
+        runtime_role(trace.strings)[trace.name[trace.category == Category.RUNTIME]],
+        minlength=len(RuntimeRole),
+    )
+    is_communicating = _is_communicating(trace)
+    has = {
+        "device_work": bool(counts[list(_DEVICE_WORK)].any()),
+        "launches": bool(roles[RuntimeRole.LAUNCH] or roles[RuntimeRole.BLOCKING_COPY]),
+        "sync_events": bool(counts[Category.SYNC]),
+        "event_records": bool(roles[RuntimeRole.EVENT_RECORD]),
+        "stream_waits": bool(roles[RuntimeRole.STREAM_WAIT]),
+        "collective_metadata": len(trace.collectives.event) > 0,
+        "shapes": bool(np.any(trace.signature[trace.category == Category.OPERATOR] != NO_STRING)),
+        "stacks": bool(counts[Category.PYTHON]),
+        "memory": len(trace.memory.at_ns) > 0,
+        "backward": _has_backward(trace),
+        "forward_backward_arrows": len(trace.flows.from_ns) > 0,
+    }
+    communication = Counter(
+        collective_kind_of(trace.strings[name]) for name in trace.name[is_communicating].tolist()
+    )
+    marks = step_marks(trace)
+    lacks, advice = _lacks(trace, has, marks, communication.total(), num_ranks)
+    return Contents(
+        path=str(meta.path),
+        rank=_rank(trace),
+        world_size=meta.world_size,
+        backend=meta.backend,
+        file_bytes=meta.file_bytes,
+        json_bytes=meta.json_bytes,
+        device_names=meta.device_names,
+        timestamp_unit_ns=meta.timestamp_unit_ns,
+        num_events=meta.num_events,
+        num_kept=trace.num_accounted - sum(meta.dropped.values()),
+        events_by_category={
+            category.name.lower(): int(counts[category])
+            for category in Category
+            if counts[category]
+        },
+        dropped=meta.dropped,
+        steps=marks,
+        num_threads=int(np.count_nonzero(trace.lanes.kind == LaneKind.HOST)),
+        num_streams=int(np.count_nonzero(trace.lanes.kind == LaneKind.DEVICE)),
+        communication=dict(sorted(communication.items())),
+        **{f"has_{what}": is_there for what, is_there in has.items()},
+        is_truncated=meta.is_truncated,
+        notes=meta.notes,
+        lacks=lacks,
+        advice=advice,
+    )
+
+
+def _is_communicating(trace: Trace) -> Bools:
+    """bool[events]: communication kernels; without a device, the annotations of CPU workers."""
+    is_named = np.array([is_communication(text) for text in trace.strings], np.bool_)
+    is_kernel = trace.category == Category.KERNEL
+    where = is_kernel if is_kernel.any() else trace.category == Category.ANNOTATION
+    if not len(is_named):
+        return np.zeros(len(trace.name), np.bool_)
+    is_both: Bools = where & is_named[trace.name]
+    return is_both
+
+
+def _has_backward(trace: Trace) -> bool:
+    """Whether the autograd engine ran; its operators' names are the same in every version."""
+    return len(trace.flows.from_ns) > 0 or any(
+        text.startswith("autograd::engine::evaluate_function") for text in trace.strings
+    )
+
+
+def _lacks(
+    trace: Trace,
+    has: dict[str, bool],
+    marks: tuple[StepMark, ...],
+    num_communications: int,
+    num_ranks: int,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a replay must do without, and what to do about it; every pair whose test holds."""
+    meta = trace.meta
+    is_host_known = bool(np.any(trace.category == Category.OPERATOR))
+    is_joined = bool(np.any(trace.correlation[trace.category == Category.RUNTIME] != NO_ID))
+    wants_edges = has["stream_waits"] and not has["sync_events"]
+    size = meta.world_size
+    pairs = (
+        (trace.num_events == 0, "no events that can be replayed", _RECORD),
+        (meta.is_truncated, "the end: the file stops in the middle", _WHOLE),
+        (
+            has["launches"] and not has["device_work"],
+            "device operations: there are launches, but nothing that they launched",
+            "add ProfilerActivity.CUDA to the profiler's activities",
+        ),
+        (
+            has["device_work"] and not has["launches"],
+            "launches: what the host did, and when, is unknown",
+            "add ProfilerActivity.CPU to the profiler's activities",
+        ),
+        (
+            has["device_work"] and has["launches"] and not is_joined,
+            "correlation ids: which call launched which operation is unknown",
+            _RECORD,
+        ),
+        (
+            trace.num_events > 0 and not is_host_known,
+            "operators: kernels cannot be told by what they compute",
+            "add ProfilerActivity.CPU to the profiler's activities",
+        ),
+        (
+            not marks,
+            "step marks: the whole trace counts as one step",
+            "call the profiler's step() at the end of every training step",
+        ),
+        (
+            wants_edges,
+            "sync events: what a stream waited for is inferred from order and times",
+            _SYNC_EVENTS,
+        ),
+        (
+            num_communications > 0 and not has["collective_metadata"],
+            f"collective metadata: {num_communications:,} communications are matched by order",
+            "record with PyTorch 2.4 or newer and NCCL, or with foretrace.record for gloo",
+        ),
+        (
+            not has["backward"],
+            "a backward pass: it shows inference or a forward pass only",
+            "let the profiler's window span whole training steps",
+        ),
+        (
+            size is not None and num_ranks < size,
+            f"ranks: {num_ranks} of {size} are here, the others' waits are estimated",
+            "record every rank, and name all files or their folder",
+        ),
+        (
+            size is None and num_communications > 0,
+            "the number of ranks that took part",
+            "start the profiler after torch.distributed is initialised",
+        ),
+        (
+            is_host_known and not has["shapes"],
+            "shapes: operators of different sizes look the same",
+            "pass record_shapes=True to the profiler",
+        ),
+        (
+            trace.num_events > 0 and meta.timestamp_unit_ns > 1,
+            "nanoseconds: timestamps are whole microseconds",
+            "record with PyTorch 2.4 or newer",
+        ),
+    )
+    held = [(lack, advice) for is_lacking, lack, advice in pairs if is_lacking]
+    advice = [advice for _, advice in held]
+    if held:
+        advice.append(_RECORD)
+    return tuple(lack for lack, _ in held), tuple(dict.fromkeys(advice))
