@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,6 +13,8 @@ from foretrace.base import ModelError
 from foretrace.graph import Ablation
 from foretrace.validate import ReplayReport
 from tests.truth import Job, JobConfig, make_job, write
+
+Shown = TypeVar("Shown")
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +102,10 @@ def test_contents_are_told_for_every_file(folder: Path) -> None:
 
 
 def test_results_show_as_tables_in_a_notebook(job: ft.Job) -> None:
-    learnt: dict[type, Callable[[object], str]] = {}
+    learnt: dict[type[Any], Callable[[Any], str]] = {}
 
     class Formatter:
-        def for_type(self, typ: type, func: Callable[[object], str]) -> None:
+        def for_type(self, typ: type[Shown], func: Callable[[Shown], str]) -> None:
             learnt[typ] = func
 
     teach(Formatter())

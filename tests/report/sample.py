@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrace.analyze import collective_times, steps
+from foretrace.analyze import busy_fraction, collective_times, steps
 from foretrace.graph import Clock, EdgeConstant, EdgeKind, Finding, NodeKind, Recording, Timeline
 from foretrace.report import ReplayPage
 from foretrace.simulate import simulate
@@ -38,6 +38,7 @@ class Sample:
             timeline_by_title=timelines,
             collectives_by_title={name: collective_times(one) for name, one in timelines.items()},
             steps_by_title={name: steps(one) for name, one in timelines.items()},
+            busy_by_title={name: busy_fraction(one) for name, one in timelines.items()},
         )
 
 

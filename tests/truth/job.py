@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from tests.truth.assembly import Program, built, training
 from tests.truth.changes import Change
 from tests.truth.config import JobConfig
 from tests.truth.draws import normals
 from tests.truth.engine import Times, contended, longest_path
-from tests.truth.program import Program, built, training
 from tests.truth.records import (
     TrueCall,
     TrueClock,

@@ -190,6 +190,7 @@ def test_each_intervention_matters_on_the_acceptance_job() -> None:
         SlowLink("dp", 2.0),
         SlowLink("tp", 2.0),
         SlowLink("pp", 2.0),
+        SlowLink("ring", 2.0),
         MergedBuckets(0, 1),
         MergedBuckets(1, 2),
     ):

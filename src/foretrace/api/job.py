@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from foretrace.graph import ExecutionGraph, Finding, Recording, Timeline
 from foretrace.trace import TraceMeta
 
+# Folders of these names say nothing without the one above them.
+PLAIN_NAMES = frozenset({"log", "logs", "profile", "profiles", "trace", "traces"})
+
 
 @dataclass(frozen=True)
 class Job:
@@ -44,7 +47,10 @@ class Job:
     def title(self) -> str:
         """The name of the folder that holds the first file, or of the file if it is alone."""
         first = self.metas[0].path.resolve()
-        return first.name if len(self.metas) == 1 else first.parent.name
+        if len(self.metas) == 1:
+            return first.name
+        folder = first.parent
+        return f"{folder.parent.name}/{folder.name}" if folder.name in PLAIN_NAMES else folder.name
 
     def __repr__(self) -> str:
         """One line: ranks, steps and size."""

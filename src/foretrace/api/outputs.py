@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretrace import exchange
-from foretrace.analyze import collective_times, steps
+from foretrace.analyze import busy_fraction, collective_times, steps
 from foretrace.api.job import Job
 from foretrace.api.verbs import Without, ablations
 from foretrace.graph import Timeline
@@ -50,6 +50,9 @@ def write_report(
             name: collective_times(timeline) for name, timeline in timeline_by_title.items()
         },
         steps_by_title={name: steps(timeline) for name, timeline in timeline_by_title.items()},
+        busy_by_title={
+            name: busy_fraction(timeline) for name, timeline in timeline_by_title.items()
+        },
         left_out=tuple(ablation.value for ablation in ablations(without)),
     )
     write_page(Path(path), page)

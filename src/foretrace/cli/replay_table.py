@@ -43,10 +43,11 @@ def print_replay(job: Job, replay: ReplayReport, *, without: Sequence[Ablation])
         _null_models(replay),
         _steps(replay),
         _rests_on(replay),
-        _constants(replay),
+        _constants(job),
     ):
-        console.print()
-        console.print(table)
+        if table.row_count:
+            console.print()
+            console.print(table)
     _print_findings(console, replay)
 
 
@@ -140,9 +141,9 @@ def _rests_on(replay: ReplayReport) -> Table:
     return table
 
 
-def _constants(replay: ReplayReport) -> Table:
+def _constants(job: Job) -> Table:
     table = plain_table("constants along edges", "constant", "10th", "90th", "samples")
-    for row in constant_rows(replay.constants):
+    for row in constant_rows(job.graph):
         one = row.constant
         spread = (
             (duration_text(one.low_ns), duration_text(one.high_ns))

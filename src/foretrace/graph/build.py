@@ -37,6 +37,7 @@ from foretrace.graph.rules.streams import hand_over_samples, stream_edges, strea
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
 from foretrace.graph.timeline import Timeline
+from foretrace.graph.workers import worker_segments
 from foretrace.graph.transfers import Transfers, split_transfers
 from foretrace.trace import Trace
 
@@ -161,8 +162,9 @@ def _recording(
     leave = op_node.copy()
     leave[comm.op] = finish
     num_items = len(operations.items)
+    worker = worker_segments(operations, clocks, op_node, collector)
     from_place = np.concatenate([host.item, leave])
-    into_place = np.concatenate([host.item, op_node])
+    into_place = np.concatenate([host.item, worker.entry])
     edges = [
         Edges(from_place[found.edges.source], into_place[found.edges.target], found.edges.kind),
         host_chain(
@@ -173,6 +175,7 @@ def _recording(
             nodes=host,
             collector=collector,
         ),
+        worker.edges,
         _rendezvous(matches, transfers, op_node[comm.op], hub, finish),
         ghost_nodes(operations, comm, matches, transfers, hub, finish, host.rank_start, collector),
         _unlaunched(operations, clocks, op_node, host.rank_start, found, collector),

@@ -61,6 +61,7 @@ def communication_ops(operations: Operations) -> CommunicationOps:
     chosen = chosen[np.lexsort((ops.end_ns[chosen], ops.start_ns[chosen], ops.rank[chosen]))]
     rank = ops.rank[chosen].astype(np.int64)
     rows: list[_Description] = []
+    peers: list[tuple[int, int]] = []
     for position, trace in enumerate(operations.traces):
         of_rank = chosen[rank == position]
         reader = _Reader(trace)
@@ -73,6 +74,8 @@ def communication_ops(operations: Operations) -> CommunicationOps:
                 strict=True,
             )
         )
+        own = operations.ranks[position]
+        peers.extend(_ends(row, own) for row in rows[len(peers) :])
     return CommunicationOps(
         op=chosen,
         rank=rank,
@@ -83,8 +86,8 @@ def communication_ops(operations: Operations) -> CommunicationOps:
         sequence=np.array([row.sequence for row in rows], np.int64),
         num_bytes=np.array([row.num_bytes for row in rows], np.int64),
         dtype=tuple(row.dtype for row in rows),
-        source_rank=np.array([row.source_rank for row in rows], np.int64),
-        destination_rank=np.array([row.destination_rank for row in rows], np.int64),
+        source_rank=np.array([source for source, _ in peers], np.int64),
+        destination_rank=np.array([destination for _, destination in peers], np.int64),
         start_ns=ops.start_ns[chosen],
         end_ns=ops.end_ns[chosen],
         lane=ops.lane[chosen].astype(np.int64),
@@ -102,6 +105,15 @@ class _Description:
     dtype: str
     source_rank: int
     destination_rank: int
+
+
+def _ends(row: _Description, own_rank: int) -> tuple[int, int]:
+    """Sender and receiver of a transfer: the trace names only the other end."""
+    if row.kind == "send" and row.destination_rank >= 0:
+        return own_rank, row.destination_rank
+    if row.kind == "recv" and row.source_rank >= 0:
+        return row.source_rank, own_rank
+    return row.source_rank, row.destination_rank
 
 
 class _Reader:

@@ -45,7 +45,8 @@ def launch_order(operations: Operations) -> LaunchOrder:
 
     Operations of a stream run in the order they were enqueued, so their own order is the launch
     order; a launch recorded later than that of a following operation (another thread's call,
-    rounded timestamps) is read as no later.
+    rounded timestamps) is read as no later. Operations without a recorded launch that precede
+    all others of their stream were launched before the recording began.
     """
     ops = operations.ops
     first_op = np.searchsorted(ops.lane, np.arange(len(operations.lanes) + 1))
@@ -55,6 +56,9 @@ def launch_order(operations: Operations) -> LaunchOrder:
     lane_of_stream: dict[tuple[int, int], int] = {}
     for lane in np.unique(ops.lane).tolist():
         low, high = int(first_op[lane]), int(first_op[lane + 1])
+        is_launched = ops.launch[low:high] >= 0
+        num_early = int(np.argmax(is_launched)) if is_launched.any() else high - low
+        launched_ns[low : low + num_early] = operations.first_ns[ops.rank[low]] - 1
         # From the end: no launch is later than the one after it.
         launched_ns[low:high] = np.minimum.accumulate(launched_ns[low:high][::-1])[::-1]
         if operations.lanes[lane].is_device:

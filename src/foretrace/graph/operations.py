@@ -329,6 +329,7 @@ def _device_ops(parts: Sequence[_RankColumns], items: HostItems) -> DeviceOps:
     launch = _launch_of(items, joined["rank"], joined["correlation"], joined["start_ns"])
     launch = np.where(issue >= 0, _items_of_events(items, joined["rank"], issue), launch)
     launch = launch.astype(np.int32)
+    _cut_issues(items, joined, launch, issue >= 0)
     step = np.where(launch >= 0, items.step[np.maximum(launch, 0)], NO_STEP).astype(np.int32)
     return DeviceOps(**joined, launch=launch, step=step)
 
@@ -359,6 +360,22 @@ def _launch_of(items: HostItems, rank: Int32s, correlation: Int64s, start_ns: In
     return np.where(
         (high > low) & (correlation >= 0), launches[np.minimum(found, len(launches) - 1)], NOT_LAUNCHED
     ).astype(np.int32)
+
+
+def _cut_issues(items: HostItems, ops: Columns, launch: Int32s, is_issued: Bools) -> None:
+    """End the calls that issue CPU collectives where a free worker takes them over.
+
+    The call itself goes on beside the collective, longer if the worker takes its processor; the
+    rest of it becomes a segment. Writes `items.end_ns`.
+    """
+    if not is_issued.any():
+        return
+    call = launch[is_issued]
+    taken_ns = ops["start_ns"][is_issued] - items.start_ns[call]
+    typical_ns = int(np.median(taken_ns))
+    items.end_ns[call] = np.minimum(
+        items.end_ns[call], items.start_ns[call] + np.clip(taken_ns, 1, typical_ns)
+    )
 
 
 def _items_of_events(items: HostItems, rank: Int32s, event: Int64s) -> Int64s:

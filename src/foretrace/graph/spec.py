@@ -74,6 +74,7 @@ def host_chains_are_whole(graph: ExecutionGraph) -> None:
     is_chain = graph.edge_kind == EdgeKind.HOST_ORDER
     count = np.bincount(target[is_chain], minlength=graph.num_nodes)
     is_host = np.isin(graph.kind, (*HOST_KINDS, NodeKind.STEP_BEGIN, NodeKind.STEP_END))
+    is_host &= ~_is_before_arrival(graph, target, is_chain)
     _none(graph, "is not linked once to its thread's chain", is_host & (count != 1))
     followers = np.bincount(graph.predecessor[is_chain], minlength=graph.num_nodes)
     _none(graph, "is followed twice on its thread", is_host & (followers > 1))
@@ -82,6 +83,12 @@ def host_chains_are_whole(graph: ExecutionGraph) -> None:
     is_wrong = (graph.lane[source] != graph.lane[target]) & ~is_start
     is_wrong |= graph.rank[source] != graph.rank[target]
     _none(graph, "follows a node of another thread", _mask(graph, target[is_wrong]))
+
+
+def _is_before_arrival(graph: ExecutionGraph, target: Int64s, is_chain: Bools) -> Bools:
+    """Segments of a CPU collective's worker: they follow an issue, not a chain."""
+    is_last = is_chain & (graph.kind[target] == NodeKind.ARRIVE)
+    return _mask(graph, graph.predecessor[is_last])
 
 
 def collectives_meet(graph: ExecutionGraph) -> None:
@@ -118,10 +125,10 @@ _DEVICE_OUT = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.FINIS
 _DEVICE_IN = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.ARRIVE)
 _ENDS: dict[EdgeKind, tuple[tuple[NodeKind, ...], tuple[NodeKind, ...]]] = {
     EdgeKind.LAUNCH: ((NodeKind.LAUNCH,), _DEVICE_IN),
-    EdgeKind.ISSUE: ((NodeKind.LAUNCH,), (NodeKind.ARRIVE,)),
+    EdgeKind.ISSUE: ((NodeKind.LAUNCH,), (NodeKind.ARRIVE, NodeKind.HOST_SEGMENT)),
     EdgeKind.QUEUE: (_DEVICE_OUT, (NodeKind.LAUNCH,)),
     EdgeKind.WAKE: (_DEVICE_OUT, (NodeKind.SYNC,)),
-    EdgeKind.STREAM: (_DEVICE_OUT, _DEVICE_IN),
+    EdgeKind.STREAM: (_DEVICE_OUT, (*_DEVICE_IN, NodeKind.HOST_SEGMENT)),
     EdgeKind.INTER_STREAM: (_DEVICE_OUT, _DEVICE_IN),
     EdgeKind.INTER_STREAM_INFERRED: (_DEVICE_OUT, _DEVICE_IN),
     EdgeKind.ARRIVAL: ((NodeKind.ARRIVE,), (NodeKind.HUB,)),

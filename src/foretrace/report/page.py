@@ -16,11 +16,13 @@ import msgspec
 from markupsafe import Markup
 
 from foretrace import __version__
-from foretrace.analyze import COMPONENTS, CollectiveTable, StepTable
+from foretrace.analyze import COMPONENTS, BusyFraction, CollectiveTable, StepTable
 from foretrace.base import written_beside
 from foretrace.graph import Timeline
 from foretrace.report import numbers
 from foretrace.report.sections import (
+    BUSY_POINTS,
+    busy_rows,
     component_rows,
     constant_rows,
     duration_shares,
@@ -46,6 +48,7 @@ class ReplayPage:
     timeline_by_title: Mapping[str, Timeline]  # "measured" and "replayed", of one graph
     collectives_by_title: Mapping[str, CollectiveTable]
     steps_by_title: Mapping[str, StepTable]
+    busy_by_title: Mapping[str, BusyFraction]
     left_out: tuple[str, ...] = ()  # classes of dependency that this replay does without
 
 
@@ -90,10 +93,13 @@ def _content(page: ReplayPage) -> dict[str, object]:
         "step_rows": step_rows(replay),
         "null_rows": null_model_rows(replay),
         "shares": duration_shares(replay.mix),
-        "constants": constant_rows(replay.constants),
+        "constants": constant_rows(page.timeline_by_title["measured"].graph),
         "rank_collectives": collectives.by_rank() if len(collectives) else (),
         "longest_waits": top_collectives(collectives, by="wait"),
         "longest_transfers": top_collectives(collectives, by="transfer"),
+        "busy_rows": busy_rows(page.busy_by_title["measured"], page.busy_by_title["replayed"]),
+        "busy_points": BUSY_POINTS,
+        "busy_bin_ns": page.busy_by_title["measured"].bin_ns,
         "style": _asset("page.css"),
         "script": _asset("strip.js"),
         "strip": _embedded(drawn.as_json()),

@@ -12,14 +12,17 @@ from typing import Literal
 
 import numpy as np
 
-from foretrace.analyze import COMPONENTS, CollectiveTable
-from foretrace.graph import Ablation, EdgeConstant
+from foretrace.analyze import COMPONENTS, BusyFraction, CollectiveTable
+from foretrace.base import Float64s
+from foretrace.graph import Ablation, EdgeConstant, ExecutionGraph
 from foretrace.report.numbers import count_text
 from foretrace.trace import TraceMeta
 from foretrace.validate import DurationMix, RankReplay, ReplayReport, ReplaySummary
 
 MAX_STEP_ROWS = 96
 NUM_TOP = 8
+MAX_BUSY_ROWS = 16
+BUSY_POINTS = 400  # about one for every two pixels of the page's width
 
 NULL_MODEL_TEXT = {
     Ablation.DEVICE: "the host's chain alone: nothing waits for the device",
@@ -104,6 +107,17 @@ class Share:
     name: str
     text: str
     percent: float
+
+
+@dataclass(frozen=True)
+class BusyRow:
+    """How busy one rank was, over the whole recording."""
+
+    rank: int
+    measured_percent: float
+    replayed_percent: float
+    measured_points: str  # of an SVG polyline, in a box of `BUSY_POINTS` by 1, upside down
+    replayed_points: str
 
 
 @dataclass(frozen=True)
@@ -237,9 +251,37 @@ def duration_shares(mix: DurationMix) -> list[Share]:
     return [Share(name, text, 100 * shares[key]) for key, (name, text) in texts.items()]
 
 
-def constant_rows(constants: tuple[EdgeConstant, ...]) -> list[ConstantRow]:
-    """The constants that some edge uses, in words."""
-    return [ConstantRow(_EDGE_TEXT[one.kind.name], one) for one in constants]
+def constant_rows(graph: ExecutionGraph) -> list[ConstantRow]:
+    """The constants that edges of this graph carry, in words."""
+    used = set(np.unique(graph.edge_kind).tolist())
+    return [
+        ConstantRow(_EDGE_TEXT[one.kind.name], one) for one in graph.constants if one.kind in used
+    ]
+
+
+def busy_rows(measured: BusyFraction, replayed: BusyFraction) -> list[BusyRow]:
+    """Busy fractions of the first ranks, side by side on one axis of time."""
+    num_bins = max(measured.num_bins, replayed.num_bins, 1)
+    return [
+        BusyRow(
+            rank=rank,
+            measured_percent=100 * float(measured.of_rank(rank).mean()),
+            replayed_percent=100 * float(replayed.of_rank(rank).mean()),
+            measured_points=_points(measured.of_rank(rank), num_bins),
+            replayed_points=_points(replayed.of_rank(rank), num_bins),
+        )
+        for rank in measured.ranks[:MAX_BUSY_ROWS]
+        if measured.num_bins and replayed.num_bins
+    ]
+
+
+def _points(fraction: Float64s, num_bins: int) -> str:
+    """The curve of one rank; bins that are narrower than a point are drawn as their mean."""
+    bins_per_point = -(-num_bins // BUSY_POINTS)
+    first = np.arange(0, len(fraction), bins_per_point)
+    means = np.add.reduceat(fraction, first) / np.diff(np.append(first, len(fraction)))
+    x = (first + bins_per_point / 2) * BUSY_POINTS / num_bins
+    return " ".join(f"{at:.1f},{1 - mean:.3f}" for at, mean in zip(x, means, strict=True))
 
 
 def top_collectives(

@@ -1112,6 +1112,7 @@ def scan(
                 return Status.MORE
             if c == 91 and is_text(buffer, begin, end, words[0]):
                 state[State.PHASE] = Phase.EVENTS
+                state[State.HAS_LIST] = 1
                 i = np.int64(value + 1)
                 continue
             if c == 91 and is_text(buffer, begin, end, words[1]):
@@ -1130,6 +1131,7 @@ def scan(
             elif c == 91:
                 state[State.PHASE] = Phase.EVENTS
                 state[State.IS_BARE_LIST] = 1
+                state[State.HAS_LIST] = 1
             else:
                 return Status.MALFORMED
             i += 1

@@ -49,7 +49,7 @@ def assembled(scan: Scanned, meta: TraceMeta, base_ns: int) -> Trace:
     kept = np.flatnonzero(durations >= 0)
     rows = scan.rows if len(kept) == len(scan.rows) else scan.rows[kept]
     durations = durations[kept]
-    flow_ends = _paired_flows(scan.flows, dropped)
+    flow_ends = _paired_flows(scan.flows, _lane_places(scan.lanes), dropped)
     texts = [
         scan.arena[begin:end].tobytes()
         for begin, end in zip(scan.begins[:-1], scan.begins[1:], strict=True)
@@ -145,12 +145,12 @@ def _paired_durations(scan: Scanned, dropped: dict[str, int]) -> Int64s:
     return durations
 
 
-def _paired_flows(flows: Int64s, dropped: dict[str, int]) -> Int64s:
+def _paired_flows(flows: Int64s, lane_place: Int64s, dropped: dict[str, int]) -> Int64s:
     """Positions of (begin, end) of each arrow, int64[arrows, 2].
 
     Of several arrows with one id, the first begin in time belongs to the first end, and so on.
     """
-    order = np.lexsort((flows[:, 3], flows[:, 2], flows[:, 1]))
+    order = np.lexsort((lane_place[flows[:, 3]], flows[:, 2], flows[:, 1]))
     is_end = flows[order, 0] == 1
     begins, ends = order[~is_end], order[is_end]
     keys = [
@@ -212,13 +212,21 @@ def _sorted_strings(
     return tuple(text for text, _ in decoded), rank
 
 
+def _lane_places(lanes: Int64s) -> Int64s:
+    """Each lane's place in the order of kind, process, device and number."""
+    place = np.empty(len(lanes), np.int64)
+    place[np.lexsort((lanes[:, 3], lanes[:, 2], lanes[:, 1], lanes[:, 0]))] = np.arange(len(lanes))
+    return place
+
+
 def _sorted_lanes(lanes: Int64s, columns: Sequence[Int64s]) -> tuple[Lanes, Int32s]:
     """The lanes that these columns hold, in order, and each old lane's new position."""
     is_used = np.zeros(len(lanes), np.bool_)
     for column in columns:
         is_used[column] = True
+    place = _lane_places(lanes)
     used = np.flatnonzero(is_used)
-    used = used[np.lexsort((lanes[used, 3], lanes[used, 2], lanes[used, 1], lanes[used, 0]))]
+    used = used[np.argsort(place[used])]
     rank = np.full(len(lanes), -1, np.int32)
     rank[used] = np.arange(len(used), dtype=np.int32)
     return (

@@ -236,6 +236,7 @@ class State(IntEnum):
     KEY_BEGIN = 14  # of the member that Status.MEMBER hands out
     VALUE_BEGIN = 15
     VALUE_END = 16
+    HAS_LIST = 17  # whether a list of events has begun
 
 
 class Phase(IntEnum):

@@ -8,7 +8,7 @@ from foretrace.trace.assemble import assembled
 from foretrace.trace.columns import Trace
 from foretrace.trace.meta import described, trace_meta
 from foretrace.trace.scan import scanned
-from foretrace.trace.source import content_key, opened_source
+from foretrace.trace.source import Source, content_key, opened_source
 
 
 def read_trace(path: Path, *, key: str | None = None) -> Trace:
@@ -26,8 +26,14 @@ def read_trace(path: Path, *, key: str | None = None) -> Trace:
     """
     key = content_key(path) if key is None else key
     with opened_source(path) as source:
-        scan = scanned(source)
-        file_bytes = source.file_bytes
+        return trace_of(source, key)
+
+
+def trace_of(source: Source, key: str) -> Trace:
+    """The trace in an open file whose `content_key` is `key`."""
+    scan = scanned(source)
     told = described(scan.members)
-    meta = trace_meta(scan, told, path=path, content_key=key, file_bytes=file_bytes)
+    meta = trace_meta(
+        scan, told, path=source.path, content_key=key, file_bytes=source.file_bytes
+    )
     return assembled(scan, meta, told.base_ns)

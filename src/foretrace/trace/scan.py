@@ -32,6 +32,7 @@ from foretrace.trace.fields import (
     MEMORY_FIELDS,
     SIGNATURE_MEMBERS,
     SYNC_FIELDS,
+    Drop,
     Key,
     Phase,
     Row,
@@ -42,6 +43,7 @@ from foretrace.trace.fields import (
 from foretrace.trace.source import CutShortError, Source
 
 _Array = TypeVar("_Array", Int64s, UInt8s)
+_MAX_SHOWN = 5
 _TAIL = 64  # zeros that the compiled loop may read behind the text
 _SCRATCH_ROOM = 256  # what a signature's labels add to the text of one record
 # Bytes of text per record: 156 to 620 in the public traces seen; the low end, so that tables
@@ -118,6 +120,7 @@ def scanned(source: Source) -> Scanned:
         needed = rest * 2
     if work.filled:
         _scan_buffer(work, source, json_bytes)
+    _check_is_trace(work, source, cut)
     phase = work.state[State.PHASE]
     notes: tuple[str, ...] = ()
     if phase == Phase.AFTER and work.filled:
@@ -125,6 +128,28 @@ def scanned(source: Source) -> Scanned:
     if phase != Phase.AFTER and cut is None:
         cut = "the text ends inside its JSON"
     return _result(work, json_bytes, cut, notes)
+
+
+def _check_is_trace(work: _Work, source: Source, cut: str | None) -> None:
+    state, by_reason = work.state, work.counts.by_reason
+    if not state[State.HAS_LIST]:
+        if cut is not None or state[State.PHASE] != Phase.AFTER:
+            reason = cut or "the text ends"
+            raise TraceError(
+                f"cannot read {source.path}: {reason} before any event; record or copy it again"
+            )
+        names = ", ".join(repr(name) for name in list(work.members)[:_MAX_SHOWN]) or "nothing"
+        raise TraceError(
+            f"cannot read {source.path}: found JSON with the members {names}, expected a list "
+            "'traceEvents'; name the file that torch.profiler's export_chrome_trace wrote"
+        )
+    num_events = int(state[State.NUM_EVENTS])
+    num_odd = int(by_reason[Drop.NOT_AN_OBJECT] + by_reason[Drop.NO_PHASE])
+    if num_events and num_odd == num_events:
+        raise TraceError(
+            f"cannot read {source.path}: none of its {num_events:,} records has a phase 'ph', "
+            "as trace events have; name the file that torch.profiler's export_chrome_trace wrote"
+        )
 
 
 def _until_cut(pieces: Iterator[bytes]) -> Iterator[bytes | CutShortError]:

@@ -137,7 +137,8 @@ def _kept_rows(trace: Trace, starts: Int64s, ends: Int64s) -> Bools:
     is_kept |= is_operation & np.where(has_launch, is_launched, is_inside)
     # An annotation's shadow goes with the annotation, which has the same external id.
     annotations = trace.external[is_kept & (trace.category == Category.ANNOTATION)]
-    return is_kept | (is_shadow & np.isin(trace.external, annotations) & (trace.external != NO_ID))
+    is_kept |= is_shadow & np.isin(trace.external, annotations) & (trace.external != NO_ID)
+    return is_kept
 
 
 def _is_inside(at_ns: Int64s, starts: Int64s, ends: Int64s) -> Bools:
