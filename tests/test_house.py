@@ -274,6 +274,23 @@ def test_commands_in_the_readme_exist() -> None:
     assert set(made) <= targets
 
 
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "changes").glob("*.md"),
+    ]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in documents
+        for target in re.findall(r"\]\(([^)#\s]+)\)", path.read_text(encoding="utf-8"))
+        if "://" not in target and not (path.parent / target).exists()
+    ]
+
+    assert len(documents) > 5
+    assert wrong == []
+
+
 def test_names_in_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
 

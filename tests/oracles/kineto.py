@@ -66,8 +66,19 @@ def flat(trace: Trace) -> Flat:
         tuple(int(column[lane]) for column in _lane_columns(trace))
         for lane in range(len(trace.lanes))
     ]
-    collectives = _side(trace, "collectives", ("collective", "group", "group_description",
-                        "group_ranks", "dtype", "in_splits", "out_splits"))
+    collectives = _side(
+        trace,
+        "collectives",
+        (
+            "collective",
+            "group",
+            "group_description",
+            "group_ranks",
+            "dtype",
+            "in_splits",
+            "out_splits",
+        ),
+    )
     syncs = _side(trace, "syncs", ("kind",))
     events = [
         (
@@ -194,22 +205,11 @@ class _Reader:
         phase = record.get("ph")
         if not isinstance(phase, str) or len(phase) != 1:
             return "no phase"
-        if phase == "M":
-            return "process and thread names"
-        if phase not in "sftiIRXBE":
-            return f"records of phase {phase!r}"
-        if phase in "iIR" and record.get("name") != "[memory]":
-            return "instant marks"
-        category = record.get("cat")
-        if phase in "sft" and (category != "fwdbwd" or phase == "t"):
-            return "arrows that repeat the correlation ids"
-        if phase in "XB":
-            if category is None:
-                return "no category"
-            if category == "Trace":
-                return "the profiler's own span"
-            if category not in CATEGORIES:
-                return f"category {as_text(category)!r}"
+        reason = _reason_of_phase(record, phase)
+        if reason is None and phase in "XB":
+            reason = _reason_of_category(record.get("cat"))
+        if reason is not None:
+            return reason
         start = nanoseconds(record.get("ts"))
         if start is None:
             return "no usable timestamp"
@@ -261,8 +261,7 @@ class _Reader:
             self.dropped["begins without an end"] += num_open
         num_alone = 0
         for flow in {flow for flow, _ in self.arrows}:
-            starts, ends = (sorted(self.arrows[flow, is_end])
-                            for is_end in (0, 1))
+            starts, ends = (sorted(self.arrows[flow, is_end]) for is_end in (0, 1))
             self.flows.extend(
                 (start[0], end[0], start[1], end[1])
                 for start, end in zip(starts, ends, strict=False)
@@ -270,6 +269,26 @@ class _Reader:
             num_alone += abs(len(starts) - len(ends))
         if num_alone:
             self.dropped["arrows from forward to backward without their other end"] += num_alone
+
+
+def _reason_of_phase(record: Event, phase: str) -> str | None:
+    if phase == "M":
+        return "process and thread names"
+    if phase not in "sftiIRXBE":
+        return f"records of phase {phase!r}"
+    if phase in "iIR" and record.get("name") != "[memory]":
+        return "instant marks"
+    if phase in "sft" and (record.get("cat") != "fwdbwd" or phase == "t"):
+        return "arrows that repeat the correlation ids"
+    return None
+
+
+def _reason_of_category(category: object) -> str | None:
+    if category is None:
+        return "no category"
+    if category == "Trace":
+        return "the profiler's own span"
+    return None if category in CATEGORIES else f"category {as_text(category)!r}"
 
 
 def arguments(record: Event) -> Event:
@@ -312,7 +331,10 @@ def signature_of(args: Event, category: Category) -> str | None:
 def collective_of(args: Event) -> tuple[Any, ...] | None:
     """Collective metadata, in the order of `CollectiveColumns`."""
     marks = ("Collective name", "Process Group Name", "Group size")
-    if all(args.get(mark) is None for mark in marks[:2]) and identifier(args.get(marks[2])) == NO_ID:
+    if (
+        all(args.get(mark) is None for mark in marks[:2])
+        and identifier(args.get(marks[2])) == NO_ID
+    ):
         return None
 
     def text(key: str) -> str | None:

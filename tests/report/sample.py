@@ -33,6 +33,7 @@ class Sample:
         timelines = {"measured": self.recording.measured, "replayed": self.replayed}
         return ReplayPage(
             title="sample <run>",
+            version="1.2.3",
             replay=self.replay,
             metas=tuple(meta(rank) for rank in self.recording.graph.ranks),
             timeline_by_title=timelines,

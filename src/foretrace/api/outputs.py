@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretrace import exchange
+from foretrace import __version__, exchange
 from foretrace.analyze import busy_fraction, collective_times, steps
 from foretrace.api.job import Job
 from foretrace.api.verbs import Without, ablations
@@ -43,6 +43,7 @@ def write_report(
     timeline_by_title = {"measured": job.measured, "replayed": replayed}
     page = ReplayPage(
         title=title or job.title,
+        version=__version__,
         replay=replay,
         metas=job.metas,
         timeline_by_title=timeline_by_title,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import GraphError, Int64s
+from foretrace.base import Bools, GraphError, Int64s
 from foretrace.graph.assembly import assembled
 from foretrace.graph.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication import CommunicationOps, communication_ops
@@ -30,12 +30,13 @@ from foretrace.graph.operations import NOT_LAUNCHED, OWN_NAMES, Operations, oper
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
 from foretrace.graph.rules.host_order import HostWork, host_chain, host_nodes
-from foretrace.graph.rules.inter_stream import Margins, inter_stream
+from foretrace.graph.rules.inter_stream import inter_stream
 from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
 from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
 from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
+from foretrace.graph.stream_inference import Margins
 from foretrace.graph.timeline import Timeline
 from foretrace.graph.workers import worker_segments
 from foretrace.graph.transfers import Transfers, split_transfers
@@ -61,7 +62,7 @@ def build_recording(traces: Sequence[Trace]) -> Recording:
     matches = matched_collectives(operations, comm, groups_of(operations, comm))
     clocks = fitted_clocks(operations, comm, matches)
     transfers = split_transfers(operations, comm, matches, clocks)
-    dependencies = _dependencies(operations, places)
+    dependencies = _dependencies(operations, _awaited(operations, comm), places)
     return _recording(operations, comm, matches, clocks, transfers, dependencies)
 
 
@@ -92,7 +93,14 @@ class _Dependencies:
     constants: dict[EdgeKind, EdgeConstant]
 
 
-def _dependencies(operations: Operations, places: Places) -> _Dependencies:
+def _awaited(operations: Operations, comm: CommunicationOps) -> Bools:
+    """Communication that somebody may wait for: nobody waits for what it only sends."""
+    is_awaited = np.zeros(len(operations.ops), np.bool_)
+    is_awaited[comm.op] = [kind != "send" for kind in comm.kind]
+    return is_awaited
+
+
+def _dependencies(operations: Operations, is_awaited: Bools, places: Places) -> _Dependencies:
     order = launch_order(operations)
     stream_source, stream_target = stream_pairs(operations)
     launch_ns = launch_latency_samples(operations)
@@ -102,7 +110,7 @@ def _dependencies(operations: Operations, places: Places) -> _Dependencies:
         exact_waits(operations, order, position) if len(trace.syncs.event) else None
         for position, trace in enumerate(operations.traces)
     ]
-    between = inter_stream(operations, order, exact, places, margins)
+    between = inter_stream(operations, order, exact, is_awaited, places, margins)
     queue = launch_queue(operations, places)
     syncs = synchronisations(operations, order, exact, places)
     waits = thread_waits(operations, places)

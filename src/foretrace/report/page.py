@@ -15,7 +15,6 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from foretrace import __version__
 from foretrace.analyze import COMPONENTS, BusyFraction, CollectiveTable, StepTable
 from foretrace.base import written_beside
 from foretrace.graph import Timeline
@@ -43,6 +42,7 @@ class ReplayPage:
     """Everything the page of a replay shows; made by `foretrace.api`."""
 
     title: str
+    version: str  # of foretrace
     replay: ReplayReport
     metas: tuple[TraceMeta, ...]
     timeline_by_title: Mapping[str, Timeline]  # "measured" and "replayed", of one graph
@@ -84,7 +84,6 @@ def _content(page: ReplayPage) -> dict[str, object]:
     drawn = strip(page.timeline_by_title, page.collectives_by_title, page.steps_by_title)
     return {
         "page": page,
-        "version": __version__,
         "replay": replay,
         "summary": replay.summary,
         "components": COMPONENTS,

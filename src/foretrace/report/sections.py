@@ -278,9 +278,9 @@ def busy_rows(measured: BusyFraction, replayed: BusyFraction) -> list[BusyRow]:
 def _points(fraction: Float64s, num_bins: int) -> str:
     """The curve of one rank; bins that are narrower than a point are drawn as their mean."""
     bins_per_point = -(-num_bins // BUSY_POINTS)
-    first = np.arange(0, len(fraction), bins_per_point)
-    means = np.add.reduceat(fraction, first) / np.diff(np.append(first, len(fraction)))
-    x = (first + bins_per_point / 2) * BUSY_POINTS / num_bins
+    borders = np.append(np.arange(0, len(fraction), bins_per_point), len(fraction))
+    means = np.add.reduceat(fraction, borders[:-1]) / np.diff(borders)
+    x = (borders[:-1] + borders[1:]) / 2 * BUSY_POINTS / num_bins
     return " ".join(f"{at:.1f},{1 - mean:.3f}" for at, mean in zip(x, means, strict=True))
 
 

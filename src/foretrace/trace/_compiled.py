@@ -262,7 +262,7 @@ def number_at(
     if is_too_large:
         return False, np.int64(0), np.int64(i)
     while shift > 0 and mantissa != 0:
-        if mantissa > limit:
+        if mantissa >= limit // 10:
             return False, np.int64(0), np.int64(i)
         mantissa *= 10
         shift -= 1

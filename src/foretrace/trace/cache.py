@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -34,6 +36,7 @@ from foretrace.trace.columns import (
 ENDING = ".columns"
 DEFAULT_MAX_BYTES = 20 * 10**9
 _MAGIC = b"foretrace columns 1\n"
+_PREFIX_BYTES = len(_MAGIC) + 26  # and the header's length and checksum
 _ALIGNMENT = 64
 _BLOCK_BYTES = 1 << 20
 _TABLES = {
@@ -116,7 +119,8 @@ def read_entry(path: Path) -> Trace | None:
     """
     try:
         with path.open("rb") as file:
-            header = _read_header(file.read(len(_MAGIC) + 26), file)
+            prefix = file.read(_PREFIX_BYTES)
+            header = _read_header(prefix, file, path.stat().st_size)
             begin = file.tell()
             crc = num_bytes = 0
             # Checked by reading, not through the map, so that checking maps no page.
@@ -125,6 +129,8 @@ def read_entry(path: Path) -> Trace | None:
                 num_bytes += len(block)
             if (num_bytes, crc) != (header.data_bytes, header.data_crc):
                 raise DamagedEntryError(f"{num_bytes:,} bytes of columns with a wrong checksum")
+            with suppress(OSError):  # a folder that is only readable keeps its order
+                os.utime(path)  # used now: `prune` removes what was used longest ago
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         return None
@@ -137,12 +143,12 @@ def read_entry(path: Path) -> Trace | None:
     return _trace_of(header, arrays)
 
 
-def _read_header(prefix: bytes, file: BinaryIO) -> _Header:
-    if len(prefix) != len(_MAGIC) + 26 or not prefix.startswith(_MAGIC):
+def _read_header(prefix: bytes, file: BinaryIO, entry_bytes: int) -> _Header:
+    if len(prefix) != _PREFIX_BYTES or not prefix.startswith(_MAGIC):
         raise DamagedEntryError("not an entry of this format")
     try:
         length, crc = (int(word, 16) for word in prefix[len(_MAGIC) :].split())
-        raw = file.read(length)
+        raw = file.read(min(length, entry_bytes))
         if len(raw) != length or isal_zlib.crc32(raw) != crc:
             raise DamagedEntryError("a header with a wrong checksum")
         return msgspec.json.decode(raw, type=_Header, dec_hook=_path_of)

@@ -33,7 +33,5 @@ def trace_of(source: Source, key: str) -> Trace:
     """The trace in an open file whose `content_key` is `key`."""
     scan = scanned(source)
     told = described(scan.members)
-    meta = trace_meta(
-        scan, told, path=source.path, content_key=key, file_bytes=source.file_bytes
-    )
+    meta = trace_meta(scan, told, path=source.path, content_key=key, file_bytes=source.file_bytes)
     return assembled(scan, meta, told.base_ns)

@@ -22,6 +22,7 @@ from foretrace.base import TraceError
 # 4 MB on a 54 MB file, by 5 to 15%.
 PIECE_BYTES = 256 * 1024
 _CHAKRA_HEAD = 3  # bytes before the first field's content
+_LEAST_GZIP_BYTES = 18  # header and trailer: RFC 1952
 _MAX_SHOWN = 5
 _FILE_BYTES = 64 * 1024
 _GZIP = b"\x1f\x8b"
@@ -87,7 +88,7 @@ def opened_source(path: Path) -> Iterator[Source]:
                 )
         if head.startswith(_GZIP):
             pieces = _gunzipped(file)
-            likely = max(_stated_bytes(path), file_bytes * 4)
+            likely = _stated_bytes(path, file_bytes)
         else:
             pieces = _plain(file)
             likely = file_bytes
@@ -130,8 +131,10 @@ def _plain(file: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-def _stated_bytes(path: Path) -> int:
+def _stated_bytes(path: Path, file_bytes: int) -> int:
     """The length of the text as the end of a gzip file states it, modulo 2**32."""
+    if file_bytes < _LEAST_GZIP_BYTES:
+        return 0
     with path.open("rb") as file:
         file.seek(-4, 2)
         return int.from_bytes(file.read(4), "little")

@@ -5,7 +5,10 @@
   const tip = document.getElementById("strip-tip");
   const box = document.getElementById("strip");
   const pen = canvas.getContext("2d");
-  const LEFT = 148, TOP = 24, ROW = 9, TRACK_GAP = 5, RANK_GAP = 14;
+  // Few ranks get taller rows.
+  const numRanks = new Set(data.rows.map((row) => row.rank)).size;
+  const ROW = numRanks <= 2 ? 16 : numRanks <= 4 ? 12 : 9;
+  const LEFT = 148, TOP = 24, TRACK_GAP = 5, RANK_GAP = 14;
 
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const words = (text, Kind) => {

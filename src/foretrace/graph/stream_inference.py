@@ -1,0 +1,304 @@
+"""Which operation a stream wait is for, where the trace does not say.
+
+Candidates of an operation launched after a wait are, for each other stream, the stream's last
+operation launched before the wait. They are judged in classes: the same two streams, the same
+names, the same number and place of the waits, over all ranks and steps.
+
+1. A class holds if no member started before its candidate had ended, and some started just when
+   it ended with nothing else to wait for. For a collective that waits for the stream it was
+   issued on, the first half is enough: that is how process groups work.
+2. What started late without such a class takes the operation at whose end it started.
+3. A wait that never held anything up shows no evidence. It takes the collective that was
+   launched last and not waited for yet, if the class so made is never contradicted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph.launch_order import NO_OP, LaunchOrder
+from foretrace.graph.operations import NOT_LAUNCHED, Operations
+from foretrace.trace import RuntimeRole
+
+MAX_SOURCES = 64  # streams per rank that may be waited for, the busiest first
+MAX_CONTRADICTED = 0.02  # of a class: beyond rounding and lost events, a true edge has none
+MAX_LAST_WAVE = 0.1  # of an operation's time, and of the time the held one was late
+MAX_COUNTED = 15  # waits beyond this many make no other class
+_LONG_AGO = np.iinfo(np.int64).min // 2
+
+
+@dataclass(frozen=True)
+class Margins:
+    """What counts as late and as just at the end, from the trace's own jitter."""
+
+    launch_ns: int  # constant of launch edges
+    hand_over_ns: int  # constant of stream edges
+    late_ns: int  # an operation that starts this much after it could was held
+    window_ns: int  # a start this close to an end, plus the hand-over, follows from it
+    rounding_ns: int  # a start this much before an end does not contradict it
+
+    @staticmethod
+    def from_samples(launch: Int64s, hand_over: Int64s) -> Margins:
+        """Margins from the spread of launch latencies and hand-overs."""
+        # The upper half holds waits for other streams too: only the lower half is jitter.
+        spread_ns = 0
+        if len(hand_over):
+            spread_ns = 2 * int(np.subtract(*np.percentile(hand_over, [50, 10])))
+        return Margins(
+            launch_ns=int(np.median(launch)) if len(launch) else 0,
+            hand_over_ns=int(np.median(hand_over)) if len(hand_over) else 0,
+            late_ns=2_000 + spread_ns,
+            window_ns=10_000 + 2 * spread_ns,
+            rounding_ns=2_000 + spread_ns,
+        )
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Pairs of operations that a wait may join."""
+
+    source: Int64s  # int64[pairs]
+    target: Int64s  # int64[pairs]
+    count: Int64s  # int64[pairs], waits since the launch before on the target's stream; capped
+    num_last: Int64s  # int64[pairs], those since the rank's launch before on any stream; capped
+
+    def kept(self, is_kept: Bools) -> Candidates:
+        """Some of the pairs."""
+        return Candidates(*(column[is_kept] for column in self._columns()))
+
+    def _columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        return self.source, self.target, self.count, self.num_last
+
+
+def inferred_pairs(
+    operations: Operations,
+    order: LaunchOrder,
+    positions: list[int],
+    is_awaited: Bools,
+    ready_ns: Int64s,
+    margins: Margins,
+) -> tuple[Int64s, Int64s]:
+    """Pairs of operations, source and target, that waits of some ranks are taken to join.
+
+    Args:
+        operations: all operations.
+        order: what was launched when.
+        positions: traces to look at.
+        is_awaited: operations that are collectives somebody may wait for, bool[ops].
+        ready_ns: when each operation could start by its launch and its own stream, int64[ops].
+        margins: what counts as late.
+    """
+    ops = operations.ops
+    waits = {position: _waits(operations, order, position) for position in positions}
+    by_stream = _last_of_streams(operations, order, waits)
+    by_class = by_stream.kept(_supported(operations, by_stream, ready_ns, margins))
+    # A collective's start on a rank that waits says nothing against an edge into it.
+    is_possible = ops.start_ns[by_class.target] >= ops.end_ns[by_class.source] - margins.rounding_ns
+    by_class = by_class.kept(is_possible | ops.is_communication[by_class.target])
+    may_be_held = ops.launch != NOT_LAUNCHED
+    gap_ns = ops.start_ns[by_class.target] - ops.end_ns[by_class.source] - margins.hand_over_ns
+    may_be_held[by_class.target[gap_ns <= margins.window_ns]] = False
+    late = _late_pairs(operations, order, positions, may_be_held, ready_ns, margins)
+    source = np.concatenate([by_class.source, late[0]])
+    target = np.concatenate([by_class.target, late[1]])
+    recent = _recent_collectives(operations, order, waits, (source, target), is_awaited)
+    recent = recent.kept(_uncontradicted(operations, recent, margins))
+    return np.concatenate([source, recent.source]), np.concatenate([target, recent.target])
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Operations of one rank that were launched after a stream wait."""
+
+    op: Int64s  # int64[rows]
+    count: Int64s  # int64[rows]
+    num_last: Int64s  # int64[rows]
+    at_ns: Int64s  # int64[rows], raw time of the last wait
+
+
+def _waits(operations: Operations, order: LaunchOrder, position: int) -> _Waits:
+    """Operations of one rank that were launched after a stream wait, by any of its threads."""
+    items, ops = operations.items, operations.ops
+    of_rank = items.rank == position
+    wait_ns = np.sort(items.start_ns[of_rank & (items.role == RuntimeRole.STREAM_WAIT)])
+    own = np.flatnonzero((ops.rank == position) & (ops.launch != NOT_LAUNCHED))
+    at_ns = order.launched_ns[own]
+    is_same = np.append(False, ops.lane[own][1:] == ops.lane[own][:-1])[: len(own)]
+    since_ns = np.where(is_same, np.append(_LONG_AGO, at_ns[:-1])[: len(own)], _LONG_AGO)
+    launch_ns = np.sort(at_ns)
+    last = np.searchsorted(launch_ns, at_ns, side="left") - 1
+    last_ns = np.where(last >= 0, launch_ns[np.maximum(last, 0)], _LONG_AGO)
+    num_before = np.searchsorted(wait_ns, at_ns, side="left")
+    count = num_before - np.searchsorted(wait_ns, since_ns, side="left")
+    num_last = num_before - np.searchsorted(wait_ns, last_ns, side="left")
+    chosen = np.flatnonzero(count > 0)
+    return _Waits(
+        op=own[chosen],
+        count=np.minimum(count[chosen], MAX_COUNTED),
+        num_last=np.minimum(num_last[chosen], MAX_COUNTED),
+        at_ns=wait_ns[num_before[chosen] - 1],
+    )
+
+
+def _last_of_streams(
+    operations: Operations, order: LaunchOrder, waits: dict[int, _Waits]
+) -> Candidates:
+    """For every operation after a wait, the last one of each other stream before the wait."""
+    rows: dict[str, list[Int64s]] = defaultdict(lambda: [np.zeros(0, np.int64)])
+    for position, own in waits.items():
+        for lane in _source_lanes(order, position):
+            is_other = operations.ops.lane[own.op] != lane
+            source = np.where(is_other, order.lasts_before(lane, own.at_ns), NO_OP)
+            chosen = np.flatnonzero(source != NO_OP)
+            rows["source"].append(source[chosen])
+            rows["target"].append(own.op[chosen])
+            rows["count"].append(own.count[chosen])
+            rows["num_last"].append(own.num_last[chosen])
+    return Candidates(
+        *(np.concatenate(rows[key]) for key in ("source", "target", "count", "num_last"))
+    )
+
+
+def _source_lanes(order: LaunchOrder, position: int) -> list[int]:
+    lanes = order.streams_of_rank[position]
+    size = [int(order.first_op[lane + 1] - order.first_op[lane]) for lane in lanes]
+    busiest = sorted(range(len(lanes)), key=lambda index: (-size[index], index))[:MAX_SOURCES]
+    return [lanes[index] for index in sorted(busiest)]
+
+
+def _supported(
+    operations: Operations, pairs: Candidates, ready_ns: Int64s, margins: Margins
+) -> Bools:
+    """Pairs of classes that nothing contradicts and something supports, bool[pairs]."""
+    ops = operations.ops
+    is_late = ops.start_ns[pairs.target] > ready_ns[pairs.target] + margins.late_ns
+    gap_ns = ops.start_ns[pairs.target] - ops.end_ns[pairs.source] - margins.hand_over_ns
+    is_tight = is_late & (np.abs(gap_ns) <= margins.window_ns)
+    is_issue = ops.is_communication[pairs.target] & ~ops.is_communication[pairs.source]
+    of_class = _classes(operations, pairs)
+    supports = np.bincount(of_class, weights=is_tight | is_issue, minlength=1)
+    return _uncontradicted(operations, pairs, margins) & (supports[of_class] > 0)
+
+
+def _uncontradicted(operations: Operations, pairs: Candidates, margins: Margins) -> Bools:
+    """Pairs of classes in which no target started before its source had ended, bool[pairs]."""
+    ops = operations.ops
+    is_contradicted = ops.start_ns[pairs.target] < ops.end_ns[pairs.source] - margins.rounding_ns
+    of_class = _classes(operations, pairs)
+    size = np.bincount(of_class, minlength=1)
+    contradicted = np.bincount(of_class, weights=is_contradicted, minlength=1)
+    return (contradicted <= MAX_CONTRADICTED * size)[of_class]
+
+
+def _classes(operations: Operations, pairs: Candidates) -> Int64s:
+    """A number for each pair, equal for pairs of one class, int64[pairs]."""
+    ops = operations.ops
+    number = np.array([lane.number for lane in operations.lanes], np.int64)
+    of_class = np.zeros(len(pairs.source), np.int64)
+    for feature in (
+        number[ops.lane[pairs.source]],
+        number[ops.lane[pairs.target]],
+        ops.name[pairs.source],
+        ops.name[pairs.target],
+        pairs.count,
+        pairs.num_last,
+    ):
+        values, index = np.unique(feature, return_inverse=True)
+        _, of_class = np.unique(of_class * len(values) + index, return_inverse=True)
+    return of_class
+
+
+def _recent_collectives(
+    operations: Operations,
+    order: LaunchOrder,
+    waits: dict[int, _Waits],
+    known: tuple[Int64s, Int64s],
+    is_awaited: Bools,
+) -> Candidates:
+    """For every wait without evidence, the collective launched last and not waited for yet."""
+    ops = operations.ops
+    is_explained = np.zeros(len(ops), np.bool_)
+    from_collective = ops.is_communication[known[0]]
+    is_explained[known[1][from_collective]] = True
+    sources_of: dict[int, list[int]] = defaultdict(list)
+    for source, target in zip(*(ends[from_collective].tolist() for ends in known), strict=True):
+        sources_of[target].append(source)
+    columns: tuple[list[int], ...] = ([], [], [], [])
+    for position, own in waits.items():
+        open_waits = np.flatnonzero(
+            ~ops.is_communication[own.op] & (own.num_last > 0) & ~is_explained[own.op]
+        )
+        row_of_op = dict(zip(own.op[open_waits].tolist(), open_waits.tolist(), strict=True))
+        of_rank = np.flatnonzero(ops.rank == position)
+        of_rank = of_rank[np.argsort(order.launched_ns[of_rank], kind="stable")]
+        pending: list[int] = []
+        for op in of_rank.tolist():
+            for source in sources_of.get(op, ()):
+                if source in pending:
+                    pending.remove(source)
+            row = row_of_op.get(op)
+            if row is not None and pending:
+                for column, value in zip(
+                    columns,
+                    (pending.pop(), op, int(own.count[row]), int(own.num_last[row])),
+                    strict=True,
+                ):
+                    column.append(value)
+            if is_awaited[op]:
+                pending.append(op)
+                del pending[:-MAX_PENDING]
+    return Candidates(*(np.array(column, np.int64) for column in columns))
+
+
+MAX_PENDING = 256  # collectives in flight on one rank; older ones were waited for unseen
+
+
+def _late_pairs(
+    operations: Operations,
+    order: LaunchOrder,
+    positions: list[int],
+    may_be_held: Bools,
+    ready_ns: Int64s,
+    margins: Margins,
+) -> tuple[Int64s, Int64s]:
+    """Late operations that no class explains, with the operation at whose end they started.
+
+    An operation may also have been held because another filled the device: it then starts in
+    the other's last wave, a little before its end.
+    """
+    ops = operations.ops
+    is_late = (ops.start_ns > ready_ns + margins.late_ns) & ~ops.is_communication
+    is_late &= may_be_held & np.isin(ops.rank, positions)
+    late = np.flatnonzero(is_late)
+    late_by_ns = ops.start_ns[late] - ready_ns[late]
+    best = np.full(len(late), NO_OP, np.int64)
+    best_end = np.full(len(late), _LONG_AGO, np.int64)
+    for position in positions:
+        mine = np.flatnonzero(ops.rank[late] == position)
+        start_ns = ops.start_ns[late[mine]]
+        for lane in _source_lanes(order, position):
+            low, high = int(order.first_op[lane]), int(order.first_op[lane + 1])
+            # The operation that had ended, and the one after it, which may be in its last wave.
+            ended = low + np.searchsorted(ops.end_ns[low:high], start_ns, side="right") - 1
+            for source in (ended, ended + 1):
+                usable = np.clip(source, low, high - 1)
+                gap_ns = start_ns - ops.end_ns[usable] - margins.hand_over_ns
+                last_wave_ns = np.minimum(
+                    ((ops.end_ns - ops.start_ns)[usable] * MAX_LAST_WAVE).astype(np.int64),
+                    (late_by_ns[mine] * MAX_LAST_WAVE).astype(np.int64),
+                )
+                is_match = (
+                    (source == usable)
+                    & (gap_ns <= margins.window_ns)
+                    & (gap_ns >= -np.maximum(margins.window_ns, last_wave_ns))
+                    & (ops.lane[late[mine]] != lane)
+                    & (ops.start_ns[usable] < start_ns)
+                    & (np.abs(gap_ns) < np.abs(start_ns - best_end[mine] - margins.hand_over_ns))
+                )
+                best[mine[is_match]] = source[is_match]
+                best_end[mine[is_match]] = ops.end_ns[source[is_match]]
+    return best[best != NO_OP], late[best != NO_OP]

@@ -1,0 +1,50 @@
+"""Every public trace is replayed or refused with a sentence; none ends in a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+COMMANDS = ("inspect", "replay")
+
+
+def files_of(data_dir: Path) -> list[Path]:
+    """Every JSON file of the public traces."""
+    return sorted((data_dir / "traces").rglob("*.json.gz"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_file_is_answered(run: Run, data_dir: Path, command: str) -> None:
+    num_answered = 0
+    for path in files_of(data_dir):
+        outcome = run(command, path)
+
+        assert "Traceback" not in outcome.err, path
+        assert max(map(len, outcome.out.splitlines()), default=0) <= 80, path
+        if outcome.code:
+            assert outcome.code == 1, path
+            assert outcome.err.startswith("error: "), path
+            assert path.name in outcome.err
+            assert outcome.out == "", path
+        num_answered += not outcome.code
+
+    assert num_answered >= 25
+
+
+@pytest.mark.slow
+def test_eight_ranks_of_megatron_are_replayed_from_their_folder(
+    run: Run, data_dir: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+
+    outcome = run("replay", data_dir / "traces" / "megatron-tp8", "--json", "--report", page)
+
+    assert outcome.code == 0, outcome.err
+    (step,) = json.loads(outcome.out)["steps"]
+    assert [rank["rank"] for rank in step["ranks"]] == list(range(8))
+    assert page.stat().st_size < 2_000_000

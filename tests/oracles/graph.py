@@ -1,0 +1,76 @@
+"""The loops of the graph floor by their definitions, on plain lists."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+MOST_OPEN = 64  # operations of a stream that may wait for a successor at the same time
+
+Span = tuple[int, int]
+
+
+def topological_order(num_nodes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Nodes in the order in which they become ready; nodes on or behind a circle are left out."""
+    waits = [sum(target == node for _, target in edges) for node in range(num_nodes)]
+    ready = deque(node for node in range(num_nodes) if waits[node] == 0)
+    order = []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        for source, target in edges:
+            if source == node:
+                waits[target] -= 1
+                if waits[target] == 0:
+                    ready.append(target)
+    return order
+
+
+def last_not_after(values: Sequence[int], low: int, high: int, limit: int) -> int:
+    """Last position in `low..high` whose value is at most `limit`; `low - 1` if none is."""
+    return max((at for at in range(low, high) if values[at] <= limit), default=low - 1)
+
+
+def stream_predecessors(
+    lanes: Sequence[int], spans: Sequence[Span], tolerance_ns: int
+) -> list[tuple[int, int]]:
+    """Pairs of operations, predecessor and successor, of one lane each.
+
+    An operation waits for every earlier one of its lane that had ended when it began and that
+    nothing waits for yet; if there is none, for the latest of the 64 before it that had ended.
+    """
+    pairs = []
+    unclaimed: list[int] = []
+    for op, (lane, (start, _)) in enumerate(zip(lanes, spans, strict=True)):
+        unclaimed = [other for other in unclaimed if lanes[other] == lane]
+        ended = [other for other in unclaimed if spans[other][1] <= start + tolerance_ns]
+        if not ended:
+            recent = range(max(op - MOST_OPEN, 0), op)
+            ended = [
+                other
+                for other in recent
+                if lanes[other] == lane and spans[other][1] <= start + tolerance_ns
+            ][-1:]
+        pairs += [(other, op) for other in ended]
+        unclaimed = [other for other in unclaimed if other not in ended][-(MOST_OPEN - 1) :]
+        unclaimed.append(op)
+    return pairs
+
+
+def pending_at_launch(
+    streams: Sequence[int], launch_end_ns: Sequence[int], op_end_ns: Sequence[int]
+) -> list[int]:
+    """Operations of the stream, up to the launched one, not over when its launch returns."""
+    return [
+        sum(
+            streams[other] == streams[op] and op_end_ns[other] > launch_end_ns[op]
+            for other in range(op + 1)
+        )
+        for op in range(len(streams))
+    ]
+
+
+def covered_times(spans: Sequence[Span], others: Sequence[Span]) -> list[int]:
+    """Moments of each span that lie in one of the others."""
+    moments = {moment for start, end in others for moment in range(start, end)}
+    return [len(moments.intersection(range(start, end))) for start, end in spans]
