@@ -110,7 +110,7 @@ def test_the_words_of_metadata_give_the_same_kinds(name: str, kind: str) -> None
 
 @pytest.mark.parametrize(
     "name",
-    ["aten::mm", "volta_sgemm_64x64_tn", "void at::native::reduce_kernel<512>", 
+    ["aten::mm", "volta_sgemm_64x64_tn", "void at::native::reduce_kernel<512>",
      "record_param_comms",
      "void at::native::vectorized_gather_kernel<16>", "Memcpy DtoD", ""],
 )  # fmt: skip

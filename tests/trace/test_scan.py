@@ -14,10 +14,10 @@ from tests.oracles import kineto as oracle
 from tests.trace.kineto_json import (
     Event,
     Raw,
+    assert_same,
     events,
     file_text,
     files,
-    assert_same,
     trace_from,
 )
 
@@ -54,6 +54,7 @@ def test_every_record_is_accounted_for(rows: list[Event]) -> None:
     assert trace.num_accounted == trace.meta.num_events
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(text=files(max_events=3), seed=st.integers(0, 2**32))
 def test_pieces_may_end_anywhere(text: bytes, seed: int) -> None:
@@ -71,6 +72,7 @@ def test_pieces_may_end_anywhere(text: bytes, seed: int) -> None:
     assert_same(trace_from([text[at : at + 1] for at in range(len(text))]), whole)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(drawn=st.lists(events("X"), min_size=1, max_size=3))
 def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(drawn: list[Event]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class Clocks:
 
     def aligned(self, rank: Int64s, raw_ns: Int64s) -> Int64s:
         """Raw timestamps of ranks (positions among the traces) on the common clock, int64."""
+        if not self.drift_ppb.any():
+            return raw_ns - self.offset_ns[rank]
         since_ns = raw_ns - self.origin_ns[rank]
         # ns * ppb passes int64 after 54 minutes at 200 ppm: split the seconds off.
         seconds, rest_ns = np.divmod(since_ns, 1_000_000_000)
@@ -100,8 +103,12 @@ def _common_ends(
     is_other = member > 0
     ends: dict[tuple[int, int], tuple[Int64s, Int64s]] = {}
     pair_key = comm.rank[anchor] * (1 << 32) + comm.rank[row]
-    for key in np.unique(pair_key[is_other]).tolist():
-        chosen = np.flatnonzero(is_other & (pair_key == key))
+    by_pair = np.flatnonzero(is_other)
+    by_pair = by_pair[np.argsort(pair_key[by_pair], kind="stable")]
+    keys, first_of_key = np.unique(pair_key[by_pair], return_index=True)
+    bounds = np.append(first_of_key, len(by_pair))
+    for key, low, high in zip(keys.tolist(), bounds[:-1], bounds[1:], strict=True):
+        chosen = by_pair[low:high]
         one, other = comm.end_ns[anchor[chosen]], comm.end_ns[row[chosen]]
         ranks = divmod(key, 1 << 32)
         ends[ranks] = (one, other)
@@ -122,14 +129,15 @@ def _spanning_tree(
             continue
         seen.add(root)
         frontier = [(weight, root, other) for weight, other in neighbours[root]]
+        heapify(frontier)
         while frontier:
-            frontier.sort(reverse=True)
-            _, parent, child = frontier.pop()
+            _, parent, child = heappop(frontier)
             if child in seen:
                 continue
             seen.add(child)
             yield parent, child
-            frontier.extend((weight, child, other) for weight, other in neighbours[child])
+            for weight, other in neighbours[child]:
+                heappush(frontier, (weight, child, other))
 
 
 def _fit(difference_ns: Int64s, since_ns: Int64s) -> tuple[int, int, int]:

@@ -8,13 +8,15 @@ kernel's name gives the type, and the stream stands for the group.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Int32s, Int64s
+from foretrace.graph.alike import alike, used_positions
 from foretrace.graph.operations import Operations
-from foretrace.trace import Trace, collective_kind_of
+from foretrace.trace import UNKNOWN_COLLECTIVE, Trace, collective_kind_of
 
 UNKNOWN = -1
 
@@ -27,6 +29,7 @@ ELEMENT_BYTES = {  # bytes of one element, by the names that PyTorch writes
 }  # fmt: skip
 _RANK_LIST = re.compile(r"\[\s*(-?\d+(?:\s*,\s*-?\d+)*)\s*\]$")
 _FIRST_SHAPE = re.compile(r"\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]")
+_TYPE_IN_NAME = re.compile(r"_(f16|f32|f64|bf16|float|half|double|int8_t|int32_t)\b")
 _FIRST_TYPE = re.compile(r'"(c10::\w+|float|double|half|long int|int|signed char|unsigned char)"')
 
 
@@ -60,138 +63,179 @@ def communication_ops(operations: Operations) -> CommunicationOps:
     chosen = np.flatnonzero(ops.is_communication)
     chosen = chosen[np.lexsort((ops.end_ns[chosen], ops.start_ns[chosen], ops.rank[chosen]))]
     rank = ops.rank[chosen].astype(np.int64)
-    rows: list[_Description] = []
-    peers: list[tuple[int, int]] = []
+    words: list[_Words] = []
+    numbers: list[_Numbers] = []
+    members_by_text: dict[str, tuple[int, ...]] = {}
     for position, trace in enumerate(operations.traces):
-        of_rank = chosen[rank == position]
-        reader = _Reader(trace)
-        rows.extend(
-            reader.description(event, issue, operations.names[name])
-            for event, issue, name in zip(
-                ops.event[of_rank].tolist(),
-                _issue_events(operations, trace, of_rank).tolist(),
-                ops.name[of_rank].tolist(),
-                strict=True,
-            )
+        of_rank = chosen[slice(*np.searchsorted(rank, [position, position + 1]).tolist())]
+        if not len(of_rank):
+            continue
+        issue = _issue_events(operations, trace, of_rank)
+        reader = _Reader(trace, ops.event[of_rank], issue, members_by_text)
+        own_words = reader.words(operations.names, ops.name[of_rank])
+        words.extend(own_words)
+        numbers.append(reader.numbers(own_words, operations.ranks[position]))
+    columns = {
+        field.name: np.concatenate(
+            [np.zeros(0, np.int64), *(getattr(part, field.name) for part in numbers)]
         )
-        own = operations.ranks[position]
-        peers.extend(_ends(row, own) for row in rows[len(peers) :])
+        for field in fields(_Numbers)
+    }
     return CommunicationOps(
         op=chosen,
         rank=rank,
-        kind=tuple(row.kind for row in rows),
-        group=tuple(row.group for row in rows),
-        members=tuple(row.members for row in rows),
-        group_size=np.array([row.group_size for row in rows], np.int64),
-        sequence=np.array([row.sequence for row in rows], np.int64),
-        num_bytes=np.array([row.num_bytes for row in rows], np.int64),
-        dtype=tuple(row.dtype for row in rows),
-        source_rank=np.array([source for source, _ in peers], np.int64),
-        destination_rank=np.array([destination for _, destination in peers], np.int64),
+        kind=tuple(row.kind for row in words),
+        group=tuple(row.group for row in words),
+        members=tuple(row.members for row in words),
+        dtype=tuple(row.dtype for row in words),
         start_ns=ops.start_ns[chosen],
         end_ns=ops.end_ns[chosen],
         lane=ops.lane[chosen].astype(np.int64),
+        **columns,
     )
 
 
 @dataclass(frozen=True)
-class _Description:
+class _Words:
+    """What an operation's texts say; operations with the same texts share one."""
+
     kind: str
     group: str
     members: tuple[int, ...]
-    group_size: int
-    sequence: int
-    num_bytes: int
     dtype: str
-    source_rank: int
-    destination_rank: int
+    num_bytes: int  # where only the shapes tell it; UNKNOWN
 
 
-def _ends(row: _Description, own_rank: int) -> tuple[int, int]:
-    """Sender and receiver of a transfer: the trace names only the other end."""
-    if row.kind == "send" and row.destination_rank >= 0:
-        return own_rank, row.destination_rank
-    if row.kind == "recv" and row.source_rank >= 0:
-        return row.source_rank, own_rank
-    return row.source_rank, row.destination_rank
+@dataclass(frozen=True)
+class _Numbers:
+    """Columns of `CommunicationOps` that differ from operation to operation."""
+
+    group_size: Int64s
+    sequence: Int64s
+    num_bytes: Int64s
+    source_rank: Int64s
+    destination_rank: Int64s
 
 
 class _Reader:
-    """Reads descriptions from one trace's collective columns; equal texts are parsed once."""
+    """Reads one trace's collective columns for its operations; equal texts are read once.
 
-    def __init__(self, trace: Trace) -> None:
+    Each value is taken from the operation's own row, and where that has none from the row of
+    the operator that issued it.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        event: Int32s,
+        issue: Int64s,
+        members_by_text: dict[str, tuple[int, ...]],
+    ) -> None:
         self._trace = trace
-        self._row_of_event = {
-            event: row for row, event in enumerate(trace.collectives.event.tolist())
-        }
-        self._members: dict[int, tuple[int, ...]] = {}
-        self._ranks_of_group = {group.name: group.ranks for group in trace.meta.process_groups}
+        self._issue = issue
+        self._rows = (_rows_of(trace, event), _rows_of(trace, issue))
+        self._members_by_text = members_by_text
 
-    def description(self, event: int, issue: int, name: str) -> _Description:
-        """What is known of the operation at `event`, launched inside the operator at `issue`."""
-        kind_by_name = collective_kind_of(name)
-        rows = [self._row_of_event.get(event), self._row_of_event.get(issue)]
-        known = [row for row in rows if row is not None]
-        if not known:
-            num_bytes, dtype = self._size_by_shape(issue, name)
-            return _Description(
-                kind_by_name, "", (), UNKNOWN, UNKNOWN, num_bytes, dtype, UNKNOWN, UNKNOWN
-            )
+    def words(self, names: Sequence[str], name: Int32s) -> list[_Words]:
+        """What each operation's texts say; `name` is its position in `names`."""
         columns = self._trace.collectives
-        dtype = self._text(columns.dtype, known)
-        elements = max(self._number(columns.in_elements, known), self._number(columns.out_elements, known))
-        group = self._text(columns.group, known)
-        kind = collective_kind_of(self._text(columns.collective, known) or name)
-        members = self._member_ranks(known) or self._ranks_of_group.get(group, ())
-        element_bytes = ELEMENT_BYTES.get(dtype.lower(), UNKNOWN)
-        return _Description(
-            kind=kind,
-            group=group,
-            members=members,
-            group_size=self._number(columns.group_size, known),
-            sequence=self._number(columns.sequence, known),
-            num_bytes=elements * element_bytes if min(elements, element_bytes) >= 0 else UNKNOWN,
-            dtype=dtype,
-            source_rank=self._number(columns.source_rank, known),
-            destination_rank=self._number(columns.destination_rank, known),
+        signature = np.append(self._trace.signature, np.int32(UNKNOWN))[self._issue]
+        is_known = (self._rows[0] >= 0) | (self._rows[1] >= 0)
+        texts = (
+            self._merged(columns.collective),
+            self._merged(columns.group),
+            self._merged(self._with_members(columns.group_ranks)),
+            self._merged(columns.dtype),
+        )
+        of_class = alike([*texts, np.where(is_known, UNKNOWN, signature), name, is_known])
+        _, first = np.unique(of_class, return_index=True)
+        by_class = [
+            self._words_of(names[name[row]], *(int(column[row]) for column in texts))
+            if is_known[row]
+            else self._words_of_name(names[name[row]], int(signature[row]))
+            for row in first.tolist()
+        ]
+        return [by_class[index] for index in of_class.tolist()]
+
+    def numbers(self, words: Sequence[_Words], own_rank: int) -> _Numbers:
+        """Sizes, sequence numbers and peers of the operations whose words these are."""
+        columns = self._trace.collectives
+        elements = np.maximum(
+            self._merged(columns.in_elements), self._merged(columns.out_elements)
+        )
+        element_bytes = np.array([ELEMENT_BYTES.get(row.dtype.lower(), UNKNOWN) for row in words])
+        by_shape = np.array([row.num_bytes for row in words], np.int64)
+        is_known = (elements >= 0) & (element_bytes >= 0)
+        source, destination = (
+            self._merged(columns.source_rank),
+            self._merged(columns.destination_rank),
+        )
+        # The trace names only the other end of a transfer.
+        is_send = np.array([row.kind == "send" for row in words], np.bool_) & (destination >= 0)
+        is_recv = np.array([row.kind == "recv" for row in words], np.bool_) & (source >= 0)
+        return _Numbers(
+            group_size=self._merged(columns.group_size),
+            sequence=self._merged(columns.sequence),
+            num_bytes=np.where(is_known, elements * element_bytes, by_shape),
+            source_rank=np.where(is_send, own_rank, source),
+            destination_rank=np.where(is_recv, own_rank, destination),
         )
 
-    def _text(self, column: Int64s, rows: list[int]) -> str:
-        for row in rows:
-            if column[row] >= 0:
-                return self._trace.strings[column[row]]
-        return ""
+    def _merged(self, column: Int64s | Int32s) -> Int64s:
+        """A column's value for each operation; UNKNOWN where neither row has one."""
+        padded = np.append(column.astype(np.int64), UNKNOWN)
+        own, issued = (padded[rows] for rows in self._rows)
+        return np.where(own >= 0, own, issued)
 
-    @staticmethod
-    def _number(column: Int64s, rows: list[int]) -> int:
-        for row in rows:
-            if column[row] >= 0:
-                return int(column[row])
-        return UNKNOWN
+    def _with_members(self, group_ranks: Int32s) -> Int32s:
+        """The column of member lists without those that name nobody."""
+        used = used_positions(group_ranks, len(self._trace.strings)).tolist()
+        empty = [text for text in used if not self._member_ranks(text)]
+        return np.where(np.isin(group_ranks, empty), np.int32(UNKNOWN), group_ranks)
 
-    def _member_ranks(self, rows: list[int]) -> tuple[int, ...]:
-        for row in rows:
-            text = int(self._trace.collectives.group_ranks[row])
-            if text < 0:
-                continue
-            if text not in self._members:
-                match = _RANK_LIST.match(self._trace.strings[text].strip())
-                self._members[text] = (
-                    tuple(int(rank) for rank in match.group(1).split(",")) if match else ()
-                )
-            if self._members[text]:
-                return self._members[text]
-        return ()
+    def _member_ranks(self, text: int) -> tuple[int, ...]:
+        """The ranks that a text lists; the same object for equal texts of all ranks."""
+        listed = self._trace.strings[text].strip()
+        if listed not in self._members_by_text:
+            match = _RANK_LIST.match(listed)
+            self._members_by_text[listed] = (
+                tuple(int(rank) for rank in match.group(1).split(",")) if match else ()
+            )
+        return self._members_by_text[listed]
 
-    def _size_by_shape(self, issue: int, name: str) -> tuple[int, str]:
+    def _words_of(
+        self, name: str, collective: int, group: int, group_ranks: int, dtype: int
+    ) -> _Words:
+        """What collective metadata says, as strings of the trace or UNKNOWN."""
+        group_name = self._text(group)
+        members = self._member_ranks(group_ranks) if group_ranks >= 0 else ()
+        listed = {group.name: group.ranks for group in self._trace.meta.process_groups}
+        kind = collective_kind_of(self._text(collective) or name)
+        if kind == UNKNOWN_COLLECTIVE:  # "coalesced": the kernel's name says of what
+            kind = collective_kind_of(name)
+        return _Words(
+            kind=kind,
+            group=group_name,
+            members=members or listed.get(group_name, ()),
+            dtype=self._text(dtype),
+            num_bytes=UNKNOWN,
+        )
+
+    def _words_of_name(self, name: str, signature: int) -> _Words:
+        """What a kernel's name and the issuing operator's shapes say."""
+        num_bytes, dtype = self._size_by_shape(signature, name)
+        return _Words(collective_kind_of(name), "", (), dtype, num_bytes)
+
+    def _text(self, position: int) -> str:
+        return self._trace.strings[position] if position >= 0 else ""
+
+    def _size_by_shape(self, signature: int, name: str) -> tuple[int, str]:
         """Payload and dtype from the issuing operator's shapes and the kernel's name."""
         dtype = ""
-        match = re.search(r"_(f16|f32|f64|bf16|float|half|double|int8_t|int32_t)\b", name)
+        match = _TYPE_IN_NAME.search(name)
         if match:
             dtype = match.group(1).removesuffix("_t")
-        if issue < 0 or self._trace.signature[issue] < 0:
-            return UNKNOWN, dtype
-        text = self._trace.strings[self._trace.signature[issue]]
+        text = self._text(signature)
         if not dtype and (found := _FIRST_TYPE.search(text)):
             dtype = found.group(1)
         shape = _FIRST_SHAPE.search(text)
@@ -199,6 +243,15 @@ class _Reader:
         if not shape or element_bytes < 0:
             return UNKNOWN, dtype
         return int(np.prod([int(size) for size in shape.group(1).split(",")])) * element_bytes, dtype
+
+
+def _rows_of(trace: Trace, event: Int32s | Int64s) -> Int64s:
+    """Row of each event in the trace's collective columns, int64; -1 where it has none."""
+    known = trace.collectives.event
+    if not len(known):
+        return np.full(len(event), -1, np.int64)
+    row = np.minimum(np.searchsorted(known, event), len(known) - 1)
+    return np.where(known[row] == event, row, -1)
 
 
 def _issue_events(operations: Operations, trace: Trace, of_rank: Int64s) -> Int64s:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -27,24 +28,43 @@ class Group:
     name: str
     members: tuple[int, ...]  # rank numbers; () unknown
 
+    def __hash__(self) -> int:
+        """Found once: groups of many ranks are looked up once per operation."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.members))
+
 
 def groups_of(operations: Operations, comm: CommunicationOps) -> tuple[Group, ...]:
     """The group of every communication operation, one entry per row of `comm`."""
     lane_groups = _lane_groups(operations, comm)
     world = _world(operations)
-    groups: list[Group] = []
-    for row in range(len(comm)):
-        if comm.source_rank[row] >= 0 and comm.destination_rank[row] >= 0:
-            pair = (int(comm.source_rank[row]), int(comm.destination_rank[row]))
-            groups.append(Group(comm.group[row], pair))
-        elif comm.members[row]:
-            groups.append(Group(comm.group[row], tuple(sorted(comm.members[row]))))
-        elif comm.group[row]:
-            groups.append(Group(comm.group[row], ()))
-        else:
-            lane = int(comm.lane[row])
-            groups.append(lane_groups.get(lane, _stream_group(operations, lane, world)))
-    return tuple(groups)
+    shared: dict[Group, Group] = {}  # one object per group: comparing it is then cheap
+    groups: dict[tuple[object, ...], Group] = {}
+    of_row: list[Group] = []
+    for name, members, source, destination, lane in zip(
+        comm.group,
+        comm.members,
+        comm.source_rank.tolist(),
+        comm.destination_rank.tolist(),
+        comm.lane.tolist(),
+        strict=True,
+    ):
+        is_pair = source >= 0 and destination >= 0
+        # Rows of a group share the object that lists its members.
+        key = (name, source, destination) if is_pair else (name, id(members), lane)
+        if key not in groups:
+            if is_pair:
+                group = Group(name, (source, destination))
+            elif members or name:
+                group = Group(name, tuple(sorted(members)))
+            else:
+                group = lane_groups.get(lane) or _stream_group(operations, lane, world)
+            groups[key] = shared.setdefault(group, group)
+        of_row.append(groups[key])
+    return tuple(of_row)
 
 
 def _world(operations: Operations) -> tuple[int, ...]:
@@ -63,8 +83,10 @@ def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
         np.bool_,
     )
     candidates: dict[int, list[dict[int, Group]]] = {}
+    first_row = np.searchsorted(comm.rank, np.arange(len(operations.ranks) + 1)).tolist()
     for position, trace in enumerate(operations.traces):
-        rows = np.flatnonzero(is_silent & (comm.rank == position))
+        low, high = first_row[position], first_row[position + 1]
+        rows = low + np.flatnonzero(is_silent[low:high])
         groups = [
             Group(group.name, tuple(sorted(group.ranks)))
             for group in trace.meta.process_groups

@@ -6,6 +6,7 @@ import numpy as np
 
 from foretrace.base import Float32s, Int64s
 from foretrace.graph._compiled import covered_times
+from foretrace.graph.alike import alike
 from foretrace.graph.operations import Operations
 
 MIN_SHARE = 0.5  # of an operation's time must overlap communication to call it inflated
@@ -24,16 +25,14 @@ def inflation_factors(operations: Operations) -> Float32s:
     if not (share > MIN_SHARE).any():
         return factor
     duration_ns = ops.end_ns - ops.start_ns
-    key = np.stack([ops.name, ops.signature])
-    _, alike = np.unique(key, axis=1, return_inverse=True)
-    alike = alike.reshape(-1)
+    make = alike([ops.name, ops.signature])
     alone = np.flatnonzero((share <= ALONE_SHARE) & ~ops.is_communication)
-    alone = alone[np.lexsort((duration_ns[alone], alike[alone]))]
-    low = np.searchsorted(alike[alone], np.arange(alike.max() + 1), side="left")
-    high = np.searchsorted(alike[alone], np.arange(alike.max() + 1), side="right")
+    alone = alone[np.lexsort((duration_ns[alone], make[alone]))]
+    low = np.searchsorted(make[alone], np.arange(make.max() + 1), side="left")
+    high = np.searchsorted(make[alone], np.arange(make.max() + 1), side="right")
     inflated = np.flatnonzero((share > MIN_SHARE) & ~ops.is_communication)
-    inflated = inflated[high[alike[inflated]] > low[alike[inflated]]]
-    middle = (low + high - 1)[alike[inflated]] // 2
+    inflated = inflated[high[make[inflated]] > low[make[inflated]]]
+    middle = (low + high - 1)[make[inflated]] // 2
     median_ns = np.maximum(duration_ns[alone[middle]], 1)
     factor[inflated] = np.maximum(duration_ns[inflated] / median_ns, 1)
     return factor
@@ -43,13 +42,15 @@ def _overlapped_share(operations: Operations) -> Float32s:
     """Share of each operation's time with communication of the same rank beside it."""
     ops = operations.ops
     share = np.zeros(len(ops), np.float32)
-    for position in np.unique(ops.rank[ops.is_communication]).tolist():
-        own = np.flatnonzero(ops.rank == position)
+    for position in range(len(operations.ranks)):
+        own = np.arange(len(ops))[operations.ops_of_rank(position)]
         comm = own[ops.is_communication[own]]
+        if not len(comm):
+            continue
         compute = own[~ops.is_communication[own]]
-        low, high = _union(ops.start_ns[comm], ops.end_ns[comm])
+        begin_ns, stop_ns = _union(ops.start_ns[comm], ops.end_ns[comm])
         covered_ns = np.zeros(len(compute), np.int64)
-        covered_times(ops.start_ns[compute], ops.end_ns[compute], low, high, covered_ns)
+        covered_times(ops.start_ns[compute], ops.end_ns[compute], begin_ns, stop_ns, covered_ns)
         share[compute] = covered_ns / np.maximum(ops.end_ns[compute] - ops.start_ns[compute], 1)
     return share
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s
+from foretrace.graph.alike import used_positions
 from foretrace.graph.copies import with_split_copies
 from foretrace.graph.graph import Lane
 from foretrace.graph.host import KIND_OF_ROLE, call_rows, leaf_operator_rows, worker_rows
@@ -88,6 +89,14 @@ class Operations:
     ops: DeviceOps
     first_ns: Int64s  # int64[ranks], raw start of the rank's earliest item or operation
 
+    def items_of_rank(self, position: int) -> slice:
+        """The items of one trace, which follow each other."""
+        return slice(*np.searchsorted(self.items.rank, [position, position + 1]).tolist())
+
+    def ops_of_rank(self, position: int) -> slice:
+        """The operations of one trace, which follow each other."""
+        return slice(*np.searchsorted(self.ops.rank, [position, position + 1]).tolist())
+
     @cached_property
     def op_of_launch(self) -> Int32s:
         """First operation of each launch, int32[items]; NOT_LAUNCHED for other items."""
@@ -119,7 +128,7 @@ class NameTable:
     def positions(self, strings: Sequence[str], used: Int32s) -> Int32s:
         """Positions of a trace's string column; -1 stays -1."""
         table = np.full(len(strings) + 1, -1, np.int32)
-        for index in np.unique(used[used >= 0]).tolist():
+        for index in used_positions(used, len(strings)).tolist():
             table[index] = self.position(strings[index])
         return table[used]
 
@@ -230,7 +239,7 @@ def _lanes(trace: Trace, rank: int) -> list[Lane]:
 
 def _is_communication(trace: Trace, op_rows: Int64s) -> Bools:
     is_comm = np.zeros(len(trace.strings), np.bool_)
-    for index in np.unique(trace.name[op_rows]).tolist():
+    for index in used_positions(trace.name[op_rows], len(trace.strings)).tolist():
         is_comm[index] = is_communication(trace.strings[index])
     return is_comm[trace.name[op_rows]]
 

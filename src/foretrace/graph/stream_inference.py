@@ -105,8 +105,9 @@ def inferred_pairs(
     late = _late_pairs(operations, order, positions, may_be_held, ready_ns, margins)
     source = np.concatenate([by_class.source, late[0]])
     target = np.concatenate([by_class.target, late[1]])
-    recent = _recent_collectives(operations, order, waits, (source, target), is_awaited)
-    recent = recent.kept(_uncontradicted(operations, recent, margins))
+    recent = _recent_collectives(
+        operations, order, waits, (source, target), is_awaited, margins
+    )
     return np.concatenate([source, recent.source]), np.concatenate([target, recent.target])
 
 
@@ -218,42 +219,124 @@ def _recent_collectives(
     waits: dict[int, _Waits],
     known: tuple[Int64s, Int64s],
     is_awaited: Bools,
+    margins: Margins,
 ) -> Candidates:
-    """For every wait without evidence, the collective launched last and not waited for yet."""
-    ops = operations.ops
-    is_explained = np.zeros(len(ops), np.bool_)
-    from_collective = ops.is_communication[known[0]]
-    is_explained[known[1][from_collective]] = True
-    sources_of: dict[int, list[int]] = defaultdict(list)
-    for source, target in zip(*(ends[from_collective].tolist() for ends in known), strict=True):
-        sources_of[target].append(source)
-    columns: tuple[list[int], ...] = ([], [], [], [])
-    for position, own in waits.items():
-        open_waits = np.flatnonzero(
-            ~ops.is_communication[own.op] & (own.num_last > 0) & ~is_explained[own.op]
+    """For every wait without evidence, the collective launched last and not waited for yet.
+
+    Where a class of such pairs is contradicted, its waits are for an older collective: they are
+    given again, with that class ruled out, until no class is contradicted.
+    """
+    walk = _OpenWaits(operations, order, waits, known, is_awaited)
+    ruled_out: set[tuple[int, ...]] = set()
+    for _ in range(MAX_PASSES):
+        pairs = walk.given(ruled_out)
+        is_kept = _uncontradicted(operations, pairs, margins)
+        wrong = pairs.kept(~is_kept)
+        if not len(wrong.source):
+            return pairs
+        ruled_out.update(
+            walk.kind_of(*row)
+            for row in zip(
+                wrong.source.tolist(),
+                wrong.target.tolist(),
+                wrong.count.tolist(),
+                wrong.num_last.tolist(),
+                strict=True,
+            )
         )
-        row_of_op = dict(zip(own.op[open_waits].tolist(), open_waits.tolist(), strict=True))
-        of_rank = np.flatnonzero(ops.rank == position)
-        of_rank = of_rank[np.argsort(order.launched_ns[of_rank], kind="stable")]
-        pending: list[int] = []
-        for op in of_rank.tolist():
-            for source in sources_of.get(op, ()):
-                if source in pending:
-                    pending.remove(source)
-            row = row_of_op.get(op)
-            if row is not None and pending:
-                for column, value in zip(
-                    columns,
-                    (pending.pop(), op, int(own.count[row]), int(own.num_last[row])),
-                    strict=True,
-                ):
-                    column.append(value)
-            if is_awaited[op]:
-                pending.append(op)
-                del pending[:-MAX_PENDING]
-    return Candidates(*(np.array(column, np.int64) for column in columns))
+    return pairs.kept(is_kept)
 
 
+class _OpenWaits:
+    """Waits without evidence and the collectives in flight at each, in launch order."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        order: LaunchOrder,
+        waits: dict[int, _Waits],
+        known: tuple[Int64s, Int64s],
+        is_awaited: Bools,
+    ) -> None:
+        ops = operations.ops
+        self._number = [operations.lanes[lane].number for lane in ops.lane.tolist()]
+        self._name = ops.name.tolist()
+        is_explained = np.zeros(len(ops), np.bool_)
+        from_collective = ops.is_communication[known[0]]
+        is_explained[known[1][from_collective]] = True
+        self._sources_of: dict[int, list[int]] = defaultdict(list)
+        for source, target in zip(*(ends[from_collective].tolist() for ends in known), strict=True):
+            self._sources_of[target].append(source)
+        self._is_awaited = is_awaited
+        self._after_collective: set[int] = set()
+        self._ranks: list[tuple[list[int], dict[int, tuple[int, int]]]] = []
+        for position, own in waits.items():
+            is_open = ~ops.is_communication[own.op] & (own.num_last > 0) & ~is_explained[own.op]
+            rows = zip(
+                own.op[is_open].tolist(),
+                own.count[is_open].tolist(),
+                own.num_last[is_open].tolist(),
+                strict=True,
+            )
+            open_waits = {op: (count, num_last) for op, count, num_last in rows}
+            all_ops = np.flatnonzero(ops.rank == position)
+            all_ops = all_ops[np.argsort(order.launched_ns[all_ops], kind="stable")]
+            is_after = np.append(False, ops.is_communication[all_ops][:-1])[: len(all_ops)]
+            self._after_collective.update(all_ops[is_after].tolist())
+            is_event = is_awaited.copy()
+            is_event[list(open_waits)] = True
+            is_event[list(self._sources_of)] = True
+            self._ranks.append((all_ops[is_event[all_ops]].tolist(), open_waits))
+
+    def kind_of(self, source: int, target: int, count: int, num_last: int) -> tuple[int, ...]:
+        """What pairs of one class have in common."""
+        return (
+            self._number[source],
+            self._number[target],
+            self._name[source],
+            self._name[target],
+            count,
+            num_last,
+        )
+
+    def given(self, ruled_out: set[tuple[int, ...]]) -> Candidates:
+        """Every open wait with the last collective in flight whose class is not ruled out."""
+        columns: tuple[list[int], ...] = ([], [], [], [])
+        for ops, open_waits in self._ranks:
+            pending: list[int] = []
+            for op in ops:
+                for source in self._sources_of.get(op, ()):
+                    if source in pending:
+                        pending.remove(source)
+                if op in open_waits:
+                    found = self._last_possible(pending, op, open_waits[op], ruled_out)
+                    if found is not None:
+                        pending.remove(found)
+                        for column, value in zip(
+                            columns, (found, op, *open_waits[op]), strict=True
+                        ):
+                            column.append(value)
+                if self._is_awaited[op]:
+                    pending.append(op)
+                    del pending[:-MAX_PENDING]
+        return Candidates(*(np.array(column, np.int64) for column in columns))
+
+    def _last_possible(
+        self,
+        pending: list[int],
+        op: int,
+        wait: tuple[int, int],
+        ruled_out: set[tuple[int, ...]],
+    ) -> int | None:
+        # The wait that a process group makes inside a launch of its own is for nobody else.
+        possible = pending[-1:] if op in self._after_collective else pending
+        for source in reversed(possible):
+            if self.kind_of(source, op, *wait) not in ruled_out:
+                return source
+        return None
+
+
+MAX_PASSES = 8  # classes of waits are ruled out at most so many times
 MAX_PENDING = 256  # collectives in flight on one rank; older ones were waited for unseen
 
 

@@ -15,6 +15,7 @@ from foretrace.trace.columns import ProcessGroup as ProcessGroup
 from foretrace.trace.columns import SyncColumns as SyncColumns
 from foretrace.trace.columns import Trace as Trace
 from foretrace.trace.columns import TraceMeta as TraceMeta
+from foretrace.trace.communication import UNKNOWN_COLLECTIVE as UNKNOWN_COLLECTIVE
 from foretrace.trace.communication import collective_kind_of as collective_kind_of
 from foretrace.trace.communication import is_communication as is_communication
 from foretrace.trace.contents import Contents as Contents

@@ -8,8 +8,9 @@ are named: a group in which ranks stop at different places is how a hang looks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from foretrace.graph.groups import Group
 from foretrace.graph.operations import Operations
 
 MATCH_TOLERANCE_NS = 2_000_000  # ends of one collective differ by far less; the next is far more
+_PAIRWISE = ("send", "recv")
 MAX_SHIFT = 64  # operations by which one rank's sequence may be ahead of another's
 
 
@@ -50,75 +52,95 @@ def matched_collectives(
     Where all recorded members have equally many operations of the same types, the k-th of each
     rank meet. Where they have not, sequence numbers decide, else the ends of the operations.
     """
-    rows_by_group: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for row, group in enumerate(groups):
-        rows_by_group[_key(comm, row, group)].append(row)
-    matched_rows: list[int] = []
-    matched_collective: list[int] = []
+    rows_by_group: dict[tuple[bool, Group], list[int]] = defaultdict(list)
+    for row, (kind, group) in enumerate(zip(comm.kind, groups, strict=True)):
+        rows_by_group[kind in _PAIRWISE, group].append(row)
+    matched_rows = [np.zeros(0, np.int64)]
+    num_members = [np.zeros(0, np.int64)]
     collectives: list[Collective] = []
     findings: list[Finding] = []
-    for key in sorted(rows_by_group, key=str):
-        rows = np.array(rows_by_group[key])
-        group = groups[rows[0]]
-        members = _members(operations, comm, rows)
+    for key in sorted(rows_by_group, key=_order_of_group):
+        group = key[1]
+        members = _members(operations, comm, np.array(rows_by_group[key]))
         places = _places(comm, members, group, findings)
-        for place in sorted({int(place) for column in places for place in column}):
-            present = [
-                (member, int(member.rows[int(np.argmax(column == place))]))
-                for member, column in zip(members, places, strict=True)
-                if (column == place).any()
-            ]
-            for _, row in present:
-                matched_rows.append(row)
-                matched_collective.append(len(collectives))
-            collectives.append(_collective(comm, group, members, present, place))
+        meetings = _meetings(members, places)
+        collectives.extend(_collectives(comm, group, members, meetings))
+        matched_rows.append(meetings.row)
+        num_members.append(np.diff(meetings.first))
+    size = np.concatenate(num_members)
     return Matches(
-        np.array(matched_rows, np.int64),
-        np.array(matched_collective, np.int32),
+        np.concatenate(matched_rows),
+        np.repeat(np.arange(len(size), dtype=np.int32), size),
         tuple(collectives),
         tuple(findings),
     )
 
 
-def _key(comm: CommunicationOps, row: int, group: Group) -> tuple[object, ...]:
-    if comm.kind[row] in ("send", "recv"):
-        return ("transfer", group.name, group.members)
-    return ("collective", group.name, group.members)
+def _order_of_group(key: tuple[bool, Group]) -> str:
+    is_pairwise, group = key
+    word = "transfer" if is_pairwise else "collective"
+    return str((word, group.name, group.members))
 
 
 def _members(operations: Operations, comm: CommunicationOps, rows: Int64s) -> list[_Member]:
     """The recorded ranks of a group; rows of each in order of start."""
-    members = []
-    for position in np.unique(comm.rank[rows]).tolist():
-        own = rows[comm.rank[rows] == position]
-        own = own[np.lexsort((own, comm.start_ns[own]))]
-        members.append(_Member(position, operations.ranks[position], own))
-    return members
+    rows = rows[np.lexsort((rows, comm.start_ns[rows], comm.rank[rows]))]
+    positions, first = np.unique(comm.rank[rows], return_index=True)
+    return [
+        _Member(position, operations.ranks[position], own)
+        for position, own in zip(positions.tolist(), np.split(rows, first[1:]), strict=True)
+    ]
 
 
-def _collective(
-    comm: CommunicationOps,
-    group: Group,
-    members: list[_Member],
-    present: list[tuple[_Member, int]],
-    place: int,
-) -> Collective:
-    recorded = tuple(sorted(member.rank for member, _ in present))
-    row = present[0][1]
-    ranks = group.members or recorded
-    unrecorded = set(ranks) - {member.rank for member in members}
-    size = int(comm.group_size[row])
-    sizes = [int(comm.num_bytes[row]) for _, row in present]
-    return Collective(
-        name="sendrecv" if comm.kind[row] in ("send", "recv") else comm.kind[row],
-        group=group.name or "unnamed",
-        ranks=tuple(sorted(ranks)),
-        recorded_ranks=recorded,
-        position=place,
-        num_bytes=max(sizes),
-        dtype=comm.dtype[row],
-        is_transfer_estimated=bool(unrecorded) or (not group.members and size > len(members)),
-    )
+@dataclass(frozen=True)
+class _Meetings:
+    """Which operations of one group meet at each place."""
+
+    place: Int64s  # int64[meetings], rising
+    first: Int64s  # int64[meetings + 1], where each one's matches begin
+    row: Int64s  # int64[matches], by place, then member
+    member: Int64s  # int64[matches], position among the members
+
+
+def _meetings(members: Sequence[_Member], places: Sequence[Int64s]) -> _Meetings:
+    """The first operation of every member at each place."""
+    row = np.concatenate([member.rows for member in members])
+    place = np.concatenate(places).astype(np.int64)
+    member = np.repeat(np.arange(len(members)), [len(own.rows) for own in members])
+    order = np.lexsort((member, place))
+    row, place, member = row[order], place[order], member[order]
+    is_repeat = np.append(False, (place[1:] == place[:-1]) & (member[1:] == member[:-1]))
+    row, place, member = row[~is_repeat], place[~is_repeat], member[~is_repeat]
+    first = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
+    return _Meetings(place[first], np.append(first, len(row)), row, member)
+
+
+def _collectives(
+    comm: CommunicationOps, group: Group, members: Sequence[_Member], meetings: _Meetings
+) -> Iterator[Collective]:
+    """One collective per meeting."""
+    ranks = tuple(sorted(group.members))
+    of_members = [member.rank for member in members]
+    everyone = tuple(sorted(of_members))
+    is_partial = bool(set(ranks) - set(everyone))
+    num_bytes = np.maximum.reduceat(comm.num_bytes[meetings.row], meetings.first[:-1]).tolist()
+    bounds = pairwise(meetings.first.tolist())
+    for place, size, (low, high) in zip(meetings.place.tolist(), num_bytes, bounds, strict=True):
+        recorded = everyone
+        if high - low < len(members):
+            recorded = tuple(sorted(of_members[index] for index in meetings.member[low:high]))
+        row = int(meetings.row[low])
+        is_unlisted = not ranks and int(comm.group_size[row]) > len(members)
+        yield Collective(
+            name="sendrecv" if comm.kind[row] in _PAIRWISE else comm.kind[row],
+            group=group.name or "unnamed",
+            ranks=ranks or recorded,
+            recorded_ranks=recorded,
+            position=place,
+            num_bytes=size,
+            dtype=comm.dtype[row],
+            is_transfer_estimated=is_partial or is_unlisted,
+        )
 
 
 def _places(

@@ -90,13 +90,14 @@ def _is_undominated(operations: Operations, source: Int64s, target: Int64s) -> B
     """Edges that say more than an earlier edge between the same two streams already does."""
     ops = operations.ops
     order = np.lexsort((-source, target, ops.lane[source], ops.lane[target]))
+    if not len(order):
+        return np.zeros(0, np.bool_)
+    streams = ops.lane[target].astype(np.int64) * len(operations.lanes) + ops.lane[source]
+    pair = np.cumsum(np.append(False, np.diff(streams[order]) != 0))
+    # Each pair of streams counts its sources above those of the pairs before it.
+    place = pair * len(ops) + source[order]
     is_kept = np.zeros(len(source), np.bool_)
-    last: dict[tuple[int, int], int] = {}
-    for edge in order.tolist():
-        streams = (int(ops.lane[source[edge]]), int(ops.lane[target[edge]]))
-        if source[edge] > last.get(streams, NO_OP):
-            last[streams] = int(source[edge])
-            is_kept[edge] = True
+    is_kept[order] = np.append(True, place[1:] > np.maximum.accumulate(place)[:-1])
     return is_kept
 
 

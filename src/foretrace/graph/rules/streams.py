@@ -28,8 +28,7 @@ def stream_pairs(operations: Operations) -> tuple[Int32s, Int32s]:
     """Pairs of operations, predecessor and successor, on streams and workers of collectives."""
     ops = operations.ops
     is_ordered = np.ones(len(operations.lanes), np.bool_)
-    for lane in np.unique(operations.items.lane).tolist():
-        is_ordered[lane] = False  # spans on a calling thread (gloo send): not a queue
+    is_ordered[operations.items.lane] = False  # spans on a calling thread (gloo send): not a queue
     chosen = np.flatnonzero(is_ordered[ops.lane])
     room = 2 * len(chosen) + 64
     source, target = np.empty(room, np.int32), np.empty(room, np.int32)

@@ -68,7 +68,7 @@ def _turns(operations: Operations) -> tuple[Int64s, Int64s, Int64s]:
     starts = gap_starts(operations)
     gap_ns = items.start_ns - starts
     is_first = np.append(True, items.lane[1:] != items.lane[:-1])
-    found: tuple[list[int], list[int], list[int]] = ([], [], [])
+    found_item, found_turn = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     bounds = np.append(np.flatnonzero(is_first), len(items))
     lanes_of_rank: dict[int, list[tuple[int, int]]] = {}
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
@@ -77,47 +77,56 @@ def _turns(operations: Operations) -> tuple[Int64s, Int64s, Int64s]:
         if len(lanes) < 2 or len(lanes) > MAX_THREADS:
             continue
         for low, high in lanes:
-            for item in (low + np.flatnonzero(gap_ns[low:high] > TURN_GAP_NS)).tolist():
-                turn = _turn(items, lanes, low, item, int(starts[item]))
-                if turn is not None:
-                    found[0].append(item)
-                    found[1].append(turn)
-                    found[2].append(int(items.end_ns[turn]))
-    return tuple(np.array(column, np.int64) for column in found)  # type: ignore[return-value]
+            item = low + np.flatnonzero(gap_ns[low:high] > TURN_GAP_NS)
+            turn = _turns_of_thread(items, lanes, low, item, starts[item])
+            found_item.append(item[turn >= 0])
+            found_turn.append(turn[turn >= 0])
+    item, turn = np.concatenate(found_item), np.concatenate(found_turn)
+    return item, turn, items.end_ns[turn]
 
 
 MAX_THREADS = 64  # of one rank; with more, turns are not looked for
 
 
-def _turn(
-    items: HostItems, lanes: list[tuple[int, int]], own_low: int, item: int, gap_start_ns: int
-) -> int | None:
-    """The item of another thread whose end explains the end of a gap, or None."""
-    gap_end_ns = int(items.start_ns[item])
-    best: int | None = None
+def _turns_of_thread(
+    items: HostItems,
+    lanes: list[tuple[int, int]],
+    own_low: int,
+    item: Int64s,
+    gap_start_ns: Int64s,
+) -> Int64s:
+    """For gaps before items of one thread, the item of another thread that explains the end.
+
+    Args:
+        items: all items.
+        lanes: first item of every thread of the rank, and the one after its last.
+        own_low: first item of the thread that has the gaps.
+        item: item after each gap.
+        gap_start_ns: raw start of each gap.
+
+    Returns:
+        int64[gaps]; -1 where none does.
+    """
+    gap_end_ns = items.start_ns[item]
+    best = np.full(len(item), -1, np.int64)
+    best_end_ns = np.full(len(item), np.iinfo(np.int64).min, np.int64)
     for low, high in lanes:
-        if low == own_low:
+        if low == own_low or not len(item):
             continue
-        after = low + int(np.searchsorted(items.start_ns[low:high], gap_end_ns, side="left"))
-        last = after - 1
-        if last < low or items.end_ns[last] > gap_end_ns:
-            continue
-        first = low + int(np.searchsorted(items.start_ns[low:high], gap_start_ns, side="left"))
-        if first > last:
-            continue
-        is_idle_after = after == high or (
-            items.start_ns[after] - items.end_ns[last] > TURN_GAP_NS
-        )
-        is_idle_before = item == own_low or (
-            first == low or items.start_ns[first] - items.end_ns[first - 1] > TURN_GAP_NS
-        )
-        if (
-            is_idle_after
-            and is_idle_before
-            and items.end_ns[last] > gap_start_ns
-            and (best is None or items.end_ns[last] > items.end_ns[best])
-        ):
-            best = last
+        starts_ns, ends_ns = items.start_ns[low:high], items.end_ns[low:high]
+        after = np.searchsorted(starts_ns, gap_end_ns, side="left")
+        first = np.searchsorted(starts_ns, gap_start_ns, side="left")
+        last = np.maximum(after - 1, 0)
+        is_inside = (first < after) & (ends_ns[last] <= gap_end_ns)
+        next_ns = starts_ns[np.minimum(after, high - low - 1)]
+        is_idle_after = (after == high - low) | (next_ns - ends_ns[last] > TURN_GAP_NS)
+        before_ns = ends_ns[np.maximum(first - 1, 0)]
+        begin_ns = starts_ns[np.minimum(first, high - low - 1)]
+        is_idle_before = (item == own_low) | (first == 0) | (begin_ns - before_ns > TURN_GAP_NS)
+        is_later = (ends_ns[last] > gap_start_ns) & (ends_ns[last] > best_end_ns)
+        is_turn = is_inside & is_idle_after & is_idle_before & is_later
+        best[is_turn] = low + last[is_turn]
+        best_end_ns[is_turn] = ends_ns[last[is_turn]]
     return best
 
 
