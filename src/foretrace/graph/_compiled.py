@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Int32s, Int64s
 
 
 @njit(cache=True, nogil=True)
@@ -129,11 +129,3 @@ def covered_times(
             high = min(end_ns[span], other_end_ns[other])
             covered += max(high - low, 0)
         overlap_ns[span] = covered
-
-
-@njit(cache=True, nogil=True)
-def is_within_any(at: Int64s, low: Int64s, high: Int64s, is_inside: Bools) -> None:
-    """Whether each point lies in one of the sorted, disjoint spans. Out: `is_inside`."""
-    for point in range(at.size):
-        span = last_not_after(low, 0, low.size, at[point])
-        is_inside[point] = span >= 0 and at[point] < high[span]

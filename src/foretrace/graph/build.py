@@ -103,14 +103,22 @@ def _awaited(operations: Operations, comm: CommunicationOps) -> Bools:
 def _dependencies(operations: Operations, is_awaited: Bools, places: Places) -> _Dependencies:
     order = launch_order(operations)
     stream_source, stream_target = stream_pairs(operations)
-    launch_ns = launch_latency_samples(operations)
-    hand_over_ns = hand_over_samples(operations, stream_source, stream_target)
-    margins = Margins.from_samples(launch_ns, hand_over_ns)
+    margins = Margins.from_samples(
+        launch_latency_samples(operations, np.ones(len(operations.ops), np.bool_)),
+        hand_over_samples(operations, stream_source, stream_target),
+    )
     exact = [
         exact_waits(operations, order, position) if len(trace.syncs.event) else None
         for position, trace in enumerate(operations.traces)
     ]
     between = inter_stream(operations, order, exact, is_awaited, places, margins)
+    # What another stream held tells nothing of launches and hand-overs.
+    is_held = np.zeros(len(operations.ops), np.bool_)
+    is_held[between.edges.target - places.num_items] = True
+    launch_ns = launch_latency_samples(operations, ~is_held)
+    hand_over_ns = hand_over_samples(
+        operations, stream_source[~is_held[stream_target]], stream_target[~is_held[stream_target]]
+    )
     queue = launch_queue(operations, places)
     syncs = synchronisations(operations, order, exact, places)
     waits = thread_waits(operations, places)

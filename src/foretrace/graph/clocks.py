@@ -101,6 +101,13 @@ def _common_ends(
     member = np.arange(len(row)) - np.repeat(first, size)
     anchor = np.repeat(row[first], size)
     is_other = member > 0
+    is_together = np.array(
+        [
+            collective.name != "sendrecv" or len(collective.recorded_ranks) <= 2  # noqa: PLR2004
+            for collective in matches.collectives
+        ],
+        np.bool_,
+    )
     ends: dict[tuple[int, int], tuple[Int64s, Int64s]] = {}
     pair_key = comm.rank[anchor] * (1 << 32) + comm.rank[row]
     by_pair = np.flatnonzero(is_other)

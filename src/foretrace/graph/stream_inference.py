@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s
+from foretrace.graph.alike import alike
 from foretrace.graph.launch_order import NO_OP, LaunchOrder
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.trace import RuntimeRole
@@ -124,9 +125,11 @@ class _Waits:
 def _waits(operations: Operations, order: LaunchOrder, position: int) -> _Waits:
     """Operations of one rank that were launched after a stream wait, by any of its threads."""
     items, ops = operations.items, operations.ops
-    of_rank = items.rank == position
-    wait_ns = np.sort(items.start_ns[of_rank & (items.role == RuntimeRole.STREAM_WAIT)])
-    own = np.flatnonzero((ops.rank == position) & (ops.launch != NOT_LAUNCHED))
+    of_rank = operations.items_of_rank(position)
+    is_wait = items.role[of_rank] == RuntimeRole.STREAM_WAIT
+    wait_ns = np.sort(items.start_ns[of_rank][is_wait])
+    own = np.arange(len(ops))[operations.ops_of_rank(position)]
+    own = own[ops.launch[own] != NOT_LAUNCHED]
     at_ns = order.launched_ns[own]
     is_same = np.append(False, ops.lane[own][1:] == ops.lane[own][:-1])[: len(own)]
     since_ns = np.where(is_same, np.append(_LONG_AGO, at_ns[:-1])[: len(own)], _LONG_AGO)
@@ -199,18 +202,16 @@ def _classes(operations: Operations, pairs: Candidates) -> Int64s:
     """A number for each pair, equal for pairs of one class, int64[pairs]."""
     ops = operations.ops
     number = np.array([lane.number for lane in operations.lanes], np.int64)
-    of_class = np.zeros(len(pairs.source), np.int64)
-    for feature in (
-        number[ops.lane[pairs.source]],
-        number[ops.lane[pairs.target]],
-        ops.name[pairs.source],
-        ops.name[pairs.target],
-        pairs.count,
-        pairs.num_last,
-    ):
-        values, index = np.unique(feature, return_inverse=True)
-        _, of_class = np.unique(of_class * len(values) + index, return_inverse=True)
-    return of_class
+    return alike(
+        [
+            number[ops.lane[pairs.source]],
+            number[ops.lane[pairs.target]],
+            ops.name[pairs.source],
+            ops.name[pairs.target],
+            pairs.count,
+            pairs.num_last,
+        ]
+    )
 
 
 def _recent_collectives(
@@ -279,7 +280,7 @@ class _OpenWaits:
                 strict=True,
             )
             open_waits = {op: (count, num_last) for op, count, num_last in rows}
-            all_ops = np.flatnonzero(ops.rank == position)
+            all_ops = np.arange(len(ops))[operations.ops_of_rank(position)]
             all_ops = all_ops[np.argsort(order.launched_ns[all_ops], kind="stable")]
             is_after = np.append(False, ops.is_communication[all_ops][:-1])[: len(all_ops)]
             self._after_collective.update(all_ops[is_after].tolist())
@@ -360,8 +361,9 @@ def _late_pairs(
     late_by_ns = ops.start_ns[late] - ready_ns[late]
     best = np.full(len(late), NO_OP, np.int64)
     best_end = np.full(len(late), _LONG_AGO, np.int64)
+    first_late = np.searchsorted(ops.rank[late], np.arange(len(operations.ranks) + 1))
     for position in positions:
-        mine = np.flatnonzero(ops.rank[late] == position)
+        mine = np.arange(first_late[position], first_late[position + 1])
         start_ns = ops.start_ns[late[mine]]
         for lane in _source_lanes(order, position):
             low, high = int(order.first_op[lane]), int(order.first_op[lane + 1])
@@ -371,7 +373,7 @@ def _late_pairs(
                 usable = np.clip(source, low, high - 1)
                 gap_ns = start_ns - ops.end_ns[usable] - margins.hand_over_ns
                 last_wave_ns = np.minimum(
-                    ((ops.end_ns - ops.start_ns)[usable] * MAX_LAST_WAVE).astype(np.int64),
+                    ((ops.end_ns[usable] - ops.start_ns[usable]) * MAX_LAST_WAVE).astype(np.int64),
                     (late_by_ns[mine] * MAX_LAST_WAVE).astype(np.int64),
                 )
                 is_match = (

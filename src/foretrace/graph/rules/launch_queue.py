@@ -20,7 +20,7 @@ from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.rules.launches import device_lanes
 
-BLOCKED_FACTOR = 4  # a launch this many times longer than the median may have been blocked
+BLOCKED_FACTOR = 4  # a launch so many times longer than one into a short queue may be blocked
 BLOCKED_MIN_NS = 20_000
 MIN_BLOCKED = 5  # so many launches must agree on a depth before it is believed
 DEPTH_SLACK = 8  # launches within this many of the depth count as held by the queue
@@ -55,7 +55,10 @@ def launch_queue(operations: Operations, places: Places) -> LaunchQueue:
         stream.astype(np.int32), items.end_ns[launch], ops.end_ns[chosen], first_op, pending
     )
     duration_ns = items.end_ns[launch] - items.start_ns[launch]
-    is_long = duration_ns > max(BLOCKED_FACTOR * int(np.median(duration_ns)), BLOCKED_MIN_NS)
+    # Where most launches block, the median is one of them: a short queue holds nobody.
+    is_free = 2 * pending <= pending.max()
+    typical_ns = int(np.median(duration_ns[is_free])) if is_free.any() else 0
+    is_long = duration_ns > max(BLOCKED_FACTOR * typical_ns, BLOCKED_MIN_NS)
     depth = _depth(pending[is_long], pending)
     if not depth:
         return none

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Bools, Int64s
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import Operations
@@ -20,8 +20,12 @@ def launch_edges(operations: Operations, places: Places) -> Edges:
     return Edges(source, places.op(launched), kind.astype(np.uint8))
 
 
-def launch_latency_samples(operations: Operations) -> Int64s:
+def launch_latency_samples(operations: Operations, is_free: Bools) -> Int64s:
     """Launch call's end to operation's start, ns, where the stream was empty.
+
+    Args:
+        operations: all operations.
+        is_free: operations that no other stream is known to have held, bool[ops].
 
     Communication is left out: its start tells when others arrived, not how long a launch takes.
     """
@@ -32,10 +36,10 @@ def launch_latency_samples(operations: Operations) -> Int64s:
     is_empty = is_first | (previous_end < items.start_ns[launch])
     # The first operation of a launch tells the latency, later ones the stream.
     is_repeat = np.append(False, (ops.launch[1:] == ops.launch[:-1]) & (ops.launch[1:] >= 0))
-    chosen = (ops.launch >= 0) & is_empty & ~ops.is_communication & ~is_repeat
+    chosen = (ops.launch >= 0) & is_empty & ~ops.is_communication & ~is_repeat & is_free
     return (ops.start_ns - items.end_ns[launch])[chosen]
 
 
-def device_lanes(operations: Operations) -> np.ndarray:
+def device_lanes(operations: Operations) -> Bools:
     """Which lanes are device streams, bool[lanes]."""
     return np.array([lane.is_device for lane in operations.lanes], np.bool_)
