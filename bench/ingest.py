@@ -118,17 +118,14 @@ def generated_text(num_launches: int = 4000) -> bytes:
         launch = f'"External id": {number}, "cbid": 211, "correlation": {number}'
         place = f'"device": 0, "stream": 7, "correlation": {number}'
         grid = f'"grid": [{number % 50}, 1, 1], "block": [128, 1, 1]'
+        stream = f'"pid": 0, "tid": 7, "ts": {at + 12}.500, "dur": 25.750'
         spans = (
             (
                 f'"cpu_op", "name": "aten::op{number % 97}", {common}, "dur": 30.125',
                 f"{ids}, {shapes}",
             ),
             (f'"cuda_runtime", "name": "cudaLaunchKernel", {common}, "dur": 5.000', launch),
-            (
-                f'"kernel", "name": "void kernel{number % 97}<float, 4>(int)", "pid": 0, '
-                f'"tid": 7, "ts": {at + 12}.500, "dur": 25.750',
-                f"{place}, {grid}",
-            ),
+            (f'"kernel", "name": "kernel{number % 97}<float>(int)", {stream}', f"{place}, {grid}"),
         )
         events += [
             f'{{"ph": "X", "cat": {span}, "args": {{{arguments}}}}}' for span, arguments in spans

@@ -33,6 +33,10 @@ EARLIER_NS = 137_000
 LONGER_NS = 5_000_000
 TOLERANCE_NS = 60_000  # two engines, two graphs: starts differ by jitter that one of them averages
 
+WAITING_STARTS = pytest.mark.xfail(
+    strict=True, reason="an inferred edge is contradicted by the start of a collective that waits"
+)
+
 Mutation = Callable[[mutate.Trace], mutate.Trace]
 
 
@@ -76,9 +80,8 @@ def test_a_constant_on_one_ranks_clock_changes_nothing(
     before = [clock.offset_ns for clock in recovered.recording.clocks]
     moved_ns = [clock.offset_ns - was for clock, was in zip(shifted.clocks, before, strict=True)]
     # Offsets are from the first rank's clock.
-    assert moved_ns == [0 if rank == 0 else HOURS_NS * (at == rank) for at in range(8)] or (
-        rank == 0 and moved_ns == [0] + [-HOURS_NS] * 7
-    )
+    expected_ns = [HOURS_NS if at == rank else 0 for at in range(8)]
+    assert moved_ns == [each - expected_ns[0] for each in expected_ns]
 
 
 def test_the_order_of_events_in_a_file_changes_nothing(
@@ -90,8 +93,10 @@ def test_the_order_of_events_in_a_file_changes_nothing(
 
 
 def test_having_waited_longer_changes_nothing(
-    recovered: Recovered, paths: list[Path], tmp_path: Path
+    recovered: Recovered, paths: list[Path], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    if not recovered.job.config.style.sync_events:
+        request.applymarker(WAITING_STARTS)
     parsed = mutate.read(paths[1])
     # Members of one group that came neither first nor last, with room before them.
     waits = sorted(

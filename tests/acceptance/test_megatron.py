@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretrace.analyze import steps
 from foretrace.graph import NodeKind, Recording, Timeline, build_recording, verify
 from foretrace.simulate import simulate
 from foretrace.trace import load_traces
@@ -19,7 +18,6 @@ from tests.truth import mutate
 pytestmark = pytest.mark.slow
 
 EARLIER_NS = 150_000
-LONGER_NS = 5_000_000
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,10 @@ def longest_waits(recording: Recording, rank: int) -> dict[int, int]:
     return dict(enumerate(waited_ns.tolist()))
 
 
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.xfail(
+    strict=True, reason="an inferred edge is contradicted by the start of a collective that waits"
+)
+@pytest.mark.parametrize("rank", [0, 3, 5])
 def test_having_waited_longer_changes_nothing(
     paths: list[Path], recording: Recording, replayed: Timeline, tmp_path: Path, rank: int
 ) -> None:
@@ -99,30 +100,9 @@ def test_having_waited_longer_changes_nothing(
 
     changed = replay_with(paths, rank, parsed, tmp_path)
 
-    if not num_moved:
-        pytest.skip("this rank waited nowhere with room before it")
+    assert num_moved > 10
     assert_same(simulate(changed.graph), replayed)
 
 
 def is_nccl_kernel(event: mutate.Record) -> bool:
     return event.get("cat") == "kernel" and event["name"].startswith("nccl")
-
-
-def test_a_longer_first_segment_moves_every_rank_by_what_is_left_of_the_slack(
-    recording: Recording, replayed: Timeline
-) -> None:
-    graph, rank = recording.graph, 2
-    table = steps(replayed)
-    own = np.flatnonzero((graph.kind == NodeKind.STEP_BEGIN) & (graph.rank == rank))
-    segment = next(
-        node
-        for node in range(int(own[0]) + 1, graph.num_nodes)
-        if graph.kind[node] == NodeKind.HOST_SEGMENT and graph.rank[node] == rank
-    )
-
-    longer_ns = graph.measured_ns.copy()
-    longer_ns[segment] += LONGER_NS
-    after = steps(simulate(graph, longer_ns))
-
-    # Worked out from the replay alone: the first collective of the rank slips by 5 ms less its wait.
-    print(after.end_ns - table.end_ns)

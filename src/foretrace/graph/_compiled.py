@@ -36,6 +36,17 @@ def topological_order(
 
 
 @njit(cache=True, nogil=True)
+def counted_order(key: Int64s, first: Int64s, order: Int64s) -> None:
+    """Positions in the order of their keys, equal keys in their own order.
+
+    `first` holds where each key's positions begin; it is consumed. Out: `order`.
+    """
+    for position in range(key.size):
+        order[first[key[position]]] = position
+        first[key[position]] += 1
+
+
+@njit(cache=True, nogil=True)
 def last_not_after(values: Int64s, low: int, high: int, limit: int) -> int:
     """Last position in the rising `values[low:high]` whose value is at most `limit`; low-1: none."""
     while low < high:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from foretrace.base import Float32s, GraphError, Int32s, Int64s
-from foretrace.graph._compiled import topological_order
+from foretrace.graph._compiled import counted_order, topological_order
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.edges import Edges
 from foretrace.graph.graph import Collective, EdgeConstant, ExecutionGraph, Lane
@@ -20,12 +20,11 @@ def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s)
     Raises:
         GraphError: if the edges close a circle.
     """
-    by_source = np.argsort(edges.source, kind="stable")
+    first_edge, by_source = _grouped(edges.source, num_nodes)
     successor = edges.target[by_source].astype(np.int32)
-    first_edge = np.searchsorted(edges.source[by_source], np.arange(num_nodes + 1))
     num_waits = np.bincount(edges.target, minlength=num_nodes).astype(np.int32)
     order = np.empty(num_nodes, np.int32)
-    num_placed = topological_order(first_edge.astype(np.int64), successor, num_waits, order)
+    num_placed = topological_order(first_edge, successor, num_waits, order)
     if num_placed < num_nodes:
         stuck = np.flatnonzero(num_waits)[:5].tolist()
         shown = ", ".join(repr(names[name[node]]) for node in stuck)
@@ -35,6 +34,19 @@ def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s)
             "unaligned clocks do that: replay fewer files to find which."
         )
     return order
+
+
+def _grouped(node: Int64s, num_nodes: int) -> tuple[Int64s, Int64s]:
+    """Edges in the order of one of their ends, equal ends in their own order.
+
+    Returns:
+        Where each node's edges begin, int64[nodes + 1], and the order, int64[edges].
+    """
+    first = np.zeros(num_nodes + 1, np.int64)
+    np.cumsum(np.bincount(node, minlength=num_nodes), out=first[1:])
+    order = np.empty(len(node), np.int64)
+    counted_order(node, first.copy(), order)
+    return first, order
 
 
 def assembled(
@@ -54,7 +66,9 @@ def assembled(
     place = np.empty(len(nodes), np.int64)
     place[order] = np.arange(len(nodes))
     source, target = place[edges.source], place[edges.target]
-    by_target = np.lexsort((source, target))
+    _, by_source = _grouped(source, len(nodes))
+    first_edge, by_target = _grouped(target[by_source], len(nodes))
+    by_target = by_source[by_target]
     lag_of_kind = np.zeros(len(EdgeKind), np.int32)
     for kind, constant in constants.items():
         lag_of_kind[kind] = constant.lag_ns
@@ -72,7 +86,7 @@ def assembled(
         collective=columns["collective"][order].astype(np.int32),
         measured_ns=columns["measured_ns"][order].astype(np.int64),
         inflation=inflation[order],
-        first_edge=np.searchsorted(target[by_target], np.arange(len(nodes) + 1)).astype(np.int64),
+        first_edge=first_edge,
         predecessor=source[by_target].astype(np.int32),
         edge_kind=edge_kind,
         lag_ns=lag_of_kind[edge_kind],

@@ -1,8 +1,9 @@
 """Which process group a communication lane belongs to, where operations do not say.
 
 A rank's communication lanes (a stream, or the worker threads of gloo) each serve one group.
-The groups are known from the file's header, or taken to be all ranks. The assignment sought is
-the one in which every member of a group shows the same sequence of operations.
+gloo's groups are known from the file's header: the assignment sought is the one in which every
+member of a group shows the same sequence of operations. Streams are matched by the ends of
+their operations (`coincidence.py`); a rank's only one is taken to serve all ranks.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from foretrace.base import Int64s
+from foretrace.graph.coincidence import coinciding_lanes
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.operations import Operations
 
+MIN_STREAMS = 2  # a rank's only communication stream serves all ranks
 MAX_ASSIGNMENTS = 5_000  # per rank; beyond, every lane is taken to serve all ranks
 
 
@@ -87,6 +90,7 @@ def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
     for position, trace in enumerate(operations.traces):
         low, high = first_row[position], first_row[position + 1]
         rows = low + np.flatnonzero(is_silent[low:high])
+        rows = rows[[not operations.lanes[lane].is_device for lane in comm.lane[rows].tolist()]]
         groups = [
             Group(group.name, tuple(sorted(group.ranks)))
             for group in trace.meta.process_groups
@@ -96,12 +100,58 @@ def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
             lanes = _lanes_in_order(operations, comm, rows)
             candidates[position] = _assignments(lanes, groups)
     _drop_contradictions(operations, comm, candidates)
-    return {
+    return _stream_groups(operations, comm, np.flatnonzero(is_silent)) | {
         lane: group
         for options in candidates.values()
         if options
         for lane, group in options[0].items()
     }
+
+
+def _stream_groups(
+    operations: Operations, comm: CommunicationOps, silent: Int64s
+) -> dict[int, Group]:
+    """Group of each silent stream, where ranks have several: by ends that coincide."""
+    lanes_of_rank: dict[int, list[int]] = {}
+    for lane in np.unique(comm.lane[silent]).tolist():
+        if operations.lanes[lane].is_device:
+            lanes_of_rank.setdefault(operations.lanes[lane].rank, []).append(lane)
+    if all(len(lanes) < MIN_STREAMS for lanes in lanes_of_rank.values()):
+        return {}
+    lanes = {lane: rank for rank, own in lanes_of_rank.items() for lane in own}
+    listed = {
+        group.ranks
+        for trace in operations.traces
+        for group in trace.meta.process_groups
+        if len(group.ranks) > 1
+    }
+    groups: dict[int, Group] = {}
+    for cluster in coinciding_lanes(comm, lanes, listed):
+        ranks = tuple(sorted(operations.lanes[lane].rank for lane in cluster))
+        group = Group(f"stream {operations.lanes[cluster[0]].number}", ranks)
+        groups.update(dict.fromkeys(cluster, group))
+    for lane in set(lanes) - set(groups):
+        near = _nearest_group(operations, comm, lane, groups)
+        if near is not None:
+            groups[lane] = near
+    return groups
+
+
+def _nearest_group(
+    operations: Operations, comm: CommunicationOps, lane: int, groups: Mapping[int, Group]
+) -> Group | None:
+    """The group of the streams that are most like one that matched none: it lost an operation."""
+    own = operations.lanes[lane]
+    size = int((comm.lane == lane).sum())
+    return min(
+        (
+            (abs(size - int((comm.lane == other).sum())), operations.lanes[other].number, group)
+            for other, group in groups.items()
+            if operations.lanes[other].number == own.number and own.rank not in group.members
+        ),
+        key=lambda found: found[:2],
+        default=(0, 0, None),
+    )[2]
 
 
 def _lanes_in_order(operations: Operations, comm: CommunicationOps, rows: Int64s) -> list[int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import Bools, Int64s, UInt8s
+from foretrace.graph.alike import used_positions
 from foretrace.graph.nodes import NodeKind
-from foretrace.trace import Category, RuntimeRole, Trace
+from foretrace.trace import Category, RuntimeRole, Trace, runtime_role
 
 KIND_OF_ROLE = np.full(256, NodeKind.CALL, np.uint8)
 KIND_OF_ROLE[RuntimeRole.LAUNCH] = NodeKind.LAUNCH
@@ -15,38 +16,41 @@ KIND_OF_ROLE[RuntimeRole.SYNC_STREAM] = NodeKind.SYNC
 KIND_OF_ROLE[RuntimeRole.SYNC_DEVICE] = NodeKind.SYNC
 KIND_OF_ROLE[RuntimeRole.SYNC_EVENT] = NodeKind.SYNC
 
-_LAUNCHING = (RuntimeRole.LAUNCH, RuntimeRole.BLOCKING_COPY)
-_CUTS = (
-    *_LAUNCHING,
-    RuntimeRole.SYNC_STREAM,
-    RuntimeRole.SYNC_DEVICE,
-    RuntimeRole.SYNC_EVENT,
-    RuntimeRole.EVENT_RECORD,
-    RuntimeRole.STREAM_WAIT,
-)
+_IS_LAUNCHING, _IS_SYNC, _IS_CUT = np.zeros((3, 256), np.bool_)  # by RuntimeRole
+_IS_LAUNCHING[[RuntimeRole.LAUNCH, RuntimeRole.BLOCKING_COPY]] = True
+_IS_SYNC[[RuntimeRole.SYNC_STREAM, RuntimeRole.SYNC_DEVICE, RuntimeRole.SYNC_EVENT]] = True
+_IS_CUT[[RuntimeRole.EVENT_RECORD, RuntimeRole.STREAM_WAIT]] = True
+_IS_CUT |= _IS_LAUNCHING | _IS_SYNC
 ISSUE_PREFIX = "c10d::"  # operators that hand a collective to a process group
 WORKER_PREFIX = "gloo:"  # spans of a collective on the CPU
 
 
-def call_rows(
-    trace: Trace, role_of_string: UInt8s, op_correlations: Int64s
-) -> tuple[Int64s, UInt8s]:
+def call_rows(trace: Trace, op_correlations: Int64s) -> tuple[Int64s, UInt8s]:
     """Runtime calls that launch, wait, record or make a stream wait, and their roles.
 
     A launch that owns no device operation in the trace is a call like any other. Threads that
     neither launch nor wait (a watchdog that polls events) carry nothing that others wait for
     and are left out.
     """
-    role = np.where(trace.category == Category.RUNTIME, role_of_string[trace.name], 0)
-    is_launch = np.isin(role, _LAUNCHING) & np.isin(trace.correlation, op_correlations)
-    is_sync = np.isin(
-        role, (RuntimeRole.SYNC_STREAM, RuntimeRole.SYNC_DEVICE, RuntimeRole.SYNC_EVENT)
-    )
+    rows = np.flatnonzero(trace.category == Category.RUNTIME)
+    role = roles_of_names(trace, rows)
+    is_cut = _IS_CUT[role]
+    rows, role = rows[is_cut], role[is_cut]
+    is_launch = _IS_LAUNCHING[role]
+    is_owner = is_launch & np.isin(trace.correlation[rows], op_correlations)
     is_busy_lane = np.zeros(len(trace.lanes), np.bool_)
-    is_busy_lane[trace.lane[is_launch | is_sync]] = True
-    rows = np.flatnonzero(np.isin(role, _CUTS) & is_busy_lane[trace.lane])
-    is_ownerless = np.isin(role[rows], _LAUNCHING) & ~is_launch[rows]
-    return rows, np.where(is_ownerless, RuntimeRole.OTHER, role[rows]).astype(np.uint8)
+    is_busy_lane[trace.lane[rows[is_owner | _IS_SYNC[role]]]] = True
+    role[is_launch & ~is_owner] = RuntimeRole.OTHER
+    is_kept = is_busy_lane[trace.lane[rows]]
+    return rows[is_kept], role[is_kept]
+
+
+def roles_of_names(trace: Trace, rows: Int64s) -> UInt8s:
+    """What runtime calls do by their names, uint8[rows], RuntimeRole."""
+    role = np.zeros(len(trace.strings), np.uint8)
+    used = used_positions(trace.name[rows], len(trace.strings))
+    role[used] = runtime_role(trace.strings[index] for index in used.tolist())
+    return role[trace.name[rows]]
 
 
 def worker_rows(trace: Trace) -> Int64s:

@@ -22,7 +22,7 @@ from foretrace.graph.host import KIND_OF_ROLE, call_rows, leaf_operator_rows, wo
 from foretrace.graph.issues import issue_events
 from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.steps import StepMarks, step_marks, step_table
-from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication, runtime_role
+from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication
 
 NOT_LAUNCHED = -1
 # Names of nodes that no event of a trace names; they stand first in every graph's names.
@@ -194,8 +194,7 @@ def _rank_columns(
         | (trace.category == Category.MEMSET)
     )
     if len(op_rows):
-        roles = runtime_role(trace.strings)
-        rows, role = call_rows(trace, roles, trace.correlation[op_rows])
+        rows, role = call_rows(trace, trace.correlation[op_rows])
         kind = KIND_OF_ROLE[role]
         issue = np.full(len(op_rows), -1, np.int64)
     else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import Int64s
+from foretrace.graph.alike import used_positions
 from foretrace.trace import Category, Trace
 
 _MARK = re.compile(r"ProfilerStep\s*#\s*(\d+)$")
@@ -55,15 +56,15 @@ def step_marks(
         end_ns: end of each host item.
         first_lane: lane number of the trace's lane 0.
     """
-    number_by_string = {
-        index: int(match.group(1))
-        for index, text in enumerate(trace.strings)
-        if (match := _MARK.match(text))
-    }
-    is_mark = np.isin(trace.name, list(number_by_string)) & (
+    rows = np.flatnonzero(
         (trace.category == Category.ANNOTATION) | (trace.category == Category.OPERATOR)
     )
-    rows = np.flatnonzero(is_mark)
+    number_by_string = {
+        index: int(match.group(1))
+        for index in used_positions(trace.name[rows], len(trace.strings)).tolist()
+        if (match := _MARK.match(trace.strings[index]))
+    }
+    rows = rows[np.isin(trace.name[rows], list(number_by_string))]
     if not len(rows):
         return _whole_trace(trace, lane, start_ns, end_ns)
     thread = int(np.bincount(trace.lane[rows]).argmax())

@@ -269,6 +269,8 @@ class _OpenWaits:
         for source, target in zip(*(ends[from_collective].tolist() for ends in known), strict=True):
             self._sources_of[target].append(source)
         self._is_awaited = is_awaited
+        is_event = is_awaited.copy()
+        is_event[list(self._sources_of)] = True
         self._after_collective: set[int] = set()
         self._ranks: list[tuple[list[int], dict[int, tuple[int, int]]]] = []
         for position, own in waits.items():
@@ -284,9 +286,7 @@ class _OpenWaits:
             all_ops = all_ops[np.argsort(order.launched_ns[all_ops], kind="stable")]
             is_after = np.append(False, ops.is_communication[all_ops][:-1])[: len(all_ops)]
             self._after_collective.update(all_ops[is_after].tolist())
-            is_event = is_awaited.copy()
-            is_event[list(open_waits)] = True
-            is_event[list(self._sources_of)] = True
+            is_event[own.op[is_open]] = True
             self._ranks.append((all_ops[is_event[all_ops]].tolist(), open_waits))
 
     def kind_of(self, source: int, target: int, count: int, num_last: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.events import ExactWaits
 from foretrace.graph.launch_order import NO_OP, LaunchOrder
-from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.trace import RuntimeRole
 
@@ -96,21 +96,10 @@ def _inferred(operations: Operations, order: LaunchOrder, call: int) -> list[int
     if explaining:
         return [max(explaining, key=lambda op: int(ops.end_ns[op]))]
     if items.role[call] == RuntimeRole.SYNC_STREAM:
-        launched = _last_launched_by(operations, call)
-        return [op for op in lasts if launched != NO_OP and ops.lane[op] == ops.lane[launched]]
+        launch = int(operations.launch_before[call])
+        lane = ops.lane[operations.op_of_launch[launch]] if launch >= 0 else NO_LANE
+        return [op for op in lasts if ops.lane[op] == lane]
     return _explaining_operation(operations, order, call)
-
-
-def _last_launched_by(operations: Operations, call: int) -> int:
-    """The operation that the call's own thread launched last; NO_OP if none."""
-    items = operations.items
-    ops_of_item = operations.op_of_launch
-    for item in range(call - 1, -1, -1):
-        if items.lane[item] != items.lane[call]:
-            break
-        if ops_of_item[item] != NOT_LAUNCHED:
-            return int(ops_of_item[item])
-    return NO_OP
 
 
 def _explaining_operation(operations: Operations, order: LaunchOrder, call: int) -> list[int]:

@@ -1,0 +1,174 @@
+"""Edges from `cuda_sync` events equal those of a plain recipe, on public traces that have them.
+
+The recipe, as HolisticTraceAnalysis states it: a stream wait names a stream and the
+`cudaEventRecord` of its event; the last operation launched on that stream before the record holds
+the next operation launched on the waiting stream. A stream synchronisation waits for the last
+operation launched on the stream, a device synchronisation for that of every stream, an event
+synchronisation for the last before the record.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretrace.graph import (
+    DEVICE_KINDS,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+    Recording,
+    build_recording,
+    verify,
+)
+from foretrace.trace import load_traces
+from tests.graph.recorded import Event, edges_of
+
+FILES = (
+    "alexnet/benchmark_result_2869224_1695835535_trace.json.gz",
+    "cuda_event_sync/event_sync_trace.json.gz",
+    "cuda_event_sync_multi_stream/event_sync_trace.json.gz",
+    "simple_add/benchmark_result_493459_1694039959_trace.json.gz",
+)
+DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
+SYNC_CALLS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+
+CorrelationPair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the recipe says of one file; operations and calls by correlation id."""
+
+    between_streams: set[CorrelationPair]
+    into_calls: set[CorrelationPair]
+    operations: dict[int, list[int]]  # stream -> correlations in order of time
+    sync_calls: list[int]  # in order of time
+
+
+def reference_of(events: list[Event]) -> Reference:
+    calls = {
+        event["args"]["correlation"]: event
+        for event in events
+        if event.get("cat") in ("cuda_runtime", "cuda_driver")
+    }
+    by_stream: dict[int, list[Event]] = {}
+    for event in events:
+        if event.get("cat") in DEVICE_CATEGORIES:
+            by_stream.setdefault(event["args"]["stream"], []).append(event)
+    launched = {  # per stream: moment of the launch call, operation
+        stream: sorted(
+            (calls[event["args"]["correlation"]]["ts"], event["args"]["correlation"])
+            for event in own
+            if event["args"]["correlation"] in calls
+        )
+        for stream, own in by_stream.items()
+    }
+
+    def last_before(stream: int, at: float) -> list[int]:
+        return [op for launch_at, op in launched.get(stream, []) if launch_at < at][-1:]
+
+    def first_after(stream: int, at: float) -> list[int]:
+        return [op for launch_at, op in launched.get(stream, []) if launch_at >= at][:1]
+
+    between: set[CorrelationPair] = set()
+    into: set[CorrelationPair] = set()
+    for event in events:
+        if event.get("cat") != "cuda_sync":
+            continue
+        given = event["args"]
+        call = calls[given["correlation"]]
+        if event["name"] == "Stream Sync":
+            waited = last_before(given["stream"], call["ts"])
+        elif event["name"] == "Context Sync":
+            waited = [op for stream in launched for op in last_before(stream, call["ts"])]
+        else:
+            record = calls.get(given.get("wait_on_cuda_event_record_corr_id", -1))
+            waited = last_before(given["wait_on_stream"], record["ts"]) if record else []
+        if event["name"] == "Stream Wait Event":
+            after = first_after(given["stream"], call["ts"])
+            between.update((one, other) for one in waited for other in after)
+        elif call["name"] in SYNC_CALLS:
+            into.update((one, given["correlation"]) for one in waited)
+    return Reference(
+        between_streams=between,
+        into_calls=into,
+        operations={
+            stream: [
+                event["args"]["correlation"] for event in sorted(own, key=lambda each: each["ts"])
+            ]
+            for stream, own in by_stream.items()
+        },
+        sync_calls=[
+            event["args"]["correlation"]
+            for event in sorted(events, key=lambda each: each.get("ts", 0))
+            if event.get("name") in SYNC_CALLS and event.get("cat") == "cuda_runtime"
+        ],
+    )
+
+
+def correlations(recording: Recording, reference: Reference) -> dict[int, int]:
+    """Correlation of every device operation's and synchronisation's node."""
+    graph = recording.graph
+    found: dict[int, int] = {}
+    for lane in {int(each) for each in graph.lane if each >= 0}:
+        if graph.lanes[lane].is_device:
+            nodes = nodes_in_time(recording, np.isin(graph.kind, DEVICE_KINDS) & (graph.lane == lane))
+            ids = reference.operations[graph.lanes[lane].number]
+            found.update(zip(nodes, ids, strict=True))
+    is_sync = (graph.kind == NodeKind.SYNC) & (name_column(graph) != "copy wait")
+    found.update(zip(nodes_in_time(recording, is_sync), reference.sync_calls, strict=True))
+    return found
+
+
+def nodes_in_time(recording: Recording, chosen: np.ndarray) -> list[int]:
+    nodes = np.flatnonzero(chosen)
+    in_time: Iterable[int] = nodes[np.argsort(recording.measured.end_ns[nodes], kind="stable")]
+    return [int(node) for node in in_time]
+
+
+def name_column(graph: ExecutionGraph) -> np.ndarray:
+    return np.array(graph.names)[graph.name]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_edges_equal_the_recipe(data_dir: Path, file: str) -> None:
+    path = data_dir / "traces" / "cuda-sync-events" / file
+    reference = reference_of(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"])
+
+    recording = build_recording(load_traces([path]))
+
+    graph = recording.graph
+    verify(graph)
+    name = correlations(recording, reference)
+    streams = {op: stream for stream, own in reference.operations.items() for op in own}
+    between = {
+        (name[one], name[other]) for one, other in edges_of(graph, EdgeKind.INTER_STREAM)
+    }
+    into = {
+        (name[one], name[other])
+        for one, other in edges_of(graph, EdgeKind.WAKE)
+        if other in name
+    }
+    assert edges_of(graph, EdgeKind.INTER_STREAM_INFERRED) == []
+    assert between == {
+        pair for pair in reference.between_streams if streams[pair[0]] != streams[pair[1]]
+    }
+    assert into == reference.into_calls
+
+
+def test_the_traces_hold_every_kind_of_edge(data_dir: Path) -> None:
+    folder = data_dir / "traces" / "cuda-sync-events"
+    references = [
+        reference_of(json.loads(gzip.decompress((folder / file).read_bytes()))["traceEvents"])
+        for file in FILES
+    ]
+
+    assert sum(len(each.between_streams) for each in references) >= 4
+    assert sum(len(each.into_calls) for each in references) >= 20
