@@ -7,7 +7,7 @@ as the truth names operations, (rank, correlation): on one stream both list them
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -206,13 +206,5 @@ class Recovered:
         """Copies within the device: one per bucket, in the order of the buckets."""
         graph = self.graph
         is_own = (graph.kind == NodeKind.MEMCPY) & (graph.rank == rank) & (graph.step == step)
-        return [
-            node for node in np.flatnonzero(is_own).tolist() if "DtoD" in graph.names[graph.name[node]]
-        ]
-
-
-def with_longer(graph: ExecutionGraph, node: int, extra_ns: int) -> ExecutionGraph:
-    """The graph with one node's work longer."""
-    measured_ns = graph.measured_ns.copy()
-    measured_ns[node] += extra_ns
-    return replace(graph, measured_ns=measured_ns)
+        names = [graph.names[index] for index in graph.name]
+        return [node for node in np.flatnonzero(is_own).tolist() if "DtoD" in names[node]]

@@ -52,62 +52,67 @@ class Reference:
     sync_calls: list[int]  # in order of time
 
 
+class Launches:
+    """Device operations of a file by stream, in the order of their launch calls."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.calls = {
+            event["args"]["correlation"]: event
+            for event in events
+            if event.get("cat") in ("cuda_runtime", "cuda_driver")
+        }
+        self.of_stream: dict[int, list[tuple[int, int]]] = {}  # moment of the call, operation
+        for event in events:
+            correlation = event.get("args", {}).get("correlation")
+            if event.get("cat") in DEVICE_CATEGORIES and correlation in self.calls:
+                own = self.of_stream.setdefault(event["args"]["stream"], [])
+                own.append((self.calls[correlation]["ts"], correlation))
+                own.sort()
+
+    def last_before(self, stream: int, at: int) -> list[int]:
+        return [op for launch_at, op in self.of_stream.get(stream, []) if launch_at < at][-1:]
+
+    def first_after(self, stream: int, at: int) -> list[int]:
+        return [op for launch_at, op in self.of_stream.get(stream, []) if launch_at >= at][:1]
+
+    def waited_for(self, sync: Event) -> list[int]:
+        """The operations that a `cuda_sync` event waits for."""
+        given = sync["args"]
+        at = self.calls[given["correlation"]]["ts"]
+        if sync["name"] == "Stream Sync":
+            return self.last_before(given["stream"], at)
+        if sync["name"] == "Context Sync":
+            return [op for stream in self.of_stream for op in self.last_before(stream, at)]
+        record = self.calls.get(given.get("wait_on_cuda_event_record_corr_id", -1))
+        return self.last_before(given["wait_on_stream"], record["ts"]) if record else []
+
+
 def reference_of(events: list[Event]) -> Reference:
-    calls = {
-        event["args"]["correlation"]: event
-        for event in events
-        if event.get("cat") in ("cuda_runtime", "cuda_driver")
-    }
-    by_stream: dict[int, list[Event]] = {}
-    for event in events:
-        if event.get("cat") in DEVICE_CATEGORIES:
-            by_stream.setdefault(event["args"]["stream"], []).append(event)
-    launched = {  # per stream: moment of the launch call, operation
-        stream: sorted(
-            (calls[event["args"]["correlation"]]["ts"], event["args"]["correlation"])
-            for event in own
-            if event["args"]["correlation"] in calls
-        )
-        for stream, own in by_stream.items()
-    }
-
-    def last_before(stream: int, at: float) -> list[int]:
-        return [op for launch_at, op in launched.get(stream, []) if launch_at < at][-1:]
-
-    def first_after(stream: int, at: float) -> list[int]:
-        return [op for launch_at, op in launched.get(stream, []) if launch_at >= at][:1]
-
+    launches = Launches(events)
     between: set[CorrelationPair] = set()
     into: set[CorrelationPair] = set()
     for event in events:
         if event.get("cat") != "cuda_sync":
             continue
-        given = event["args"]
-        call = calls[given["correlation"]]
-        if event["name"] == "Stream Sync":
-            waited = last_before(given["stream"], call["ts"])
-        elif event["name"] == "Context Sync":
-            waited = [op for stream in launched for op in last_before(stream, call["ts"])]
-        else:
-            record = calls.get(given.get("wait_on_cuda_event_record_corr_id", -1))
-            waited = last_before(given["wait_on_stream"], record["ts"]) if record else []
+        given, waited = event["args"], launches.waited_for(event)
+        call = launches.calls[given["correlation"]]
         if event["name"] == "Stream Wait Event":
-            after = first_after(given["stream"], call["ts"])
+            after = launches.first_after(given["stream"], call["ts"])
             between.update((one, other) for one in waited for other in after)
         elif call["name"] in SYNC_CALLS:
             into.update((one, given["correlation"]) for one in waited)
+    in_time = sorted(events, key=lambda event: event.get("ts", 0))
+    operations: dict[int, list[int]] = {}
+    for event in in_time:
+        if event.get("cat") in DEVICE_CATEGORIES:
+            operations.setdefault(event["args"]["stream"], []).append(event["args"]["correlation"])
     return Reference(
         between_streams=between,
         into_calls=into,
-        operations={
-            stream: [
-                event["args"]["correlation"] for event in sorted(own, key=lambda each: each["ts"])
-            ]
-            for stream, own in by_stream.items()
-        },
+        operations=operations,
         sync_calls=[
             event["args"]["correlation"]
-            for event in sorted(events, key=lambda each: each.get("ts", 0))
+            for event in in_time
             if event.get("name") in SYNC_CALLS and event.get("cat") == "cuda_runtime"
         ],
     )
@@ -119,7 +124,8 @@ def correlations(recording: Recording, reference: Reference) -> dict[int, int]:
     found: dict[int, int] = {}
     for lane in {int(each) for each in graph.lane if each >= 0}:
         if graph.lanes[lane].is_device:
-            nodes = nodes_in_time(recording, np.isin(graph.kind, DEVICE_KINDS) & (graph.lane == lane))
+            is_own = np.isin(graph.kind, DEVICE_KINDS) & (graph.lane == lane)
+            nodes = nodes_in_time(recording, is_own)
             ids = reference.operations[graph.lanes[lane].number]
             found.update(zip(nodes, ids, strict=True))
     is_sync = (graph.kind == NodeKind.SYNC) & (name_column(graph) != "copy wait")

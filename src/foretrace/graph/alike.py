@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from foretrace.base import Int64s
 
-_MAX_KEY = 2**62  # keys of several columns stay below it
 _TABLE_PER_ROW = 8  # a table of so many entries per row is faster than sorting the rows
 
 
@@ -31,7 +30,7 @@ def alike(columns: Sequence[NDArray[np.generic]]) -> Int64s:
         values = column.astype(np.int64)
         values -= values.min()
         span = int(values.max()) + 1
-        if num_keys * span > _MAX_KEY:
+        if num_keys * span > _TABLE_PER_ROW * len(key):
             key, values = _dense(key, num_keys), _dense(values, span)
             num_keys, span = int(key.max()) + 1, int(values.max()) + 1
         key = key * span + values

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import Bools, Int64s
+from foretrace.graph.alike import used_positions
 from foretrace.graph.nodes import NodeKind
 from foretrace.trace import RuntimeRole
 
@@ -76,8 +77,7 @@ def _own_operations(items: Columns, ops: Columns) -> Int64s:
 
 def _is_into_pageable(ops: Columns, names: Sequence[str]) -> Bools:
     """Operations that are copies into pageable memory, bool[ops]."""
-    is_pageable = np.array(
-        [index for index in np.unique(ops["name"]).tolist() if "Device -> Pageable" in names[index]],
-        np.int64,
-    )
-    return np.isin(ops["name"], is_pageable) & (ops["kind"] == NodeKind.MEMCPY)
+    is_pageable = np.zeros(len(names), np.bool_)
+    for index in used_positions(ops["name"], len(names)).tolist():
+        is_pageable[index] = "Device -> Pageable" in names[index]
+    return is_pageable[ops["name"]] & (ops["kind"] == NodeKind.MEMCPY)

@@ -8,6 +8,7 @@ their operations (`coincidence.py`); a rank's only one is taken to serve all ran
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from foretrace.graph.coincidence import coinciding_lanes
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.operations import Operations
 
+WORKERS_PER_GROUP = 2  # ProcessGroupGloo's default, torch 2.13
 MIN_STREAMS = 2  # a rank's only communication stream serves all ranks
 MAX_ASSIGNMENTS = 5_000  # per rank; beyond, every lane is taken to serve all ranks
 
@@ -75,7 +77,23 @@ def _world(operations: Operations) -> tuple[int, ...]:
     return tuple(range(max(sizes))) if max(sizes) else tuple(sorted(operations.ranks))
 
 
+def _worker_lanes(operations: Operations, comm: CommunicationOps) -> Int64s:
+    """Threads that only run collectives."""
+    calling = set(np.unique(operations.items.lane).tolist())
+    return np.array(
+        [
+            lane
+            for lane in np.unique(comm.lane).tolist()
+            if not operations.lanes[lane].is_device and lane not in calling
+        ],
+        np.int64,
+    )
+
+
 def _stream_group(operations: Operations, lane: int, world: tuple[int, ...]) -> Group:
+    if not operations.lanes[lane].is_device and lane in set(operations.items.lane.tolist()):
+        # A transfer on the calling thread (gloo send) that does not name its peer stands alone.
+        return Group(operations.lanes[lane].label, (operations.lanes[lane].rank,))
     return Group(f"stream {operations.lanes[lane].number}", world)
 
 
@@ -86,11 +104,12 @@ def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
         np.bool_,
     )
     candidates: dict[int, list[dict[int, Group]]] = {}
+    workers = _worker_lanes(operations, comm)
     first_row = np.searchsorted(comm.rank, np.arange(len(operations.ranks) + 1)).tolist()
     for position, trace in enumerate(operations.traces):
         low, high = first_row[position], first_row[position + 1]
         rows = low + np.flatnonzero(is_silent[low:high])
-        rows = rows[[not operations.lanes[lane].is_device for lane in comm.lane[rows].tolist()]]
+        rows = rows[np.isin(comm.lane[rows], workers)]
         groups = [
             Group(group.name, tuple(sorted(group.ranks)))
             for group in trace.meta.process_groups
@@ -167,7 +186,13 @@ def _assignments(lanes: Sequence[int], groups: Sequence[Group]) -> list[dict[int
         if len(options) == MAX_ASSIGNMENTS:
             return []
         options.append({lane: groups[index] for lane, index in zip(lanes, choice, strict=True)})
-    return options
+    # gloo gives each group two worker threads: the more groups have both, the likelier.
+    return sorted(
+        options,
+        key=lambda option: sum(
+            abs(number - WORKERS_PER_GROUP) for number in Counter(option.values()).values()
+        ),
+    )
 
 
 Sequence_ = tuple[tuple[str, int], ...]

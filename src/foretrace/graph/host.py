@@ -60,7 +60,10 @@ def worker_rows(trace: Trace) -> Int64s:
 
 
 def leaf_operator_rows(trace: Trace) -> Int64s:
-    """Operators that call no other operator, on threads other than the collectives' workers."""
+    """Operators that call no other operator, and those that issue a collective.
+
+    Operators on the collectives' worker threads are part of the collectives.
+    """
     rows = np.flatnonzero(trace.category == Category.OPERATOR)
     order = np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows], trace.lane[rows]))
     rows = rows[order]
@@ -69,7 +72,8 @@ def leaf_operator_rows(trace: Trace) -> Int64s:
     end_ns = trace.start_ns[rows] + trace.duration_ns[rows]
     lane = trace.lane[rows]
     is_leaf = np.append((lane[1:] != lane[:-1]) | (trace.start_ns[rows][1:] >= end_ns[:-1]), True)
-    return np.sort(rows[is_leaf & ~_is_on_worker(trace, lane)])
+    is_issue = strings_with_prefix(trace, ISSUE_PREFIX)[trace.name[rows]]
+    return np.sort(rows[(is_leaf | is_issue) & ~_is_on_worker(trace, lane)])
 
 
 def strings_with_prefix(trace: Trace, prefix: str) -> Bools:

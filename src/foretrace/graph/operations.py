@@ -178,7 +178,7 @@ def operations_of(traces: Sequence[Trace]) -> Operations:
         step_names=step_names,
         marks=tuple(part.marks for part in parts),
         items=items,
-        ops=_device_ops(parts, items),
+        ops=_device_ops(parts, items, names.texts()),
         first_ns=np.array([_first_ns(part) for part in parts], np.int64),
     )
 
@@ -207,7 +207,6 @@ def _rank_columns(
     items["kind"], items["role"] = kind, role
     ops = _columns(trace, op_rows, position, first_lane, names)
     ops["kind"] = _KIND_OF_CATEGORY[trace.category[op_rows]]
-    ops["is_communication"] = _is_communication(trace, op_rows)
     ops["issue"] = issue
     items = with_split_copies(items, ops, names.texts(), OWN_NAMES.index("copy wait"))
     marks = step_marks(trace, items["lane"], items["start_ns"], items["end_ns"], first_lane)
@@ -236,11 +235,11 @@ def _lanes(trace: Trace, rank: int) -> list[Lane]:
     ]
 
 
-def _is_communication(trace: Trace, op_rows: Int64s) -> Bools:
-    is_comm = np.zeros(len(trace.strings), np.bool_)
-    for index in used_positions(trace.name[op_rows], len(trace.strings)).tolist():
-        is_comm[index] = is_communication(trace.strings[index])
-    return is_comm[trace.name[op_rows]]
+def _is_communication(name: Int32s, names: Sequence[str]) -> Bools:
+    is_comm = np.zeros(len(names), np.bool_)
+    for index in used_positions(name, len(names)).tolist():
+        is_comm[index] = is_communication(names[index])
+    return is_comm[name]
 
 
 def _columns(
@@ -320,7 +319,9 @@ def _host_items(
     return HostItems(**joined, step=step)
 
 
-def _device_ops(parts: Sequence[_RankColumns], items: HostItems) -> DeviceOps:
+def _device_ops(
+    parts: Sequence[_RankColumns], items: HostItems, names: Sequence[str]
+) -> DeviceOps:
     joined = _joined([part.ops for part in parts])
     del joined["recorded_ns"]
     order = np.lexsort(
@@ -339,7 +340,12 @@ def _device_ops(parts: Sequence[_RankColumns], items: HostItems) -> DeviceOps:
     launch = launch.astype(np.int32)
     _cut_issues(items, joined, launch, issue >= 0)
     step = np.where(launch >= 0, items.step[np.maximum(launch, 0)], NO_STEP).astype(np.int32)
-    return DeviceOps(**joined, launch=launch, step=step)
+    return DeviceOps(
+        **joined,
+        launch=launch,
+        step=step,
+        is_communication=_is_communication(joined["name"], names),
+    )
 
 
 def _launch_of(items: HostItems, rank: Int32s, correlation: Int64s, start_ns: Int64s) -> Int32s:

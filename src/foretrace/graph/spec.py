@@ -165,9 +165,11 @@ def _none(graph: ExecutionGraph, what: str, is_wrong: Bools) -> None:
     if not len(wrong):
         return
     node = int(wrong[0])
-    lane = int(graph.lane[node])
-    where = graph.lanes[lane].label if lane >= 0 else f"rank {int(graph.rank[node])}"
+    lane, name = int(graph.lane[node]), int(graph.name[node])
+    is_laned = 0 <= lane < len(graph.lanes)  # a position past its table may be what is wrong
+    where = graph.lanes[lane].label if is_laned else f"rank {int(graph.rank[node])}"
+    called = repr(graph.names[name]) if 0 <= name < len(graph.names) else f"name {name}"
     raise GraphError(
         f"graph breaks its spec: node {node} ({NodeKind(int(graph.kind[node])).name}, "
-        f"{graph.names[graph.name[node]]!r}, {where}) {what}; {len(wrong)} nodes do."
+        f"{called}, {where}) {what}; {len(wrong)} nodes do."
     )

@@ -201,7 +201,7 @@ def _uncontradicted(operations: Operations, pairs: Candidates, margins: Margins)
 def _classes(operations: Operations, pairs: Candidates) -> Int64s:
     """A number for each pair, equal for pairs of one class, int64[pairs]."""
     ops = operations.ops
-    number = np.array([lane.number for lane in operations.lanes], np.int64)
+    number = _stream_numbers(operations)
     return alike(
         [
             number[ops.lane[pairs.source]],
@@ -212,6 +212,10 @@ def _classes(operations: Operations, pairs: Candidates) -> Int64s:
             pairs.num_last,
         ]
     )
+
+
+def _stream_numbers(operations: Operations) -> Int64s:
+    return np.array([lane.number for lane in operations.lanes], np.int64)
 
 
 def _recent_collectives(
@@ -260,7 +264,7 @@ class _OpenWaits:
         is_awaited: Bools,
     ) -> None:
         ops = operations.ops
-        self._number = [operations.lanes[lane].number for lane in ops.lane.tolist()]
+        self._number = _stream_numbers(operations)[ops.lane].tolist()
         self._name = ops.name.tolist()
         is_explained = np.zeros(len(ops), np.bool_)
         from_collective = ops.is_communication[known[0]]

@@ -1,9 +1,9 @@
 """Many files become one trace per rank.
 
 Files are read at the same time by threads: the decompressor and the compiled loop run without
-the interpreter's lock, and 90% or more of the time is theirs. Threads need no start-up, where a
-fresh process spends half a second to import numba and load the loop, and nothing is copied
-between processes. With a cache folder the columns are written to it and mapped from it, so what
+the interpreter's lock, and 86% of the time is theirs: eight files of 35 MB take 0.71 s with one
+thread and 0.38 s with two, on two cores. Threads need no start-up, where a fresh process spends
+half a second to import numba and load the loop, and nothing is copied between processes. With a cache folder the columns are written to it and mapped from it, so what
 stays in memory does not grow with the number of ranks.
 """
 
@@ -34,8 +34,8 @@ from foretrace.trace.source import content_key, opened_source
 from foretrace.trace.steps import with_steps
 
 Progress = Callable[[int, int], None]
-# Beyond it the interpreter's lock is the limit: about 8 ms of 90 ms per file need it, measured on
-# a file of 35 MB.
+# Beyond it the interpreter's lock is the limit: 12 of 87 ms per file of 35 MB are spent outside
+# the loop and the decompressor, part of them in numpy, which lets go of the lock too.
 _MAX_THREADS = 12
 
 

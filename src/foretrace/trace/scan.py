@@ -46,8 +46,8 @@ _Array = TypeVar("_Array", Int64s, UInt8s)
 _MAX_SHOWN = 5
 _TAIL = 64  # zeros that the compiled loop may read behind the text
 _SCRATCH_ROOM = 256  # what a signature's labels add to the text of one record
-# Bytes of text per record: 156 to 620 in the public traces seen; the low end, so that tables
-# are enlarged rarely. Room that is never written costs no memory.
+# Bytes of text per record: 224 to 840 in the public traces seen; below the low end, so that
+# tables are rarely enlarged. Room that is never written to costs no memory.
 _BYTES_PER_RECORD = 150
 
 
