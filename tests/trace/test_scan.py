@@ -26,7 +26,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 NO_TRACE = ("not an object", "no phase")
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=3000, deadline=None)
 
 
 @MANY
@@ -133,6 +133,10 @@ def test_times_are_exact(whole: int, decimals: str, exponent: int | None, is_quo
         ("5.6785", 5679),
         ("1.5e3", 1500000),
         ("25e-4", 3),
+        ("50000000000.00000000e-14", 1),
+        ("-50000000000.00000000e-14", 0),
+        ("60000000000.00000000e-14", 1),
+        ("50000000000.00000000e-15", 0),
         ("3.", 3000),
         (".5", 500),
     ],

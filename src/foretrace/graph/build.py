@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, GraphError, Int64s
+from foretrace.base import GraphError, Int64s
 from foretrace.graph.assembly import assembled
 from foretrace.graph.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication import CommunicationOps, communication_ops
@@ -30,17 +30,18 @@ from foretrace.graph.operations import NOT_LAUNCHED, OWN_NAMES, Operations, oper
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
 from foretrace.graph.rules.host_order import HostWork, host_chain, host_nodes
-from foretrace.graph.rules.inter_stream import inter_stream
+from foretrace.graph.rules.inter_stream import inter_stream, ready_times
 from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
 from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
 from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
-from foretrace.graph.stream_inference import Margins
+from foretrace.graph.same_run import check_same_run
+from foretrace.graph.stream_inference import Margins, Seen
 from foretrace.graph.timeline import Timeline
 from foretrace.graph.workers import worker_segments
 from foretrace.graph.transfers import Transfers, split_transfers
-from foretrace.trace import Trace
+from foretrace.trace import Trace, step_times_beside
 
 
 def build_recording(traces: Sequence[Trace]) -> Recording:
@@ -62,7 +63,8 @@ def build_recording(traces: Sequence[Trace]) -> Recording:
     matches = matched_collectives(operations, comm, groups_of(operations, comm))
     clocks = fitted_clocks(operations, comm, matches)
     transfers = split_transfers(operations, comm, matches, clocks)
-    dependencies = _dependencies(operations, _awaited(operations, comm), places)
+    check_same_run(operations, comm, matches, clocks, transfers)
+    dependencies = _dependencies(operations, comm, transfers, places)
     return _recording(operations, comm, matches, clocks, transfers, dependencies)
 
 
@@ -93,14 +95,9 @@ class _Dependencies:
     constants: dict[EdgeKind, EdgeConstant]
 
 
-def _awaited(operations: Operations, comm: CommunicationOps) -> Bools:
-    """Communication that somebody may wait for: nobody waits for what it only sends."""
-    is_awaited = np.zeros(len(operations.ops), np.bool_)
-    is_awaited[comm.op] = [kind != "send" for kind in comm.kind]
-    return is_awaited
-
-
-def _dependencies(operations: Operations, is_awaited: Bools, places: Places) -> _Dependencies:
+def _dependencies(
+    operations: Operations, comm: CommunicationOps, transfers: Transfers, places: Places
+) -> _Dependencies:
     order = launch_order(operations)
     stream_source, stream_target = stream_pairs(operations)
     margins = Margins.from_samples(
@@ -111,7 +108,8 @@ def _dependencies(operations: Operations, is_awaited: Bools, places: Places) -> 
         exact_waits(operations, order, position) if len(trace.syncs.event) else None
         for position, trace in enumerate(operations.traces)
     ]
-    between = inter_stream(operations, order, exact, is_awaited, places, margins)
+    seen = _seen(operations, comm, transfers, margins)
+    between = inter_stream(operations, order, exact, seen, places, margins)
     # What another stream held tells nothing of launches and hand-overs.
     is_held = np.zeros(len(operations.ops), np.bool_)
     is_held[between.edges.target - places.num_items] = True
@@ -142,6 +140,26 @@ def _dependencies(operations: Operations, is_awaited: Bools, places: Places) -> 
         ]
     )
     return _Dependencies(edges, queue, syncs, waits, constants)
+
+
+def _seen(
+    operations: Operations, comm: CommunicationOps, transfers: Transfers, margins: Margins
+) -> Seen:
+    """What the trace shows of every operation.
+
+    When a rank arrived at a collective says nothing if it waited there for a recorded rank: it
+    may have come any time before. That its wait was over is what was seen.
+    """
+    began_ns = operations.ops.start_ns.copy()
+    began_ns[comm.op] = np.where(
+        transfers.is_held & ~transfers.is_estimated,
+        comm.end_ns - transfers.transfer_ns,
+        comm.start_ns,
+    )
+    # Nobody waits for what it only sends.
+    is_awaited = np.zeros(len(operations.ops), np.bool_)
+    is_awaited[comm.op] = [kind != "send" for kind in comm.kind]
+    return Seen(began_ns, ready_times(operations, margins), is_awaited)
 
 
 def _typical_launch_ns(operations: Operations, queue: LaunchQueue) -> int:
@@ -222,7 +240,7 @@ def _recording(
         recorded_ns=nodes.columns["recorded_ns"][original].astype(np.int64),
         clocks=clocks.described(operations.ranks),
         findings=_findings(operations, matches, found),
-        unprofiled_step_ns={},
+        unprofiled_step_ns=_unprofiled_steps(operations),
     )
 
 
@@ -356,6 +374,19 @@ def _unlaunched(
             Edges.of(EdgeKind.GHOST, segment, op_node[alone]),
         ]
     )
+
+
+def _unprofiled_steps(operations: Operations) -> dict[int, int]:
+    """Median step time without the profiler of every rank that has it recorded beside its trace."""
+    times = {
+        rank: step_times_beside(trace.meta.path)
+        for rank, trace in zip(operations.ranks, operations.traces, strict=True)
+    }
+    return {
+        rank: known.median_unprofiled_ns
+        for rank, known in times.items()
+        if known is not None and known.median_unprofiled_ns is not None
+    }
 
 
 def _findings(

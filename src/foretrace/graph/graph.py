@@ -95,6 +95,13 @@ class ExecutionGraph:
         """The recorded ranks, rising."""
         return tuple(sorted({lane.rank for lane in self.lanes}))
 
+    def __repr__(self) -> str:
+        """One line: size, ranks and steps."""
+        return (
+            f"ExecutionGraph({self.num_nodes:,} nodes, {self.num_edges:,} edges, "
+            f"{len(self.ranks)} ranks, steps {self.step_names!r})"
+        )
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -59,6 +59,15 @@ class Margins:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What the trace shows of every operation; raw times."""
+
+    began_ns: Int64s  # int64[ops], its start; of a collective that waited, its wait's end
+    ready_ns: Int64s  # int64[ops], when it could start by its launch and its own stream
+    is_awaited: Bools  # bool[ops], a collective that somebody may wait for
+
+
+@dataclass(frozen=True)
 class Candidates:
     """Pairs of operations that a wait may join."""
 
@@ -79,8 +88,7 @@ def inferred_pairs(
     operations: Operations,
     order: LaunchOrder,
     positions: list[int],
-    is_awaited: Bools,
-    ready_ns: Int64s,
+    seen: Seen,
     margins: Margins,
 ) -> tuple[Int64s, Int64s]:
     """Pairs of operations, source and target, that waits of some ranks are taken to join.
@@ -89,26 +97,24 @@ def inferred_pairs(
         operations: all operations.
         order: what was launched when.
         positions: traces to look at.
-        is_awaited: operations that are collectives somebody may wait for, bool[ops].
-        ready_ns: when each operation could start by its launch and its own stream, int64[ops].
+        seen: what the trace shows of every operation.
         margins: what counts as late.
     """
     ops = operations.ops
     waits = {position: _waits(operations, order, position) for position in positions}
     by_stream = _last_of_streams(operations, order, waits)
-    by_class = by_stream.kept(_supported(operations, by_stream, ready_ns, margins))
-    # A collective's start on a rank that waits says nothing against an edge into it.
-    is_possible = ops.start_ns[by_class.target] >= ops.end_ns[by_class.source] - margins.rounding_ns
-    by_class = by_class.kept(is_possible | ops.is_communication[by_class.target])
+    by_class = by_stream.kept(_supported(operations, by_stream, seen, margins))
+    is_possible = (
+        seen.began_ns[by_class.target] >= ops.end_ns[by_class.source] - margins.rounding_ns
+    )
+    by_class = by_class.kept(is_possible)
     may_be_held = ops.launch != NOT_LAUNCHED
-    gap_ns = ops.start_ns[by_class.target] - ops.end_ns[by_class.source] - margins.hand_over_ns
+    gap_ns = seen.began_ns[by_class.target] - ops.end_ns[by_class.source] - margins.hand_over_ns
     may_be_held[by_class.target[gap_ns <= margins.window_ns]] = False
-    late = _late_pairs(operations, order, positions, may_be_held, ready_ns, margins)
+    late = _late_pairs(operations, order, positions, may_be_held, seen, margins)
     source = np.concatenate([by_class.source, late[0]])
     target = np.concatenate([by_class.target, late[1]])
-    recent = _recent_collectives(
-        operations, order, waits, (source, target), is_awaited, margins
-    )
+    recent = _recent_collectives(operations, order, waits, (source, target), seen, margins)
     return np.concatenate([source, recent.source]), np.concatenate([target, recent.target])
 
 
@@ -175,23 +181,25 @@ def _source_lanes(order: LaunchOrder, position: int) -> list[int]:
 
 
 def _supported(
-    operations: Operations, pairs: Candidates, ready_ns: Int64s, margins: Margins
+    operations: Operations, pairs: Candidates, seen: Seen, margins: Margins
 ) -> Bools:
     """Pairs of classes that nothing contradicts and something supports, bool[pairs]."""
     ops = operations.ops
-    is_late = ops.start_ns[pairs.target] > ready_ns[pairs.target] + margins.late_ns
-    gap_ns = ops.start_ns[pairs.target] - ops.end_ns[pairs.source] - margins.hand_over_ns
+    is_late = seen.began_ns[pairs.target] > seen.ready_ns[pairs.target] + margins.late_ns
+    gap_ns = seen.began_ns[pairs.target] - ops.end_ns[pairs.source] - margins.hand_over_ns
     is_tight = is_late & (np.abs(gap_ns) <= margins.window_ns)
     is_issue = ops.is_communication[pairs.target] & ~ops.is_communication[pairs.source]
     of_class = _classes(operations, pairs)
     supports = np.bincount(of_class, weights=is_tight | is_issue, minlength=1)
-    return _uncontradicted(operations, pairs, margins) & (supports[of_class] > 0)
+    return _uncontradicted(operations, pairs, seen, margins) & (supports[of_class] > 0)
 
 
-def _uncontradicted(operations: Operations, pairs: Candidates, margins: Margins) -> Bools:
+def _uncontradicted(
+    operations: Operations, pairs: Candidates, seen: Seen, margins: Margins
+) -> Bools:
     """Pairs of classes in which no target started before its source had ended, bool[pairs]."""
     ops = operations.ops
-    is_contradicted = ops.start_ns[pairs.target] < ops.end_ns[pairs.source] - margins.rounding_ns
+    is_contradicted = seen.began_ns[pairs.target] < ops.end_ns[pairs.source] - margins.rounding_ns
     of_class = _classes(operations, pairs)
     size = np.bincount(of_class, minlength=1)
     contradicted = np.bincount(of_class, weights=is_contradicted, minlength=1)
@@ -223,7 +231,7 @@ def _recent_collectives(
     order: LaunchOrder,
     waits: dict[int, _Waits],
     known: tuple[Int64s, Int64s],
-    is_awaited: Bools,
+    seen: Seen,
     margins: Margins,
 ) -> Candidates:
     """For every wait without evidence, the collective launched last and not waited for yet.
@@ -231,11 +239,11 @@ def _recent_collectives(
     Where a class of such pairs is contradicted, its waits are for an older collective: they are
     given again, with that class ruled out, until no class is contradicted.
     """
-    walk = _OpenWaits(operations, order, waits, known, is_awaited)
+    walk = _OpenWaits(operations, order, waits, known, seen.is_awaited)
     ruled_out: set[tuple[int, ...]] = set()
     for _ in range(MAX_PASSES):
         pairs = walk.given(ruled_out)
-        is_kept = _uncontradicted(operations, pairs, margins)
+        is_kept = _uncontradicted(operations, pairs, seen, margins)
         wrong = pairs.kept(~is_kept)
         if not len(wrong.source):
             return pairs
@@ -350,7 +358,7 @@ def _late_pairs(
     order: LaunchOrder,
     positions: list[int],
     may_be_held: Bools,
-    ready_ns: Int64s,
+    seen: Seen,
     margins: Margins,
 ) -> tuple[Int64s, Int64s]:
     """Late operations that no class explains, with the operation at whose end they started.
@@ -359,10 +367,12 @@ def _late_pairs(
     the other's last wave, a little before its end.
     """
     ops = operations.ops
-    is_late = (ops.start_ns > ready_ns + margins.late_ns) & ~ops.is_communication
+    is_late = (ops.start_ns > seen.ready_ns + margins.late_ns) & ~ops.is_communication
     is_late &= may_be_held & np.isin(ops.rank, positions)
     late = np.flatnonzero(is_late)
-    late_by_ns = ops.start_ns[late] - ready_ns[late]
+    late_by_ns = ops.start_ns[late] - seen.ready_ns[late]
+    # A collective does not fill the device, and how long it ran depends on others.
+    wave_ns = np.where(ops.is_communication, 0, (ops.end_ns - ops.start_ns) * MAX_LAST_WAVE)
     best = np.full(len(late), NO_OP, np.int64)
     best_end = np.full(len(late), _LONG_AGO, np.int64)
     first_late = np.searchsorted(ops.rank[late], np.arange(len(operations.ranks) + 1))
@@ -376,10 +386,7 @@ def _late_pairs(
             for source in (ended, ended + 1):
                 usable = np.clip(source, low, high - 1)
                 gap_ns = start_ns - ops.end_ns[usable] - margins.hand_over_ns
-                last_wave_ns = np.minimum(
-                    ((ops.end_ns[usable] - ops.start_ns[usable]) * MAX_LAST_WAVE).astype(np.int64),
-                    (late_by_ns[mine] * MAX_LAST_WAVE).astype(np.int64),
-                )
+                last_wave_ns = np.minimum(wave_ns[usable], late_by_ns[mine] * MAX_LAST_WAVE)
                 is_match = (
                     (source == usable)
                     & (gap_ns <= margins.window_ns)

@@ -25,3 +25,8 @@ class Timeline:
     def label(self) -> str:
         """`measured` or `simulated`."""
         return "measured" if self.is_measured else "simulated"
+
+    def __repr__(self) -> str:
+        """One line: which timeline, of how many nodes, how long."""
+        length_ms = int(self.end_ns.max(initial=0)) / 1e6
+        return f"Timeline({self.label}, {len(self.end_ns):,} nodes, {length_ms:,.3f} ms)"

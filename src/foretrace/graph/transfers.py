@@ -35,6 +35,7 @@ class Transfers:
     transfer_ns: Int64s  # int64[rows]; of a row not held: its whole recorded time
     hub_ns: Int64s  # int64[collectives], when the last member had arrived, aligned
     has_ghost: Bools  # bool[collectives], an unrecorded member arrived last
+    is_estimated: Bools  # bool[rows], some member was not recorded
 
 
 def split_transfers(
@@ -68,7 +69,15 @@ def split_transfers(
         ),
         hub_ns=hub_ns,
         has_ghost=has_ghost,
+        is_estimated=_any_of_rows(matches, is_estimated, len(comm)),
     )
+
+
+def _any_of_rows(matches: Matches, is_true: Bools, num_rows: int) -> Bools:
+    """Rows that have part in a collective of which something is true, bool[rows]."""
+    found = np.zeros(num_rows, np.bool_)
+    found[matches.row[is_true[matches.collective]]] = True
+    return found
 
 
 def _ghost_arrivals(

@@ -44,6 +44,7 @@ ABSENT = -1
 LARGEST_ID = 10**18  # an id or size beyond it is read as absent
 LARGEST_NS = 4 * 10**18  # year 2096; a time beyond it is no time
 UNSIGNED_MINUS_ONE = 4294967295  # CUPTI's "no stream" and "no id", unsigned 32 bits
+HALF_OF_TEN_TO_19 = 5 * 10**18
 HASH_START = 2166136261  # FNV-1a, 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/
 HASH_FACTOR = 16777619
 HASH_MASK = 0xFFFFFFFF
@@ -271,10 +272,13 @@ def number_at(
     if shift < 0:
         has_tail = first_lost > 0 or is_more_lost
         if shift < -18:
-            has_tail = has_tail or mantissa != 0
+            # Ten to the 19th is more than an int64 holds; its half is not.
+            is_near_half = shift == -19
+            is_half = is_near_half and mantissa == HALF_OF_TEN_TO_19 and not has_tail
+            is_above_half = is_near_half and (
+                mantissa > HALF_OF_TEN_TO_19 or (mantissa == HALF_OF_TEN_TO_19 and has_tail)
+            )
             mantissa = np.int64(0)
-            is_half = False
-            is_above_half = False
         else:
             power = np.int64(1)
             while shift < 0:

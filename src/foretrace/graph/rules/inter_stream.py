@@ -18,7 +18,7 @@ from foretrace.graph.events import ExactWaits
 from foretrace.graph.launch_order import NO_OP, LaunchOrder
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import Operations
-from foretrace.graph.stream_inference import Margins, inferred_pairs
+from foretrace.graph.stream_inference import Margins, Seen, inferred_pairs
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def inter_stream(
     operations: Operations,
     order: LaunchOrder,
     exact: Sequence[ExactWaits | None],
-    is_awaited: Bools,
+    seen: Seen,
     places: Places,
     margins: Margins,
 ) -> InterStream:
@@ -43,11 +43,10 @@ def inter_stream(
         operations: all operations.
         order: what was launched when.
         exact: per trace what its `cuda_sync` events state; None where it has none.
-        is_awaited: operations that are collectives somebody may wait for, bool[ops].
+        seen: what the trace shows of every operation.
         places: numbering of the edges' ends.
         margins: what counts as late.
     """
-    ready_ns = _ready_ns(operations, margins)
     source: list[Int64s] = []
     target: list[Int64s] = []
     kind: list[Int64s] = []
@@ -60,7 +59,7 @@ def inter_stream(
         elif len(order.streams_of_rank[position]) > 1:
             silent.append(position)
     if silent:
-        pairs = inferred_pairs(operations, order, silent, is_awaited, ready_ns, margins)
+        pairs = inferred_pairs(operations, order, silent, seen, margins)
         source.append(pairs[0])
         target.append(pairs[1])
         kind.append(np.full(len(pairs[0]), EdgeKind.INTER_STREAM_INFERRED))
@@ -68,14 +67,14 @@ def inter_stream(
     is_kept = _is_undominated(operations, ends[0], ends[1])
     from_op, to_op, of_kind = (column[is_kept] for column in ends)
     edges = Edges(places.op(from_op), places.op(to_op), of_kind.astype(np.uint8))
-    gap_ns = operations.ops.start_ns[to_op] - operations.ops.end_ns[from_op]
-    is_held = operations.ops.start_ns[to_op] > ready_ns[to_op] + margins.late_ns
+    gap_ns = seen.began_ns[to_op] - operations.ops.end_ns[from_op]
+    is_held = seen.began_ns[to_op] > seen.ready_ns[to_op] + margins.late_ns
     is_close = np.abs(gap_ns - margins.hand_over_ns) <= margins.window_ns
     is_compute = ~operations.ops.is_communication[to_op]
     return InterStream(edges, gap_ns[is_held & is_close & is_compute])
 
 
-def _ready_ns(operations: Operations, margins: Margins) -> Int64s:
+def ready_times(operations: Operations, margins: Margins) -> Int64s:
     """When each operation could have started by its launch and its own stream, raw clock."""
     ops, items = operations.ops, operations.items
     launch = np.maximum(ops.launch, 0)
