@@ -14,7 +14,7 @@ from foretrace.simulate import simulate
 from tests import strategies
 from tests.graph.recorded import EXACT, recording_of, replayed_step_ns
 from tests.truth import FileStyle, Job, JobConfig, make_job
-from tests.truth.small import Instruction, Launch, Think, small_job
+from tests.truth.small import Instruction, Launch, Synchronize, Think, small_job
 
 MICROSECOND = 1_000
 
@@ -64,7 +64,7 @@ def relative(spans: dict[tuple[int, int], list[tuple[int, int]]]) -> dict[tuple[
 
 
 @given(strategies.job_configs())
-@settings(max_examples=12)
+@settings(max_examples=10)
 def test_training_jobs_build_and_replay(config: JobConfig) -> None:
     job = make_job(replace(config, num_layers=1, num_steps=1))
 
@@ -107,7 +107,7 @@ _instructions = st.lists(
 
 @given(strategies.small_programs(max_ranks=2))
 @settings(max_examples=25)
-def test_exact_programs_with_sync_events_replay_exactly(
+def test_programs_with_sync_events_replay_to_within_their_wakes(
     programs: tuple[tuple[Instruction, ...], ...],
 ) -> None:
     config = replace(EXACT, tp=len(programs), style=FileStyle(sync_events=True))
@@ -116,7 +116,10 @@ def test_exact_programs_with_sync_events_replay_exactly(
     recording = recording_of(job)
 
     true_ns = job.step_ns.T.reshape(-1)
-    assert np.abs(np.array(replayed_step_ns(recording)) - true_ns).max() <= 0.001 * true_ns.max()
+    # A synchronisation that just misses the end it waits for may or may not wake up for it.
+    num_syncs = max(sum(isinstance(each, Synchronize) for each in program) for program in programs)
+    wakes_ns = (1 + num_syncs) * EXACT.overheads.wake_ns
+    assert np.abs(np.array(replayed_step_ns(recording)) - true_ns).max() <= wakes_ns
 
 
 @given(st.lists(_instructions, min_size=1, max_size=2))

@@ -26,7 +26,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 NO_TRACE = ("not an object", "no phase")
-MANY = settings(max_examples=3000, deadline=None)
+MANY = settings(max_examples=150, deadline=None)
 
 
 @MANY

@@ -50,7 +50,7 @@ def without(recording: Recording, ablation: Ablation) -> tuple[ExecutionGraph, I
     kind, source_kind, target_kind = _edge_ends(graph)
     if ablation is Ablation.INTER_STREAM:
         return _with_edges(graph, ~np.isin(kind, _OF_STREAMS)), graph.measured_ns
-    is_dropped = (source_kind == NodeKind.HUB) | (target_kind == NodeKind.HUB)
+    is_dropped = (target_kind == NodeKind.HUB) | (kind == EdgeKind.TRANSFER)
     is_recorded = graph.kind == NodeKind.FINISH
     if ablation is Ablation.DEVICE:
         is_from_collective = (kind == EdgeKind.THREAD) & (source_kind == NodeKind.FINISH)

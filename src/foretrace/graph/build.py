@@ -36,7 +36,7 @@ from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
 from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
-from foretrace.graph.same_run import check_same_run
+from foretrace.graph.same_run import check_same_run, suspects
 from foretrace.graph.stream_inference import Margins, Seen
 from foretrace.graph.timeline import Timeline
 from foretrace.graph.workers import worker_segments
@@ -239,7 +239,7 @@ def _recording(
         measured=measured,
         recorded_ns=nodes.columns["recorded_ns"][original].astype(np.int64),
         clocks=clocks.described(operations.ranks),
-        findings=_findings(operations, matches, found),
+        findings=(*suspects(operations, clocks), *_findings(operations, matches, found)),
         unprofiled_step_ns=_unprofiled_steps(operations),
     )
 
@@ -331,12 +331,21 @@ def _rendezvous(
 ) -> Edges:
     """Arrive to hub to finish; who does not wait for the others leaves from its own arrival."""
     row, collective = matches.row, matches.collective
-    is_held = transfers.is_held[row]
-    free = np.unique(row[~is_held])
+    is_in_ring = np.isin(row, transfers.neighbour_of)
+    is_held = transfers.is_held[row] & ~is_in_ring
+    free = np.unique(row[~transfers.is_held[row] & ~is_in_ring])
+    by_neighbour = np.flatnonzero(transfers.is_held[transfers.neighbour_of])
+    alone = np.setdiff1d(transfers.neighbour_of, transfers.neighbour_of[by_neighbour])
+    free = np.concatenate([free, alone])
     return Edges.joined(
         [
             Edges.of(EdgeKind.ARRIVAL, arrive[row], hub[collective]),
             Edges.of(EdgeKind.TRANSFER, hub[collective[is_held]], finish[row[is_held]]),
+            Edges.of(
+                EdgeKind.TRANSFER,
+                arrive[transfers.neighbour[by_neighbour]],
+                finish[transfers.neighbour_of[by_neighbour]],
+            ),
             Edges.of(EdgeKind.TRANSFER, arrive[free], finish[free]),
         ]
     )

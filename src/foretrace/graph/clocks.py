@@ -116,6 +116,9 @@ def _common_ends(
     bounds = np.append(first_of_key, len(by_pair))
     for key, low, high in zip(keys.tolist(), bounds[:-1], bounds[1:], strict=True):
         chosen = by_pair[low:high]
+        # Neighbours of a ring exchange do not leave together: only where there is nothing else.
+        together = chosen[is_together[matches.collective[order[chosen]]]]
+        chosen = together if len(together) else chosen
         one, other = comm.end_ns[anchor[chosen]], comm.end_ns[row[chosen]]
         ranks = divmod(key, 1 << 32)
         ends[ranks] = (one, other)

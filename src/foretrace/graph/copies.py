@@ -65,13 +65,21 @@ def with_split_copies(items: Columns, ops: Columns, names: Sequence[str], wait_n
 
 
 def _own_operations(items: Columns, ops: Columns) -> Int64s:
-    """First operation of every launch, int64[items]; -1 for other items."""
+    """First operation of every launch, int64[items]; -1 for other items.
+
+    Where a correlation id was used again, the first that began after the call did.
+    """
     if not len(ops["correlation"]):
         return np.full(len(items["kind"]), -1, np.int64)
     order = np.lexsort((ops["start_ns"], ops["correlation"]))
     ids = ops["correlation"][order]
     found = np.minimum(np.searchsorted(ids, items["correlation"]), len(ids) - 1)
     is_owner = (items["kind"] == NodeKind.LAUNCH) & (ids[found] == items["correlation"])
+    high = np.searchsorted(ids, items["correlation"], side="right")
+    for item in np.flatnonzero(is_owner & (high - found > 1)).tolist():
+        begins = ops["start_ns"][order[found[item] : high[item]]]
+        later = int(np.searchsorted(begins, items["start_ns"][item]))
+        found[item] += min(later, len(begins) - 1)
     return np.where(is_owner, order[found], -1)
 
 

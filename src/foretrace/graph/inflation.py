@@ -43,7 +43,7 @@ def _overlapped_share(operations: Operations) -> Float32s:
     ops = operations.ops
     share = np.zeros(len(ops), np.float32)
     for position in range(len(operations.ranks)):
-        own = np.arange(len(ops))[operations.ops_of_rank(position)]
+        own = operations.op_rows(position)
         comm = own[ops.is_communication[own]]
         if not len(comm):
             continue

@@ -91,11 +91,19 @@ class Operations:
 
     def items_of_rank(self, position: int) -> slice:
         """The items of one trace, which follow each other."""
-        return slice(*np.searchsorted(self.items.rank, [position, position + 1]).tolist())
+        return slice(*self._first_item[position : position + 2])
 
-    def ops_of_rank(self, position: int) -> slice:
-        """The operations of one trace, which follow each other."""
-        return slice(*np.searchsorted(self.ops.rank, [position, position + 1]).tolist())
+    def op_rows(self, position: int) -> Int64s:
+        """Numbers of the operations of one trace, rising."""
+        return np.arange(*self._first_op[position : position + 2])
+
+    @cached_property
+    def _first_item(self) -> list[int]:
+        return first_of_ranks(self.items.rank, len(self.ranks))
+
+    @cached_property
+    def _first_op(self) -> list[int]:
+        return first_of_ranks(self.ops.rank, len(self.ranks))
 
     @cached_property
     def op_of_launch(self) -> Int32s:
@@ -113,6 +121,11 @@ class Operations:
         before = np.append(np.int64(-1), latest[:-1])
         is_same = (before >= 0) & (self.items.lane[np.maximum(before, 0)] == self.items.lane)
         return np.where(is_same, before, -1)
+
+
+def first_of_ranks(rank: Int32s, num_ranks: int) -> list[int]:
+    """Where each rank's rows begin, and where the last one's end, in a rising column of ranks."""
+    return np.searchsorted(rank, np.arange(num_ranks + 1, dtype=np.int32)).tolist()
 
 
 class NameTable:
@@ -162,7 +175,7 @@ def operations_of(traces: Sequence[Trace]) -> Operations:
         for position, (trace, rank) in enumerate(zip(traces, ranks, strict=True))
     ]
     for part, trace in zip(parts, traces, strict=True):
-        if not len(part.items["rank"]) and not len(part.ops["rank"]):
+        if not (part.items["event"] >= 0).any() and not len(part.ops["rank"]):
             raise GraphError(
                 f"nothing to replay in {str(trace.meta.path)!r}: {trace.num_events} events, but "
                 "no device operation, no call that launches one and no operator. "
@@ -308,8 +321,9 @@ def _host_items(
     is_same_lane = np.append(lane[1:] == lane[:-1], False)
     end_ns = np.where(is_same_lane, np.minimum(end_ns, next_start), end_ns)
     step = np.full(len(start_ns), NO_STEP, np.int32)
+    first_item = first_of_ranks(joined["rank"], len(parts))
     for position, (part, positions) in enumerate(zip(parts, step_of_mark, strict=True)):
-        low, high = np.searchsorted(joined["rank"], [position, position + 1])
+        low, high = first_item[position : position + 2]
         index = part.marks.index_at(start_ns[low:high])
         is_end = joined["kind"][low:high] == NodeKind.STEP_END
         index[is_end] = part.marks.index_of_end(start_ns[low:high][is_end])

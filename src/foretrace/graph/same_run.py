@@ -7,6 +7,7 @@ import numpy as np
 from foretrace.base import GraphError
 from foretrace.graph.clocks import Clocks
 from foretrace.graph.communication import CommunicationOps
+from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 from foretrace.graph.rules.collectives import Matches
 from foretrace.graph.steps import WHOLE_TRACE
@@ -15,8 +16,12 @@ from foretrace.graph.transfers import Transfers
 # Kinds whose members leave only after all have come. On one clock none of them can end before
 # another arrived: 0 of 164 pairs of a contended gloo run, 0 of 588 of megatron-tp8.
 _MEETINGS = frozenset({"allreduce", "allgather", "reducescatter", "alltoall", "barrier"})
-MISSED_NS = 200_000  # beyond what clocks and leaving members differ by
+# Beyond what clocks and leaving members differ by, on a device and on contended CPUs.
+MISSED_NS = 50_000
+MISSED_ON_CPU_NS = 500_000
 MAX_MISSED = 0.2  # of a rank's meetings; ranks of different runs miss about half
+SUSPECT_FACTOR = 20  # times the usual spread of ends, and ...
+SUSPECT_NS = 20_000  # ... more than NCCL's own on megatron-tp8 (13 us)
 MIN_MEETINGS = 8  # fewer prove nothing
 
 
@@ -36,7 +41,7 @@ def check_same_run(
     if len(operations.traces) < 2:  # noqa: PLR2004  one trace is one run
         return
     _check_steps(operations)
-    _check_ranks_known(operations, clocks)
+    _check_job_known(operations, clocks)
     _check_meetings(operations, comm, matches, transfers)
 
 
@@ -52,12 +57,12 @@ def _check_steps(operations: Operations) -> None:
         )
 
 
-def _check_ranks_known(operations: Operations, clocks: Clocks) -> None:
-    """Files that do not name their rank must at least communicate with each other."""
+def _check_job_known(operations: Operations, clocks: Clocks) -> None:
+    """Files that do not name their job must at least communicate with each other."""
     for position, trace in enumerate(operations.traces):
-        if trace.meta.rank is None and clocks.num_matches[position] == 0:
+        if trace.meta.world_size is None and clocks.num_matches[position] == 0:
             raise GraphError(
-                f"{_path(operations, position)} does not say which rank it is and shares no "
+                f"{_path(operations, position)} does not say which job it is of and shares no "
                 f"collective with the other {len(operations.traces) - 1} file(s): found nothing "
                 "that makes them one run. Replay it alone, or name the files by rank."
             )
@@ -68,7 +73,9 @@ def _check_meetings(
 ) -> None:
     is_meeting = np.array([kind in _MEETINGS for kind in comm.kind], np.bool_)[matches.row]
     row, collective = matches.row[is_meeting], matches.collective[is_meeting]
-    is_missed = transfers.end_ns[row] < transfers.hub_ns[collective] - MISSED_NS
+    is_device = np.array([lane.is_device for lane in operations.lanes], np.bool_)
+    allowed_ns = np.where(is_device[comm.lane[row]], MISSED_NS, MISSED_ON_CPU_NS)
+    is_missed = transfers.end_ns[row] < transfers.hub_ns[collective] - allowed_ns
     num_ranks = len(operations.ranks)
     meetings = np.bincount(comm.rank[row], minlength=num_ranks)
     missed = np.bincount(comm.rank[row], weights=is_missed, minlength=num_ranks)
@@ -80,6 +87,24 @@ def _check_meetings(
             f"{int(missed[worst])} of its {int(meetings[worst])} collectives before other ranks "
             "arrive, expected none. Pass the files of one run."
         )
+
+
+def suspects(operations: Operations, clocks: Clocks) -> tuple[Finding, ...]:
+    """A sentence on every rank whose collectives end far less together with others' than theirs."""
+    matched = np.flatnonzero(clocks.num_matches[1:] > 0) + 1
+    if len(matched) < 2:  # noqa: PLR2004  nobody to compare with
+        return ()
+    usual_ns = max(int(np.median(clocks.spread_ns[matched])), 1)
+    return tuple(
+        Finding(
+            "clock",
+            f"rank {operations.ranks[rank]}'s collectives end {int(clocks.spread_ns[rank]):,} ns "
+            f"apart from other ranks' (others: {usual_ns:,} ns): its file may be of another run.",
+            (operations.traces[rank].meta.path,),
+        )
+        for rank in matched.tolist()
+        if clocks.spread_ns[rank] > max(SUSPECT_FACTOR * usual_ns, SUSPECT_NS)
+    )
 
 
 def _path(operations: Operations, position: int) -> str:

@@ -134,7 +134,7 @@ def _waits(operations: Operations, order: LaunchOrder, position: int) -> _Waits:
     of_rank = operations.items_of_rank(position)
     is_wait = items.role[of_rank] == RuntimeRole.STREAM_WAIT
     wait_ns = np.sort(items.start_ns[of_rank][is_wait])
-    own = np.arange(len(ops))[operations.ops_of_rank(position)]
+    own = operations.op_rows(position)
     own = own[ops.launch[own] != NOT_LAUNCHED]
     at_ns = order.launched_ns[own]
     is_same = np.append(False, ops.lane[own][1:] == ops.lane[own][:-1])[: len(own)]
@@ -294,7 +294,7 @@ class _OpenWaits:
                 strict=True,
             )
             open_waits = {op: (count, num_last) for op, count, num_last in rows}
-            all_ops = np.arange(len(ops))[operations.ops_of_rank(position)]
+            all_ops = operations.op_rows(position)
             all_ops = all_ops[np.argsort(order.launched_ns[all_ops], kind="stable")]
             is_after = np.append(False, ops.is_communication[all_ops][:-1])[: len(all_ops)]
             self._after_collective.update(all_ops[is_after].tolist())

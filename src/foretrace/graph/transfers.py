@@ -18,6 +18,7 @@ from foretrace.graph.clocks import Clocks
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.operations import Operations
 from foretrace.graph.rules.collectives import Matches
+from foretrace.graph.rules.point_to_point import neighbour_waits
 
 # Members that may leave before the others have come: they only send.
 _ONE_SIDED = frozenset({"send", "broadcast", "reduce", "scatter", "gather", "sendrecv"})
@@ -36,6 +37,8 @@ class Transfers:
     hub_ns: Int64s  # int64[collectives], when the last member had arrived, aligned
     has_ghost: Bools  # bool[collectives], an unrecorded member arrived last
     is_estimated: Bools  # bool[rows], some member was not recorded
+    neighbour: Int64s  # int64[pairs], row whose arrival another row waits for, instead of a hub
+    neighbour_of: Int64s  # int64[pairs], that other row
 
 
 def split_transfers(
@@ -58,6 +61,9 @@ def split_transfers(
         hub_ns = np.where(has_ghost, ghost_ns, hub_ns)
     last_hub_ns = np.full(len(comm), low, np.int64)
     np.maximum.at(last_hub_ns, matches.row, hub_ns[matches.collective])
+    awaited, waiting = neighbour_waits(comm, matches, arrival_ns, end_ns)
+    last_hub_ns[waiting] = low
+    np.maximum.at(last_hub_ns, waiting, arrival_ns[awaited])
     may_leave = np.array([kind in _ONE_SIDED for kind in comm.kind], np.bool_)
     is_held = ~(may_leave & (end_ns < last_hub_ns - EARLY_NS))
     return Transfers(
@@ -70,6 +76,8 @@ def split_transfers(
         hub_ns=hub_ns,
         has_ghost=has_ghost,
         is_estimated=_any_of_rows(matches, is_estimated, len(comm)),
+        neighbour=awaited,
+        neighbour_of=waiting,
     )
 
 
