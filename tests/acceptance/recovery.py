@@ -126,7 +126,8 @@ class Recovered:
         arrive = np.array([self.entered[ref] for ref in refs])
         finish = np.array([self.left[ref] for ref in refs])
         waited_ns = measured.start_ns[finish] - measured.start_ns[arrive]
-        return waited_ns - np.array([member.wait_ns for member in members])
+        error_ns: Int64s = waited_ns - np.array([member.wait_ns for member in members])
+        return error_ns
 
     def has_family(self, family: str) -> Bools:
         """Nodes of compute kernels of one family, bool[nodes]."""
@@ -141,7 +142,8 @@ class Recovered:
 
     def is_kernel_of(self, rank: int) -> Bools:
         """Compute kernels of one rank, bool[nodes]."""
-        return (self.graph.kind == NodeKind.KERNEL) & (self.graph.rank == rank)
+        chosen: Bools = (self.graph.kind == NodeKind.KERNEL) & (self.graph.rank == rank)
+        return chosen
 
     def has_link(self, link: str) -> Bools:
         """Finish nodes of the collectives over one link, bool[nodes]."""
@@ -205,6 +207,11 @@ class Recovered:
     def _gradient_copies(self, rank: int, step: int) -> list[int]:
         """Copies within the device: one per bucket, in the order of the buckets."""
         graph = self.graph
-        is_own = (graph.kind == NodeKind.MEMCPY) & (graph.rank == rank) & (graph.step == step)
-        names = [graph.names[index] for index in graph.name]
-        return [node for node in np.flatnonzero(is_own).tolist() if "DtoD" in names[node]]
+        is_own = self._is_gradient_copy & (graph.rank == rank) & (graph.step == step)
+        return [int(node) for node in np.flatnonzero(is_own)]
+
+    @cached_property
+    def _is_gradient_copy(self) -> Bools:
+        is_within = np.array(["DtoD" in name for name in self.graph.names], np.bool_)
+        chosen: Bools = is_within[self.graph.name] & (self.graph.kind == NodeKind.MEMCPY)
+        return chosen

@@ -96,7 +96,7 @@ class Queue:
         return np.diff(table.end_ns).astype(np.float64)
 
     def with_blocked_launches_as_work(self) -> tuple[ExecutionGraph, Int64s]:
-        """What a tool without a launch queue replays: recorded launches, and nothing to wait for."""
+        """What a tool without a launch queue replays: launches as recorded, nothing waited for."""
         graph = self.graph
         is_kept = graph.edge_kind != EdgeKind.QUEUE
         targets = edge_targets(graph)[is_kept]

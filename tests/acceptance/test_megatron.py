@@ -76,9 +76,6 @@ def longest_waits(recording: Recording, rank: int) -> dict[int, int]:
     return dict(enumerate(waited_ns.tolist()))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an inferred edge is contradicted by the start of a collective that waits"
-)
 @pytest.mark.parametrize("rank", [0, 3, 5])
 def test_having_waited_longer_changes_nothing(
     paths: list[Path], recording: Recording, replayed: Timeline, tmp_path: Path, rank: int

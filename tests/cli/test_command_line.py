@@ -52,7 +52,7 @@ def test_help_names_the_commands(run: Run, arguments: tuple[str, ...]) -> None:
         ("replay", "x", "--without", "gravity"),
         ("replay", "x", "--ranks", "0,x"),
         ("replay", "x", "--ranks", "5-3"),
-        ("replay", "x", "--processes", "0"),
+        ("replay", "x", "--workers", "0"),
     ],
 )
 def test_wrong_command_lines_end_with_two(run: Run, arguments: tuple[str, ...]) -> None:

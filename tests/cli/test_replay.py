@@ -90,7 +90,7 @@ def test_cache_does_not_change_the_answer(run: Run, traces: Path, tmp_path: Path
     cold = replayed_json(run, traces)
     filled = list((tmp_path / "cache").rglob("*"))
     warm = replayed_json(run, traces)
-    anew = replayed_json(run, traces, "--no-cache", "--processes", "1")
+    anew = replayed_json(run, traces, "--no-cache", "--workers", "1")
 
     assert filled
     assert warm == cold

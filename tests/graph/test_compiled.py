@@ -36,6 +36,16 @@ def test_topological_order(num_nodes: int, pairs: list[tuple[int, int]]) -> None
     assert order[:num_placed].tolist() == oracle.topological_order(num_nodes, edges)
 
 
+@given(st.lists(st.integers(0, 9), max_size=30))
+def test_counted_order(keys: list[int]) -> None:
+    first = np.searchsorted(sorted(keys), np.arange(11)).astype(np.int64)
+    order = np.full(len(keys), -1, np.int64)
+
+    _compiled.counted_order(column(keys), first, order)
+
+    assert order.tolist() == oracle.counted_order(keys)
+
+
 @given(st.lists(moments, max_size=12), st.integers(0, 12), st.integers(0, 12), moments)
 def test_last_not_after(values: list[int], one: int, other: int, limit: int) -> None:
     values = sorted(values)

@@ -154,13 +154,9 @@ def test_edges_equal_the_recipe(data_dir: Path, file: str) -> None:
     verify(graph)
     name = correlations(recording, reference)
     streams = {op: stream for stream, own in reference.operations.items() for op in own}
-    between = {
-        (name[one], name[other]) for one, other in edges_of(graph, EdgeKind.INTER_STREAM)
-    }
+    between = {(name[one], name[other]) for one, other in edges_of(graph, EdgeKind.INTER_STREAM)}
     into = {
-        (name[one], name[other])
-        for one, other in edges_of(graph, EdgeKind.WAKE)
-        if other in name
+        (name[one], name[other]) for one, other in edges_of(graph, EdgeKind.WAKE) if other in name
     }
     assert edges_of(graph, EdgeKind.INTER_STREAM_INFERRED) == []
     assert between == {

@@ -26,6 +26,11 @@ def topological_order(num_nodes: int, edges: Sequence[tuple[int, int]]) -> list[
     return order
 
 
+def counted_order(keys: Sequence[int]) -> list[int]:
+    """Positions by key; equal keys keep their order."""
+    return sorted(range(len(keys)), key=lambda position: keys[position])
+
+
 def last_not_after(values: Sequence[int], low: int, high: int, limit: int) -> int:
     """Last position in `low..high` whose value is at most `limit`; `low - 1` if none is."""
     return max((at for at in range(low, high) if values[at] <= limit), default=low - 1)

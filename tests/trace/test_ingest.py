@@ -176,26 +176,26 @@ def test_some_ranks_can_be_asked_for(tmp_path: Path) -> None:
         load_traces(tmp_path, ranks={7})
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-def test_progress_rises_to_all_files(tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_progress_rises_to_all_files(tmp_path: Path, workers: int) -> None:
     for rank in range(6):
         put(tmp_path / f"rank{rank}.json", {"rank": rank})
     seen: list[tuple[int, int]] = []
 
-    load_traces(tmp_path, processes=processes, progress=lambda *done: seen.append(done))
+    load_traces(tmp_path, workers=workers, progress=lambda *done: seen.append(done))
 
     assert seen == sorted(seen)
     assert seen[-1] == (6, 6)
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-def test_one_bad_file_among_many_is_the_one_that_is_named(tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_one_bad_file_among_many_is_the_one_that_is_named(tmp_path: Path, workers: int) -> None:
     for rank in range(6):
         put(tmp_path / f"rank{rank}.json", {"rank": rank})
     (tmp_path / "rank4.json").write_bytes(b'{"traceEvents": [}')
 
     with pytest.raises(TraceError, match=r"rank4\.json: not JSON at byte 17"):
-        load_traces(sorted(tmp_path.iterdir()), processes=processes)
+        load_traces(sorted(tmp_path.iterdir()), workers=workers)
 
 
 def test_how_many_are_read_at_once_does_not_matter(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_how_many_are_read_at_once_does_not_matter(tmp_path: Path) -> None:
         put(tmp_path / f"rank{rank}.json", {"rank": rank}, name=f"op{rank}")
 
     for one, other in zip(
-        load_traces(tmp_path, processes=1), load_traces(tmp_path, processes=4), strict=True
+        load_traces(tmp_path, workers=1), load_traces(tmp_path, workers=4), strict=True
     ):
         assert_same(one, other)
 
@@ -211,5 +211,5 @@ def test_how_many_are_read_at_once_does_not_matter(tmp_path: Path) -> None:
 def test_no_files_at_once_is_a_wrong_argument(tmp_path: Path) -> None:
     put(tmp_path / "rank0.json")
 
-    with pytest.raises(ValueError, match="processes must be at least 1, got 0"):
-        load_traces(tmp_path, processes=0)
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        load_traces(tmp_path, workers=0)

@@ -30,8 +30,10 @@ def test_equal_steps_predict_each_other_exactly() -> None:
     assert report.num_matched == 4 * 2
 
 
-def _serial(durations: list[list[int]]) -> ExecutionGraph:
-    """Steps of operators on one thread: a step takes their sum."""
+def _serial(
+    durations: list[list[int]], *, kind: NodeKind = NodeKind.OPERATOR
+) -> ExecutionGraph:
+    """Steps of work of one kind, one after the other: a step takes their sum."""
     build = GraphBuilder()
     at: list[int] = []
     for index, of_step in enumerate(durations):
@@ -39,22 +41,26 @@ def _serial(durations: list[list[int]]) -> ExecutionGraph:
         at = [build.add(NodeKind.STEP_BEGIN, name=step, after=at, step=step)]
         for position, takes_ns in enumerate(of_step):
             name = f"operator {position}"
-            at = [build.add(NodeKind.OPERATOR, name=name, takes_ns=takes_ns, after=at, step=step)]
+            at = [build.add(kind, name=name, takes_ns=takes_ns, after=at, step=step)]
         at = [build.add(NodeKind.STEP_END, name=step, after=at, step=step)]
     return build.graph()
 
 
-def test_each_node_takes_the_median_of_its_counterparts() -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected_ns"),
+    [
+        # medians of the other three steps, node by node
+        (NodeKind.KERNEL, [30 + 300, 30 + 200, 20 + 300, 20 + 200]),
+        # means, rounded down: host work is interrupted now here, now there
+        (NodeKind.OPERATOR, [30 + 300, 26 + 200, 23 + 266, 20 + 233]),
+    ],
+)
+def test_each_node_takes_what_its_counterparts_took(kind: NodeKind, expected_ns: list[int]) -> None:
     durations = [[10, 100], [20, 400], [30, 200], [40, 300]]
 
-    report = other_step_report(_exact(_serial(durations)))
+    report = other_step_report(_exact(_serial(durations, kind=kind)))
 
-    assert [row.predicted_ns for row in report.rows] == [
-        30 + 300,
-        30 + 200,
-        20 + 300,
-        20 + 200,
-    ]
+    assert [row.predicted_ns for row in report.rows] == expected_ns
     sums = [sum(each) for each in durations]
     naive = [int(median(sums[:at] + sums[at + 1 :])) for at in range(4)]
     assert [row.naive_ns for row in report.rows] == naive

@@ -33,7 +33,7 @@ def load(
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
     cache: bool | Path = True,
-    processes: int | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Job:
     """A run from the profiler files of its ranks.
@@ -43,7 +43,7 @@ def load(
         ranks: only these; the others become ghosts. All, if left out.
         steps: only events of these steps, by name or number. All, if left out.
         cache: whether to keep the parsed columns; a folder says where, else `~/.cache/foretrace`.
-        processes: files read at once; what suits the machine, if left out.
+        workers: files read at once; what suits the machine, if left out.
         progress: called with files done and files in all.
 
     Raises:
@@ -55,7 +55,7 @@ def load(
         ranks=ranks,
         steps=steps,
         cache_folder=_cache_folder(cache),
-        processes=processes,
+        workers=workers,
         progress=progress,
     )
     return Job(build_recording(traces), tuple(trace.meta for trace in traces))

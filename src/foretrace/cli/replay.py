@@ -56,7 +56,7 @@ def replay(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Read the files anew and keep nothing.")
     ] = False,
-    processes: Annotated[
+    workers: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Files to read at once. Default: what suits."),
     ] = None,
@@ -70,7 +70,7 @@ def replay(
             paths,
             ranks=chosen_ranks,
             cache=False if no_cache else cache_folder(),
-            processes=processes,
+            workers=workers,
             progress=doing.advance,
         )
         doing.now("replaying, with null models beside")

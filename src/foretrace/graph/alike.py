@@ -39,7 +39,7 @@ def alike(columns: Sequence[NDArray[np.generic]]) -> Int64s:
 
 
 def used_positions(column: NDArray[np.integer], size: int) -> Int64s:
-    """The positions in a table of `size` entries that a column holds, rising; negatives left out."""
+    """The positions in a table of `size` entries that a column holds, rising, without negatives."""
     is_used = np.zeros(size, np.bool_)
     is_used[column[column >= 0]] = True
     return np.flatnonzero(is_used)

@@ -7,6 +7,7 @@ kernel's name gives the type, and the stream stands for the group.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -242,7 +243,8 @@ class _Reader:
         element_bytes = ELEMENT_BYTES.get(dtype.lower(), UNKNOWN)
         if not shape or element_bytes < 0:
             return UNKNOWN, dtype
-        return int(np.prod([int(size) for size in shape.group(1).split(",")])) * element_bytes, dtype
+        elements = math.prod(int(size) for size in shape.group(1).split(","))
+        return elements * element_bytes, dtype
 
 
 def _rows_of(trace: Trace, event: Int32s | Int64s) -> Int64s:

@@ -125,7 +125,8 @@ class Operations:
 
 def first_of_ranks(rank: Int32s, num_ranks: int) -> list[int]:
     """Where each rank's rows begin, and where the last one's end, in a rising column of ranks."""
-    return np.searchsorted(rank, np.arange(num_ranks + 1, dtype=np.int32)).tolist()
+    first: list[int] = np.searchsorted(rank, np.arange(num_ranks + 1, dtype=np.int32)).tolist()
+    return first
 
 
 class NameTable:

@@ -68,7 +68,7 @@ def inspect(
     paths: Iterable[str | Path] | str | Path,
     *,
     cache_folder: Path | None = None,
-    processes: int | None = None,
+    workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Contents, ...]:
     """What each file contains, in the order named; the files need not be of one run.
@@ -78,7 +78,7 @@ def inspect(
     """
     found = discover(paths)
     traces = read_files(
-        found.paths, cache_folder=cache_folder, processes=processes, progress=progress
+        found.paths, cache_folder=cache_folder, workers=workers, progress=progress
     )
     ranks = {_rank(trace) for trace in traces} - {None}
     return tuple(contents_of(trace, num_ranks=len(ranks)) for trace in traces)

@@ -46,7 +46,7 @@ def load_traces(
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
     cache_folder: Path | None = None,
-    processes: int | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Trace, ...]:
     """The traces of one run, one per rank, by rank.
@@ -56,7 +56,7 @@ def load_traces(
         ranks: only these; all, if left out.
         steps: only these, by name or number of their marks; all, if left out.
         cache_folder: where parsed columns are kept; nowhere, if left out.
-        processes: files read at the same time; the number of cores, if left out.
+        workers: files read at the same time; the number of cores, if left out.
         progress: called with files done and files in all.
 
     Raises:
@@ -66,7 +66,7 @@ def load_traces(
     found = discover(paths)
     chosen = found.paths if ranks is None else _of_ranks(found.paths, ranks)
     traces = ranked(
-        read_files(chosen, cache_folder=cache_folder, processes=processes, progress=progress)
+        read_files(chosen, cache_folder=cache_folder, workers=workers, progress=progress)
     )
     if ranks is not None:
         traces = _only_ranks(traces, ranks)
@@ -110,13 +110,13 @@ def read_files(
     paths: Sequence[Path],
     *,
     cache_folder: Path | None,
-    processes: int | None,
+    workers: int | None,
     progress: Progress | None,
 ) -> list[Trace]:
     """The trace of each file, in the order of the files, whatever runs they are of."""
-    if processes is not None and processes < 1:
-        raise ValueError(f"processes must be at least 1, got {processes}")
-    num_threads = min(processes or min(os.cpu_count() or 1, _MAX_THREADS), len(paths))
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    num_threads = min(workers or min(os.cpu_count() or 1, _MAX_THREADS), len(paths))
     read = partial(read_cached, cache_folder=cache_folder)
     done = 0
     if num_threads == 1:

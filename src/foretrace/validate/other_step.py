@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.analyze import StepTable, steps
 from foretrace.base import Bools, Float64s, Int64s, ModelError
-from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Recording
+from foretrace.graph import HOST_KINDS, NO_LANE, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 from foretrace.validate.results import OtherStepReport, StepPrediction
 
@@ -60,8 +60,9 @@ def other_step_report(
 ) -> OtherStepReport:
     """Every step's time predicted from the other steps, beside what was measured.
 
-    A node takes the median duration of its counterparts in the other steps: same rank, lane,
-    kind, name and occurrence within the step. Host time between calls goes by the call that
+    A node takes the median duration (host work: the mean, since interruptions move about and
+    medians lose them) of its counterparts in the other steps: same rank, lane, kind, name and
+    occurrence within the step. Host time between calls goes by the call that
     follows it, a missing rank's time by its collective's place in the step. A node without
     counterpart takes the median of its kind and name in the other steps, or, without those, of
     its kind; both are counted. Medians of an even number of durations are rounded down.
@@ -251,6 +252,10 @@ def _predicted(timed: _Timed, step: int) -> _Predicted:
     by_place = _medians(timed.place[lenders], timed.duration_ns[lenders], timed.place[own])
     by_label = _medians(timed.label[lenders], timed.duration_ns[lenders], timed.label[own])
     by_kind = _medians(timed.kind[lenders], timed.duration_ns[lenders], timed.kind[own])
+    # Host work is interrupted now here, now there: only means of it add up to a step's time.
+    is_host = np.isin(timed.kind[own], HOST_KINDS)
+    mean_by_place = _means(timed.place[lenders], timed.duration_ns[lenders], timed.place[own])
+    by_place = np.where(is_host, mean_by_place, by_place)
     is_matched, has_label = ~np.isnan(by_place), ~np.isnan(by_label)
     duration = np.where(is_matched, by_place, np.where(has_label, by_label, by_kind))
     return _Predicted(
@@ -259,6 +264,17 @@ def _predicted(timed: _Timed, step: int) -> _Predicted:
         is_matched=is_matched,
         is_same_name=~is_matched & has_label,
     )
+
+
+def _means(keys: Int64s, values: Int64s, wanted: Int64s) -> Float64s:
+    """Mean of the values of each wanted key; NaN for a key that has none."""
+    found, at_key = np.unique(keys, return_inverse=True)
+    mean = np.append(np.bincount(at_key, weights=values) / np.bincount(at_key), np.nan)
+    at = np.searchsorted(found, wanted)
+    is_there = at < len(found)
+    is_there[is_there] = found[at[is_there]] == wanted[is_there]
+    means: Float64s = mean[np.where(is_there, at, len(found))]
+    return means
 
 
 def _medians(keys: Int64s, values: Int64s, wanted: Int64s) -> Float64s:

@@ -15,7 +15,7 @@ import numpy as np
 from foretrace.base import Bools, Int64s
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.events import ExactWaits
-from foretrace.graph.launch_order import NO_OP, LaunchOrder
+from foretrace.graph.launch_order import LaunchOrder
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import Operations
 from foretrace.graph.stream_inference import Margins, Seen, inferred_pairs
