@@ -1,7 +1,7 @@
 """How far replays are from what was measured: the tables of the README.
 
-    python bench/accuracy.py                      # our example; public traces if they are there
-    python bench/accuracy.py --truth              # and generated jobs of known truth, 8 and 64 ranks
+python bench/accuracy.py                      # our example; public traces if they are there
+python bench/accuracy.py --truth              # and generated jobs of known truth, 8 and 64 ranks
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from foretrace.graph import Ablation, Recording, build_recording  # noqa: E402  after the path
+from foretrace.analyze import collective_times, steps  # noqa: E402  after the path
+from foretrace.graph import (  # noqa: E402
+    Ablation,
+    NodeKind,
+    Recording,
+    build_recording,
+    without,
+)
+from foretrace.simulate import simulate  # noqa: E402
 from foretrace.trace import load_traces  # noqa: E402
 from foretrace.validate import (  # noqa: E402
     MIN_STEPS,
@@ -39,15 +47,31 @@ class Case:
 
 
 PUBLIC = (
-    Case("megatron-tp8, 8 ranks, forward", "megatron-tp8/kineto_rank*.json.gz", False),
-    Case("a100-resnet, rank 0 of 2", "a100-resnet-ddp2-rank0/*.json.gz", True),
-    Case("v100-ddp2, rank 1 of 2", "v100-ddp2-rank1/*.json.gz", True),
-    Case("a100-dlrm, rank 3 of 8", "a100-dlrm-rank3-of-8/*.json.gz", True),
-    Case("v100-single", "v100-single/*.json.gz", False),
-    Case("v100-resnet50, slow loader", "v100-resnet50-dataloader/*3089861*.json.gz", False),
-    Case("v100-resnet50, fast loader", "v100-resnet50-dataloader/*3566756*.json.gz", False),
-    Case("resnet, no step marks", "execution-traces/resnet_kineto.json.gz", False),
-    Case("linear, no step marks", "execution-traces/linear_kineto.json.gz", False),
+    Case(
+        "megatron-tp8, 8 ranks, forward",
+        "megatron-tp8/kineto_rank*.json.gz",
+        is_recorded_alone=False,
+    ),
+    Case("a100-resnet, rank 0 of 2", "a100-resnet-ddp2-rank0/*.json.gz", is_recorded_alone=True),
+    Case("v100-ddp2, rank 1 of 2", "v100-ddp2-rank1/*.json.gz", is_recorded_alone=True),
+    Case("a100-dlrm, rank 3 of 8", "a100-dlrm-rank3-of-8/*.json.gz", is_recorded_alone=True),
+    Case("v100-single", "v100-single/*.json.gz", is_recorded_alone=False),
+    Case(
+        "v100-resnet50, slow loader",
+        "v100-resnet50-dataloader/*3089861*.json.gz",
+        is_recorded_alone=False,
+    ),
+    Case(
+        "v100-resnet50, fast loader",
+        "v100-resnet50-dataloader/*3566756*.json.gz",
+        is_recorded_alone=False,
+    ),
+    Case(
+        "resnet, no step marks", "execution-traces/resnet_kineto.json.gz", is_recorded_alone=False
+    ),
+    Case(
+        "linear, no step marks", "execution-traces/linear_kineto.json.gz", is_recorded_alone=False
+    ),
 )
 
 
@@ -76,7 +100,9 @@ def _recordings(folder: Path) -> Iterator[tuple[Case, Recording]]:
 
 
 def _print_replays(recordings: list[tuple[Case, Recording]]) -> None:
-    print("| trace | steps | end of step: mean, worst | component | kernel starts p95 | collectives |")
+    print(
+        "| trace | steps | end of step: mean, worst | component | kernel starts p95 | collectives |"
+    )
     print("|---|---|---|---|---|---|")
     for case, recording in recordings:
         report = replay_report(recording, null_models=())
@@ -127,13 +153,13 @@ def _print_null_models(first: tuple[Case, Recording]) -> None:
 
 def _print_delay(recording: Recording) -> None:
     """What a delay on one rank does to the others, with and without rendezvous."""
-    from foretrace.analyze import steps  # noqa: PLC0415  only for this table
-    from foretrace.graph import NodeKind, without  # noqa: PLC0415
-    from foretrace.simulate import simulate  # noqa: PLC0415
-
     graph = recording.graph
-    rank = graph.ranks[-1]
-    segment = int(np.flatnonzero((graph.kind == NodeKind.HOST_SEGMENT) & (graph.rank == rank))[0])
+    # The rank that waits least for others is the one the others wait for.
+    waits = collective_times(recording.measured).by_rank()
+    rank = min(waits, key=lambda own: own.wait_ns).rank
+    begin = int(np.flatnonzero((graph.kind == NodeKind.STEP_BEGIN) & (graph.rank == rank))[0])
+    is_segment = (graph.kind == NodeKind.HOST_SEGMENT) & (graph.lane == graph.lane[begin])
+    segment = int(np.flatnonzero(is_segment & (np.arange(graph.num_nodes) > begin))[0])
     print("| model | other ranks' steps become longer by |")
     print("|---|---|")
     for name, (model, duration_ns) in (
@@ -149,22 +175,25 @@ def _print_delay(recording: Recording) -> None:
 
 
 def _print_other_steps(recordings: list[tuple[Case, Recording]]) -> None:
-    print("| trace | predicted from the other steps: mean, worst | their median time: mean, worst |")
+    print(
+        "| trace | predicted from the other steps: mean, worst | their median time: mean, worst |"
+    )
     print("|---|---|---|")
     for case, recording in recordings:
         if len(recording.graph.step_names) < MIN_STEPS:
             continue
         report = other_step_report(recording)
         print(
-            f"| {case.name} | {report.mean_error_percent:.2f} %, {report.worst_error_percent:.2f} %"
-            f" | {report.mean_naive_error_percent:.2f} %, {report.worst_naive_error_percent:.2f} % |"
+            f"| {case.name} | {report.mean_error_percent:.2f} %, "
+            f"{report.worst_error_percent:.2f} % | {report.mean_naive_error_percent:.2f} %, "
+            f"{report.worst_naive_error_percent:.2f} % |"
         )
     print()
 
 
 def _print_truth() -> None:
-    from tests.acceptance.recovery import Recovered, recording_of_job  # noqa: PLC0415  slow
-    from tests.truth import (  # noqa: PLC0415
+    from tests.acceptance.recovery import Recovered, recording_of_job
+    from tests.truth import (
         FileStyle,
         KernelFamily,
         MergedBuckets,
@@ -175,7 +204,7 @@ def _print_truth() -> None:
         transitive_closure_contains,
     )
 
-    print("| job | edges that delay: found | edges found: true | wait, median error | what-if, worst |")
+    print("| job | delaying edges found | edges found true | wait, median error | what-if, worst |")
     print("|---|---|---|---|---|")
     for num_ranks in (8, 64):
         for has_sync in (True, False):

@@ -43,10 +43,12 @@ class _Package(ModuleType):
 
 
 def __getattr__(name: str) -> object:
-    """The public name, imported from `foretrace.api` on first use (PEP 562)."""
+    """The public name, imported on first use (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module("foretrace.api"), name)
+    # A training loop that records needs none of what analyses the recording.
+    folder = "foretrace.capture" if name == "record" else "foretrace.api"
+    value: object = getattr(import_module(folder), name)
     globals()[name] = value
     return value
 

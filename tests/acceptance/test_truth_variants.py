@@ -1,6 +1,4 @@
-"""Recovery on other jobs than the one it is judged on: layouts, older files, full queues, hosts
-that are the bottleneck.
-"""
+"""Recovery on other jobs than the one it is judged on: layouts, older files, full queues."""
 
 from __future__ import annotations
 
@@ -9,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretrace.base import Int64s
 from foretrace.graph import verify
 from tests.acceptance.recovery import Recovered, recording_of_job
 from tests.truth import (
+    Change,
     FileStyle,
     JobConfig,
     KernelFamily,
@@ -64,7 +64,7 @@ def test_edges_and_waits_are_recovered(recovered: Recovered) -> None:
 
 def test_hidden_interventions_are_predicted(recovered: Recovered) -> None:
     job, last = recovered.job, recovered.job.num_ranks - 1
-    predictions = {
+    predictions: dict[Change, Int64s] = {
         KernelFamily("gemm", 0.7): recovered.scaled_ns(recovered.has_family("gemm"), 0.7),
         SlowRank(last, 1.1): recovered.scaled_ns(recovered.is_kernel_of(last), 1.1),
         **{

@@ -26,6 +26,7 @@ from tests.truth.small import Launch, Reduce, Think
 
 US = 1_000
 SECOND = 1_000_000_000
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def job_with(*, seed: int, offset_ns: int, drift_ppm: float = 0.0, rounds: int = 40) -> Job:
@@ -69,6 +70,24 @@ def test_a_drift_beyond_the_jitter_is_found_and_removed() -> None:
         collective = int(recording.graph.collective[node])
         ends.setdefault(collective, []).append(int(recording.measured.end_ns[node]))
     assert max(max(own) - min(own) for own in ends.values()) < 200
+
+
+def test_one_collective_that_ends_apart_moves_no_clock() -> None:
+    spans = [(100, 150), (200, 260), (300, 340), (400, 455), (500, 530)]
+    texts = []
+    for rank, late_ns in enumerate((0, 40)):
+        events = [step(1, 0, 2_000)]
+        for index, (begin, end) in enumerate(spans, start=1):
+            stays = late_ns if index == 3 else 0  # rank 1 leaves the third 40 us after rank 0
+            takes = end - begin + stays
+            events.append(launch(begin - 20, 5, correlation=index))
+            events.append(kernel(ALL_REDUCE, begin, takes, correlation=index, stream=20))
+        texts.append(file_text(events, rank=rank, world_size=2))
+
+    recording = recording_of_files(texts)
+
+    assert [clock.offset_ns for clock in recording.clocks] == [0, 0]
+    assert len(recording.graph.collectives) == len(spans)
 
 
 def test_ranks_that_share_nothing_start_together_and_say_so() -> None:

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from foretrace.graph import NodeKind, Recording
-from tests.graph.recorded import Event, file_text, kernel, launch, nodes_of, recording_of_files, step
+from tests.graph.recorded import (
+    Event,
+    file_text,
+    kernel,
+    launch,
+    nodes_of,
+    recording_of_files,
+    step,
+)
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "ampere_sgemm_128x64_nn"

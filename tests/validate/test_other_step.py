@@ -30,9 +30,7 @@ def test_equal_steps_predict_each_other_exactly() -> None:
     assert report.num_matched == 4 * 2
 
 
-def _serial(
-    durations: list[list[int]], *, kind: NodeKind = NodeKind.OPERATOR
-) -> ExecutionGraph:
+def _serial(durations: list[list[int]], *, kind: NodeKind = NodeKind.OPERATOR) -> ExecutionGraph:
     """Steps of work of one kind, one after the other: a step takes their sum."""
     build = GraphBuilder()
     at: list[int] = []

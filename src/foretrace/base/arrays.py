@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+Integers: TypeAlias = NDArray[np.signedinteger[Any]]  # where either width will do
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
 Int16s: TypeAlias = NDArray[np.int16]

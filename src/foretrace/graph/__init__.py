@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from foretrace.graph.ablation import Ablation as Ablation
+from foretrace.graph.ablation import without as without
+from foretrace.graph.build import build_recording as build_recording
 from foretrace.graph.graph import Collective as Collective
 from foretrace.graph.graph import EdgeConstant as EdgeConstant
 from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
@@ -19,6 +22,3 @@ from foretrace.graph.recording import Clock as Clock
 from foretrace.graph.recording import Recording as Recording
 from foretrace.graph.spec import verify as verify
 from foretrace.graph.timeline import Timeline as Timeline
-from foretrace.graph.ablation import Ablation as Ablation
-from foretrace.graph.ablation import without as without
-from foretrace.graph.build import build_recording as build_recording

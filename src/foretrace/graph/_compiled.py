@@ -48,7 +48,7 @@ def counted_order(key: Int64s, first: Int64s, order: Int64s) -> None:
 
 @njit(cache=True, nogil=True)
 def last_not_after(values: Int64s, low: int, high: int, limit: int) -> int:
-    """Last position in the rising `values[low:high]` whose value is at most `limit`; low-1: none."""
+    """Last position in the rising `values[low:high]` with at most `limit`; low - 1: none."""
     while low < high:
         middle = (low + high) // 2
         if values[middle] <= limit:
@@ -60,7 +60,12 @@ def last_not_after(values: Int64s, low: int, high: int, limit: int) -> int:
 
 @njit(cache=True, nogil=True)
 def stream_predecessors(
-    lane: Int32s, start_ns: Int64s, end_ns: Int64s, tolerance_ns: int, source: Int32s, target: Int32s
+    lane: Int32s,
+    start_ns: Int64s,
+    end_ns: Int64s,
+    tolerance_ns: int,
+    source: Int32s,
+    target: Int32s,
 ) -> int:
     """Stream order, where operations of one stream may run side by side (CUDA graphs).
 
@@ -124,7 +129,11 @@ def pending_at_launch(
 
 @njit(cache=True, nogil=True)
 def covered_times(
-    start_ns: Int64s, end_ns: Int64s, other_start_ns: Int64s, other_end_ns: Int64s, overlap_ns: Int64s
+    start_ns: Int64s,
+    end_ns: Int64s,
+    other_start_ns: Int64s,
+    other_end_ns: Int64s,
+    overlap_ns: Int64s,
 ) -> None:
     """Time of each span that is covered by the other spans, which are sorted and disjoint.
 

@@ -71,7 +71,8 @@ def _own_arrivals(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
     arrive = np.flatnonzero(graph.kind == NodeKind.ARRIVE)
     finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
     return tuple(  # type: ignore[return-value]
-        nodes[np.lexsort((graph.rank[nodes], graph.collective[nodes]))] for nodes in (arrive, finish)
+        nodes[np.lexsort((graph.rank[nodes], graph.collective[nodes]))]
+        for nodes in (arrive, finish)
     )
 
 

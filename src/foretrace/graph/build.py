@@ -16,31 +16,22 @@ from foretrace.base import GraphError, Int64s
 from foretrace.graph.assembly import assembled
 from foretrace.graph.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication import CommunicationOps, communication_ops
-from foretrace.graph.constants import fitted_constant
+from foretrace.graph.dependencies import Dependencies, found_dependencies, typical_launch_ns
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges, Places
-from foretrace.graph.events import exact_waits
 from foretrace.graph.ghosts import ghost_nodes
-from foretrace.graph.graph import EdgeConstant, Finding
+from foretrace.graph.graph import Finding
 from foretrace.graph.groups import groups_of
 from foretrace.graph.inflation import inflation_factors
-from foretrace.graph.launch_order import launch_order
 from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, OWN_NAMES, Operations, operations_of
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
 from foretrace.graph.rules.host_order import HostWork, host_chain, host_nodes
-from foretrace.graph.rules.inter_stream import inter_stream, ready_times
-from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
-from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
-from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
-from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
-from foretrace.graph.rules.threads import ThreadWaits, thread_waits
 from foretrace.graph.same_run import check_same_run, suspects
-from foretrace.graph.stream_inference import Margins, Seen
 from foretrace.graph.timeline import Timeline
+from foretrace.graph.transfers import Communication, Transfers, split_transfers
 from foretrace.graph.workers import worker_segments
-from foretrace.graph.transfers import Transfers, split_transfers
 from foretrace.trace import Trace, step_times_beside
 
 
@@ -64,8 +55,8 @@ def build_recording(traces: Sequence[Trace]) -> Recording:
     clocks = fitted_clocks(operations, comm, matches)
     transfers = split_transfers(operations, comm, matches, clocks)
     check_same_run(operations, comm, matches, clocks, transfers)
-    dependencies = _dependencies(operations, comm, transfers, places)
-    return _recording(operations, comm, matches, clocks, transfers, dependencies)
+    dependencies = found_dependencies(operations, comm, transfers, places)
+    return _recording(operations, Communication(comm, matches, clocks, transfers), dependencies)
 
 
 def _check_ranks(traces: Sequence[Trace]) -> None:
@@ -84,100 +75,8 @@ def _check_ranks(traces: Sequence[Trace]) -> None:
         seen[rank] = trace
 
 
-@dataclass(frozen=True)
-class _Dependencies:
-    """What the rules found, in places."""
-
-    edges: Edges
-    queue: LaunchQueue
-    syncs: Synchronisations
-    thread_waits: ThreadWaits
-    constants: dict[EdgeKind, EdgeConstant]
-
-
-def _dependencies(
-    operations: Operations, comm: CommunicationOps, transfers: Transfers, places: Places
-) -> _Dependencies:
-    order = launch_order(operations)
-    stream_source, stream_target = stream_pairs(operations)
-    margins = Margins.from_samples(
-        launch_latency_samples(operations, np.ones(len(operations.ops), np.bool_)),
-        hand_over_samples(operations, stream_source, stream_target),
-    )
-    exact = [
-        exact_waits(operations, order, position) if len(trace.syncs.event) else None
-        for position, trace in enumerate(operations.traces)
-    ]
-    seen = _seen(operations, comm, transfers, margins)
-    between = inter_stream(operations, order, exact, seen, places, margins)
-    # What another stream held tells nothing of launches and hand-overs.
-    is_held = np.zeros(len(operations.ops), np.bool_)
-    is_held[between.edges.target - places.num_items] = True
-    launch_ns = launch_latency_samples(operations, ~is_held)
-    hand_over_ns = hand_over_samples(
-        operations, stream_source[~is_held[stream_target]], stream_target[~is_held[stream_target]]
-    )
-    queue = launch_queue(operations, places)
-    syncs = synchronisations(operations, order, exact, places)
-    waits = thread_waits(operations, places)
-    blocked_work_ns = _typical_launch_ns(operations, queue)
-    samples = {
-        EdgeKind.LAUNCH: launch_ns,
-        EdgeKind.STREAM: hand_over_ns,
-        EdgeKind.QUEUE: queue.release_ns - blocked_work_ns,
-        EdgeKind.WAKE: syncs.wake_ns,
-    }
-    constants = {kind: fitted_constant(kind, values) for kind, values in samples.items()}
-    for kind in (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED):
-        constants[kind] = fitted_constant(kind, between.hand_over_ns)
-    edges = Edges.joined(
-        [
-            launch_edges(operations, places),
-            stream_edges(operations, places),
-            between.edges,
-            queue.edges,
-            syncs.edges,
-        ]
-    )
-    return _Dependencies(edges, queue, syncs, waits, constants)
-
-
-def _seen(
-    operations: Operations, comm: CommunicationOps, transfers: Transfers, margins: Margins
-) -> Seen:
-    """What the trace shows of every operation.
-
-    When a rank arrived at a collective says nothing if it waited there for a recorded rank: it
-    may have come any time before. That its wait was over is what was seen.
-    """
-    began_ns = operations.ops.start_ns.copy()
-    began_ns[comm.op] = np.where(
-        transfers.is_held & ~transfers.is_estimated,
-        comm.end_ns - transfers.transfer_ns,
-        comm.start_ns,
-    )
-    # Nobody waits for what it only sends.
-    is_awaited = np.zeros(len(operations.ops), np.bool_)
-    is_awaited[comm.op] = [kind != "send" for kind in comm.kind]
-    return Seen(began_ns, ready_times(operations, margins), is_awaited)
-
-
-def _typical_launch_ns(operations: Operations, queue: LaunchQueue) -> int:
-    """Median time of a launch that the queue did not hold."""
-    items = operations.items
-    is_free = (items.kind == NodeKind.LAUNCH) & ~queue.is_blocked
-    duration_ns = (items.end_ns - items.start_ns)[is_free]
-    return int(np.median(duration_ns)) if len(duration_ns) else 0
-
-
-def _recording(
-    operations: Operations,
-    comm: CommunicationOps,
-    matches: Matches,
-    clocks: Clocks,
-    transfers: Transfers,
-    found: _Dependencies,
-) -> Recording:
+def _recording(operations: Operations, met: Communication, found: Dependencies) -> Recording:
+    comm, matches, clocks, transfers = met.comm, met.matches, met.clocks, met.transfers
     collector = NodeCollector()
     host = host_nodes(operations, clocks, _host_work(operations, found), collector)
     collective = np.full(len(comm), NO_COLLECTIVE, np.int64)
@@ -211,8 +110,15 @@ def _recording(
         ),
         worker.edges,
         _rendezvous(matches, transfers, op_node[comm.op], hub, finish),
-        ghost_nodes(operations, comm, matches, transfers, hub, finish, host.rank_start, collector),
-        _unlaunched(operations, clocks, op_node, host.rank_start, found, collector),
+        ghost_nodes(
+            operations,
+            met,
+            hub=hub,
+            finish=finish,
+            rank_start=host.rank_start,
+            collector=collector,
+        ),
+        _unlaunched(operations, clocks, op_node, host.rank_start, collector),
     ]
     nodes = collector.collected()
     inflation = np.ones(len(nodes), np.float32)
@@ -230,9 +136,7 @@ def _recording(
         collectives=matches.collectives,
     )
     end_ns = nodes.columns["end_ns"][original]
-    end_ns = end_ns - clocks.aligned(
-        np.arange(len(operations.ranks)), operations.first_ns
-    ).min()
+    end_ns = end_ns - clocks.aligned(np.arange(len(operations.ranks)), operations.first_ns).min()
     measured = Timeline(graph, end_ns - graph.measured_ns, end_ns, is_measured=True)
     return Recording(
         graph=graph,
@@ -244,12 +148,12 @@ def _recording(
     )
 
 
-def _host_work(operations: Operations, found: _Dependencies) -> HostWork:
+def _host_work(operations: Operations, found: Dependencies) -> HostWork:
     """Items' own work: recorded waits of synchronisations and blocked launches taken out."""
     items = operations.items
     work_ns = items.end_ns - items.start_ns
     work_ns[found.syncs.is_waiting] = 0
-    typical_ns = _typical_launch_ns(operations, found.queue)
+    typical_ns = typical_launch_ns(operations, found.queue)
     blocked = found.queue.is_blocked
     work_ns[blocked] = np.minimum(work_ns[blocked], typical_ns)
     return HostWork(work_ns, found.syncs.is_waiting | blocked)
@@ -356,7 +260,6 @@ def _unlaunched(
     clocks: Clocks,
     op_node: Int64s,
     rank_start: Int64s,
-    found: _Dependencies,
     collector: NodeCollector,
 ) -> Edges:
     """Operations whose launch was not recorded start no earlier than they did in their rank.
@@ -398,9 +301,7 @@ def _unprofiled_steps(operations: Operations) -> dict[int, int]:
     }
 
 
-def _findings(
-    operations: Operations, matches: Matches, found: _Dependencies
-) -> tuple[Finding, ...]:
+def _findings(operations: Operations, matches: Matches, found: Dependencies) -> tuple[Finding, ...]:
     findings = list(matches.findings)
     num_alone = int((operations.ops.launch == NOT_LAUNCHED).sum())
     if num_alone:

@@ -161,9 +161,7 @@ class _Reader:
     def numbers(self, words: Sequence[_Words], own_rank: int) -> _Numbers:
         """Sizes, sequence numbers and peers of the operations whose words these are."""
         columns = self._trace.collectives
-        elements = np.maximum(
-            self._merged(columns.in_elements), self._merged(columns.out_elements)
-        )
+        elements = np.maximum(self._merged(columns.in_elements), self._merged(columns.out_elements))
         element_bytes = np.array([ELEMENT_BYTES.get(row.dtype.lower(), UNKNOWN) for row in words])
         by_shape = np.array([row.num_bytes for row in words], np.int64)
         is_known = (elements >= 0) & (element_bytes >= 0)

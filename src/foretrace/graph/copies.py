@@ -9,6 +9,7 @@ it: there the call is cut where the launch was over, and the rest stays as host 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,12 @@ from foretrace.trace import RuntimeRole
 EARLY_NS = 20_000  # an operation that began this long before its call returned: not its end's doing
 DEFAULT_LAUNCH_NS = 6_000  # median launch call of the public A100 and V100 traces: 5 to 12 us
 
-Columns = dict[str, NDArray[np.generic]]
+Columns = dict[str, NDArray[Any]]
 
 
-def with_split_copies(items: Columns, ops: Columns, names: Sequence[str], wait_name: int) -> Columns:
+def with_split_copies(
+    items: Columns, ops: Columns, names: Sequence[str], wait_name: int
+) -> Columns:
     """One rank's items, with every copy that held the host as a launch and a wait.
 
     Args:
@@ -39,8 +42,8 @@ def with_split_copies(items: Columns, ops: Columns, names: Sequence[str], wait_n
         return items
     op_start_ns, op_end_ns = ops["start_ns"][op], ops["end_ns"][op]
     is_held = is_owner & _is_into_pageable(ops, names)[op] & (op_end_ns <= items["end_ns"])
-    is_held |= is_owner & (items["role"] == RuntimeRole.BLOCKING_COPY) & (
-        op_end_ns <= items["end_ns"]
+    is_held |= (
+        is_owner & (items["role"] == RuntimeRole.BLOCKING_COPY) & (op_end_ns <= items["end_ns"])
     )
     is_early = is_owner & (op_start_ns < items["end_ns"] - EARLY_NS)
     cut = np.flatnonzero(is_held | is_early)
@@ -88,4 +91,5 @@ def _is_into_pageable(ops: Columns, names: Sequence[str]) -> Bools:
     is_pageable = np.zeros(len(names), np.bool_)
     for index in used_positions(ops["name"], len(names)).tolist():
         is_pageable[index] = "Device -> Pageable" in names[index]
-    return is_pageable[ops["name"]] & (ops["kind"] == NodeKind.MEMCPY)
+    is_into: Bools = is_pageable[ops["name"]] & (ops["kind"] == NodeKind.MEMCPY)
+    return is_into

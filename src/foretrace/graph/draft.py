@@ -53,9 +53,7 @@ class NodeCollector:
         columns.setdefault("recorded_ns", columns.get("measured_ns", 0))
         self._chunks.append(
             {
-                key: np.broadcast_to(
-                    np.asarray(columns.get(key, neutral), dtype=dtype), (size,)
-                )
+                key: np.broadcast_to(np.asarray(columns.get(key, neutral), dtype=dtype), (size,))
                 for key, (dtype, neutral) in _COLUMNS.items()
             }
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int64s, UInt8s
+from foretrace.base import Int64s, Integers, UInt8s
 from foretrace.graph.nodes import EdgeKind
 
 
@@ -29,7 +29,7 @@ class Edges:
         return len(self.source)
 
     @staticmethod
-    def of(kind: EdgeKind, source: Int64s, target: Int64s) -> Edges:
+    def of(kind: EdgeKind, source: Integers, target: Integers) -> Edges:
         """Edges of one kind."""
         return Edges(
             np.asarray(source, np.int64),
@@ -54,6 +54,6 @@ class Places:
     num_items: int
     num_ops: int
 
-    def op(self, index: Int64s) -> Int64s:
+    def op(self, index: Integers) -> Int64s:
         """Places of device operations."""
         return np.asarray(index, np.int64) + self.num_items

@@ -109,9 +109,7 @@ class _Tracker:
             for op in awaited
         ]
         if since_ns is not None:  # older waits are behind an operation of the stream
-            self._told[lane] = [
-                entry for entry in self._told.get(lane, ()) if entry[0] > since_ns
-            ]
+            self._told[lane] = [entry for entry in self._told.get(lane, ()) if entry[0] > since_ns]
         return tuple(sorted({*passed_on, *([last] if last != NO_OP else [])}))
 
 
@@ -120,7 +118,9 @@ def _actions(trace: Trace) -> list[_Action]:
     syncs = trace.syncs
     rows = np.flatnonzero(trace.category == Category.RUNTIME)
     call_ns = dict(
-        zip(trace.correlation[rows][::-1].tolist(), trace.start_ns[rows][::-1].tolist(), strict=True)
+        zip(
+            trace.correlation[rows][::-1].tolist(), trace.start_ns[rows][::-1].tolist(), strict=True
+        )
     )
     actions: list[_Action] = []
     recorded: dict[int, int] = {}

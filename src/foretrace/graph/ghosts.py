@@ -10,15 +10,13 @@ from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, Operations
-from foretrace.graph.rules.collectives import Matches
-from foretrace.graph.transfers import Transfers
+from foretrace.graph.transfers import Communication, Transfers
 
 
 def ghost_nodes(
     operations: Operations,
-    comm: CommunicationOps,
-    matches: Matches,
-    transfers: Transfers,
+    met: Communication,
+    *,
     hub: Int64s,
     finish: Int64s,
     rank_start: Int64s,
@@ -29,6 +27,7 @@ def ghost_nodes(
     It runs from the end of the group's collective before (a recorded member's finish stands for
     the ghost's) to the ghost's estimated arrival: a difference, not a time.
     """
+    comm, matches, transfers = met.comm, met.matches, met.transfers
     row_of = np.zeros(len(matches.collectives), np.int64)
     row_of[matches.collective[::-1]] = matches.row[::-1]
     before: dict[tuple[object, ...], int] = {}
@@ -37,8 +36,8 @@ def ghost_nodes(
     duration_ns: list[int] = []
     arrival_ns: list[int] = []
     step: list[int] = []
-    by_time = np.lexsort((np.arange(len(hub)), transfers.end_ns[row_of])) if len(hub) else []
-    for collective in map(int, by_time):
+    by_time = np.lexsort((np.arange(len(hub)), transfers.end_ns[row_of])) if len(hub) else hub
+    for collective in by_time.tolist():
         of = matches.collectives[collective]
         if not of.is_transfer_estimated:
             continue

@@ -224,7 +224,8 @@ def _drop_contradictions(
     is_changed = True
     while is_changed:
         is_changed = False
-        for position, options in candidates.items():
+        for position in list(candidates):
+            options = candidates[position]
             groups = {group for option in options for group in option.values()}
             for group in groups:
                 peers = [

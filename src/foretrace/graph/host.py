@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s
+from foretrace.base import Bools, Int64s, Integers, UInt8s
 from foretrace.graph.alike import used_positions
 from foretrace.graph.nodes import NodeKind
 from foretrace.trace import Category, RuntimeRole, Trace, runtime_role
@@ -81,7 +81,7 @@ def strings_with_prefix(trace: Trace, prefix: str) -> Bools:
     return np.array([text.startswith(prefix) for text in trace.strings], np.bool_)
 
 
-def _is_on_worker(trace: Trace, lane: Int64s) -> Bools:
+def _is_on_worker(trace: Trace, lane: Integers) -> Bools:
     """Lanes that hold collectives' spans and issue none themselves."""
     is_worker_lane = np.zeros(len(trace.lanes), np.bool_)
     is_worker_lane[trace.lane[worker_rows(trace)]] = True

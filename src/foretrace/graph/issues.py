@@ -58,7 +58,7 @@ def _fits(call: tuple[str, int | None], kind: str, elements: int | None) -> bool
 
 
 def _kind(trace: Trace, row: int) -> str:
-    text = trace.strings[trace.name[row]]
+    text: str = trace.strings[trace.name[row]]
     return text.removeprefix(ISSUE_PREFIX).removeprefix(WORKER_PREFIX).replace("_", "")
 
 

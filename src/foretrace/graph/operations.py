@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ NOT_LAUNCHED = -1
 # Names of nodes that no event of a trace names; they stand first in every graph's names.
 OWN_NAMES = ("host", "thread wait", "rank start", "step begin", "step end", "ghost", "copy wait")
 
-Columns = dict[str, NDArray[np.generic]]
+Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -334,9 +335,7 @@ def _host_items(
     return HostItems(**joined, step=step)
 
 
-def _device_ops(
-    parts: Sequence[_RankColumns], items: HostItems, names: Sequence[str]
-) -> DeviceOps:
+def _device_ops(parts: Sequence[_RankColumns], items: HostItems, names: Sequence[str]) -> DeviceOps:
     joined = _joined([part.ops for part in parts])
     del joined["recorded_ns"]
     order = np.lexsort(
@@ -387,7 +386,9 @@ def _launch_of(items: HostItems, rank: Int32s, correlation: Int64s, start_ns: In
         before = int(np.searchsorted(begins, start_ns[op], side="right")) - 1
         found[op] = low[op] + max(before, 0)
     return np.where(
-        (high > low) & (correlation >= 0), launches[np.minimum(found, len(launches) - 1)], NOT_LAUNCHED
+        (high > low) & (correlation >= 0),
+        launches[np.minimum(found, len(launches) - 1)],
+        NOT_LAUNCHED,
     ).astype(np.int32)
 
 

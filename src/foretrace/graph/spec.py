@@ -104,7 +104,7 @@ def collectives_meet(graph: ExecutionGraph) -> None:
         _none(graph, "belongs to no collective", _mask(graph, nodes[graph.collective[nodes] < 0]))
         key = np.stack([graph.collective[nodes], graph.rank[nodes], graph.lane[nodes]])
         members.append(key[:, np.lexsort(key)])
-    if not np.array_equal(*members):
+    if not np.array_equal(members[0], members[1]):
         raise GraphError("arrivals and finishes of collectives do not pair up by rank and lane.")
     is_odd = (graph.collective != NO_COLLECTIVE) & ~np.isin(
         graph.kind, (NodeKind.ARRIVE, NodeKind.HUB, NodeKind.FINISH)

@@ -96,6 +96,4 @@ def step_table(marks: Sequence[StepMarks]) -> tuple[tuple[str, ...], list[dict[i
     names = tuple(
         "trace" if number == WHOLE_TRACE else f"ProfilerStep#{number}" for number in numbers
     )
-    return names, [
-        {number: position[number] for number in rank.number.tolist()} for rank in marks
-    ]
+    return names, [{number: position[number] for number in rank.number.tolist()} for rank in marks]

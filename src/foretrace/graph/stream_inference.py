@@ -108,13 +108,13 @@ def inferred_pairs(
         seen.began_ns[by_class.target] >= ops.end_ns[by_class.source] - margins.rounding_ns
     )
     by_class = by_class.kept(is_possible)
-    may_be_held = ops.launch != NOT_LAUNCHED
+    may_be_held = (ops.launch != NOT_LAUNCHED) & np.isin(ops.rank, positions)
     gap_ns = seen.began_ns[by_class.target] - ops.end_ns[by_class.source] - margins.hand_over_ns
     may_be_held[by_class.target[gap_ns <= margins.window_ns]] = False
-    late = _late_pairs(operations, order, positions, may_be_held, seen, margins)
+    late = _late_pairs(operations, order, seen, margins, may_be_held=may_be_held)
     source = np.concatenate([by_class.source, late[0]])
     target = np.concatenate([by_class.target, late[1]])
-    recent = _recent_collectives(operations, order, waits, (source, target), seen, margins)
+    recent = _recent_collectives(operations, order, waits, seen, margins, known=(source, target))
     return np.concatenate([source, recent.source]), np.concatenate([target, recent.target])
 
 
@@ -180,9 +180,7 @@ def _source_lanes(order: LaunchOrder, position: int) -> list[int]:
     return [lanes[index] for index in sorted(busiest)]
 
 
-def _supported(
-    operations: Operations, pairs: Candidates, seen: Seen, margins: Margins
-) -> Bools:
+def _supported(operations: Operations, pairs: Candidates, seen: Seen, margins: Margins) -> Bools:
     """Pairs of classes that nothing contradicts and something supports, bool[pairs]."""
     ops = operations.ops
     is_late = seen.began_ns[pairs.target] > seen.ready_ns[pairs.target] + margins.late_ns
@@ -230,9 +228,10 @@ def _recent_collectives(
     operations: Operations,
     order: LaunchOrder,
     waits: dict[int, _Waits],
-    known: tuple[Int64s, Int64s],
     seen: Seen,
     margins: Margins,
+    *,
+    known: tuple[Int64s, Int64s],
 ) -> Candidates:
     """For every wait without evidence, the collective launched last and not waited for yet.
 
@@ -356,10 +355,10 @@ MAX_PENDING = 256  # collectives in flight on one rank; older ones were waited f
 def _late_pairs(
     operations: Operations,
     order: LaunchOrder,
-    positions: list[int],
-    may_be_held: Bools,
     seen: Seen,
     margins: Margins,
+    *,
+    may_be_held: Bools,
 ) -> tuple[Int64s, Int64s]:
     """Late operations that no class explains, with the operation at whose end they started.
 
@@ -368,7 +367,7 @@ def _late_pairs(
     """
     ops = operations.ops
     is_late = (ops.start_ns > seen.ready_ns + margins.late_ns) & ~ops.is_communication
-    is_late &= may_be_held & np.isin(ops.rank, positions)
+    is_late &= may_be_held
     late = np.flatnonzero(is_late)
     late_by_ns = ops.start_ns[late] - seen.ready_ns[late]
     # A collective does not fill the device, and how long it ran depends on others.
@@ -376,7 +375,7 @@ def _late_pairs(
     best = np.full(len(late), NO_OP, np.int64)
     best_end = np.full(len(late), _LONG_AGO, np.int64)
     first_late = np.searchsorted(ops.rank[late], np.arange(len(operations.ranks) + 1))
-    for position in positions:
+    for position in np.unique(ops.rank[late]).tolist():
         mine = np.arange(first_late[position], first_late[position + 1])
         start_ns = ops.start_ns[late[mine]]
         for lane in _source_lanes(order, position):

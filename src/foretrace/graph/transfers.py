@@ -41,6 +41,16 @@ class Transfers:
     neighbour_of: Int64s  # int64[pairs], that other row
 
 
+@dataclass(frozen=True)
+class Communication:
+    """All that is known of a job's communication."""
+
+    comm: CommunicationOps
+    matches: Matches
+    clocks: Clocks
+    transfers: Transfers
+
+
 def split_transfers(
     operations: Operations, comm: CommunicationOps, matches: Matches, clocks: Clocks
 ) -> Transfers:
@@ -56,7 +66,9 @@ def split_transfers(
     )
     has_ghost = np.zeros(num_collectives, np.bool_)
     if is_estimated.any():
-        ghost_ns = _ghost_arrivals(operations, comm, matches, hub_ns, end_ns, is_estimated)
+        ghost_ns = _ghost_arrivals(
+            operations, comm, matches, hub_ns=hub_ns, end_ns=end_ns, is_estimated=is_estimated
+        )
         has_ghost = is_estimated & (ghost_ns > hub_ns + GHOST_MIN_WAIT_NS)
         hub_ns = np.where(has_ghost, ghost_ns, hub_ns)
     last_hub_ns = np.full(len(comm), low, np.int64)
@@ -92,6 +104,7 @@ def _ghost_arrivals(
     operations: Operations,
     comm: CommunicationOps,
     matches: Matches,
+    *,
     hub_ns: Int64s,
     end_ns: Int64s,
     is_estimated: Bools,
@@ -106,9 +119,7 @@ def _ghost_arrivals(
         known = smallest.get(keys[collective])
         span_ns = max(int(longest_ns[collective]), 0)
         smallest[keys[collective]] = span_ns if known is None else min(known, span_ns)
-    transfer_ns = np.array(
-        [smallest.get(key, 0) for key in keys], np.int64
-    )
+    transfer_ns = np.array([smallest.get(key, 0) for key in keys], np.int64)
     return first_end_ns - transfer_ns
 
 

@@ -77,9 +77,7 @@ def inspect(
         TraceError: if a file cannot be read.
     """
     found = discover(paths)
-    traces = read_files(
-        found.paths, cache_folder=cache_folder, workers=workers, progress=progress
-    )
+    traces = read_files(found.paths, cache_folder=cache_folder, workers=workers, progress=progress)
     ranks = {_rank(trace) for trace in traces} - {None}
     return tuple(contents_of(trace, num_ranks=len(ranks)) for trace in traces)
 

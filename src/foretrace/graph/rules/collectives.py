@@ -22,6 +22,7 @@ from foretrace.graph.operations import Operations
 
 MATCH_TOLERANCE_NS = 2_000_000  # ends of one collective differ by far less; the next is far more
 _PAIRWISE = ("send", "recv")
+MAX_NAMED = 5  # places named in a sentence
 MAX_SHIFT = 64  # operations by which one rank's sequence may be ahead of another's
 
 
@@ -156,13 +157,11 @@ def _places(
         places = [sequence - first for sequence in sequences]
     else:
         places = _places_by_time(comm, members)
-    findings.extend(_unmatched(comm, members, places, group))
+    findings.extend(_unmatched(members, places, group))
     return places
 
 
-def _agree(
-    comm: CommunicationOps, members: list[_Member], kinds: list[tuple[str, ...]]
-) -> bool:
+def _agree(comm: CommunicationOps, members: list[_Member], kinds: list[tuple[str, ...]]) -> bool:
     """Whether all members show the same operations in the same order."""
     lengths = {len(own) for own in kinds}
     if len(lengths) > 1:
@@ -227,9 +226,7 @@ def _matched_by_end(comm: CommunicationOps, reference: Int64s, rows: Int64s) -> 
     return found
 
 
-def _unmatched(
-    comm: CommunicationOps, members: list[_Member], places: list[Int64s], group: Group
-) -> list[Finding]:
+def _unmatched(members: list[_Member], places: list[Int64s], group: Group) -> list[Finding]:
     """One sentence per rank that lacks operations which others of the group have."""
     count: dict[int, int] = defaultdict(int)
     for column in places:
@@ -241,8 +238,8 @@ def _unmatched(
         missing = sorted(expected - set(column.tolist()))
         if not missing:
             continue
-        shown = ", ".join(str(place) for place in missing[:5])
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        shown = ", ".join(str(place) for place in missing[:MAX_NAMED])
+        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         findings.append(
             Finding(
                 "collectives",

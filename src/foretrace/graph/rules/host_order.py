@@ -105,7 +105,7 @@ def host_chain(
             clocks,
             NodeKind.THREAD_WAIT,
             waits.item,
-            release_ns,
+            end_ns=release_ns,
             measured_ns=0,
             recorded_ns=(release_ns - starts)[waits.item],
         )
@@ -118,7 +118,7 @@ def host_chain(
         clocks,
         NodeKind.HOST_SEGMENT,
         has_segment,
-        items.start_ns,
+        end_ns=items.start_ns,
         measured_ns=segment_ns[has_segment],
         recorded_ns=segment_ns[has_segment],
     )
@@ -139,8 +139,8 @@ def _add(
     clocks: Clocks,
     kind: NodeKind,
     item: Int64s,
-    end_ns: Int64s,
     *,
+    end_ns: Int64s,
     measured_ns: Int64s | int,
     recorded_ns: Int64s,
 ) -> Int64s:

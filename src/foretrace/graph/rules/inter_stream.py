@@ -34,8 +34,9 @@ def inter_stream(
     order: LaunchOrder,
     exact: Sequence[ExactWaits | None],
     seen: Seen,
-    places: Places,
     margins: Margins,
+    *,
+    places: Places,
 ) -> InterStream:
     """Edges between the streams of every rank, exact where the trace states them.
 
@@ -44,8 +45,8 @@ def inter_stream(
         order: what was launched when.
         exact: per trace what its `cuda_sync` events state; None where it has none.
         seen: what the trace shows of every operation.
-        places: numbering of the edges' ends.
         margins: what counts as late.
+        places: numbering of the edges' ends.
     """
     source: list[Int64s] = []
     target: list[Int64s] = []
@@ -98,5 +99,3 @@ def _is_undominated(operations: Operations, source: Int64s, target: Int64s) -> B
     is_kept = np.zeros(len(source), np.bool_)
     is_kept[order] = np.append(True, place[1:] > np.maximum.accumulate(place)[:-1])
     return is_kept
-
-

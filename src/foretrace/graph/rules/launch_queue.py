@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, Integers
 from foretrace.graph._compiled import pending_at_launch
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.nodes import EdgeKind
@@ -73,7 +73,7 @@ def launch_queue(operations: Operations, places: Places) -> LaunchQueue:
     return LaunchQueue(depth, edges, is_blocked, release_ns)
 
 
-def _depth(pending_of_long: Int64s, pending: Int64s) -> int:
+def _depth(pending_of_long: Integers, pending: Integers) -> int:
     """The queue's depth, or 0 where the long launches do not agree on one."""
     if len(pending_of_long) < MIN_BLOCKED:
         return 0

@@ -37,7 +37,8 @@ def launch_latency_samples(operations: Operations, is_free: Bools) -> Int64s:
     # The first operation of a launch tells the latency, later ones the stream.
     is_repeat = np.append(False, (ops.launch[1:] == ops.launch[:-1]) & (ops.launch[1:] >= 0))
     chosen = (ops.launch >= 0) & is_empty & ~ops.is_communication & ~is_repeat & is_free
-    return (ops.start_ns - items.end_ns[launch])[chosen]
+    samples: Int64s = (ops.start_ns - items.end_ns[launch])[chosen]
+    return samples
 
 
 def device_lanes(operations: Operations) -> Bools:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, Integers
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.rules.collectives import Matches
 
@@ -49,12 +49,12 @@ def neighbour_waits(
     if not len(row):
         return row, row
     first = np.flatnonzero(np.append(True, collective[1:] != collective[:-1]))
-    size = np.repeat(np.diff(np.append(first, len(row))), np.diff(np.append(first, len(row))))
-    start = np.repeat(first, np.diff(np.append(first, len(row))))
+    sizes = np.diff(np.append(first, len(row)))
+    size, start = np.repeat(sizes, sizes), np.repeat(first, sizes)
     place = np.arange(len(row)) - start
     left, right = row[start + (place - 1) % size], row[start + (place + 1) % size]
     latest_ns = np.maximum.reduceat(arrival_ns[row], first)
-    is_early = end_ns[row] < np.repeat(latest_ns, np.diff(np.append(first, len(row)))) - SLACK_NS
+    is_early = end_ns[row] < np.repeat(latest_ns, sizes) - SLACK_NS
     is_after_both = end_ns[row] >= np.maximum(arrival_ns[left], arrival_ns[right]) - SLACK_NS
     is_ring = _of_groups(matches, collective, is_early, any_of=True)
     is_ring &= _of_groups(matches, collective, is_after_both, any_of=False)
@@ -64,12 +64,12 @@ def neighbour_waits(
     )
 
 
-def _of_groups(
-    matches: Matches, collective: Int64s, is_true: Bools, *, any_of: bool
-) -> Bools:
+def _of_groups(matches: Matches, collective: Integers, is_true: Bools, *, any_of: bool) -> Bools:
     """Per row, whether something is true of any, or of all, rows of its group, bool[rows]."""
-    key = [(matches.collectives[index].group, matches.collectives[index].ranks) for index in
-           collective.tolist()]
+    key = [
+        (matches.collectives[index].group, matches.collectives[index].ranks)
+        for index in collective.tolist()
+    ]
     number = {group: index for index, group in enumerate(dict.fromkeys(key))}
     of_group = np.array([number[group] for group in key], np.int64)
     count = np.bincount(of_group, weights=is_true)

@@ -56,7 +56,9 @@ def synchronisations(
     wake_ns: list[int] = []
     for call in calls.tolist():
         stated = exact[int(items.rank[call])]
-        known = stated and stated.waited_by_call.get(int(items.correlation[call]))
+        known = None
+        if stated is not None:
+            known = stated.waited_by_call.get(int(items.correlation[call]))
         if items.role[call] == RuntimeRole.BLOCKING_COPY:
             waited = _own_operation(operations, call)
         elif known is not None:
@@ -91,7 +93,9 @@ def _inferred(operations: Operations, order: LaunchOrder, call: int) -> list[int
     if items.role[call] == RuntimeRole.SYNC_DEVICE:
         return lasts
     explaining = [
-        op for op in lasts if at_ns < ops.end_ns[op] and ops.end_ns[op] >= return_ns - RETURN_WITHIN_NS
+        op
+        for op in lasts
+        if at_ns < ops.end_ns[op] and ops.end_ns[op] >= return_ns - RETURN_WITHIN_NS
     ]
     if explaining:
         return [max(explaining, key=lambda op: int(ops.end_ns[op]))]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, Integers
 from foretrace.graph.edges import Places
 from foretrace.graph.operations import HostItems, Operations
 
@@ -74,7 +74,7 @@ def _turns(operations: Operations) -> tuple[Int64s, Int64s, Int64s]:
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         lanes_of_rank.setdefault(int(items.rank[low]), []).append((low, high))
     for lanes in lanes_of_rank.values():
-        if len(lanes) < 2 or len(lanes) > MAX_THREADS:
+        if not MIN_THREADS <= len(lanes) <= MAX_THREADS:
             continue
         for low, high in lanes:
             item = low + np.flatnonzero(gap_ns[low:high] > TURN_GAP_NS)
@@ -85,6 +85,7 @@ def _turns(operations: Operations) -> tuple[Int64s, Int64s, Int64s]:
     return item, turn, items.end_ns[turn]
 
 
+MIN_THREADS = 2  # nobody to pass a turn to
 MAX_THREADS = 64  # of one rank; with more, turns are not looked for
 
 
@@ -130,9 +131,7 @@ def _turns_of_thread(
     return best
 
 
-def _collective_waits(
-    operations: Operations, places: Places
-) -> tuple[Int64s, Int64s, Int64s]:
+def _collective_waits(operations: Operations, places: Places) -> tuple[Int64s, Int64s, Int64s]:
     """Gaps of the issuing thread that hold the end of its CPU collective."""
     items, ops = operations.items, operations.ops
     own = np.flatnonzero((ops.launch >= 0) & ~_is_on_device(operations))
@@ -163,7 +162,7 @@ def _collective_waits(
     return item[is_wait], places.op(own[is_wait]), end_ns[is_wait]
 
 
-def _is_issued_async(operations: Operations, issue: Int64s) -> Bools:
+def _is_issued_async(operations: Operations, issue: Integers) -> Bools:
     """Whether each `c10d::` call says that it returns before the collective has ended."""
     signature = operations.items.signature[issue]
     is_async = np.array(['"True"' in text for text in operations.names], np.bool_)

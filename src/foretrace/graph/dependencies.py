@@ -1,0 +1,118 @@
+"""All rules applied to a job's operations: who waits for whom, and the lag of each kind of edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.graph.communication import CommunicationOps
+from foretrace.graph.constants import fitted_constant
+from foretrace.graph.edges import Edges, Places
+from foretrace.graph.events import exact_waits
+from foretrace.graph.graph import EdgeConstant
+from foretrace.graph.launch_order import launch_order
+from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.operations import Operations
+from foretrace.graph.rules.inter_stream import inter_stream, ready_times
+from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
+from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
+from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
+from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
+from foretrace.graph.rules.threads import ThreadWaits, thread_waits
+from foretrace.graph.stream_inference import Margins, Seen
+from foretrace.graph.transfers import Transfers
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the rules found, in places."""
+
+    edges: Edges
+    queue: LaunchQueue
+    syncs: Synchronisations
+    thread_waits: ThreadWaits
+    constants: dict[EdgeKind, EdgeConstant]
+
+
+def found_dependencies(
+    operations: Operations, comm: CommunicationOps, transfers: Transfers, places: Places
+) -> Dependencies:
+    """All edges that the rules find, and the constant of every kind.
+
+    Args:
+        operations: all items and operations.
+        comm: the communication among them.
+        transfers: when each of it was over waiting.
+        places: numbering of the edges' ends.
+    """
+    order = launch_order(operations)
+    stream_source, stream_target = stream_pairs(operations)
+    margins = Margins.from_samples(
+        launch_latency_samples(operations, np.ones(len(operations.ops), np.bool_)),
+        hand_over_samples(operations, stream_source, stream_target),
+    )
+    exact = [
+        exact_waits(operations, order, position) if len(trace.syncs.event) else None
+        for position, trace in enumerate(operations.traces)
+    ]
+    seen = _seen(operations, comm, transfers, margins)
+    between = inter_stream(operations, order, exact, seen, margins, places=places)
+    # What another stream held tells nothing of launches and hand-overs.
+    is_held = np.zeros(len(operations.ops), np.bool_)
+    is_held[between.edges.target - places.num_items] = True
+    launch_ns = launch_latency_samples(operations, ~is_held)
+    hand_over_ns = hand_over_samples(
+        operations, stream_source[~is_held[stream_target]], stream_target[~is_held[stream_target]]
+    )
+    queue = launch_queue(operations, places)
+    syncs = synchronisations(operations, order, exact, places)
+    waits = thread_waits(operations, places)
+    blocked_work_ns = typical_launch_ns(operations, queue)
+    samples = {
+        EdgeKind.LAUNCH: launch_ns,
+        EdgeKind.STREAM: hand_over_ns,
+        EdgeKind.QUEUE: queue.release_ns - blocked_work_ns,
+        EdgeKind.WAKE: syncs.wake_ns,
+    }
+    constants = {kind: fitted_constant(kind, values) for kind, values in samples.items()}
+    for kind in (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED):
+        constants[kind] = fitted_constant(kind, between.hand_over_ns)
+    edges = Edges.joined(
+        [
+            launch_edges(operations, places),
+            stream_edges(operations, places),
+            between.edges,
+            queue.edges,
+            syncs.edges,
+        ]
+    )
+    return Dependencies(edges, queue, syncs, waits, constants)
+
+
+def _seen(
+    operations: Operations, comm: CommunicationOps, transfers: Transfers, margins: Margins
+) -> Seen:
+    """What the trace shows of every operation.
+
+    When a rank arrived at a collective says nothing if it waited there for a recorded rank: it
+    may have come any time before. That its wait was over is what was seen.
+    """
+    began_ns = operations.ops.start_ns.copy()
+    began_ns[comm.op] = np.where(
+        transfers.is_held & ~transfers.is_estimated,
+        comm.end_ns - transfers.transfer_ns,
+        comm.start_ns,
+    )
+    # Nobody waits for what it only sends.
+    is_awaited = np.zeros(len(operations.ops), np.bool_)
+    is_awaited[comm.op] = [kind != "send" for kind in comm.kind]
+    return Seen(began_ns, ready_times(operations, margins), is_awaited)
+
+
+def typical_launch_ns(operations: Operations, queue: LaunchQueue) -> int:
+    """Median time of a launch that the queue did not hold."""
+    items = operations.items
+    is_free = (items.kind == NodeKind.LAUNCH) & ~queue.is_blocked
+    duration_ns = (items.end_ns - items.start_ns)[is_free]
+    return int(np.median(duration_ns)) if len(duration_ns) else 0
