@@ -124,3 +124,40 @@ def test_covered_times(listed: list[tuple[int, int]], steps: list[int]) -> None:
     )
 
     assert covered_ns.tolist() == oracle.covered_times(listed, others)
+
+
+@st.composite
+def nested_spans(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """Spans of one thread that nest, outer before inner."""
+    found: list[tuple[int, int]] = []
+
+    def fill(low: int, high: int, depth: int) -> None:
+        at = low
+        while at < high and draw(st.booleans()):
+            start = draw(st.integers(at, high - 1))
+            end = draw(st.integers(start + 1, high))
+            found.append((start, end))
+            if depth < 3:
+                fill(start, end, depth + 1)
+            at = end
+
+    fill(0, 40, 0)
+    return sorted(found, key=lambda span: (span[0], -span[1]))
+
+
+@given(st.lists(nested_spans(), min_size=1, max_size=2), st.data())
+def test_working_operators(threads: list[list[tuple[int, int]]], data: st.DataObject) -> None:
+    lanes = [lane for lane, listed in enumerate(threads) for _ in listed]
+    listed = [span for thread in threads for span in thread]
+    may_work = data.draw(st.lists(st.booleans(), min_size=len(lanes), max_size=len(lanes)))
+    is_chosen = np.zeros(len(lanes), np.bool_)
+
+    _compiled.working_operators(
+        np.array(lanes, np.int32),
+        column([start for start, _ in listed]),
+        column([end for _, end in listed]),
+        np.array(may_work, np.bool_),
+        is_chosen,
+    )
+
+    assert is_chosen.tolist() == oracle.working_operators(lanes, listed, may_work)

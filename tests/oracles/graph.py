@@ -79,3 +79,25 @@ def covered_times(spans: Sequence[Span], others: Sequence[Span]) -> list[int]:
     """Moments of each span that lie in one of the others."""
     moments = {moment for start, end in others for moment in range(start, end)}
     return [len(moments.intersection(range(start, end))) for start, end in spans]
+
+
+def working_operators(
+    lanes: Sequence[int], spans: Sequence[Span], may_work: Sequence[bool]
+) -> list[bool]:
+    """The outermost operators whose time is mostly their own; spans nest, outer before inner."""
+
+    def holds(outer: int, inner: int) -> bool:
+        return (
+            outer < inner and lanes[outer] == lanes[inner] and spans[outer][1] > spans[inner][0]
+        )
+
+    rows = range(len(spans))
+    around = [[other for other in rows if holds(other, row)] for row in rows]
+    called = [[other for other in rows if around[other][-1:] == [row]] for row in rows]
+    chosen: list[bool] = []
+    for row in rows:
+        start, end = spans[row]
+        own_ns = end - start - sum(spans[other][1] - spans[other][0] for other in called[row])
+        works = not called[row] or (may_work[row] and 2 * own_ns >= end - start)
+        chosen.append(works and not any(chosen[other] for other in around[row]))
+    return chosen

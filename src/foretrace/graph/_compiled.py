@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s
 
 
 @njit(cache=True, nogil=True)
@@ -149,3 +149,34 @@ def covered_times(
             high = min(end_ns[span], other_end_ns[other])
             covered += max(high - low, 0)
         overlap_ns[span] = covered
+
+
+@njit(cache=True, nogil=True)
+def working_operators(
+    lane: Int32s, start_ns: Int64s, end_ns: Int64s, may_work: Bools, is_chosen: Bools
+) -> None:
+    """Operators that do the work of their thread: the outermost whose time is mostly their own.
+
+    Operators are sorted by lane, then start, longer first. One is chosen if none around it is,
+    and it calls no other, or `may_work` and at least half of its time lies in none that it
+    calls. Out: `is_chosen`.
+    """
+    parent = np.full(lane.size, -1, np.int32)
+    inside_ns = np.zeros(lane.size, np.int64)  # of the operators that each calls itself
+    calls = np.zeros(lane.size, np.int32)
+    above = -1
+    for row in range(lane.size):
+        while above >= 0 and (lane[above] != lane[row] or end_ns[above] <= start_ns[row]):
+            above = parent[above]
+        parent[row] = above
+        if above >= 0:
+            inside_ns[above] += min(end_ns[row], end_ns[above]) - start_ns[row]
+            calls[above] += 1
+        above = row
+    is_inside = np.zeros(lane.size, np.bool_)
+    for row in range(lane.size):
+        around = parent[row]
+        is_inside[row] = around >= 0 and (is_inside[around] or is_chosen[around])
+        own_ns = end_ns[row] - start_ns[row] - inside_ns[row]
+        works = may_work[row] and 2 * own_ns >= end_ns[row] - start_ns[row]
+        is_chosen[row] = not is_inside[row] and (calls[row] == 0 or works)

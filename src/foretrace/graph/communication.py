@@ -23,14 +23,16 @@ UNKNOWN = -1
 
 ELEMENT_BYTES = {  # bytes of one element, by the names that PyTorch writes
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "half": 2, "bfloat16": 2, "short": 2, "int16": 2, "f16": 2, "float16": 2, "bf16": 2,
+    "half": 2, "bfloat16": 2, "short": 2, "int16": 2, "f16": 2, "u8": 1, "i8": 1, "float16": 2, "bf16": 2,
     "float": 4, "int": 4, "float32": 4, "f32": 4, "int32": 4,
     "double": 8, "long": 8, "int64": 8, "float64": 8, "long int": 8, "f64": 8,
     "c10::half": 2, "c10::bfloat16": 2, "signed char": 1, "unsigned char": 1,
 }  # fmt: skip
 _RANK_LIST = re.compile(r"\[\s*(-?\d+(?:\s*,\s*-?\d+)*)\s*\]$")
 _FIRST_SHAPE = re.compile(r"\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]")
-_TYPE_IN_NAME = re.compile(r"_(f16|f32|f64|bf16|float|half|double|int8_t|int32_t)\b")
+_TYPE_IN_NAME = re.compile(
+    r"_(f16|f32|f64|bf16|u8|i8|float|half|double|int8_t|uint8_t|int32_t|int64_t)(?=[_(]|$)"
+)
 _FIRST_TYPE = re.compile(r'"(c10::\w+|float|double|half|long int|int|signed char|unsigned char)"')
 
 

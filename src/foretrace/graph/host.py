@@ -6,6 +6,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s, Integers, UInt8s
 from foretrace.graph.alike import used_positions
+from foretrace.graph._compiled import working_operators
 from foretrace.graph.nodes import NodeKind
 from foretrace.trace import Category, RuntimeRole, Trace, runtime_role
 
@@ -22,6 +23,7 @@ _IS_SYNC[[RuntimeRole.SYNC_STREAM, RuntimeRole.SYNC_DEVICE, RuntimeRole.SYNC_EVE
 _IS_CUT[[RuntimeRole.EVENT_RECORD, RuntimeRole.STREAM_WAIT]] = True
 _IS_CUT |= _IS_LAUNCHING | _IS_SYNC
 ISSUE_PREFIX = "c10d::"  # operators that hand a collective to a process group
+WRAPPER_PREFIXES = ("autograd::", "torch::autograd::")
 WORKER_PREFIX = "gloo:"  # spans of a collective on the CPU
 
 
@@ -59,21 +61,41 @@ def worker_rows(trace: Trace) -> Int64s:
     return np.flatnonzero(is_worker & (trace.category == Category.ANNOTATION))
 
 
-def leaf_operator_rows(trace: Trace) -> Int64s:
-    """Operators that call no other operator, and those that issue a collective.
+def operator_rows(trace: Trace) -> Int64s:
+    """Operators that do a thread's work, and those that issue a collective.
 
-    Operators on the collectives' worker threads are part of the collectives.
+    Work is what an operator does itself, so the outermost whose time is mostly its own stands
+    for it and all it calls (`aten::mm` and the little that it looks up). Wrappers (autograd's
+    evaluation of a node, a Python function's) are no work: what they hold besides operators is
+    Python, or a wait. Operators on the collectives' worker threads are part of the collectives.
     """
     rows = np.flatnonzero(trace.category == Category.OPERATOR)
     order = np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows], trace.lane[rows]))
     rows = rows[order]
     if not len(rows):
         return rows
-    end_ns = trace.start_ns[rows] + trace.duration_ns[rows]
-    lane = trace.lane[rows]
-    is_leaf = np.append((lane[1:] != lane[:-1]) | (trace.start_ns[rows][1:] >= end_ns[:-1]), True)
     is_issue = strings_with_prefix(trace, ISSUE_PREFIX)[trace.name[rows]]
-    return np.sort(rows[(is_leaf | is_issue) & ~_is_on_worker(trace, lane)])
+    is_chosen = np.zeros(len(rows), np.bool_)
+    working_operators(
+        trace.lane[rows],
+        trace.start_ns[rows],
+        trace.start_ns[rows] + trace.duration_ns[rows],
+        _dispatched(trace)[trace.name[rows]] & ~is_issue,
+        is_chosen,
+    )
+    is_item = (is_chosen | is_issue) & ~_is_on_worker(trace, trace.lane[rows])
+    return np.sort(rows[is_item])
+
+
+def _dispatched(trace: Trace) -> Bools:
+    """Strings that name an operator of a namespace (`aten::mm`), not a wrapper, bool[strings]."""
+    return np.array(
+        [
+            "::" in text and not text.startswith(WRAPPER_PREFIXES) and " " not in text
+            for text in trace.strings
+        ],
+        np.bool_,
+    )
 
 
 def strings_with_prefix(trace: Trace, prefix: str) -> Bools:

@@ -19,7 +19,7 @@ from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s
 from foretrace.graph.alike import used_positions
 from foretrace.graph.copies import with_split_copies
 from foretrace.graph.graph import Lane
-from foretrace.graph.host import KIND_OF_ROLE, call_rows, leaf_operator_rows, worker_rows
+from foretrace.graph.host import KIND_OF_ROLE, call_rows, operator_rows, worker_rows
 from foretrace.graph.issues import issue_events
 from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.steps import StepMarks, step_marks, step_table
@@ -213,7 +213,7 @@ def _rank_columns(
         kind = KIND_OF_ROLE[role]
         issue = np.full(len(op_rows), -1, np.int64)
     else:
-        rows, op_rows = leaf_operator_rows(trace), worker_rows(trace)
+        rows, op_rows = operator_rows(trace), worker_rows(trace)
         issue = issue_events(trace, rows, op_rows)
         is_issue = np.isin(rows, issue)
         role = np.where(is_issue, RuntimeRole.LAUNCH, RuntimeRole.OTHER).astype(np.uint8)
