@@ -38,7 +38,6 @@ def stream_edges(graph: ExecutionGraph) -> list[tuple[tuple[int, int], tuple[int
     return sorted((places[one], places[other]) for one, other in edges_of(graph, *BETWEEN))
 
 
-@pytest.mark.xfail(strict=True, reason="waits of a stream without any operation are not kept")
 def test_a_wait_passes_through_a_stream_without_operations() -> None:
     job = job_of(
         *(Launch(500 * US), Depend(7, 9), Depend(9, 13), Launch(100 * US, 13)),

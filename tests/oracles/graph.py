@@ -87,9 +87,7 @@ def working_operators(
     """The outermost operators whose time is mostly their own; spans nest, outer before inner."""
 
     def holds(outer: int, inner: int) -> bool:
-        return (
-            outer < inner and lanes[outer] == lanes[inner] and spans[outer][1] > spans[inner][0]
-        )
+        return outer < inner and lanes[outer] == lanes[inner] and spans[outer][1] > spans[inner][0]
 
     rows = range(len(spans))
     around = [[other for other in rows if holds(other, row)] for row in rows]

@@ -23,7 +23,8 @@ UNKNOWN = -1
 
 ELEMENT_BYTES = {  # bytes of one element, by the names that PyTorch writes
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "half": 2, "bfloat16": 2, "short": 2, "int16": 2, "f16": 2, "u8": 1, "i8": 1, "float16": 2, "bf16": 2,
+    "half": 2, "bfloat16": 2, "short": 2, "int16": 2, "f16": 2, "float16": 2, "bf16": 2,
+    "u8": 1, "i8": 1,
     "float": 4, "int": 4, "float32": 4, "f32": 4, "int32": 4,
     "double": 8, "long": 8, "int64": 8, "float64": 8, "long int": 8, "f64": 8,
     "c10::half": 2, "c10::bfloat16": 2, "signed char": 1, "unsigned char": 1,

@@ -52,11 +52,11 @@ def exact_waits(operations: Operations, order: LaunchOrder, position: int) -> Ex
         if not action.kind:
             tracker.record(action)
         elif action.kind == STREAM_WAIT:
-            lane = tracker.lane(action.stream)
             awaited = tracker.recorded.get(action.record, ())
+            tracker.told_to_wait(action.stream, action.at_ns, awaited)
+            lane = tracker.lane(action.stream)
             if lane is None or not awaited:
                 continue
-            tracker.told_to_wait(lane, action.at_ns, awaited)
             first = order.first_after(lane, action.at_ns)
             if first != NO_OP:
                 source.extend(awaited)
@@ -64,13 +64,12 @@ def exact_waits(operations: Operations, order: LaunchOrder, position: int) -> Ex
         elif action.kind == EVENT_SYNC:
             waited[action.correlation] = tracker.recorded.get(action.record, ())
         elif action.kind == STREAM_SYNC:
-            lane = tracker.lane(action.stream)
-            waited[action.correlation] = () if lane is None else tracker.before(lane, action.at_ns)
+            waited[action.correlation] = tracker.before(action.stream, action.at_ns)
         else:
             waited[action.correlation] = tuple(
                 op
                 for lane in order.streams_of_rank[position]
-                for op in tracker.before(lane, action.at_ns)
+                for op in tracker.before(operations.lanes[lane].number, action.at_ns)
             )
     sources, targets = np.array(source, np.int64), np.array(target, np.int64)
     lanes = operations.ops.lane
@@ -79,7 +78,11 @@ def exact_waits(operations: Operations, order: LaunchOrder, position: int) -> Ex
 
 
 class _Tracker:
-    """What each stream was told to wait for, and what each record stands for."""
+    """What each stream was told to wait for, and what each record stands for.
+
+    Streams go by their numbers: one without operations (a library's internal stream) passes its
+    waits on all the same.
+    """
 
     def __init__(self, order: LaunchOrder, position: int) -> None:
         self._order = order
@@ -91,26 +94,33 @@ class _Tracker:
         return self._order.lane_of_stream.get((self._position, stream))
 
     def record(self, action: _Action) -> None:
-        lane = self.lane(action.stream)
-        if lane is not None:
-            self.recorded[action.correlation] = self.before(lane, action.at_ns)
+        self.recorded[action.correlation] = self.before(action.stream, action.at_ns)
 
-    def told_to_wait(self, lane: int, at_ns: int, awaited: tuple[int, ...]) -> None:
-        self._told.setdefault(lane, []).append((at_ns, awaited))
+    def told_to_wait(self, stream: int, at_ns: int, awaited: tuple[int, ...]) -> None:
+        self._told.setdefault(stream, []).append((at_ns, awaited))
 
-    def before(self, lane: int, at_ns: int) -> tuple[int, ...]:
+    def before(self, stream: int, at_ns: int) -> tuple[int, ...]:
         """The stream's last operation, and what it was told to wait for after that."""
-        last = self._order.last_before(lane, at_ns)
-        since_ns = self._order.launched_ns[last] if last != NO_OP else None
-        passed_on = [
-            op
-            for told_ns, awaited in self._told.get(lane, ())
-            if since_ns is None or told_ns > since_ns
-            for op in awaited
-        ]
-        if since_ns is not None:  # older waits are behind an operation of the stream
-            self._told[lane] = [entry for entry in self._told.get(lane, ()) if entry[0] > since_ns]
-        return tuple(sorted({*passed_on, *([last] if last != NO_OP else [])}))
+        lane = self.lane(stream)
+        last = NO_OP if lane is None else self._order.last_before(lane, at_ns)
+        told = self._told.get(stream, [])
+        if last != NO_OP:  # older waits are behind an operation of the stream
+            since_ns = self._order.launched_ns[last]
+            told = [entry for entry in told if entry[0] > since_ns]
+        else:
+            told = [(at_ns, self._latest(told))] if told else []
+        self._told[stream] = told
+        passed_on = {op for _, awaited in told for op in awaited}
+        return tuple(sorted(passed_on | ({last} if last != NO_OP else set())))
+
+    def _latest(self, told: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+        """Of each lane only the last operation: streams without operations never forget."""
+        latest: dict[int, int] = {}
+        for _, awaited in told:
+            for op in awaited:
+                lane = int(np.searchsorted(self._order.first_op, op, side="right"))
+                latest[lane] = max(op, latest.get(lane, op))
+        return tuple(sorted(latest.values()))
 
 
 def _actions(trace: Trace) -> list[_Action]:
