@@ -6,6 +6,7 @@ from hypothesis import given
 from foretrace.analyze import Parts, RankBreakdown, breakdown, steps
 from foretrace.base import GraphError
 from foretrace.graph import NodeKind, Timeline
+from foretrace.simulate import simulate
 from tests.analyze.strategies import timelines
 from tests.graphs import GraphBuilder, timeline_of
 from tests.oracles import intervals as oracle
@@ -138,3 +139,16 @@ def test_arrival_without_finish_is_named() -> None:
 
     with pytest.raises(GraphError, match="3 arrive and 2 finish"):
         breakdown(timeline)
+
+
+def test_a_breakdown_prints_as_a_table() -> None:
+    build = GraphBuilder()
+    begin = build.add(NodeKind.STEP_BEGIN, step="ProfilerStep#7")
+    work = build.add(NodeKind.OPERATOR, takes_ns=1_500_000, after=[begin], step="ProfilerStep#7")
+    build.add(NodeKind.STEP_END, after=[work], step="ProfilerStep#7")
+
+    text = str(breakdown(simulate(build.graph())))
+
+    header, row = text.splitlines()
+    assert header.split()[:2] == ["step", "rank"]
+    assert row.split() == ["ProfilerStep#7", "0", "1.500", "1.500", "0.000", "0.000", "0.000"]

@@ -97,6 +97,17 @@ class Breakdown:
         chosen = (row.parts for row in self.rows if row.step_name == step_name)
         return sum(chosen, Parts(0, 0, 0, 0))
 
+    def __str__(self) -> str:
+        """A table in ms, one line per step and rank."""
+        width = max((len(row.step_name) for row in self.rows), default=0)
+        titles = (f"{part.replace('_', ' '):>22}" for part in COMPONENTS)
+        lines = [f"{'step':<{width}}  rank  {'step ms':>10}{''.join(titles)}"]
+        for row in self.rows:
+            parts = "".join(f"{ns / 1e6:>22,.3f}" for ns in row.parts.as_json().values())
+            name = f"{row.step_name:<{width}}"
+            lines.append(f"{name}  {row.rank:>4}  {row.step_ns / 1e6:>10,.3f}{parts}")
+        return "\n".join(lines)
+
     def as_json(self) -> list[dict[str, object]]:
         """One mapping per row: step, rank, step_ns and the parts in ns."""
         return [

@@ -19,8 +19,8 @@ from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.dependencies import Dependencies, found_dependencies, typical_launch_ns
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges, Places
+from foretrace.graph.findings import recording_findings
 from foretrace.graph.ghosts import ghost_nodes
-from foretrace.graph.graph import Finding
 from foretrace.graph.groups import groups_of
 from foretrace.graph.inflation import inflation_factors
 from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
@@ -143,7 +143,7 @@ def _recording(operations: Operations, met: Communication, found: Dependencies) 
         measured=measured,
         recorded_ns=nodes.columns["recorded_ns"][original].astype(np.int64),
         clocks=clocks.described(operations.ranks),
-        findings=(*suspects(operations, clocks), *_findings(operations, matches, found)),
+        findings=(*suspects(operations, clocks), *recording_findings(operations, matches, found)),
         unprofiled_step_ns=_unprofiled_steps(operations),
     )
 
@@ -299,34 +299,3 @@ def _unprofiled_steps(operations: Operations) -> dict[int, int]:
         for rank, known in times.items()
         if known is not None and known.median_unprofiled_ns is not None
     }
-
-
-def _findings(operations: Operations, matches: Matches, found: Dependencies) -> tuple[Finding, ...]:
-    findings = list(matches.findings)
-    num_alone = int((operations.ops.launch == NOT_LAUNCHED).sum())
-    if num_alone:
-        findings.append(
-            Finding(
-                "launches",
-                f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; "
-                "they start as long after their rank's start as measured.",
-            )
-        )
-    num_estimated = sum(collective.is_transfer_estimated for collective in matches.collectives)
-    if num_estimated:
-        findings.append(
-            Finding(
-                "ghosts",
-                f"{num_estimated} of {len(matches.collectives)} collectives have members that "
-                "were not recorded; their arrival is estimated from the fastest alike.",
-            )
-        )
-    if found.queue.depth:
-        findings.append(
-            Finding(
-                "launch queue",
-                f"{int(found.queue.is_blocked.sum())} launches were held with about "
-                f"{found.queue.depth} operations pending; their waiting is simulated.",
-            )
-        )
-    return tuple(findings)

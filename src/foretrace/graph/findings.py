@@ -1,0 +1,71 @@
+"""What a reader of any result must know about the recording, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from foretrace.graph.dependencies import Dependencies
+from foretrace.graph.graph import Finding
+from foretrace.graph.nodes import EdgeKind
+from foretrace.graph.operations import NOT_LAUNCHED, Operations
+from foretrace.graph.rules.collectives import Matches
+
+
+def recording_findings(
+    operations: Operations, matches: Matches, found: Dependencies
+) -> tuple[Finding, ...]:
+    """Findings on the files, the communication and the dependencies, in this order."""
+    return (
+        *_of_files(operations),
+        *matches.findings,
+        *_of_ghosts(matches),
+        *_of_dependencies(operations, found),
+    )
+
+
+def _of_files(operations: Operations) -> Iterator[Finding]:
+    for rank, trace in zip(operations.ranks, operations.traces, strict=True):
+        for note in trace.meta.notes:
+            yield Finding("file", f"rank {rank}: {note}.", (trace.meta.path,))
+    is_device = np.array([lane.is_device for lane in operations.lanes], np.bool_)
+    if not is_device[operations.ops.lane].any():
+        yield Finding(
+            "device",
+            "no device work was recorded: all is host work, so that a replay of it is exact by "
+            "construction; only a changed run tests it.",
+        )
+
+
+def _of_ghosts(matches: Matches) -> Iterator[Finding]:
+    num_estimated = sum(collective.is_transfer_estimated for collective in matches.collectives)
+    if num_estimated:
+        yield Finding(
+            "ghosts",
+            f"{num_estimated} of {len(matches.collectives)} collectives have members that were "
+            "not recorded; their arrival is estimated from the fastest alike.",
+        )
+
+
+def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Finding]:
+    num_alone = int((operations.ops.launch == NOT_LAUNCHED).sum())
+    if num_alone:
+        yield Finding(
+            "launches",
+            f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; "
+            "they start as long after their rank's start as measured.",
+        )
+    num_inferred = int((found.edges.kind == EdgeKind.INTER_STREAM_INFERRED).sum())
+    if num_inferred:
+        yield Finding(
+            "streams",
+            f"{num_inferred} waits between streams are inferred: the trace does not say what its "
+            "stream waits wait for (it would with sync events).",
+        )
+    if found.queue.depth:
+        yield Finding(
+            "launch queue",
+            f"{int(found.queue.is_blocked.sum())} launches were held with about "
+            f"{found.queue.depth} operations pending; their waiting is simulated.",
+        )
