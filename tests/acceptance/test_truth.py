@@ -63,7 +63,8 @@ def test_the_job_has_what_makes_recovery_hard(recovered: Recovered) -> None:
 def test_the_graph_obeys_its_spec_and_everything_matched(recovered: Recovered) -> None:
     verify(recovered.graph)
 
-    assert recovered.recording.findings == ()
+    # That waits are inferred is said; nothing else is amiss.
+    assert {finding.topic for finding in recovered.recording.findings} <= {"streams"}
     assert len(recovered.graph.collectives) == len(recovered.job.collectives)
 
 

@@ -10,6 +10,7 @@ from foretrace.base.arrays import Int32s as Int32s
 from foretrace.base.arrays import Int64s as Int64s
 from foretrace.base.arrays import Integers as Integers
 from foretrace.base.arrays import UInt8s as UInt8s
+from foretrace.base.errors import CircleError as CircleError
 from foretrace.base.errors import GraphError as GraphError
 from foretrace.base.errors import MissingExtraError as MissingExtraError
 from foretrace.base.errors import ModelError as ModelError

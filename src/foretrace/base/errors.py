@@ -3,6 +3,7 @@
     ModelError
     +-- TraceError        a file could not be read, or does not hold what was asked of it
     +-- GraphError        a graph breaks a rule of `foretrace.graph.spec`, or cannot be built
+    |   +-- CircleError   its nodes wait for each other
     +-- SimulationError   a simulation cannot be run on this graph
     +-- MissingExtraError an optional library is not installed
 
@@ -24,6 +25,10 @@ class TraceError(ModelError):
 
 class GraphError(ModelError):
     """An execution graph breaks a rule, or cannot be built from these traces."""
+
+
+class CircleError(GraphError):
+    """Nodes wait for each other in a circle, so that no order of them exists."""
 
 
 class SimulationError(ModelError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from foretrace.base import Float32s, GraphError, Int32s, Int64s
+from foretrace.base import CircleError, Float32s, Int32s, Int64s
 from foretrace.graph._compiled import counted_order, topological_order
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.edges import Edges
@@ -18,7 +18,7 @@ def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s)
     """Nodes in an order in which every edge points forward, int32[nodes].
 
     Raises:
-        GraphError: if the edges close a circle.
+        CircleError: if the edges close a circle.
     """
     first_edge, by_source = _grouped(edges.source, num_nodes)
     successor = edges.target[by_source].astype(np.int32)
@@ -28,7 +28,7 @@ def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s)
     if num_placed < num_nodes:
         stuck = np.flatnonzero(num_waits)[:5].tolist()
         shown = ", ".join(repr(names[name[node]]) for node in stuck)
-        raise GraphError(
+        raise CircleError(
             f"the traces' dependencies close a circle: {num_nodes - num_placed} of {num_nodes} "
             f"nodes wait for each other, first of them {shown}. Ranks of different runs or "
             "unaligned clocks do that: replay fewer files to find which."

@@ -8,30 +8,31 @@ fitted; nodes and edges are numbered. No timestamp survives in the graph, only d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import GraphError, Int64s
+from foretrace.base import CircleError, GraphError, Int64s
 from foretrace.graph.assembly import assembled
-from foretrace.graph.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication import CommunicationOps, communication_ops
+from foretrace.graph.communication.clocks import Clocks, fitted_clocks
+from foretrace.graph.communication.ghosts import ghost_nodes
+from foretrace.graph.communication.groups import Group, groups_of, guessed_lanes
+from foretrace.graph.communication.same_run import check_same_run, suspects
+from foretrace.graph.communication.transfers import Communication, Transfers, split_transfers
+from foretrace.graph.communication.workers import worker_segments
 from foretrace.graph.dependencies import Dependencies, found_dependencies, typical_launch_ns
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.findings import recording_findings
-from foretrace.graph.ghosts import ghost_nodes
-from foretrace.graph.groups import groups_of
-from foretrace.graph.inflation import inflation_factors
+from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, OWN_NAMES, Operations, operations_of
+from foretrace.graph.operations.inflation import inflation_factors
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
 from foretrace.graph.rules.host_order import HostWork, host_chain, host_nodes
-from foretrace.graph.same_run import check_same_run, suspects
 from foretrace.graph.timeline import Timeline
-from foretrace.graph.transfers import Communication, Transfers, split_transfers
-from foretrace.graph.workers import worker_segments
 from foretrace.trace import Trace, step_times_beside
 
 
@@ -49,9 +50,29 @@ def build_recording(traces: Sequence[Trace]) -> Recording:
     """
     _check_ranks(traces)
     operations = operations_of(traces)
-    places = Places(len(operations.items), len(operations.ops))
     comm = communication_ops(operations)
-    matches = matched_collectives(operations, comm, groups_of(operations, comm))
+    try:
+        return _recorded(operations, comm, groups_of(operations, comm))
+    except CircleError:
+        # Groups guessed wrong make ranks wait for each other in a circle: then do not guess.
+        if not guessed_lanes(operations, comm):
+            raise
+    alone = _recorded(operations, comm, groups_of(operations, comm, is_guessing=False))
+    return replace(alone, findings=(UNTOLD_GROUPS, *alone.findings))
+
+
+UNTOLD_GROUPS = Finding(
+    "collectives",
+    "which process group each communication stream serves could not be told: the trace has no "
+    "collective metadata, and the streams' ends fit several. Ranks do not wait for each other "
+    "there; recorded times stand in. Record with PyTorch 2.4 or newer.",
+)
+
+
+def _recorded(operations: Operations, comm: CommunicationOps, groups: Sequence[Group]) -> Recording:
+    """The recording, the groups of all communication given."""
+    places = Places(len(operations.items), len(operations.ops))
+    matches = matched_collectives(operations, comm, groups)
     clocks = fitted_clocks(operations, comm, matches)
     transfers = split_transfers(operations, comm, matches, clocks)
     check_same_run(operations, comm, matches, clocks, transfers)

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.graph.communication import CommunicationOps
+from foretrace.graph.communication.transfers import Transfers
 from foretrace.graph.constants import fitted_constant
 from foretrace.graph.edges import Edges, Places
-from foretrace.graph.events import exact_waits
 from foretrace.graph.graph import EdgeConstant
-from foretrace.graph.launch_order import launch_order
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import Operations
+from foretrace.graph.operations.events import exact_waits
+from foretrace.graph.operations.launch_order import launch_order
 from foretrace.graph.rules.inter_stream import inter_stream, ready_times
 from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
 from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
+from foretrace.graph.rules.stream_inference import Margins, Seen
 from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
-from foretrace.graph.stream_inference import Margins, Seen
-from foretrace.graph.transfers import Transfers
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph.clocks import Clocks
+from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
 from foretrace.graph.nodes import EdgeKind, NodeKind

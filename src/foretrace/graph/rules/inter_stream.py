@@ -1,8 +1,8 @@
 """Rule 6, second half: a stream waits for another through an event.
 
-With `cuda_sync` events the trace says which record a wait refers to (`graph/events.py`), and the
-edge is exact. Most traces only show that `cudaStreamWaitEvent` was called, not on which streams;
-then the edge is inferred (`graph/stream_inference.py`) and marked as such.
+With `cuda_sync` events the trace says which record a wait refers to (`operations/events.py`), and
+the edge is exact. Most traces only show that `cudaStreamWaitEvent` was called, not on which
+streams; then the edge is inferred (`stream_inference.py`) and marked as such.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph.edges import Edges, Places
-from foretrace.graph.events import ExactWaits
-from foretrace.graph.launch_order import LaunchOrder
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import Operations
-from foretrace.graph.stream_inference import Margins, Seen, inferred_pairs
+from foretrace.graph.operations.events import ExactWaits
+from foretrace.graph.operations.launch_order import LaunchOrder
+from foretrace.graph.rules.stream_inference import Margins, Seen, inferred_pairs
 
 
 @dataclass(frozen=True)

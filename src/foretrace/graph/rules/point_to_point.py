@@ -1,9 +1,9 @@
 """Rule 8: transfers between two ranks, and exchanges with neighbours.
 
 A send and its receive name each other's rank: they are a group of two, in which the k-th send
-meets the k-th receive (`graph/groups.py`), with the split of rule 7. An exchange that is one
-kernel per rank (coalesced sends and receives) does not name its peers. Where members of such a
-group leave before the last of the group has come, it is no meeting of all: if everyone still
+meets the k-th receive (`communication/groups.py`), with the split of rule 7. An exchange that is
+one kernel per rank (coalesced sends and receives) does not name its peers. Where members of such
+a group leave before the last of the group has come, it is no meeting of all: if everyone still
 left after both neighbours in the group's order had come, each waits for these two alone. Arrivals
 come before all finishes, so a ring of waits closes no circle.
 """

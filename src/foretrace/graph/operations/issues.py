@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.graph.host import ISSUE_PREFIX, WORKER_PREFIX
+from foretrace.graph.operations.host import ISSUE_PREFIX, WORKER_PREFIX
 from foretrace.trace import Trace
 
 START_SLACK_NS = 1_000  # a span may seem to start this much before its call

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph.clocks import Clocks
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
+from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.operations import Operations
 from foretrace.graph.rules.collectives import Matches
 from foretrace.graph.rules.point_to_point import neighbour_waits

@@ -17,8 +17,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.graph.coincidence import coinciding_lanes
 from foretrace.graph.communication import CommunicationOps
+from foretrace.graph.communication.coincidence import coinciding_lanes
 from foretrace.graph.operations import Operations
 
 WORKERS_PER_GROUP = 2  # ProcessGroupGloo's default, torch 2.13
@@ -42,9 +42,22 @@ class Group:
         return hash((self.name, self.members))
 
 
-def groups_of(operations: Operations, comm: CommunicationOps) -> tuple[Group, ...]:
-    """The group of every communication operation, one entry per row of `comm`."""
+def groups_of(
+    operations: Operations, comm: CommunicationOps, *, is_guessing: bool = True
+) -> tuple[Group, ...]:
+    """The group of every communication operation, one entry per row of `comm`.
+
+    Args:
+        operations: all operations.
+        comm: the communication among them.
+        is_guessing: whether streams without metadata may be matched by their ends; else each
+            such stream of a rank that has several stands alone.
+    """
     lane_groups = _lane_groups(operations, comm)
+    if not is_guessing:
+        for lane in guessed_lanes(operations, comm):
+            own = operations.lanes[lane]
+            lane_groups[lane] = Group(own.label, (own.rank,))
     world = _world(operations)
     shared: dict[Group, Group] = {}  # one object per group: comparing it is then cheap
     groups: dict[tuple[object, ...], Group] = {}
@@ -119,7 +132,7 @@ def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
             lanes = _lanes_in_order(operations, comm, rows)
             candidates[position] = _assignments(lanes, groups)
     _drop_contradictions(operations, comm, candidates)
-    return _stream_groups(operations, comm, np.flatnonzero(is_silent)) | {
+    return _stream_groups(operations, comm) | {
         lane: group
         for options in candidates.values()
         if options
@@ -127,17 +140,21 @@ def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
     }
 
 
-def _stream_groups(
-    operations: Operations, comm: CommunicationOps, silent: Int64s
-) -> dict[int, Group]:
+def guessed_lanes(operations: Operations, comm: CommunicationOps) -> list[int]:
+    """Streams whose operations name no group, where some rank has several of them."""
+    is_silent = [not names and not own for names, own in zip(comm.members, comm.group, strict=True)]
+    lanes = [
+        lane
+        for lane in np.unique(comm.lane[np.array(is_silent, np.bool_)]).tolist()
+        if operations.lanes[lane].is_device
+    ]
+    per_rank = Counter(operations.lanes[lane].rank for lane in lanes)
+    return lanes if max(per_rank.values(), default=0) >= MIN_STREAMS else []
+
+
+def _stream_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Group]:
     """Group of each silent stream, where ranks have several: by ends that coincide."""
-    lanes_of_rank: dict[int, list[int]] = {}
-    for lane in np.unique(comm.lane[silent]).tolist():
-        if operations.lanes[lane].is_device:
-            lanes_of_rank.setdefault(operations.lanes[lane].rank, []).append(lane)
-    if all(len(lanes) < MIN_STREAMS for lanes in lanes_of_rank.values()):
-        return {}
-    lanes = {lane: rank for rank, own in lanes_of_rank.items() for lane in own}
+    lanes = {lane: operations.lanes[lane] for lane in guessed_lanes(operations, comm)}
     listed = {
         group.ranks
         for trace in operations.traces

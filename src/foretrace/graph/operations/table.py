@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s
 from foretrace.graph.alike import used_positions
-from foretrace.graph.copies import with_split_copies
 from foretrace.graph.graph import Lane
-from foretrace.graph.host import KIND_OF_ROLE, call_rows, operator_rows, worker_rows
-from foretrace.graph.issues import issue_events
 from foretrace.graph.nodes import NO_STEP, NodeKind
-from foretrace.graph.steps import StepMarks, step_marks, step_table
+from foretrace.graph.operations.copies import with_split_copies
+from foretrace.graph.operations.host import KIND_OF_ROLE, call_rows, operator_rows, worker_rows
+from foretrace.graph.operations.issues import issue_events
+from foretrace.graph.operations.steps import StepMarks, step_marks, step_table
 from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication
 
 NOT_LAUNCHED = -1

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.graph.launch_order import NO_OP, LaunchOrder
 from foretrace.graph.operations import Operations
+from foretrace.graph.operations.launch_order import NO_OP, LaunchOrder
 from foretrace.trace import Category, Trace
 
 STREAM_WAIT = "Stream Wait Event"

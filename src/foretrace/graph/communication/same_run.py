@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import GraphError
-from foretrace.graph.clocks import Clocks
 from foretrace.graph.communication import CommunicationOps
+from foretrace.graph.communication.clocks import Clocks
+from foretrace.graph.communication.transfers import Transfers
 from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
+from foretrace.graph.operations.steps import WHOLE_TRACE
 from foretrace.graph.rules.collectives import Matches
-from foretrace.graph.steps import WHOLE_TRACE
-from foretrace.graph.transfers import Transfers
 
 # Kinds whose members leave only after all have come. On one clock none of them can end before
 # another arrived: 0 of 164 pairs of a contended gloo run, 0 of 588 of megatron-tp8.

@@ -1,0 +1,10 @@
+"""How ranks communicate: what each operation is, who meets, on which clock, waits and transfers.
+
+The matching itself is rule 7, in `graph/rules/collectives.py`.
+"""
+
+from __future__ import annotations
+
+from foretrace.graph.communication.description import UNKNOWN as UNKNOWN
+from foretrace.graph.communication.description import CommunicationOps as CommunicationOps
+from foretrace.graph.communication.description import communication_ops as communication_ops

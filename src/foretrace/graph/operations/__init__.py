@@ -1,0 +1,13 @@
+"""What of the traces becomes nodes: host items and device operations, and what orders them.
+
+`table` is what the rules read; the other files say how it is cut out of a trace.
+"""
+
+from __future__ import annotations
+
+from foretrace.graph.operations.table import NOT_LAUNCHED as NOT_LAUNCHED
+from foretrace.graph.operations.table import OWN_NAMES as OWN_NAMES
+from foretrace.graph.operations.table import DeviceOps as DeviceOps
+from foretrace.graph.operations.table import HostItems as HostItems
+from foretrace.graph.operations.table import Operations as Operations
+from foretrace.graph.operations.table import operations_of as operations_of
