@@ -10,16 +10,17 @@ from foretrace.base import Int64s
 from foretrace.graph.graph import EdgeConstant
 from foretrace.graph.nodes import EdgeKind
 
-# Taken where a trace has no sample of a kind. Medians of the public A100 and V100 traces
-# (ResNet, DLRM, Megatron), which agree within 1 us: launch 1.7 to 2.1 us after the call's
-# return, hand-over on a stream 0.75 to 2 us, wake-up of a waiting call 4 to 6 us.
+# Taken where a trace has no sample of a kind: medians of the public A100 and V100 traces (ResNet,
+# DLRM, Megatron, two of them with whole microseconds). They range: launch 1.7 to 2.2 us after the
+# call's return, hand-over on a stream 0.8 to 2 us, between streams 2 to 3 us, wake-up of a waiting
+# call 7 to 9 us, release of a blocked launch 1.2 us (one trace).
 DEFAULT_NS: Mapping[EdgeKind, int] = {
     EdgeKind.LAUNCH: 2_000,
     EdgeKind.STREAM: 1_200,
-    EdgeKind.INTER_STREAM: 1_200,
-    EdgeKind.INTER_STREAM_INFERRED: 1_200,
-    EdgeKind.WAKE: 5_000,
-    EdgeKind.QUEUE: 2_000,
+    EdgeKind.INTER_STREAM: 2_000,
+    EdgeKind.INTER_STREAM_INFERRED: 2_000,
+    EdgeKind.WAKE: 7_000,
+    EdgeKind.QUEUE: 1_200,
 }
 
 
