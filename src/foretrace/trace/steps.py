@@ -33,6 +33,7 @@ class StepMark:
 
     name: str  # "ProfilerStep#3"
     number: int  # 3
+    lane: int  # position in `Trace.lanes`
     start_ns: int
     duration_ns: int
 
@@ -54,6 +55,7 @@ def step_marks(trace: Trace) -> tuple[StepMark, ...]:
         StepMark(
             name=trace.strings[trace.name[row]],
             number=number_by_string[int(trace.name[row])],
+            lane=int(trace.lane[row]),
             start_ns=int(trace.start_ns[row]),
             duration_ns=int(trace.duration_ns[row]),
         )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.graph.alike import used_positions
-from foretrace.trace import Category, Trace
+from foretrace.trace import Trace, step_marks
 
-_MARK = re.compile(r"ProfilerStep\s*#\s*(\d+)$")
 WHOLE_TRACE = -1  # the number of the only step of a trace without marks
 
 
@@ -44,7 +42,7 @@ class StepMarks:
         return np.minimum(np.searchsorted(self.end_ns, at_ns), len(self.number) - 1)
 
 
-def step_marks(
+def marked_steps(
     trace: Trace, lane: Int64s, start_ns: Int64s, end_ns: Int64s, first_lane: int
 ) -> StepMarks:
     """The steps of one trace, or the whole trace as one step if it has no marks.
@@ -56,24 +54,16 @@ def step_marks(
         end_ns: end of each host item.
         first_lane: lane number of the trace's lane 0.
     """
-    rows = np.flatnonzero(
-        (trace.category == Category.ANNOTATION) | (trace.category == Category.OPERATOR)
-    )
-    number_by_string = {
-        index: int(match.group(1))
-        for index in used_positions(trace.name[rows], len(trace.strings)).tolist()
-        if (match := _MARK.match(trace.strings[index]))
-    }
-    rows = rows[np.isin(trace.name[rows], list(number_by_string))]
-    if not len(rows):
+    marks = step_marks(trace)
+    if not marks:
         return _whole_trace(trace, lane, start_ns, end_ns)
-    thread = int(np.bincount(trace.lane[rows]).argmax())
-    rows = rows[trace.lane[rows] == thread]
-    begin_ns = trace.start_ns[rows]
-    stop_ns = begin_ns + trace.duration_ns[rows]
+    thread, _ = Counter(mark.lane for mark in marks).most_common(1)[0]
+    marks = tuple(mark for mark in marks if mark.lane == thread)
+    begin_ns = np.array([mark.start_ns for mark in marks], np.int64)
+    stop_ns = begin_ns + np.array([mark.duration_ns for mark in marks], np.int64)
     # Marks of one thread follow each other; a rounded end may pass the next begin.
     stop_ns[:-1] = np.minimum(stop_ns[:-1], begin_ns[1:])
-    numbers = np.array([number_by_string[index] for index in trace.name[rows].tolist()])
+    numbers = np.array([mark.number for mark in marks], np.int64)
     return StepMarks(numbers, begin_ns, stop_ns, thread + first_lane, is_from_trace=True)
 
 

@@ -22,7 +22,7 @@ from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.operations.copies import with_split_copies
 from foretrace.graph.operations.host import KIND_OF_ROLE, call_rows, operator_rows, worker_rows
 from foretrace.graph.operations.issues import issue_events
-from foretrace.graph.operations.steps import StepMarks, step_marks, step_table
+from foretrace.graph.operations.steps import StepMarks, marked_steps, step_table
 from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication
 
 NOT_LAUNCHED = -1
@@ -224,7 +224,7 @@ def _rank_columns(
     ops["kind"] = _KIND_OF_CATEGORY[trace.category[op_rows]]
     ops["issue"] = issue
     items = with_split_copies(items, ops, names.texts(), OWN_NAMES.index("copy wait"))
-    marks = step_marks(trace, items["lane"], items["start_ns"], items["end_ns"], first_lane)
+    marks = marked_steps(trace, items["lane"], items["start_ns"], items["end_ns"], first_lane)
     if marks.lane < 0:
         lanes.append(Lane(rank, is_device=False, process=-1, device=-1, number=-1))
         marks = marks.on_lane(len(lanes) - 1)
