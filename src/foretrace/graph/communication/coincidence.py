@@ -43,7 +43,7 @@ def coinciding_lanes(
         return []
     ends_ns = {lane: comm.end_ns[comm.lane == lane] for lane in lanes}
     kinds = {
-        lane: tuple(_kind(comm.kind[row]) for row in np.flatnonzero(comm.lane == lane).tolist())
+        lane: tuple(comm.kind[row] for row in np.flatnonzero(comm.lane == lane).tolist())
         for lane in lanes
     }
     fits = _Fits(lanes, ends_ns, kinds)
@@ -82,11 +82,11 @@ class _Fits:
 
     def is_transfer(self, lane: int) -> bool:
         """Whether a lane holds sends and receives only."""
-        return set(self._kinds[lane]) <= {"sendrecv"}
+        return set(self._kinds[lane]) <= TRANSFERS
 
     def spread_ns(self, one: int, other: int) -> int | None:
         """How far ends are from one constant difference; None: not the same operations."""
-        if self._kinds[one] != self._kinds[other]:
+        if tuple(_PARTNER.get(kind, kind) for kind in self._kinds[one]) != self._kinds[other]:
             return None
         pair = (min(one, other), max(one, other))
         if pair not in self._spread:
@@ -209,8 +209,8 @@ MIN_SPREAD_NS = 2_000  # ... or below rounding
 MANY_OPS = 8  # operations from which ends tell a set for sure
 
 
-def _kind(kind: str) -> str:
-    return "sendrecv" if kind in ("send", "recv") else kind
+TRANSFERS = frozenset({"send", "recv", "sendrecv"})
+_PARTNER = {"send": "recv", "recv": "send"}  # what the other end of a transfer shows
 
 
 def _spread_ns(ends_ns: Int64s, other_ns: Int64s) -> int:

@@ -110,6 +110,13 @@ class _Words:
     num_bytes: int  # where only the shapes tell it; UNKNOWN
 
 
+def _only_peer(members: tuple[int, ...], own_rank: int) -> int:
+    """The other rank of a group of two; UNKNOWN in any other group."""
+    if len(members) == 2 and own_rank in members:  # noqa: PLR2004  a pair
+        return members[1] if members[0] == own_rank else members[0]
+    return UNKNOWN
+
+
 @dataclass(frozen=True)
 class _Numbers:
     """Columns of `CommunicationOps` that differ from operation to operation."""
@@ -172,9 +179,13 @@ class _Reader:
             self._merged(columns.source_rank),
             self._merged(columns.destination_rank),
         )
-        # The trace names only the other end of a transfer.
-        is_send = np.array([row.kind == "send" for row in words], np.bool_) & (destination >= 0)
-        is_recv = np.array([row.kind == "recv" for row in words], np.bool_) & (source >= 0)
+        # The trace names only the other end of a transfer, which in a group of two is the other.
+        peer = np.array([_only_peer(row.members, own_rank) for row in words], np.int64)
+        is_send = np.array([row.kind == "send" for row in words], np.bool_)
+        is_recv = np.array([row.kind == "recv" for row in words], np.bool_)
+        destination = np.where(is_send & (destination < 0), peer, destination)
+        source = np.where(is_recv & (source < 0), peer, source)
+        is_send, is_recv = is_send & (destination >= 0), is_recv & (source >= 0)
         return _Numbers(
             group_size=self._merged(columns.group_size),
             sequence=self._merged(columns.sequence),

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from foretrace.graph.communication.coincidence import coinciding_lanes
 from foretrace.graph.operations import Operations
 
 WORKERS_PER_GROUP = 2  # ProcessGroupGloo's default, torch 2.13
+PEERLESS = frozenset({"send", "recv"})
+PAIR = 2
 MIN_STREAMS = 2  # a rank's only communication stream serves all ranks
 MAX_ASSIGNMENTS = 5_000  # per rank; beyond, every lane is taken to serve all ranks
 
@@ -58,6 +60,7 @@ def groups_of(
         for lane in guessed_lanes(operations, comm):
             own = operations.lanes[lane]
             lane_groups[lane] = Group(own.label, (own.rank,))
+    pairs = _pair_groups(operations, comm)
     world = _world(operations)
     shared: dict[Group, Group] = {}  # one object per group: comparing it is then cheap
     groups: dict[tuple[object, ...], Group] = {}
@@ -76,6 +79,8 @@ def groups_of(
         if key not in groups:
             if is_pair:
                 group = Group(name, (source, destination))
+            elif lane in pairs:
+                group = pairs[lane]
             elif members or name:
                 group = Group(name, tuple(sorted(members)))
             else:
@@ -83,6 +88,35 @@ def groups_of(
             groups[key] = shared.setdefault(group, group)
         of_row.append(groups[key])
     return tuple(of_row)
+
+
+def _pair_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Group]:
+    """The two ranks of each stream of transfers that name a larger group but not their peer.
+
+    A process group gives every pair of ranks a communicator and a stream of its own, on which
+    sends of the one are receives of the other. A stream without a partner stands alone.
+    """
+    groups_of_lane: dict[int, tuple[int, ...]] = {}
+    for kind, members, source, destination, lane in zip(
+        comm.kind,
+        comm.members,
+        comm.source_rank.tolist(),
+        comm.destination_rank.tolist(),
+        comm.lane.tolist(),
+        strict=True,
+    ):
+        is_named = source >= 0 and destination >= 0
+        if kind in PEERLESS and not is_named and len(members) > PAIR:
+            groups_of_lane[lane] = tuple(sorted(members))
+    lanes = {
+        lane: operations.lanes[lane] for lane in groups_of_lane if operations.lanes[lane].is_device
+    }
+    pairs = {pair for members in groups_of_lane.values() for pair in combinations(members, PAIR)}
+    found = {lane: Group(own.label, (own.rank,)) for lane, own in lanes.items()}
+    for one, other in coinciding_lanes(comm, lanes, pairs) if lanes else ():
+        ranks = tuple(sorted((lanes[one].rank, lanes[other].rank)))
+        found[one] = found[other] = Group(f"stream {lanes[one].number}", ranks)
+    return found
 
 
 def _world(operations: Operations) -> tuple[int, ...]:
