@@ -30,6 +30,7 @@ _OF_DEVICE = (
     EdgeKind.QUEUE,
     EdgeKind.WAKE,
     EdgeKind.STREAM,
+    EdgeKind.PROGRAMMATIC,
     EdgeKind.INTER_STREAM,
     EdgeKind.INTER_STREAM_INFERRED,
 )

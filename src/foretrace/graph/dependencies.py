@@ -19,7 +19,12 @@ from foretrace.graph.rules.inter_stream import inter_stream, ready_times
 from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
 from foretrace.graph.rules.launches import launch_edges, launch_latency_samples
 from foretrace.graph.rules.stream_inference import Margins, Seen
-from foretrace.graph.rules.streams import hand_over_samples, stream_edges, stream_pairs
+from foretrace.graph.rules.streams import (
+    early_samples,
+    hand_over_samples,
+    stream_edges,
+    stream_pairs,
+)
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
 
@@ -72,6 +77,7 @@ def found_dependencies(
     samples = {
         EdgeKind.LAUNCH: launch_ns,
         EdgeKind.STREAM: hand_over_ns,
+        EdgeKind.PROGRAMMATIC: early_samples(operations, stream_source, stream_target),
         EdgeKind.QUEUE: queue.release_ns - blocked_work_ns,
         EdgeKind.WAKE: syncs.wake_ns,
     }

@@ -55,6 +55,7 @@ class EdgeKind(IntEnum):
     TRANSFER = 9  # hub to finish
     GHOST = 10  # along a ghost's chain
     ISSUE = 11  # host call to a collective's arrival on a host worker (gloo)
+    PROGRAMMATIC = 12  # same stream, next in order, begun before the one before had ended
 
 
 # Kinds that may start when launched, in `NodeKind` order; what a device stream holds.

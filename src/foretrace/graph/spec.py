@@ -129,6 +129,7 @@ _ENDS: dict[EdgeKind, tuple[tuple[NodeKind, ...], tuple[NodeKind, ...]]] = {
     EdgeKind.QUEUE: (_DEVICE_OUT, (NodeKind.LAUNCH,)),
     EdgeKind.WAKE: (_DEVICE_OUT, (NodeKind.SYNC,)),
     EdgeKind.STREAM: (_DEVICE_OUT, (*_DEVICE_IN, NodeKind.HOST_SEGMENT)),
+    EdgeKind.PROGRAMMATIC: (_DEVICE_OUT, (*_DEVICE_IN, NodeKind.HOST_SEGMENT)),
     EdgeKind.INTER_STREAM: (_DEVICE_OUT, _DEVICE_IN),
     EdgeKind.INTER_STREAM_INFERRED: (_DEVICE_OUT, _DEVICE_IN),
     EdgeKind.ARRIVAL: ((NodeKind.ARRIVE,), (NodeKind.HUB,)),

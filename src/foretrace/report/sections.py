@@ -38,6 +38,7 @@ _EDGE_TEXT = {
     "WAKE": "device to waiting host",
     "STREAM": "next on the same stream",
     "INTER_STREAM": "stream to stream, from ids",
+    "PROGRAMMATIC": "next on the stream, begun early",
     "INTER_STREAM_INFERRED": "stream to stream, inferred",
     "ARRIVAL": "arrival at a collective",
     "TRANSFER": "last arrival to transfer",
