@@ -216,6 +216,26 @@ def test_device_events_alone_keep_their_order_and_times() -> None:
     assert (replayed.start_ns[nodes] == recording.measured.start_ns[nodes]).all()
 
 
+def test_an_unlaunched_operation_that_follows_its_stream_at_once_moves_with_it() -> None:
+    events = [
+        *(step(1, 0, 1_000), launch(10, 5, correlation=7), kernel("known", 700, 50, correlation=7)),
+        *(kernel("first", 100, 200, correlation=98), kernel("next", 302, 90, correlation=99)),
+    ]
+
+    graph = recording_of_files([file_text(events)]).graph
+
+    (first,) = nodes_of(graph, NodeKind.KERNEL, name="first")
+    (following,) = nodes_of(graph, NodeKind.KERNEL, name="next")
+    assert len(nodes_of(graph, NodeKind.GHOST)) == 1
+    longer_ns = graph.measured_ns.copy()
+    longer_ns[first] += 70_000
+    before, after = (
+        simulate(graph).start_ns[following],
+        simulate(graph, longer_ns).start_ns[following],
+    )
+    assert after - before == 70_000
+
+
 def test_host_events_alone_become_one_chain() -> None:
     events: list[Event] = [step(1, 0, 1_000)]
     events += [

@@ -13,7 +13,7 @@ from foretrace.graph.edges import Edges, Places
 from foretrace.graph.graph import EdgeConstant
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import Operations
-from foretrace.graph.operations.events import exact_waits
+from foretrace.graph.operations.events import exact_waits, states_waits
 from foretrace.graph.operations.launch_order import launch_order
 from foretrace.graph.rules.inter_stream import inter_stream, ready_times
 from foretrace.graph.rules.launch_queue import LaunchQueue, launch_queue
@@ -58,7 +58,7 @@ def found_dependencies(
         hand_over_samples(operations, stream_source, stream_target),
     )
     exact = [
-        exact_waits(operations, order, position) if len(trace.syncs.event) else None
+        exact_waits(operations, order, position) if states_waits(trace) else None
         for position, trace in enumerate(operations.traces)
     ]
     seen = _seen(operations, comm, transfers, margins)

@@ -53,8 +53,8 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
     if num_alone:
         yield Finding(
             "launches",
-            f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; "
-            "they start as long after their rank's start as measured.",
+            f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; they "
+            "follow their stream, or start as long after their rank's start as measured.",
         )
     num_inferred = int((found.edges.kind == EdgeKind.INTER_STREAM_INFERRED).sum())
     if num_inferred:

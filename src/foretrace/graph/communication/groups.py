@@ -96,18 +96,12 @@ def _pair_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
     A process group gives every pair of ranks a communicator and a stream of its own, on which
     sends of the one are receives of the other. A stream without a partner stands alone.
     """
-    groups_of_lane: dict[int, tuple[int, ...]] = {}
-    for kind, members, source, destination, lane in zip(
-        comm.kind,
-        comm.members,
-        comm.source_rank.tolist(),
-        comm.destination_rank.tolist(),
-        comm.lane.tolist(),
-        strict=True,
-    ):
-        is_named = source >= 0 and destination >= 0
-        if kind in PEERLESS and not is_named and len(members) > PAIR:
-            groups_of_lane[lane] = tuple(sorted(members))
+    is_named = (comm.source_rank >= 0) & (comm.destination_rank >= 0)
+    groups_of_lane = {
+        int(comm.lane[row]): tuple(sorted(comm.members[row]))
+        for row in np.flatnonzero(~is_named).tolist()
+        if comm.kind[row] in PEERLESS and len(comm.members[row]) > PAIR
+    }
     lanes = {
         lane: operations.lanes[lane] for lane in groups_of_lane if operations.lanes[lane].is_device
     }
@@ -138,7 +132,7 @@ def _worker_lanes(operations: Operations, comm: CommunicationOps) -> Int64s:
 
 
 def _stream_group(operations: Operations, lane: int, world: tuple[int, ...]) -> Group:
-    if not operations.lanes[lane].is_device and lane in set(operations.items.lane.tolist()):
+    if not operations.lanes[lane].is_device and (operations.items.lane == lane).any():
         # A transfer on the calling thread (gloo send) that does not name its peer stands alone.
         return Group(operations.lanes[lane].label, (operations.lanes[lane].rank,))
     return Group(f"stream {operations.lanes[lane].number}", world)

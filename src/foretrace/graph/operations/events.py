@@ -19,6 +19,8 @@ from foretrace.trace import Category, Trace
 STREAM_WAIT = "Stream Wait Event"
 EVENT_SYNC = "Event Sync"
 STREAM_SYNC = "Stream Sync"
+CONTEXT_SYNC = "Context Sync"
+KINDS = frozenset({STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC})
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,12 @@ class _Action:
     stream: int
     wait_on_stream: int
     record: int  # correlation of the record waited for
+
+
+def states_waits(trace: Trace) -> bool:
+    """Whether the trace has `cuda_sync` records, not only other vendors' event calls."""
+    kinds = np.unique(trace.syncs.kind)
+    return any(trace.strings[kind] in KINDS for kind in kinds[kinds >= 0].tolist())
 
 
 def exact_waits(operations: Operations, order: LaunchOrder, position: int) -> ExactWaits:

@@ -12,21 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Int64s
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, Operations
 from foretrace.graph.rules.threads import ThreadWaits, gap_starts
-
-
-@dataclass(frozen=True)
-class HostWork:
-    """How much of each item is work, waiting taken out."""
-
-    work_ns: Int64s  # int64[items]
-    is_waiting: Bools  # bool[items], the item ends when what it waited for lets it
 
 
 @dataclass(frozen=True)
@@ -38,9 +30,12 @@ class HostNodes:
 
 
 def host_nodes(
-    operations: Operations, clocks: Clocks, work: HostWork, collector: NodeCollector
+    operations: Operations, clocks: Clocks, work_ns: Int64s, collector: NodeCollector
 ) -> HostNodes:
-    """Nodes of every item and the start of every rank; items come first, in their order."""
+    """Nodes of every item and the start of every rank; items come first, in their order.
+
+    `work_ns` is how much of each item is work, waiting taken out, int64[items].
+    """
     items = operations.items
     rank = items.rank.astype(np.int64)
     item = collector.add(
@@ -51,7 +46,7 @@ def host_nodes(
         name=items.name,
         signature=items.signature,
         step=items.step,
-        measured_ns=work.work_ns,
+        measured_ns=work_ns,
         recorded_ns=items.recorded_ns,
         end_ns=clocks.aligned(rank, items.end_ns),
     )
