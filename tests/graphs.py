@@ -20,6 +20,8 @@ from foretrace.base import Int64s
 from foretrace.graph import (
     NO_COLLECTIVE,
     NO_LANE,
+    NO_LAYER,
+    NO_MICROBATCH,
     NO_STEP,
     Collective,
     EdgeConstant,
@@ -27,6 +29,8 @@ from foretrace.graph import (
     ExecutionGraph,
     Lane,
     NodeKind,
+    Part,
+    Phase,
     Recording,
     Timeline,
 )
@@ -42,6 +46,16 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Part, phase, layer and microbatch of a node."""
+
+    part: Part = Part.UNKNOWN
+    phase: Phase = Phase.UNKNOWN
+    layer: int = NO_LAYER
+    microbatch: int = NO_MICROBATCH
+
+
+@dataclass(frozen=True)
 class _Row:
     kind: NodeKind
     rank: int
@@ -51,6 +65,8 @@ class _Row:
     collective: int
     takes_ns: int
     after: tuple[Edge, ...]
+    block: Block
+    operator: tuple[int, int]
 
 
 class GraphBuilder:
@@ -78,6 +94,9 @@ class GraphBuilder:
         after: Iterable[int | Edge] = (),
         step: str | None = None,
         collective: int = NO_COLLECTIVE,
+        block: Block = Block(),
+        operator: str = "",
+        shapes: str = "",
     ) -> int:
         """Add one node and return its number.
 
@@ -93,14 +112,19 @@ class GraphBuilder:
                     if lane is None
                     else self._lanes.setdefault((rank, lane), len(self._lanes))
                 ),
-                name=self._names.setdefault(name or kind.name.lower(), len(self._names)),
+                name=self._position(name or kind.name.lower()),
                 step=NO_STEP if step is None else self._steps.setdefault(step, len(self._steps)),
                 collective=collective,
                 takes_ns=takes_ns,
                 after=edges,
+                block=block,
+                operator=(self._position(operator), self._position(shapes)),
             )
         )
         return len(self._rows) - 1
+
+    def _position(self, text: str) -> int:
+        return self._names.setdefault(text, len(self._names)) if text else -1
 
     def collective(
         self,
@@ -190,9 +214,12 @@ class GraphBuilder:
             name=np.array([row.name for row in rows], dtype=np.int32),
             signature=np.full(len(rows), -1, dtype=np.int32),
             step=np.array([row.step for row in rows], dtype=np.int32),
-            phase=np.zeros(len(rows), dtype=np.uint8),
-            layer=np.full(len(rows), -1, dtype=np.int16),
-            microbatch=np.full(len(rows), -1, dtype=np.int16),
+            operator=np.array([row.operator[0] for row in rows], dtype=np.int32),
+            operator_signature=np.array([row.operator[1] for row in rows], dtype=np.int32),
+            part=np.array([row.block.part for row in rows], dtype=np.uint8),
+            phase=np.array([row.block.phase for row in rows], dtype=np.uint8),
+            layer=np.array([row.block.layer for row in rows], dtype=np.int16),
+            microbatch=np.array([row.block.microbatch for row in rows], dtype=np.int16),
             collective=np.array([row.collective for row in rows], dtype=np.int32),
             measured_ns=np.array([row.takes_ns for row in rows], dtype=np.int64),
             inflation=np.ones(len(rows), dtype=np.float32),

@@ -19,6 +19,10 @@ from foretrace.analyze.collectives import CollectiveTable as CollectiveTable
 from foretrace.analyze.collectives import RankCollectives as RankCollectives
 from foretrace.analyze.collectives import collective_times as collective_times
 from foretrace.analyze.intervals import Intervals as Intervals
+from foretrace.analyze.labels import NodeLabels as NodeLabels
+from foretrace.analyze.labels import class_labels as class_labels
 from foretrace.analyze.path import path_time_ns as path_time_ns
 from foretrace.analyze.steps import StepTable as StepTable
 from foretrace.analyze.steps import steps as steps
+from foretrace.analyze.windows import Windows as Windows
+from foretrace.analyze.windows import windows as windows

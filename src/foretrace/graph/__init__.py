@@ -14,11 +14,17 @@ from foretrace.graph.nodes import DEVICE_KINDS as DEVICE_KINDS
 from foretrace.graph.nodes import HOST_KINDS as HOST_KINDS
 from foretrace.graph.nodes import NO_COLLECTIVE as NO_COLLECTIVE
 from foretrace.graph.nodes import NO_LANE as NO_LANE
+from foretrace.graph.nodes import NO_LAYER as NO_LAYER
+from foretrace.graph.nodes import NO_MICROBATCH as NO_MICROBATCH
 from foretrace.graph.nodes import NO_NODE as NO_NODE
 from foretrace.graph.nodes import NO_STEP as NO_STEP
 from foretrace.graph.nodes import EdgeKind as EdgeKind
 from foretrace.graph.nodes import NodeKind as NodeKind
+from foretrace.graph.nodes import Part as Part
+from foretrace.graph.nodes import Phase as Phase
 from foretrace.graph.recording import Clock as Clock
+from foretrace.graph.recording import MemoryEvents as MemoryEvents
 from foretrace.graph.recording import Recording as Recording
+from foretrace.graph.recording import Unmatched as Unmatched
 from foretrace.graph.spec import verify as verify
 from foretrace.graph.timeline import Timeline as Timeline

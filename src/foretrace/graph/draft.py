@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foretrace.base import Int64s
-from foretrace.graph.nodes import NO_COLLECTIVE, NO_LANE, NO_STEP, NodeKind
+from foretrace.graph.nodes import (
+    NO_COLLECTIVE,
+    NO_LANE,
+    NO_LAYER,
+    NO_MICROBATCH,
+    NO_STEP,
+    NodeKind,
+    Part,
+    Phase,
+)
 
 _COLUMNS: Mapping[str, tuple[type[np.generic], int]] = {
     "kind": (np.uint8, 0),
@@ -18,6 +27,12 @@ _COLUMNS: Mapping[str, tuple[type[np.generic], int]] = {
     "name": (np.int32, 0),
     "signature": (np.int32, -1),
     "step": (np.int32, NO_STEP),
+    "operator": (np.int32, -1),
+    "operator_signature": (np.int32, -1),
+    "part": (np.uint8, Part.UNKNOWN),
+    "phase": (np.uint8, Phase.UNKNOWN),
+    "layer": (np.int16, NO_LAYER),
+    "microbatch": (np.int16, NO_MICROBATCH),
     "collective": (np.int32, NO_COLLECTIVE),
     "measured_ns": (np.int64, 0),
     "recorded_ns": (np.int64, 0),

@@ -64,9 +64,12 @@ class ExecutionGraph:
     name: Int32s  # int32[nodes], position in `names`
     signature: Int32s  # int32[nodes], position in `names`; -1: none
     step: Int32s  # int32[nodes], position in `step_names`; NO_STEP outside
-    phase: UInt8s  # uint8[nodes]; 0 unknown
-    layer: Int16s  # int16[nodes]; -1 unknown
-    microbatch: Int16s  # int16[nodes]; -1 unknown
+    operator: Int32s  # int32[nodes], position in `names`: framework operator at work; -1: none
+    operator_signature: Int32s  # int32[nodes], position in `names`: its shapes; -1: none
+    part: UInt8s  # uint8[nodes], Part
+    phase: UInt8s  # uint8[nodes], Phase
+    layer: Int16s  # int16[nodes], over all stages; NO_LAYER
+    microbatch: Int16s  # int16[nodes], in its step; NO_MICROBATCH
     collective: Int32s  # int32[nodes], position in `collectives`; NO_COLLECTIVE
     measured_ns: Int64s  # int64[nodes], work without waiting: what a replay takes
     inflation: Float32s  # float32[nodes], measured time / time alone, 1 where alone

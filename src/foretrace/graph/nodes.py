@@ -13,6 +13,8 @@ NO_NODE = -1
 NO_STEP = -1
 NO_COLLECTIVE = -1
 NO_LANE = -1
+NO_LAYER = -1
+NO_MICROBATCH = -1
 
 
 class NodeKind(IntEnum):
@@ -56,6 +58,34 @@ class EdgeKind(IntEnum):
     GHOST = 10  # along a ghost's chain
     ISSUE = 11  # host call to a collective's arrival on a host worker (gloo)
     PROGRAMMATIC = 12  # same stream, next in order, begun before the one before had ended
+
+
+class Part(IntEnum):
+    """Which part of the model, or of the step, a node's work belongs to.
+
+    A *block* is a part, its phase, its layer and its microbatch: one unit of a model's work.
+    """
+
+    UNKNOWN = 0
+    DATA = 1  # loading and copying the inputs
+    EMBEDDING = 2
+    LAYER = 3  # one of the layers that repeat; `layer` counts them from 0, over all stages
+    HEAD = 4  # what follows the last layer: final normalisation, output projection
+    LOSS = 5
+    OPTIMIZER = 6  # gradient clipping, zeroing and the parameters' update
+    BUCKET = 7  # communication of gradients or of sharded parameters; `layer` where it is known
+    TRANSFER = 8  # activations or their gradients between pipeline stages
+
+
+class Phase(IntEnum):
+    """When in a step a node's work is done."""
+
+    UNKNOWN = 0
+    DATA = 1
+    FORWARD = 2
+    BACKWARD = 3
+    RECOMPUTE = 4  # forward work repeated for the backward pass
+    OPTIMIZER = 5
 
 
 # Kinds that may start when launched, in `NodeKind` order; what a device stream holds.

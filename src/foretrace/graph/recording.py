@@ -21,6 +21,31 @@ class Clock:
 
 
 @dataclass(frozen=True)
+class MemoryEvents:
+    """Allocations and frees on one memory of one rank, in order of time."""
+
+    rank: int
+    is_device: bool
+    device: int  # index; -1 of the host
+    at_ns: Int64s  # int64[events], on the timeline's clock and zero
+    change_bytes: Int64s  # int64[events]; negative frees
+    allocated_bytes: Int64s  # int64[events], total after the event; -1 unknown
+    reserved_bytes: Int64s  # int64[events], held by the allocator after the event; -1 unknown
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A communication operation that some members of its group began and others never did."""
+
+    name: str  # "allreduce", ...
+    group: str
+    position: int  # in the group, from 0
+    num_bytes: int  # -1 unknown
+    ranks: tuple[int, ...]  # recorded members that began it
+    missing_ranks: tuple[int, ...]  # recorded members that did not, though the file goes on
+
+
+@dataclass(frozen=True)
 class Recording:
     """Traces of one job, understood: what `load` returns the inside of.
 
@@ -34,3 +59,5 @@ class Recording:
     clocks: tuple[Clock, ...]
     findings: tuple[Finding, ...]
     unprofiled_step_ns: dict[int, int]  # rank -> median step time without profiler, if recorded
+    memory: tuple[MemoryEvents, ...] = ()
+    unmatched: tuple[Unmatched, ...] = ()

@@ -10,6 +10,22 @@ from foretrace.base import Bools, GraphError, Int64s
 from foretrace.graph.graph import ExecutionGraph
 from foretrace.graph.nodes import HOST_KINDS, NO_COLLECTIVE, EdgeKind, NodeKind
 
+_NODE_COLUMNS = (
+    "rank",
+    "lane",
+    "name",
+    "signature",
+    "operator",
+    "operator_signature",
+    "part",
+    "phase",
+    "layer",
+    "microbatch",
+    "step",
+    "collective",
+    "measured_ns",
+    "inflation",
+)
 _MARKS = (NodeKind.STEP_BEGIN, NodeKind.STEP_END, NodeKind.ARRIVE, NodeKind.HUB)
 
 
@@ -30,15 +46,15 @@ def edge_targets(graph: ExecutionGraph) -> Int64s:
 
 def columns_fit(graph: ExecutionGraph) -> None:
     """Node columns have one length, edge columns another, and positions stay in their tables."""
-    sizes = {
-        name: len(getattr(graph, name))
-        for name in ("rank", "lane", "name", "step", "collective", "measured_ns", "inflation")
-    }
+    sizes = {name: len(getattr(graph, name)) for name in _NODE_COLUMNS}
     wrong = {name: size for name, size in sizes.items() if size != graph.num_nodes}
     if wrong or len(graph.first_edge) != graph.num_nodes + 1:
         raise GraphError(f"graph columns differ in length: {graph.num_nodes} nodes, but {wrong}.")
     for name, column, table in (
         ("name", graph.name, graph.names),
+        ("signature", graph.signature, graph.names),
+        ("operator", graph.operator, graph.names),
+        ("operator_signature", graph.operator_signature, graph.names),
         ("lane", graph.lane, graph.lanes),
         ("step", graph.step, graph.step_names),
         ("collective", graph.collective, graph.collectives),

@@ -1,0 +1,56 @@
+"""`NodeLabels`: every node under one short text, by which analyses add times up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Int32s
+from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
+from foretrace.operators import operator_class
+
+_OF_KIND = {
+    NodeKind.HOST_SEGMENT: "host",
+    NodeKind.CALL: "host",
+    NodeKind.THREAD_WAIT: "host",
+    NodeKind.LAUNCH: "launch",
+    NodeKind.SYNC: "synchronisation",
+    NodeKind.GHOST: "unrecorded rank",
+}
+NOTHING = "mark"  # nodes without duration: marks, arrivals, hubs
+
+
+@dataclass(frozen=True)
+class NodeLabels:
+    """One label per node."""
+
+    labels: tuple[str, ...]
+    label: Int32s  # int32[nodes], position in `labels`
+
+
+def class_labels(graph: ExecutionGraph) -> NodeLabels:
+    """Each node's class of work.
+
+    Kernels, copies, and operators on the host: their `OperatorClass`; transfers of collectives:
+    the collective's name ("allreduce", "send_recv"); the rest: what the host does.
+    """
+    position: dict[str, int] = {NOTHING: 0}
+    label = np.zeros(graph.num_nodes, np.int32)
+    for kind, text in _OF_KIND.items():
+        label[graph.kind == kind] = position.setdefault(text, len(position))
+    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    of_collective = np.array(
+        [position.setdefault(one.name, len(position)) for one in graph.collectives], np.int32
+    )
+    label[finish] = of_collective[graph.collective[finish]]
+    works = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.OPERATOR)))
+    pairs = np.stack([graph.name[works], graph.operator[works]])
+    unique, row = np.unique(pairs, axis=1, return_inverse=True)
+    of_pair = [
+        str(operator_class(graph.names[name], graph.names[operator] if operator >= 0 else ""))
+        for name, operator in unique.T.tolist()
+    ]
+    of_row = np.array([position.setdefault(text, len(position)) for text in of_pair], np.int32)
+    label[works] = of_row[row.reshape(-1)]
+    return NodeLabels(tuple(position), label)

@@ -1,0 +1,94 @@
+"""`Windows`: the job's steps, one after the other, as spans that all ranks share.
+
+A step of the job ends when the last of its ranks does, device included, and begins where the
+step before ended; the first begins with the first rank that begins it. So windows of
+consecutive steps tile the run, and a step's length is what the next step has to wait.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.analyze.steps import steps
+from foretrace.base import GraphError, Int32s, Int64s
+from foretrace.graph import NO_NODE, Timeline
+
+_NUMBER = re.compile(r"(\d+)\D*$")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """One row per step of the job, in order of time."""
+
+    step_names: tuple[str, ...]  # of the graph; `step` is a position here
+    step: Int32s  # int32[rows]
+    begin_ns: Int64s  # int64[rows]
+    end_ns: Int64s  # int64[rows]
+    begin_node: Int64s  # int64[rows], node whose end is the begin; NO_NODE: a mark's start is
+    end_node: Int64s  # int64[rows], node whose end is the end: the last of the last rank
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.step)
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """Length of each step of the job; int64[rows]."""
+        return self.end_ns - self.begin_ns
+
+    def row_of(self, step_name: str | None) -> int:
+        """Row of a step by name; without one, of the step whose length is nearest the median.
+
+        Raises:
+            GraphError: if there is no such step.
+        """
+        if step_name is None:
+            return self._typical()
+        for row, step in enumerate(self.step.tolist()):
+            if self.step_names[step] == step_name:
+                return row
+        have = ", ".join(self.step_names[step] for step in self.step[:8].tolist())
+        raise GraphError(f"no step {step_name!r}: the recording has {have or 'none'}.")
+
+    def _typical(self) -> int:
+        """The row whose length is the median's nearest; ties: the first."""
+        if not len(self):
+            raise GraphError(
+                "the recording has no step marks: record with a profiler schedule and "
+                "`profiler.step()`, or with foretrace.record(...)."
+            )
+        duration_ns = self.duration_ns
+        return int(np.argmin(np.abs(duration_ns - np.median(duration_ns))))
+
+
+def windows(timeline: Timeline) -> Windows:
+    """Begin and end of every step of the job."""
+    table = steps(timeline)
+    found = np.unique(table.step)
+    begin_ns, end_ns, begin_node, end_node = (np.empty(len(found), np.int64) for _ in range(4))
+    for row, step in enumerate(found.tolist()):
+        rows = np.flatnonzero(table.step == step)
+        last = rows[np.argmax(table.end_ns[rows])]
+        end_ns[row], end_node[row] = table.end_ns[last], table.end_node[last]
+        begin_ns[row], begin_node[row] = table.begin_ns[rows].min(), NO_NODE
+        if row and _follows(timeline.graph.step_names, found[row - 1], step):
+            begin_ns[row], begin_node[row] = end_ns[row - 1], end_node[row - 1]
+    return Windows(
+        step_names=table.step_names,
+        step=found.astype(np.int32),
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        begin_node=begin_node,
+        end_node=end_node,
+    )
+
+
+def _follows(names: tuple[str, ...], first: int, second: int) -> bool:
+    """Whether two steps' numbers follow each other; names without numbers are taken to."""
+    numbers = [_NUMBER.search(names[step]) for step in (first, second)]
+    if numbers[0] is None or numbers[1] is None:
+        return True
+    return int(numbers[1][1]) == int(numbers[0][1]) + 1
