@@ -5,12 +5,15 @@
 Ranks 0-1 and 2-3 each hold one copy of the model between them (tensor parallel, as in
 Megatron-LM: two all-reduces forward and two backward per layer); ranks 0-2 and 1-3 average
 their gradients (data parallel: buckets that are reduced while backward goes on).
+
+`--plant` makes something go wrong on purpose, for recordings whose cause of lost time is known.
 """
 
 # ruff: noqa: ARG004, D102 - `forward` and `backward` are what PyTorch says they are
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,11 +23,21 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
 
 import foretrace
 
 TENSOR_PARALLEL = 2
 WORLD_SIZE = 4
+
+# What can be planted. Each recording of these reads its batches through a `DataLoader`.
+PLANTS = ("nothing", "slow-forward", "slow-loader", "large-bucket")
+SLEEP_SECONDS = 0.15  # more than half of a step, so that it stands out of a shared machine's noise
+SLOW_FORWARD_RANK = 3
+SLOW_LAYER = 1
+SLOW_LOADER_RANK = 2
+BUCKET_MB = 2
+LARGE_BUCKET_MB = 1_000  # more than all gradients: one bucket, reduced once backward is over
 
 
 @dataclass(frozen=True)
@@ -135,8 +148,11 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention and feed-forward, each behind a norm and beside a residual."""
 
-    def __init__(self, shape: Shape, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, shape: Shape, group: dist.ProcessGroup, *, sleep_seconds: float = 0.0
+    ) -> None:
         super().__init__()
+        self.sleep_seconds = sleep_seconds
         self.attention_norm = nn.RMSNorm(shape.width)
         self.attention = Attention(shape, group)
         self.feed_forward_norm = nn.RMSNorm(shape.width)
@@ -144,16 +160,23 @@ class Layer(nn.Module):
 
     def forward(self, hidden: Tensor, factors: Tensor) -> Tensor:
         hidden = hidden + self.attention(self.attention_norm(hidden), factors)
+        if self.sleep_seconds:
+            time.sleep(self.sleep_seconds)
         return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
 
 class Llama(nn.Module):
     """Embedding, layers, norm and head; gives the loss of predicting each next token."""
 
-    def __init__(self, shape: Shape, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, shape: Shape, group: dist.ProcessGroup, *, slow_layer: int | None = None
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape, group) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(
+            Layer(shape, group, sleep_seconds=SLEEP_SECONDS if layer == slow_layer else 0.0)
+            for layer in range(shape.layers)
+        )
         self.norm = nn.RMSNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.factors = rotations(shape)
@@ -181,12 +204,39 @@ def batches(shape: Shape, seed: int) -> Iterator[Tensor]:
         yield (first + torch.arange(shape.sequence + 1)) % shape.vocabulary
 
 
+class Batches(IterableDataset[Tensor]):
+    """The same batches as a data set, each of which may take longer than it should."""
+
+    def __init__(self, shape: Shape, seed: int, *, sleep_seconds: float = 0.0) -> None:
+        self.shape, self.seed, self.sleep_seconds = shape, seed, sleep_seconds
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for tokens in batches(self.shape, self.seed):
+            if self.sleep_seconds:
+                time.sleep(self.sleep_seconds)
+            yield tokens
+
+
+def loader(shape: Shape, rank: int, plant: str) -> Iterator[Tensor]:
+    """This rank's batches, through a `DataLoader` where something is, or could be, planted."""
+    seed = rank // TENSOR_PARALLEL
+    if not plant:
+        return batches(shape, seed)
+    is_slow = plant == "slow-loader" and rank == SLOW_LOADER_RANK
+    data = Batches(shape, seed, sleep_seconds=SLEEP_SECONDS if is_slow else 0.0)
+    return iter(DataLoader(data, batch_size=None))
+
+
 def main() -> None:
     """Train a few steps and record some of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="folder for the recorded files")
     parser.add_argument("--steps", type=int, default=4, help="steps to profile")
     parser.add_argument("--unprofiled", type=int, default=10, help="steps to time before")
+    parser.add_argument("--layers", type=int, default=Shape.layers, help="layers of the model")
+    parser.add_argument(
+        "--plant", choices=PLANTS, default="", help="what to make slow; left out: as in traces/"
+    )
     options = parser.parse_args()
 
     # One thread each: four processes share what may be two cores.
@@ -197,18 +247,22 @@ def main() -> None:
         parser.error(f"needs {WORLD_SIZE} processes, got {dist.get_world_size()}")
     tensor_group, data_group = process_groups(rank)
 
-    shape = Shape()
+    shape = Shape(layers=options.layers)
     # The same weights everywhere would do for a benchmark; shards must differ for learning.
     torch.manual_seed(rank % TENSOR_PARALLEL)
-    model = Llama(shape, tensor_group)
+    is_slow = options.plant == "slow-forward" and rank == SLOW_FORWARD_RANK
+    model = Llama(shape, tensor_group, slow_layer=SLOW_LAYER if is_slow else None)
     for parameter in (model.embedding.weight, model.head.weight):
         dist.broadcast(parameter.data, src=rank - rank % TENSOR_PARALLEL, group=tensor_group)
     replicated = DistributedDataParallel(
-        model, process_group=data_group, bucket_cap_mb=2, gradient_as_bucket_view=True
+        model,
+        process_group=data_group,
+        bucket_cap_mb=LARGE_BUCKET_MB if options.plant == "large-bucket" else BUCKET_MB,
+        gradient_as_bucket_view=True,
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
-    tokens = batches(shape, seed=rank // TENSOR_PARALLEL)
+    tokens = loader(shape, rank, options.plant)
     losses = []
     with foretrace.record(
         options.out, steps=options.steps, unprofiled=options.unprofiled

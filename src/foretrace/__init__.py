@@ -12,24 +12,54 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from foretrace.api import Job as Job
+    from foretrace.api import attention as attention
+    from foretrace.api import blocks as blocks
     from foretrace.api import breakdown as breakdown
+    from foretrace.api import compare as compare
+    from foretrace.api import critical_path as critical_path
+    from foretrace.api import diagnose as diagnose
+    from foretrace.api import effect as effect
+    from foretrace.api import hang as hang
+    from foretrace.api import idle as idle
     from foretrace.api import inspect as inspect
     from foretrace.api import load as load
+    from foretrace.api import memory as memory
+    from foretrace.api import operators as operators
     from foretrace.api import record as record
     from foretrace.api import replay as replay
+    from foretrace.api import report as report
+    from foretrace.api import roofline as roofline
+    from foretrace.api import sensitivity as sensitivity
     from foretrace.api import simulate as simulate
+    from foretrace.api import stragglers as stragglers
+    from foretrace.api import what_helps as what_helps
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Job",
     "__version__",
+    "attention",
+    "blocks",
     "breakdown",
+    "compare",
+    "critical_path",
+    "diagnose",
+    "effect",
+    "hang",
+    "idle",
     "inspect",
     "load",
+    "memory",
+    "operators",
     "record",
     "replay",
+    "report",
+    "roofline",
+    "sensitivity",
     "simulate",
+    "stragglers",
+    "what_helps",
 ]
 
 

@@ -1,20 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
 import foretrace as ft
-from foretrace.analyze import Breakdown
-from foretrace.api.display import teach
 from foretrace.base import ModelError
 from foretrace.graph import Ablation
-from foretrace.validate import ReplayReport
 from tests.truth import Job, JobConfig, make_job, write
-
-Shown = TypeVar("Shown")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +32,21 @@ def test_a_job_knows_its_ranks_steps_and_origin(job: ft.Job, folder: Path) -> No
     assert len(job.steps) == 2
     assert job.title == folder.name
     assert repr(job).startswith("Job(ranks=(0, 1), steps=")
+
+
+def test_blocks_are_those_of_the_job_s_graph_and_a_file_corrects_them(
+    job: ft.Job, folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text('[[rule]]\noperator = "aten::cross_entropy_loss"\npart = "head"\n', "utf-8")
+
+    found = ft.blocks(job).to_frame()
+    corrected = ft.blocks(ft.load(folder, cache=False, blocks=str(path))).to_frame()
+
+    assert set(found["layer"]) == {-1, 0, 1}
+    assert "loss" in set(found["part"])
+    assert "loss" not in set(corrected["part"])
+    assert ft.blocks(job.measured).to_frame().equals(found)
 
 
 def test_paths_may_be_one_or_many(job: ft.Job, folder: Path) -> None:
@@ -99,19 +107,3 @@ def test_progress_is_told(folder: Path) -> None:
 
 def test_contents_are_told_for_every_file(folder: Path) -> None:
     assert len(ft.inspect(folder)) == 2
-
-
-def test_results_show_as_tables_in_a_notebook(job: ft.Job) -> None:
-    learnt: dict[type[Any], Callable[[Any], str]] = {}
-
-    class Formatter:
-        def for_type(self, typ: type[Shown], func: Callable[[Shown], str]) -> None:
-            learnt[typ] = func
-
-    teach(Formatter())
-
-    assert learnt.keys() == {Breakdown, ReplayReport}
-    table = learnt[Breakdown](ft.breakdown(ft.simulate(job)))
-    assert table.count("<tr>") == 1 + 2 * 2
-    assert "exposed compute ms" in table
-    assert "replayed ms" in learnt[ReplayReport](ft.replay(job))

@@ -19,12 +19,12 @@ def assert_refused(outcome: Outcome, *words: str) -> None:
         assert word in outcome.err
 
 
-@pytest.mark.parametrize("command", ["replay", "inspect"])
+@pytest.mark.parametrize("command", ["replay", "inspect", "analyze", "compare"])
 def test_a_missing_file_is_named(run: Run, tmp_path: Path, command: str) -> None:
     assert_refused(run(command, tmp_path / "absent.json"), "absent.json")
 
 
-@pytest.mark.parametrize("command", ["replay", "inspect"])
+@pytest.mark.parametrize("command", ["replay", "inspect", "analyze", "compare"])
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -43,7 +43,7 @@ def test_a_file_that_is_no_trace_is_named(
     assert_refused(run(command, tmp_path / name), name)
 
 
-@pytest.mark.parametrize("command", ["replay", "inspect"])
+@pytest.mark.parametrize("command", ["replay", "inspect", "analyze", "compare"])
 def test_a_folder_without_traces_is_named(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "nothing").mkdir()
 
@@ -58,7 +58,7 @@ def test_a_rank_without_a_trace_is_named(run: Run, traces: Path) -> None:
     assert_refused(run("replay", traces, "--ranks", "77"), "77")
 
 
-@pytest.mark.parametrize("option", ["--trace", "--report"])
+@pytest.mark.parametrize("option", ["--trace", "--report", "--csv", "--parquet"])
 def test_an_output_that_cannot_be_written_is_named(
     run: Run, traces: Path, tmp_path: Path, option: str
 ) -> None:

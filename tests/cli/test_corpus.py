@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run
 
-COMMANDS = ("inspect", "replay")
+COMMANDS = ("inspect", "replay", "analyze")
 
 
 def files_of(data_dir: Path) -> list[Path]:

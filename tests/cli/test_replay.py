@@ -115,7 +115,9 @@ def test_outputs_are_written_and_named(run: Run, traces: Path, tmp_path: Path) -
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert names == {
-        f"rank {rank} {side}" for rank in range(4) for side in ("measured", "replayed")
+        f"{what} {side}"
+        for what in (*(f"rank {rank}" for rank in range(4)), "critical path")
+        for side in ("measured", "replayed")
     }
     assert report.read_text(encoding="utf-8").startswith("<!doctype html>")
 

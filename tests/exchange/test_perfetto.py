@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from foretrace.base import Int64s
-from foretrace.exchange import write_trace
-from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
-from tests.graphs import Edge, GraphBuilder, timeline_of
+from foretrace.exchange import Flow, write_trace
+from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Part, Phase, Timeline
+from tests.exchange.chrome_rules import broken_rules
+from tests.graphs import Block, Edge, GraphBuilder, timeline_of
 
 Event = dict[str, Any]
 
@@ -118,19 +119,90 @@ def test_collective_shows_wait_and_transfer(tmp_path: Path) -> None:
     assert slices_named(events, "wait", "rank 1 replayed") == []
 
 
-def test_slices_of_a_thread_nest_and_outer_ones_come_first(tmp_path: Path) -> None:
+def test_the_file_breaks_no_rule_of_its_format(tmp_path: Path) -> None:
+    graph = two_ranks()
+    replayed = simulated(graph)
+    measured = timeline_of(graph, replayed.start_ns + 10)
+
+    write_trace(
+        tmp_path / "t.json", {"measured": measured, "replayed": replayed}, flows=tuple(Flow)
+    )
+
+    assert broken_rules(events_of(tmp_path / "t.json")) == []
+
+
+def test_lanes_are_named_by_what_they_carry_and_stand_in_order(tmp_path: Path) -> None:
     graph = two_ranks()
 
     write_trace(tmp_path / "t.json", {"replayed": simulated(graph)})
 
-    open_until: dict[tuple[int, int], list[Decimal]] = {}
-    slices = [event for event in events_of(tmp_path / "t.json") if event["ph"] == "X"]
-    for event in sorted(slices, key=lambda event: event["ts"]):
-        stack = open_until.setdefault((event["pid"], event["tid"]), [])
-        while stack and stack[-1] <= event["ts"]:
-            stack.pop()
-        assert not stack or event["ts"] + event["dur"] <= stack[-1]
-        stack.append(event["ts"] + event["dur"])
+    events = events_of(tmp_path / "t.json")
+    name = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    order = {
+        e["args"]["sort_index"]: name[e["pid"], e["tid"]]
+        for e in events
+        if e["name"] == "thread_sort_index" and e["pid"] == 1
+    }
+    assert [order[index] for index in sorted(order)] == [
+        "steps",
+        "thread 1 main",
+        "stream 7 compute",
+        "stream 20 allreduce (group world)",
+    ]
+
+
+def test_work_that_overlaps_on_a_stream_gets_a_track_of_its_own(tmp_path: Path) -> None:
+    build = GraphBuilder()
+    first = build.add(NodeKind.KERNEL, lane="stream 7", name="first", takes_ns=100)
+    build.add(
+        NodeKind.KERNEL,
+        lane="stream 7",
+        name="second",
+        takes_ns=100,
+        after=[Edge(first, EdgeKind.PROGRAMMATIC, lag_ns=-40)],
+    )
+
+    write_trace(tmp_path / "t.json", {"replayed": simulated(build.graph())})
+
+    events = events_of(tmp_path / "t.json")
+    name = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    on = {e["name"]: name[e["tid"]] for e in events if e["ph"] == "X"}
+    assert on == {"first": "stream 7 compute", "second": "stream 7 compute, overlapping 1"}
+    assert broken_rules(events) == []
+
+
+def test_blocks_stand_inside_their_phase(tmp_path: Path) -> None:
+    build = GraphBuilder()
+    at: list[int] = []
+    for part, phase, layer in (
+        (Part.LAYER, Phase.FORWARD, 0),
+        (Part.LAYER, Phase.FORWARD, 0),
+        (Part.LAYER, Phase.FORWARD, 1),
+        (Part.LAYER, Phase.BACKWARD, 1),
+        (Part.BUCKET, Phase.BACKWARD, -1),
+        (Part.LAYER, Phase.BACKWARD, 1),
+        (Part.OPTIMIZER, Phase.OPTIMIZER, -1),
+    ):
+        block = Block(part, phase, layer, 2 if part == Part.LAYER else -1)
+        at = [build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=1000, after=at, block=block)]
+
+    write_trace(tmp_path / "t.json", {"replayed": simulated(build.graph())})
+
+    events = events_of(tmp_path / "t.json")
+    (blocks,) = {
+        e["tid"] for e in events if e["name"] == "thread_name" and e["args"]["name"] == "blocks"
+    }
+    spans = {
+        e["name"]: (e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["tid"] == blocks
+    }
+    assert spans == {
+        "forward, microbatch 2": (0, 3),
+        "layer 0 forward": (0, 2),
+        "layer 1 forward": (2, 1),
+        "backward, microbatch 2": (3, 3),
+        "layer 1 backward": (3, 3),
+        "optimizer": (6, 1),
+    }
 
 
 def test_steps_stand_on_their_own_thread(tmp_path: Path) -> None:
@@ -145,20 +217,47 @@ def test_steps_stand_on_their_own_thread(tmp_path: Path) -> None:
     assert step["dur"] == Decimal("1.001")
 
 
-def test_arrows_join_launch_and_kernel(tmp_path: Path) -> None:
-    graph = two_ranks()
+def joined(events: list[Event], category: str) -> set[tuple[str, str]]:
+    """Names of the slices that each flow of this category starts and ends at."""
+    at = {
+        (e["pid"], e["tid"], e["ts"]): e["name"]
+        for e in reversed([event for event in events if event["ph"] == "X"])
+    }
+    sides = [
+        {e["id"]: at[e["pid"], e["tid"], e["ts"]] for e in events
+         if e["ph"] == phase and e["cat"] == category}
+        for phase in "sf"
+    ]  # fmt: skip
+    assert sides[0].keys() == sides[1].keys()
+    return {(sides[0][flow], sides[1][flow]) for flow in sides[0]}
 
-    write_trace(tmp_path / "t.json", {"replayed": simulated(graph)}, arrows=True)
+
+def test_flows_join_launches_with_kernels(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t.json", {"replayed": simulated(two_ranks())})
 
     events = events_of(tmp_path / "t.json")
-    (launch,) = slices_named(events, "cudaLaunchKernel", "rank 1 replayed")
-    (kernel,) = slices_named(events, 'gemm<"a\\b">', "rank 1 replayed")
-    starts = {event["id"]: event for event in events if event["ph"] == "s"}
-    ends = {event["id"]: event for event in events if event["ph"] == "f"}
-    assert starts.keys() == ends.keys()
-    assert len(starts) == 2
-    joined = {(starts[i]["tid"], starts[i]["ts"], ends[i]["tid"], ends[i]["ts"]) for i in starts}
-    assert (launch["tid"], launch["ts"], kernel["tid"], kernel["ts"]) in joined
+    assert joined(events, "launch") == {("cudaLaunchKernel", 'gemm<"a\\b">')}
+    assert sum(event["ph"] == "s" for event in events) == 2
+
+
+def test_flows_of_a_collective_lead_from_the_last_rank_to_the_others(tmp_path: Path) -> None:
+    graph = two_ranks()
+
+    write_trace(tmp_path / "t.json", {"replayed": simulated(graph)}, flows=[Flow.COLLECTIVE])
+
+    events = events_of(tmp_path / "t.json")
+    (start,) = [event for event in events if event["ph"] == "s"]
+    (end,) = [event for event in events if event["ph"] == "f"]
+    (last,) = slices_named(events, "allreduce", "rank 1 replayed")
+    (other,) = slices_named(events, "transfer", "rank 0 replayed")
+    assert (start["tid"], start["ts"]) == (last["tid"], last["ts"])
+    assert (end["tid"], end["ts"]) == (other["tid"], other["ts"])
+
+
+def test_only_chosen_flows_are_drawn(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t.json", {"replayed": simulated(two_ranks())}, flows=[])
+
+    assert not [event for event in events_of(tmp_path / "t.json") if event["ph"] in "sf"]
 
 
 def test_compressed_file_holds_the_same_and_is_repeatable(tmp_path: Path) -> None:
@@ -175,10 +274,10 @@ def test_compressed_file_holds_the_same_and_is_repeatable(tmp_path: Path) -> Non
 
 def test_chunks_join_into_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timeline = simulated(two_ranks())
-    write_trace(tmp_path / "whole.json", {"replayed": timeline}, arrows=True)
+    write_trace(tmp_path / "whole.json", {"replayed": timeline}, flows=tuple(Flow))
 
-    monkeypatch.setattr("foretrace.exchange.perfetto.CHUNK", 3)
-    write_trace(tmp_path / "parts.json", {"replayed": timeline}, arrows=True)
+    monkeypatch.setattr("foretrace.exchange.chrome.CHUNK", 3)
+    write_trace(tmp_path / "parts.json", {"replayed": timeline}, flows=tuple(Flow))
 
     def key(event: Event) -> str:
         return json.dumps(event, sort_keys=True, default=str)
@@ -191,3 +290,17 @@ def test_no_timeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="timeline_by_title is empty"):
         write_trace(tmp_path / "t.json", {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_chunks_of_perfettos_format_join_into_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline = simulated(two_ranks())
+    write_trace(tmp_path / "whole.pftrace", {"replayed": timeline}, flows=tuple(Flow))
+
+    monkeypatch.setattr("foretrace.exchange.protobuf.CHUNK", 3)
+    write_trace(tmp_path / "parts.pftrace", {"replayed": timeline}, flows=tuple(Flow))
+
+    whole = (tmp_path / "whole.pftrace").read_bytes()
+    assert (tmp_path / "parts.pftrace").read_bytes() == whole
+    assert b"cudaLaunchKernel" in whole

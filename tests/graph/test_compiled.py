@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.base import Int64s
+from foretrace.base import Int64s, UInt8s
 from foretrace.graph import _compiled
 from tests.oracles import graph as oracle
 
@@ -161,3 +162,116 @@ def test_working_operators(threads: list[list[tuple[int, int]]], data: st.DataOb
     )
 
     assert is_chosen.tolist() == oracle.working_operators(lanes, listed, may_work)
+
+
+@st.composite
+def nested_scopes(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]]]:
+    """Properly nested spans on two lanes, sorted by lane, start, longer first."""
+    rows: list[tuple[int, int, int]] = []
+
+    def fill(lane: int, low: int, high: int, depth: int) -> None:
+        at = low
+        while at < high and depth < 4 and draw(st.booleans()):
+            start = draw(st.integers(at, high - 1))
+            end = draw(st.integers(start + 1, high))
+            rows.append((lane, start, end))
+            fill(lane, start, end, depth + 1)
+            at = end
+
+    fill(0, 0, 20, 0)
+    fill(1, 0, 20, 0)
+    rows = sorted(rows, key=lambda row: (row[0], row[1], -row[2]))
+    return [row[0] for row in rows], [(row[1], row[2]) for row in rows]
+
+
+@given(nested_scopes(), st.randoms(use_true_random=False), st.integers(-1, 1), st.integers(0, 22))
+def test_scopes_and_who_speaks_for_them(
+    scopes: tuple[list[int], list[tuple[int, int]]], random: Random, lane: int, at: int
+) -> None:
+    lanes, nested = scopes
+    is_operator = [random.random() < 0.7 for _ in lanes]
+    has_shapes = [one and random.random() < 0.5 for one in is_operator]
+    start_ns = column([start for start, _ in nested])
+    end_ns = column([end for _, end in nested])
+    parent, speaker = np.full((2, len(lanes)), -9, np.int32)
+    found = np.full(1, -9, np.int32)
+    first = np.searchsorted(np.array(lanes, np.int64), np.arange(3)).astype(np.int64)
+
+    _compiled.scope_tree(
+        np.array(lanes, np.int32),
+        start_ns,
+        end_ns,
+        np.array(is_operator, np.bool_),
+        np.array(has_shapes, np.bool_),
+        parent,
+        speaker,
+    )
+    _compiled.innermost_scopes(
+        first, start_ns, end_ns, parent, np.array([lane], np.int32), column([at]), found
+    )
+
+    around = oracle.scopes_open_at(lanes, nested, lane, at)
+    assert found[0] == (around[-1] if around else -1)
+    if around:
+        assert parent[found[0]] == (around[-2] if len(around) > 1 else -1)
+        assert speaker[found[0]] == oracle.speaker(around, is_operator, has_shapes)
+
+
+tokens = st.lists(st.integers(0, 2), max_size=14)
+
+
+@given(tokens, st.data())
+def test_repeat_covers(listed: list[int], data: st.DataObject) -> None:
+    weights = [data.draw(st.integers(0, 5)) for _ in listed]
+    covered, first, length = np.zeros((3, 6), np.int64)
+    before = np.append(np.int64(0), np.cumsum(column(weights)))
+
+    _compiled.repeat_covers(np.array(listed, np.int32), before, covered, first, length)
+
+    for period in range(1, 6):
+        assert covered[period] == oracle.heaviest_repeat(listed, weights, period)
+        held = slice(first[period], first[period] + length[period])
+        assert sum(weights[held]) == covered[period]
+
+
+@given(tokens, st.lists(st.integers(0, 2), min_size=1, max_size=5))
+def test_cyclic_scores(listed: list[int], unit: list[int]) -> None:
+    costs = (2, 3, 1)
+    move = np.full(len(listed) * len(unit), 9, np.uint8)
+    best = np.full(2, -9, np.int64)
+
+    _compiled.cyclic_scores(
+        np.array(listed, np.int32), np.array(unit, np.int32), *costs, move, best
+    )
+
+    assert best[0] == oracle.cyclic_score(listed, unit, costs)
+    assert followed_score(listed, unit, costs, move, int(best[1])) == best[0]
+
+
+def followed_score(
+    listed: list[int], unit: list[int], costs: tuple[int, int, int], move: UInt8s, cell: int
+) -> int:
+    """What the moves cost that lead to a cell."""
+    match, mismatch, gap = costs
+    score = 0
+    row, position = divmod(cell, len(unit))
+    while cell >= 0 and row >= 0 and move[row * len(unit) + position]:
+        how = move[row * len(unit) + position]
+        if how == 1:
+            score += match if listed[row] == unit[position] else -mismatch
+        else:
+            score -= gap
+        row -= how in (1, 2)
+        position = (position - (how in (1, 3))) % len(unit)
+    return score
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=12), st.booleans())
+def test_inherit(rows: list[tuple[int, int]], is_inner: bool) -> None:
+    parents = [given % (index + 1) - 1 for index, (given, _) in enumerate(rows)]
+    own = [value for _, value in rows]
+    found = np.full(len(rows), -9, np.int64)
+
+    _compiled.inherit(np.array(parents, np.int32), column(own), 0, is_inner, found)
+
+    assert found.tolist() == oracle.inherited(parents, own, is_inner=is_inner)

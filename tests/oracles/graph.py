@@ -99,3 +99,62 @@ def working_operators(
         works = not called[row] or (may_work[row] and 2 * own_ns >= end - start)
         chosen.append(works and not any(chosen[other] for other in around[row]))
     return chosen
+
+
+def scopes_open_at(lanes: Sequence[int], spans: Sequence[Span], lane: int, at: int) -> list[int]:
+    """Rows of a lane's nested spans that are open at a moment, outermost first."""
+    return [
+        row
+        for row, (own, (start, end)) in enumerate(zip(lanes, spans, strict=True))
+        if own == lane and start <= at < end
+    ]
+
+
+def speaker(around: Sequence[int], is_operator: Sequence[bool], has_shapes: Sequence[bool]) -> int:
+    """Of scopes around each other, outermost first: who speaks for work inside the last."""
+    shaped = [row for row in around if has_shapes[row]]
+    operators = [row for row in around if is_operator[row]]
+    return (shaped or operators or list(around))[-1]
+
+
+def heaviest_repeat(tokens: Sequence[int], weights: Sequence[int], period: int) -> int:
+    """Weight of the heaviest stretch of two or more units that has this period throughout."""
+    size = len(tokens)
+    return max(
+        (
+            sum(weights[begin:end])
+            for begin in range(size)
+            for end in range(begin + 2 * period, size + 1)
+            if all(tokens[at] == tokens[at - period] for at in range(begin + period, end))
+        ),
+        default=0,
+    )
+
+
+def cyclic_score(tokens: Sequence[int], unit: Sequence[int], costs: tuple[int, int, int]) -> int:
+    """Best local alignment of tokens to the unit written out as often as could help."""
+    match, mismatch, gap = costs
+    pattern = list(unit) * (2 * len(tokens) + 2)
+    above = [0] * (len(pattern) + 1)
+    best = 0
+    for token in tokens:
+        row = [0]
+        for place, own in enumerate(pattern):
+            step = match if token == own else -mismatch
+            row.append(max(0, above[place] + step, above[place + 1] - gap, row[place] - gap))
+        best = max(best, *row)
+        above = row
+    return best
+
+
+def inherited(parents: Sequence[int], own: Sequence[int], *, is_inner: bool) -> list[int]:
+    """Each row's value from its chain of parents; 0 is none; the innermost or outermost wins."""
+    found = []
+    for row in range(len(own)):
+        chain, at = [], row
+        while at >= 0:
+            chain.append(own[at])
+            at = parents[at]
+        held = [value for value in chain if value]
+        found.append((held[0] if is_inner else held[-1]) if held else 0)
+    return found

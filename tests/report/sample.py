@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 
-from foretrace.analyze import busy_fraction, collective_times, steps
+from foretrace.analyze import (
+    busy_fraction,
+    class_labels,
+    collective_times,
+    critical_path,
+    diagnosis,
+    idle_causes,
+    operators,
+    sensitivity,
+    steps,
+    stragglers,
+    what_helps,
+)
 from foretrace.graph import Clock, EdgeConstant, EdgeKind, Finding, NodeKind, Recording, Timeline
-from foretrace.report import ReplayPage
+from foretrace.report import Answers, ReportPage
 from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta
 from foretrace.validate import ReplayReport, replay_report
@@ -27,11 +39,31 @@ class Sample:
     replayed: Timeline
     replay: ReplayReport
 
-    @property
-    def page(self) -> ReplayPage:
+    @cached_property
+    def answers(self) -> Answers:
+        """What the analyses say about it."""
+        levers = sensitivity(self.replayed)
+        return Answers(
+            path_by_title={
+                "measured": critical_path(self.recording.measured),
+                "replayed": critical_path(self.replayed),
+            },
+            helps=what_helps(levers),
+            sensitivity=levers,
+            lost=diagnosis(self.recording),
+            idle_by_title={
+                "measured": idle_causes(self.recording.measured),
+                "replayed": idle_causes(self.replayed),
+            },
+            stragglers=stragglers(self.recording.measured),
+            operators=operators(self.recording.measured),
+        )
+
+    @cached_property
+    def page(self) -> ReportPage:
         """The page of this replay."""
         timelines = {"measured": self.recording.measured, "replayed": self.replayed}
-        return ReplayPage(
+        return ReportPage(
             title="sample <run>",
             version="1.2.3",
             replay=self.replay,
@@ -40,6 +72,8 @@ class Sample:
             collectives_by_title={name: collective_times(one) for name, one in timelines.items()},
             steps_by_title={name: steps(one) for name, one in timelines.items()},
             busy_by_title={name: busy_fraction(one) for name, one in timelines.items()},
+            labels=class_labels(self.recording.graph),
+            answers=self.answers,
         )
 
 
@@ -61,6 +95,35 @@ def meta(rank: int) -> TraceMeta:
         dropped={"flow arrows": 12},
         notes=(),
     )
+
+
+def many_ranks(count: int) -> ReportPage:
+    """The page of so many ranks that do the same: a kernel, then a collective of all."""
+    build = GraphBuilder()
+    step = "ProfilerStep#1"
+    begins = {rank: build.add(NodeKind.STEP_BEGIN, rank=rank, step=step) for rank in range(count)}
+    launches = {
+        rank: build.add(NodeKind.LAUNCH, rank=rank, takes_ns=5_000, after=[begin], step=step)
+        for rank, begin in begins.items()
+    }
+    kernels = {
+        rank: build.add(
+            NodeKind.KERNEL,
+            rank=rank,
+            lane="stream 7",
+            takes_ns=1_000 * (1 + rank),
+            after=[Edge(launch, EdgeKind.LAUNCH, 10)],
+            step=step,
+        )
+        for rank, launch in launches.items()
+    }
+    build.collective({rank: [node] for rank, node in kernels.items()}, transfer_ns=500, step=step)
+    for rank, launch in launches.items():
+        build.add(NodeKind.STEP_END, rank=rank, after=[launch], step=step)
+    graph = build.graph()
+    recording = recording_of(graph, simulate(graph))
+    replayed = simulate(graph)
+    return Sample(recording, replayed, replay_report(recording, simulated=replayed)).page
 
 
 @cache

@@ -1,78 +1,90 @@
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from foretrace.analyze import BusyFraction, collective_times
-from foretrace.report import component_rows, constant_rows, glance, null_model_rows
-from foretrace.report.sections import BUSY_POINTS, busy_rows, step_rows, top_collectives
+from foretrace.analyze import collective_times
+from foretrace.graph import NodeKind
+from foretrace.report.document import Column, Section, SideBySide, Table, Unit, tables_of
+from foretrace.report.sections import collective_section, recording_section, step_section
+from tests.graphs import GraphBuilder, timeline_of
 from tests.report.sample import meta, sample
 
 
-def test_glance_is_the_mean_over_steps_and_ranks() -> None:
-    replay = sample().replay
-    rows = [rank for step in replay.steps for rank in step.ranks]
-
-    view = glance(replay, tuple(map(meta, (0, 1))))
-
-    assert view.measured_ns == pytest.approx(sum(row.measured_ns for row in rows) / len(rows))
-    assert view.unprofiled_ns == 1_550_000
-    assert view.subject == "2 ranks of 8, 2 steps, Imaginary GPU"
+def tables(section: Section | None) -> dict[str, Table]:
+    assert section is not None
+    return {table.key: table for table in tables_of((section,))}
 
 
-def test_component_means_sum_to_the_step() -> None:
-    replay = sample().replay
-    view = glance(replay, ())
-
-    rows = component_rows(replay)
-
-    assert sum(row.measured_ns for row in rows) == pytest.approx(view.measured_ns)
-    assert sum(row.replayed_ns for row in rows) == pytest.approx(view.replayed_ns)
-    assert sum(row.measured_percent for row in rows) == pytest.approx(100)
+def column(table: Table, key: str) -> list[Any]:
+    (place,) = (place for place, one in enumerate(table.columns) if one.key == key)
+    return [row[place] for row in table.rows]
 
 
-def test_bars_of_a_step_are_as_long_as_the_step() -> None:
-    replay = sample().replay
-    longest_ns = max(
-        max(rank.measured_ns, rank.replayed_ns) for step in replay.steps for rank in step.ranks
+def test_rows_must_fit_the_columns() -> None:
+    with pytest.raises(ValueError, match=r"'short' has 2 columns, but 1 of its rows"):
+        Table(key="short", title="", columns=(Column("a", "a"), Column("b", "b")), rows=(("x",),))
+
+
+def test_bars_of_a_rank_are_as_long_as_its_step() -> None:
+    made = sample()
+    (step, *_) = made.replay.steps
+
+    table = tables(step_section(replace(made.replay, steps=(step,))))["rank-components"]
+
+    for side in ("measured", "replayed"):
+        keys = [one.key for one in table.columns if one.key.startswith(side)]
+        sums = [sum(parts) for parts in zip(*(column(table, key) for key in keys), strict=True)]
+        assert sums == [getattr(rank, f"{side}_ns") for rank in step.ranks]
+
+
+def test_one_rank_needs_no_chart_of_ranks() -> None:
+    made = sample()
+    alone = replace(
+        made.replay,
+        steps=tuple(replace(step, ranks=step.ranks[:1]) for step in made.replay.steps),
     )
 
-    for row in step_rows(replay).rows:
-        assert sum(row.measured_widths) == pytest.approx(100 * row.replay.measured_ns / longest_ns)
-        assert sum(row.replayed_widths) == pytest.approx(100 * row.replay.replayed_ns / longest_ns)
+    assert "rank-components" not in tables(step_section(alone))
 
 
-def test_the_replay_stands_above_its_null_models() -> None:
-    rows = null_model_rows(sample().replay)
+def test_components_end_with_their_sum() -> None:
+    table = tables(step_section(sample().replay))["components"]
 
-    assert [row.is_replay for row in rows] == [True, False, False, False]
+    measured = column(table, "measured_ns")
 
-
-def test_only_constants_in_use_are_shown() -> None:
-    texts = [row.text for row in constant_rows(sample().recording.graph)]
-
-    assert texts == ["launch call to device", "device to waiting host"]
+    assert sum(measured[:-1]) == pytest.approx(measured[-1])
+    assert table.strong_rows == {len(table.rows) - 1}
 
 
 def test_longest_waits_come_first_each_collective_once() -> None:
-    table = collective_times(sample().replayed)
+    found = tables(collective_section(collective_times(sample().replayed)))["longest-waits"]
 
-    rows = top_collectives(table, by="wait")
-
-    assert [row.rank for row in rows] == [0, 0]
-    assert [row.last_rank for row in rows] == [1, 1]
-    assert [row.wait_ns for row in rows] == [250_000, 250_000]
-    assert [row.position for row in rows] == [0, 1]
+    assert column(found, "rank") == [0, 0]
+    assert column(found, "last_rank") == [1, 1]
+    assert column(found, "wait_ns") == [250_000, 250_000]
+    assert column(found, "position") == [0, 1]
 
 
-@pytest.mark.parametrize("num_bins", [1, 7, BUSY_POINTS, 3 * BUSY_POINTS + 5])
-def test_a_busy_curve_keeps_its_height(num_bins: int) -> None:
-    busy = BusyFraction(1_000_000, (0,), np.full((1, num_bins), 0.25))
+def test_without_collectives_there_is_no_such_section() -> None:
+    build = GraphBuilder()
+    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=5)
 
-    (row,) = busy_rows(busy, busy)
+    assert collective_section(collective_times(timeline_of(build.graph(), [0]))) is None
 
-    points = [tuple(map(float, point.split(","))) for point in row.measured_points.split()]
-    assert len(points) <= BUSY_POINTS
-    assert {y for _, y in points} == {0.75}
-    assert all(0 <= x <= BUSY_POINTS for x, _ in points)
-    assert row.measured_percent == pytest.approx(25)
+
+def test_a_file_that_was_cut_off_is_marked() -> None:
+    made = sample()
+
+    section = recording_section(made.replay, made.recording.graph, (meta(0), meta(1)))
+
+    assert column(tables(section)["files"], "is_cut_off") == ["no", "yes"]
+
+
+def test_tables_beside_each_other_are_found_too() -> None:
+    inner = Table(key="inner", title="", columns=(Column("a", "a", Unit.COUNT),), rows=((1,),))
+    section = Section(key="s", title="s", short="s", parts=(SideBySide((inner,)),))
+
+    assert tables_of((section,)) == (inner,)

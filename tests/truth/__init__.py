@@ -8,8 +8,10 @@ from __future__ import annotations
 from tests.truth.changes import AllKernels as AllKernels
 from tests.truth.changes import Change as Change
 from tests.truth.changes import KernelFamily as KernelFamily
+from tests.truth.changes import LateLoader as LateLoader
 from tests.truth.changes import LongerSegment as LongerSegment
 from tests.truth.changes import MergedBuckets as MergedBuckets
+from tests.truth.changes import SlowFamily as SlowFamily
 from tests.truth.changes import SlowLink as SlowLink
 from tests.truth.changes import SlowRank as SlowRank
 from tests.truth.config import FREE_LINK as FREE_LINK
@@ -37,4 +39,5 @@ from tests.truth.records import TrueEdge as TrueEdge
 from tests.truth.records import TrueMember as TrueMember
 from tests.truth.records import TrueOperation as TrueOperation
 from tests.truth.replicas import write_replicas as write_replicas
+from tests.truth.structure import Block as Block
 from tests.truth.structure import Dependency as Dependency

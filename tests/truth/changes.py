@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tests.truth.config import JobConfig
+from tests.truth.names import DATA_LOADER
 from tests.truth.structure import Int64s, Node, Structure
 
 
@@ -66,6 +67,38 @@ class SlowRank(_DurationsOnly):
         """That rank's compute kernels scaled."""
         chosen = (structure.rank == self.rank) & (structure.family >= 0)
         return _scaled(duration_ns, chosen, self.factor)
+
+
+@dataclass(frozen=True)
+class SlowFamily(_DurationsOnly):
+    """One rank's kernels of one family take `factor` times as long."""
+
+    rank: int
+    family: str
+    factor: float
+
+    def duration_ns(self, structure: Structure, duration_ns: Int64s) -> Int64s:
+        """That rank's kernels of the family scaled."""
+        of_family = structure.family == structure.families.index(self.family)
+        return _scaled(duration_ns, of_family & (structure.rank == self.rank), self.factor)
+
+
+@dataclass(frozen=True)
+class LateLoader(_DurationsOnly):
+    """One rank's data loader takes `extra_ns` longer in every step."""
+
+    rank: int
+    extra_ns: int
+
+    def duration_ns(self, structure: Structure, duration_ns: Int64s) -> Int64s:
+        """The host time inside the loader's annotation lengthened."""
+        spans = structure.ranks[self.rank].spans
+        loading = [span.begin + 1 for span in spans if span.name.startswith(DATA_LOADER)]
+        if not loading:
+            raise ValueError("the job loads no data: data_loading_ns is 0")
+        changed = duration_ns.copy()
+        changed[loading] += self.extra_ns
+        return changed
 
 
 @dataclass(frozen=True)

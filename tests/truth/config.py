@@ -214,6 +214,8 @@ class FileStyle:
     external_is_correlation: bool = False  # a runtime call's `External id`: its own correlation
     device_annotations: bool = True  # shadows of the `nccl:` annotations on the streams
     flows: bool = True  # ac2g and fwdbwd
+    annotations: bool = True  # a user's and the framework's marks besides the steps' and NCCL's
+    autograd_numbers: bool = True  # `Sequence number` of operators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +234,11 @@ class JobConfig:
     # work
     num_layers: int = 4  # per pipeline stage
     layer: tuple[Work, ...] = TRANSFORMER_LAYER
+    layer_kinds: tuple[tuple[Work, ...], ...] = ()  # in turns, instead of `layer`
+    layer_marks: Literal["", "annotations", "modules"] = ""  # around each forward layer
+    # Activation checkpointing: by a custom function that evaluates inside its own backward, or by
+    # hooks that run the layer again when its first saved tensor is asked for.
+    recompute: Literal["", "reentrant", "hooks"] = ""
     work_scale: float = 1.0  # multiplies every compute kernel's base duration
     has_backward: bool = True
     has_ends: bool = True  # embedding and loss kernels, gradient fill, input copy
@@ -277,6 +284,11 @@ class JobConfig:
         merged = self.merged_buckets
         if merged is not None and not (0 <= merged[0] < merged[1] < self.num_buckets):
             raise ValueError(f"merged_buckets must be two rising bucket numbers, got {merged}")
+
+    def works(self, layer: int) -> tuple[Work, ...]:
+        """The operators of a stage's layer."""
+        kinds = self.layer_kinds or (self.layer,)
+        return kinds[layer % len(kinds)]
 
     @property
     def num_ranks(self) -> int:

@@ -14,6 +14,7 @@ from tests.truth.draws import MASK, mixed
 from tests.truth.streams import Event, Stream, transfer_ns
 from tests.truth.structure import (
     PARTS,
+    Block,
     Call,
     Collective,
     Columns,
@@ -62,7 +63,8 @@ class Host:
         self._count = 0
         self._correlation = 500_000  # above every operator's id
         self._external = 0
-        self._sequence = 0
+        self._sequences = [0, 0]
+        self._block = Block("", "")
         self._free_events = list(range(64, 0, -1))
         self._num_events = 64
         self._recent: Event | None = None
@@ -77,6 +79,14 @@ class Host:
         self._site, self._count = mixed(self.rank, *parts), 0
         yield
         self._site, self._count = saved
+
+    @contextmanager
+    def block(self, part: str, phase: str, layer: int = -1, microbatch: int = -1) -> Iterator[None]:
+        """Within it, device operations belong to this block, the innermost first."""
+        saved = self._block
+        self._block = Block(part, phase, layer, microbatch)
+        yield
+        self._block = saved
 
     def _key(self) -> int:
         self._count += 1
@@ -175,9 +185,9 @@ class Host:
                 self.segment(self.costs.short_segment_ns)
 
     def next_sequence(self) -> int:
-        """A new autograd sequence number."""
-        self._sequence += 1
-        return self._sequence
+        """A new autograd sequence number: every thread counts its own."""
+        self._sequences[self.thread] += 1
+        return self._sequences[self.thread]
 
     # -- runtime calls -------------------------------------------------------------------------
 
@@ -297,6 +307,7 @@ class Host:
                     grid=(108, 1, 1),
                     block=(256, 1, 1),
                     num_bytes=-1,
+                    belongs_to=self._block,
                 ),
                 stream,
             )
@@ -379,6 +390,7 @@ class Host:
                 grid=grid,
                 block=block,
                 num_bytes=num_bytes,
+                belongs_to=self._block,
             ),
             stream,
         )
@@ -432,6 +444,7 @@ class Host:
                 grid=(16, 1, 1),
                 block=(544, 1, 1),
                 num_bytes=-1,
+                belongs_to=self._block,
             ),
             stream,
         )

@@ -166,6 +166,7 @@ class Job:
                 start_ns=self._start[each.arrive],
                 end_ns=self._end[each.node],
                 collective=each.collective,
+                block=each.belongs_to,
             )
 
     @cached_property

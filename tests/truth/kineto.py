@@ -111,10 +111,12 @@ class Renderer:
             name = span.name
             if self.shift_step and name.startswith("ProfilerStep#"):
                 name = f"ProfilerStep#{int(name.removeprefix('ProfilerStep#')) + self.shift_step}"
+            if not self.style.annotations and _is_hidden(span):
+                continue
             external = span.external + self.shift_id
             sequence = (
                 f', "Sequence number": {span.sequence}, "Fwd thread id": {int(span.is_backward)}'
-                if span.sequence >= 0
+                if span.sequence >= 0 and self.style.autograd_numbers
                 else ""
             )
             yield (
@@ -242,6 +244,12 @@ class Renderer:
                 f'"tid": {each.stream}, {when}, "args": '
                 f'{{"External id": {each.external + self.shift_id}}}}}'
             )
+
+
+def _is_hidden(span: Span) -> bool:
+    """Annotations that a program may lack: all but the profiler's steps and NCCL's."""
+    kept = ("ProfilerStep#", "nccl:")
+    return span.category == "user_annotation" and not span.name.startswith(kept)
 
 
 def _metadata(job: Job, rank: int) -> Iterator[str]:

@@ -10,6 +10,8 @@ import gzip
 import json
 import random
 import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -182,3 +184,156 @@ def truncate_bytes(content: bytes, keep: int) -> bytes:
     if not 0 <= keep < len(content):
         raise ValueError(f"keep must be below the {len(content)} bytes there are, got {keep}")
     return content[:keep]
+
+
+def stopped(
+    trace: Trace, *, host_ns: int, device_ns: int, until_ns: int, never_ended: Collection[int] = ()
+) -> Trace:
+    """A trace of a rank that got no further, as the profiler leaves it when it is stopped.
+
+    Args:
+        trace: of a rank that ran on.
+        host_ns: moment at which its host threads stood still: what begins then or later is gone,
+            with all it launched; what stands around that moment is open until `until_ns`.
+        device_ns: device operations that begin then or later are gone.
+        until_ns: end of the recording.
+        never_ended: correlations of device operations that began and are not in the file.
+    """
+    device = (*_DEVICE_CATEGORIES, "cuda_sync")
+
+    def is_past(event: Record) -> bool:
+        return _begin(event) >= (device_ns if event.get("cat") in device else host_ns)
+
+    timed = [event for event in trace["traceEvents"] if "ts" in event and event.get("ph") != "M"]
+    launched = {_correlation(event) for event in timed if is_past(event)} - {None}
+    gone = {*never_ended, *launched}
+
+    def belongs(event: Record) -> bool:
+        if event.get("cat") == "ac2g":
+            return bool(event["id"] not in gone)
+        return not is_past(event) and (
+            event.get("cat") not in device or _correlation(event) not in gone
+        )
+
+    def left(event: Record) -> Record:
+        if event.get("cat") in device or "dur" not in event or _end(event) <= host_ns:
+            return event
+        return {**event, "dur": _microseconds(until_ns - _begin(event), event["dur"])}
+
+    rest = [event for event in trace["traceEvents"] if "ts" not in event or event.get("ph") == "M"]
+    return {**trace, "traceEvents": [*rest, *(left(each) for each in timed if belongs(each))]}
+
+
+@dataclass
+class _Progress:
+    """How far one rank got."""
+
+    trace: Trace
+    last_ns: int
+    host_ns: int
+    device_ns: int
+    never_ended: set[int]
+
+    def issued(self, correlation: int) -> bool:
+        """Whether the rank launched a communication before its host stood still."""
+        launch = _find(self.trace, ("cuda_runtime", "cuda_driver"), correlation)
+        return _begin(launch) < self.host_ns
+
+    def stop_in(self, correlation: int) -> None:
+        """The rank's device gets no further than this communication; its host to its next wait."""
+        kernel = _find(self.trace, ("kernel",), correlation)
+        self.never_ended.add(correlation)
+        self.device_ns = min(self.device_ns, _end(kernel))
+        waiting = [
+            _begin(event)
+            for event in self.trace["traceEvents"]
+            if "Synchronize" in event.get("name", "") and _end(event) > _end(kernel)
+        ]
+        self.host_ns = min([self.host_ns, *waiting])
+
+
+def hung(
+    traces: dict[int, Trace],
+    collectives: Sequence[Mapping[int, int]],
+    *,
+    missing: int,
+    at: int,
+    open_ns: int = 5_000_000_000,
+) -> dict[int, Trace]:
+    """Traces of a job in which one rank's host stood still before it issued a communication.
+
+    Whoever meets it from there on never ends either, and so on.
+
+    Args:
+        traces: by rank, of the job as it ran on.
+        collectives: all communications, each as rank to its kernel's correlation.
+        missing: the rank whose host stops.
+        at: position in `collectives` of what it would have issued next.
+        open_ns: how long the profiler ran on after the last event.
+    """
+    progress = {rank: _progress_of(trace) for rank, trace in traces.items()}
+    launch = _find(traces[missing], ("cuda_runtime", "cuda_driver"), collectives[at][missing])
+    progress[missing].host_ns = max(
+        _begin(event)
+        for event in traces[missing]["traceEvents"]
+        if event.get("name", "").startswith("c10d::")
+        and event["tid"] == launch["tid"]
+        and _begin(event) <= _begin(launch) <= _end(event)
+    )
+    is_changed = True
+    while is_changed:
+        before = [
+            (each.host_ns, each.device_ns, len(each.never_ended)) for each in progress.values()
+        ]
+        for members in collectives:
+            reached = {
+                rank: progress[rank].issued(correlation) and _runs(progress[rank], correlation)
+                for rank, correlation in members.items()
+            }
+            if not all(reached.values()):
+                for rank, correlation in members.items():
+                    if progress[rank].issued(correlation):
+                        progress[rank].stop_in(correlation)
+        is_changed = before != [
+            (each.host_ns, each.device_ns, len(each.never_ended)) for each in progress.values()
+        ]
+    return {
+        rank: stopped(
+            each.trace,
+            host_ns=each.host_ns,
+            device_ns=each.device_ns,
+            until_ns=each.last_ns + open_ns,
+            never_ended=each.never_ended,
+        )
+        for rank, each in progress.items()
+    }
+
+
+def _progress_of(trace: Trace) -> _Progress:
+    last_ns = max(_end(event) for event in trace["traceEvents"] if "dur" in event)
+    return _Progress(trace, last_ns, last_ns + 1, last_ns + 1, set())
+
+
+def _runs(progress: _Progress, correlation: int) -> bool:
+    """Whether a rank's device got to a communication."""
+    return _begin(_find(progress.trace, ("kernel",), correlation)) < progress.device_ns
+
+
+def renamed_last(trace: Trace, before: str, after: str) -> Trace:
+    """A rank whose last issued communication is of another kind.
+
+    Raises:
+        ValueError: if no issuing operator says `before`.
+    """
+    issuing = [
+        event
+        for event in trace["traceEvents"]
+        if event.get("name") == "record_param_comms"
+        and event["args"].get("Collective name") == before
+    ]
+    if not issuing:
+        raise ValueError(f"no record_param_comms of {before!r}")
+    last = max(issuing, key=_begin)
+    changed = {**last, "args": {**last["args"], "Collective name": after}}
+    events = [changed if event is last else event for event in trace["traceEvents"]]
+    return {**trace, "traceEvents": events}

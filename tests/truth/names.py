@@ -6,6 +6,7 @@ from tests.truth.config import JobConfig
 from tests.truth.structure import Collective
 
 # Streams, numbered as they are seen in real files: 7 is the compute stream.
+DATA_LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 COPY_STREAM, TP_STREAM, DP_STREAM, RING_STREAM, WORLD_STREAM = 16, 20, 24, 28, 32
 # Activations and gradients of a pipeline travel on streams of their own, per neighbour.
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD = 36, 40, 44, 48

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tests.truth.config import JobConfig, Link, Work
 from tests.truth.draws import mixed
@@ -13,6 +14,7 @@ from tests.truth.names import (
     ALL_REDUCE_BF16,
     ALL_REDUCE_FLOAT,
     COPY_STREAM,
+    DATA_LOADER,
     DP_STREAM,
     EMBED,
     EMBED_BACKWARD,
@@ -35,7 +37,7 @@ from tests.truth.streams import Event
 from tests.truth.structure import Collective, Group, Span
 
 # Keys of places in the program, so that each draws its own.
-_LOAD, _FORWARD, _BACKWARD, _BUCKET, _FINALIZE, _OPTIMIZE, _TRANSFER, _PIPE = range(8)
+_LOAD, _FORWARD, _BACKWARD, _BUCKET, _FINALIZE, _OPTIMIZE, _TRANSFER, _PIPE, _AGAIN = range(9)
 
 
 class TrainingRank:
@@ -185,15 +187,17 @@ class TrainingRank:
             else:
                 with self.host.site(_BACKWARD, self.step, microbatch):
                     self.backward(microbatch)
-        with self.host.site(_OPTIMIZE, self.step):
+        with (
+            self.host.site(_OPTIMIZE, self.step),
+            self.host.block("optimizer", "optimizer"),
+        ):
             self.optimize()
 
     def load(self) -> None:
         """Wait for data in the main thread, then copy it over."""
         host, config = self.host, self.config
         if config.data_loading_ns:
-            name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-            with host.span(name, category="user_annotation"):
+            with host.span(DATA_LOADER, category="user_annotation"):
                 host.segment(host.costs.short_segment_ns)
                 host.segment(config.data_loading_ns)
         if not config.has_ends:
@@ -204,7 +208,12 @@ class TrainingRank:
             host.release(self.input_copy)
             self.input_copy = None
         on = host.stream(COPY_STREAM) if config.copy_stream else host.compute
-        with host.span("aten::to"), host.span("aten::_to_copy"), host.span("aten::copy_"):
+        with (
+            host.block("data", "data"),
+            host.span("aten::to"),
+            host.span("aten::_to_copy"),
+            host.span("aten::copy_"),
+        ):
             host.launch(
                 "Memcpy HtoD (Pinned -> Device)",
                 family="copy",
@@ -217,7 +226,10 @@ class TrainingRank:
         if config.copy_stream:
             host.wait(host.compute, copied)
         self.input_copy = copied
-        with host.span("Optimizer.zero_grad#AdamW.zero_grad", category="user_annotation"):
+        with (
+            host.block("optimizer", "optimizer"),
+            host.span("Optimizer.zero_grad#AdamW.zero_grad", category="user_annotation"),
+        ):
             host.launch(
                 "Memset (Device)",
                 family="memset",
@@ -231,19 +243,36 @@ class TrainingRank:
         host, config, stage = self.host, self.config, self.place.pp
         if stage > 0:
             where = (_PIPE, 0, microbatch)
-            self.finish(self.transfer("recv", stage - 1, stream=RECEIVE_FORWARD, where=where))
+            with host.block("transfer", "forward", -1, microbatch):
+                self.finish(self.transfer("recv", stage - 1, stream=RECEIVE_FORWARD, where=where))
         elif config.has_ends:
-            with host.span("aten::embedding"), host.span("aten::index_select"):
+            with (
+                host.block("embedding", "forward", -1, microbatch),
+                host.span("aten::embedding"),
+                host.span("aten::index_select"),
+            ):
                 host.launch(EMBED, family="embedding", base_ns=self.scaled(90_000))
         for layer in range(config.num_layers):
-            with host.site(_FORWARD, self.step, microbatch, layer):
+            with (
+                host.site(_FORWARD, self.step, microbatch, layer),
+                host.block("layer", "forward", self.layer_number(layer), microbatch),
+            ):
                 self.forward_layer(microbatch, layer)
         if stage < config.pp - 1:
             where = (_PIPE, 0, microbatch)
-            host.release(self.transfer("send", stage + 1, stream=SEND_FORWARD, where=where))
+            with host.block("transfer", "forward", -1, microbatch):
+                host.release(self.transfer("send", stage + 1, stream=SEND_FORWARD, where=where))
         elif config.has_ends:
-            with host.span("aten::cross_entropy_loss"), host.span("aten::nll_loss_nd"):
+            with (
+                host.block("loss", "forward", -1, microbatch),
+                host.span("aten::cross_entropy_loss"),
+                host.span("aten::nll_loss_nd"),
+            ):
                 host.launch(LOSS, family="loss", base_ns=self.scaled(120_000))
+
+    def layer_number(self, layer: int) -> int:
+        """A stage's layer, counted over all stages."""
+        return self.place.pp * self.config.num_layers + layer
 
     def scaled(self, base_ns: int) -> int:
         """A compute kernel's base duration in this job."""
@@ -263,20 +292,49 @@ class TrainingRank:
                 kernel=SEND_RECEIVE,
             )
             self.finish(done)
-        for index, work in enumerate(self.config.layer):
+        with self.layer_mark(layer):
+            if self.config.recompute == "reentrant":
+                sequence = host.next_sequence()
+                with host.span("CheckpointFunction", sequence=sequence) as around:
+                    self.layer_operators(microbatch, layer, where=_FORWARD, is_saving=False)
+                self.saved[microbatch, layer, -1] = around
+            else:
+                self.layer_operators(microbatch, layer, where=_FORWARD)
+
+    @contextmanager
+    def layer_mark(self, layer: int) -> Iterator[None]:
+        """What names a layer, where something does."""
+        marks, number = self.config.layer_marks, self.layer_number(layer)
+        if marks == "annotations":
+            with self.host.span(f"layer {number}", category="user_annotation"):
+                yield
+        elif marks == "modules":
+            name = f"nn.Module: TransformerLayer_{number}"
+            with self.host.span(name, category="python_function"):
+                yield
+        else:
+            yield
+
+    def layer_operators(
+        self, microbatch: int, layer: int, *, where: int, is_saving: bool = True
+    ) -> None:
+        """The forward operators of a layer; what is saved carries an autograd number."""
+        host = self.host
+        for index, work in enumerate(self.config.works(layer)):
             host.host_operators("aten::view")
             outer, _, inner = work.op.partition(">")
             shapes = f', "Input Dims": {work.dims}, "Input type": {work.types}'
-            sequence = host.next_sequence()
+            sequence = host.next_sequence() if is_saving else -1
             with host.span(outer, arguments=shapes, sequence=sequence) as span:
                 if inner:
                     with host.span(inner, arguments=shapes):
                         self.kernel(work, work.kernel, work.forward_ns)
                 else:
                     self.kernel(work, work.kernel, work.forward_ns)
-            self.saved[microbatch, layer, index] = span
+            if is_saving and (where == _FORWARD or self.config.recompute == "reentrant"):
+                self.saved[microbatch, layer, index] = span
             if work.reduces_forward and self.config.tp > 1:
-                done = self.reduce_over_tensor(_FORWARD, microbatch, layer, index)
+                done = self.reduce_over_tensor(where, microbatch, layer, index)
                 self.finish(done)
 
     def kernel(self, work: Work, name: str, base_ns: int) -> None:
@@ -294,30 +352,65 @@ class TrainingRank:
         host, config, stage = self.host, self.config, self.place.pp
         where = (_PIPE, 1, microbatch)
         if stage < config.pp - 1:
-            self.finish(self.transfer("recv", stage + 1, stream=RECEIVE_BACKWARD, where=where))
+            with host.block("transfer", "backward", -1, microbatch):
+                self.finish(self.transfer("recv", stage + 1, stream=RECEIVE_BACKWARD, where=where))
         host.hand_over(AUTOGRAD)
         is_last = microbatch == config.num_microbatches - 1
         for layer in reversed(range(config.num_layers)):
-            with host.site(_BACKWARD, self.step, microbatch, layer):
+            with (
+                host.site(_BACKWARD, self.step, microbatch, layer),
+                host.block("layer", "backward", self.layer_number(layer), microbatch),
+            ):
                 self.backward_layer(microbatch, layer)
             if is_last and config.dp > 1:
-                self.reduce_buckets(layer)
+                with host.block("bucket", "backward", self.layer_number(layer), microbatch):
+                    self.reduce_buckets(layer)
         if is_last:
-            with host.site(_FINALIZE, self.step):
+            with host.site(_FINALIZE, self.step), host.block("bucket", "backward"):
                 self.finalize_buckets()
         if stage == 0 and config.has_ends:
             name = "EmbeddingBackward0"
-            with host.span(f"autograd::engine::evaluate_function: {name}"), host.span(name):
+            with (
+                host.block("embedding", "backward", -1, microbatch),
+                host.span(f"autograd::engine::evaluate_function: {name}"),
+                host.span(name),
+            ):
                 host.launch(EMBED_BACKWARD, family="embedding", base_ns=self.scaled(150_000))
         host.hand_over(MAIN)
         if stage > 0:
-            host.release(self.transfer("send", stage - 1, stream=SEND_BACKWARD, where=where))
+            with host.block("transfer", "backward", -1, microbatch):
+                host.release(self.transfer("send", stage - 1, stream=SEND_BACKWARD, where=where))
 
     def backward_layer(self, microbatch: int, layer: int) -> None:
         """The layer's operations in reverse, each with its gradient kernels."""
+        if self.config.recompute != "reentrant":
+            self.backward_operators(microbatch, layer)
+            return
         host = self.host
-        for index in reversed(range(len(self.config.layer))):
-            work = self.config.layer[index]
+        forward = self.saved.pop((microbatch, layer, -1))
+        name = "CheckpointFunctionBackward"
+        engine = f"autograd::engine::evaluate_function: {name}"
+        with (
+            host.span(engine, sequence=forward.sequence) as span,
+            host.span(name, sequence=forward.sequence),
+        ):
+            host.items.flows.append((forward, span))
+            self.forward_again(microbatch, layer)
+            self.backward_operators(microbatch, layer)
+
+    def forward_again(self, microbatch: int, layer: int) -> None:
+        """The layer's forward operators, run for its backward."""
+        number = self.layer_number(layer)
+        with self.host.block("layer", "recompute", number, microbatch):
+            self.layer_operators(microbatch, layer, where=_AGAIN)
+
+    def backward_operators(self, microbatch: int, layer: int) -> None:
+        """Every operator's evaluation, the last first."""
+        host = self.host
+        is_to_run_again = self.config.recompute == "hooks"
+        works = self.config.works(layer)
+        for index in reversed(range(len(works))):
+            work = works[index]
             if not work.backward_op:
                 continue
             forward = self.saved.pop((microbatch, layer, index))
@@ -329,6 +422,9 @@ class TrainingRank:
                 host.span(work.backward_op, sequence=forward.sequence),
             ):
                 host.items.flows.append((forward, span))
+                if is_to_run_again:
+                    self.forward_again(microbatch, layer)
+                    is_to_run_again = False
                 for number, (name, base_ns) in enumerate(work.backward_kernels):
                     with host.span("aten::mm" if work.family == "gemm" else "aten::copy_"):
                         self.kernel(work, name, base_ns)

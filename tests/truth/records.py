@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.truth.structure import Dependency
+from tests.truth.structure import Block, Dependency
 
 Ref = tuple[int, int]  # rank, correlation
 
@@ -22,6 +22,7 @@ class TrueOperation:
     start_ns: int
     end_ns: int
     collective: int  # position in `Job.collectives`; -1
+    block: Block
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,15 @@ class Call(NamedTuple):
     record_stream: int
 
 
+class Block(NamedTuple):
+    """Which part of the model and of the step work belongs to; -1: to no single layer or pass."""
+
+    part: str  # as foretrace calls them, lower case: "layer", "head", "bucket", ...
+    phase: str  # "data", "forward", "backward", "recompute", "optimizer"
+    layer: int = -1  # over all stages
+    microbatch: int = -1  # in its step
+
+
 class Operation(NamedTuple):
     """One kernel, copy or fill on a stream."""
 
@@ -83,6 +92,7 @@ class Operation(NamedTuple):
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     num_bytes: int
+    belongs_to: Block
 
 
 @dataclass(slots=True)

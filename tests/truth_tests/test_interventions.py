@@ -14,8 +14,10 @@ from tests.truth import (
     Job,
     JobConfig,
     KernelFamily,
+    LateLoader,
     LongerSegment,
     MergedBuckets,
+    SlowFamily,
     SlowLink,
     SlowRank,
     acceptance_config,
@@ -97,6 +99,26 @@ def test_one_slow_rank_slows_its_partners(job: Job) -> None:
     assert durations(slower, 0) == durations(job, 0)
     assert durations(slower, 1) != durations(job, 1)
     assert (slower.step_ns[:, 1] > job.step_ns[:, 1] * 1.05).all()
+
+
+def test_a_family_of_one_rank_slows_and_no_other(job: Job) -> None:
+    slow = job.after(SlowFamily(1, "norm", 3.0))
+
+    for rank in range(job.num_ranks):
+        before, after = durations(job, rank), durations(slow, rank)
+        family = {each.correlation: each.family for each in job.operations(rank)}
+        changed = {family[each] for each in before if after[each] != before[each]}
+        assert changed == ({"norm"} if rank == 1 else set())
+
+
+def test_a_late_loader_delays_its_rank_in_every_step(job: Job) -> None:
+    late = job.after(LateLoader(2, 50_000_000))
+
+    longer_ns = late.host_step_ns[2] - job.host_step_ns[2]
+    assert (longer_ns > 40_000_000).all()
+    assert durations(late, 0) == durations(job, 0)
+    with pytest.raises(ValueError, match="loads no data"):
+        make_job(replace(CONFIG, data_loading_ns=0)).after(LateLoader(2, 1))
 
 
 def test_a_slow_rank_can_be_there_from_the_start(job: Job) -> None:

@@ -145,3 +145,42 @@ def test_truncation_keeps_a_prefix() -> None:
     assert mutate.truncate_bytes(b"abcdef", 2) == b"ab"
     with pytest.raises(ValueError, match="below the 6 bytes"):
         mutate.truncate_bytes(b"abcdef", 6)
+
+
+def test_a_stopped_rank_keeps_what_it_began_and_nothing_later(trace: dict[str, Any]) -> None:
+    timed = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
+    begins = sorted(mutate.nanoseconds(event["ts"]) for event in timed)
+    host_ns, until_ns = begins[len(begins) // 2], begins[-1] + 9_000_000_000
+
+    stopped = mutate.stopped(trace, host_ns=host_ns, device_ns=host_ns, until_ns=until_ns)
+
+    kept = [event for event in stopped["traceEvents"] if event.get("ph") == "X"]
+    assert 0 < len(kept) < len(timed)
+    assert max(mutate.nanoseconds(event["ts"]) for event in kept) < host_ns
+    ends = {mutate.nanoseconds(each["ts"]) + mutate.nanoseconds(each["dur"]) for each in kept}
+    assert until_ns in ends  # what stood around the moment is open to the end
+    correlations = {event["args"].get("correlation") for event in kept if "args" in event}
+    arrows = {event["id"] for event in stopped["traceEvents"] if event.get("cat") == "ac2g"}
+    assert arrows <= correlations
+
+
+def test_a_hung_rank_stops_before_the_collective_and_the_others_inside_it(job: Job) -> None:
+    ranks = range(job.num_ranks)
+    traces = {rank: json.loads(text(job, rank), parse_float=Decimal) for rank in ranks}
+    collectives = [{each.rank: each.correlation for each in one.members} for one in job.collectives]
+    at = len(collectives) // 2
+
+    hung = mutate.hung(traces, collectives, missing=1, at=at)
+
+    def has(rank: int, category: str) -> bool:
+        return any(
+            event.get("cat") == category
+            and event["args"].get("correlation") == collectives[at][rank]
+            for event in hung[rank]["traceEvents"]
+        )
+
+    assert (has(0, "cuda_runtime"), has(0, "kernel")) == (True, False)
+    assert (has(1, "cuda_runtime"), has(1, "kernel")) == (False, False)
+    for earlier in collectives[:at]:
+        find(hung[0], "kernel", earlier[0])
+        find(hung[1], "kernel", earlier[1])

@@ -9,6 +9,7 @@ import numpy as np
 
 from foretrace.analyze.activity import activity_by_rank
 from foretrace.analyze.steps import steps
+from foretrace.base import GraphError
 from foretrace.graph import Timeline
 
 if TYPE_CHECKING:
@@ -96,6 +97,19 @@ class Breakdown:
         """All ranks of one step together."""
         chosen = (row.parts for row in self.rows if row.step_name == step_name)
         return sum(chosen, Parts(0, 0, 0, 0))
+
+    def only(self, step_name: str) -> Breakdown:
+        """The rows of one step.
+
+        Raises:
+            GraphError: if no rank has it.
+        """
+        chosen = tuple(row for row in self.rows if row.step_name == step_name)
+        if not chosen:
+            names = dict.fromkeys(row.step_name for row in self.rows)
+            have = ", ".join(list(names)[:8]) or "none"
+            raise GraphError(f"no step {step_name!r}: the recording has {have}.")
+        return Breakdown(chosen)
 
     def __str__(self) -> str:
         """A table in ms, one line per step and rank."""

@@ -11,6 +11,7 @@ from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
 from foretrace.operators import operator_class
 
 _OF_KIND = {
+    NodeKind.RANK_START: "late start",
     NodeKind.HOST_SEGMENT: "host",
     NodeKind.CALL: "host",
     NodeKind.THREAD_WAIT: "host",
@@ -45,12 +46,13 @@ def class_labels(graph: ExecutionGraph) -> NodeLabels:
     )
     label[finish] = of_collective[graph.collective[finish]]
     works = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.OPERATOR)))
-    pairs = np.stack([graph.name[works], graph.operator[works]])
-    unique, row = np.unique(pairs, axis=1, return_inverse=True)
+    width = len(graph.names) + 1
+    pair = graph.name[works] * np.int64(width) + graph.operator[works] + 1
+    unique, row = np.unique(pair, return_inverse=True)
+    names = (*graph.names, "")  # no operator reads the last
     of_pair = [
-        str(operator_class(graph.names[name], graph.names[operator] if operator >= 0 else ""))
-        for name, operator in unique.T.tolist()
+        str(operator_class(names[one // width], names[one % width - 1])) for one in unique.tolist()
     ]
     of_row = np.array([position.setdefault(text, len(position)) for text in of_pair], np.int32)
-    label[works] = of_row[row.reshape(-1)]
+    label[works] = of_row[row]
     return NodeLabels(tuple(position), label)

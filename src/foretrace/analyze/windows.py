@@ -2,7 +2,8 @@
 
 A step of the job ends when the last of its ranks does, device included, and begins where the
 step before ended; the first begins with the first rank that begins it. So windows of
-consecutive steps tile the run, and a step's length is what the next step has to wait.
+consecutive steps tile the run, and a step's length is what the next step has to wait. A step that
+ends before the step before does has no length.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ def windows(timeline: Timeline) -> Windows:
         begin_ns[row], begin_node[row] = table.begin_ns[rows].min(), NO_NODE
         if row and _follows(timeline.graph.step_names, found[row - 1], step):
             begin_ns[row], begin_node[row] = end_ns[row - 1], end_node[row - 1]
+            if end_ns[row] < begin_ns[row]:  # a rank of the step before is still at work
+                end_ns[row], end_node[row] = begin_ns[row], begin_node[row]
     return Windows(
         step_names=table.step_names,
         step=found.astype(np.int32),

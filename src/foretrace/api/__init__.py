@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from foretrace.api.analyses import attention as attention
+from foretrace.api.analyses import breakdown as breakdown
+from foretrace.api.analyses import compare as compare
+from foretrace.api.analyses import critical_path as critical_path
+from foretrace.api.analyses import diagnose as diagnose
+from foretrace.api.analyses import effect as effect
+from foretrace.api.analyses import hang as hang
+from foretrace.api.analyses import idle as idle
+from foretrace.api.analyses import memory as memory
+from foretrace.api.analyses import operators as operators
+from foretrace.api.analyses import roofline as roofline
+from foretrace.api.analyses import sensitivity as sensitivity
+from foretrace.api.analyses import step_name as step_name
+from foretrace.api.analyses import stragglers as stragglers
+from foretrace.api.analyses import what_helps as what_helps
 from foretrace.api.display import register_displays as register_displays
 from foretrace.api.job import Job as Job
-from foretrace.api.outputs import write_report as write_report
 from foretrace.api.outputs import write_trace as write_trace
-from foretrace.api.verbs import breakdown as breakdown
+from foretrace.api.reports import report as report
+from foretrace.api.reports import write_report as write_report
+from foretrace.api.verbs import blocks as blocks
 from foretrace.api.verbs import inspect as inspect
 from foretrace.api.verbs import load as load
 from foretrace.api.verbs import record as record

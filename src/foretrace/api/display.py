@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from foretrace.analyze import Breakdown
+from foretrace import analyze
+from foretrace.api import notebook
+from foretrace.graph import Blocks
 from foretrace.report import breakdown_html, replay_html
 from foretrace.validate import ReplayReport
 
@@ -31,5 +33,18 @@ def register_displays() -> None:
 
 def teach(formatter: HtmlFormatter) -> None:
     """Teach one formatter all types that a verb returns and that have a table."""
-    formatter.for_type(Breakdown, breakdown_html)
+    formatter.for_type(analyze.Breakdown, breakdown_html)
     formatter.for_type(ReplayReport, replay_html)
+    formatter.for_type(analyze.CriticalPath, notebook.critical_path_html)
+    formatter.for_type(analyze.Sensitivity, notebook.sensitivity_html)
+    formatter.for_type(analyze.WhatHelps, notebook.what_helps_html)
+    formatter.for_type(analyze.Effect, notebook.effect_html)
+    formatter.for_type(analyze.IdleCauses, notebook.idle_html)
+    formatter.for_type(analyze.Stragglers, notebook.stragglers_html)
+    formatter.for_type(analyze.Hang, notebook.hang_html)
+    formatter.for_type(analyze.OperatorTable, notebook.operators_html)
+    formatter.for_type(analyze.Roofline, notebook.roofline_html)
+    formatter.for_type(analyze.AttentionProfile, notebook.attention_html)
+    formatter.for_type(analyze.MemoryUse, notebook.memory_html)
+    formatter.for_type(analyze.Comparison, notebook.comparison_html)
+    formatter.for_type(Blocks, notebook.blocks_html)

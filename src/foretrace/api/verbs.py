@@ -7,18 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from foretrace.analyze import Breakdown
-from foretrace.analyze import breakdown as broken_down
 from foretrace.api.job import Job
 from foretrace.capture import record
-from foretrace.graph import Ablation, Timeline, build_recording
+from foretrace.graph import (
+    Ablation,
+    Blocks,
+    Corrections,
+    Timeline,
+    blocks_of,
+    build_recording,
+    read_corrections,
+)
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
 from foretrace.trace import Contents, load_traces
 from foretrace.trace import inspect as inspected
 from foretrace.validate import ReplayReport, replay_report
 
-__all__ = ["breakdown", "inspect", "load", "record", "replay", "simulate"]
+__all__ = ["blocks", "inspect", "load", "record", "replay", "simulate"]
 
 Paths: TypeAlias = str | Path | Iterable[str | Path]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -32,6 +38,7 @@ def load(
     *,
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
+    blocks: str | Path | None = None,
     cache: bool | Path = True,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -42,14 +49,16 @@ def load(
         paths: files, globs or folders; one trace per rank.
         ranks: only these; the others become ghosts. All, if left out.
         steps: only events of these steps, by name or number. All, if left out.
+        blocks: a TOML file that corrects which work is which part of the model: docs/blocks.md.
         cache: whether to keep the parsed columns; a folder says where, else `~/.cache/foretrace`.
         workers: files read at once; what suits the machine, if left out.
         progress: called with files done and files in all.
 
     Raises:
         TraceError: if a file cannot be read, or two cannot belong together.
-        GraphError: if the traces hold nothing to replay.
+        GraphError: if the traces hold nothing to replay, or the file of blocks is wrong.
     """
+    corrections = Corrections() if blocks is None else read_corrections(Path(blocks))
     traces = load_traces(
         paths,
         ranks=ranks,
@@ -58,7 +67,13 @@ def load(
         workers=workers,
         progress=progress,
     )
-    return Job(build_recording(traces), tuple(trace.meta for trace in traces))
+    recording = build_recording(traces, corrections=corrections)
+    return Job(recording, tuple(trace.meta for trace in traces))
+
+
+def blocks(subject: Job | Timeline) -> Blocks:
+    """Parts of the model, their phases, layers and microbatches, with their times."""
+    return blocks_of(subject.graph)
 
 
 def inspect(
@@ -88,11 +103,6 @@ def simulate(job: Job, *, without: Without = ()) -> Timeline:
         graph, duration_ns = graph_without(recording, ablation)
         recording = replace(recording, graph=replace(graph, measured_ns=duration_ns))
     return simulated(recording.graph)
-
-
-def breakdown(timeline: Timeline) -> Breakdown:
-    """Compute, overlapped, exposed communication and idle, per step and rank."""
-    return broken_down(timeline)
 
 
 def replay(

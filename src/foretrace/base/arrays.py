@@ -11,6 +11,7 @@ Integers: TypeAlias = NDArray[np.signedinteger[Any]]  # where either width will 
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
 Int16s: TypeAlias = NDArray[np.int16]
+Int8s: TypeAlias = NDArray[np.int8]
 UInt8s: TypeAlias = NDArray[np.uint8]
 Float32s: TypeAlias = NDArray[np.float32]
 Float64s: TypeAlias = NDArray[np.float64]

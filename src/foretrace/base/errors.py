@@ -4,7 +4,10 @@
     +-- TraceError        a file could not be read, or does not hold what was asked of it
     +-- GraphError        a graph breaks a rule of `foretrace.graph.spec`, or cannot be built
     |   +-- CircleError   its nodes wait for each other
+    +-- MachineError      a description of hardware cannot be read, or says what cannot be
+    +-- WorkloadError     a description of a model cannot be read, or says what cannot be
     +-- SimulationError   a simulation cannot be run on this graph
+    +-- ScenarioError     a change that was asked for cannot be made to this job
     +-- MissingExtraError an optional library is not installed
 
 A wrong argument in a Python call is a `ValueError` or `TypeError`, as everywhere.
@@ -31,8 +34,20 @@ class CircleError(GraphError):
     """Nodes wait for each other in a circle, so that no order of them exists."""
 
 
+class MachineError(ModelError):
+    """A description of hardware cannot be found or read, or holds what no hardware can be."""
+
+
+class WorkloadError(ModelError):
+    """A description of a model cannot be found or read, or holds what no model can be."""
+
+
 class SimulationError(ModelError):
     """A simulation cannot be run on this graph with these durations."""
+
+
+class ScenarioError(ModelError):
+    """A change that was asked for cannot be read, or names nothing in this job."""
 
 
 class MissingExtraError(ModelError):

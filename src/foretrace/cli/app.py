@@ -8,8 +8,39 @@ from typing import Annotated
 import typer
 
 from foretrace import __version__
-from foretrace.cli import inspect, replay
+from foretrace.cli import machine, validate
+from foretrace.cli.analyze import analyze
+from foretrace.cli.breakdown import breakdown
+from foretrace.cli.calibrate import calibrate
+from foretrace.cli.compare import compare
+from foretrace.cli.critical_path import critical_path
 from foretrace.cli.errors import errors_as_sentences
+from foretrace.cli.hang import hang
+from foretrace.cli.idle import idle
+from foretrace.cli.inspect import inspect
+from foretrace.cli.memory import memory
+from foretrace.cli.operators import operators
+from foretrace.cli.replay import replay
+from foretrace.cli.report import report
+from foretrace.cli.sensitivity import sensitivity
+from foretrace.cli.stragglers import stragglers
+
+COMMANDS = (
+    inspect,
+    replay,
+    analyze,
+    breakdown,
+    critical_path,
+    sensitivity,
+    idle,
+    stragglers,
+    hang,
+    operators,
+    memory,
+    compare,
+    report,
+    calibrate,
+)  # in the order of `--help`
 
 app = typer.Typer(
     name="foretrace",
@@ -17,8 +48,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
 )
-app.command(name="inspect")(inspect.inspect)
-app.command(name="replay")(replay.replay)
+for command in COMMANDS:
+    app.command(name=command.__name__.replace("_", "-"))(command)
+app.add_typer(machine.app, name="machine")
+app.add_typer(validate.app, name="validate")
 
 
 @app.callback(invoke_without_command=True)

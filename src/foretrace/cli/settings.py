@@ -13,3 +13,15 @@ def cache_folder() -> Path:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "foretrace"
+
+
+def machine_folders() -> tuple[Path, ...]:
+    """Where the user's own hardware is described: `FORETRACE_MACHINES`, or the platform's folder.
+
+    A folder that does not exist is left out.
+    """
+    own = os.environ.get("FORETRACE_MACHINES")
+    base = os.environ.get("XDG_CONFIG_HOME")
+    folder = (Path(base) if base else Path.home() / ".config") / "foretrace" / "machines"
+    chosen = Path(own) if own else folder
+    return (chosen,) if chosen.is_dir() else ()

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from foretrace.analyze import short_name
+from foretrace.api import Job
+from foretrace.report import count_text
+
+_MAX_NAME = 44
 
 
 def plain_table(*heads: str, text_columns: Collection[int] = (0,)) -> Table:
@@ -27,3 +35,36 @@ def sentences_table(sentences: Iterable[str]) -> Table:
     for sentence in sentences:
         table.add_row(" -", Text(sentence))
     return table
+
+
+def print_title(console: Console, job: Job, *, is_replayed: bool) -> None:
+    """Print which run this is about, how much of it, and which side."""
+    steps = count_text(len(job.steps), "step")
+    side = "replayed" if is_replayed else "measured"
+    what = f": {count_text(len(job.ranks), 'rank')}, {steps}, {side}"
+    console.print(Text.assemble((job.title, "bold"), what))
+
+
+def print_section(console: Console, title: str, table: Table) -> None:
+    """Print a table under its title, unless it is empty."""
+    if table.row_count:
+        console.print(f"\n{title}" if title else "", style="bold")
+        console.print(Padding(table, (0, 0, 0, 1), expand=False) if title else table)
+
+
+def print_sentences(console: Console, title: str, sentences: Iterable[str]) -> None:
+    """Print sentences as a list under its title, unless there are none."""
+    listed = list(sentences)
+    if listed:
+        console.print(f"\n{title}", style="bold")
+        console.print(sentences_table(listed))
+
+
+def name_text(name: str, width: int = _MAX_NAME) -> str:
+    """A name as a column has room for it."""
+    return short_name(name, width)
+
+
+def share_text(share: float) -> str:
+    """A share of 1 as percent for a column: `4.8 %`, `0.1 %`."""
+    return f"{100 * share:.1f} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, UInt8s
 
 
 @njit(cache=True, nogil=True)
@@ -180,3 +180,155 @@ def working_operators(
         own_ns = end_ns[row] - start_ns[row] - inside_ns[row]
         works = may_work[row] and 2 * own_ns >= end_ns[row] - start_ns[row]
         is_chosen[row] = not is_inside[row] and (calls[row] == 0 or works)
+
+
+@njit(cache=True, nogil=True)
+def scope_tree(
+    lane: Int32s,
+    start_ns: Int64s,
+    end_ns: Int64s,
+    is_operator: Bools,
+    has_shapes: Bools,
+    parent: Int32s,
+    speaker: Int32s,
+) -> None:
+    """What encloses each scope, and which scope speaks for work directly inside each.
+
+    Scopes are sorted by lane, then start, longer first. The speaker is the innermost operator
+    with shapes at or around the scope; else the innermost operator; else the scope itself.
+    Out: `parent`, `speaker`.
+    """
+    shaped = np.empty(lane.size, np.int32)
+    operator = np.empty(lane.size, np.int32)
+    above = -1
+    for row in range(lane.size):
+        while above >= 0 and (lane[above] != lane[row] or end_ns[above] <= start_ns[row]):
+            above = parent[above]
+        parent[row] = above
+        shaped[row] = row if has_shapes[row] else (shaped[above] if above >= 0 else -1)
+        operator[row] = row if is_operator[row] else (operator[above] if above >= 0 else -1)
+        if shaped[row] >= 0:
+            speaker[row] = shaped[row]
+        elif operator[row] >= 0:
+            speaker[row] = operator[row]
+        else:
+            speaker[row] = row
+        above = row
+
+
+@njit(cache=True, nogil=True)
+def innermost_scopes(
+    first: Int64s,
+    start_ns: Int64s,
+    end_ns: Int64s,
+    parent: Int32s,
+    lane: Int32s,
+    at_ns: Int64s,
+    found: Int32s,
+) -> None:
+    """The innermost scope open at each moment of a lane; -1: none, or lane below 0.
+
+    Out: `found`.
+    """
+    for query in range(lane.size):
+        found[query] = -1
+        if lane[query] < 0:
+            continue
+        low, high = first[lane[query]], first[lane[query] + 1]
+        row = last_not_after(start_ns, low, high, at_ns[query])
+        if row < low:
+            continue
+        while row >= 0 and end_ns[row] <= at_ns[query]:
+            row = parent[row]
+        found[query] = row
+
+
+@njit(cache=True, nogil=True)
+def inherit(parent: Int32s, own: Int64s, nothing: int, is_inner: bool, found: Int64s) -> None:
+    """A value of each scope or of the scopes around it; parents stand before their children.
+
+    The innermost that has one wins, or with `is_inner` False the outermost. Out: `found`.
+    """
+    for row in range(parent.size):
+        around = found[parent[row]] if parent[row] >= 0 else nothing
+        if is_inner:
+            found[row] = own[row] if own[row] != nothing else around
+        else:
+            found[row] = around if around != nothing else own[row]
+
+
+@njit(cache=True, nogil=True)
+def repeat_covers(
+    tokens: Int32s, weight_before: Int64s, covered: Int64s, first: Int64s, length: Int64s
+) -> None:
+    """For every distance, the heaviest stretch that repeats itself at that distance throughout.
+
+    A stretch counts if it holds its unit twice at least. `weight_before[i]` is the weight of all
+    tokens before i, one entry more than tokens. Out: `covered[p]`, its weight, 0 if there is
+    none, `first[p]` and `length[p]`, where it lies. Entry 0 stays untouched.
+    """
+    for period in range(1, covered.size):
+        covered[period] = 0
+        matched = 0
+        for index in range(period, tokens.size):
+            if tokens[index] != tokens[index - period]:
+                matched = 0
+                continue
+            matched += 1
+            if matched >= period:
+                begin = index + 1 - matched - period
+                weight = weight_before[index + 1] - weight_before[begin]
+                if weight > covered[period]:
+                    covered[period] = weight
+                    first[period] = begin
+                    length[period] = matched + period
+
+
+@njit(cache=True, nogil=True)
+def cyclic_scores(
+    tokens: Int32s,
+    unit: Int32s,
+    match: int,
+    mismatch: int,
+    gap: int,
+    move: UInt8s,
+    best: Int64s,
+) -> None:
+    """Best local alignment of tokens to a unit repeated as often as need be.
+
+    Wraparound dynamic programming (Fischetti, Landau, Sellers, Schmidt, "Identifying
+    periodic occurrences of a template with applications to protein structure", 1992).
+    Out: `move[i * unit.size + j]`, how token i came to position j: 0 begins here, 1 side by
+    side, 2 an extra token, 3 a position left out; `best`, the score of the best alignment and the
+    cell in which it ends, -1 if nothing matches.
+    """
+    size = unit.size
+    before = np.zeros(size, np.int64)
+    score = np.zeros(size, np.int64)
+    best[0] = 0
+    best[1] = -1
+    for row in range(tokens.size):
+        for position in range(size):
+            before[position] = score[position]
+        for position in range(size):
+            step = match if tokens[row] == unit[position] else -mismatch
+            value = before[position - 1] + step  # position - 1 is the last one for 0
+            how = 1
+            if before[position] - gap > value:
+                value = before[position] - gap
+                how = 2
+            if value <= 0:
+                value = 0
+                how = 0
+            score[position] = value
+            move[row * size + position] = how
+        for _ in range(2):  # a position left out may lead past the unit's end
+            for position in range(size):
+                value = score[position - 1] - gap
+                if value > score[position]:
+                    score[position] = value
+                    move[row * size + position] = 3
+        for position in range(size):
+            if score[position] > best[0]:
+                best[0] = score[position]
+                best[1] = row * size + position

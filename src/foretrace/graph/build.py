@@ -14,33 +14,49 @@ import numpy as np
 
 from foretrace.base import CircleError, GraphError, Int64s
 from foretrace.graph.assembly import assembled
+from foretrace.graph.blocks import CommunicationNodes, Corrections, with_blocks
 from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication.ghosts import ghost_nodes
 from foretrace.graph.communication.groups import Group, groups_of, guessed_lanes
 from foretrace.graph.communication.same_run import check_same_run, suspects
 from foretrace.graph.communication.transfers import Communication, Transfers, split_transfers
+from foretrace.graph.communication.unmatched import cut_off_findings, unmatched_operations
 from foretrace.graph.communication.workers import worker_segments
 from foretrace.graph.dependencies import Dependencies, found_dependencies, typical_launch_ns
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.findings import recording_findings
 from foretrace.graph.graph import Finding
-from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
-from foretrace.graph.operations import NOT_LAUNCHED, OWN_NAMES, Operations, operations_of
+from foretrace.graph.memory import memory_events
+from foretrace.graph.nodes import NO_COLLECTIVE, NO_LANE, EdgeKind, NodeKind
+from foretrace.graph.operations import (
+    NOT_LAUNCHED,
+    OWN_NAMES,
+    Operations,
+    host_moments,
+    operations_of,
+)
+from foretrace.graph.operations.endings import endings, last_moments
 from foretrace.graph.operations.inflation import inflation_factors
+from foretrace.graph.operations.scopes import scopes_of, scopes_of_nodes, with_operators
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
 from foretrace.graph.rules.host_order import host_chain, host_nodes
 from foretrace.graph.timeline import Timeline
 from foretrace.trace import Trace, step_times_beside
 
+NO_CORRECTIONS = Corrections()
 
-def build_recording(traces: Sequence[Trace]) -> Recording:
+
+def build_recording(
+    traces: Sequence[Trace], *, corrections: Corrections = NO_CORRECTIONS
+) -> Recording:
     """The execution graph of a job from the traces of some or all of its ranks.
 
     Args:
         traces: one per rank; ranks differ.
+        corrections: what a user says about blocks.
 
     Returns:
         The graph, the measured timeline on one clock, and what a reader should know.
@@ -52,12 +68,13 @@ def build_recording(traces: Sequence[Trace]) -> Recording:
     operations = operations_of(traces)
     comm = communication_ops(operations)
     try:
-        return _with_groups(operations, comm, groups_of(operations, comm))
+        return _with_groups(operations, comm, groups_of(operations, comm), corrections)
     except CircleError:
         # Groups guessed wrong make ranks wait for each other in a circle: then do not guess.
         if not guessed_lanes(operations, comm):
             raise
-    alone = _with_groups(operations, comm, groups_of(operations, comm, is_guessing=False))
+    groups = groups_of(operations, comm, is_guessing=False)
+    alone = _with_groups(operations, comm, groups, corrections)
     return replace(alone, findings=(UNTOLD_GROUPS, *alone.findings))
 
 
@@ -73,7 +90,10 @@ UNTOLD_GROUPS = Finding(
 
 
 def _with_groups(
-    operations: Operations, comm: CommunicationOps, groups: Sequence[Group]
+    operations: Operations,
+    comm: CommunicationOps,
+    groups: Sequence[Group],
+    corrections: Corrections,
 ) -> Recording:
     """The recording, the groups of all communication given."""
     places = Places(len(operations.items), len(operations.ops))
@@ -82,7 +102,11 @@ def _with_groups(
     transfers = split_transfers(operations, comm, matches, clocks)
     check_same_run(operations, comm, matches, clocks, transfers)
     dependencies = found_dependencies(operations, comm, transfers, places)
-    return _recording(operations, Communication(comm, matches, clocks, transfers), dependencies)
+    met = Communication(comm, matches, clocks, transfers)
+    recording = _recording(operations, met, dependencies, corrections)
+    unmatched = unmatched_operations(operations, comm, groups, clocks)
+    cut_off = cut_off_findings(operations, unmatched)
+    return replace(recording, unmatched=unmatched, findings=(*recording.findings, *cut_off))
 
 
 def _check_ranks(traces: Sequence[Trace]) -> None:
@@ -101,7 +125,9 @@ def _check_ranks(traces: Sequence[Trace]) -> None:
         seen[rank] = trace
 
 
-def _recording(operations: Operations, met: Communication, found: Dependencies) -> Recording:
+def _recording(
+    operations: Operations, met: Communication, found: Dependencies, corrections: Corrections
+) -> Recording:
     comm, matches, clocks, transfers = met.comm, met.matches, met.clocks, met.transfers
     collector = NodeCollector()
     host = host_nodes(operations, clocks, _host_work_ns(operations, found), collector)
@@ -146,6 +172,19 @@ def _recording(operations: Operations, met: Communication, found: Dependencies) 
         _unlaunched(operations, clocks, op_node, host.rank_start, collector),
     ]
     nodes = collector.collected()
+    scopes = scopes_of(operations)
+    scope = scopes_of_nodes(scopes, nodes)
+    nodes, all_names = with_operators(operations, scopes, nodes, scope, names.all)
+    blocks = with_blocks(
+        operations,
+        scopes,
+        nodes,
+        scope=scope,
+        names=all_names,
+        met=CommunicationNodes(comm, op_node[comm.op], finish, hub),
+        corrections=corrections,
+    )
+    nodes = blocks.nodes
     inflation = np.ones(len(nodes), np.float32)
     inflation[op_node] = inflation_factors(operations)
     graph, original = assembled(
@@ -153,21 +192,34 @@ def _recording(operations: Operations, met: Communication, found: Dependencies) 
         Edges.joined(edges),
         inflation=inflation,
         constants=found.constants,
-        names=names.all,
+        names=all_names,
         lanes=operations.lanes,
         step_names=operations.step_names,
         collectives=matches.collectives,
     )
-    end_ns = nodes.columns["end_ns"][original]
-    end_ns = end_ns - clocks.aligned(np.arange(len(operations.ranks)), operations.first_ns).min()
+    end_ns = nodes.columns["end_ns"][original].astype(np.int64)
+    zero_ns = int(clocks.aligned(np.arange(len(operations.ranks)), operations.first_ns).min())
+    end_ns = end_ns - zero_ns
     measured = Timeline(graph, end_ns - graph.measured_ns, end_ns, is_measured=True)
     return Recording(
         graph=graph,
+        block_evidence=blocks.evidence,
         measured=measured,
         recorded_ns=nodes.columns["recorded_ns"][original].astype(np.int64),
         clocks=clocks.described(operations.ranks),
-        findings=(*suspects(operations, clocks), *recording_findings(operations, matches, found)),
+        findings=(
+            *suspects(operations, clocks),
+            *recording_findings(operations, matches, found),
+            *blocks.findings,
+        ),
         unprofiled_step_ns=_unprofiled_steps(operations),
+        endings=endings(
+            operations.traces,
+            operations.ranks,
+            clocks.aligned(np.arange(len(operations.ranks)), last_moments(operations.traces))
+            - zero_ns,
+        ),
+        memory=memory_events(operations, clocks, scopes, zero_ns=zero_ns),
     )
 
 
@@ -207,6 +259,7 @@ def _op_nodes(
         collective=collective_of_op,
         measured_ns=duration_ns,
         end_ns=clocks.aligned(rank, ops.start_ns) + duration_ns,
+        **_launch_places(operations, np.arange(len(ops))),
     )
 
 
@@ -231,7 +284,18 @@ def _finish_nodes(
         measured_ns=transfers.transfer_ns,
         recorded_ns=comm.end_ns - comm.start_ns,
         end_ns=transfers.end_ns,
+        **_launch_places(operations, comm.op),
     )
+
+
+def _launch_places(operations: Operations, op: Int64s) -> dict[str, Int64s]:
+    """Where on the host operations were asked for, as columns of nodes."""
+    launch = operations.ops.launch[op].astype(np.int64)
+    item = np.maximum(launch, 0)
+    if not len(operations.items):
+        return {}
+    lane = np.where(launch >= 0, operations.items.lane[item], NO_LANE).astype(np.int64)
+    return {"host_lane": lane, "host_ns": host_moments(operations)[item]}
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ _COLUMNS: Mapping[str, tuple[type[np.generic], int]] = {
     "measured_ns": (np.int64, 0),
     "recorded_ns": (np.int64, 0),
     "end_ns": (np.int64, 0),
+    # Where on the host the work is done or asked for, on the raw clock; lane -1: nowhere.
+    "host_lane": (np.int32, NO_LANE),
+    "host_ns": (np.int64, 0),
 }
 
 

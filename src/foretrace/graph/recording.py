@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.base import Int64s
+from foretrace.base import Int32s, Int64s
+from foretrace.graph.blocks.evidence import BlockEvidence
 from foretrace.graph.graph import ExecutionGraph, Finding
 from foretrace.graph.timeline import Timeline
 
@@ -31,18 +32,47 @@ class MemoryEvents:
     change_bytes: Int64s  # int64[events]; negative frees
     allocated_bytes: Int64s  # int64[events], total after the event; -1 unknown
     reserved_bytes: Int64s  # int64[events], held by the allocator after the event; -1 unknown
+    operators: tuple[str, ...] = ()
+    operator: Int32s | None = None  # int32[events], position in `operators`; -1 unknown
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What one rank began at a place of its group."""
+
+    rank: int
+    name: str  # "allreduce", ...
+    num_bytes: int  # -1 unknown
+    is_open: bool  # it was issued, and never ran to its end
+    called_ns: int  # when it was issued, on the timeline's clock and zero
 
 
 @dataclass(frozen=True)
 class Unmatched:
-    """A communication operation that some members of its group began and others never did."""
+    """A place of a process group at which its recorded members differ.
+
+    Some began an operation that others never did, or they began different ones.
+    """
 
     name: str  # "allreduce", ...
     group: str
     position: int  # in the group, from 0
     num_bytes: int  # -1 unknown
     ranks: tuple[int, ...]  # recorded members that began it
-    missing_ranks: tuple[int, ...]  # recorded members that did not, though the file goes on
+    missing_ranks: tuple[int, ...]  # recorded members that did not
+    begun: tuple[Begun, ...] = ()  # one per rank of `ranks`
+    ended_ranks: tuple[int, ...] = ()  # missing ones that begin nothing later in the group either
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What one rank was doing when its file ends."""
+
+    rank: int
+    at_ns: int  # last event, on the timeline's clock and zero
+    operator: str  # framework operator that began last; "" none
+    open_names: tuple[str, ...]  # annotations, operators and calls around the end, outermost first
+    is_cut_off: bool  # the file stops in the middle
 
 
 @dataclass(frozen=True)
@@ -61,3 +91,5 @@ class Recording:
     unprofiled_step_ns: dict[int, int]  # rank -> median step time without profiler, if recorded
     memory: tuple[MemoryEvents, ...] = ()
     unmatched: tuple[Unmatched, ...] = ()
+    endings: tuple[Ending, ...] = ()  # one per rank
+    block_evidence: tuple[BlockEvidence, ...] = ()  # what parts, phases and layers rest on

@@ -1,38 +1,24 @@
-"""What class of work a kernel, or an operator on the host, does, by its name."""
+"""`OperatorClass`: the classes of work that a performance engineer thinks in."""
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 
 
 class OperatorClass(StrEnum):
-    """Classes that a performance engineer thinks in."""
+    """What a kernel, or an operator on the host, does."""
 
-    GEMM = "gemm"
-    ATTENTION = "attention"
-    CONVOLUTION = "convolution"
+    GEMM = "gemm"  # matrix products, matrix-vector products, and their split-K reductions
+    ATTENTION = "attention"  # fused: products, softmax and dropout in one kernel
+    CONVOLUTION = "convolution"  # also when a matrix product or a transform does it
     NORMALISATION = "normalisation"
     SOFTMAX = "softmax"
-    ELEMENTWISE = "elementwise"
-    REDUCTION = "reduction"
-    EMBEDDING = "embedding"
-    OPTIMIZER = "optimizer"
-    COPY = "copy"
+    LOSS = "loss"  # cross entropy and other criteria
+    ELEMENTWISE = "elementwise"  # activations, dropout, random numbers, quantisation
+    REDUCTION = "reduction"  # also pooling and prefix sums
+    EMBEDDING = "embedding"  # rows of a table by index, pooled or not, and their gradients
+    INDEXING = "indexing"  # gather, scatter, sort, top-k, unique
+    OPTIMIZER = "optimizer"  # parameter updates, gradient clipping and scaling
+    COPY = "copy"  # bytes moved, cast, transposed, concatenated, filled
+    COLLECTIVE = "collective"  # kernels of a communication library
     OTHER = "other"
-
-
-_PATTERNS = (
-    (OperatorClass.GEMM, re.compile("gemm|addmm|bmm|::mm|linear", re.IGNORECASE)),
-    (OperatorClass.COPY, re.compile("memcpy|memset|copy", re.IGNORECASE)),
-    (OperatorClass.ELEMENTWISE, re.compile("elementwise", re.IGNORECASE)),
-)
-
-
-def operator_class(name: str, operator: str = "") -> OperatorClass:
-    """The class of a kernel called `name` that `operator` launched, or of an operator alone."""
-    for text in (name, operator):
-        for found, pattern in _PATTERNS:
-            if pattern.search(text):
-                return found
-    return OperatorClass.OTHER

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from foretrace.report.answers import Answers as Answers
 from foretrace.report.numbers import bytes_text as bytes_text
 from foretrace.report.numbers import component_text as component_text
 from foretrace.report.numbers import count_text as count_text
 from foretrace.report.numbers import duration_text as duration_text
 from foretrace.report.numbers import milliseconds_text as milliseconds_text
+from foretrace.report.numbers import number_text as number_text
 from foretrace.report.numbers import percent_text as percent_text
+from foretrace.report.numbers import rate_text as rate_text
 from foretrace.report.numbers import signed_percent_text as signed_percent_text
-from foretrace.report.page import ReplayPage as ReplayPage
+from foretrace.report.page import ReportPage as ReportPage
 from foretrace.report.page import write_page as write_page
-from foretrace.report.sections import component_rows as component_rows
-from foretrace.report.sections import constant_rows as constant_rows
-from foretrace.report.sections import duration_shares as duration_shares
-from foretrace.report.sections import glance as glance
-from foretrace.report.sections import null_model_rows as null_model_rows
+from foretrace.report.replay_rows import component_rows as component_rows
+from foretrace.report.replay_rows import constant_rows as constant_rows
+from foretrace.report.replay_rows import duration_shares as duration_shares
+from foretrace.report.replay_rows import glance as glance
+from foretrace.report.replay_rows import null_model_rows as null_model_rows
 from foretrace.report.tables import breakdown_html as breakdown_html
+from foretrace.report.tables import html_table as html_table
 from foretrace.report.tables import replay_html as replay_html

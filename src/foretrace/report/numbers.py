@@ -65,6 +65,27 @@ def bytes_text(num_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def rate_text(per_second: float, unit: str) -> str:
+    """A rate with a decimal prefix: `312 TFLOP/s`, `1.94 TB/s`."""
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(per_second) >= size:
+            return f"{_three_digits(per_second / size)} {prefix}{unit}"
+    return f"{_three_digits(per_second)} {unit}"
+
+
+def number_text(value: float) -> str:
+    """Any other quantity, three digits of it: `0.0123`, `4.56`, `1,230`."""
+    return _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) >= _THREE_DIGITS or not value:
+        return f"{value:,.0f}"
+    if abs(value) >= _TWO_DIGITS:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
 def count_text(count: int, noun: str) -> str:
     """`1 rank`, `8 ranks`, `1,024 kernels`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

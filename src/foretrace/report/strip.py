@@ -1,168 +1,201 @@
-"""`Strip`: timelines packed small enough to be drawn, zoomed and hovered inside one page.
+"""`Strip`: timelines packed small enough to be drawn, zoomed and searched inside one page.
 
-In: timelines by title. Out: per rank and title three tracks (host, compute, communication) of
-slices in ticks. Where there are too many slices to ship, neighbours of one kind that stand closer
-than a tick are drawn as one; nothing else is left out.
+In: timelines by title. Out: per rank and title four tracks (host, compute, communication, idle) of
+slices in ticks, each saying what it is: name, operator, class, block. Where there are too many
+slices to ship, neighbours of one kind that stand closer than a tick are drawn as one; of many
+ranks some are drawn; nothing else is left out.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.analyze import CollectiveTable, StepTable
-from foretrace.base import Bools, Int32s, Int64s, UInt8s
-from foretrace.graph import DEVICE_KINDS, NodeKind, Timeline
+from foretrace.analyze import CollectiveTable, IdleCauses, NodeLabels, StepTable
+from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.graph import Timeline
+from foretrace.report.reasons import Reasons, reasons
+from foretrace.report.slices import (
+    MERGED,
+    SLICE_KINDS,
+    TRACK_OF_KIND,
+    TRACKS,
+    Slices,
+    slices,
+    thinned,
+    with_idle,
+)
+from foretrace.report.subjects import FACETS, subjects
 
-# A page of this many slices stays below about 1 MB and redraws at once in a browser.
-MAX_SLICES = 40_000
+# 194,000 slices (a public trace, both sides) take 0.5 MB; a page of this many stays below 2 MB.
+MAX_SLICES = 250_000
 # More rows than this nobody reads; the Perfetto file has them all.
 MAX_RANKS = 16
-MAX_NAME_LENGTH = 90
-# Coarsest tick: a window of 2,000 ticks is about one tick per pixel of the page.
-COARSEST = 2_000
-
-TRACKS = ("host", "compute", "communication")
-SLICE_KINDS = ("host call", "operator", "kernel", "copy", "wait for other ranks", "transfer")
-_HOST_CALL, _OPERATOR, _KERNEL, _COPY, _WAIT, _TRANSFER = range(len(SLICE_KINDS))
-MERGED = -1  # name of a slice that stands for several
-
-_NOT_DRAWN = 255
-_KIND = np.full(256, _NOT_DRAWN, np.uint8)
-_TRACK = np.full(256, _NOT_DRAWN, np.uint8)
-for _node_kind, _slice_kind, _track in (
-    (NodeKind.CALL, _HOST_CALL, 0),
-    (NodeKind.LAUNCH, _HOST_CALL, 0),
-    (NodeKind.SYNC, _HOST_CALL, 0),
-    (NodeKind.OPERATOR, _OPERATOR, 0),
-    *((kind, _KERNEL if kind == NodeKind.KERNEL else _COPY, 1) for kind in DEVICE_KINDS),
-):
-    _KIND[_node_kind] = _slice_kind
-    _TRACK[_node_kind] = _track
 
 
 @dataclass(frozen=True)
-class KindShown:
-    """An entry of the legend."""
+class PathSpans:
+    """Spans on the critical path: on whose track each lies."""
 
-    index: int  # position in `SLICE_KINDS`
-    name: str
+    node: Int64s  # int64[spans]
+    begin_ns: Int64s  # int64[spans]
+    end_ns: Int64s  # int64[spans]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One timeline to be drawn, with what is drawn of it."""
+
+    timeline: Timeline
+    collectives: CollectiveTable
+    steps: StepTable
+    path: PathSpans | None = None  # the critical path of one of its steps
+    idle: IdleCauses | None = None
+
+
+@dataclass(frozen=True)
+class StripRow:
+    """One track of one rank in one timeline; slices by start."""
+
+    rank: int
+    track: int  # position in `TRACKS`
+    title: str  # of the timeline
+    start: Int32s  # int32[slices], in ticks
+    length: Int32s  # int32[slices], at least 1
+    subject: Int32s  # int32[slices], position in the strip's `facets`; MERGED
+    kind: UInt8s  # uint8[slices], position in `SLICE_KINDS`
+    path_start: Int32s  # int32[spans], in ticks, of the critical path
+    path_length: Int32s  # int32[spans]
+    marks: tuple[int, ...]  # begins of steps, in ticks
+
+    @property
+    def words(self) -> tuple[Int32s, ...]:
+        """The columns of 32 bits; starts as differences, which pack better."""
+        starts = (_differences(self.start), _differences(self.path_start))
+        return starts[0], self.length, self.subject, starts[1], self.path_length
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Timelines in ticks of `tick_ns`, small enough for a page.
-
-    The columns of each row are little-endian numbers in base64: `start` and `length` uint32,
-    `kind` uint8, `name` int32; `marks` are the begins of steps.
-    """
+    """Timelines in ticks of `tick_ns`, small enough for a page."""
 
     window_ns: int
     tick_ns: int
-    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    facets: tuple[tuple[int, ...], ...]  # per subject, positions in `texts` by `FACETS`; -1: none
     ranks: tuple[int, ...]
     num_ranks_left_out: int
-    rows: tuple[dict[str, object], ...]
-    kinds_shown: tuple[KindShown, ...]
+    rows: tuple[StripRow, ...]
+    kinds_shown: tuple[int, ...]  # positions in `SLICE_KINDS`
 
     def as_json(self) -> dict[str, object]:
-        """Builtins, for the page's script."""
+        """Builtins, for the page's script.
+
+        The rows' columns stand in `packed`, little-endian, deflated, in base64: those of 32 bits
+        row by row in the order of `StripRow.words`, then the kinds of all rows.
+        """
+        columns: list[Int32s | UInt8s] = [column for row in self.rows for column in row.words]
+        columns += [row.kind for row in self.rows]
+        deflate = zlib.compressobj(level=9, wbits=-zlib.MAX_WBITS)
+        packed = [deflate.compress(_little_endian(column)) for column in columns]
         return {
             "window_ns": self.window_ns,
             "tick_ns": self.tick_ns,
             "tracks": TRACKS,
             "kinds": SLICE_KINDS,
-            "names": self.names,
+            "kinds_shown": self.kinds_shown,
+            "facet_names": FACETS,
+            "texts": self.texts,
+            "facets": self.facets,
+            "ranks": self.ranks,
             "num_ranks_left_out": self.num_ranks_left_out,
-            "rows": self.rows,
+            "rows": [
+                {
+                    "rank": row.rank,
+                    "track": row.track,
+                    "title": row.title,
+                    "num_slices": len(row.start),
+                    "num_spans": len(row.path_start),
+                    "marks": row.marks,
+                }
+                for row in self.rows
+            ],
+            "packed": base64.b64encode(b"".join([*packed, deflate.flush()])).decode(),
         }
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Slices of one timeline; sorted by rank, track, kind, start."""
-
-    rank: Int32s  # int32[slices]
-    track: UInt8s  # uint8[slices], position in `TRACKS`
-    kind: UInt8s  # uint8[slices], position in `SLICE_KINDS`
-    name: Int64s  # int64[slices], position in the graph's names; MERGED
-    start_ns: Int64s  # int64[slices]
-    end_ns: Int64s  # int64[slices]
-
-    def __len__(self) -> int:
-        """Number of slices."""
-        return len(self.rank)
-
-    def of(self, rank: int, track: int) -> _Rows:
-        """One row of the drawing, by start."""
-        own = self.chosen((self.rank == rank) & (self.track == track))
-        return own.chosen(np.argsort(own.start_ns, kind="stable"))
-
-    def chosen(self, rows: Int64s | Bools) -> _Rows:
-        """These rows alone."""
-        return _Rows(
-            self.rank[rows],
-            self.track[rows],
-            self.kind[rows],
-            self.name[rows],
-            self.start_ns[rows],
-            self.end_ns[rows],
-        )
-
-
 def strip(
-    timeline_by_title: Mapping[str, Timeline],
-    collectives_by_title: Mapping[str, CollectiveTable],
-    steps_by_title: Mapping[str, StepTable],
+    drawn_by_title: Mapping[str, Drawn],
+    labels: NodeLabels,
     *,
+    first_ranks: Sequence[int] = (),
     max_slices: int = MAX_SLICES,
     max_ranks: int = MAX_RANKS,
 ) -> Strip:
-    """Timelines of the same job, packed for drawing one above the other."""
-    graph = next(iter(timeline_by_title.values())).graph
-    ranks = graph.ranks[:max_ranks]
-    window_ns = max(int(each.end_ns.max(initial=1)) for each in timeline_by_title.values())
-    whole = {
-        title: _rows(timeline, collectives_by_title[title], ranks)
-        for title, timeline in timeline_by_title.items()
-    }
-    rows_by_title, tick_ns = _thinned(whole, window_ns, max_slices)
-    used = np.unique(np.concatenate([rows.name for rows in rows_by_title.values()]))
-    used = used[used >= 0]
-    kinds = np.unique(np.concatenate([rows.kind for rows in rows_by_title.values()]))
+    """Timelines of the same job, packed for drawing one above the other.
+
+    Args:
+        labels: of the timelines' graph, which all share.
+        first_ranks: ranks to draw if not all fit, most important first; then the lowest.
+    """
+    graph = next(iter(drawn_by_title.values())).timeline.graph
+    ranks = _chosen_ranks(graph.ranks, first_ranks, max_ranks)
+    window_ns = max(int(each.timeline.end_ns.max(initial=1)) for each in drawn_by_title.values())
+    why = reasons(
+        {title: one.idle for title, one in drawn_by_title.items() if one.idle is not None},
+        first=graph.num_nodes,
+    )
+    slices_by_title, tick_ns = thinned(
+        {title: _whole(title, one, why, ranks) for title, one in drawn_by_title.items()},
+        window_ns=window_ns,
+        max_slices=max_slices,
+    )
+    nodes = np.unique(np.concatenate([rows.node for rows in slices_by_title.values()]))
+    nodes = nodes[nodes != MERGED]
+    about = subjects(graph, nodes[nodes < why.first], labels).extended(
+        [why.facets[number] for number in (nodes[nodes >= why.first] - why.first).tolist()]
+    )
+    kinds = np.unique(np.concatenate([rows.kind for rows in slices_by_title.values()]))
     return Strip(
         window_ns=window_ns,
         tick_ns=tick_ns,
-        names=tuple(_short(graph.names[index]) for index in used.tolist()),
+        texts=about.texts,
+        facets=about.facets,
         ranks=ranks,
         num_ranks_left_out=len(graph.ranks) - len(ranks),
         rows=tuple(
-            _packed(rows.of(rank, track), tick_ns=tick_ns, used=used)
-            | {"rank": rank, "track": track, "title": title}
-            | {"marks": (_step_begins_ns(steps_by_title[title], rank) // tick_ns).tolist()}
+            _row(
+                one,
+                slices_by_title[title].of(rank, track),
+                (rank, track, title),
+                tick_ns=tick_ns,
+                subject_of=(nodes, about.of_node),
+            )
             for rank in ranks
             for track in range(len(TRACKS))
-            for title, rows in rows_by_title.items()
+            for title, one in drawn_by_title.items()
         ),
-        kinds_shown=tuple(KindShown(index, SLICE_KINDS[index]) for index in kinds.tolist()),
+        kinds_shown=tuple(kinds.tolist()),
     )
 
 
-def _thinned(
-    whole: Mapping[str, _Rows], window_ns: int, max_slices: int
-) -> tuple[Mapping[str, _Rows], int]:
-    """Rows that are few enough, and the tick it took."""
-    tick_ns = max(1, window_ns >> 31)  # a tick and its count fit 32 bits
-    merged = whole
-    num_ticks = 1 << 16
-    while sum(len(rows) for rows in merged.values()) > max_slices and num_ticks >= COARSEST:
-        tick_ns = max(1, window_ns // num_ticks)
-        merged = {title: _merged(rows, tick_ns) for title, rows in whole.items()}
-        num_ticks //= 2
-    return merged, tick_ns
+def _whole(title: str, one: Drawn, why: Reasons, ranks: tuple[int, ...]) -> Slices:
+    """All slices of one timeline."""
+    found = slices(one.timeline, one.collectives, ranks)
+    if one.idle is None:
+        return found
+    return with_idle(found, one.idle, why.number_by_title[title], ranks)
+
+
+def _chosen_ranks(ranks: tuple[int, ...], first: Sequence[int], max_ranks: int) -> tuple[int, ...]:
+    if len(ranks) <= max_ranks:
+        return ranks
+    wanted = dict.fromkeys([*(rank for rank in first if rank in set(ranks)), *ranks])
+    return tuple(sorted(list(wanted)[:max_ranks]))
 
 
 def _step_begins_ns(steps: StepTable, rank: int) -> Int64s:
@@ -170,71 +203,57 @@ def _step_begins_ns(steps: StepTable, rank: int) -> Int64s:
     return begins_ns
 
 
-def _rows(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, ...]) -> _Rows:
-    graph = timeline.graph
-    nodes = np.flatnonzero((_TRACK[graph.kind] != _NOT_DRAWN) & np.isin(graph.rank, ranks))
-    is_shown = np.isin(collectives.rank, ranks)
-    sides = []
-    for kind, start_ns, end_ns in (
-        (_WAIT, collectives.arrive_ns, collectives.transfer_begin_ns),
-        (_TRANSFER, collectives.transfer_begin_ns, collectives.finish_ns),
-    ):
-        side = np.flatnonzero(is_shown & (end_ns > start_ns))
-        sides.append((np.full(len(side), kind, np.uint8), side, start_ns[side], end_ns[side]))
-    kinds, places, starts, ends = (np.concatenate(part) for part in zip(*sides, strict=True))
-    rows = _Rows(
-        rank=np.concatenate([graph.rank[nodes], collectives.rank[places]]),
-        track=np.concatenate([_TRACK[graph.kind[nodes]], np.full(len(places), 2, np.uint8)]),
-        kind=np.concatenate([_KIND[graph.kind[nodes]], kinds]),
-        name=np.concatenate([graph.name[nodes], np.full(len(places), MERGED)]).astype(np.int64),
-        start_ns=np.concatenate([timeline.start_ns[nodes], starts]),
-        end_ns=np.concatenate([timeline.end_ns[nodes], ends]),
-    )
-    return rows.chosen(np.lexsort((rows.start_ns, rows.kind, rows.track, rows.rank)))
-
-
-def _merged(rows: _Rows, tick_ns: int) -> _Rows:
-    """Slices of one kind that stand closer than a tick as one."""
-    if not len(rows):
-        return rows
-    key = (rows.rank.astype(np.int64) << 16) | (rows.track.astype(np.int64) << 8) | rows.kind
-    is_new_key = np.append(True, key[1:] != key[:-1])
-    # Lanes of one track overlap: what counts is the latest end so far. Keys get their own range
-    # of time, so that one running maximum serves all.
-    span_ns = int(rows.end_ns.max()) + tick_ns + 1
-    base_ns = (np.cumsum(is_new_key) - 1) * span_ns
-    latest_end_ns = np.maximum.accumulate(rows.end_ns + base_ns)
-    starts_new = is_new_key | np.append(
-        True, rows.start_ns[1:] + base_ns[1:] >= latest_end_ns[:-1] + tick_ns
-    )
-    first = np.flatnonzero(starts_new)
-    last = np.append(first[1:], len(starts_new)) - 1
-    blocks = rows.chosen(first)
-    return _Rows(
-        rank=blocks.rank,
-        track=blocks.track,
-        kind=blocks.kind,
-        name=np.where(first == last, blocks.name, MERGED),
-        start_ns=blocks.start_ns,
-        end_ns=latest_end_ns[last] - base_ns[last],
-    )
-
-
-def _packed(rows: _Rows, *, tick_ns: int, used: Int64s) -> dict[str, object]:
+def _row(
+    drawn: Drawn,
+    rows: Slices,
+    place: tuple[int, int, str],
+    *,
+    tick_ns: int,
+    subject_of: tuple[Int64s, Int64s],
+) -> StripRow:
+    """One row in ticks, its nodes as subjects."""
+    rank, track, title = place
+    nodes, subject_of_node = subject_of
     start = rows.start_ns // tick_ns
     length = np.maximum(-(-rows.end_ns // tick_ns) - start, 1)
-    name = np.where(rows.name < 0, MERGED, np.searchsorted(used, rows.name))
-    return {
-        "start": _base64(start, "<u4"),
-        "length": _base64(length, "<u4"),
-        "kind": _base64(rows.kind, "u1"),
-        "name": _base64(name, "<i4"),
-    }
+    subject = np.full(len(rows), MERGED, np.int32)
+    is_single = rows.node != MERGED
+    subject[is_single] = subject_of_node[np.searchsorted(nodes, rows.node[is_single])]
+    path_start, path_length = _path(drawn, rank, track, tick_ns=tick_ns)
+    return StripRow(
+        rank=rank,
+        track=track,
+        title=title,
+        start=start.astype(np.int32),
+        length=length.astype(np.int32),
+        subject=subject,
+        kind=rows.kind,
+        path_start=path_start,
+        path_length=path_length,
+        marks=tuple((_step_begins_ns(drawn.steps, rank) // tick_ns).tolist()),
+    )
 
 
-def _base64(values: Int64s | UInt8s, dtype: str) -> str:
-    return base64.b64encode(values.astype(dtype).tobytes()).decode()
+def _path(drawn: Drawn, rank: int, track: int, *, tick_ns: int) -> tuple[Int32s, Int32s]:
+    """The spans of the critical path on one row; those closer than a tick as one."""
+    none = np.empty(0, np.int32)
+    if drawn.path is None:
+        return none, none
+    graph, path = drawn.timeline.graph, drawn.path
+    own = (graph.rank[path.node] == rank) & (TRACK_OF_KIND[graph.kind[path.node]] == track)
+    if not own.any():
+        return none, none
+    order = np.argsort(path.begin_ns[own], kind="stable")
+    start = path.begin_ns[own][order] // tick_ns
+    end = np.maximum(-(-path.end_ns[own][order] // tick_ns), start + 1)
+    first = np.flatnonzero(np.append(True, start[1:] > np.maximum.accumulate(end)[:-1] + 1))
+    end = np.maximum.reduceat(end, first)
+    return start[first].astype(np.int32), (end - start[first]).astype(np.int32)
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 3] + "..."
+def _differences(rising: Int32s) -> Int32s:
+    return np.diff(rising, prepend=np.int32(0)).astype(np.int32)
+
+
+def _little_endian(column: UInt8s | Int32s) -> bytes:
+    return column.astype(column.dtype.newbyteorder("<")).tobytes()

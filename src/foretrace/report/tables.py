@@ -29,7 +29,7 @@ def breakdown_html(breakdown: Breakdown) -> str:
         ]
         for row in breakdown.rows[:MAX_ROWS]
     )
-    return _table(head, rows, num_left_out=len(breakdown.rows) - MAX_ROWS)
+    return html_table(head, rows, num_left_out=len(breakdown.rows) - MAX_ROWS)
 
 
 def replay_html(replay: ReplayReport) -> str:
@@ -49,10 +49,12 @@ def replay_html(replay: ReplayReport) -> str:
         ]
         for name, rank in pairs[:MAX_ROWS]
     )
-    return _table(head, rows, num_left_out=len(pairs) - MAX_ROWS)
+    return html_table(head, rows, num_left_out=len(pairs) - MAX_ROWS)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, num_left_out: int) -> str:
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, num_left_out: int) -> str:
+    """A table whose every cell is escaped, and how many rows it leaves out."""
+
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 

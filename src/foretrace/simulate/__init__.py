@@ -1,5 +1,15 @@
-"""Floor 3: a graph and durations become a timeline."""
+"""Floor 3: a graph and durations become a timeline, or the ends of many."""
 
 from __future__ import annotations
 
+from foretrace.simulate._compiled import NO_LIMIT_NS as NO_LIMIT_NS
+from foretrace.simulate.backward import NO_EDGE as NO_EDGE
+from foretrace.simulate.backward import WayBack as WayBack
+from foretrace.simulate.backward import slack_before as slack_before
+from foretrace.simulate.backward import way_back as way_back
+from foretrace.simulate.batch import NO_GOAL as NO_GOAL
+from foretrace.simulate.batch import BatchEnds as BatchEnds
+from foretrace.simulate.batch import Scaling as Scaling
+from foretrace.simulate.batch import passes_at_once as passes_at_once
+from foretrace.simulate.batch import simulate_batch as simulate_batch
 from foretrace.simulate.static import simulate as simulate

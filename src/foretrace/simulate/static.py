@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Int64s, SimulationError
+from foretrace.base import Float64s, Int64s, SimulationError
 from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Timeline
-from foretrace.simulate._compiled import LIMIT_NS, Status, _end_times
+from foretrace.simulate._compiled import LIMIT_EXACT_NS, LIMIT_NS, Status, _end_times
 
 
 def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeline:
@@ -25,7 +25,8 @@ def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeli
             columns do not fit each other, or if a node stands before one that it waits for.
     """
     durations = graph.measured_ns if duration_ns is None else duration_ns
-    _check_columns(graph, durations)
+    _check_type(durations)
+    check_columns(graph, durations.shape)
     end_ns = np.empty(graph.num_nodes, dtype=np.int64)
     status, node = _end_times(
         np.ascontiguousarray(graph.first_edge),
@@ -35,21 +36,25 @@ def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeli
         end_ns,
     )
     if status != Status.OK:
-        raise SimulationError(_sentence(graph, durations, Status(status), node))
+        raise SimulationError(sentence(graph, durations, Status(status), node))
     return Timeline(graph=graph, start_ns=end_ns - durations, end_ns=end_ns, is_measured=False)
 
 
-def _check_columns(graph: ExecutionGraph, durations: Int64s) -> None:
-    """Refuse arrays that the compiled loop would read past the end of, or misread."""
+def _check_type(durations: Int64s) -> None:
+    """Refuse durations that the compiled loop would misread."""
     if durations.dtype != np.int64:
         raise SimulationError(
             f"durations must be int64 nanoseconds, got {durations.dtype}: "
             "round them and convert with .astype(np.int64)"
         )
-    if durations.shape != (graph.num_nodes,):
+
+
+def check_columns(graph: ExecutionGraph, durations_shape: tuple[int, ...]) -> None:
+    """Refuse arrays that a compiled loop would read past the end of."""
+    if durations_shape != (graph.num_nodes,):
         raise SimulationError(
             f"durations must hold one number per node: expected shape ({graph.num_nodes},), got "
-            f"{durations.shape}. Start from graph.measured_ns of the graph that is simulated."
+            f"{durations_shape}. Start from graph.measured_ns of the graph that is simulated."
         )
     first = graph.first_edge
     has_ends = len(first) == graph.num_nodes + 1 and first[0] == 0
@@ -67,7 +72,7 @@ def _check_columns(graph: ExecutionGraph, durations: Int64s) -> None:
         )
 
 
-def _sentence(graph: ExecutionGraph, durations: Int64s, status: Status, node: int) -> str:
+def sentence(graph: ExecutionGraph, durations: Int64s | Float64s, status: Status, node: int) -> str:
     """What stopped the loop, and at which node."""
     where = _described(graph, node)
     if status == Status.NEGATIVE_DURATION:
@@ -89,8 +94,10 @@ def _sentence(graph: ExecutionGraph, durations: Int64s, status: Status, node: in
             f"{graph.first_edge[node : node + 2].tolist()}, expected a rising pair within "
             f"0..{graph.num_edges}. Check the graph with foretrace.graph.verify."
         )
+    is_batch = durations.dtype == np.float64
+    limit = f"{LIMIT_EXACT_NS:.0f} ns (104 days)" if is_batch else f"{LIMIT_NS} ns (146 years)"
     return (
-        f"time overflow: {where} would end after {LIMIT_NS} ns (146 years), its own duration is "
+        f"time overflow: {where} would end after {limit}, its own duration is "
         f"{durations[node]} ns. Durations are in ns."
     )
 

@@ -31,6 +31,11 @@ from foretrace.trace.sidecar import StepTimes as StepTimes
 from foretrace.trace.sidecar import step_times_beside as step_times_beside
 from foretrace.trace.sidecar import step_times_path as step_times_path
 from foretrace.trace.sidecar import write_step_times as write_step_times
+from foretrace.trace.snapshot import UNKNOWN_NS as UNKNOWN_NS
+from foretrace.trace.snapshot import AllocatorAction as AllocatorAction
+from foretrace.trace.snapshot import DeviceSnapshot as DeviceSnapshot
+from foretrace.trace.snapshot import Snapshot as Snapshot
+from foretrace.trace.snapshot import load_snapshot as load_snapshot
 from foretrace.trace.steps import StepMark as StepMark
 from foretrace.trace.steps import step_marks as step_marks
 from foretrace.trace.steps import with_steps as with_steps

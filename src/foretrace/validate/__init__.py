@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from foretrace.validate.cost import CostErrors as CostErrors
+from foretrace.validate.cost import cost_errors as cost_errors
+from foretrace.validate.cost import left_out_errors as left_out_errors
+from foretrace.validate.kernels import CallTimes as CallTimes
+from foretrace.validate.kernels import FamilyError as FamilyError
+from foretrace.validate.kernels import call_times as call_times
+from foretrace.validate.kernels import family_errors as family_errors
+from foretrace.validate.kernels import measured_calls as measured_calls
 from foretrace.validate.mix import duration_mix as duration_mix
 from foretrace.validate.other_step import MIN_STEPS as MIN_STEPS
 from foretrace.validate.other_step import other_step_report as other_step_report

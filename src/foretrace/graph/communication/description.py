@@ -20,6 +20,7 @@ from foretrace.graph.operations import Operations
 from foretrace.trace import UNKNOWN_COLLECTIVE, Trace, collective_kind_of
 
 UNKNOWN = -1
+ISSUING_OPERATOR = "record_param_comms"
 
 ELEMENT_BYTES = {  # bytes of one element, by the names that PyTorch writes
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -97,6 +98,68 @@ def communication_ops(operations: Operations) -> CommunicationOps:
         lane=ops.lane[chosen].astype(np.int64),
         **columns,
     )
+
+
+@dataclass(frozen=True)
+class IssuedOperation:
+    """A communication that a rank issued, and of which nothing ran, or not to its end."""
+
+    position: int  # of the trace
+    kind: str
+    group: str
+    members: tuple[int, ...]
+    sequence: int
+    num_bytes: int
+    source_rank: int  # of a transfer between two; UNKNOWN
+    destination_rank: int
+    start_ns: int  # of the call, raw clock
+
+
+def issued_operations(operations: Operations, comm: CommunicationOps) -> list[IssuedOperation]:
+    """What ranks with a device issued by name and group without an operation that ran."""
+    found: list[IssuedOperation] = []
+    members_by_text: dict[str, tuple[int, ...]] = {}
+    for position, trace in enumerate(operations.traces):
+        of_rank = comm.op[comm.rank == position]
+        event = trace.collectives.event
+        if not len(event) or (len(of_rank) and not trace_has_device(operations, of_rank)):
+            continue
+        is_call = np.array([text == ISSUING_OPERATOR for text in trace.strings], np.bool_)
+        calls = event[is_call[trace.name[event]] & (trace.collectives.group >= 0)].astype(np.int64)
+        calls = np.setdiff1d(calls, _issue_events(operations, trace, of_rank))
+        if len(calls):
+            found.extend(
+                _issued(trace, calls, position, operations.ranks[position], members_by_text)
+            )
+    return found
+
+
+def _issued(
+    trace: Trace,
+    calls: Int64s,
+    position: int,
+    rank: int,
+    members_by_text: dict[str, tuple[int, ...]],
+) -> list[IssuedOperation]:
+    """The calls that name a kind of communication, described."""
+    reader = _Reader(trace, calls.astype(np.int32), calls, members_by_text)
+    words = reader.words(trace.strings, trace.name[calls])
+    numbers = reader.numbers(words, rank)
+    return [
+        IssuedOperation(
+            position=position,
+            kind=word.kind,
+            group=word.group,
+            members=word.members,
+            sequence=int(numbers.sequence[row]),
+            num_bytes=int(numbers.num_bytes[row]),
+            source_rank=int(numbers.source_rank[row]),
+            destination_rank=int(numbers.destination_rank[row]),
+            start_ns=int(trace.start_ns[calls[row]]),
+        )
+        for row, word in enumerate(words)
+        if word.kind != UNKNOWN_COLLECTIVE
+    ]
 
 
 @dataclass(frozen=True)
@@ -282,7 +345,7 @@ def _issue_events(operations: Operations, trace: Trace, of_rank: Int64s) -> Int6
     if not trace_has_device(operations, of_rank):
         issue[is_launched] = operations.items.event[launch[is_launched]]
         return issue
-    name = np.array([text == "record_param_comms" for text in trace.strings])
+    name = np.array([text == ISSUING_OPERATOR for text in trace.strings])
     rows = np.flatnonzero(name[trace.name])
     if not len(rows):
         return issue

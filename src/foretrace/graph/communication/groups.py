@@ -272,7 +272,8 @@ def _drop_contradictions(
         for position in list(candidates):
             options = candidates[position]
             groups = {group for option in options for group in option.values()}
-            for group in groups:
+            # in a stated order: where sequences differ, it decides what is kept
+            for group in sorted(groups, key=lambda each: (each.name, each.members)):
                 peers = [
                     position_of_rank[member]
                     for member in group.members

@@ -16,7 +16,7 @@ from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
 from foretrace.graph.nodes import EdgeKind, NodeKind
-from foretrace.graph.operations import OWN_NAMES, Operations
+from foretrace.graph.operations import OWN_NAMES, Operations, host_moments
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def worker_segments(
         step=ops.step[chosen],
         measured_ns=late_ns,
         end_ns=clocks.aligned(rank, ops.start_ns[chosen]),
+        host_lane=items.lane[ops.launch[chosen]],
+        host_ns=host_moments(operations)[ops.launch[chosen]],
     )
     entry = op_node.copy()
     entry[chosen] = segment

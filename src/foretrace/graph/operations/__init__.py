@@ -10,4 +10,5 @@ from foretrace.graph.operations.table import OWN_NAMES as OWN_NAMES
 from foretrace.graph.operations.table import DeviceOps as DeviceOps
 from foretrace.graph.operations.table import HostItems as HostItems
 from foretrace.graph.operations.table import Operations as Operations
+from foretrace.graph.operations.table import host_moments as host_moments
 from foretrace.graph.operations.table import operations_of as operations_of

@@ -124,6 +124,18 @@ class Operations:
         return np.where(is_same, before, -1)
 
 
+def host_moments(operations: Operations) -> Int64s:
+    """A moment inside each host item by which it is placed, raw, int64[items].
+
+    The middle of a call: whole-microsecond ends touch their neighbours'. The start of operators,
+    which may call others later.
+    """
+    items = operations.items
+    is_operator = (items.kind == NodeKind.OPERATOR) | (items.correlation < 0)
+    middle_ns: Int64s = (items.start_ns + items.end_ns) // 2
+    return np.where(is_operator, items.start_ns, middle_ns)
+
+
 def first_of_ranks(rank: Int32s, num_ranks: int) -> list[int]:
     """Where each rank's rows begin, and where the last one's end, in a rising column of ranks."""
     first: list[int] = np.searchsorted(rank, np.arange(num_ranks + 1, dtype=np.int32)).tolist()

@@ -17,7 +17,7 @@ from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
 from foretrace.graph.nodes import EdgeKind, NodeKind
-from foretrace.graph.operations import OWN_NAMES, Operations
+from foretrace.graph.operations import OWN_NAMES, Operations, host_moments
 from foretrace.graph.rules.threads import ThreadWaits, gap_starts
 
 
@@ -49,6 +49,8 @@ def host_nodes(
         measured_ns=work_ns,
         recorded_ns=items.recorded_ns,
         end_ns=clocks.aligned(rank, items.end_ns),
+        host_lane=items.lane,
+        host_ns=host_moments(operations),
     )
     num_ranks = len(operations.ranks)
     first_ns = clocks.aligned(np.arange(num_ranks), operations.first_ns)
@@ -101,6 +103,7 @@ def host_chain(
             NodeKind.THREAD_WAIT,
             waits.item,
             end_ns=release_ns,
+            middle_ns=(starts + release_ns) // 2,
             measured_ns=0,
             recorded_ns=(release_ns - starts)[waits.item],
         )
@@ -114,6 +117,7 @@ def host_chain(
         NodeKind.HOST_SEGMENT,
         has_segment,
         end_ns=items.start_ns,
+        middle_ns=(release_ns + items.start_ns) // 2,
         measured_ns=segment_ns[has_segment],
         recorded_ns=segment_ns[has_segment],
     )
@@ -136,10 +140,14 @@ def _add(
     item: Int64s,
     *,
     end_ns: Int64s,
+    middle_ns: Int64s,
     measured_ns: Int64s | int,
     recorded_ns: Int64s,
 ) -> Int64s:
-    """Nodes that stand before items on their threads and end at `end_ns`, raw per item."""
+    """Nodes that stand before items on their threads and end at `end_ns`, raw per item.
+
+    `middle_ns` is what is taken as their moment on the host.
+    """
     items = operations.items
     rank = items.rank[item].astype(np.int64)
     name = "host" if kind == NodeKind.HOST_SEGMENT else "thread wait"
@@ -153,6 +161,8 @@ def _add(
         measured_ns=measured_ns,
         recorded_ns=recorded_ns,
         end_ns=clocks.aligned(rank, end_ns[item]),
+        host_lane=items.lane[item],
+        host_ns=middle_ns[item],
     )
 
 

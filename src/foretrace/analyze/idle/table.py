@@ -1,0 +1,197 @@
+"""`IdleCauses`: stretches of time in which a rank got nothing done, each with its one cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze.idle.causes import IdleCause
+from foretrace.analyze.idle.subjects import shortened
+from foretrace.analyze.idle.waits import UNRECORDED_RANK
+from foretrace.base import Int32s, Int64s, UInt8s
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Stillness(IntEnum):
+    """How a rank got nothing done."""
+
+    IDLE = 0  # no compute and no communication ran: `idle` of a breakdown
+    WAITING = 1  # it was inside collectives alone, and only waited for other ranks
+
+
+@dataclass(frozen=True)
+class IdleRow:
+    """Time that one rank lost in one step, in one way, for one reason."""
+
+    step_name: str
+    rank: int
+    kind: Stillness
+    cause: IdleCause
+    culprit_rank: int  # whose doing it is, often the rank itself; UNRECORDED_RANK
+    subject: str  # operator, kernel or call responsible; "" unknown
+    lost_ns: int
+    num_intervals: int
+
+    @property
+    def sentence(self) -> str:
+        """The row as a reader says it."""
+        verb = "waits" if self.kind == Stillness.WAITING else "is idle for"
+        lost = f"rank {self.rank} {verb} {self.lost_ns / 1e6:,.3f} ms in {self.step_name}"
+        name = f": {shortened(self.subject)}" if self.subject else ""
+        if self.culprit_rank == self.rank:
+            return f"{lost} because of its own {self.cause.words}{name}"
+        if self.culprit_rank == UNRECORDED_RANK:
+            return f"{lost} for what was not recorded"
+        return f"{lost} for rank {self.culprit_rank}'s {self.cause.words}{name}"
+
+
+@dataclass(frozen=True)
+class IdleCauses:
+    """Every idle or waiting nanosecond of every rank and step; intervals by step, rank, begin.
+
+    The intervals of kind IDLE of a rank and step sum exactly to the `idle` of its breakdown, and
+    those of kind WAITING to the time in which it did nothing but wait inside collectives.
+    """
+
+    step_names: tuple[str, ...]  # of the graph; `step` is a position here
+    subjects: tuple[str, ...]
+    step: Int32s  # int32[intervals]
+    rank: Int32s  # int32[intervals]
+    kind: UInt8s  # uint8[intervals], Stillness
+    cause: UInt8s  # uint8[intervals], IdleCause
+    culprit_rank: Int32s  # int32[intervals]; UNRECORDED_RANK
+    collective: Int32s  # int32[intervals], in the graph's, that was waited in; NO_COLLECTIVE
+    subject: Int32s  # int32[intervals], position in `subjects`
+    begin_ns: Int64s  # int64[intervals]
+    end_ns: Int64s  # int64[intervals]
+    is_measured: bool
+
+    def __len__(self) -> int:
+        """Number of intervals."""
+        return len(self.step)
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """Length of each interval; int64[intervals]."""
+        return self.end_ns - self.begin_ns
+
+    def rows(self) -> tuple[IdleRow, ...]:
+        """Intervals of one step, rank, kind, cause, culprit and subject together, longest first."""
+        columns = (self.subject, self.culprit_rank, self.cause, self.kind, self.rank, self.step)
+        order = np.lexsort(columns)
+        keys = np.stack([column[order].astype(np.int64) for column in columns])
+        is_first = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)]
+        first = np.flatnonzero(is_first)
+        if not len(first):
+            return ()
+        lost_ns = np.add.reduceat(self.duration_ns[order], first)
+        count = np.diff(np.append(first, len(order)))
+        found = [
+            IdleRow(
+                step_name=self.step_names[step],
+                rank=rank,
+                kind=Stillness(kind),
+                cause=IdleCause(cause),
+                culprit_rank=culprit,
+                subject=self.subjects[subject],
+                lost_ns=ns,
+                num_intervals=number,
+            )
+            for (subject, culprit, cause, kind, rank, step), ns, number in zip(
+                keys[:, first].T.tolist(), lost_ns.tolist(), count.tolist(), strict=True
+            )
+        ]
+        return tuple(sorted(found, key=lambda row: -row.lost_ns))
+
+    def by_cause(self, kind: Stillness | None = None) -> dict[IdleCause, int]:
+        """Time of all ranks and steps by cause, in ns, most first."""
+        chosen = self._of_kind(kind)
+        lost_ns = np.zeros(len(IdleCause), np.int64)
+        np.add.at(lost_ns, self.cause[chosen], self.duration_ns[chosen])
+        found = Counter({cause: int(lost_ns[cause]) for cause in IdleCause if lost_ns[cause]})
+        return dict(found.most_common())
+
+    def by_operator(self, kind: Stillness | None = None) -> dict[str, int]:
+        """Time of all ranks and steps by what was responsible for it, in ns, most first."""
+        chosen = self._of_kind(kind)
+        lost_ns = np.zeros(len(self.subjects), np.int64)
+        np.add.at(lost_ns, self.subject[chosen], self.duration_ns[chosen])
+        found: Counter[str] = Counter()
+        for name, ns in zip(self.subjects, lost_ns.tolist(), strict=True):
+            found[name] += ns
+        return {name: ns for name, ns in found.most_common() if ns}
+
+    def by_culprit(self) -> dict[int, int]:
+        """Time that each rank made others lose inside collectives, in ns, most first."""
+        chosen = (self.kind == Stillness.WAITING) & (self.culprit_rank != self.rank)
+        found: Counter[int] = Counter()
+        for rank in np.unique(self.culprit_rank[chosen]).tolist():
+            mine = chosen & (self.culprit_rank == rank)
+            found[rank] = int(self.duration_ns[mine].sum())
+        return dict(found.most_common())
+
+    def total_ns(self, kind: Stillness | None = None) -> int:
+        """Time of all ranks and steps."""
+        return int(self.duration_ns[self._of_kind(kind)].sum())
+
+    def offenders(self) -> tuple[IdleRow, ...]:
+        """The rows, those that differ in their subject alone as one, under its longest subject."""
+        found: dict[tuple[object, ...], IdleRow] = {}
+        for row in self.rows():
+            key = (row.step_name, row.rank, row.kind, row.cause, row.culprit_rank)
+            lead = found.get(key)
+            found[key] = (
+                row
+                if lead is None
+                else replace(
+                    lead,
+                    lost_ns=lead.lost_ns + row.lost_ns,
+                    num_intervals=lead.num_intervals + row.num_intervals,
+                )
+            )
+        return tuple(sorted(found.values(), key=lambda row: -row.lost_ns))
+
+    def sentences(self, count: int = 5) -> tuple[str, ...]:
+        """The worst offenders in words."""
+        return tuple(row.sentence for row in self.offenders()[:count])
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per `rows()`."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        rows = self.rows()
+        return pl.DataFrame(
+            {
+                "step": pl.Series([row.step_name for row in rows], dtype=pl.String),
+                "rank": pl.Series([row.rank for row in rows], dtype=pl.Int32),
+                "kind": pl.Series([row.kind.name.lower() for row in rows], dtype=pl.String),
+                "cause": pl.Series([row.cause.words for row in rows], dtype=pl.String),
+                "culprit_rank": pl.Series([row.culprit_rank for row in rows], dtype=pl.Int32),
+                "subject": pl.Series([row.subject for row in rows], dtype=pl.String),
+                "lost_ns": pl.Series([row.lost_ns for row in rows], dtype=pl.Int64),
+                "num_intervals": pl.Series([row.num_intervals for row in rows], dtype=pl.Int64),
+            }
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """The rows, and the sums by cause and operator; times in ns."""
+        return {
+            "timeline": "measured" if self.is_measured else "simulated",
+            "idle_ns": self.total_ns(Stillness.IDLE),
+            "waiting_ns": self.total_ns(Stillness.WAITING),
+            "by_cause": {
+                kind.name.lower(): {each.words: ns for each, ns in self.by_cause(kind).items()}
+                for kind in Stillness
+            },
+            "by_operator": self.by_operator(),
+            "rows": self.to_frame().to_dicts(),
+        }
+
+    def _of_kind(self, kind: Stillness | None) -> Int64s:
+        return np.flatnonzero(np.arange(len(self)) >= 0 if kind is None else self.kind == kind)

@@ -1,0 +1,392 @@
+"""`MemoryUse`: how much memory was in use over a step, its peak, and what held it.
+
+From the profiler's memory events, which carry totals but no addresses: the curve, the peak with
+the operator and block at work then, and what operators asked for. From a snapshot of the CUDA
+allocator: the same curve, and the allocations that were alive at the peak with where they were
+asked for. Memory is only ever measured, so this takes a recording or a snapshot, no simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze.windows import windows
+from foretrace.base import Int32s, Int64s
+from foretrace.graph import (
+    HOST_KINDS,
+    NO_LAYER,
+    NO_NODE,
+    ExecutionGraph,
+    MemoryEvents,
+    Part,
+    Phase,
+    Recording,
+    Timeline,
+)
+from foretrace.trace import UNKNOWN_NS, AllocatorAction, DeviceSnapshot, Snapshot
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NUM_BINS = 1000  # of a curve; more than a page has pixels
+NUM_LISTED = 20  # largest rows that are listed
+UNKNOWN_BYTES = -1
+UNKNOWN_RANK = -1  # a snapshot does not say whose it is
+
+
+@dataclass(frozen=True)
+class MemoryCurve:
+    """Bytes in use over time, in bins of equal length; no bin hides a minimum or a maximum."""
+
+    begin_ns: Int64s  # int64[bins]
+    low_bytes: Int64s  # int64[bins], least in use in the bin
+    high_bytes: Int64s  # int64[bins], most in use in the bin
+    reserved_bytes: Int64s  # int64[bins], most held by the allocator; UNKNOWN_BYTES
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Allocations that belong together."""
+
+    what: str  # the operator, or the place in the code, that asked for them; "" unknown
+    num_allocations: int
+    num_bytes: int
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "what": self.what,
+            "num_allocations": self.num_allocations,
+            "num_bytes": self.num_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was at work on the host when memory peaked; empty texts: unknown."""
+
+    at_ns: int
+    operator: str
+    block: str  # "layer 3 forward"
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {"at_ns": self.at_ns, "operator": self.operator, "block": self.block}
+
+
+@dataclass(frozen=True)
+class MemoryPlace:
+    """One memory of one rank, over a step or over a snapshot's history."""
+
+    rank: int  # UNKNOWN_RANK
+    is_device: bool
+    device: int  # index; -1 of the host
+    is_relative: bool  # totals were not recorded: bytes count from the least in use
+    num_events: int
+    begin_bytes: int  # in use when the step begins
+    end_bytes: int
+    peak_bytes: int
+    peak: Moment
+    peak_reserved_bytes: int  # most held by the allocator at any time; UNKNOWN_BYTES
+    allocated_by: tuple[Holder, ...]  # all that was asked for, by operator or place; largest first
+    alive_at_peak: tuple[Holder, ...]  # by place, largest first; empty: no addresses recorded
+    curve: MemoryCurve
+
+    @property
+    def label(self) -> str:
+        """`rank 0 device 0`, `rank 1 host`."""
+        where = f"device {self.device}" if self.is_device else "host"
+        return where if self.rank == UNKNOWN_RANK else f"rank {self.rank} {where}"
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "rank": self.rank,
+            "is_device": self.is_device,
+            "device": self.device,
+            "is_relative": self.is_relative,
+            "num_events": self.num_events,
+            "begin_bytes": self.begin_bytes,
+            "end_bytes": self.end_bytes,
+            "peak_bytes": self.peak_bytes,
+            "peak": self.peak.as_json(),
+            "peak_reserved_bytes": self.peak_reserved_bytes,
+            "allocated_by": [one.as_json() for one in self.allocated_by],
+            "alive_at_peak": [one.as_json() for one in self.alive_at_peak],
+            "curve": {
+                "begin_ns": self.curve.begin_ns.tolist(),
+                "low_bytes": self.curve.low_bytes.tolist(),
+                "high_bytes": self.curve.high_bytes.tolist(),
+                "reserved_bytes": self.curve.reserved_bytes.tolist(),
+            },
+        }
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """One row per memory, by rank; devices before the host."""
+
+    step_name: str | None  # None: all of the recording, or of the snapshot's history
+    is_snapshot: bool
+    places: tuple[MemoryPlace, ...]
+
+    def __len__(self) -> int:
+        """Number of memories; 0: none was recorded."""
+        return len(self.places)
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per memory: the peak, when and at what, begin and end."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        return pl.DataFrame(
+            [
+                {
+                    "rank": one.rank,
+                    "is_device": one.is_device,
+                    "device": one.device,
+                    "begin_bytes": one.begin_bytes,
+                    "peak_bytes": one.peak_bytes,
+                    "end_bytes": one.end_bytes,
+                    "peak_reserved_bytes": one.peak_reserved_bytes,
+                    "peak_at_ns": one.peak.at_ns,
+                    "peak_operator": one.peak.operator,
+                    "peak_block": one.peak.block,
+                    "num_events": one.num_events,
+                    "is_relative": one.is_relative,
+                }
+                for one in self.places
+            ]
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "step": self.step_name,
+            "is_snapshot": self.is_snapshot,
+            "places": [one.as_json() for one in self.places],
+        }
+
+
+def memory(recording: Recording, *, step: str | None = None) -> MemoryUse:
+    """Memory in use over a step, from the profiler's memory events.
+
+    Args:
+        recording: of traces with `profile_memory=True`; without events the result has no rows.
+        step: by name; the step whose length is nearest the median without one, and all of the
+            recording if it has no steps.
+
+    Raises:
+        GraphError: if there is no step of that name.
+    """
+    timeline = recording.measured
+    found = windows(timeline)
+    step_name, begin_ns = None, 0
+    end_ns = max(int(timeline.end_ns.max(initial=0)), *_last_events(recording), 1)
+    if len(found) or step is not None:
+        row = found.row_of(step)
+        step_name = found.step_names[int(found.step[row])]
+        begin_ns, end_ns = int(found.begin_ns[row]), int(found.end_ns[row])
+    places = [_place(timeline, events, begin_ns, end_ns) for events in recording.memory]
+    return MemoryUse(step_name, is_snapshot=False, places=_ordered(places))
+
+
+def snapshot_memory(snapshot: Snapshot) -> MemoryUse:
+    """Memory in use over a CUDA allocator snapshot's history, and what was alive at its peak.
+
+    Times count from the first entry, in entries (one per ns) where the file has none.
+    """
+    places = [_snapshot_place(device, snapshot.places) for device in snapshot.devices]
+    return MemoryUse(None, is_snapshot=True, places=_ordered(places))
+
+
+def _ordered(places: list[MemoryPlace]) -> tuple[MemoryPlace, ...]:
+    return tuple(sorted(places, key=lambda one: (one.rank, not one.is_device, one.device)))
+
+
+def _last_events(recording: Recording) -> list[int]:
+    return [int(events.at_ns.max(initial=0)) for events in recording.memory] or [0]
+
+
+def _place(timeline: Timeline, events: MemoryEvents, begin_ns: int, end_ns: int) -> MemoryPlace:
+    """One memory over one window."""
+    is_relative = bool((events.allocated_bytes < 0).any())
+    total_bytes = events.allocated_bytes
+    if is_relative:
+        total_bytes = np.cumsum(events.change_bytes)
+        total_bytes = total_bytes - min(int(total_bytes.min(initial=0)), 0)
+    first, last = np.searchsorted(events.at_ns, [begin_ns, end_ns], side="left").tolist()
+    inside = slice(first, last)
+    before = int(total_bytes[first - 1]) if first else _first_total(total_bytes, events)
+    series = _Series(events.at_ns[inside], total_bytes[inside], events.reserved_bytes[inside])
+    at = int(np.argmax(series.used_bytes)) if last > first else -1
+    is_peak_inside = at >= 0 and int(series.used_bytes[at]) >= before
+    return MemoryPlace(
+        rank=events.rank,
+        is_device=events.is_device,
+        device=events.device,
+        is_relative=is_relative,
+        num_events=last - first,
+        begin_bytes=before,
+        end_bytes=int(series.used_bytes[-1]) if last > first else before,
+        peak_bytes=int(series.used_bytes[at]) if is_peak_inside else before,
+        peak=_moment(timeline, events, first + at) if is_peak_inside else Moment(begin_ns, "", ""),
+        peak_reserved_bytes=int(series.reserved_bytes.max(initial=UNKNOWN_BYTES)),
+        allocated_by=_by_operator(events, inside),
+        alive_at_peak=(),
+        curve=_curve(series, before=before, begin_ns=begin_ns, end_ns=end_ns),
+    )
+
+
+def _first_total(total_bytes: Int64s, events: MemoryEvents) -> int:
+    """In use before the first event."""
+    return max(int(total_bytes[0] - events.change_bytes[0]), 0) if len(total_bytes) else 0
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Bytes after each event, in order of time."""
+
+    at_ns: Int64s
+    used_bytes: Int64s
+    reserved_bytes: Int64s
+
+
+def _curve(series: _Series, *, before: int, begin_ns: int, end_ns: int) -> MemoryCurve:
+    """Least and most in use in each bin, what was in use at its begin included."""
+    length_ns = max(end_ns - begin_ns, 1)
+    num_bins = min(NUM_BINS, length_ns)
+    edges_ns = begin_ns + np.arange(num_bins, dtype=np.int64) * length_ns // num_bins
+    at_bin = np.searchsorted(edges_ns, series.at_ns, side="right") - 1
+    latest = np.searchsorted(series.at_ns, edges_ns, side="left")
+    carried = np.append(np.int64(before), series.used_bytes)[latest]
+    low, high = carried.copy(), carried.copy()
+    np.minimum.at(low, at_bin, series.used_bytes)
+    np.maximum.at(high, at_bin, series.used_bytes)
+    reserved = np.append(np.int64(UNKNOWN_BYTES), series.reserved_bytes)[latest]
+    np.maximum.at(reserved, at_bin, series.reserved_bytes)
+    return MemoryCurve(edges_ns, low, high, reserved)
+
+
+def _moment(timeline: Timeline, events: MemoryEvents, event: int) -> Moment:
+    """What was at work at an event: its operator, and the block of the host's work then."""
+    at_ns = int(events.at_ns[event])
+    operator = (*events.operators, "")[_operators(events)[event]]
+    node = _host_node(timeline, events.rank, at_ns)
+    return Moment(at_ns, operator, "" if node == NO_NODE else _block(timeline.graph, node))
+
+
+def _host_node(timeline: Timeline, rank: int, at_ns: int) -> int:
+    """The host's work at a moment: of all threads, what began last; NO_NODE: none."""
+    graph = timeline.graph
+    is_at_work = (
+        (graph.rank == rank)
+        & np.isin(graph.kind, HOST_KINDS)
+        & (timeline.start_ns <= at_ns)
+        & (timeline.end_ns >= at_ns)
+    )
+    nodes = np.flatnonzero(is_at_work)
+    return int(nodes[np.argmax(timeline.start_ns[nodes])]) if len(nodes) else NO_NODE
+
+
+def _block(graph: ExecutionGraph, node: int) -> str:
+    part, phase = Part(int(graph.part[node])), Phase(int(graph.phase[node]))
+    words = [part.name.lower()] if part != Part.UNKNOWN else []
+    if graph.layer[node] != NO_LAYER:
+        words.append(str(int(graph.layer[node])))
+    if phase != Phase.UNKNOWN and phase.name != part.name:
+        words.append(phase.name.lower())
+    return " ".join(words)
+
+
+def _by_operator(events: MemoryEvents, inside: slice) -> tuple[Holder, ...]:
+    """What was asked for, by the operator at work; the largest NUM_LISTED."""
+    grows = events.change_bytes[inside] > 0
+    operator = _operators(events)[inside][grows].astype(np.int64)
+    return _holders(operator, events.change_bytes[inside][grows], (*events.operators, ""))
+
+
+def _operators(events: MemoryEvents) -> Int32s:
+    """Position of each event's operator; -1 unknown."""
+    return np.full(len(events.at_ns), -1, np.int32) if events.operator is None else events.operator
+
+
+def _holders(
+    what: Int64s | Int32s, num_bytes: Int64s, names: tuple[str, ...]
+) -> tuple[Holder, ...]:
+    """Rows added up by what they belong to, largest first, at most NUM_LISTED."""
+    kinds, of_row = np.unique(what, return_inverse=True)
+    sums = np.zeros(len(kinds), np.int64)
+    np.add.at(sums, of_row.reshape(-1), num_bytes)
+    counts = np.bincount(of_row.reshape(-1), minlength=len(kinds))
+    order = np.argsort(-sums, kind="stable")[:NUM_LISTED].tolist()
+    return tuple(Holder(names[kinds[at]], int(counts[at]), int(sums[at])) for at in order)
+
+
+def _snapshot_place(device: DeviceSnapshot, places: tuple[str, ...]) -> MemoryPlace:
+    """One device over its history."""
+    is_change = np.isin(device.action, (AllocatorAction.ALLOC, AllocatorAction.FREE))
+    sign = np.where(device.action == AllocatorAction.FREE, -1, 1)
+    change = np.where(is_change, sign * device.num_bytes, 0)
+    # The history may begin in the middle of a run: what is in use at its end is known.
+    used = device.active_bytes - change.sum() + np.cumsum(change)
+    reserved = device.reserved_bytes - _reserved_changes(device).sum()
+    reserved = reserved + np.cumsum(_reserved_changes(device))
+    before = int(device.active_bytes - change.sum())
+    has_times = len(device.at_ns) > 0 and not bool((device.at_ns == UNKNOWN_NS).any())
+    at_ns = device.at_ns - device.at_ns[0] if has_times else np.arange(len(used), dtype=np.int64)
+    end_ns = int(at_ns[-1]) + 1 if len(at_ns) else 1
+    at = int(np.argmax(used)) if len(used) and int(used.max()) >= before else -1
+    is_asked = device.action == AllocatorAction.ALLOC
+    return MemoryPlace(
+        rank=UNKNOWN_RANK,
+        is_device=True,
+        device=device.device,
+        is_relative=False,
+        num_events=len(used),
+        begin_bytes=before,
+        end_bytes=device.active_bytes,
+        peak_bytes=before if at < 0 else int(used[at]),
+        peak=Moment(
+            0 if at < 0 else int(at_ns[at]), "", "" if at < 0 else places[device.place[at]]
+        ),
+        peak_reserved_bytes=max(int(reserved.max(initial=0)), device.reserved_bytes),
+        allocated_by=_holders(device.place[is_asked], device.num_bytes[is_asked], places),
+        alive_at_peak=_alive(device, at, places),
+        curve=_curve(_Series(at_ns, used, reserved), before=before, begin_ns=0, end_ns=end_ns),
+    )
+
+
+def _reserved_changes(device: DeviceSnapshot) -> Int64s:
+    grows = (device.action == AllocatorAction.SEGMENT_ALLOC).astype(np.int64)
+    shrinks = (device.action == AllocatorAction.SEGMENT_FREE).astype(np.int64)
+    change: Int64s = (grows - shrinks) * device.num_bytes
+    return change
+
+
+def _alive(device: DeviceSnapshot, at: int, places: tuple[str, ...]) -> tuple[Holder, ...]:
+    """What was in use after entry `at`, by place; `at` below 0: before the history.
+
+    An address is in use from its allocation to the next free of it. What was freed without an
+    allocation in the history, or is in use at its end without one, was there before it.
+    """
+    entry = np.flatnonzero(np.isin(device.action, (AllocatorAction.ALLOC, AllocatorAction.FREE)))
+    order = entry[np.lexsort((entry, device.address[entry]))]
+    is_alloc = device.action[order] == AllocatorAction.ALLOC
+    is_same = np.append(device.address[order][1:] == device.address[order][:-1], False)
+    follower = np.where(is_same, np.roll(order, -1), len(device.action))[: len(order)]
+    is_first = ~np.append(False, is_same[:-1])[: len(order)]
+    lives = is_alloc & (order <= at) & (follower > at)
+    was_there = ~is_alloc & is_first & (order > at)
+    last = np.append(device.address[order][1:] != device.address[order][:-1], True)[: len(order)]
+    known = device.address[order][last]
+    is_old = ~np.isin(device.block_address, known)
+    what = [device.place[order[lives]], device.place[order[was_there]], device.block_place[is_old]]
+    sizes = [
+        device.num_bytes[order[lives]],
+        device.num_bytes[order[was_there]],
+        device.block_bytes[is_old],
+    ]
+    return _holders(np.concatenate(what), np.concatenate(sizes), places)

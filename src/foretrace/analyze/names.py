@@ -1,0 +1,23 @@
+"""Names of kernels, short enough for a sentence or a table."""
+
+from __future__ import annotations
+
+import re
+
+_SAYS_LITTLE = re.compile(
+    r"^void |\([^()]*(\([^()]*\)[^()]*)*\)( const)?$"  # return type, parameters
+    r"|at::native::|at::cuda::|c10::|std::|\(anonymous namespace\)::|\bdetail::"
+)
+
+
+def short_name(name: str, width: int) -> str:
+    """A name without what says little, its middle left out if it is longer than `width`.
+
+    Return type, parameters and the namespaces that most kernels share go. The end stays, since
+    names of generated kernels differ there.
+    """
+    name = " ".join(_SAYS_LITTLE.sub("", name).split())
+    if len(name) <= width:
+        return name
+    tail = (width - 3) // 2
+    return f"{name[: width - 3 - tail]}...{name[-tail:]}"

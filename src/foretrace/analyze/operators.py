@@ -1,0 +1,351 @@
+"""`OperatorTable`: what a step's device time is made of, by class, family and operator.
+
+A rank's device time is what its kernels, copies and fills took, added up over its streams, and
+its communication; of a rank without a device, what its operators took. FLOPs and bytes are
+those that the shapes demand (`foretrace.operators.work_of`), counted once per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from foretrace.analyze.activity import participations
+from foretrace.analyze.calls import Calls, calls_of, in_step, step_of
+from foretrace.base import Int64s
+from foretrace.graph import NO_STEP, Timeline
+from foretrace.operators import HOST_COPY, UNKNOWN_BYTES, runs_in_tf32, work_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+WAITING = "waiting for ranks"  # class of the time from a rank's arrival to a transfer's begin
+COMMUNICATION = "communication"  # family of collectives' rows
+NUM_UNRECOGNISED = 20  # names that are listed
+
+By = Literal["class", "family", "operator"]
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    """Kernels of one class, family, operator and shapes; or of fewer of these, added up."""
+
+    kind: str  # operator class, a collective's name, or WAITING; "" added up over all
+    family: str
+    operator: str  # "" unknown
+    signature: str  # "" unknown
+    dtype: str  # number format of the operands; "" unknown
+    num_kernels: int
+    num_calls: int  # of the operator; 0 if another row of it has them
+    time_ns: int
+    time_by_rank_ns: tuple[int, ...]  # in the table's order of ranks
+    share: float  # of all ranks' device time
+    flops: int | None  # None: the shapes do not tell
+    num_bytes: int | None  # least traffic; of collectives: payload per rank; None: not told
+    worked_ns: int  # time of the calls whose FLOPs or bytes are known
+    is_product: bool = False  # the FLOPs are those of matrix products
+
+    @property
+    def flops_per_ns(self) -> float | None:
+        """Achieved rate of what is known: 1,000 are 1 TFLOP/s."""
+        return self.flops / self.worked_ns if self.flops and self.worked_ns else None
+
+    @property
+    def bytes_per_ns(self) -> float | None:
+        """Achieved rate of what is known: 1 is 1 GB/s."""
+        return self.num_bytes / self.worked_ns if self.num_bytes and self.worked_ns else None
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "class": self.kind,
+            "family": self.family,
+            "operator": self.operator,
+            "signature": self.signature,
+            "dtype": self.dtype,
+            "num_kernels": self.num_kernels,
+            "num_calls": self.num_calls,
+            "time_ns": self.time_ns,
+            "time_by_rank_ns": list(self.time_by_rank_ns),
+            "share": self.share,
+            "flops": self.flops,
+            "num_bytes": self.num_bytes,
+            "worked_ns": self.worked_ns,
+            "flops_per_ns": self.flops_per_ns,
+            "bytes_per_ns": self.bytes_per_ns,
+        }
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """Device time whose kernels' names, and operators' names, say nothing."""
+
+    time_ns: int
+    share: float  # of all device time
+    names: tuple[tuple[str, int], ...]  # name and time in ns of the NUM_UNRECOGNISED longest
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        names = [{"name": name, "time_ns": time_ns} for name, time_ns in self.names]
+        return {"time_ns": self.time_ns, "share": self.share, "names": names}
+
+
+@dataclass(frozen=True)
+class OperatorTable:
+    """Rows by class, family, operator and shapes, the longest first."""
+
+    step_name: str | None  # None: the recording has no steps, all of it counts
+    ranks: tuple[int, ...]
+    time_by_rank_ns: tuple[int, ...]  # device time of each rank
+    rows: tuple[OperatorRow, ...]
+    unrecognised: Unrecognised
+
+    @property
+    def time_ns(self) -> int:
+        """Device time of all ranks."""
+        return sum(self.time_by_rank_ns)
+
+    def by(self, what: By) -> tuple[OperatorRow, ...]:
+        """Rows added up by class, by class and family, or by class and operator; longest first."""
+        if what not in {"class", "family", "operator"}:
+            raise ValueError(f"by must be 'class', 'family' or 'operator', got {what!r}")
+        groups: dict[tuple[str, str], list[OperatorRow]] = {}
+        for row in self.rows:
+            second = {"class": "", "family": row.family, "operator": row.operator}[what]
+            groups.setdefault((row.kind, second), []).append(row)
+        return _longest_first(_sum(rows, by=what) for rows in groups.values())
+
+    def to_frame(self, by: By | None = None) -> pl.DataFrame:
+        """One row per class, family, operator and shapes; or added up."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        rows = self.rows if by is None else self.by(by)
+        columns: dict[str, list[object]] = {
+            "class": [row.kind for row in rows],
+            "family": [row.family for row in rows],
+            "operator": [row.operator for row in rows],
+            "signature": [row.signature for row in rows],
+            "dtype": [row.dtype for row in rows],
+            "num_kernels": [row.num_kernels for row in rows],
+            "num_calls": [row.num_calls for row in rows],
+            "time_ns": [row.time_ns for row in rows],
+            "share": [row.share for row in rows],
+            "flops": [None if row.flops is None else float(row.flops) for row in rows],
+            "num_bytes": [None if row.num_bytes is None else float(row.num_bytes) for row in rows],
+            "flops_per_ns": [row.flops_per_ns for row in rows],
+            "bytes_per_ns": [row.bytes_per_ns for row in rows],
+        }
+        for at, rank in enumerate(self.ranks):
+            columns[f"rank_{rank}_ns"] = [row.time_by_rank_ns[at] for row in rows]
+        floats = ("share", "flops", "num_bytes", "flops_per_ns", "bytes_per_ns")
+        return pl.DataFrame(columns, schema_overrides=dict.fromkeys(floats, pl.Float64))
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "step": self.step_name,
+            "ranks": list(self.ranks),
+            "time_by_rank_ns": list(self.time_by_rank_ns),
+            "time_ns": self.time_ns,
+            "by_class": [row.as_json() for row in self.by("class")],
+            "rows": [row.as_json() for row in self.rows],
+            "unrecognised": self.unrecognised.as_json(),
+        }
+
+
+def operators(timeline: Timeline, *, step: str | None = None) -> OperatorTable:
+    """What a step's device time is made of.
+
+    Args:
+        timeline: measured or simulated.
+        step: by name; the step whose length is nearest the median without one.
+
+    Raises:
+        GraphError: if there is no step of that name.
+    """
+    chosen = step_of(timeline, step)
+    calls = calls_of(timeline, chosen)
+    ranks = timeline.graph.ranks
+    spent_ns = _time_ns(timeline, calls, ranks)
+    rows = [*_compute_rows(calls, spent_ns), *_collective_rows(timeline, chosen)]
+    time_by_rank_ns = np.array([row.time_by_rank_ns for row in rows], np.int64)
+    total_ns = max(int(time_by_rank_ns.sum()), 1)
+    return OperatorTable(
+        step_name=None if chosen == NO_STEP else timeline.graph.step_names[chosen],
+        ranks=ranks,
+        time_by_rank_ns=tuple(time_by_rank_ns.reshape(-1, len(ranks)).sum(axis=0).tolist()),
+        rows=_longest_first(replace(row, share=row.time_ns / total_ns) for row in rows),
+        unrecognised=_unrecognised(calls, spent_ns.sum(axis=1), total_ns),
+    )
+
+
+def _time_ns(timeline: Timeline, calls: Calls, ranks: Sequence[int]) -> Int64s:
+    """Time of each kind on each rank; int64[kinds, ranks]."""
+    rank = np.searchsorted(np.array(ranks, np.int32), timeline.graph.rank[calls.node])
+    took_ns = timeline.end_ns[calls.node] - timeline.start_ns[calls.node]
+    spent_ns = np.zeros((len(calls.kinds), len(ranks)), np.int64)
+    np.add.at(spent_ns, (calls.kind, rank), took_ns)
+    return spent_ns
+
+
+def _compute_rows(calls: Calls, spent_ns: Int64s) -> list[OperatorRow]:
+    """Rows of kernels; an operator's work stands in its longest row alone."""
+    num_kernels = np.bincount(calls.kind, minlength=len(calls.kinds))
+    num_calls = _calls_by_operator(calls)
+    groups: dict[tuple[str, str], dict[tuple[str, str], list[int]]] = {}
+    for at, kind in enumerate(calls.kinds):
+        of_operator = groups.setdefault((kind.operator, kind.signature), {})
+        of_operator.setdefault((str(kind.what.kind), kind.what.family), []).append(at)
+    rows = []
+    for operator, parts in groups.items():
+        made = [
+            _row(what, operator, spent_ns[members], int(num_kernels[members].sum()))
+            for what, members in parts.items()
+        ]
+        longest = max(range(len(made)), key=lambda at: made[at].time_ns)
+        names = [calls.kinds[at].name for members in parts.values() for at in members]
+        done = _Done(num_calls.get(operator, 0), sum(row.time_ns for row in made), names)
+        made[longest] = _with_work(made[longest], done)
+        rows += made
+    return rows
+
+
+@dataclass(frozen=True)
+class _Done:
+    """All calls of one operator with one signature."""
+
+    num_calls: int
+    time_ns: int
+    kernels: Sequence[str]
+
+
+def _with_work(row: OperatorRow, done: _Done) -> OperatorRow:
+    work = work_of(row.operator, row.signature) if row.signature else None
+    if work is None:
+        return replace(row, num_calls=done.num_calls)
+    # A link to the host carries the bytes once; memory reads and writes them.
+    num_bytes = work.bytes_written if row.family == HOST_COPY else work.num_bytes
+    is_tf32 = work.is_product and work.dtype == "fp32" and any(map(runs_in_tf32, done.kernels))
+    return replace(
+        row,
+        dtype="tf32" if is_tf32 else work.dtype,
+        is_product=work.is_product,
+        num_calls=done.num_calls,
+        flops=work.flops * done.num_calls,
+        num_bytes=None if num_bytes == UNKNOWN_BYTES else num_bytes * done.num_calls,
+        worked_ns=done.time_ns,
+    )
+
+
+def _calls_by_operator(calls: Calls) -> dict[tuple[str, str], int]:
+    """Number of calls of each operator with each shapes."""
+    if not len(calls):
+        return {}
+    first = np.flatnonzero(np.append(True, calls.call[1:] != calls.call[:-1]))
+    counts = np.bincount(calls.kind[first], minlength=len(calls.kinds)).tolist()
+    found: dict[tuple[str, str], int] = {}
+    for kind, count in zip(calls.kinds, counts, strict=True):
+        key = (kind.operator, kind.signature)
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def _row(
+    what: tuple[str, str], operator: tuple[str, str], spent_ns: Int64s, num_kernels: int
+) -> OperatorRow:
+    by_rank_ns = spent_ns.sum(axis=0).tolist()
+    return OperatorRow(
+        kind=what[0],
+        family=what[1],
+        operator=operator[0],
+        signature=operator[1],
+        dtype="",
+        num_kernels=num_kernels,
+        num_calls=0,
+        time_ns=sum(by_rank_ns),
+        time_by_rank_ns=tuple(by_rank_ns),
+        share=0.0,
+        flops=None,
+        num_bytes=None,
+        worked_ns=0,
+    )
+
+
+def _collective_rows(timeline: Timeline, step: int) -> list[OperatorRow]:
+    """Transfers by the collective's name, and all waiting for other ranks."""
+    graph = timeline.graph
+    pairs = participations(graph)
+    chosen = np.flatnonzero(in_step(graph, step)[pairs.finish])
+    names = [graph.collectives[at].name for at in pairs.collective[chosen].tolist()]
+    rank = np.searchsorted(np.array(graph.ranks, np.int32), pairs.rank[chosen])
+    begin_ns = timeline.start_ns[pairs.finish[chosen]]
+    transfer_ns = timeline.end_ns[pairs.finish[chosen]] - begin_ns
+    wait_ns = begin_ns - timeline.start_ns[pairs.arrive[chosen]]
+    kinds = sorted(set(names))
+    position = {name: at for at, name in enumerate(kinds)}
+    kind = np.array([position[name] for name in names], np.int64)
+    spent_ns = np.zeros((len(kinds) + 1, len(graph.ranks)), np.int64)
+    np.add.at(spent_ns, (kind, rank), transfer_ns)
+    np.add.at(spent_ns[-1], rank, wait_ns)
+    counts = [*np.bincount(kind, minlength=len(kinds)).tolist(), 0]
+    made = [
+        _row((name, COMMUNICATION), ("", ""), spent_ns[at : at + 1], counts[at])
+        for at, name in enumerate((*kinds, WAITING))
+    ]
+    payload_bytes = np.array([one.num_bytes for one in graph.collectives], np.int64)
+    payload_bytes = payload_bytes[pairs.collective[chosen]]
+    for at in range(len(kinds)):
+        known = (kind == at) & (payload_bytes >= 0)
+        if known.any():
+            made[at] = replace(
+                made[at],
+                num_bytes=int(payload_bytes[known].sum()),
+                worked_ns=int(transfer_ns[known].sum()),
+            )
+    return [row for row in made if row.time_ns or row.num_kernels]
+
+
+def _unrecognised(calls: Calls, spent_ns: Int64s, total_ns: int) -> Unrecognised:
+    by_name: dict[str, int] = {}
+    for kind, took_ns in zip(calls.kinds, spent_ns.tolist(), strict=True):
+        if not kind.what.is_recognised:
+            by_name[kind.name] = by_name.get(kind.name, 0) + took_ns
+    longest = sorted(by_name.items(), key=lambda pair: (-pair[1], pair[0]))
+    unknown_ns = sum(by_name.values())
+    return Unrecognised(unknown_ns, unknown_ns / total_ns, tuple(longest[:NUM_UNRECOGNISED]))
+
+
+def _longest_first(rows: Iterable[OperatorRow]) -> tuple[OperatorRow, ...]:
+    return tuple(
+        sorted(
+            rows, key=lambda row: (-row.time_ns, row.kind, row.family, row.operator, row.signature)
+        )
+    )
+
+
+def _sum(rows: Sequence[OperatorRow], *, by: By) -> OperatorRow:
+    """One row for several; what they differ in is left empty."""
+    first = rows[0]
+    flops = [row.flops for row in rows if row.flops is not None]
+    num_bytes = [row.num_bytes for row in rows if row.num_bytes is not None]
+    formats = {row.dtype for row in rows if row.dtype}
+    return OperatorRow(
+        kind=first.kind,
+        family=first.family if by == "family" else "",
+        operator=first.operator if by == "operator" else "",
+        signature="",
+        dtype=formats.pop() if len(formats) == 1 else "",
+        num_kernels=sum(row.num_kernels for row in rows),
+        num_calls=sum(row.num_calls for row in rows),
+        time_ns=sum(row.time_ns for row in rows),
+        time_by_rank_ns=tuple(
+            sum(each) for each in zip(*(row.time_by_rank_ns for row in rows), strict=True)
+        ),
+        share=sum(row.share for row in rows),
+        flops=sum(flops) if flops else None,
+        num_bytes=sum(num_bytes) if num_bytes else None,
+        worked_ns=sum(row.worked_ns for row in rows),
+    )

@@ -1,0 +1,257 @@
+"""`Sensitivity`: by how much a step changes with each thing it is made of, exactly.
+
+Each lever gets the derivative of the step's length to its time, from the ways that lead to the
+step's end and begin; the step's exact length with the lever 20% faster and free, simulated again;
+and the factor down to which the derivative alone predicts that length exactly. A step's end is
+the maximum over ways through the graph of sums of durations, so in a lever's factor it is convex
+and made of straight pieces; where a piece ends the critical path switches, and intersecting
+pieces finds that factor. Where a step begins with the end of the step before, both may switch: the
+factor given is then one down to which their difference surely is straight.
+
+What is held: every kernel keeps the time it was measured with, so work that communication slowed
+down stays slow where a change would end their overlap. A lever acts in all steps of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze.attributes import Field
+from foretrace.analyze.changes import Change, Condition, Conditions
+from foretrace.analyze.effects import replayed_of, scaling_of, step_times
+from foretrace.analyze.evened import evened_ranks
+from foretrace.analyze.levers import Lever, LeverKind, LeverTable, Ways, levers_of
+from foretrace.analyze.spans import StepSpan, goals, span_of_length
+from foretrace.analyze.switches import Study, Switches
+from foretrace.base import Bools, Int8s, Int32s
+from foretrace.graph import EdgeKind, Timeline
+from foretrace.simulate import NO_EDGE, Scaling, simulate_batch, way_back
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FASTER = 0.8  # the factor of "20% faster"
+WAKE = "wake"  # edges by which the host waits for the device
+
+
+@dataclass(frozen=True)
+class SensitivityRow:
+    """One lever; effects are what the step grows by, below 0 where it gets faster."""
+
+    kind: LeverKind
+    label: str
+    select: Conditions  # what a change would select it by; () of stragglers
+    num_nodes: int  # in the step; of a latency: edges
+    time_ns: int  # in the step, over all ranks
+    derivative_ns: int | None  # of the step per 100% of the lever's time; None: made or not
+    linear_to: float | None  # factor down to which the derivative predicts the step exactly
+    faster_ns: float | None  # effect of 20% faster
+    free_ns: float  # effect of taking no time; of a synchronisation, removed; of stragglers, gone
+
+    def as_json(self) -> dict[str, object]:
+        """Everything; times in ns."""
+        return {**vars(self), "kind": str(self.kind), "select": self.selection}
+
+    @property
+    def selection(self) -> str:
+        """As a change writes it, without its factor: "rank=3,work=compute"."""
+        return ",".join(str(condition) for condition in self.select)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """A step's levers; rows by kind, then steepest first."""
+
+    timeline: Timeline  # simulated, what the effects are held against
+    span: StepSpan
+    derivative: Int8s  # int8[nodes], of the step's length to each node's duration: -1, 0 or 1
+    rows: tuple[SensitivityRow, ...]
+
+    @property
+    def step_ns(self) -> int:
+        """Length of the simulated step."""
+        return self.span.duration_ns
+
+    def of_kind(self, kind: LeverKind) -> tuple[SensitivityRow, ...]:
+        """The rows of one kind of lever."""
+        return tuple(row for row in self.rows if row.kind == kind)
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per lever."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        schema = {
+            "kind": pl.String,
+            "label": pl.String,
+            "select": pl.String,
+            "num_nodes": pl.Int64,
+            "time_ns": pl.Int64,
+            "derivative_ns": pl.Int64,
+            "linear_to": pl.Float64,
+            "faster_ns": pl.Float64,
+            "free_ns": pl.Float64,
+        }
+        frame = pl.DataFrame([row.as_json() for row in self.rows], schema=schema)
+        share = [(pl.col(f"{name}_ns") / self.step_ns).alias(f"{name}_share") for name in _SHARED]
+        return frame.with_columns(share)
+
+    def as_json(self) -> dict[str, object]:
+        """The step and its levers; times in ns, effects as a share of the step beside them."""
+        return {
+            "step": self.span.step_name,
+            "rank": self.span.rank,
+            "step_ns": self.step_ns,
+            "faster_factor": FASTER,
+            "rows": self.to_frame().to_dicts(),
+        }
+
+    def __str__(self) -> str:
+        """A table in percent of the step."""
+        lines = [
+            f"{self.span.step_name}: {self.step_ns / 1e6:,.3f} ms",
+            f"{'per 100%':>9}{'20% faster':>12}{'free':>8}{'linear to':>11}",
+        ]
+        for row in self.rows:
+            slope = _percent(row.derivative_ns, self.step_ns)
+            faster, free = (
+                _percent(row.faster_ns, self.step_ns),
+                _percent(row.free_ns, self.step_ns),
+            )
+            linear = "-" if row.linear_to is None else f"{row.linear_to:.3f}"
+            lines.append(
+                f"{slope:>9}{faster:>12}{free:>8}{linear:>11}  {row.kind}: {row.label[:_WIDTH]}"
+            )
+        return "\n".join(lines)
+
+
+_SHARED = ("derivative", "faster", "free")
+_WIDTH = 40  # of a label in a table; names of kernels are longer than any line
+
+
+def sensitivity(
+    timeline: Timeline, *, step: str | None = None, rank: int | None = None, top: int = 20
+) -> Sensitivity:
+    """What a step's length depends on, and by how much.
+
+    Args:
+        timeline: of a simulated one the durations count; of a measured one, the graph's, as a
+            replay takes them.
+        step: by name; without one, the step whose length is nearest the median.
+        rank: that rank's own step; the job's if left out.
+        top: levers of each kind, steepest first.
+
+    Raises:
+        GraphError: if there is no such step, or the rank has none.
+    """
+    replayed = replayed_of(timeline)
+    span = span_of_length(replayed, step, rank)
+    ways = _ways(replayed, span)
+    table = levers_of(replayed.graph, ways, top=top)
+    goal = goals(replayed.graph, span)
+    study = Study(replayed, goal, table)
+    switches = study.switches(FASTER)
+    derivative = np.zeros(replayed.graph.num_nodes, np.int8)
+    derivative[ways.nodes[0]] += 1
+    derivative[ways.nodes[1]] -= 1
+    rows = _rows(table, switches, span)
+    return Sensitivity(
+        timeline=replayed,
+        span=span,
+        derivative=derivative,
+        rows=(*rows, *_whole(replayed, span, goal)),
+    )
+
+
+def _ways(timeline: Timeline, span: StepSpan) -> Ways:
+    """What the step's end and begin waited for, back to the graph's zero."""
+    ways = [way_back(timeline, node) for node in (span.end_node, span.begin_node)]
+    return Ways(
+        timeline=timeline,
+        in_step=timeline.graph.step == span.step,
+        nodes=(ways[0].node, ways[1].node),
+        edges=(ways[0].edge[ways[0].edge != NO_EDGE], ways[1].edge[ways[1].edge != NO_EDGE]),
+    )
+
+
+def _rows(table: LeverTable, switches: Switches, span: StepSpan) -> list[SensitivityRow]:
+    """Each lever with what was found for it."""
+    faster_ns = switches.faster_ns - span.duration_ns
+    free_ns = switches.free_ns - span.duration_ns
+    return [
+        SensitivityRow(
+            kind=lever.kind,
+            label=lever.label,
+            select=lever.select,
+            num_nodes=lever.num_nodes,
+            time_ns=lever.time_ns,
+            derivative_ns=lever.slope_ns[0] - lever.slope_ns[1],
+            linear_to=_linear_to(lever, float(switches.linear_to[row]), span.duration_ns),
+            faster_ns=float(faster_ns[row]),
+            free_ns=float(free_ns[row]),
+        )
+        for row, lever in enumerate(table.levers)
+    ]
+
+
+def _linear_to(lever: Lever, switch: float, step_ns: int) -> float:
+    """The factor at which the path switches, or that at which no step would be left."""
+    slope_ns = lever.slope_ns[0] - lever.slope_ns[1]
+    return max(switch, 1 - step_ns / slope_ns) if slope_ns > 0 else switch
+
+
+def _whole(timeline: Timeline, span: StepSpan, goal: Int32s) -> list[SensitivityRow]:
+    """Changes that are made or not: no synchronisation, no stragglers."""
+    graph = timeline.graph
+    in_step: Bools = graph.step == span.step
+    into_step = np.repeat(in_step, np.diff(graph.first_edge))
+    is_wake = into_step & (graph.edge_kind == EdgeKind.WAKE)
+    found = []
+    if is_wake.any():
+        wake = Condition(Field.EDGE, (WAKE,))
+        removed = Change(select=(wake,), factor=0.0, is_removed=True)
+        lags_ns = int(graph.lag_ns[is_wake].sum())
+        made = _Made(LeverKind.SYNCHRONISATION, "no waiting for the device", (wake,))
+        found.append((made, int(is_wake.sum()), lags_ns, scaling_of(graph, [[removed]])))
+    even = evened_ranks(timeline, in_step)
+    if even is not None:
+        works_ns = int((timeline.end_ns - timeline.start_ns)[even.is_compute & in_step].sum())
+        made = _Made(LeverKind.STRAGGLERS, "all ranks as fast as the fastest", ())
+        found.append((made, int((even.is_compute & in_step).sum()), works_ns, even.scaling))
+    return [_made_row(timeline, span, goal, one) for one in found]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A change that is made or not."""
+
+    kind: LeverKind
+    label: str
+    select: Conditions
+
+
+def _made_row(
+    timeline: Timeline, span: StepSpan, goal: Int32s, made: tuple[_Made, int, int, Scaling]
+) -> SensitivityRow:
+    """A change that is made or not, simulated."""
+    what, count, time_ns, scaling = made
+    duration_ns = timeline.end_ns - timeline.start_ns
+    ends = simulate_batch(timeline.graph, scaling, goal, duration_ns=duration_ns)
+    return SensitivityRow(
+        kind=what.kind,
+        label=what.label,
+        select=what.select,
+        num_nodes=count,
+        time_ns=time_ns,
+        derivative_ns=None,
+        linear_to=None,
+        faster_ns=None,
+        free_ns=float(step_times(ends.end_ns)[0] - span.duration_ns),
+    )
+
+
+def _percent(part_ns: float | None, step_ns: int) -> str:
+    """A share of the step with its sign."""
+    return "-" if part_ns is None else f"{100 * part_ns / step_ns:+.1f}%"

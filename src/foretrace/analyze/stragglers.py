@@ -1,0 +1,425 @@
+"""`Stragglers`: who came last to collectives, why, and which rank was behind it in the end.
+
+Who waits at a collective waits for the last rank to arrive; why that one came late is told by its
+own way there against that of a typical rank that waited (`idle`). Where the late rank had itself
+been held up by another, in another group, the blame is the other's. Transfers between two
+ranks are left out: of a pipeline's neighbours one waits by design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, lgamma, log, log1p
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze.idle import (
+    UNRECORDED_RANK,
+    Excuses,
+    IdleCause,
+    Subjects,
+    Waits,
+    binding_edges,
+    shortened,
+    waits_of,
+)
+from foretrace.base import Bools, Float64s, Int32s, Int64s
+from foretrace.graph import NO_STEP, Collective, Timeline
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# A rank that is last this much more often than chance would have it, at one of a thousand, is
+# late for a reason; ranks alike in everything are last with probability 1 / members each.
+BY_CHANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Late:
+    """Others' waiting that began on one rank, for one reason."""
+
+    rank: int  # where the delay began; UNRECORDED_RANK
+    cause: IdleCause
+    subject: str  # what grew most against a typical rank: operator, kernel, call; "" unknown
+    waiting_ns: int  # of all ranks that waited
+    subject_ns: int  # of it, for the subject
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a reader says it."""
+        name = f": {shortened(self.subject)}" if self.subject else ""
+        who = (
+            "a rank that was not recorded" if self.rank == UNRECORDED_RANK else f"rank {self.rank}"
+        )
+        lost = f"{self.waiting_ns / 1e6:,.3f} ms of waiting"
+        return f"{who} makes others lose {lost} by its {self.cause.words}{name}"
+
+
+@dataclass(frozen=True)
+class RankBlame:
+    """How one rank stands among the ranks it meets."""
+
+    rank: int  # UNRECORDED_RANK
+    blame_ns: int  # others' waiting that began on this rank
+    own_wait_ns: int  # its own waiting for others
+    num_collectives: int  # that it took part in, others waiting or not
+    num_last: int  # at which it came last
+    expected_last: float  # the same if all members were alike
+    chance: float  # of being last so often, were members alike and collectives independent
+    causes: tuple[Late, ...]  # of its blame, most first
+
+    @property
+    def is_systematic(self) -> bool:
+        """Whether chance does not explain how often it was last."""
+        return self.rank != UNRECORDED_RANK and self.chance < BY_CHANCE
+
+    @property
+    def sentence(self) -> str:
+        """The rank's blame, its main reason and how regular it is."""
+        if not self.causes:
+            return f"rank {self.rank} delays nobody"
+        how = (
+            "it was last systematically"
+            if self.is_systematic
+            else "it may have been last by chance"
+        )
+        if self.rank == UNRECORDED_RANK:
+            return self.causes[0].sentence
+        times = f"{self.num_last} of {self.num_collectives} collectives"
+        return f"{self.causes[0].sentence}; {how} ({times}, {self.expected_last:.1f} expected)"
+
+
+@dataclass(frozen=True)
+class GroupBlame:
+    """Who was last in one process group."""
+
+    group: str
+    ranks: tuple[int, ...]
+    num_collectives: int
+    waiting_ns: int
+    last_by_rank: dict[int, int]  # how often each was last, most first
+    blame_by_rank: dict[int, int]  # waiting in this group that began on each rank, in ns
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """Who was waited for; one row per collective and late rank that others waited for."""
+
+    collectives: tuple[Collective, ...]
+    step_names: tuple[str, ...]
+    collective: Int32s  # int32[rows], position in `collectives`
+    step: Int32s  # int32[rows], position in `step_names`; NO_STEP
+    last_rank: Int32s  # int32[rows]; UNRECORDED_RANK
+    late_ns: Int64s  # int64[rows], its arrival after the median arrival of those who waited
+    waiting_ns: Int64s  # int64[rows], of all who waited for it
+    cause: Int32s  # int32[rows], IdleCause, the largest share
+    culprit_rank: Int32s  # int32[rows], where the delay began: last_rank, or who held it up
+    subject: Int32s  # int32[rows], position in `subjects`
+    subjects: tuple[str, ...]
+    ranks: tuple[RankBlame, ...]  # most blame first
+    groups: tuple[GroupBlame, ...]  # most waiting first
+    is_measured: bool
+
+    def __len__(self) -> int:
+        """Number of late arrivals."""
+        return len(self.collective)
+
+    @property
+    def causes(self) -> tuple[Late, ...]:
+        """Reasons of all ranks, most waiting first."""
+        found = [cause for rank in self.ranks for cause in rank.causes]
+        return tuple(sorted(found, key=lambda cause: -cause.waiting_ns))
+
+    @property
+    def waiting_ns_of_all(self) -> int:
+        """Waiting of all ranks at all collectives."""
+        return int(self.waiting_ns.sum())
+
+    def sentences(self, count: int = 5) -> tuple[str, ...]:
+        """The ranks with most blame in words."""
+        return tuple(rank.sentence for rank in self.ranks[:count] if rank.causes)
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per rank, most blame first."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        leads = [rank.causes[0] if rank.causes else None for rank in self.ranks]
+        return pl.DataFrame(
+            {
+                "rank": pl.Series([rank.rank for rank in self.ranks], dtype=pl.Int32),
+                "blame_ns": pl.Series([rank.blame_ns for rank in self.ranks], dtype=pl.Int64),
+                "own_wait_ns": pl.Series([rank.own_wait_ns for rank in self.ranks], dtype=pl.Int64),
+                "collectives": pl.Series(
+                    [rank.num_collectives for rank in self.ranks], dtype=pl.Int64
+                ),
+                "last": pl.Series([rank.num_last for rank in self.ranks], dtype=pl.Int64),
+                "expected_last": pl.Series(
+                    [rank.expected_last for rank in self.ranks], dtype=pl.Float64
+                ),
+                "chance": pl.Series([rank.chance for rank in self.ranks], dtype=pl.Float64),
+                "is_systematic": pl.Series(
+                    [rank.is_systematic for rank in self.ranks], dtype=pl.Boolean
+                ),
+                "cause": pl.Series(
+                    ["" if lead is None else lead.cause.words for lead in leads], dtype=pl.String
+                ),
+                "subject": pl.Series(
+                    ["" if lead is None else lead.subject for lead in leads], dtype=pl.String
+                ),
+            }
+        )
+
+    def arrivals_frame(self) -> pl.DataFrame:
+        """One row per late arrival."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        each = [self.collectives[index] for index in self.collective.tolist()]
+        steps = [*self.step_names, None]
+        return pl.DataFrame(
+            {
+                "name": pl.Series([one.name for one in each], dtype=pl.String),
+                "group": pl.Series([one.group for one in each], dtype=pl.String),
+                "position": pl.Series([one.position for one in each], dtype=pl.Int64),
+                "step": pl.Series([steps[index] for index in self.step.tolist()], dtype=pl.String),
+                "last_rank": self.last_rank,
+                "late_ns": self.late_ns,
+                "waiting_ns": self.waiting_ns,
+                "cause": pl.Series(
+                    [IdleCause(one).words for one in self.cause.tolist()], dtype=pl.String
+                ),
+                "culprit_rank": self.culprit_rank,
+                "subject": pl.Series(
+                    [self.subjects[one] for one in self.subject.tolist()], dtype=pl.String
+                ),
+            }
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Ranks with their causes, groups and late arrivals; times in ns."""
+        return {
+            "timeline": "measured" if self.is_measured else "simulated",
+            "waiting_ns": self.waiting_ns_of_all,
+            "ranks": self.to_frame().to_dicts(),
+            "causes": [
+                {
+                    "rank": one.rank,
+                    "cause": one.cause.words,
+                    "subject": one.subject,
+                    "waiting_ns": one.waiting_ns,
+                }
+                for one in self.causes
+            ],
+            "groups": [
+                {
+                    "group": one.group,
+                    "ranks": list(one.ranks),
+                    "num_collectives": one.num_collectives,
+                    "waiting_ns": one.waiting_ns,
+                    "last_by_rank": {str(rank): n for rank, n in one.last_by_rank.items()},
+                    "blame_by_rank": {str(rank): ns for rank, ns in one.blame_by_rank.items()},
+                }
+                for one in self.groups
+            ],
+            "arrivals": self.arrivals_frame().to_dicts(),
+        }
+
+
+def stragglers(timeline: Timeline) -> Stragglers:
+    """Who came last to the collectives of a timeline, and why, measured or simulated."""
+    waits = waits_of(timeline, binding_edges(timeline), Excuses.of(timeline), Subjects.of(timeline))
+    shared = _Shared.of(timeline, waits)
+    rows, waiting_ns = _late_arrivals(waits, shared)
+    delays = waits.delays
+    lead = delays.first_share[rows]
+    return Stragglers(
+        collectives=timeline.graph.collectives,
+        step_names=timeline.graph.step_names,
+        collective=delays.collective[rows],
+        step=_steps(timeline, waits, rows),
+        last_rank=delays.late_rank[rows],
+        late_ns=delays.late_ns[rows],
+        waiting_ns=waiting_ns,
+        cause=delays.share_cause[lead].astype(np.int32),
+        culprit_rank=delays.share_rank[lead],
+        subject=delays.share_subject[lead],
+        subjects=delays.subjects,
+        ranks=_ranks(timeline, waits, shared, rows),
+        groups=_groups(timeline, waits, shared, rows),
+        is_measured=timeline.is_measured,
+    )
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Every wait for another rank, times every share of the delay it was for."""
+
+    wait: Int64s  # row of the waits
+    share: Int64s  # of the delays' shares
+    ns: Float64s
+    is_counted: Bools  # bool[waits], for another rank and not a transfer between two
+    delayed_ns: Int64s  # int64[waits], up to the late rank's arrival
+
+    @classmethod
+    def of(cls, timeline: Timeline, waits: Waits) -> _Shared:
+        """All of a timeline."""
+        delays = waits.delays
+        late_ns = timeline.end_ns[delays.late_node][waits.delay]
+        delayed_ns = np.clip(late_ns - waits.begin_ns, 0, waits.duration_ns)
+        is_other = delays.late_node[waits.delay] != waits.arrive
+        counted = is_other & ~waits.is_transfer & (delayed_ns > 0)
+        chosen = np.flatnonzero(counted)
+        number = np.diff(delays.first_share)[waits.delay[chosen]]
+        wait = np.repeat(chosen, number)
+        share = np.arange(len(wait)) - np.repeat(np.cumsum(number) - number, number)
+        share += delays.first_share[waits.delay[wait]]
+        return cls(wait, share, delayed_ns[wait] * delays.share[share], counted, delayed_ns)
+
+
+def _late_arrivals(waits: Waits, shared: _Shared) -> tuple[Int64s, Int64s]:
+    """Delays for which others waited, and how long all of them did."""
+    chosen = np.flatnonzero(shared.is_counted)
+    waiting_ns = np.zeros(len(waits.delays), np.int64)
+    np.add.at(waiting_ns, waits.delay[chosen], shared.delayed_ns[chosen])
+    rows = np.unique(waits.delay[chosen])
+    return rows, waiting_ns[rows]
+
+
+def _steps(timeline: Timeline, waits: Waits, rows: Int64s) -> Int32s:
+    """Step of each delay: that of one who waited."""
+    step = np.full(len(waits.delays), NO_STEP, np.int32)
+    step[waits.delay] = timeline.graph.step[waits.arrive]
+    return step[rows]
+
+
+def _ranks(
+    timeline: Timeline, waits: Waits, shared: _Shared, rows: Int64s
+) -> tuple[RankBlame, ...]:
+    """Every rank's blame, most first."""
+    delays = waits.delays
+    causes = _causes(waits, shared)
+    met, chances = _expected(timeline)
+    last = _times_last(delays.late_rank[rows])
+    blamed = [
+        RankBlame(
+            rank=rank,
+            blame_ns=sum(cause.waiting_ns for cause in causes.get(rank, ())),
+            own_wait_ns=int(shared.delayed_ns[shared.is_counted & (waits.rank == rank)].sum()),
+            num_collectives=met.get(rank, 0),
+            num_last=last.get(rank, 0),
+            expected_last=sum(chances.get(rank, ())),
+            chance=_chance(last.get(rank, 0), chances.get(rank, ())),
+            causes=causes.get(rank, ()),
+        )
+        for rank in sorted({*timeline.graph.ranks, *causes})
+    ]
+    return tuple(sorted(blamed, key=lambda one: -one.blame_ns))
+
+
+def _times_last(late_rank: Int32s) -> dict[int, int]:
+    rank, count = np.unique(late_rank, return_counts=True)
+    return dict(zip(rank.tolist(), count.tolist(), strict=True))
+
+
+def _causes(waits: Waits, shared: _Shared) -> dict[int, tuple[Late, ...]]:
+    """Reasons of every rank's blame, most first."""
+    delays, share = waits.delays, shared.share
+    is_other = delays.share_rank[share] != waits.rank[shared.wait]
+    share, ns = share[is_other], shared.ns[is_other]
+    columns = np.stack([delays.share_rank, delays.share_cause, delays.share_subject])
+    keys, key = np.unique(columns[:, share], axis=1, return_inverse=True)
+    sums = np.rint(np.bincount(key.reshape(-1), weights=ns, minlength=keys.shape[1]))
+    found: dict[int, dict[int, list[tuple[int, int]]]] = {}
+    for (rank, cause, subject), waiting in zip(
+        keys.T.tolist(), sums.astype(np.int64).tolist(), strict=True
+    ):
+        found.setdefault(rank, {}).setdefault(cause, []).append((waiting, subject))
+    lates = {
+        rank: [
+            Late(
+                rank=rank,
+                cause=IdleCause(cause),
+                subject=delays.subjects[max(each)[1]],
+                waiting_ns=sum(waiting for waiting, _ in each),
+                subject_ns=max(each)[0],
+            )
+            for cause, each in by_cause.items()
+        ]
+        for rank, by_cause in found.items()
+    }
+    return {
+        rank: tuple(sorted(each, key=lambda one: -one.waiting_ns)) for rank, each in lates.items()
+    }
+
+
+def _expected(timeline: Timeline) -> tuple[dict[int, int], dict[int, tuple[float, ...]]]:
+    """How many collectives each rank met others in, and its chance to be last at each."""
+    chances: dict[int, list[float]] = {rank: [] for rank in timeline.graph.ranks}
+    for one in timeline.graph.collectives:
+        if len(one.recorded_ranks) > 1 and one.name not in {"send", "recv", "sendrecv"}:
+            for rank in one.recorded_ranks:
+                chances[rank].append(1 / len(one.recorded_ranks))
+    return (
+        {rank: len(each) for rank, each in chances.items()},
+        {rank: tuple(each) for rank, each in chances.items()},
+    )
+
+
+def _chance(num_last: int, chances: tuple[float, ...]) -> float:
+    """Probability of being last at least this often: a binomial of the mean chance."""
+    total = len(chances)
+    if not num_last or not total:
+        return 1.0
+    each = sum(chances) / total
+    logs = (
+        lgamma(total + 1)
+        - lgamma(times + 1)
+        - lgamma(total - times + 1)
+        + times * log(each)
+        + (total - times) * log1p(-each)
+        for times in range(num_last, total + 1)
+    )
+    return min(1.0, sum(exp(one) for one in logs))
+
+
+def _groups(
+    timeline: Timeline, waits: Waits, shared: _Shared, rows: Int64s
+) -> tuple[GroupBlame, ...]:
+    """Every group in which somebody waited, most waiting first."""
+    collectives, delays = timeline.graph.collectives, waits.delays
+    keys = [(one.group, one.ranks) for one in collectives]
+    place = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    of_collective = np.array([place[key] for key in keys], np.int64)
+    total = np.bincount(of_collective, minlength=len(place)).tolist()
+    of_delay, of_wait = of_collective[delays.collective[rows]], of_collective[waits.collective]
+    of_share = of_wait[shared.wait]
+    is_other = delays.share_rank[shared.share] != waits.rank[shared.wait]
+    found = []
+    for (group, ranks), index in place.items():
+        waiting = int(shared.delayed_ns[shared.is_counted & (of_wait == index)].sum())
+        if not waiting:
+            continue
+        mine = is_other & (of_share == index)
+        found.append(
+            GroupBlame(
+                group=group,
+                ranks=ranks,
+                num_collectives=total[index],
+                waiting_ns=waiting,
+                last_by_rank=_most_first(_times_last(delays.late_rank[rows[of_delay == index]])),
+                blame_by_rank=_most_first(
+                    _sums(delays.share_rank[shared.share[mine]], shared.ns[mine])
+                ),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: -one.waiting_ns))
+
+
+def _sums(rank: Int32s, ns: Float64s) -> dict[int, int]:
+    ranks, row = np.unique(rank, return_inverse=True)
+    sums = np.rint(np.bincount(row, weights=ns, minlength=len(ranks))).astype(np.int64)
+    return dict(zip(ranks.tolist(), sums.tolist(), strict=True))
+
+
+def _most_first(count: dict[int, int]) -> dict[int, int]:
+    return dict(sorted(count.items(), key=lambda item: -item[1]))

@@ -1,0 +1,264 @@
+"""The verbs that answer questions about a step; each takes a job or a timeline.
+
+Of a job, what bounds the step is asked of its replay, whose every moment has a cause; what it is
+made of is asked of what was measured. A timeline is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from foretrace import analyze
+from foretrace.analyze import (
+    CONFIDENCE,
+    AttentionProfile,
+    Breakdown,
+    Cause,
+    Change,
+    Comparison,
+    CriticalPath,
+    Effect,
+    Hang,
+    IdleCauses,
+    MemoryUse,
+    OperatorTable,
+    Roofline,
+    Sensitivity,
+    Stragglers,
+    WhatHelps,
+)
+from foretrace.api.job import Job
+from foretrace.api.verbs import simulate, step_names
+from foretrace.graph import Timeline
+from foretrace.trace import load_snapshot
+
+__all__ = [
+    "attention",
+    "breakdown",
+    "compare",
+    "critical_path",
+    "diagnose",
+    "effect",
+    "hang",
+    "idle",
+    "memory",
+    "operators",
+    "roofline",
+    "sensitivity",
+    "stragglers",
+    "what_helps",
+]
+
+Subject: TypeAlias = Job | Timeline
+Changes: TypeAlias = Change | str | Sequence[Change | str]
+
+
+def breakdown(subject: Subject) -> Breakdown:
+    """Compute, overlapped, exposed communication and idle, per step and rank.
+
+    Args:
+        subject: of a job, what was measured.
+    """
+    return analyze.breakdown(measured_of(subject))
+
+
+def critical_path(
+    subject: Subject, *, step: str | int | None = None, rank: int | None = None
+) -> CriticalPath:
+    """The chain of work and waiting whose times sum to the step exactly.
+
+    Args:
+        subject: of a job, its replay.
+        step: by name or number; the one whose length is nearest the median, if left out.
+        rank: of this rank's own step; of the whole job's, if left out.
+
+    Raises:
+        GraphError: if there is no such step, or the rank has none.
+    """
+    return analyze.critical_path(replayed_of(subject), step=step_name(step), rank=rank)
+
+
+def sensitivity(
+    subject: Subject, *, step: str | int | None = None, rank: int | None = None, top: int = 20
+) -> Sensitivity:
+    """By how much the step changes with each thing it is made of.
+
+    Args:
+        subject: of a job, its replay.
+        step: by name or number; the one whose length is nearest the median, if left out.
+        rank: of this rank's own step; of the whole job's, if left out.
+        top: levers of each kind, steepest first.
+
+    Raises:
+        GraphError: if there is no such step, or the rank has none.
+    """
+    return analyze.sensitivity(replayed_of(subject), step=step_name(step), rank=rank, top=top)
+
+
+def what_helps(
+    subject: Subject | Sensitivity, *, step: str | int | None = None, top: int = 10
+) -> WhatHelps:
+    """The changes that would shorten the step most, best first.
+
+    Args:
+        subject: of a job, its replay; or what `sensitivity` returned, whose step counts then.
+        step: by name or number; the one whose length is nearest the median, if left out.
+        top: how many.
+    """
+    if not isinstance(subject, Sensitivity):
+        subject = sensitivity(subject, step=step)
+    return analyze.what_helps(subject, top=top)
+
+
+def effect(
+    subject: Subject,
+    changes: Changes,
+    *,
+    step: str | int | None = None,
+    rank: int | None = None,
+) -> Effect:
+    """How long the step takes with changes made, all of them together.
+
+    Args:
+        subject: of a job, its replay.
+        changes: such as "class=gemm:0.8", or several.
+        step: by name or number; the one whose length is nearest the median, if left out.
+        rank: of this rank's own step; of the whole job's, if left out.
+
+    Raises:
+        ScenarioError: if a change cannot be read or names nothing in the job.
+        GraphError: if there is no such step, or the rank has none.
+    """
+    return analyze.effect(replayed_of(subject), changes, step=step_name(step), rank=rank)
+
+
+def idle(subject: Subject, *, step: str | int | None = None) -> IdleCauses:
+    """Why each rank stood still or waited, every nanosecond with its one cause.
+
+    Args:
+        subject: of a job, its replay, in which everything has a cause.
+        step: this one only, by name or number; all, if left out.
+
+    Raises:
+        GraphError: if there is no such step.
+    """
+    return analyze.idle_causes(replayed_of(subject), step=step_name(step))
+
+
+def stragglers(subject: Subject) -> Stragglers:
+    """Who came last to collectives, how long others waited for it, and why.
+
+    Args:
+        subject: of a job, what was measured.
+    """
+    return analyze.stragglers(measured_of(subject))
+
+
+def diagnose(subject: Subject) -> tuple[Cause, ...]:
+    """What is wrong, most harmful first: hangs, stragglers, idle time.
+
+    Args:
+        subject: a job, or a timeline, which cannot tell a hang.
+    """
+    return analyze.diagnosis(subject.recording if isinstance(subject, Job) else subject)
+
+
+def hang(job: Job) -> Hang | None:
+    """Where and for whom ranks wait for good; None if nothing in the recording says so."""
+    return analyze.hang(job.recording)
+
+
+def operators(subject: Subject, *, step: str | int | None = None) -> OperatorTable:
+    """What a step's device time is made of, by class, family and operator.
+
+    Args:
+        subject: of a job, what was measured.
+        step: by name or number; the one whose length is nearest the median, if left out.
+
+    Raises:
+        GraphError: if there is no such step.
+    """
+    return analyze.operators(measured_of(subject), step=step_name(step))
+
+
+def roofline(job: Job, table: OperatorTable | None = None) -> Roofline:
+    """How near each operator comes to the peak of the chip that the job ran on.
+
+    Args:
+        table: what `operators` returned; that of the job, if left out.
+    """
+    chip = analyze.chip_of(name for meta in job.metas for name in meta.device_names)
+    return analyze.roofline(operators(job) if table is None else table, chip=chip)
+
+
+def attention(subject: Subject, *, step: str | int | None = None) -> AttentionProfile:
+    """Sequence lengths, sizes and time of every call of attention.
+
+    Args:
+        subject: of a job, what was measured.
+        step: by name or number; the one whose length is nearest the median, if left out.
+
+    Raises:
+        GraphError: if there is no such step.
+    """
+    return analyze.attention_profile(measured_of(subject), step=step_name(step))
+
+
+def memory(subject: Job | str | Path, *, step: str | int | None = None) -> MemoryUse:
+    """Memory in use over a step: its peak, and what holds it then.
+
+    Args:
+        subject: a job whose traces hold memory events, or a file that
+            `torch.cuda.memory._dump_snapshot` wrote.
+        step: of a job, by name or number; the one whose length is nearest the median, if left
+            out.
+
+    Raises:
+        TraceError: if the file is no snapshot.
+        GraphError: if there is no such step.
+    """
+    if isinstance(subject, Job):
+        return analyze.memory(subject.recording, step=step_name(step))
+    if step is not None:
+        raise ValueError("a snapshot has no steps: leave `step` out")
+    return analyze.snapshot_memory(load_snapshot(Path(subject)))
+
+
+def compare(
+    before: Subject,
+    after: Subject,
+    *,
+    step: str | int | None = None,
+    confidence: float = CONFIDENCE,
+) -> Comparison:
+    """What got slower or faster from one run to the other, and why.
+
+    Args:
+        before: of a job, what was measured.
+        after: the same; of another run, another scenario, or `simulate(job)`.
+        step: compare this step of both only; the middle half of all steps, if left out.
+        confidence: with which the difference must exceed the spread between steps, 0 to 1.
+
+    Raises:
+        GraphError: if a side has no such step.
+    """
+    return analyze.compare(
+        measured_of(before), measured_of(after), step=step_name(step), confidence=confidence
+    )
+
+
+def measured_of(subject: Subject) -> Timeline:
+    """A timeline as it is, or what was measured of a job."""
+    return subject.measured if isinstance(subject, Job) else subject
+
+
+def replayed_of(subject: Subject) -> Timeline:
+    """A timeline as it is, or a job's replay."""
+    return simulate(subject) if isinstance(subject, Job) else subject
+
+
+def step_name(step: str | int | None) -> str | None:
+    """The name that a name or number stands for: 7 or "7" is "ProfilerStep#7"."""
+    return None if step is None else step_names([step])[0]

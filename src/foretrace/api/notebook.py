@@ -1,0 +1,259 @@
+"""How the answers look in a notebook: a line that says what it is, and a small table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from foretrace.analyze import (
+    AttentionProfile,
+    Comparison,
+    CriticalPath,
+    Effect,
+    Hang,
+    IdleCauses,
+    MemoryUse,
+    OperatorTable,
+    Roofline,
+    Sensitivity,
+    Stillness,
+    Stragglers,
+    WhatHelps,
+    shapes_text,
+)
+from foretrace.graph import Blocks
+from foretrace.report import (
+    bytes_text,
+    html_table,
+    milliseconds_text,
+    signed_percent_text,
+)
+
+MAX_ROWS = 20
+
+
+def critical_path_html(path: CriticalPath) -> str:
+    """Time on the path by class."""
+    return _shown(
+        f"{path.span.step_name}: {milliseconds_text(path.step_ns)} ms in {len(path):,} pieces",
+        ("on the critical path", "ms", "share", "pieces"),
+        (
+            (one.label, milliseconds_text(one.time_ns), _share(one.share), f"{one.num_pieces:,}")
+            for one in path.by_class()
+        ),
+    )
+
+
+def sensitivity_html(found: Sensitivity) -> str:
+    """The levers whose change moves the step most."""
+    rows = sorted(found.rows, key=lambda row: -abs(row.faster_ns or row.free_ns))
+    return _shown(
+        f"{found.span.step_name}: {milliseconds_text(found.step_ns)} ms",
+        ("lever", "", "ms", "20 % faster", "free", "linear to"),
+        (
+            (
+                str(row.kind),
+                row.label,
+                milliseconds_text(row.time_ns),
+                "" if row.faster_ns is None else _signed(row.faster_ns / found.step_ns),
+                _signed(row.free_ns / found.step_ns),
+                "" if row.linear_to is None else f"{row.linear_to:.2f}",
+            )
+            for row in rows
+        ),
+    )
+
+
+def what_helps_html(found: WhatHelps) -> str:
+    """The changes that gain most."""
+    return _shown(
+        f"{found.step_name}: {milliseconds_text(found.step_ns)} ms",
+        ("what would help most", "step", "ms", "part of"),
+        (
+            (
+                one.text.split(": step")[0],
+                _signed(-one.share),
+                f"-{milliseconds_text(one.gain_ns)}",
+                ", ".join(one.inside),
+            )
+            for one in found.rows
+        ),
+    )
+
+
+def effect_html(found: Effect) -> str:
+    """One sentence."""
+    return f"<p>{escape(str(found))}</p>"
+
+
+def idle_html(found: IdleCauses) -> str:
+    """Causes of idle time and of waiting."""
+    return _shown(
+        "Time in which devices stood still or waited, all ranks",
+        ("", "cause", "ms", "share"),
+        (
+            (kind.name.lower(), cause.words, milliseconds_text(lost_ns), _share(lost_ns / whole_ns))
+            for kind in Stillness
+            for whole_ns in (max(found.total_ns(kind), 1),)
+            for cause, lost_ns in found.by_cause(kind).items()
+        ),
+    )
+
+
+def stragglers_html(found: Stragglers) -> str:
+    """Every rank's blame."""
+    return _shown(
+        f"{milliseconds_text(found.waiting_ns_of_all)} ms of waiting for ranks that came last",
+        ("rank", "delays others ms", "waits itself ms", "last", "of", "expected", "cause"),
+        (
+            (
+                str(one.rank) if one.rank >= 0 else "not recorded",
+                milliseconds_text(one.blame_ns),
+                milliseconds_text(one.own_wait_ns),
+                f"{one.num_last:,}",
+                f"{one.num_collectives:,}",
+                f"{one.expected_last:.1f}",
+                f"{one.causes[0].cause.words} {one.causes[0].subject}" if one.causes else "",
+            )
+            for one in found.ranks
+        ),
+    )
+
+
+def hang_html(found: Hang) -> str:
+    """Where ranks wait for good."""
+    return _shown(
+        found.sentence,
+        ("group", "position", "collective", ""),
+        ((one.group, f"{one.position:,}", one.name, one.sentence) for one in found.stuck),
+    )
+
+
+def operators_html(found: OperatorTable) -> str:
+    """Device time by class."""
+    return _shown(
+        f"{found.step_name or 'the whole recording'}: {milliseconds_text(found.time_ns)} ms on "
+        f"all ranks, {_share(found.unrecognised.share)} of it not recognised",
+        ("class", "ms", "share", "kernels", "TFLOP/s", "GB/s"),
+        (
+            (
+                row.kind,
+                milliseconds_text(row.time_ns),
+                _share(row.share),
+                f"{row.num_kernels:,}",
+                "" if row.flops_per_ns is None else f"{row.flops_per_ns / 1_000:,.1f}",
+                "" if row.bytes_per_ns is None else f"{row.bytes_per_ns:,.0f}",
+            )
+            for row in found.by("class")
+        ),
+    )
+
+
+def roofline_html(found: Roofline) -> str:
+    """Operators against their chip's limits."""
+    return _shown(
+        found.chip_name or "the chip is not known, so there are no shares of its limits",
+        ("operator", "shapes", "ms", "TFLOP/s", "of limit", "bound by"),
+        (
+            (
+                one.operator,
+                shapes_text(one.signature),
+                milliseconds_text(one.time_ns),
+                f"{one.flops_per_ns / 1_000:,.1f}",
+                "" if one.share is None else _share(one.share),
+                one.bound,
+            )
+            for one in found.points
+        ),
+    )
+
+
+def attention_html(found: AttentionProfile) -> str:
+    """Calls and time by sequence length."""
+    return _shown(
+        f"{len(found):,} calls of attention",
+        ("queries", "keys", "pass", "calls", "ms"),
+        (
+            (
+                f"{row['query_length']:,}",
+                f"{row['kv_length']:,}",
+                "backward" if row["is_backward"] else "forward",
+                f"{row['num_calls']:,}",
+                milliseconds_text(row["time_ns"]),
+            )
+            for row in found.by_length().iter_rows(named=True)
+        ),
+    )
+
+
+def memory_html(found: MemoryUse) -> str:
+    """Every memory's peak."""
+    return _shown(
+        found.step_name or "over all",
+        ("", "begin", "peak", "end", "reserved", "at the peak"),
+        (
+            (
+                one.label,
+                *map(bytes_text, (one.begin_bytes, one.peak_bytes, one.end_bytes)),
+                bytes_text(one.peak_reserved_bytes),
+                f"{one.peak.block} {one.peak.operator}".strip(),
+            )
+            for one in found.places
+        ),
+    )
+
+
+def blocks_html(found: Blocks) -> str:
+    """The first blocks, by rank and step."""
+    return _shown(
+        f"{len(found):,} blocks, {_share(found.share_assigned)} of the work in a known one",
+        ("rank", "step", "part", "phase", "layer", "microbatch", "work ms", "host ms"),
+        (
+            (
+                str(row["rank"]),
+                row["step"],
+                row["part"],
+                row["phase"],
+                "" if row["layer"] < 0 else str(row["layer"]),
+                "" if row["microbatch"] < 0 else str(row["microbatch"]),
+                milliseconds_text(row["work_ns"]),
+                milliseconds_text(row["host_ns"]),
+            )
+            for row in found.to_frame().iter_rows(named=True)
+        ),
+    )
+
+
+def comparison_html(found: Comparison) -> str:
+    """The reasons, and the classes before and after."""
+    reasons = "".join(f"<li>{escape(one.sentence)}</li>" for one in found.reasons)
+    table = _shown(
+        f"{milliseconds_text(found.before.mean_ns)} ms before, "
+        f"{milliseconds_text(found.after.mean_ns)} ms after "
+        f"({signed_percent_text(found.percent)}): {found.noise.verdict.value}",
+        ("class", "before ms", "after ms", "difference ms"),
+        (
+            (
+                row.label,
+                milliseconds_text(row.before.step_ns),
+                milliseconds_text(row.after.step_ns),
+                f"{row.difference_ns / 1e6:+,.3f}",
+            )
+            for row in found.view("class").rows
+        ),
+    )
+    return f"{table}<ul>{reasons}</ul>" if reasons else table
+
+
+def _shown(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    listed = list(rows)
+    table = html_table(head, listed[:MAX_ROWS], num_left_out=len(listed) - MAX_ROWS)
+    return f"<p>{escape(title)}</p>{table}"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _signed(share: float) -> str:
+    return signed_percent_text(100 * share)

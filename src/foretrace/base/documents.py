@@ -1,0 +1,266 @@
+"""Descriptions as TOML files: found by name or path, extended, merged, with their sources.
+
+`extends = "h100-sxm"` starts from that description and changes what the file says. Where a name
+is looked up: the folder of the file that mentions it, the folders handed in (the user's own), and
+last the presets that come with foretrace. Hardware and models are both described so.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from foretrace.base.errors import ModelError
+
+Table = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Library:
+    """One shelf of descriptions: what its files are called, where they stand, how they fail."""
+
+    noun: str  # "chip": in sentences
+    kinds: tuple[str, ...]  # what `kind = "..."` of a file may say
+    presets: Path
+    folder: str  # below the presets and below a user's folder: "chips"; "" for these themselves
+    error: type[ModelError]  # raised when a file is wrong
+    named_lists: tuple[str, ...] = ()  # keys of lists of tables that are merged by their `name`
+    # A table's own `source = "..."` counts for each of its numbers that names none.
+    has_table_sources: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published document."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """One description with everything that it extends merged in."""
+
+    name: str  # the file's name without ".toml"
+    path: Path
+    library: Library
+    table: Table
+    parent: str  # what it extends; "" if it stands alone
+
+    @property
+    def where(self) -> str:
+        """The file, in words for an error."""
+        return f"{self.library.noun} file {str(self.path)!r}"
+
+    def text(self, key: str, default: str = "") -> str:
+        """The text under `key`.
+
+        Raises:
+            ModelError: the library's own, if it is no text.
+        """
+        value = self.table.get(key, default)
+        if not isinstance(value, str):
+            raise self.library.error(
+                f"{key!r} of {self.where} is {value!r}, where a text is expected"
+            )
+        return value
+
+
+def document_names(library: Library, folders: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Names of all descriptions of a library, sorted; a user's file hides a preset's name."""
+    found = {
+        path.stem
+        for folder in (*folders, library.presets)
+        for path in (folder / library.folder).glob("*.toml")
+    }
+    return tuple(sorted(found))
+
+
+def read_document(
+    name_or_path: str | Path, library: Library, folders: Sequence[Path] = ()
+) -> Document:
+    """The description of that name, or in that file, merged with what it extends.
+
+    Raises:
+        ModelError: the library's own, if there is none, it cannot be parsed, or it extends itself.
+    """
+    return _document(_found(name_or_path, library, folders), library, folders=folders, seen=())
+
+
+def _document(
+    path: Path, library: Library, *, folders: Sequence[Path], seen: tuple[Path, ...]
+) -> Document:
+    if path in seen:
+        circle = " -> ".join(each.stem for each in (*seen, path))
+        raise library.error(f"{str(path)!r} extends itself ({circle}): remove one `extends`")
+    table = parsed_toml(path, library.error)
+    stated = table.get("kind", library.kinds[0])
+    if stated not in library.kinds:
+        raise library.error(
+            f"{str(path)!r} has kind {stated!r} where a {library.noun} is expected: "
+            f"write kind = {_either(library.kinds)}, or name another file"
+        )
+    parent = table.pop("extends", "")
+    if not isinstance(parent, str):
+        raise library.error(f"'extends' of {str(path)!r} is {parent!r}: write one name or path")
+    if library.has_table_sources:
+        table = {key: _sourced(key, value) for key, value in table.items()}
+    if parent:
+        own = (path.parent, *folders)
+        base_path = _found(parent, library, own, besides=path)
+        base = _document(base_path, library, folders=folders, seen=(*seen, path))
+        _check_sources(base.table, table, path=path, error=library.error)
+        table = merged(base.table, table, library.named_lists)
+    return Document(path.stem, path, library, table, parent)
+
+
+def _either(kinds: Sequence[str]) -> str:
+    return " or ".join(f'"{kind}"' for kind in kinds)
+
+
+def _sourced(key: str, value: object) -> object:
+    """A table whose numbers each name the source that the table states for all."""
+    if not isinstance(value, Mapping) or key == "sources" or not isinstance(_source(value), str):
+        return value
+    return {
+        name: _with_source(entry, _source(value))
+        for name, entry in value.items()
+        if name != "source"
+    }
+
+
+def _source(table: Table) -> object:
+    return table.get("source")
+
+
+def _with_source(entry: object, source: object) -> object:
+    if not isinstance(entry, Mapping):
+        return {"value": entry, "source": source}
+    has_own = "source" in entry or "assumed" in entry or "value" not in entry
+    return entry if has_own else {**entry, "source": source}
+
+
+def _check_sources(base: Table, over: Table, *, path: Path, error: type[ModelError]) -> None:
+    """Refuse a source that would give numbers of the extended description another origin."""
+    below, own = base.get("sources"), over.get("sources")
+    if not isinstance(below, Mapping) or not isinstance(own, Mapping):
+        return
+    for key, source in own.items():
+        if key in below and below[key] != source:
+            raise error(
+                f"{str(path)!r} gives the source {key!r} another meaning than what it extends: "
+                "use another key"
+            )
+
+
+def merged(base: Table, over: Table, named_lists: Sequence[str] = ()) -> dict[str, object]:
+    """`base` with what `over` says instead: tables go key by key, named lists name by name."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and "value" not in value:
+            result[key] = merged(below, value, named_lists)
+        elif key in named_lists and isinstance(value, list) and isinstance(below, list):
+            result[key] = _merged_lists(below, value, named_lists)
+        else:
+            result[key] = value
+    return result
+
+
+def _merged_lists(
+    base: list[object], over: list[object], named_lists: Sequence[str]
+) -> list[object]:
+    result = list(base)
+    for entry in over:
+        below = [each for each in result if _name(each) == _name(entry)]
+        if isinstance(entry, Mapping) and below and isinstance(below[0], Mapping):
+            result[result.index(below[0])] = merged(below[0], entry, named_lists)
+        else:
+            result.append(entry)
+    return result
+
+
+def _name(entry: object) -> object:
+    return entry.get("name") if isinstance(entry, Mapping) else None
+
+
+def _found(
+    name_or_path: str | Path,
+    library: Library,
+    folders: Sequence[Path],
+    *,
+    besides: Path | None = None,
+) -> Path:
+    text = str(name_or_path)
+    if text.endswith(".toml") or isinstance(name_or_path, Path) or "/" in text:
+        candidates = [Path(text), *(folder / text for folder in folders)]
+    else:
+        candidates = [
+            place / f"{text}.toml"
+            for folder in (*folders, library.presets)
+            for place in (folder / library.folder, folder)
+        ]
+    for path in candidates:
+        # A user's file may extend the preset of its own name.
+        if path.is_file() and path != besides:
+            return path
+    known = document_names(library, folders)
+    near = get_close_matches(text, known, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(known)}"
+    raise library.error(f"no {library.noun} is called {text!r}, and no such file exists: {hint}")
+
+
+def parsed_toml(path: Path, error: type[ModelError]) -> dict[str, object]:
+    """What a TOML file holds.
+
+    Raises:
+        ModelError: `error`, if it cannot be parsed.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise error(f"{str(path)!r} is not a TOML file: {err}") from err
+
+
+def check_keys(
+    table: Table, allowed: Sequence[str], where: str, *, error: type[ModelError]
+) -> None:
+    """Refuse a key that nothing reads.
+
+    Raises:
+        ModelError: `error`, naming the key, what is allowed, and the nearest allowed key.
+    """
+    for key in table:
+        if key not in allowed:
+            near = get_close_matches(key, allowed, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise error(
+                f"{where} has the key {key!r}, which means nothing there: "
+                f"allowed are {', '.join(allowed)}{hint}"
+            )
+
+
+def read_sources(table: object, where: str, *, error: type[ModelError]) -> dict[str, Source]:
+    """The documents a file names, by the key it refers to them with."""
+    found: dict[str, Source] = {}
+    for key, entry in as_table(table, f"[sources] of {where}", error=error).items():
+        fields = as_table(entry, f"source {key!r} of {where}", error=error)
+        check_keys(fields, ("title", "url"), f"source {key!r} of {where}", error=error)
+        found[key] = Source(str(fields.get("title", key)), str(fields.get("url", "")))
+    return found
+
+
+def as_table(value: object, where: str, *, error: type[ModelError]) -> Table:
+    """`value` as a table; nothing counts as an empty one.
+
+    Raises:
+        ModelError: `error`, if it is something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise error(f"{where} is {value!r}, where a table is expected")
+    return value

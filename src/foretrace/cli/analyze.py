@@ -1,0 +1,186 @@
+"""`foretrace analyze`: one screen with the answers that matter first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from foretrace import api
+from foretrace.analyze import COMPONENTS, Comparison, Stillness
+from foretrace.api import Job
+from foretrace.cli import options
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import activity
+from foretrace.cli.source import Source
+from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences, share_text
+from foretrace.graph import Timeline
+from foretrace.report import (
+    component_text,
+    count_text,
+    milliseconds_text,
+    signed_percent_text,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# Times of these are of the mean rank and step; of the path, of one step.
+BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
+_MAX_ROWS = 5
+_LABEL_WIDTH = 22
+_MAX_CAUSES = 3  # of idle time, and of waiting
+
+
+@dataclass(frozen=True)
+class Line:
+    """One answer."""
+
+    topic: str
+    label: str
+    time_ns: float | None
+    share: float | None  # of what the topic is about
+    text: str = ""  # a sentence, where one says more
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The answers, in the order in which they matter."""
+
+    lines: tuple[Line, ...]
+
+    def of(self, topic: str) -> tuple[Line, ...]:
+        """The answers to one question."""
+        return tuple(line for line in self.lines if line.topic == topic)
+
+    def as_json(self) -> dict[str, object]:
+        """Answers by topic; times in ns."""
+        topics = dict.fromkeys(line.topic for line in self.lines)
+        return {topic: [asdict(line) for line in self.of(topic)] for topic in topics}
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per answer."""
+        import polars as pl  # on demand: it takes longer to import than most answers to find
+
+        floats = dict.fromkeys(("time_ns", "share"), pl.Float64)
+        return pl.DataFrame([asdict(line) for line in self.lines], schema_overrides=floats)
+
+
+def analyze(
+    paths: options.Paths,
+    *,
+    step: options.Step = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    blocks_file: options.BlocksFile = None,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Show on one screen what a step is and what would help most."""
+    source = Source(paths, ranks, no_cache, workers)
+    with activity() as doing:
+        job = source.job(doing, blocks=blocks_file)
+        doing.now("replaying")
+        replayed = api.simulate(job)
+        doing.now("asking every question")
+        found = Overview(tuple(_lines(job, replayed, step)))
+    Outputs(json, csv, parquet).give(found, lambda: print_overview(job, found))
+
+
+def print_overview(job: Job, found: Overview) -> None:
+    """Print the answers, each topic in one table or list."""
+    console = Console(highlight=False)
+    devices = sorted({name for meta in job.metas for name in meta.device_names})
+    ranks, steps = count_text(len(job.ranks), "rank"), count_text(len(job.steps), "step")
+    what = ", ".join((ranks, steps, *devices[:2]))
+    console.print(Text.assemble((job.title, "bold"), f": {what}"))
+    for line in found.of("hang"):
+        console.print(Text(line.text, "bold red"))
+    table = plain_table("", "", "", text_columns=(0, 2))
+    for line in found.of("step"):
+        table.add_row(line.label, f"{milliseconds_text(line.time_ns or 0)} ms", line.text)
+    print_section(console, "", table)
+    _print_pair(console, found, BREAKDOWN, DEVICE_TIME)
+    _print_pair(console, found, PATH, IDLE)
+    helps = plain_table("what would help most", "", "")
+    for line in found.of("what would help most"):
+        helps.add_row(
+            name_text(line.label),
+            Text(signed_percent_text(-100 * (line.share or 0)), "bold"),
+            f"-{milliseconds_text(line.time_ns or 0)} ms",
+        )
+    print_section(console, "", helps)
+    for topic in ("what is wrong", "to know"):
+        print_sentences(console, topic, (line.text for line in found.of(topic)))
+
+
+def _print_pair(console: Console, found: Overview, left: str, right: str) -> None:
+    """Print two topics side by side: what each takes, and its share."""
+    table = plain_table(left, "ms", "share", right, "ms", "share", text_columns=(0, 3))
+    sides = found.of(left), found.of(right)
+    for at in range(max(map(len, sides))):
+        cells: list[str] = []
+        for lines in sides:
+            cells += _cells(lines[at]) if at < len(lines) else ("", "", "")
+        table.add_row(*cells)
+    print_section(console, "", table)
+
+
+def _cells(line: Line) -> tuple[str, str, str]:
+    label = name_text(line.label, _LABEL_WIDTH)
+    return label, milliseconds_text(line.time_ns or 0), share_text(line.share or 0)
+
+
+def _lines(job: Job, replayed: Timeline, step: str | None) -> Iterator[Line]:
+    """Every answer of which the recording allows one."""
+    compared = api.compare(job.measured, replayed, step=step)
+    yield from _step_lines(job, compared)
+    whole_ns = max(compared.before.mean_ns, 1)
+    for part in COMPONENTS:
+        time_ns = compared.view("component").row(part).before.step_ns
+        yield Line(BREAKDOWN, component_text(part), time_ns, time_ns / whole_ns)
+    table, num_ranks = api.operators(job, step=step), max(len(job.ranks), 1)
+    for row in table.by("class")[:_MAX_ROWS]:
+        yield Line(DEVICE_TIME, row.kind, row.time_ns / num_ranks, row.share)
+    lost = table.unrecognised
+    yield Line(DEVICE_TIME, "not recognised", lost.time_ns / num_ranks, lost.share)
+    for share in api.critical_path(replayed, step=step).by_class()[:_MAX_ROWS]:
+        yield Line(PATH, share.label, share.time_ns, share.share)
+    num_steps = len(job.steps) if step is None else 1
+    yield from _idle_lines(replayed, step, num_ranks * num_steps)
+    for one in api.what_helps(replayed, step=step, top=_MAX_ROWS).rows:
+        label = one.text.split(": step")[0]
+        yield Line("what would help most", label, one.gain_ns, one.share, one.text)
+    for wrong in api.diagnose(job)[:_MAX_ROWS]:
+        topic = "hang" if wrong.topic == "hang" else "what is wrong"
+        yield Line(topic, wrong.topic, wrong.lost_ns, None, wrong.sentence)
+    for finding in job.findings:
+        yield Line("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
+
+
+def _idle_lines(replayed: Timeline, step: str | None, num_rows: int) -> Iterator[Line]:
+    """The main causes of idle time, then of waiting, over so many steps of ranks."""
+    idle = api.idle(replayed, step=step)
+    whole_ns = max(idle.total_ns(), 1)
+    for kind in Stillness:
+        prefix = "waiting: " if kind is Stillness.WAITING else "idle: "
+        for cause, lost_ns in list(idle.by_cause(kind).items())[:_MAX_CAUSES]:
+            yield Line(IDLE, prefix + cause.words, lost_ns / num_rows, lost_ns / whole_ns)
+
+
+def _step_lines(job: Job, compared: Comparison) -> Iterator[Line]:
+    """The step's length: measured, replayed and, if recorded, without the profiler."""
+    before, after = compared.before, compared.after
+    used = before.used_names
+    which = used[0] if len(used) == 1 else f"mean of {len(used)} steps"
+    yield Line("step", "measured", before.mean_ns, None, which)
+    yield Line("step", "replayed", after.mean_ns, None, signed_percent_text(compared.percent))
+    unprofiled_ns = job.recording.unprofiled_step_ns.values()
+    if unprofiled_ns:
+        yield Line("step", "without profiler", median(unprofiled_ns), None, "median over ranks")

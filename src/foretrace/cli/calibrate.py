@@ -1,0 +1,105 @@
+"""`foretrace calibrate`: constants of the cost models from measurements of your own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from foretrace import api
+from foretrace.analyze import chip_of
+from foretrace.base import MachineError, ModelError
+from foretrace.cli import options
+from foretrace.cli.cost_table import print_errors
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import Activity, activity
+from foretrace.cli.settings import cache_folder, machine_folders
+from foretrace.cost import (
+    Constants,
+    Measured,
+    calibrated,
+    calibrated_collectives,
+    joined,
+    read_tables,
+    shipped_constants,
+    write_constants,
+)
+from foretrace.machine import Chip, load_chip
+from foretrace.validate import left_out_errors, measured_calls
+
+
+def calibrate(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="Recordings to learn from; each is one run: a file or folder."
+        ),
+    ] = None,
+    *,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Learn from gemm-*.parquet, attention-*.parquet, collectives*.parquet in here.",
+        ),
+    ] = None,
+    chip: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What the recordings ran on. Default: what they name."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", file_okay=False, help="Where to write the constants.")
+    ] = Path("constants"),
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Fit the cost models to measurements, and say the error on what was left out."""
+    if not paths and table is None:
+        raise ModelError("there is nothing to learn from: name recordings, or a table with --table")
+    made = datetime.now(UTC).date().isoformat()
+    with activity() as doing:
+        doing.now("fitting tables")
+        found = calibrated(read_tables(table), made) if table is not None else ()
+        if paths:
+            measured = _recorded(paths, chip, joined(found, shipped_constants()), doing)
+            doing.now("fitting recordings")
+            found = joined(found, calibrated(measured, made))
+        doing.now("fitting collectives")
+        networks = calibrated_collectives(table, made) if table is not None else ()
+    out.mkdir(parents=True, exist_ok=True)
+    for kind, files in (("kernels", found), ("collectives", networks)):
+        for one in files:
+            write_constants(one, out / f"{kind}-{one.chip}.toml")
+    typer.echo(f"wrote {len(found) + len(networks)} files to {out}", err=True)
+    errors = left_out_errors((*found, *networks))
+    console = Console(highlight=False)
+    Outputs(json, csv, parquet).give(errors, lambda: print_errors(console, errors))
+
+
+def _recorded(
+    paths: list[str], chip: str | None, constants: tuple[Constants, ...], doing: Activity
+) -> list[Measured]:
+    measured: list[Measured] = []
+    for path in paths:
+        doing.now(f"reading {path}")
+        job = api.load([path], cache=cache_folder(), progress=doing.advance)
+        devices = {name for meta in job.metas for name in meta.device_names}
+        measured += measured_calls(job.measured, _chip(chip, devices, path), constants)
+    return measured
+
+
+def _chip(name: str | None, devices: set[str], path: str) -> Chip:
+    found = load_chip(name, machine_folders()) if name is not None else chip_of(devices)
+    if found is None:
+        called = ", ".join(sorted(devices)) or "no device"
+        raise MachineError(
+            f"{path!r} names {called}, which is no chip that is described: say which one it is "
+            "with --chip; `foretrace machine list` names them."
+        )
+    return found

@@ -1,0 +1,134 @@
+"""`foretrace compare`: what got slower from one run to the other, and a gate for CI jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from foretrace import api
+from foretrace.analyze import Comparison, Verdict
+from foretrace.api import Job
+from foretrace.cli import options
+from foretrace.cli.compare_table import print_comparison
+from foretrace.cli.limits import Limit, parsed_limit
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import activity
+from foretrace.cli.source import Source, timeline_of
+from foretrace.report import duration_text, signed_percent_text
+
+SLOWER = 1  # the exit code of a gate that does not hold
+
+VIEWS = "component, class, family, kernel, operator, phase, block, collective, path or host"
+
+
+def compare(
+    before: Annotated[
+        str, typer.Argument(metavar="BEFORE", help="One run: a file, a glob or a folder.")
+    ],
+    after: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="AFTER", help="The other. Left out: BEFORE's replay, against BEFORE measured."
+        ),
+    ] = None,
+    *,
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMIT", help="Exit with 1 if the step got longer by more: 3%, 5ms, 200us."
+        ),
+    ] = None,
+    beyond_noise: Annotated[
+        bool,
+        typer.Option(
+            "--beyond-noise", help="Fail only if the spread between steps cannot explain it."
+        ),
+    ] = False,
+    confidence: Annotated[
+        float,
+        typer.Option(min=50, max=99.99, metavar="PERCENT", help="Of the difference's interval."),
+    ] = 95,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VIEW", help=f"Show {VIEWS}; may be given again."),
+    ] = None,
+    step: options.Step = None,
+    replayed: options.Replayed = False,
+    top: options.Top = 8,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    blocks_file: options.BlocksFile = None,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Say what got slower or faster between two runs, and why."""
+    limit = _limit(fail_if_slower, beyond_noise=beyond_noise)
+    if after is None and replayed:
+        raise typer.BadParameter("one run's replay against itself: leave --replayed out")
+    sources = [
+        Source([path], ranks, no_cache, workers) for path in (before, after) if path is not None
+    ]
+    with activity() as doing:
+        jobs = [source.job(doing, blocks=blocks_file) for source in sources]
+        is_replayed = (replayed, replayed or after is None)
+        sides = [
+            timeline_of(job, doing, is_replayed=of_side)
+            for job, of_side in zip((jobs[0], jobs[-1]), is_replayed, strict=True)
+        ]
+        doing.now("comparing")
+        found = api.compare(*sides, step=step, confidence=confidence / 100)
+    unknown = sorted(set(by or ()) - {view.name for view in found.views})
+    if unknown:
+        have = ", ".join(view.name for view in found.views)
+        raise typer.BadParameter(f"no view {unknown[0]!r} of these runs: expected one of {have}")
+    fails = limit is not None and _fails(limit, found, beyond_noise=beyond_noise)
+
+    def show() -> None:
+        console = Console(highlight=False)
+        print_comparison(console, found, _titles(jobs, sources), views=by, top=top)
+
+    Outputs(json, csv, parquet).give(found, show)
+    if limit is not None:
+        typer.echo(_gate_text(limit, found, fails=fails), err=True)
+    if fails:
+        raise typer.Exit(SLOWER)
+
+
+def _limit(text: str | None, *, beyond_noise: bool) -> Limit | None:
+    """The gate, if one is asked for."""
+    if text is not None:
+        return parsed_limit(text)
+    if beyond_noise:
+        raise typer.BadParameter("--beyond-noise has no effect without --fail-if-slower LIMIT")
+    return None
+
+
+def _fails(limit: Limit, found: Comparison, *, beyond_noise: bool) -> bool:
+    """Whether the step got longer by more than is allowed, for certain if that is asked."""
+    is_certain = found.noise.verdict is Verdict.BEYOND_NOISE
+    return limit.is_exceeded(found.before.mean_ns, found.after.mean_ns) and (
+        is_certain or not beyond_noise
+    )
+
+
+def _gate_text(limit: Limit, found: Comparison, *, fails: bool) -> str:
+    """What the gate says, on one line."""
+    change = duration_text(abs(found.difference_ns))
+    word = "longer" if found.difference_ns >= 0 else "shorter"
+    return (
+        f"{'FAIL' if fails else 'ok'}: the step is {change} {word} "
+        f"({signed_percent_text(found.percent)}), allowed {limit.text}; "
+        f"{found.noise.verdict.value}"
+    )
+
+
+def _titles(jobs: list[Job], sources: list[Source]) -> tuple[str, str]:
+    """What to call the two; by their paths where their titles are the same."""
+    names = [job.title for job in jobs]
+    if len(jobs) > 1 and names[0] == names[1]:
+        names = [source.paths[0] for source in sources]
+    return names[0], names[-1]

@@ -1,0 +1,75 @@
+"""A result as JSON on stdout, as files, or as tables: the same for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import typer
+
+from foretrace.base import written_beside
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Result(Protocol):
+    """What every analysis returns."""
+
+    def as_json(self) -> object:
+        """Everything, as builtins; times in ns."""
+        ...
+
+    def to_frame(self) -> pl.DataFrame:
+        """The main table."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """How the user wants a result."""
+
+    json: bool
+    csv: Path | None = None
+    parquet: Path | None = None
+
+    def give(self, result: Result, show: Callable[[], None]) -> None:
+        """Write the files asked for, then print JSON, or else what `show` prints."""
+        if self.csv is not None:
+            _write_csv(self.csv, result)
+        if self.parquet is not None:
+            with written_beside(self.parquet) as beside:
+                result.to_frame().write_parquet(beside)
+        if self.json:
+            print_json(result.as_json())
+        else:
+            show()
+        for path in (self.csv, self.parquet):
+            if path is not None:
+                typer.echo(f"wrote {path}", err=True)
+
+
+def print_json(value: object) -> None:
+    """Print builtins as indented JSON."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def _write_csv(path: Path, result: Result) -> None:
+    """A column of lists or structs, which CSV has no form for, becomes text."""
+    import polars as pl  # on demand: it takes longer to import than most commands take
+
+    frame = result.to_frame()
+    nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+    frame = frame.with_columns(
+        pl.Series(name, [_text(value) for value in frame[name].to_list()], dtype=pl.String)
+        for name in nested
+    )
+    with written_beside(path) as beside:
+        frame.write_csv(beside)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()

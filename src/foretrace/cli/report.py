@@ -1,0 +1,46 @@
+"""`foretrace report`: every answer about a run on one self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretrace import api
+from foretrace.cli import options
+from foretrace.cli.progress import activity
+from foretrace.cli.source import Source
+from foretrace.graph import Ablation
+from foretrace.report import bytes_text
+
+
+def report(
+    paths: options.Paths,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="OUT.html", dir_okay=False, help="Where to write the page."
+        ),
+    ] = Path("report.html"),
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Of the page. Default: the traces' folder.")
+    ] = "",
+    step: options.Step = None,
+    without: Annotated[
+        list[Ablation] | None,
+        typer.Option(help="Leave out a class of dependency; may be given again."),
+    ] = None,
+    blocks_file: options.BlocksFile = None,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Write one HTML page with all answers; it opens offline."""
+    source = Source(paths, ranks, no_cache, workers)
+    with activity() as doing:
+        job = source.job(doing, blocks=blocks_file)
+        doing.now("replaying, and asking every question")
+        api.report(job, output, title=title, step=api.step_name(step), without=tuple(without or ()))
+    typer.echo(f"wrote {output}, {bytes_text(output.stat().st_size)}", err=True)

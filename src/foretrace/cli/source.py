@@ -1,0 +1,47 @@
+"""What a command reads: a run's files, and the side of it that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrace import api
+from foretrace.api import Job
+from foretrace.cli.progress import Activity
+from foretrace.cli.ranks import parsed_ranks
+from foretrace.cli.settings import cache_folder
+from foretrace.graph import Timeline
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run is, and how to read it."""
+
+    paths: list[str]
+    ranks: str | None  # as typed
+    no_cache: bool
+    workers: int | None
+
+    def __post_init__(self) -> None:
+        """Refuse ranks that are none, before any file is read."""
+        parsed_ranks(self.ranks)
+
+    def job(self, doing: Activity, *, blocks: Path | None = None) -> Job:
+        """The run, read; `blocks` is a file that corrects its blocks."""
+        doing.now("reading traces")
+        return api.load(
+            self.paths,
+            ranks=parsed_ranks(self.ranks),
+            blocks=blocks,
+            cache=False if self.no_cache else cache_folder(),
+            workers=self.workers,
+            progress=doing.advance,
+        )
+
+
+def timeline_of(job: Job, doing: Activity, *, is_replayed: bool) -> Timeline:
+    """The job's replay, or what was measured."""
+    if not is_replayed:
+        return job.measured
+    doing.now("replaying")
+    return api.simulate(job)

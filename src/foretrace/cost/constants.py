@@ -1,0 +1,185 @@
+"""Fitted constants as they are kept: one TOML file per chip, made by `foretrace calibrate`.
+
+A file holds, for each model, kind of kernel and number format, the constants' values and how far
+measured times spread around predictions of rows left out of the fit; and, for a reader, the
+errors on these rows. `elsewhere.toml` holds constants fitted to all chips together; its spread
+comes from chips of an architecture left out of the fit.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from foretrace.base import MachineError
+from foretrace.cost.errors import Errors
+
+ELSEWHERE = "elsewhere"  # in place of a chip: constants fitted to all of them
+FOLDER = Path(__file__).parent / "constants"
+# Formats that the same units work on at the same rate share constants.
+_WIDTH_BY_DTYPE = {"bf16": "16bit", "fp16": "16bit"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Measured over predicted time of rows left out: the ends of an 80% interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Constants of one model, for one kind of kernel and width of numbers."""
+
+    model: str  # "gemm", "attention", "attention backward", "movement", ...
+    kind: str  # which kernels: "library", "flash", ...
+    width: str  # "16bit" for both 16-bit formats, else the format
+    source: str  # of the measurements
+    num_rows: int
+    values: Mapping[str, float]
+    line: Mapping[str, float]  # of the linear baseline, fitted to the same rows
+    spread_by_region: Mapping[str, Spread]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Errors on measurements left out of the fit that predicted them."""
+
+    family: str
+    gpu: str
+    dtype: str
+    fitted_on: str  # "same chip" (other shapes), or which architectures
+    errors: Errors
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        labels = {"family": self.family, "gpu": self.gpu, "dtype": self.dtype}
+        return {**labels, "fitted_on": self.fitted_on, **self.errors.as_json()}
+
+
+@dataclass(frozen=True)
+class Constants:
+    """All that is fitted for one chip."""
+
+    chip: str  # name of its description; ELSEWHERE
+    architecture: str  # "" for ELSEWHERE
+    made: str  # date, "2026-11-21"
+    fits: tuple[Fit, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def fit(self, model: str, kind: str, width: str) -> Fit | None:
+        """The constants for these kernels; none if they are not fitted."""
+        wanted = (model, kind, width)
+        return next((one for one in self.fits if (one.model, one.kind, one.width) == wanted), None)
+
+
+def width_of(dtype: str) -> str:
+    """Number formats that share constants: "16bit" for bf16 and fp16, else the format itself."""
+    return _WIDTH_BY_DTYPE.get(dtype, dtype)
+
+
+@cache
+def shipped_constants() -> tuple[Constants, ...]:
+    """What this version ships, by chip's name, ELSEWHERE among them."""
+    return tuple(read_constants(path) for path in sorted(FOLDER.glob("kernels-*.toml")))
+
+
+def read_constants(path: Path) -> Constants:
+    """Constants from a file that `foretrace calibrate` wrote.
+
+    Raises:
+        MachineError: if it is no such file.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Constants(
+            chip=table["chip"],
+            architecture=table["architecture"],
+            made=table["made"],
+            fits=tuple(_fit(one) for one in table.get("fit", [])),
+            left_out=tuple(_left_out(one) for one in table.get("left_out", [])),
+        )
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as err:
+        raise MachineError(
+            f"{str(path)!r} does not hold constants ({type(err).__name__}: {err}): "
+            "make it with `foretrace calibrate`."
+        ) from err
+
+
+def _fit(table: Mapping[str, object]) -> Fit:
+    spreads = table["spread"]
+    if not isinstance(spreads, dict):
+        raise TypeError("spread is no table")
+    pairs = {region: _numbers(spread) for region, spread in spreads.items()}
+    return Fit(
+        model=str(table["model"]),
+        kind=str(table["kind"]),
+        width=str(table["width"]),
+        source=str(table["source"]),
+        num_rows=int(str(table["num_rows"])),
+        values=_numbers(table["values"]),
+        line=_numbers(table["line"]),
+        spread_by_region={region: Spread(**pair) for region, pair in pairs.items()},
+    )
+
+
+def _numbers(table: object) -> dict[str, float]:
+    if not isinstance(table, dict):
+        raise TypeError("a table of numbers is missing")
+    return {str(key): float(value) for key, value in table.items()}
+
+
+def _left_out(table: Mapping[str, object]) -> LeftOut:
+    labels = {key: str(table[key]) for key in ("family", "gpu", "dtype", "fitted_on")}
+    region, n = str(table["region"]), int(str(table["n"]))
+    rest = _numbers({key: table[key] for key in table if key not in {*labels, "region", "n"}})
+    return LeftOut(**labels, errors=Errors(region=region, n=n, **rest))
+
+
+def write_constants(constants: Constants, path: Path) -> None:
+    """Write a file that `read_constants` reads."""
+    path.write_text("\n".join(_lines(constants)) + "\n", encoding="utf-8")
+
+
+def _lines(constants: Constants) -> Iterable[str]:
+    yield "# Made by `foretrace calibrate`; not edited by hand."
+    yield from _pairs({"chip": constants.chip, "architecture": constants.architecture})
+    yield from _pairs({"made": constants.made})
+    for fit in constants.fits:
+        yield ""
+        yield "[[fit]]"
+        names = ("model", "kind", "width", "source", "num_rows")
+        yield from _pairs({name: getattr(fit, name) for name in names})
+        yield f"values = {_inline(fit.values)}"
+        yield f"line = {_inline(fit.line)}"
+        spreads = {
+            region: _inline({"low": spread.low, "high": spread.high})
+            for region, spread in fit.spread_by_region.items()
+        }
+        yield "[fit.spread]"
+        yield from (f"{region} = {text}" for region, text in spreads.items())
+    for one in constants.left_out:
+        yield ""
+        yield "[[left_out]]"
+        yield from _pairs(one.as_json())
+
+
+def _pairs(values: Mapping[str, object]) -> Iterable[str]:
+    return (f"{key} = {_text(value)}" for key, value in values.items())
+
+
+def _inline(values: Mapping[str, float]) -> str:
+    return "{ " + ", ".join(_pairs(values)) + " }"
+
+
+def _text(value: object) -> str:
+    """A TOML value; numbers to four digits, which is finer than any fit."""
+    if isinstance(value, float):
+        short = float(f"{value:.4g}")
+        return repr(short)
+    return json.dumps(value)

@@ -1,0 +1,187 @@
+"""How long a matrix product takes on a GPU: tiles, waves, split reductions, memory, launch.
+
+A library cuts the result into tiles, one per processor at a time, and may cut the inner
+dimension as well; it has many kernels and picks a fast one. So the model works out the time for
+each of a few tile shapes and splits, and takes the least. A tile takes the longer of its
+arithmetic and the loading of its operands from the level 2 cache, plus a prologue and the
+storing of its result; all tiles run in waves; all of it takes no less than moving the operands
+once from memory; long products run at a lower clock, as the chip nears its power limit.
+
+The model's form follows the tile and wave quantisation of NVIDIA's "Matrix Multiplication
+Background User's Guide" (DU-09799); its constants are fitted (see `fitting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.cost.fitting import Constant
+from foretrace.machine import Chip
+
+CONSTANTS = (
+    Constant(
+        "launch_ns", "ns", "from one kernel to the next, and to fill the chip", 200, 20_000, 2_500
+    ),
+    Constant("tile_rate", "", "arithmetic inside a tile, of the peak", 0.5, 1.0, 0.9),
+    Constant("prologue_ns", "ns", "first loads of a tile, not hidden", 20, 5_000, 200),
+    Constant("memory_rate", "", "device memory, of the data sheet's bandwidth", 0.5, 0.95, 0.82),
+    Constant("operand_rate", "B/kFLOP", "level 2 to processors, per peak arithmetic", 5, 300, 18),
+    Constant("split_ns", "ns", "second kernel of a split reduction", 500, 8_000, 2_500),
+    Constant("split_traffic", "", "partial results written and read, of their size", 0.3, 4, 1.5),
+    Constant("store_rate", "", "storing a tile, of its share of memory bandwidth", 0.05, 3, 0.6),
+    Constant("throttle", "", "lower clock under lasting load", 0.01, 0.4, 0.15),
+    Constant("throttle_after_ns", "ns", "when half of that has set in", 2e5, 2e7, 3e6),
+    Constant("fluidity", "", "how far the last wave is shared out; 0: not", 0.01, 30, 0.5),
+    Constant(
+        "quantise_rate", "", "making 8-bit operands of 16-bit ones, of its traffic", 0.01, 10, 1
+    ),
+)
+
+_TILES = np.array(
+    [
+        (tile_m, tile_n, split)
+        for tile_m in (64, 128, 256)
+        for tile_n in (32, 64, 128, 256)
+        for split in (1, 2, 4, 8, 16)
+        if tile_m * tile_n <= 128 * 256  # what registers of one processor hold as sums
+    ],
+    np.float64,
+)
+_STEP_BYTES = 128  # of the inner dimension that a tile takes at once: one line of the cache
+_SUM_BYTES = 4  # partial results are kept in 32 bit
+_LEAST_RESULT_BYTES = 2  # results of 8-bit operands are 16-bit numbers
+_SHARPNESS = 4.0  # how closely overlapping limits follow the larger: 1 adds them, more takes it
+_ROWS_AT_ONCE = 20_000
+_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+
+
+@dataclass(frozen=True)
+class GemmShapes:
+    """Products of an m x k and a k x n matrix, `batch` of each, all of one number format."""
+
+    batch: Int64s  # int64[rows]
+    m: Int64s  # int64[rows]
+    n: Int64s  # int64[rows]
+    k: Int64s  # int64[rows]
+    dtype: str  # "bf16", ...
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.m)
+
+    @classmethod
+    def of(cls, sizes: Int64s, dtype: str) -> GemmShapes:
+        """Shapes from int64[rows, 4]: batch, m, n, k."""
+        batch, m, n, k = sizes.T
+        return cls(batch, m, n, k, dtype)
+
+    @property
+    def num_flops(self) -> Float64s:
+        """Arithmetic of each row, a multiplication and an addition as two."""
+        flops: Float64s = (2 * self.batch * self.m * self.n * self.k).astype(np.float64)
+        return flops
+
+    @property
+    def num_bytes(self) -> Float64s:
+        """Least traffic of each row: operands read once, the result written once."""
+        item = _BYTES[self.dtype]
+        operands = item * (self.m * self.k + self.n * self.k)
+        moved: Float64s = self.batch * (operands + _result_bytes(item) * self.m * self.n * 1.0)
+        return moved
+
+
+def gemm_ns(shapes: GemmShapes, chip: Chip, values: Mapping[str, float]) -> Float64s:
+    """Duration of each product, float64[rows], in ns.
+
+    Raises:
+        MachineError: if the chip's description lacks the peak or the number of processors.
+    """
+    peak = chip.peak_flops_per_ns(shapes.dtype)
+    if peak is None or chip.num_processors is None:
+        raise MachineError(
+            f"chip {chip.name!r} gives no {shapes.dtype} peak or no num_processors, which the cost "
+            "of matrix products needs: add them to its file."
+        )
+    limits = _Limits(
+        item_bytes=_BYTES[shapes.dtype],
+        peak=peak,
+        operand_peak=chip.peak_flops_per_ns("bf16") or peak,
+        num_processors=chip.num_processors,
+        memory_bytes_per_ns=chip.memory_bytes_per_ns,
+        is_quantised=shapes.dtype == "fp8",
+    )
+    firsts = range(0, len(shapes), _ROWS_AT_ONCE)
+    parts = [
+        _best_ns(shapes, slice(first, first + _ROWS_AT_ONCE), limits, values) for first in firsts
+    ]
+    return np.concatenate([*parts, np.zeros(0)])
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What the chip allows in this number format."""
+
+    item_bytes: int
+    peak: float  # operations per ns
+    operand_peak: float  # what the cache is built to feed: the 16-bit peak, where there is one
+    num_processors: int
+    memory_bytes_per_ns: float  # of the data sheet
+    is_quantised: bool
+
+
+def _best_ns(
+    shapes: GemmShapes, rows: slice, limits: _Limits, values: Mapping[str, float]
+) -> Float64s:
+    """The least time over tile shapes and splits."""
+    batch, m, n, k = (
+        column[rows, None].astype(np.float64)
+        for column in (shapes.batch, shapes.m, shapes.n, shapes.k)
+    )
+    tile_m, tile_n, split = _TILES.T[:, None]
+    item, result = limits.item_bytes, _result_bytes(limits.item_bytes)
+    memory = limits.memory_bytes_per_ns * values["memory_rate"]
+    per_processor = limits.num_processors
+
+    num_tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) * split
+    waves = num_tiles / per_processor
+    sharing = values["fluidity"] / (1 + values["fluidity"])
+    waves = np.maximum(1, (1 - sharing) * np.ceil(waves) + sharing * waves)
+
+    inner = np.ceil(k / split / (_STEP_BYTES / item)) * (_STEP_BYTES / item)
+    arithmetic_ns = (
+        2 * tile_m * tile_n * inner * per_processor / (limits.peak * values["tile_rate"])
+    )
+    operand_rate = values["operand_rate"] * 1e-3 * limits.operand_peak / per_processor
+    loading_ns = (tile_m + tile_n) * inner * item / operand_rate
+    storing_ns = tile_m * tile_n * result * values["store_rate"] * per_processor / memory
+    tile_ns = _longest(arithmetic_ns, loading_ns) + values["prologue_ns"] + storing_ns
+
+    is_split = split > 1
+    partial_bytes = np.where(is_split, split * m * n * _SUM_BYTES * values["split_traffic"], 0)
+    moved_bytes = batch * (item * (m * k + n * k) + result * m * n + partial_bytes)
+    waves_ns = waves * tile_ns + np.where(is_split, values["split_ns"], 0)
+    body_ns = _longest(waves_ns, moved_bytes / memory)
+
+    load = waves * arithmetic_ns / body_ns
+    body_ns = body_ns * (
+        1 + values["throttle"] * load * body_ns / (body_ns + values["throttle_after_ns"])
+    )
+    best_ns: Float64s = values["launch_ns"] + body_ns.min(axis=1)
+    if limits.is_quantised:
+        # Measured with the quantisation of one operand: 2 bytes read, 1 written.
+        best_ns = best_ns + values["quantise_rate"] * 3 * (batch * m * k)[:, 0] / memory
+    return best_ns
+
+
+def _result_bytes(item_bytes: int) -> int:
+    return max(item_bytes, _LEAST_RESULT_BYTES)
+
+
+def _longest(first: Float64s, second: Float64s) -> Float64s:
+    """Two things at once: the longer, and a little of the other where they are alike."""
+    both: Float64s = (first**_SHARPNESS + second**_SHARPNESS) ** (1 / _SHARPNESS)
+    return both

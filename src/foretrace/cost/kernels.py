@@ -1,0 +1,206 @@
+"""`FittedKernels`: durations of kernels from their shapes, by models fitted to measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.cost.answer import Costs, Source
+from foretrace.cost.attention import AttentionShapes, attention_ns
+from foretrace.cost.choosing import Chosen, chosen_fit
+from foretrace.cost.constants import Constants, Spread, shipped_constants
+from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
+from foretrace.cost.errors import LONG_NS, REGIONS
+from foretrace.cost.gemm import GemmShapes, gemm_ns
+from foretrace.cost.lookup import MeasuredProducts
+from foretrace.cost.memory_bound import Movements, movement_ns
+from foretrace.cost.model import KernelRequests
+from foretrace.cost.signatures import (
+    ATTENTION_BACKWARD,
+    CONVOLUTION,
+    GEMM,
+    MOVEMENT,
+    UNKNOWN,
+    Operation,
+    operation_of,
+)
+from foretrace.cost.tables import LIBRARY
+from foretrace.machine import Chip
+
+_UNKNOWN_FAMILY = "unknown"
+# Without any fit only a bound from below is known; half of the peaks is the rule of thumb that
+# bounds it from above.
+_ROOFLINE_SPREAD = Spread(1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """Answers for distinct operations."""
+
+    duration_ns: Float64s  # float64[operations]
+    low_ns: Float64s
+    high_ns: Float64s
+    source: Int64s
+
+
+@dataclass(frozen=True)
+class FittedKernels:
+    """Kernel costs of one chip."""
+
+    chip: Chip
+    constants: tuple[Constants, ...] = field(default_factory=shipped_constants)
+    table: MeasuredProducts | None = None  # of the user: wins over every model where it reaches
+
+    def kernel_costs(self, requests: KernelRequests) -> Costs:
+        """Duration of each call; each distinct operator, signature and kernel is costed once.
+
+        Raises:
+            MachineError: if the chip's description lacks what a model needs.
+        """
+        texts = np.stack([requests.operator, requests.signature, requests.kernel])
+        sizes = [len(requests.operators) + 1, len(requests.signatures) + 1]
+        code = (texts[2] + 1).astype(np.int64)
+        code = (code * sizes[1] + texts[1] + 1) * sizes[0] + texts[0] + 1
+        _, first, inverse = _distinct(code)
+        operators, signatures, kernels = (
+            (*known, "")  # NO_TEXT: the last
+            for known in (requests.operators, requests.signatures, requests.kernels)
+        )
+        operations = [
+            operation_of(operators[one], signatures[two], kernels[three])
+            for one, two, three in texts[:, first].T.tolist()
+        ]
+        return _spread_out(self.operation_costs(operations), inverse)
+
+    def operation_costs(self, operations: Sequence[Operation]) -> Costs:
+        """Duration of each operation; rows of one model, kind and format are costed together.
+
+        Raises:
+            MachineError: if the chip's description lacks what a model needs.
+        """
+        size = len(operations)
+        answer = _Distinct(
+            np.zeros(size),
+            np.zeros(size),
+            np.zeros(size),
+            np.full(size, Source.UNKNOWN, np.int64),
+        )
+        families: dict[str, int] = {_UNKNOWN_FAMILY: 0}
+        family = np.zeros(len(operations), np.int32)
+        alike: dict[tuple[str, str, str], list[int]] = {}
+        for at, one in enumerate(operations):
+            if one.model != UNKNOWN:
+                alike.setdefault((one.model, one.kind, one.dtype), []).append(at)
+        for key, rows in alike.items():
+            sizes = np.array([operations[at].sizes for at in rows], np.int64)
+            self._answer(key, sizes, np.array(rows), answer)
+            name = " ".join(text for text in key if text)
+            family[rows] = families.setdefault(name, len(families))
+        return Costs(
+            duration_ns=np.rint(answer.duration_ns).astype(np.int64),
+            low_ns=np.rint(answer.low_ns).astype(np.int64),
+            high_ns=np.rint(answer.high_ns).astype(np.int64),
+            source=answer.source.astype(np.uint8),
+            family=family,
+            families=tuple(families),
+        )
+
+    def _answer(
+        self, key: tuple[str, str, str], sizes: Int64s, rows: Int64s, answer: _Distinct
+    ) -> None:
+        model, _, dtype = key
+        chosen = self._chosen(key)
+        if chosen is None or self.chip.num_processors is None:
+            duration_ns = _roofline_ns(key, sizes, self.chip)
+            answer.source[rows] = Source.ROOFLINE if duration_ns.any() else Source.UNKNOWN
+            spreads: Mapping[str, Spread] = dict.fromkeys(REGIONS, _ROOFLINE_SPREAD)
+        else:
+            duration_ns = self._model_ns(model, dtype, sizes, chosen)
+            answer.source[rows] = chosen.source
+            spreads = chosen.spread_by_region
+        low, high = spread_ends(duration_ns, spreads)
+        answer.duration_ns[rows] = duration_ns
+        answer.low_ns[rows] = duration_ns * low
+        answer.high_ns[rows] = duration_ns * high
+        if model == GEMM and self.table is not None:
+            found_ns = self.table.looked_up_ns(GemmShapes.of(sizes, dtype))
+            is_found = ~np.isnan(found_ns)
+            for column in (answer.duration_ns, answer.low_ns, answer.high_ns):
+                column[rows[is_found]] = found_ns[is_found]
+            answer.source[rows[is_found]] = Source.TABLE
+
+    def _chosen(self, key: tuple[str, str, str]) -> Chosen | None:
+        model, kind, dtype = key
+        if model == MOVEMENT:  # its kinds share one set of constants, and so do the formats
+            return chosen_fit((MOVEMENT, "", "any"), self.chip, self.constants)
+        if model == CONVOLUTION:
+            return chosen_fit((CONVOLUTION, kind, "any"), self.chip, self.constants)
+        if self.chip.peak_flops_per_ns(dtype) is None:
+            return None
+        return chosen_fit(key, self.chip, self.constants)
+
+    def _model_ns(self, model: str, dtype: str, sizes: Int64s, chosen: Chosen) -> Float64s:
+        values = chosen.fit.values
+        if model == MOVEMENT:
+            movements = Movements(sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.int8))
+            return movement_ns(movements, self.chip, values)
+        if model == GEMM:
+            return gemm_ns(GemmShapes.of(sizes, dtype), self.chip, values)
+        if model == CONVOLUTION:
+            return convolution_ns(self.convolution_shapes(sizes, dtype), self.chip, values)
+        is_backward = model == ATTENTION_BACKWARD
+        attention = AttentionShapes.of(sizes, dtype, is_backward=is_backward)
+        return attention_ns(attention, self.chip, values)
+
+    def convolution_shapes(self, sizes: Int64s, dtype: str) -> ConvolutionShapes:
+        """Rows of sizes as `Operation` holds them, their products costed by the model of these."""
+        product = GemmShapes.of(sizes[:, :4], dtype)
+        chosen = self._chosen((GEMM, LIBRARY, dtype))
+        if chosen is None:
+            product_ns = _roofline_ns((GEMM, LIBRARY, dtype), sizes[:, :4], self.chip)
+        else:
+            product_ns = gemm_ns(product, self.chip, chosen.fit.values)
+        others = sizes[:, 4:6].T.astype(np.float64)
+        return ConvolutionShapes(product_ns, others[0], others[1])
+
+
+def _roofline_ns(key: tuple[str, str, str], sizes: Int64s, chip: Chip) -> Float64s:
+    """What the data sheet alone says of products and movements; 0 where it says nothing."""
+    model, _, dtype = key
+    if model == MOVEMENT:
+        return sizes[:, 0] / chip.memory_bytes_per_ns
+    peak = chip.peak_flops_per_ns(dtype)
+    if model != GEMM or peak is None:
+        return np.zeros(len(sizes))
+    shapes = GemmShapes.of(sizes, dtype)
+    return np.maximum(shapes.num_flops / peak, shapes.num_bytes / chip.memory_bytes_per_ns)
+
+
+def spread_ends(duration_ns: Float64s, spreads: Mapping[str, Spread]) -> tuple[Float64s, Float64s]:
+    """Ends of the interval as shares of each duration."""
+    known = list(spreads.values())
+    if not known:
+        raise MachineError("constants without a spread: make them anew with `foretrace calibrate`")
+    short, long = (spreads.get(region, known[-1]) for region in REGIONS)
+    is_long = duration_ns >= LONG_NS
+    return np.where(is_long, long.low, short.low), np.where(is_long, long.high, short.high)
+
+
+def _distinct(code: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Distinct values, a first row of each, and each row's value's position."""
+    values, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    return values, first, inverse.reshape(-1)
+
+
+def _spread_out(costs: Costs, inverse: Int64s) -> Costs:
+    return Costs(
+        duration_ns=costs.duration_ns[inverse],
+        low_ns=costs.low_ns[inverse],
+        high_ns=costs.high_ns[inverse],
+        source=costs.source[inverse],
+        family=costs.family[inverse],
+        families=costs.families,
+    )

@@ -1,0 +1,72 @@
+"""How long operators take that memory bounds: a start, and their bytes at a rate of their kind.
+
+A chip's memory streams best where every thread reads and writes in memory order; operands of
+another shape or order (a broadcast, a transpose) and sums along rows reach less, rows picked by
+index still less. Normalisation, softmax, losses and reductions read a row, wait for its sum and
+go on: a longer start. The bytes are the least that the shapes demand (`foretrace.operators`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from foretrace.base import Float64s, Int8s, MachineError
+from foretrace.cost.fitting import Constant
+from foretrace.machine import Chip
+
+
+class Access(IntEnum):
+    """How an operator goes through memory; each has its own rate."""
+
+    STREAM = 0  # all operands alike, in order: activations, dropout, optimizers, casts, fills
+    UNEVEN = 1  # operands of other shapes or order: broadcasts, transposes, rotary, concatenation
+    ROWS = 2  # sums along rows: normalisation, softmax, cross entropy, reductions
+    GATHER = 3  # rows by index: embedding, EmbeddingBag, index, scatter
+    HOST = 4  # over the link to the host
+
+
+CONSTANTS = (
+    Constant("launch_ns", "ns", "start and end of a kernel", 300, 20_000, 1_500),
+    Constant("rows_ns", "ns", "the same of one that sums along rows, besides", 100, 30_000, 1_500),
+    Constant("stream_rate", "", "bytes in order, of the data sheet's bandwidth", 0.2, 1.2, 0.85),
+    Constant("uneven_rate", "", "bytes of broadcasts and transposes, likewise", 0.05, 1.2, 0.5),
+    Constant("rows_rate", "", "bytes of sums along rows, likewise", 0.05, 1.2, 0.6),
+    Constant("gather_rate", "", "bytes of rows by index, likewise", 0.02, 1.2, 0.3),
+    Constant("host_rate", "", "bytes to or from the host, of the link's bandwidth", 0.02, 1, 0.4),
+)
+_RATES = ("stream_rate", "uneven_rate", "rows_rate", "gather_rate", "host_rate")
+
+
+@dataclass(frozen=True)
+class Movements:
+    """Operators by the bytes they move."""
+
+    num_bytes: Float64s  # float64[rows]
+    access: Int8s  # int8[rows], Access
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.num_bytes)
+
+
+def movement_ns(movements: Movements, chip: Chip, values: Mapping[str, float]) -> Float64s:
+    """Duration of each row, float64[rows], in ns.
+
+    Raises:
+        MachineError: for a copy to the host, if the chip's link to it is not described.
+    """
+    is_host = movements.access == Access.HOST
+    if is_host.any() and chip.host_bytes_per_ns is None:
+        raise MachineError(
+            f"chip {chip.name!r} gives no host_bandwidth, which copies to the host need: add it "
+            "to its file."
+        )
+    bandwidth = np.where(is_host, chip.host_bytes_per_ns or 1.0, chip.memory_bytes_per_ns)
+    rate = np.array([values[name] for name in _RATES])[movements.access]
+    start_ns = values["launch_ns"] + values["rows_ns"] * (movements.access == Access.ROWS)
+    duration_ns: Float64s = start_ns + movements.num_bytes / (bandwidth * rate)
+    return duration_ns

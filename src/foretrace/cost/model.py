@@ -1,0 +1,60 @@
+"""`CostModel`: what is asked of a cost model, and what every one answers: the plug-in point.
+
+Requests are columns of positions in tables of distinct texts, as an `ExecutionGraph` keeps them,
+so that two million nodes with a thousand distinct signatures cost a thousand evaluations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from foretrace.base import Int32s, Int64s
+from foretrace.cost.answer import Costs
+
+NO_TEXT = -1  # in place of a position: the operator, the signature or the kernel is not known
+
+
+@dataclass(frozen=True)
+class KernelRequests:
+    """One row per call of an operator on a device."""
+
+    operator: Int32s  # int32[rows], position in `operators`; NO_TEXT
+    signature: Int32s  # int32[rows], position in `signatures`; NO_TEXT
+    kernel: Int32s  # int32[rows], position in `kernels`, tells tf32 from fp32; NO_TEXT
+    operators: tuple[str, ...]  # "aten::addmm", ...
+    signatures: tuple[str, ...]  # JSON text of shapes, as `trace` keeps it
+    kernels: tuple[str, ...]  # names of kernels
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.operator)
+
+
+@dataclass(frozen=True)
+class CollectiveRequests:
+    """One row per collective of one group of ranks; sizes as nccl-tests counts them."""
+
+    collective: Int32s  # int32[rows], position in `collectives`
+    num_bytes: Int64s  # int64[rows]: all-gather: total output; reduce-scatter: total input
+    dtype: Int32s  # int32[rows], position in `dtypes`
+    group: Int32s  # int32[rows], position in `groups`
+    collectives: tuple[str, ...]  # "all_reduce", "reduce_scatter", "all_gather", ...
+    dtypes: tuple[str, ...]  # "bf16", ...
+    groups: tuple[tuple[int, ...], ...]  # places of the members in the machine, from 0
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.collective)
+
+
+class CostModel(Protocol):
+    """What predicts durations; any other may take its place."""
+
+    def kernel_costs(self, requests: KernelRequests) -> Costs:
+        """Duration of each call on the device, its source and its spread."""
+        ...
+
+    def collective_costs(self, requests: CollectiveRequests) -> Costs:
+        """Duration of each collective from the last arrival on, its source and its spread."""
+        ...

@@ -1,0 +1,213 @@
+"""`collective_costs`: durations of collectives on a machine, by constants fitted to measurements.
+
+Inside one scale-up domain the chip's own constants answer, or those of its nearest relative;
+beyond it those of its network, or of the one network that was measured at scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.cost.answer import Costs, Source
+from foretrace.cost.constants import FOLDER, Constants, Fit, Spread, read_constants
+from foretrace.cost.model import CollectiveRequests
+from foretrace.cost.network.domain import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    REDUCE,
+    REDUCE_SCATTER,
+    SEND_RECV,
+    collective_named,
+    domain_ns,
+)
+from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
+from foretrace.cost.network.span import Span, span_of
+from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, who_adds
+from foretrace.cost.network.tiers import TAPER, tiers_ns
+from foretrace.machine import Chip, Machine, dtype_key
+
+# Collectives whose data moves alike, the nearest first.
+_ALIKE = {
+    ALL_REDUCE: (ALL_REDUCE,),
+    REDUCE_SCATTER: (REDUCE_SCATTER, ALL_GATHER),
+    ALL_GATHER: (ALL_GATHER, REDUCE_SCATTER),
+    ALL_TO_ALL: (ALL_TO_ALL,),
+    BROADCAST: (BROADCAST, ALL_GATHER, REDUCE_SCATTER),
+    REDUCE: (REDUCE, REDUCE_SCATTER, ALL_GATHER),
+    SEND_RECV: (SEND_RECV, ALL_TO_ALL),
+}
+_BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")
+# Another collective's, chip's or network's constants: by how far measured times then spread
+# around them was not measured everywhere; a third either way is what chips of a neighbouring
+# generation show (docs/cost/collectives.md).
+_ELSEWHERE = Spread(0.7, 1.4)
+
+
+@dataclass(frozen=True)
+class ChosenCollective:
+    """Constants, how they were come by, and the spread that goes with that."""
+
+    fit: Fit
+    source: Source
+
+    def spread(self, region: str) -> Spread:
+        """Measured over predicted in a region."""
+        known = list(self.fit.spread_by_region.values())
+        own = self.fit.spread_by_region.get(region, known[0] if known else _ELSEWHERE)
+        if self.source == Source.FITTED:
+            return own
+        return Spread(min(own.low, _ELSEWHERE.low), max(own.high, _ELSEWHERE.high))
+
+
+@cache
+def shipped_collectives() -> tuple[Constants, ...]:
+    """What this version ships, of chips and of networks."""
+    return tuple(read_constants(path) for path in sorted(FOLDER.glob("collectives-*.toml")))
+
+
+def chosen_inside(
+    collective: str, kind: str, chip: Chip, *, constants: Sequence[Constants]
+) -> ChosenCollective:
+    """Constants inside a scale-up domain, the nearest first.
+
+    Raises:
+        MachineError: if there are none at all.
+    """
+    chips = sorted((one for one in constants if one.architecture), key=lambda one: _far(one, chip))
+    kinds = (kind, BY_RANKS, IN_SWITCH) if kind == IN_SWITCH else (BY_RANKS, IN_SWITCH)
+    for one in chips:
+        for alike in _ALIKE[collective]:
+            for adding in kinds:
+                fit = one.fit(alike, adding, "any")
+                if fit is not None:
+                    is_own = one.chip == chip.name and (alike, adding) == (collective, kind)
+                    return ChosenCollective(fit, Source.FITTED if is_own else Source.TRANSFERRED)
+    raise _lacking(f"{collective} inside a host")
+
+
+def _far(one: Constants, chip: Chip) -> tuple[int, str]:
+    if one.chip == chip.name:
+        return (-1, "")
+    if one.architecture in _BY_AGE and chip.architecture in _BY_AGE:
+        apart = _BY_AGE.index(one.architecture) - _BY_AGE.index(chip.architecture)
+        return (abs(apart), one.chip)
+    return (len(_BY_AGE), one.chip)
+
+
+def chosen_between(
+    span: Span, *, constants: Sequence[Constants], variant: str = ""
+) -> ChosenCollective:
+    """Constants between hosts: of the network's technology, else of any other measured one.
+
+    Raises:
+        MachineError: if there are none at all.
+    """
+    networks = [one for one in constants if not one.architecture and one.fits]
+    technology = span.levels[0].technology
+    networks.sort(key=lambda one: one.chip != technology)
+    for one in networks:
+        fit = next((fit for fit in one.fits if variant and fit.kind == variant), one.fits[0])
+        if one.chip == technology:
+            return ChosenCollective(fit, Source.FITTED)
+        untapered = {name: value for name, value in fit.values.items() if name != TAPER}
+        return ChosenCollective(replace(fit, values=untapered), Source.TRANSFERRED)
+    raise _lacking("collectives between hosts")
+
+
+def _lacking(what: str) -> MachineError:
+    return MachineError(
+        f"there are no constants for {what}: fit some with `foretrace calibrate`, or use those "
+        "that come with this version."
+    )
+
+
+def collective_costs(
+    requests: CollectiveRequests,
+    machine: Machine,
+    *,
+    constants: Sequence[Constants] | None = None,
+) -> Costs:
+    """Duration of each collective from the last arrival on; alike ones are costed together.
+
+    Args:
+        requests: what is asked; a group of one takes no time.
+        machine: where the groups' places lie.
+        constants: in place of those shipped.
+
+    Raises:
+        MachineError: for a collective that is not known, or a chip without links.
+        ValueError: for a place outside the machine.
+    """
+    known = shipped_collectives() if constants is None else constants
+    columns = (requests.collective, requests.dtype, requests.group)
+    keys = np.stack(columns, axis=1).astype(np.int64)
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    answers = np.zeros((3, len(requests)))
+    source = np.zeros(len(requests), np.uint8)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.searchsorted(inverse[order], np.arange(len(distinct) + 1))
+    for at, (name, dtype, group) in enumerate(distinct.tolist()):
+        rows = order[ends[at] : ends[at + 1]]
+        kind = (requests.collectives[name], requests.dtypes[dtype])
+        found = _alike_ns(
+            kind,
+            span_of(requests.groups[group], machine),
+            machine,
+            num_bytes=requests.num_bytes[rows],
+            constants=known,
+        )
+        answers[:, rows] = found[0]
+        source[rows] = found[1]
+    duration_ns, low_ns, high_ns = np.rint(answers).astype(np.int64)
+    return Costs(
+        duration_ns=duration_ns,
+        low_ns=low_ns,
+        high_ns=high_ns,
+        source=source,
+        family=requests.collective,
+        families=requests.collectives,
+    )
+
+
+def _alike_ns(
+    kind: tuple[str, str],
+    span: Span,
+    machine: Machine,
+    *,
+    num_bytes: Int64s,
+    constants: Sequence[Constants],
+) -> tuple[Float64s, Source]:
+    """Duration and both ends of the interval, float64[3, rows], and where they come from."""
+    collective = collective_named(kind[0])
+    if collective is None:
+        raise MachineError(
+            f"the collective {kind[0]!r} has no cost: all-reduce, reduce-scatter, all-gather, "
+            "all-to-all, broadcast, reduce and send/receive do."
+        )
+    sizes = num_bytes.astype(np.float64)
+    if span.num_ranks == 1:
+        return np.zeros((3, len(sizes))), Source.FITTED
+    adding = who_adds(collective, dtype_key(kind[1]), machine.chip)
+    chosen = chosen_inside(collective, adding, machine.chip, constants=constants)
+    duration_ns = np.zeros(len(sizes))
+    if span.num_inside > 1:
+        ranks = np.full(len(sizes), float(span.num_inside))
+        values = chosen.fit.values
+        duration_ns = domain_ns(collective, sizes, ranks, chip=machine.chip, values=values)
+    if span.levels:
+        chosen = chosen_between(span, constants=constants)
+        values = chosen.fit.values
+        duration_ns = tiers_ns(collective, sizes, span, inside_ns=duration_ns, values=values)
+    spreads = chosen.spread(BELOW), chosen.spread(FROM)
+    is_short = num_bytes < SHORT_BYTES
+    low = np.where(is_short, spreads[0].low, spreads[1].low)
+    high = np.where(is_short, spreads[0].high, spreads[1].high)
+    return np.stack([duration_ns, duration_ns * low, duration_ns * high]), chosen.source

@@ -1,0 +1,120 @@
+"""How long a collective takes inside one scale-up domain: NVLink behind switches, or the like.
+
+NCCL moves data in one of three ways. LL sends 4 bytes of data with 4 of a flag and LL128 120 of
+128 bytes, so that nobody waits for a memory fence; Simple sends whole chunks and waits for each.
+The first is quickest to start and slowest to move, the last the reverse; a library that chooses
+well takes the shortest. Time is a start, hops that follow one another, and bytes over a share of
+the links. Sizes and bus traffic are counted as nccl-tests counts them:
+https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from foretrace.base import Float64s, MachineError
+from foretrace.cost.fitting import Constant
+from foretrace.machine import Chip
+
+CONSTANTS = (
+    Constant("start_ns", "ns", "launch, and the first sight of each other", 1_000, 50_000, 8_000),
+    Constant("ll_hop_ns", "ns", "one hop with a flag beside each word", 50, 20_000, 1_200),
+    Constant("ll128_hop_ns", "ns", "one hop with a flag in each 128 bytes", 50, 20_000, 1_500),
+    Constant("simple_hop_ns", "ns", "one hop with a fence for each chunk", 50, 50_000, 3_000),
+    Constant("link_rate", "", "bus traffic of long messages, of the links", 0.1, 2.0, 0.8),
+    Constant("ll_rate", "", "of that, with a flag beside each word", 0.02, 0.6, 0.3),
+    Constant("ll128_rate", "", "of that, with a flag in each 128 bytes", 0.2, 1.0, 0.9),
+    Constant("ramp_ns", "ns", "until all channels are full", 3, 100_000, 500),
+    Constant("own_share", "", "a rank's own part, copied beside the rest", 0.01, 2, 0.3),
+    Constant("hop_growth", "", "exponent of the number of hops: 1 in turn", 0.3, 1.2, 1.0),
+)
+
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = "all_reduce", "reduce_scatter", "all_gather"
+ALL_TO_ALL, BROADCAST, REDUCE, SEND_RECV = "alltoall", "broadcast", "reduce", "send_recv"
+COLLECTIVES = (
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    ALL_GATHER,
+    ALL_TO_ALL,
+    BROADCAST,
+    REDUCE,
+    SEND_RECV,
+)
+# What libraries and profilers call them, without case, marks and what tells variants apart.
+_PARTS_OF_NAMES = (
+    ("reducescatter", REDUCE_SCATTER),
+    ("allreduce", ALL_REDUCE),
+    ("allgather", ALL_GATHER),
+    ("alltoall", ALL_TO_ALL),
+    ("broadcast", BROADCAST),
+    ("send", SEND_RECV),
+    ("recv", SEND_RECV),
+    ("reduce", REDUCE),
+)
+_SHARED = frozenset((REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL))
+
+
+def collective_named(name: str) -> str | None:
+    """The collective that a library's name means: "_allgather_base" is `ALL_GATHER`."""
+    plain = "".join(letter for letter in name.casefold() if letter.isalpha())
+    return next((known for part, known in _PARTS_OF_NAMES if part in plain), None)
+
+
+def bus_share(collective: str, num_ranks: Float64s) -> Float64s:
+    """Bytes that one rank's links carry one way, of the message's; float64[rows].
+
+    Source: nccl-tests, doc/PERFORMANCE.md, "bus bandwidth".
+    """
+    others = (num_ranks - 1) / num_ranks
+    if collective == ALL_REDUCE:
+        return 2 * others
+    return others if collective in _SHARED else np.ones_like(num_ranks)
+
+
+def num_rounds(collective: str) -> int:
+    """How often data goes around: an all-reduce scatters, then gathers."""
+    return 2 if collective == ALL_REDUCE else 1
+
+
+def domain_ns(
+    collective: str,
+    num_bytes: Float64s,
+    num_ranks: Float64s,
+    *,
+    chip: Chip,
+    values: Mapping[str, float],
+) -> Float64s:
+    """Duration of each collective from the last arrival on, float64[rows], in ns.
+
+    Args:
+        collective: one of `COLLECTIVES`.
+        num_bytes: float64[rows], as nccl-tests counts them.
+        num_ranks: float64[rows], at least 2.
+        chip: whose links the domain joins.
+        values: of `CONSTANTS`.
+
+    Raises:
+        MachineError: if the chip's description has no links.
+    """
+    if chip.link_bytes_per_ns is None:
+        raise MachineError(
+            f"chip {chip.name!r} gives no link_bandwidth, which the cost of a collective needs: "
+            "add it to its file."
+        )
+    rate = chip.link_bytes_per_ns * values["link_rate"]
+    own = num_rounds(collective) if collective in {ALL_REDUCE, *_SHARED} else 0
+    moved = num_bytes * (bus_share(collective, num_ranks) + values["own_share"] * own / num_ranks)
+    in_turn = np.ones_like(num_ranks)
+    if collective not in {ALL_TO_ALL, SEND_RECV}:  # whose messages leave all at once
+        in_turn = num_rounds(collective) * (num_ranks - 1)
+    hops = in_turn ** values["hop_growth"]
+
+    full_ns = moved / rate
+    with_flags_ns = hops * values["ll_hop_ns"] + full_ns / values["ll_rate"]
+    with_few_ns = hops * values["ll128_hop_ns"] + full_ns / values["ll128_rate"]
+    ramp_ns = values["ramp_ns"] * full_ns / (full_ns + values["ramp_ns"])
+    with_fences_ns = hops * values["simple_hop_ns"] + full_ns + ramp_ns
+    best_ns: Float64s = np.minimum(np.minimum(with_flags_ns, with_few_ns), with_fences_ns)
+    return values["start_ns"] + best_ns

@@ -1,0 +1,86 @@
+"""`Span`: which tiers of a machine a group of ranks uses, and what it gets from each.
+
+A ring that visits hosts one after another crosses each boundary between two instances of a tier
+once per member inside, so what it gets is the members inside times what the tier leaves to each:
+groups that are alike share the tier's uplinks evenly. Bytes that each rank sends to all others
+(all-to-all) get what the tier leaves to one rank.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from foretrace.machine import Machine, Tier
+
+
+@dataclass(frozen=True)
+class Level:
+    """One tier beyond the innermost, as a group uses it."""
+
+    technology: str
+    bytes_per_ns: float  # one rank, one direction, while all send
+    num_inside: int  # members in the emptiest instance of what lies inside this tier
+    num_crossings: int  # boundaries of this tier, and of none further out, along the ring
+    num_branches: int  # instances of what lies inside, in the fullest instance of this tier
+    latency_ns: float | None
+
+    @property
+    def ring_bytes_per_ns(self) -> float:
+        """What all rings of the group together get across one boundary."""
+        return self.bytes_per_ns * self.num_inside
+
+
+@dataclass(frozen=True)
+class Span:
+    """A group of ranks on a machine."""
+
+    num_ranks: int
+    num_inside: int  # members in the fullest scale-up domain
+    num_domains: int  # scale-up domains with a member
+    levels: tuple[Level, ...]  # beyond the scale-up domain, innermost first; empty inside one
+
+    @property
+    def ring_bytes_per_ns(self) -> float:
+        """The narrowest level's; raises ValueError inside one domain, as `min` does."""
+        return min(level.ring_bytes_per_ns for level in self.levels)
+
+
+def span_of(places: Sequence[int], machine: Machine) -> Span:
+    """How a group lies in a machine.
+
+    Args:
+        places: of its members in the machine, from 0.
+        machine: whose first tier is the scale-up domain.
+
+    Raises:
+        ValueError: for an empty group, or a place outside the machine.
+    """
+    spanned = {tier.name for tier in machine.tiers_spanned(places)}
+    per_domain = Counter(_instances(places, machine.tiers[0]))
+    levels = tuple(
+        _level(places, inner, tier)
+        for inner, tier in pairwise(machine.tiers)
+        if tier.name in spanned
+    )
+    return Span(len(places), max(per_domain.values()), len(per_domain), levels)
+
+
+def _instances(places: Sequence[int], tier: Tier) -> list[int]:
+    return [place // tier.num_ranks for place in places]
+
+
+def _level(places: Sequence[int], inner: Tier, tier: Tier) -> Level:
+    inside = Counter(_instances(places, inner))
+    per_inner = tier.num_ranks // inner.num_ranks
+    branches = Counter(instance // per_inner for instance in inside)
+    return Level(
+        technology=tier.technology,
+        bytes_per_ns=tier.shared_bytes_per_ns,
+        num_inside=min(inside.values()),
+        num_crossings=len(inside) - len(branches),
+        num_branches=max(branches.values()),
+        latency_ns=tier.latency_ns,
+    )

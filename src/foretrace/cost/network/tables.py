@@ -1,0 +1,166 @@
+"""Measured collectives: files `collectives*.parquet` of a folder, and logs of nccl-tests.
+
+One row is one collective's time: system, gpu, num_gpus, num_nodes, collective, message_bytes,
+dtype, time_ns, software, notes. A system is one kind of host with one kind of network; rows of
+one system that another library, transport or setting made are told apart by `variant`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.base import Bools, Float64s, Int64s, ModelError
+from foretrace.cost.network.domain import ALL_REDUCE, REDUCE_SCATTER, collective_named
+from foretrace.machine import Chip, chip_named, load_chip
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_COLUMNS = (
+    "system",
+    "gpu",
+    "num_gpus",
+    "num_nodes",
+    "collective",
+    "message_bytes",
+    "dtype",
+    "time_ns",
+)
+# How public tables call their GPUs, where it is neither a name of ours nor the device's own.
+_CHIP_BY_LABEL = {
+    "a100": "a100-sxm-80gb",
+    "a100-sxm": "a100-sxm-80gb",
+    "a100-sxm4-40gb": "a100-sxm-40gb",
+    "h100": "h100-sxm",
+    "h100-sxm": "h100-sxm",
+    "h200-sxm": "h200-sxm",
+    "b200-sxm": "b200-sxm",
+    "gh200": "gh200-96gb",
+    "v100": "v100-sxm2-32gb",
+}
+IN_SWITCH, BY_RANKS = "in switch", "by ranks"
+# Switches of these generations add up numbers on their way (NVLink SHARP).
+_ADDING_ARCHITECTURES = frozenset(("Hopper", "Blackwell"))
+_ADDED_DTYPES = frozenset(("fp16", "bf16", "fp32"))
+
+
+@dataclass(frozen=True)
+class MeasuredCollectives:
+    """Measurements of one collective on one system, by one variant of its software."""
+
+    system: str
+    variant: str  # "" unless the network's transport or settings are told apart
+    chip: Chip
+    collective: str
+    kind: str  # who adds up: IN_SWITCH, BY_RANKS
+    dtype: str
+    num_ranks: Int64s  # int64[rows]
+    num_hosts: Int64s  # int64[rows]
+    num_bytes: Int64s  # int64[rows]
+    measured_ns: Float64s  # float64[rows]
+    source: str
+
+    def taken(self, rows: Bools) -> MeasuredCollectives:
+        """Some of the rows."""
+        return replace(
+            self,
+            num_ranks=self.num_ranks[rows],
+            num_hosts=self.num_hosts[rows],
+            num_bytes=self.num_bytes[rows],
+            measured_ns=self.measured_ns[rows],
+        )
+
+
+def who_adds(collective: str, dtype: str, chip: Chip) -> str:
+    """Whether switches or ranks add up: switches know floating point only."""
+    adds = collective in {ALL_REDUCE, REDUCE_SCATTER} and dtype in _ADDED_DTYPES
+    return IN_SWITCH if adds and chip.architecture in _ADDING_ARCHITECTURES else BY_RANKS
+
+
+def read_collectives(folder: Path) -> tuple[MeasuredCollectives, ...]:
+    """All measurements of collectives in a folder; repeats of a point become their median.
+
+    Raises:
+        ModelError: if a column is missing, or a GPU or collective is unknown.
+    """
+    paths = sorted(folder.glob("collectives*.parquet"))
+    return tuple(found for path in paths for found in _measured(_frame(path)))
+
+
+def _frame(path: Path) -> pl.DataFrame:
+    import polars as pl  # on demand: it takes longer to import than most commands take
+
+    frame = pl.read_parquet(path)
+    missing = [name for name in _COLUMNS if name not in frame.columns]
+    if missing:
+        raise ModelError(
+            f"{str(path)!r} lacks the columns {', '.join(missing)} (it has "
+            f"{', '.join(frame.columns)}): rename or add them."
+        )
+    absent = [name for name in ("software", "notes", "source") if name not in frame.columns]
+    frame = frame.with_columns(pl.lit("").alias(name) for name in absent)
+    setting = pl.col("notes").str.extract(r"setting (\w+)").fill_null("")
+    transport = pl.col("software").str.extract(r"(aws-ofi [\d.]+)").fill_null("")
+    return frame.filter(pl.col("time_ns") > 0).with_columns(
+        variant=pl.concat_str(transport, setting, separator=" ").str.strip_chars(),
+        software=pl.col("software").fill_null(""),
+        origin=pl.col("source").fill_null("").str.split("@").list.first(),
+    )
+
+
+def _measured(frame: pl.DataFrame) -> Iterator[MeasuredCollectives]:
+    import polars as pl  # on demand, as above
+
+    keys = ("system", "gpu", "variant", "collective", "dtype", "origin")
+    for labels, rows in frame.group_by(keys, maintain_order=True):
+        system, gpu, variant, name, dtype, origin = (str(label) for label in labels)
+        collective = collective_named(name)
+        if collective is None:
+            raise ModelError(f"the table names the collective {name!r}, which none of ours is.")
+        chip = _chip(gpu)
+        # Releases of a library stay rows of their own: each is a measurement of the machine.
+        points = (
+            rows.group_by("num_gpus", "num_nodes", "message_bytes", "software")
+            .agg(pl.col("time_ns").median())
+            .sort("num_gpus", "message_bytes", "software")
+        )
+        ranks, hosts, sizes, measured_ns = (
+            points[name].to_numpy()
+            for name in ("num_gpus", "num_nodes", "message_bytes", "time_ns")
+        )
+        yield MeasuredCollectives(
+            system=system,
+            variant=variant,
+            chip=chip,
+            collective=collective,
+            kind=who_adds(collective, dtype, chip),
+            dtype=dtype,
+            num_ranks=ranks.astype(np.int64),
+            num_hosts=hosts.astype(np.int64),
+            num_bytes=sizes.astype(np.int64),
+            measured_ns=measured_ns.astype(np.float64),
+            source=origin,
+        )
+
+
+def _chip(label: str) -> Chip:
+    known = _CHIP_BY_LABEL.get(label.casefold())
+    chip = load_chip(known) if known else chip_named(label)
+    if chip is None:
+        raise ModelError(
+            f"the table names the GPU {label!r}, which no description of a chip does: "
+            "`foretrace machine list` names them; write your own with that device name."
+        )
+    return chip
+
+
+def write_collectives(rows: Sequence[dict[str, object]], path: Path) -> None:
+    """Write rows of `_COLUMNS` and more as a table that `read_collectives` reads."""
+    import polars as pl  # on demand, as above
+
+    pl.DataFrame(rows).write_parquet(path)

@@ -1,0 +1,149 @@
+"""How long a collective takes that leaves its scale-up domain: rings and trees over the tiers.
+
+Between hosts a message goes around a ring of hosts or up and down two trees (NCCL's double binary
+tree, https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4), in small
+packets with flags or in chunks; the shortest counts. A ring's hops grow with the number of hosts,
+a tree's with its logarithm. Inside each host the collective goes on at the same time, so the two
+overlap. What leaves is bounded by the narrowest level of the group's `Span`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from foretrace.base import Float64s
+from foretrace.cost.fitting import Constant
+from foretrace.cost.network.domain import (
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    REDUCE,
+    SEND_RECV,
+    bus_share,
+    num_rounds,
+)
+from foretrace.cost.network.span import Level, Span
+
+CONSTANTS = (
+    Constant("start_ns", "ns", "launch, and the first message", 5_000, 100_000, 20_000),
+    Constant("ring_hop_ns", "ns", "one chunk from host to host along a ring", 500, 1e5, 8_000),
+    Constant("tree_hop_ns", "ns", "small packets from host to host", 1_000, 1e5, 8_000),
+    Constant("chunk_hop_ns", "ns", "one chunk from host to host in a tree", 1_000, 2e5, 2e4),
+    Constant("network_rate", "", "long messages in rings, of the network", 0.5, 1.05, 0.95),
+    Constant("tree_rate", "", "long messages in trees, of a ring's", 0.2, 1.05, 0.9),
+    Constant("packet_rate", "", "small packets, of a ring's", 0.005, 0.9, 0.1),
+    Constant("ramp_ns", "ns", "until a tree is full", 100, 2e6, 5e4),
+)
+# Bandwidth lost in groups of more hosts than the fit has seen. One number, measured at one size.
+TAPER, TAPER_BEYOND = "taper", "taper_beyond_hosts"
+
+_TREES = frozenset((ALL_REDUCE, BROADCAST, REDUCE))
+_SHARPNESS = 4.0
+
+
+def tiers_ns(
+    collective: str,
+    num_bytes: Float64s,
+    span: Span,
+    *,
+    inside_ns: Float64s,
+    values: Mapping[str, float],
+) -> Float64s:
+    """Duration from the last arrival on, float64[rows], in ns.
+
+    Args:
+        collective: one of `COLLECTIVES`.
+        num_bytes: float64[rows], as nccl-tests counts them.
+        span: of the group; at least one level.
+        inside_ns: float64[rows], of the part inside each scale-up domain; zeros if it holds one.
+        values: of `CONSTANTS`, and the taper where one was measured.
+    """
+    is_direct = collective in {ALL_TO_ALL, SEND_RECV}
+    moving = _direct_ns if is_direct else _around_ns
+    start_ns = values["start_ns"] + _further_ns(collective, span)
+    outside_ns = start_ns + moving(collective, num_bytes, span, values=values)
+    both_ns: Float64s = (outside_ns**_SHARPNESS + inside_ns**_SHARPNESS) ** (1 / _SHARPNESS)
+    return both_ns
+
+
+def even_total(sent_bytes: Float64s) -> int:
+    """The even all-to-all that keeps the busiest rank as busy as an uneven one does.
+
+    Args:
+        sent_bytes: float64[ranks, ranks], from the row's rank to the column's.
+
+    Returns:
+        Bytes as nccl-tests counts them: what one rank holds for all ranks.
+    """
+    away = sent_bytes - np.diag(np.diagonal(sent_bytes))
+    busiest = max(away.sum(axis=0).max(), away.sum(axis=1).max())
+    num_ranks = len(sent_bytes)
+    return int(np.ceil(busiest * num_ranks / max(1, num_ranks - 1)))
+
+
+def _rate(bytes_per_ns: float, span: Span, values: Mapping[str, float]) -> float:
+    is_beyond = span.num_domains > values.get(TAPER_BEYOND, np.inf)
+    taper = values.get(TAPER, 1.0) if is_beyond else 1.0
+    return bytes_per_ns * values["network_rate"] / taper
+
+
+def _direct_ns(
+    collective: str, num_bytes: Float64s, span: Span, *, values: Mapping[str, float]
+) -> Float64s:
+    """Each rank to its partners, all at once: the level that leaves one rank least decides."""
+    if collective == SEND_RECV:
+        slowest = max(1 / level.bytes_per_ns for level in span.levels)
+    else:
+        slowest = max(
+            (span.num_ranks - level.num_inside) / span.num_ranks / level.bytes_per_ns
+            for level in span.levels
+        )
+    return values["tree_hop_ns"] + num_bytes / _rate(1 / slowest, span, values)
+
+
+def _around_ns(
+    collective: str, num_bytes: Float64s, span: Span, *, values: Mapping[str, float]
+) -> Float64s:
+    rate = _rate(span.ring_bytes_per_ns, span, values)
+    rounds = num_rounds(collective)
+    in_ring = rounds * (span.num_domains - 1)
+    ring_bytes = bus_share(collective, np.array([float(span.num_ranks)])) * num_bytes
+    ring_ns = in_ring * values["ring_hop_ns"] + ring_bytes / rate
+    if collective not in _TREES:
+        packets_ns = in_ring * values["tree_hop_ns"] + ring_bytes / (rate * values["packet_rate"])
+        fewest_ns: Float64s = np.minimum(ring_ns, packets_ns)
+        return fewest_ns
+    # Two hosts are each other's root: each half goes one way only.
+    tree_bytes = num_bytes * (rounds if span.num_domains > 2 else 1)  # noqa: PLR2004 - a pair
+    depth = rounds * np.log2(span.num_domains)
+    packets_ns = depth * values["tree_hop_ns"] + tree_bytes / (rate * values["packet_rate"])
+    full_ns = tree_bytes / rate
+    ramp_ns = values["ramp_ns"] * full_ns / (full_ns + values["ramp_ns"])
+    chunks_ns = depth * values["chunk_hop_ns"] + full_ns / values["tree_rate"] + ramp_ns
+    best_ns: Float64s = np.minimum(np.minimum(ring_ns, packets_ns), chunks_ns)
+    return best_ns
+
+
+def _further_ns(collective: str, span: Span) -> float:
+    """Latency of outer levels beyond the innermost one's, which the fitted hops hold already.
+
+    In a ring data passes every boundary in turn, in a tree a logarithm of them, and straight from
+    rank to rank one.
+    """
+    nearest = span.levels[0].latency_ns
+    if nearest is None:
+        return 0.0
+    rounds = num_rounds(collective)
+    return sum(
+        rounds * max(0.0, level.latency_ns - nearest) * _num_in_turn(collective, level)
+        for level in span.levels[1:]
+        if level.latency_ns is not None
+    )
+
+
+def _num_in_turn(collective: str, level: Level) -> float:
+    if collective in _TREES:
+        return float(np.log2(level.num_branches))
+    return 1 if collective in {ALL_TO_ALL, SEND_RECV} else level.num_crossings

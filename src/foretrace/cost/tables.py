@@ -1,0 +1,241 @@
+"""Tables of measurements: files `gemm-*.parquet` and `attention-*.parquet` of a folder.
+
+One row is one kernel's time. Rows that other kernels ran (another library, another mask, the
+backward pass) are kept apart, since each kind has constants of its own. The columns are those of
+`foretrace measure`: gpu, m, n, k (batch), dtype, time_ns, bwd_time_ns; and gpu, batch, heads,
+kv_heads, head_dim, seq, dtype, causal, time_ns, time_ns_alt, bwd_time_ns, framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, ModelError
+from foretrace.cost.attention import AttentionShapes
+from foretrace.cost.baselines import Work
+from foretrace.cost.gemm import GemmShapes
+from foretrace.cost.predicting import ModelShapes
+from foretrace.machine import Chip, chip_named, load_chip
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# How public tables call their GPUs, where it is neither a name of ours nor the device's own.
+_CHIP_BY_LABEL = {
+    "a100_sxm": "a100-sxm-80gb",
+    "a100-sxm4-80gb": "a100-sxm-80gb",
+    "a100": "a100-sxm-80gb",
+    "a100-40gb": "a100-sxm-40gb",
+    "h100": "h100-sxm",
+    "h100_sxm": "h100-sxm",
+    "h200_sxm": "h200-sxm",
+    "gh200": "gh200-96gb",
+    "b200_sxm": "b200-sxm",
+    "mi250x": "mi250x-die",  # PyTorch sees one die as a device
+    "v100": "v100-sxm2-16gb",
+}
+# Kinds of attention kernels. What a serving library calls its attention operator also rotates
+# the keys and writes the cache; head sizes above 256 run in general kernels.
+OPERATOR, FLASH, PROFILED, WIDE = "operator", "flash", "flash2", "wide"
+_MOST_HEAD = 256
+ANY_DTYPE = "any"
+# Kinds of matrix products. Operands of 8 bit scaled by blocks have kernels of their own; one
+# framework's times of them are of the whole call: 60 to 180 us even for a single row.
+LIBRARY, BLOCKWISE, BLOCKWISE_CALL = "library", "blockwise", "blockwise call"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of one model, kind, GPU and number format."""
+
+    model: str  # "gemm", "gemm backward", "attention", "attention backward", "movement", ...
+    kind: str  # which kernels: LIBRARY, FLASH, ...
+    family: str  # what a table of errors calls these rows
+    gpu: str  # as the file has it
+    chip: Chip
+    shapes: ModelShapes
+    work: Work
+    measured_ns: Float64s  # float64[rows]
+    group: Int64s  # int64[rows]; rows of a group are left out together
+    source: str
+    dtype: str  # number format of all rows; ANY_DTYPE where the model knows bytes only
+
+
+def read_tables(folder: Path) -> tuple[Measured, ...]:
+    """All measurements of matrix products and attention in a folder.
+
+    Raises:
+        ModelError: if the folder holds no table of any kind, a column is missing, or a GPU is
+            unknown.
+    """
+    gemms = sorted(folder.glob("gemm-*.parquet"))
+    attentions = sorted(folder.glob("attention-*.parquet"))
+    if not gemms and not attentions and not any(folder.glob("collectives*.parquet")):
+        raise ModelError(
+            f"{str(folder)!r} holds no gemm-*.parquet, attention-*.parquet or "
+            "collectives*.parquet: name a folder that `foretrace measure` wrote, or one of the "
+            "same layout."
+        )
+    found = [each for path in gemms for each in _gemms(_frame(path, _GEMM_COLUMNS))]
+    found += [each for path in attentions for each in _attentions(_frame(path, _FLASH_COLUMNS))]
+    return tuple(found)
+
+
+_GEMM_COLUMNS = ("gpu", "m", "n", "k", "dtype", "time_ns")
+_FLASH_COLUMNS = ("gpu", "batch", "heads", "kv_heads", "head_dim", "seq", "dtype", "causal")
+_SOURCE_COLUMNS = ("source", "framework", "kernel", "time_ns_alt", "bwd_time_ns")
+
+
+def _frame(path: Path, needed: tuple[str, ...]) -> pl.DataFrame:
+    import polars as pl  # on demand: it takes longer to import than most commands take
+
+    frame = pl.read_parquet(path)
+    missing = [name for name in (*needed, "time_ns") if name not in frame.columns]
+    if missing:
+        raise ModelError(
+            f"{str(path)!r} lacks the columns {', '.join(missing)} (it has "
+            f"{', '.join(frame.columns)}): rename or add them."
+        )
+    absent = [name for name in _SOURCE_COLUMNS if name not in frame.columns]
+    frame = frame.with_columns(pl.lit(None).alias(name) for name in absent)
+    if "batch" not in frame.columns:
+        frame = frame.with_columns(batch=pl.lit(1, pl.Int64))
+    return frame.with_columns(
+        pl.col("source", "framework", "kernel").cast(pl.String).fill_null(""),
+        pl.col("time_ns", "time_ns_alt", "bwd_time_ns").cast(pl.Float64),
+    )
+
+
+def _chip(label: str) -> Chip:
+    known = _CHIP_BY_LABEL.get(label.casefold())
+    chip = load_chip(known) if known else chip_named(label)
+    if chip is None:
+        raise ModelError(
+            f"the table names the GPU {label!r}, which no description of a chip does: "
+            "`foretrace machine list` names them; write your own with that device name."
+        )
+    return chip
+
+
+def _gemms(frame: pl.DataFrame) -> Iterator[Measured]:
+    import polars as pl  # on demand, as above
+
+    kind = (
+        pl.when(~pl.col("dtype").str.ends_with("_block"))
+        .then(pl.lit(LIBRARY))
+        .when(pl.col("framework") == "vllm")
+        .then(pl.lit(BLOCKWISE_CALL))
+        .otherwise(pl.lit(BLOCKWISE))
+    )
+    frame = frame.with_columns(kind=kind, origin=pl.col("source").str.split("@").list.first())
+    for (gpu, dtype, kept_kind, origin), rows in frame.group_by(
+        "gpu", "dtype", "kind", "origin", maintain_order=True
+    ):
+        yield from _gemm(
+            rows,
+            gpu=str(gpu),
+            dtype=str(dtype).removesuffix("_block"),
+            kind=str(kept_kind),
+            source=str(origin),
+        )
+
+
+def _gemm(
+    rows: pl.DataFrame, *, gpu: str, dtype: str, kind: str, source: str
+) -> Iterator[Measured]:
+    chip = _chip(gpu)
+    if chip.peak_flops_per_ns(dtype) is None or chip.num_processors is None:
+        return  # its description says too little for any prediction
+    for model, column in (("gemm", "time_ns"), ("gemm backward", "bwd_time_ns")):
+        kept = rows.filter(rows[column].is_not_null() & (rows[column] > 0))
+        if not len(kept):
+            continue
+        batch, m, n, k = (_integers(kept, name) for name in ("batch", "m", "n", "k"))
+        shapes = GemmShapes(batch, m, n, k, dtype)
+        factor = 2 if model == "gemm backward" else 1
+        yield Measured(
+            model=model,
+            kind=kind,
+            family=model if kind == LIBRARY else f"{model} {kind}",
+            gpu=gpu,
+            chip=chip,
+            shapes=shapes,
+            work=Work(factor * shapes.num_flops, factor * shapes.num_bytes, dtype),
+            measured_ns=kept[column].to_numpy().astype(np.float64),
+            group=_groups(kept, ("n", "k")),
+            source=source,
+            dtype=dtype,
+        )
+
+
+def _attentions(frame: pl.DataFrame) -> Iterator[Measured]:
+    import polars as pl  # on demand, as above
+
+    is_wide = pl.col("head_dim") > _MOST_HEAD
+    kind = (
+        pl.when(is_wide)
+        .then(pl.lit(WIDE))
+        .when(pl.col("framework") == "trtllm")
+        .then(pl.lit(OPERATOR))
+        .when(pl.col("framework") == "flash-attn")
+        .then(pl.lit(PROFILED))
+        .otherwise(pl.lit(FLASH))
+    )
+    frame = frame.with_columns(kind=kind, origin=pl.col("source").str.split("@").list.first())
+    # The second column of a row whose first is another library's holds the same measurement.
+    other = frame.filter((pl.col("kind") == OPERATOR) & pl.col("time_ns_alt").is_not_null())
+    parts = (
+        ("attention", "", frame, "time_ns"),
+        ("attention", " by flash", other.with_columns(kind=pl.lit(FLASH)), "time_ns_alt"),
+        ("attention backward", "", frame, "bwd_time_ns"),
+    )
+    for model, suffix, part, column in parts:
+        for (gpu, dtype, kept_kind, origin), rows in part.filter(pl.col(column) > 0).group_by(
+            "gpu", "dtype", "kind", "origin", maintain_order=True
+        ):
+            yield _attention(
+                rows,
+                model=model,
+                family=model + suffix,
+                column=column,
+                labels=(str(gpu), str(dtype), str(kept_kind), str(origin)),
+            )
+
+
+def _attention(
+    rows: pl.DataFrame, *, model: str, family: str, column: str, labels: tuple[str, str, str, str]
+) -> Measured:
+    gpu, dtype, kind, source = labels
+    names = ("batch", "heads", "kv_heads", "head_dim", "seq", "seq", "causal")
+    sizes = np.stack([_integers(rows, name) for name in names], axis=1)
+    shapes = AttentionShapes.of(sizes, dtype, is_backward=model.endswith("backward"))
+    return Measured(
+        model=model,
+        kind=kind,
+        family=family,
+        gpu=gpu,
+        chip=_chip(gpu),
+        shapes=shapes,
+        work=Work(shapes.num_flops, shapes.num_bytes, dtype),
+        measured_ns=rows[column].to_numpy().astype(np.float64),
+        group=_groups(rows, ("heads", "kv_heads", "head_dim")),
+        source=source,
+        dtype=dtype,
+    )
+
+
+def _integers(frame: pl.DataFrame, name: str) -> Int64s:
+    column: Int64s = frame[name].to_numpy().astype(np.int64)
+    return column
+
+
+def _groups(frame: pl.DataFrame, names: tuple[str, ...]) -> Int64s:
+    keys = np.stack([_integers(frame, name) for name in names], axis=1)
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    numbers: Int64s = group.reshape(-1).astype(np.int64)
+    return numbers

@@ -1,0 +1,206 @@
+"""A timeline as rows: one track per lane, one for the steps, one for the blocks of each rank.
+
+A collective is one slice that holds its wait and its transfer. Work that overlaps work of the
+same stream, as programmatic launches do, stands on a track of its own below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.exchange._compiled import sublanes
+from foretrace.exchange.blocks import block_rows
+from foretrace.exchange.lanes import is_one_of, lane_names, lane_order
+from foretrace.exchange.tracks import MISSING, Argument, Layout, Rows, no_nodes, numbered
+from foretrace.graph import (
+    DEVICE_KINDS,
+    HOST_KINDS,
+    ExecutionGraph,
+    NodeKind,
+    Timeline,
+)
+
+SLICE_KINDS = (*HOST_KINDS, *DEVICE_KINDS)
+# Order inside a process: steps and blocks, tracks and counters that callers add, then lanes.
+STEPS_ORDER, ADDED_ORDER, COUNTERS_ORDER, LANES_ORDER = 0, 2, 100_000, 200_000
+_SUBLANES = 8  # tracks that a lane may get before its order runs into the next lane's
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A timeline's rows, and where in them each node stands."""
+
+    rows: tuple[Rows, ...]
+    row_of_node: Int64s  # int64[nodes], over all rows joined; -1 not drawn
+    transfer_of_node: Int64s  # int64[nodes], row of a collective's transfer alone; -1 none
+
+
+def drawn(timeline: Timeline, layout: Layout, process_by_rank: dict[int, int]) -> Drawn:
+    """Steps, blocks and lanes of every recorded rank; its processes exist already."""
+    graph = timeline.graph
+    first_name = layout.add_texts((*graph.names, *graph.step_names, "wait", "transfer", "host"))
+    steps = _step_rows(timeline, layout, (first_name, process_by_rank))
+    blocks = block_rows(timeline, layout, process_by_rank)
+    lanes, (waits, transfers) = _lane_rows(timeline, layout, (first_name, process_by_rank))
+    rows = (steps, blocks, lanes, waits, transfers)
+    first_by_position = dict(enumerate(first for first, _ in numbered(rows)))
+    row_of_node, transfer_of_node = (np.full(graph.num_nodes, -1, np.int64) for _ in range(2))
+    row_of_node[lanes.node] = first_by_position[2] + np.arange(len(lanes))
+    transfer_of_node[transfers.node] = first_by_position[4] + np.arange(len(transfers))
+    arrive, finish = collective_pairs(graph)
+    row_of_node[arrive] = row_of_node[finish]
+    return Drawn(rows, row_of_node, transfer_of_node)
+
+
+def collective_pairs(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
+    """Arrive and finish nodes of the same collective and rank, in the order of the finish."""
+    sides = []
+    for kind in (NodeKind.ARRIVE, NodeKind.FINISH):
+        nodes = np.flatnonzero((graph.kind == kind) & (graph.lane >= 0))
+        sides.append(nodes[np.lexsort((nodes, graph.rank[nodes], graph.collective[nodes]))])
+    arrive, finish = sides
+    by_finish = np.argsort(finish)
+    return arrive[by_finish], finish[by_finish]
+
+
+def _step_rows(timeline: Timeline, layout: Layout, where: tuple[int, dict[int, int]]) -> Rows:
+    """The host's mark of each step, from begin to end."""
+    graph = timeline.graph
+    first_name, process_by_rank = where
+    begin = np.flatnonzero(graph.kind == NodeKind.STEP_BEGIN)
+    end = np.flatnonzero(graph.kind == NodeKind.STEP_END)
+    key = graph.step.astype(np.int64) << 32 | graph.rank
+    _, from_begin, from_end = np.intersect1d(key[begin], key[end], return_indices=True)
+    begin, end = begin[from_begin], end[from_end]
+    place_by_rank = {
+        rank: layout.place(process_by_rank[rank], "steps", STEPS_ORDER)
+        for rank in np.unique(graph.rank[begin]).tolist()
+    }
+    return Rows(
+        place=np.array([place_by_rank[rank] for rank in graph.rank[begin].tolist()], np.int64),
+        name=first_name + len(graph.names) + graph.step[begin].astype(np.int64),
+        start_ns=timeline.start_ns[begin],
+        end_ns=timeline.end_ns[end],
+        node=no_nodes(len(begin)),
+    )
+
+
+def _lane_rows(
+    timeline: Timeline, layout: Layout, where: tuple[int, dict[int, int]]
+) -> tuple[Rows, tuple[Rows, Rows]]:
+    """Every node with a span; the waits and the transfers of the collectives among them."""
+    graph = timeline.graph
+    first_name, process_by_rank = where
+    arrive, finish = collective_pairs(graph)
+    shown = _shown(timeline)
+    node = np.concatenate([shown, finish])
+    start_ns = np.concatenate([timeline.start_ns[shown], timeline.start_ns[arrive]])
+    end_ns = timeline.end_ns[node]
+    name = graph.name[node].astype(np.int64)
+    num_names = len(graph.names) + len(graph.step_names)
+    nameless = np.where(graph.kind[node] == NodeKind.FINISH, num_names + 1, num_names + 2)
+    place = _lane_places(timeline, layout, (process_by_rank, node, start_ns))
+    lanes = Rows(
+        place=place,
+        name=first_name + np.where(name < 0, nameless, name),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        node=node,
+        arguments=_collective_arguments(timeline, layout, (node, start_ns)),
+    )
+    all_here_ns = np.clip(
+        timeline.start_ns[finish], timeline.start_ns[arrive], end_ns[len(shown) :]
+    )
+    whole = (finish, place[len(shown) :])
+    waits = _part_rows(whole, first_name + num_names, (start_ns[len(shown) :], all_here_ns))
+    transfers = _part_rows(whole, first_name + num_names + 1, (all_here_ns, end_ns[len(shown) :]))
+    return lanes, (waits, transfers)
+
+
+def _shown(timeline: Timeline) -> Int64s:
+    """Nodes with a span, but for collectives."""
+    graph = timeline.graph
+    is_shown = is_one_of(graph.kind, SLICE_KINDS) & (graph.lane >= 0)
+    # Host time between two calls that took none would be drawn as a mark without meaning.
+    is_shown &= (graph.kind != NodeKind.HOST_SEGMENT) | (timeline.end_ns > timeline.start_ns)
+    return np.flatnonzero(is_shown)
+
+
+def _part_rows(whole: tuple[Int64s, Int64s], name: int, spans_ns: tuple[Int64s, Int64s]) -> Rows:
+    """A part of each collective that has one, inside the slice of the whole."""
+    node, place = whole
+    start_ns, end_ns = spans_ns
+    there = np.flatnonzero(end_ns > start_ns)
+    return Rows(
+        place=place[there],
+        name=np.full(len(there), name, np.int64),
+        start_ns=start_ns[there],
+        end_ns=end_ns[there],
+        node=node[there],
+    )
+
+
+def _lane_places(
+    timeline: Timeline, layout: Layout, what: tuple[dict[int, int], Int64s, Int64s]
+) -> Int64s:
+    """Place of each row; a lane whose spans overlap gets more than one."""
+    graph = timeline.graph
+    process_by_rank, node, start_ns = what
+    lane = graph.lane[node].astype(np.int64)
+    end_ns = timeline.end_ns[node]
+    order = np.lexsort((end_ns, start_ns, lane))
+    sublane = np.empty(len(node), np.int64)
+    in_order = np.empty(len(node), np.int64)
+    sublanes(lane[order], start_ns[order], end_ns[order], in_order)
+    sublane[order] = in_order
+    key = lane << 32 | sublane
+    used, which = np.unique(key, return_inverse=True)
+    names = lane_names(graph)
+    position = {each: order for order, each in enumerate(lane_order(timeline).tolist())}
+    places = []
+    for each in used.tolist():
+        index, below = each >> 32, each & 0xFFFFFFFF
+        order_in_process = LANES_ORDER + _SUBLANES * position[index] + min(below, _SUBLANES - 1)
+        name = names[index] if not below else f"{names[index]}, overlapping {below}"
+        process = process_by_rank[graph.lanes[index].rank]
+        places.append(layout.place(process, name, order_in_process))
+    row_places: Int64s = np.array(places, np.int64)[which.reshape(-1)]
+    return row_places
+
+
+def _collective_arguments(
+    timeline: Timeline, layout: Layout, what: tuple[Int64s, Int64s]
+) -> tuple[Argument, ...]:
+    """What each collective is, how long this rank waited, and how long the transfer took."""
+    graph = timeline.graph
+    node, start_ns = what
+    which = np.where(graph.kind[node] == NodeKind.FINISH, graph.collective[node], -1)
+    if not np.any(which >= 0):
+        return ()
+    ones = graph.collectives
+    names = np.array([layout.text(one.name) for one in ones], np.int64)
+    groups = np.array([layout.text(one.group) for one in ones], np.int64)
+    dtypes = np.array([layout.text(one.dtype) if one.dtype else MISSING for one in ones], np.int64)
+    numbers = {
+        "ranks": [len(one.ranks) for one in ones],
+        "position": [one.position for one in ones],
+        "bytes": [one.num_bytes if one.num_bytes >= 0 else MISSING for one in ones],
+        "transfer_is_estimated": [int(one.is_transfer_estimated) for one in ones],
+    }
+    end_ns = timeline.end_ns[node]
+    all_here_ns = np.clip(timeline.start_ns[node], start_ns, end_ns)
+    absent = which < 0
+    return (
+        Argument("collective", np.where(absent, MISSING, names[which]), is_text=True),
+        Argument("group", np.where(absent, MISSING, groups[which]), is_text=True),
+        Argument("dtype", np.where(absent, MISSING, dtypes[which]), is_text=True),
+        *(
+            Argument(key, np.where(absent, MISSING, np.array(values, np.int64)[which]))
+            for key, values in numbers.items()
+        ),
+        Argument("wait_ns", np.where(absent, MISSING, all_here_ns - start_ns)),
+        Argument("transfer_ns", np.where(absent, MISSING, end_ns - all_here_ns)),
+    )

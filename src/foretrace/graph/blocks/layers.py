@@ -1,0 +1,247 @@
+"""Layers in forward passes: which points belong to which, and the times where each begins.
+
+In: the points of every forward pass. Out: `Stretches`, times from which on a rank's forward work
+belongs to a part and layer, by which autograd's numbers carry labels over to the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, Int32s, Int64s, UInt8s
+from foretrace.graph.blocks.marks import LayerMarks, span_of_points
+from foretrace.graph.blocks.passes import NO_PASS
+from foretrace.graph.blocks.points import WorkPoints
+from foretrace.graph.blocks.repetition import Unit, repeating_units
+from foretrace.graph.nodes import NO_LAYER, Part
+from foretrace.graph.operations.scopes import Scopes
+
+# What stands for the layers of a pass must do this share of its work, or it is a detail in it.
+MIN_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class ForwardLayers:
+    """Part and layer of every forward point, and how the layers were found."""
+
+    part: UInt8s  # uint8[points], Part; of other points UNKNOWN
+    layer: Int64s  # int64[points], in its rank; NO_LAYER
+    source: str  # "rules", "modules", "annotations", "repetition"; "" none found
+    kind: str  # what the layers are called; ""
+    num_layers: Int64s  # int64[ranks], most layers in one of the rank's passes
+
+
+def forward_layers(
+    points: WorkPoints,
+    forward: Int64s,
+    marks: LayerMarks | None,
+    is_left_out: Bools,
+    *,
+    known_part: UInt8s,
+    names: Sequence[str],
+    num_ranks: int,
+) -> ForwardLayers:
+    """Layers of every forward pass.
+
+    Args:
+        points: of work.
+        forward: forward pass of each point; NO_PASS.
+        marks: named layers; None: look for repetition.
+        is_left_out: points that are no part of the model (transfers, gradients' communication).
+        known_part: what scopes say of each point.
+        names: of tokens.
+        num_ranks: number of traces.
+    """
+    part = np.zeros(len(points), np.uint8)
+    layer = np.full(len(points), NO_LAYER, np.int64)
+    num_layers = np.zeros(num_ranks, np.int64)
+    passes = _rows_of_passes(forward)
+    found = (
+        _repeated_layers(points, passes, is_left_out, names)
+        if marks is None
+        else _named_layers(points, passes, marks)
+    )
+    for rows, own in zip(passes, found, strict=True):
+        layer[rows] = own
+        if (own != NO_LAYER).any():
+            part[rows] = _parts(own, known_part[rows])
+            rank = int(points.rank[rows[0]])
+            num_layers[rank] = max(num_layers[rank], int(own.max()) + 1)
+    source = "" if not num_layers.any() else marks.source if marks is not None else "repetition"
+    return ForwardLayers(part, layer, source, marks.kind if marks else "", num_layers)
+
+
+def _named_layers(
+    points: WorkPoints, passes: Sequence[Int64s], marks: LayerMarks
+) -> Iterator[Int64s]:
+    """Layer of every point of each pass, by the marks around it."""
+    span = span_of_points(marks.rank, marks.start_ns, marks.end_ns, points)
+    for rows in passes:
+        inside = _until_next(span[rows]) if marks.only_begins else span[rows]
+        numbers = np.unique(inside[inside >= 0])
+        yield np.where(inside >= 0, np.searchsorted(numbers, inside), NO_LAYER)
+
+
+def _repeated_layers(
+    points: WorkPoints, passes: Sequence[Int64s], is_left_out: Bools, names: Sequence[str]
+) -> Iterator[Int64s]:
+    """Layer of every point of each pass, by repetition; passes alike are searched once.
+
+    What a token takes is the median over passes alike: one late token does not hide the rest.
+    """
+    inside = [rows[~is_left_out[rows]] for rows in passes]
+    first = [first_of_tokens(points, rows) for rows in inside]
+    tokens = [points.token[rows[at]] for rows, at in zip(inside, first, strict=True)]
+    alike: dict[bytes, list[int]] = {}
+    for index, own in enumerate(tokens):
+        alike.setdefault(own.tobytes(), []).append(index)
+    units: dict[bytes, tuple[Unit, ...]] = {}
+    for key, members in alike.items():
+        own = tokens[members[0]].astype(np.int32)
+        if len(own):
+            times = [
+                np.add.reduceat(points.work_ns[inside[index]] + 1, first[index])
+                for index in members
+            ]
+            weight = np.median(times, axis=0).astype(np.int64)
+            units[key] = _enough(repeating_units(own, weight, names), weight)
+    for rows, own_rows, at, own in zip(passes, inside, first, tokens, strict=True):
+        layer = np.full(len(own_rows), NO_LAYER, np.int64)
+        ends = np.append(at[1:], len(own_rows))
+        for number, unit in enumerate(units.get(own.tobytes(), ())):
+            layer[at[unit.first] : ends[unit.last]] = number
+        spread = np.full(len(rows), NO_LAYER, np.int64)
+        spread[~is_left_out[rows]] = layer
+        yield _bridged(spread)
+
+
+def _enough(units: tuple[Unit, ...], weight: Int64s) -> tuple[Unit, ...]:
+    """The units, if they hold enough of the time."""
+    held = sum(int(weight[unit.first : unit.last + 1].sum()) for unit in units)
+    return units if held >= MIN_SHARE * int(weight.sum()) else ()
+
+
+def _until_next(span: Int64s) -> Int64s:
+    """Spans of one pass's points, each going on until the next; the last as long as the longest.
+
+    What follows the last layer is not told apart from it by where layers begin.
+    """
+    first = np.flatnonzero((span >= 0) & (np.append(-1, span[:-1]) != span))
+    first = first[np.unique(span[first], return_index=True)[1]]
+    if not len(first):
+        return span
+    filled = np.full(len(span), -1, np.int64)
+    lengths = np.diff(first)
+    last = first[-1] + (int(lengths.max()) if len(lengths) else len(span))
+    for begin, end in zip(first, np.append(first[1:], last), strict=True):
+        filled[begin:end] = span[begin]
+    return filled
+
+
+def _rows_of_passes(number: Int64s) -> list[Int64s]:
+    """The points of every pass, in order."""
+    rows = np.flatnonzero(number != NO_PASS)
+    order = np.argsort(number[rows], kind="stable")
+    rows = rows[order]
+    cuts = np.flatnonzero(number[rows][1:] != number[rows][:-1]) + 1
+    return [part for part in np.split(rows, cuts) if len(part)]
+
+
+def first_of_tokens(points: WorkPoints, rows: Int64s) -> Int64s:
+    """Where tokens begin: launches of one operator's call are one token."""
+    token, scope = points.token[rows], points.call[rows]
+    is_same = (token[1:] == token[:-1]) & (scope[1:] == scope[:-1]) & (scope[1:] >= 0)
+    return np.flatnonzero(np.append(True, ~is_same)[: len(rows)])
+
+
+def _bridged(layer: Int64s) -> Int64s:
+    """Points left out of the search take the layer around them, if both sides agree."""
+    rows = np.arange(len(layer))
+    is_known = layer != NO_LAYER
+    if not is_known.any():
+        return layer
+    before = np.maximum.accumulate(np.where(is_known, rows, -1))
+    after = np.minimum.accumulate(np.where(is_known, rows, len(rows))[::-1])[::-1]
+    padded = np.append(layer, NO_LAYER)
+    safe_after = np.where(after < len(rows), after, -1)
+    agree = padded[before] == padded[safe_after]
+    return np.where(is_known, layer, np.where(agree, padded[before], NO_LAYER))
+
+
+def _parts(layer: Int64s, known: UInt8s) -> UInt8s:
+    """Parts of one pass's points: before the layers, in them, after them."""
+    part = np.zeros(len(layer), np.uint8)
+    inside = np.flatnonzero(layer != NO_LAYER)
+    part[inside] = Part.LAYER
+    first, last = inside[0], inside[-1]
+    rows = np.arange(len(layer))
+    if (known[:first] == Part.EMBEDDING).any():
+        part[:first] = Part.EMBEDDING
+    part[last + 1 :] = Part.HEAD
+    losses = np.flatnonzero((known == Part.LOSS) & (rows > last))
+    if len(losses):
+        part[losses[0] :] = Part.LOSS
+    between = (layer == NO_LAYER) & (rows > first) & (rows < last)
+    part[between] = np.where(known[between] == Part.EMBEDDING, Part.EMBEDDING, Part.UNKNOWN)
+    return part
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """From when on a rank's forward work has a label, sorted by rank, then time."""
+
+    rank: Int32s  # int32[stretches]
+    start_ns: Int64s  # int64[stretches], raw
+    point: Int64s  # int64[stretches], a point with the label
+
+    def point_at(self, rank: Int32s, at_ns: Int64s) -> Int64s:
+        """A point with the label that holds at moments of ranks; -1: none yet."""
+        found = np.full(len(rank), -1, np.int64)
+        for one in np.unique(rank).tolist():
+            low, high = np.searchsorted(self.rank, [one, one + 1])
+            rows = np.flatnonzero(rank == one)
+            place = low + np.searchsorted(self.start_ns[low:high], at_ns[rows], side="right") - 1
+            found[rows] = np.where(place >= low, self.point[np.maximum(place, 0)], -1)
+        return found
+
+
+def stretches(points: WorkPoints, scopes: Scopes, forward: Int64s, label: Int64s) -> Stretches:
+    """Where the label of forward points changes.
+
+    A label begins with the outermost operator around its first point that began after the point
+    before: what an operator computes before its first launch is its own.
+
+    Args:
+        points: of work.
+        scopes: of all ranks.
+        forward: forward pass of each point; NO_PASS.
+        label: a number for part, layer and pass together, int64[points].
+    """
+    rows = np.flatnonzero(forward != NO_PASS)
+    changes = np.append(
+        True,
+        (label[rows][1:] != label[rows][:-1]) | (points.rank[rows][1:] != points.rank[rows][:-1]),
+    )[: len(rows)]
+    begins = np.flatnonzero(changes)
+    start_ns = np.empty(len(begins), np.int64)
+    for index, begin in enumerate(begins.tolist()):
+        row = int(rows[begin])
+        is_first = begin == 0 or points.rank[rows[begin - 1]] != points.rank[row]
+        before_ns = None if is_first else int(points.at_ns[rows[begin - 1]])
+        start_ns[index] = _start_ns(points, scopes, row, before_ns)
+    return Stretches(points.rank[rows[begins]], start_ns, rows[begins])
+
+
+def _start_ns(points: WorkPoints, scopes: Scopes, row: int, before_ns: int | None) -> int:
+    start_ns = int(points.at_ns[row])
+    scope = int(points.scope[row])
+    while scope >= 0:
+        began_ns = int(scopes.start_ns[scope])
+        if before_ns is not None and began_ns <= before_ns:
+            break
+        start_ns = began_ns
+        scope = int(scopes.parent[scope])
+    return start_ns

@@ -1,0 +1,231 @@
+"""Layers that something names: a user's rule, an `nn.Module` in the Python stack, an annotation.
+
+Names that end in a number ("nn.Module: TransformerLayer_3", "layer 3") are instances of one
+kind. The kind that covers most of the forward work stands for layers; among kinds that cover
+almost the same, one that is called layer or block, then the one with more instances.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.graph.alike import used_positions
+from foretrace.graph.blocks.corrections import Corrections
+from foretrace.graph.blocks.points import WorkPoints
+from foretrace.graph.operations import Operations
+from foretrace.trace import Category, Trace
+
+MODULE = "nn.Module: "
+_NUMBERED = re.compile(r"(.*?)[\s_#:.\[(-]*(\d+)[\])\s#]*$")
+_LAYER_WORD = re.compile(r"layer(?!norm)|block|bottleneck|decoder|encoder|stage", re.IGNORECASE)
+_NO_LAYERS = re.compile(
+    r"ProfilerStep|iteration|step|microbatch|micro_batch|batch|epoch", re.IGNORECASE
+)
+_ALMOST = 0.95  # of the best cover
+_MIN_COVER = 0.3  # of a rank's forward work, or a kind names no layers
+_MAX_KINDS = 32  # that are looked at; layers are among the longest
+_MIN_COUNT = 2  # instances; a name that stands once is no kind
+_SUBJECTS = (
+    (Category.OPERATOR, "operator"),
+    (Category.ANNOTATION, "annotation"),
+    (Category.PYTHON, "module"),
+)
+_CATEGORY = {"module": Category.PYTHON, "annotation": Category.ANNOTATION}
+
+
+@dataclass(frozen=True)
+class LayerMarks:
+    """Spans on host threads that are layers, by rank and start."""
+
+    rank: Int64s  # int64[marks], position among the traces
+    start_ns: Int64s  # int64[marks], raw
+    end_ns: Int64s  # int64[marks]
+    source: str  # "rules", "modules", "annotations"
+    kind: str  # what the instances are called; "" several
+    only_begins: bool = False  # a mark begins a layer, which goes on until the next
+
+    def __len__(self) -> int:
+        """Number of marks."""
+        return len(self.rank)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Spans of host threads, some of one kind."""
+
+    rank: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    kind: Int64s
+    kinds: tuple[str, ...]
+
+
+def layer_marks(
+    operations: Operations, points: WorkPoints, corrections: Corrections
+) -> LayerMarks | None:
+    """The layers that are named, by the best source that names any; None: none does.
+
+    Args:
+        operations: whose traces hold the names.
+        points: forward points only.
+        corrections: the user's rules come first.
+    """
+    for begins in (False, True):
+        ruled = _ruled_spans(operations, corrections, begins=begins)
+        if len(ruled.rank):
+            return replace(_as_marks(outermost(ruled), "rules", ""), only_begins=begins)
+    for subject, source in (("module", "modules"), ("annotation", "annotations")):
+        spans = _numbered_spans(operations, subject)
+        kind = _layer_kind(spans, points)
+        if kind is not None:
+            chosen = outermost(of_kind(spans, kind))
+            return _as_marks(chosen, source, spans.kinds[kind])
+    return None
+
+
+def _as_marks(spans: Spans, source: str, kind: str) -> LayerMarks:
+    order = np.lexsort((spans.start_ns, spans.rank))
+    return LayerMarks(spans.rank[order], spans.start_ns[order], spans.end_ns[order], source, kind)
+
+
+def spans_of(operations: Operations, category: Category, kind_of: Callable[[str], int]) -> Spans:
+    """Spans of a category on host threads whose name `kind_of` gives a kind; -1 is left out."""
+    rows = []
+    for position, trace in enumerate(operations.traces):
+        names = trace.name[trace.category == category]
+        table = [-1] * len(trace.strings)
+        for index in used_positions(names, len(trace.strings)).tolist():
+            table[index] = kind_of(trace.strings[index])
+        rows.append(_chosen(trace, position, category, table))
+    return _joined(rows, ("",))
+
+
+def _ruled_spans(operations: Operations, corrections: Corrections, *, begins: bool) -> Spans:
+    """Spans that rules call layers, or beginnings of layers."""
+    found = []
+    for category, subject in _SUBJECTS:
+        if corrections.has_subject(subject):
+
+            def kind_of(text: str, subject: str = subject) -> int:
+                return int(corrections.is_layer(subject, _plain(text), begins=begins)) - 1
+
+            found.append(spans_of(operations, category, kind_of))
+    return _joined([(one.rank, one.start_ns, one.end_ns, one.kind) for one in found], ("",))
+
+
+def _plain(text: str) -> str:
+    """A module's own name."""
+    return text.removeprefix(MODULE)
+
+
+def _numbered_spans(operations: Operations, subject: str) -> Spans:
+    """Spans whose name ends in a number, by what stands before it."""
+    kinds: dict[str, int] = {}
+    rows = []
+    for position, trace in enumerate(operations.traces):
+        names = trace.name[trace.category == _CATEGORY[subject]]
+        table = [-1] * len(trace.strings)
+        for index in used_positions(names, len(trace.strings)).tolist():
+            text = trace.strings[index]
+            match = _NUMBERED.match(_plain(text))
+            is_right = subject != "module" or text.startswith(MODULE)
+            if match and is_right and match[1] and not _NO_LAYERS.search(match[1]):
+                table[index] = kinds.setdefault(match[1], len(kinds))
+        rows.append(_chosen(trace, position, _CATEGORY[subject], table))
+    return _joined(rows, tuple(kinds))
+
+
+def _chosen(
+    trace: Trace, position: int, category: Category, table: Sequence[int]
+) -> tuple[Int64s, ...]:
+    kind = np.array([*table, -1], np.int64)[trace.name]
+    row = np.flatnonzero((trace.category == category) & (kind >= 0))
+    start_ns = trace.start_ns[row]
+    rank = np.full(len(row), position, np.int64)
+    return rank, start_ns, start_ns + trace.duration_ns[row], kind[row]
+
+
+def _joined(rows: list[tuple[Int64s, ...]], kinds: tuple[str, ...]) -> Spans:
+    if not rows:
+        none = np.zeros(0, np.int64)
+        return Spans(none, none, none, none, kinds)
+    columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
+    return Spans(columns[0], columns[1], columns[2], columns[3], kinds)
+
+
+def of_kind(spans: Spans, kind: int) -> Spans:
+    """Spans of one kind."""
+    row = np.flatnonzero(spans.kind == kind)
+    return Spans(
+        spans.rank[row], spans.start_ns[row], spans.end_ns[row], spans.kind[row], spans.kinds
+    )
+
+
+def outermost(spans: Spans) -> Spans:
+    """Without spans that lie in another."""
+    order = np.lexsort((-spans.end_ns, spans.start_ns, spans.rank))
+    rank, start_ns, end_ns = spans.rank[order], spans.start_ns[order], spans.end_ns[order]
+    base = int(start_ns.min(initial=0))
+    width = int(end_ns.max(initial=0)) - base + 1
+    lifted = np.maximum.accumulate(end_ns - base + rank * width)
+    before = np.append(np.int64(-1), lifted[:-1])[: len(rank)]
+    is_outer = start_ns - base + rank * width >= before
+    kept = order[is_outer]
+    return Spans(
+        spans.rank[kept], spans.start_ns[kept], spans.end_ns[kept], spans.kind[kept], spans.kinds
+    )
+
+
+def _layer_kind(spans: Spans, points: WorkPoints) -> int | None:
+    """The kind of span that stands for layers; None if no kind covers enough."""
+    covers = []
+    total = max(len(points), 1)
+    for kind in _longest_kinds(spans):
+        chosen = outermost(of_kind(spans, kind))
+        count = len(chosen.rank)
+        if count >= _MIN_COUNT:
+            covers.append((_covered(chosen, points) / total, count, kind))
+    best = max((cover for cover, _, _ in covers), default=0.0)
+    if best < _MIN_COVER:
+        return None
+    near = [one for one in covers if one[0] >= _ALMOST * best]
+    called = [one for one in near if _LAYER_WORD.search(spans.kinds[one[2]])]
+    return max(called or near, key=lambda one: one[1])[2]
+
+
+def _longest_kinds(spans: Spans) -> list[int]:
+    """The kinds with several spans that last longest, all their spans together."""
+    size = len(spans.kinds)
+    count = np.bincount(spans.kind, minlength=size)
+    length_ns = np.zeros(size, np.int64)
+    np.add.at(length_ns, spans.kind, spans.end_ns - spans.start_ns)
+    order = np.lexsort((np.arange(size), -length_ns))
+    return [kind for kind in order.tolist() if count[kind] >= _MIN_COUNT][:_MAX_KINDS]
+
+
+def _covered(spans: Spans, points: WorkPoints) -> int:
+    """Points that lie in one of the spans, which are disjoint in their rank."""
+    return int((span_of_points(spans.rank, spans.start_ns, spans.end_ns, points) >= 0).sum())
+
+
+def span_of_points(rank: Int64s, start_ns: Int64s, end_ns: Int64s, points: WorkPoints) -> Int64s:
+    """The span that holds each point, int64[points]; -1: none. Spans are sorted and disjoint."""
+    found = np.full(len(points), -1, np.int64)
+    if not len(rank) or not len(points):
+        return found
+    ranks = np.arange(max(int(rank.max()), int(points.rank.max())) + 2)
+    of_span, of_point = np.searchsorted(rank, ranks), np.searchsorted(points.rank, ranks)
+    for position in range(len(ranks) - 1):
+        low, high = of_span[position : position + 2]
+        rows = np.arange(of_point[position], of_point[position + 1])
+        if low == high or not len(rows):
+            continue
+        place = low + np.searchsorted(start_ns[low:high], points.at_ns[rows], side="right") - 1
+        is_inside = (place >= low) & (points.at_ns[rows] < end_ns[np.maximum(place, 0)])
+        found[rows[is_inside]] = place[is_inside]
+    return found

@@ -1,0 +1,274 @@
+"""A chip: what it can compute, hold and move at best, by its data sheet.
+
+All peaks are dense; half of what a data sheet states "with sparsity".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrace.base import Document, MachineError
+from foretrace.machine.figures import (
+    Field,
+    Figure,
+    as_table,
+    as_texts,
+    check_keys,
+    number,
+    prefixed,
+    read_figures,
+    read_sources,
+    whole,
+)
+from foretrace.machine.files import Described, document, names
+from foretrace.machine.units import Kind
+
+CHIP_FIELDS = (
+    Field("memory", Kind.SIZE, "1 GiB", "4 TiB", "device memory", is_required=True),
+    Field(
+        "memory_bandwidth",
+        Kind.BANDWIDTH,
+        "20 GB/s",
+        "30 TB/s",
+        "device memory, reads and writes together",
+        is_required=True,
+    ),
+    Field("l2_cache", Kind.SIZE, "256 KiB", "1 GiB", "level 2 cache, all of the chip"),
+    Field("last_level_cache", Kind.SIZE, "1 MiB", "4 GiB", "cache between level 2 and memory"),
+    Field("shared_memory", Kind.SIZE, "16 KiB", "256 MiB", "scratchpad of one processor"),
+    Field("num_processors", Kind.COUNT, 1, 1024, "SMs, compute units, cores"),
+    Field("boost_clock", Kind.CLOCK, "300 MHz", "6 GHz", "clock of the vector units at the peak"),
+    Field("matrix_clock", Kind.CLOCK, "300 MHz", "6 GHz", "clock of the matrix units, if another"),
+    Field(
+        "link_bandwidth",
+        Kind.BANDWIDTH,
+        "1 GB/s",
+        "5 TB/s",
+        "all links to other chips together, one direction",
+    ),
+    Field("num_links", Kind.COUNT, 1, 64, "links to other chips"),
+    Field("host_bandwidth", Kind.BANDWIDTH, "1 GB/s", "1 TB/s", "to the host, one direction"),
+    Field("power", Kind.POWER, "10 W", "3 kW", "power limit as delivered"),
+)
+
+DTYPES = (
+    "fp64",
+    "fp64_matrix",
+    "fp32",
+    "fp32_matrix",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp8",
+    "fp4",
+    "int8",
+)
+PEAK_FIELDS = tuple(
+    Field(dtype, Kind.OPERATIONS, "0.01 TFLOP/s", "100 PFLOP/s", f"dense peak in {dtype}")
+    for dtype in DTYPES
+)
+PER_CLOCK_FIELDS = tuple(
+    Field(dtype, Kind.COUNT, 1, 65536, f"operations of one processor in a clock, {dtype}")
+    for dtype in DTYPES
+)
+
+_TEXT_KEYS = ("kind", "title", "vendor", "architecture", "device_names", "sources")
+_KEYS = (*_TEXT_KEYS, "figures", "peak", "per_clock")
+
+# Names that PyTorch, its profiler and people give to number formats.
+_DTYPE_BY_NAME = {
+    "double": "fp64",
+    "float64": "fp64",
+    "float": "fp32",
+    "float32": "fp32",
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8": "fp8",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "float8_e4m3fnuz": "fp8",
+    "float8_e5m2fnuz": "fp8",
+    "signed char": "int8",
+    "char": "int8",
+    "unsigned char": "int8",
+    "uint8": "int8",
+}
+
+# A device reports a few percent less memory than it has: what firmware and ECC keep.
+# Seen: 1.1% (Kineto, A100 80 GB), 2.2% (RTX 2080 Ti).
+_MEMORY_TOLERANCE = 0.08
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One device as a program sees it; `None` where no number was published."""
+
+    name: str  # of the description: "a100-sxm-80gb"
+    title: str
+    vendor: str
+    architecture: str
+    device_names: tuple[str, ...]  # what profilers and PyTorch call it
+    memory_bytes: int
+    memory_bytes_per_ns: float
+    l2_bytes: int | None
+    last_level_bytes: int | None
+    shared_bytes: int | None  # of one processor
+    num_processors: int | None
+    cycles_per_ns: float | None
+    matrix_cycles_per_ns: float | None  # the matrix units' clock; equal unless stated
+    link_bytes_per_ns: float | None  # one direction
+    num_links: int | None
+    host_bytes_per_ns: float | None  # one direction
+    power_watts: float | None
+    peak_by_dtype: Mapping[str, float]  # dense operations per ns
+    per_clock_by_dtype: Mapping[str, int]  # operations of one processor in a clock
+    figures: tuple[Figure, ...]  # all numbers with their sources
+    parent: str  # the description it extends; "" if none
+    path: Path
+
+    def peak_flops_per_ns(self, dtype: str, *, on_matrix_units: bool = True) -> float | None:
+        """Most operations per ns in a number format; `None` if unknown or not supported.
+
+        Args:
+            dtype: "bf16", or a name that PyTorch or its profiler gives: "c10::BFloat16".
+            on_matrix_units: multiply-accumulate of matrices; else the vector units' peak, where
+                formats narrower than 32 bit count as fp32, in which such kernels accumulate.
+        """
+        key = dtype_key(dtype)
+        if not on_matrix_units:
+            return self.peak_by_dtype.get("fp64" if key == "fp64" else "fp32")
+        return self.peak_by_dtype.get(f"{key}_matrix", self.peak_by_dtype.get(key))
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "vendor": self.vendor,
+            "architecture": self.architecture,
+            "device_names": list(self.device_names),
+            "memory_bytes": self.memory_bytes,
+            "memory_bytes_per_ns": self.memory_bytes_per_ns,
+            "peak_flops_per_ns": dict(self.peak_by_dtype),
+            "figures": [figure.as_json() for figure in self.figures],
+        }
+
+
+def dtype_key(name: str) -> str:
+    """The name used here for a number format: "bf16" for "torch.bfloat16" and "c10::BFloat16"."""
+    plain = name.strip().lower().removeprefix("torch.").removeprefix("c10::")
+    return _DTYPE_BY_NAME.get(plain, plain)
+
+
+def load_chip(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Chip:
+    """The chip of that name, or in that file.
+
+    Args:
+        name_or_path: "h100-sxm", or a TOML file.
+        folders: the user's own; looked through before the presets.
+
+    Raises:
+        MachineError: if there is none, or the file is wrong.
+    """
+    return _chip(document(name_or_path, Described.CHIP, folders))
+
+
+def chip_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Names of all chips, sorted."""
+    return names(Described.CHIP, folders)
+
+
+def chip_named(
+    name: str,
+    *,
+    memory_bytes: int | None = None,
+    num_processors: int | None = None,
+    folders: Sequence[Path] = (),
+) -> Chip | None:
+    """The chip that a profile calls `name`; `None` if it is unknown or more than one could be.
+
+    Args:
+        name: a description's name, or what a profiler or PyTorch calls the device.
+        memory_bytes: what the device reports; tells variants apart, and a slice from a whole.
+        num_processors: SMs or compute units that the device reports, likewise.
+        folders: the user's own; looked through before the presets.
+    """
+    wanted = name.strip().casefold()
+    chips = [load_chip(each, folders) for each in chip_names(folders)]
+    exact = [chip for chip in chips if chip.name == wanted]
+    called = [chip for chip in chips if wanted in {each.casefold() for each in chip.device_names}]
+    fitting = [
+        chip
+        for chip in exact or called
+        if _fits(chip, memory_bytes=memory_bytes, num_processors=num_processors)
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _fits(chip: Chip, *, memory_bytes: int | None, num_processors: int | None) -> bool:
+    if memory_bytes is not None:
+        difference = abs(memory_bytes - chip.memory_bytes)
+        if difference > _MEMORY_TOLERANCE * chip.memory_bytes:
+            return False
+    return num_processors is None or chip.num_processors in (None, num_processors)
+
+
+def _chip(found: Document) -> Chip:
+    check_keys(found.table, _KEYS, found.where)
+    sources = read_sources(found.table.get("sources"), found.where)
+
+    def figures(key: str, fields: Sequence[Field]) -> dict[str, Figure]:
+        table = as_table(found.table.get(key), f"[{key}] of {found.where}")
+        where = f"[{key}] of {found.where}"
+        return read_figures(table, fields, sources=sources, where=where)
+
+    peaks = figures("peak", PEAK_FIELDS)
+    if not peaks:
+        raise MachineError(f"{found.where} has no [peak]: add at least fp32, or extend a preset")
+    return _assembled(
+        found,
+        figures("figures", CHIP_FIELDS),
+        peaks,
+        per_clock=figures("per_clock", PER_CLOCK_FIELDS),
+    )
+
+
+def _assembled(
+    found: Document,
+    own: Mapping[str, Figure],
+    peaks: Mapping[str, Figure],
+    *,
+    per_clock: Mapping[str, Figure],
+) -> Chip:
+    clock = number(own, "boost_clock")
+    return Chip(
+        name=found.name,
+        title=found.text("title", found.name),
+        vendor=found.text("vendor"),
+        architecture=found.text("architecture"),
+        device_names=as_texts(found.table.get("device_names"), f"device_names of {found.where}"),
+        memory_bytes=round(own["memory"].value),
+        memory_bytes_per_ns=own["memory_bandwidth"].value,
+        l2_bytes=whole(own, "l2_cache"),
+        last_level_bytes=whole(own, "last_level_cache"),
+        shared_bytes=whole(own, "shared_memory"),
+        num_processors=whole(own, "num_processors"),
+        cycles_per_ns=clock,
+        matrix_cycles_per_ns=number(own, "matrix_clock") or clock,
+        link_bytes_per_ns=number(own, "link_bandwidth"),
+        num_links=whole(own, "num_links"),
+        host_bytes_per_ns=number(own, "host_bandwidth"),
+        power_watts=number(own, "power"),
+        peak_by_dtype={key: figure.value for key, figure in peaks.items()},
+        per_clock_by_dtype={key: round(figure.value) for key, figure in per_clock.items()},
+        figures=(
+            *own.values(),
+            *prefixed("peak", peaks),
+            *prefixed("per_clock", per_clock),
+        ),
+        parent=found.parent,
+        path=found.path,
+    )

@@ -1,0 +1,163 @@
+"""A number of a hardware description with where it comes from.
+
+In a file a figure is `{ value = "80 GiB", source = "datasheet" }`, where `datasheet` is a key of
+the file's `[sources]`; or `{ value = ..., assumed = "why" }` where nobody published the number;
+or, in a user's own file, just `"80 GiB"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from foretrace import base
+from foretrace.base import MachineError, Source, Table
+from foretrace.machine.units import Kind, Quantity, quantity
+
+_PARTS = ("value", "source", "assumed", "note")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number, and why it is believed."""
+
+    key: str  # "memory", "peak.bf16", "tier rack.latency"
+    quantity: Quantity
+    source: Source | None
+    assumed: str  # the reason, where a source gives it in part or not at all; else ""
+    note: str
+
+    @property
+    def value(self) -> float:
+        """The number in the unit used inside."""
+        return self.quantity.value
+
+    @property
+    def provenance(self) -> str:
+        """Where the number comes from, in words."""
+        titles = [self.source.title] if self.source is not None else []
+        reasons = [f"assumed: {self.assumed}"] if self.assumed else []
+        return "; ".join([*titles, *reasons]) or "no source given"
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "key": self.key,
+            "kind": self.quantity.kind.value,
+            "text": self.quantity.text,
+            "value": self.value,
+            "source": self.source.title if self.source else None,
+            "url": self.source.url if self.source else None,
+            "assumed": self.assumed or None,
+            "note": self.note or None,
+        }
+
+
+@dataclass(frozen=True)
+class Field:
+    """A number that a description may hold, and the range in which hardware has it."""
+
+    key: str
+    kind: Kind
+    low: str | float  # as written in a file; smaller is reported as implausible
+    high: str | float
+    meaning: str
+    is_required: bool = False
+
+
+def check_keys(table: Table, allowed: Sequence[str], where: str) -> None:
+    """Refuse a key that nothing reads.
+
+    Raises:
+        MachineError: naming the key, what is allowed, and the nearest allowed key.
+    """
+    base.check_keys(table, allowed, where, error=MachineError)
+
+
+def read_sources(table: object, where: str) -> dict[str, Source]:
+    """The documents a file names, by the key it refers to them with."""
+    return base.read_sources(table, where, error=MachineError)
+
+
+def read_figures(
+    table: Table, fields: Sequence[Field], *, sources: Mapping[str, Source], where: str
+) -> dict[str, Figure]:
+    """The figures of one table of a file, by key; keys that `fields` does not know are refused.
+
+    Raises:
+        MachineError: for an unknown key, unit or source, or a required number that is missing.
+    """
+    check_keys(table, [field.key for field in fields], where)
+    missing = [field.key for field in fields if field.is_required and field.key not in table]
+    if missing:
+        raise MachineError(f"{where} lacks {', '.join(missing)}: add them, or extend a preset")
+    return {
+        field.key: _figure(table[field.key], field, sources=sources, where=where)
+        for field in fields
+        if field.key in table
+    }
+
+
+def _figure(entry: object, field: Field, *, sources: Mapping[str, Source], where: str) -> Figure:
+    place = f"{field.key!r} of {where}"
+    parts: Table = entry if isinstance(entry, Mapping) else {"value": entry}
+    check_keys(parts, _PARTS, place)
+    value = parts.get("value")
+    if not isinstance(value, str | int | float):
+        raise MachineError(f"{place} has no value: write it as {{ value = ..., source = ... }}")
+    try:
+        found = quantity(value, field.kind)
+    except MachineError as err:
+        raise MachineError(f"{place}: {err}") from None
+    key = None if parts.get("source") is None else str(parts["source"])
+    if key is not None and key not in sources:
+        known = ", ".join(sources) or "none"
+        raise MachineError(
+            f"{place} names the source {key!r}, which [sources] does not hold (it has {known}): "
+            "add its title and url there"
+        )
+    source = None if key is None else sources[key]
+    return Figure(
+        key=field.key,
+        quantity=found,
+        source=source,
+        assumed=str(parts.get("assumed", "")),
+        note=str(parts.get("note", "")),
+    )
+
+
+def as_table(value: object, where: str) -> Table:
+    """`value` as a table; nothing counts as an empty one.
+
+    Raises:
+        MachineError: if it is something else.
+    """
+    return base.as_table(value, where, error=MachineError)
+
+
+def as_texts(value: object, where: str) -> tuple[str, ...]:
+    """`value` as a list of texts; nothing counts as an empty one.
+
+    Raises:
+        MachineError: if it is something else.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise MachineError(f"{where} is {value!r}, where a list of texts is expected")
+    return tuple(value)
+
+
+def prefixed(prefix: str, figures: Mapping[str, Figure]) -> tuple[Figure, ...]:
+    """The same figures under longer keys: "bf16" becomes "peak.bf16"."""
+    return tuple(replace(figure, key=f"{prefix}.{figure.key}") for figure in figures.values())
+
+
+def number(figures: Mapping[str, Figure], key: str) -> float | None:
+    """The number under `key`; `None` if the description lacks it."""
+    return figures[key].value if key in figures else None
+
+
+def whole(figures: Mapping[str, Figure], key: str) -> int | None:
+    """The number under `key` rounded; `None` if the description lacks it."""
+    return round(figures[key].value) if key in figures else None

@@ -1,0 +1,138 @@
+"""A host: chips that share a board, their links to each other and to the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrace.base import Document, MachineError
+from foretrace.machine.chip import Chip, load_chip
+from foretrace.machine.figures import (
+    Field,
+    Figure,
+    as_table,
+    check_keys,
+    number,
+    read_figures,
+    read_sources,
+    whole,
+)
+from foretrace.machine.files import Described, document, names
+from foretrace.machine.units import Kind
+
+HOST_FIELDS = (
+    Field("num_chips", Kind.COUNT, 1, 64, "chips that a program sees", is_required=True),
+    Field(
+        "scale_up_bandwidth",
+        Kind.BANDWIDTH,
+        "1 GB/s",
+        "5 TB/s",
+        "of one chip to the others of its domain, one direction",
+    ),
+    Field("num_nics", Kind.COUNT, 1, 64, "network cards for the chips' traffic"),
+    Field("nic_bandwidth", Kind.BANDWIDTH, "1 Gb/s", "1.6 Tb/s", "of one card, one direction"),
+    Field("num_cpus", Kind.COUNT, 1, 16, "sockets"),
+    Field("num_cores_per_cpu", Kind.COUNT, 1, 512, "cores of one socket"),
+    Field("cpu_memory", Kind.SIZE, "1 GiB", "32 TiB", "memory of all sockets"),
+    Field("power", Kind.POWER, "50 W", "200 kW", "at most, of the whole host"),
+)
+
+_KEYS = ("kind", "title", "chip", "cpu", "topology", "network", "sources", "figures")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A server, or the tray that is one; `None` where no number was published."""
+
+    name: str
+    title: str
+    chip: Chip
+    num_chips: int
+    topology: str  # "switch", "all to all", "torus", ...; how the chips are linked
+    network: str  # "InfiniBand", "RoCE", ...; "" if it has none
+    scale_up_bytes_per_ns: float | None  # one chip, one direction
+    num_nics: int | None
+    nic_bytes_per_ns: float | None  # one card, one direction
+    cpu: str
+    num_cpus: int | None
+    num_cores_per_cpu: int | None
+    cpu_memory_bytes: int | None
+    power_watts: float | None
+    figures: tuple[Figure, ...]
+    parent: str
+    path: Path
+
+    @property
+    def network_bytes_per_ns(self) -> float | None:
+        """One chip's share of all network cards, one direction."""
+        if self.num_nics is None or self.nic_bytes_per_ns is None:
+            return None
+        return self.num_nics * self.nic_bytes_per_ns / self.num_chips
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "chip": self.chip.name,
+            "num_chips": self.num_chips,
+            "topology": self.topology,
+            "network": self.network,
+            "scale_up_bytes_per_ns": self.scale_up_bytes_per_ns,
+            "network_bytes_per_ns": self.network_bytes_per_ns,
+            "cpu": self.cpu,
+            "figures": [figure.as_json() for figure in self.figures],
+        }
+
+
+def load_host(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Host:
+    """The host of that name, or in that file, with its chip.
+
+    Args:
+        name_or_path: "dgx-h100", or a TOML file.
+        folders: the user's own; looked through before the presets.
+
+    Raises:
+        MachineError: if there is none, or a file is wrong.
+    """
+    return _host(document(name_or_path, Described.HOST, folders), folders)
+
+
+def host_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Names of all hosts, sorted."""
+    return names(Described.HOST, folders)
+
+
+def _host(found: Document, folders: Sequence[Path]) -> Host:
+    check_keys(found.table, _KEYS, found.where)
+    chip = found.text("chip")
+    if not chip:
+        raise MachineError(f'{found.where} names no chip: write chip = "h100-sxm", or its file')
+    where = f"[figures] of {found.where}"
+    figures = read_figures(
+        as_table(found.table.get("figures"), where),
+        HOST_FIELDS,
+        sources=read_sources(found.table.get("sources"), found.where),
+        where=where,
+    )
+    own_chip = load_chip(chip, (*folders, found.path.parent))
+    return Host(
+        name=found.name,
+        title=found.text("title", found.name),
+        chip=own_chip,
+        num_chips=round(figures["num_chips"].value),
+        topology=found.text("topology"),
+        network=found.text("network"),
+        scale_up_bytes_per_ns=number(figures, "scale_up_bandwidth") or own_chip.link_bytes_per_ns,
+        num_nics=whole(figures, "num_nics"),
+        nic_bytes_per_ns=number(figures, "nic_bandwidth"),
+        cpu=found.text("cpu"),
+        num_cpus=whole(figures, "num_cpus"),
+        num_cores_per_cpu=whole(figures, "num_cores_per_cpu"),
+        cpu_memory_bytes=whole(figures, "cpu_memory"),
+        power_watts=number(figures, "power"),
+        figures=tuple(figures.values()),
+        parent=found.parent,
+        path=found.path,
+    )

@@ -1,0 +1,243 @@
+"""A machine: hosts joined by tiers of network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from foretrace.base import Document, MachineError
+from foretrace.machine.chip import Chip
+from foretrace.machine.figures import (
+    Field,
+    Figure,
+    Source,
+    as_table,
+    check_keys,
+    number,
+    prefixed,
+    read_figures,
+    read_sources,
+    whole,
+)
+from foretrace.machine.files import Described, document, names
+from foretrace.machine.host import Host, host_names, load_host
+from foretrace.machine.tiers import Tier, TierKind, tiers_spanned
+from foretrace.machine.units import Kind
+
+TIER_FIELDS = (
+    Field("ranks", Kind.COUNT, 2, 10_000_000, "chips in one instance", is_required=True),
+    Field(
+        "bandwidth",
+        Kind.BANDWIDTH,
+        "0.1 Gb/s",
+        "5 TB/s",
+        "of one chip, one direction; left out: as its host has it",
+    ),
+    Field("oversubscription", Kind.RATIO, 1, 64, "7:1 leaves a seventh when all send"),
+    Field("latency", Kind.TIME, "50 ns", "100 ms", "one small message from chip to chip"),
+    Field("rails", Kind.COUNT, 1, 64, "separate networks, one for each chip of a host"),
+)
+
+_KEYS = ("kind", "title", "host", "sources", "tiers")
+_TIER_TEXTS = ("name", "kind", "technology")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Hosts of one kind and the network between them."""
+
+    name: str
+    title: str
+    host: Host
+    tiers: tuple[Tier, ...]  # innermost first; the outermost holds the whole machine
+    figures: tuple[Figure, ...]  # of the tiers; the host and the chip have their own
+    parent: str
+    path: Path
+
+    @property
+    def chip(self) -> Chip:
+        """What computes."""
+        return self.host.chip
+
+    @property
+    def num_ranks(self) -> int:
+        """Chips of the whole machine."""
+        return self.tiers[-1].num_ranks
+
+    def tiers_spanned(
+        self, ranks: Sequence[int], placement: Sequence[int] | None = None
+    ) -> tuple[Tier, ...]:
+        """The tiers that some pair of these ranks has between it, innermost first.
+
+        Args:
+            ranks: members of a group.
+            placement: the place in the machine of every rank; rank r is at place r if left out.
+
+        Raises:
+            ValueError: for a rank without a place, or a place outside the machine.
+        """
+        return tiers_spanned(self.tiers, ranks, placement)
+
+    def tier_of_group(
+        self, ranks: Sequence[int], placement: Sequence[int] | None = None
+    ) -> Tier | None:
+        """The outermost tier that the group spans; `None` for a group of one.
+
+        Raises:
+            ValueError: as `tiers_spanned`.
+        """
+        spanned = self.tiers_spanned(ranks, placement)
+        return spanned[-1] if spanned else None
+
+    def group_bytes_per_ns(
+        self, ranks: Sequence[int], placement: Sequence[int] | None = None
+    ) -> float:
+        """What each member gets in one direction across the narrowest tier the group spans.
+
+        All ranks of the machine are taken to send at once, as data parallel groups do; where few
+        do, an oversubscribed tier gives them more than this.
+
+        Raises:
+            ValueError: for a group of one, and as `tiers_spanned`.
+        """
+        spanned = self.tiers_spanned(ranks, placement)
+        if not spanned:
+            raise ValueError("a group of one rank sends nothing")
+        return min(tier.shared_bytes_per_ns for tier in spanned)
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "host": self.host.as_json(),
+            "chip": self.chip.as_json(),
+            "num_ranks": self.num_ranks,
+            "tiers": [tier.as_json() for tier in self.tiers],
+            "figures": [figure.as_json() for figure in self.figures],
+        }
+
+
+def load_machine(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Machine:
+    """The machine of that name, or in that file; a host's name gives that host alone.
+
+    Args:
+        name_or_path: "llama3-24k", "dgx-h100", or a TOML file.
+        folders: the user's own; looked through before the presets.
+
+    Raises:
+        MachineError: if there is none, or a file is wrong.
+    """
+    known = names(Described.MACHINE, folders)
+    if str(name_or_path) not in known and str(name_or_path) in host_names(folders):
+        return _alone(load_host(name_or_path, folders))
+    return _machine(document(name_or_path, Described.MACHINE, folders), folders)
+
+
+def machine_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Names of all machines, sorted; hosts, which `load_machine` takes too, are not among them."""
+    return names(Described.MACHINE, folders)
+
+
+def _alone(host: Host) -> Machine:
+    if host.scale_up_bytes_per_ns is None:
+        raise MachineError(
+            f"host {host.name!r} has no scale_up_bandwidth, so it is no machine of its own: "
+            "write one with tiers"
+        )
+    tier = Tier(
+        name="host",
+        kind=TierKind.SCALE_UP,
+        technology="",
+        num_ranks=host.num_chips,
+        bytes_per_ns=host.scale_up_bytes_per_ns,
+        oversubscription=1.0,
+        latency_ns=None,
+        num_rails=None,
+    )
+    return Machine(
+        host.name, host.title, host, tiers=(tier,), figures=(), parent="", path=host.path
+    )
+
+
+def _machine(found: Document, folders: Sequence[Path]) -> Machine:
+    check_keys(found.table, _KEYS, found.where)
+    host_name = found.text("host")
+    if not host_name:
+        raise MachineError(f'{found.where} names no host: write host = "dgx-h100", or its file')
+    host = load_host(host_name, (*folders, found.path.parent))
+    sources = read_sources(found.table.get("sources"), found.where)
+    entries = found.table.get("tiers")
+    if not isinstance(entries, list) or not entries:
+        raise MachineError(f"{found.where} has no [[tiers]]: write one for each network level")
+    read = [_tier(entry, host, sources=sources, where=found.where) for entry in entries]
+    tiers = tuple(tier for tier, _ in read)
+    _check_nesting(tiers, found.where)
+    return Machine(
+        name=found.name,
+        title=found.text("title", found.name),
+        host=host,
+        tiers=tiers,
+        figures=tuple(figure for _, figures in read for figure in figures),
+        parent=found.parent,
+        path=found.path,
+    )
+
+
+def _tier(
+    entry: object, host: Host, *, sources: dict[str, Source], where: str
+) -> tuple[Tier, tuple[Figure, ...]]:
+    table = as_table(entry, f"a tier of {where}")
+    name = str(table.get("name", ""))
+    place = f"tier {name!r} of {where}"
+    check_keys(table, (*_TIER_TEXTS, *(field.key for field in TIER_FIELDS)), place)
+    kinds = [kind.value for kind in TierKind]
+    if not name or table.get("kind") not in kinds:
+        raise MachineError(
+            f"{place} has name {name!r} and kind {table.get('kind')!r}: "
+            f"give it a name and one of the kinds {', '.join(kinds)}"
+        )
+    kind = TierKind(str(table["kind"]))
+    numbers = {key: value for key, value in table.items() if key not in _TIER_TEXTS}
+    figures = read_figures(numbers, TIER_FIELDS, sources=sources, where=place)
+    oversubscription = number(figures, "oversubscription")
+    if oversubscription is not None and oversubscription < 1:
+        raise MachineError(
+            f"{place} has an oversubscription of {figures['oversubscription'].quantity.text!r}, "
+            'less than 1: write "7:1" where a seventh of the bandwidth is left'
+        )
+    tier = Tier(
+        name=name,
+        kind=kind,
+        technology=str(table.get("technology", "")),
+        num_ranks=round(figures["ranks"].value),
+        bytes_per_ns=number(figures, "bandwidth") or _host_bandwidth(host, kind, place),
+        oversubscription=oversubscription or 1.0,
+        latency_ns=number(figures, "latency"),
+        num_rails=whole(figures, "rails"),
+    )
+    return tier, prefixed(f"tier {name}", figures)
+
+
+def _host_bandwidth(host: Host, kind: TierKind, place: str) -> float:
+    is_scale_up = kind is TierKind.SCALE_UP
+    found = host.scale_up_bytes_per_ns if is_scale_up else host.network_bytes_per_ns
+    if found is None:
+        lacks = "scale_up_bandwidth" if is_scale_up else "num_nics and nic_bandwidth"
+        raise MachineError(
+            f"{place} has no bandwidth, and host {host.name!r} no {lacks} to take it from: "
+            "add one of them"
+        )
+    return found
+
+
+def _check_nesting(tiers: Sequence[Tier], where: str) -> None:
+    for inner, outer in pairwise(tiers):
+        if outer.num_ranks <= inner.num_ranks or outer.num_ranks % inner.num_ranks:
+            raise MachineError(
+                f"tier {outer.name!r} of {where} has {outer.num_ranks} ranks, which is no multiple "
+                f"of the {inner.num_ranks} of {inner.name!r} inside it: "
+                "list tiers from the inside out, each a whole number of the one before"
+            )

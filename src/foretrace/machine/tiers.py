@@ -1,0 +1,102 @@
+"""The tiers of a network, innermost first, and what a group of ranks gets from them.
+
+Tier by tier, `num_ranks` neighbours make one instance: ranks 0 to 7 share a host, 0 to 15 a
+rack. A group uses a tier where two of its members share an instance of that tier but of none
+inside it. Bandwidth is one rank's, in one direction, while all ranks send: what a shared uplink
+leaves to each. A collective's own algorithm is no matter of this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TierKind(StrEnum):
+    """What joins the ranks of a tier."""
+
+    SCALE_UP = "scale-up"  # load and store between chips: NVLink, xGMI, ICI
+    RACK = "rack"
+    POD = "pod"  # a zone, a scalable unit, a dragonfly group: full bandwidth inside, as a rule
+    BUILDING = "building"
+    REGION = "region"
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One level of the network."""
+
+    name: str
+    kind: TierKind
+    technology: str  # "NVLink 4", "RoCE"; "" if not said
+    num_ranks: int  # ranks in one instance
+    bytes_per_ns: float  # one rank, one direction, before oversubscription
+    oversubscription: float  # 7.0: a seventh of `bytes_per_ns` is left when all send; 1.0 if full
+    latency_ns: float | None  # one small message from rank to rank
+    num_rails: int | None  # separate networks, one for each chip of a host
+
+    @property
+    def shared_bytes_per_ns(self) -> float:
+        """What one rank gets in one direction while all ranks send across this tier."""
+        return self.bytes_per_ns / self.oversubscription
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "name": self.name,
+            "kind": self.kind.value,
+            "technology": self.technology,
+            "num_ranks": self.num_ranks,
+            "bytes_per_ns": self.bytes_per_ns,
+            "oversubscription": self.oversubscription,
+            "shared_bytes_per_ns": self.shared_bytes_per_ns,
+            "latency_ns": self.latency_ns,
+            "num_rails": self.num_rails,
+        }
+
+
+def tiers_spanned(
+    tiers: Sequence[Tier], ranks: Sequence[int], placement: Sequence[int] | None = None
+) -> tuple[Tier, ...]:
+    """The tiers that some pair of these ranks has between it, innermost first.
+
+    Args:
+        tiers: of the machine, innermost first.
+        ranks: members of a group.
+        placement: the place in the machine of every rank; rank r is at place r if left out.
+
+    Raises:
+        ValueError: for a rank without a place, or a place outside the machine.
+    """
+    places = _places(tiers, ranks, placement)
+    spanned: list[Tier] = []
+    inner = places  # each place is its own instance of what lies inside the first tier
+    for tier in tiers:
+        outer = {place: place // tier.num_ranks for place in places}
+        pairs = {(outer[place], inner_of) for place, inner_of in inner.items()}
+        if len(pairs) > len(set(outer.values())):
+            spanned.append(tier)
+        inner = outer
+    return tuple(spanned)
+
+
+def _places(
+    tiers: Sequence[Tier], ranks: Sequence[int], placement: Sequence[int] | None
+) -> dict[int, int]:
+    capacity = tiers[-1].num_ranks
+    if placement is None:
+        places = list(ranks)
+    elif all(0 <= rank < len(placement) for rank in ranks):
+        places = [placement[rank] for rank in ranks]
+    else:
+        raise ValueError(f"rank {max(ranks)} has no place: placement holds {len(placement)}")
+    outside = [place for place in places if not 0 <= place < capacity]
+    if outside:
+        raise ValueError(
+            f"place {outside[0]} lies outside the machine, whose outermost tier "
+            f"{tiers[-1].name!r} has {capacity} ranks"
+        )
+    if len(set(places)) < len(places):
+        raise ValueError("two ranks of the group have the same place")
+    return {place: place for place in places}

@@ -1,0 +1,90 @@
+"""Collectives: the longest waits and transfers, and how much each rank waited."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretrace.analyze import CollectiveTable
+from foretrace.base import Int64s
+from foretrace.report.document import Column, Section, SideBySide, Table, Unit
+
+NUM_TOP = 8
+
+_COLUMNS = (
+    Column("collective", "collective", Unit.WORD),
+    Column("group", "group", Unit.WORD),
+    Column("position", "#", Unit.IDENTIFIER),
+    Column("num_bytes", "size", Unit.BYTES),
+    Column("rank", "rank", Unit.IDENTIFIER),
+    Column("last_rank", "last", Unit.IDENTIFIER),
+    Column("wait_ns", "wait", Unit.NS),
+    Column("transfer_ns", "transfer", Unit.NS),
+)
+
+
+def collective_section(table: CollectiveTable) -> Section | None:
+    """The measured collectives; `None` without any."""
+    if not len(table):
+        return None
+    is_estimated = any(one.is_transfer_estimated for one in table.collectives)
+    return Section(
+        key="collectives",
+        title="Collectives",
+        short="Collectives",
+        parts=(
+            SideBySide(
+                (
+                    _top(table, "Longest waits", table.wait_ns),
+                    _top(table, "Longest transfers", table.transfer_ns),
+                )
+            ),
+            _by_rank(table),
+        ),
+        note=(
+            "Transfers are estimated where not every member was recorded." if is_estimated else ""
+        ),
+    )
+
+
+def _top(table: CollectiveTable, title: str, length_ns: Int64s) -> Table:
+    """The collectives with the longest wait or transfer on any rank, each once."""
+    order = np.lexsort((np.arange(len(table)), -length_ns))
+    _, first = np.unique(table.collective[order], return_index=True)
+    rows = order[np.sort(first)[:NUM_TOP]]
+    cells = []
+    for row in rows.tolist():
+        collective = table.collectives[table.collective[row]]
+        cells.append(
+            (
+                collective.name,
+                collective.group,
+                collective.position,
+                None if collective.num_bytes < 0 else collective.num_bytes,
+                int(table.rank[row]),
+                int(table.last_rank[row]),
+                int(table.wait_ns[row]),
+                int(table.transfer_ns[row]),
+            )
+        )
+    key = title.lower().replace(" ", "-")
+    return Table(key=key, title=title, columns=_COLUMNS, rows=tuple(cells))
+
+
+def _by_rank(table: CollectiveTable) -> Table:
+    return Table(
+        key="collectives-by-rank",
+        title="Per rank, whole recording",
+        columns=(
+            Column("rank", "rank", Unit.IDENTIFIER),
+            Column("num_collectives", "count", Unit.COUNT),
+            Column("num_last", "came last", Unit.COUNT),
+            Column("wait_ns", "wait ms", Unit.MS),
+            Column("transfer_ns", "transfer ms", Unit.MS),
+        ),
+        rows=tuple(
+            (row.rank, row.num_collectives, row.num_last, row.wait_ns, row.transfer_ns)
+            for row in table.by_rank()
+        ),
+        max_rows=32,
+        note="The rank that came last kept the others waiting.",
+    )

@@ -1,0 +1,221 @@
+"""Diffusion networks (UNets) that denoise the latents of images, or of clips with time layers.
+
+The walk through the network below gives parameters and FLOPs of one denoising step at once.
+
+Source:
+    Rombach et al., "High-Resolution Image Synthesis with Latent Diffusion Models", arXiv
+    2112.10752 (Stable Diffusion 1); Wang et al., "ModelScope Text-to-Video Technical Report",
+    arXiv 2308.06571; layers as in Hugging Face diffusers' UNet2DConditionModel and
+    UNet3DConditionModel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrace.workload.entries import Entry
+from foretrace.workload.published import Published
+
+_KERNEL = 9  # weights of a 3 x 3 convolution, per pair of channels
+_TIME_KERNEL = 3  # of a convolution over three frames
+_TIME_CONVOLUTIONS = 4  # of a block over time
+_TIME_WIDTH = 4  # width of the time embedding over the first level's channels
+_WIDENING = 4  # of a transformer's feed-forward part
+_FIRST_TIME_HEADS = 8  # of the transformer over time right after the first convolution
+
+CONVOLUTION = "convolutions"
+TIME_CONVOLUTION = "convolutions over time"
+LINEAR = "linear layers"
+SPATIAL = "attention within frames"
+TEXT = "attention to the text"
+TEMPORAL = "attention over time"
+NORM = "norms"
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """A UNet over latents, with attention to itself and to a text at some levels."""
+
+    name: str
+    title: str
+    in_channels: int
+    out_channels: int
+    channels: tuple[int, ...]  # of each level, the finest first; each next has half the side
+    blocks_per_level: int
+    has_attention: tuple[bool, ...]  # per level; the middle always has it
+    head_size: int  # 0: see `num_heads`
+    num_heads: int  # 0: as many as `head_size` gives
+    text_width: int
+    text_tokens: int
+    height: int  # of the latent
+    width: int
+    frames: int  # of a clip; 1: an image
+    has_time_layers: bool
+    published: Published
+    entries: tuple[Entry, ...]
+    parent: str
+    path: Path | None
+
+    kind = "diffusion"
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        """Positions that attention sees at each level and last in the middle."""
+        sides = [self.sides(level) for level in range(len(self.channels))]
+        return tuple(
+            height * width
+            for (height, width), has in zip(sides, self.has_attention, strict=True)
+            if has
+        ) + (sides[-1][0] * sides[-1][1],)
+
+    def sides(self, level: int) -> tuple[int, int]:
+        """Height and width of a level; level 0 is the latent itself."""
+        return -(-self.height // 2**level), -(-self.width // 2**level)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a network: its parameters, and the FLOPs of its forward pass for one sample."""
+
+    part: str
+    parameters: int
+    flops: int
+
+
+def pieces(model: Diffusion) -> Iterator[Piece]:
+    """Every piece of the network, from the latent to its noise.
+
+    FLOPs are of one forward pass of one image or clip: one denoising step.
+    """
+    first, last = model.channels[0], model.channels[-1]
+    yield from _time_embedding(first)
+    yield _convolution(model, model.in_channels, first, level=0)
+    if model.has_time_layers:
+        inner = _FIRST_TIME_HEADS * model.head_size
+        yield from _time_transformer(model, first, inner, level=0)
+    skips = [first]
+    yield from _down(model, skips)
+    deepest = len(model.channels) - 1
+    yield from _residual(model, last, last, level=deepest)
+    yield from _transformer(model, last, level=deepest)
+    yield from _residual(model, last, last, level=deepest)
+    yield from _up(model, skips)
+    yield Piece(NORM, 2 * first, 0)
+    yield _convolution(model, first, model.out_channels, level=0)
+
+
+def _down(model: Diffusion, skips: list[int]) -> Iterator[Piece]:
+    """Levels on the way down; the channels that the way up reads again join `skips`."""
+    before = skips[0]
+    for level, channels in enumerate(model.channels):
+        for _ in range(model.blocks_per_level):
+            yield from _residual(model, before, channels, level=level)
+            if model.has_attention[level]:
+                yield from _transformer(model, channels, level=level)
+            skips.append(channels)
+            before = channels
+        if level + 1 < len(model.channels):
+            yield _convolution(model, channels, channels, level=level + 1)
+            skips.append(channels)
+
+
+def _up(model: Diffusion, skips: list[int]) -> Iterator[Piece]:
+    before = model.channels[-1]
+    for level in reversed(range(len(model.channels))):
+        channels = model.channels[level]
+        for _ in range(model.blocks_per_level + 1):
+            yield from _residual(model, before + skips.pop(), channels, level=level)
+            if model.has_attention[level]:
+                yield from _transformer(model, channels, level=level)
+            before = channels
+        if level:
+            yield _convolution(model, channels, channels, level=level - 1)
+
+
+def _time_embedding(channels: int) -> Iterator[Piece]:
+    """Two layers that widen the step's number; computed once a sample."""
+    wide = _TIME_WIDTH * channels
+    yield _linear(channels, wide, num_rows=1)
+    yield _linear(wide, wide, num_rows=1)
+
+
+def _residual(model: Diffusion, before: int, after: int, *, level: int) -> Iterator[Piece]:
+    yield Piece(NORM, 2 * before + 2 * after, 0)
+    yield _convolution(model, before, after, level=level)
+    # In a clip every frame has the time embedding of its own copy.
+    yield _linear(_TIME_WIDTH * model.channels[0], after, num_rows=model.frames)
+    yield _convolution(model, after, after, level=level)
+    if before != after:
+        yield _convolution(model, before, after, level=level, kernel=1)
+    if model.has_time_layers:
+        weights = _TIME_CONVOLUTIONS * _TIME_KERNEL * after * after
+        yield Piece(
+            TIME_CONVOLUTION,
+            weights + _TIME_CONVOLUTIONS * after,
+            2 * weights * model.frames * _area(model, level),
+        )
+        yield Piece(NORM, _TIME_CONVOLUTIONS * 2 * after, 0)
+
+
+def _transformer(model: Diffusion, channels: int, *, level: int) -> Iterator[Piece]:
+    """Attention within a frame and to the text, between two projections; then over time."""
+    area, frames = _area(model, level), model.frames
+    rows = area * frames
+    yield Piece(NORM, (2 + 3 * 2) * channels, 0)
+    yield from (_linear(channels, channels, num_rows=rows) for _ in range(2))  # in, out
+    yield from _projections(channels, channels, num_rows=rows, num_keys=rows)
+    yield Piece(SPATIAL, 0, 4 * frames * area * area * channels)
+    num_keys = frames * model.text_tokens
+    yield from _projections(channels, model.text_width, num_rows=rows, num_keys=num_keys)
+    yield Piece(TEXT, 0, 4 * rows * model.text_tokens * channels)
+    yield from _feed_forward(channels, rows)
+    if model.has_time_layers:
+        yield from _time_transformer(model, channels, channels, level=level)
+
+
+def _time_transformer(
+    model: Diffusion, channels: int, inner: int, *, level: int
+) -> Iterator[Piece]:
+    """Attention of every position to itself in other frames, twice."""
+    area, frames = _area(model, level), model.frames
+    rows = area * frames
+    yield Piece(NORM, 2 * channels + 3 * 2 * inner, 0)
+    yield _linear(channels, inner, num_rows=rows)
+    yield _linear(inner, channels, num_rows=rows)
+    for _ in range(2):
+        yield from _projections(inner, inner, num_rows=rows, num_keys=rows)
+        yield Piece(TEMPORAL, 0, 4 * area * frames * frames * inner)
+    yield from _feed_forward(inner, rows)
+
+
+def _projections(width: int, key_width: int, *, num_rows: int, num_keys: int) -> Iterator[Piece]:
+    """To queries, keys, values, and back."""
+    yield _linear(width, width, num_rows=num_rows, has_bias=False)
+    yield from (_linear(key_width, width, num_rows=num_keys, has_bias=False) for _ in range(2))
+    yield _linear(width, width, num_rows=num_rows)
+
+
+def _feed_forward(width: int, num_rows: int) -> Iterator[Piece]:
+    """Gated: the first layer gives gates and values."""
+    yield _linear(width, 2 * _WIDENING * width, num_rows=num_rows)
+    yield _linear(_WIDENING * width, width, num_rows=num_rows)
+
+
+def _linear(inputs: int, outputs: int, *, num_rows: int, has_bias: bool = True) -> Piece:
+    weights = inputs * outputs
+    return Piece(LINEAR, weights + (outputs if has_bias else 0), 2 * num_rows * weights)
+
+
+def _convolution(
+    model: Diffusion, inputs: int, outputs: int, *, level: int, kernel: int = _KERNEL
+) -> Piece:
+    """A convolution whose output has the side of `level`."""
+    weights = kernel * inputs * outputs
+    return Piece(CONVOLUTION, weights + outputs, 2 * weights * model.frames * _area(model, level))
+
+
+def _area(model: Diffusion, level: int) -> int:
+    height, width = model.sides(level)
+    return height * width

@@ -1,0 +1,235 @@
+"""What a model file says, key by key, with where it comes from.
+
+An entry is `layers = { value = 126, source = "paper" }`, where `paper` is a key of the file's
+`[sources]`; or `{ value = ..., assumed = "why" }`; or just `126`, in a user's own file or in a
+table that states `source = "paper"` once for all its entries.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+
+from foretrace.base import Source, Table, WorkloadError, check_keys
+
+_PARTS = ("value", "source", "assumed", "note")
+_MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kMBT]?)")
+_WORTH = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
+Value = int | float | bool | str | tuple[int, ...]
+
+
+class Kind(StrEnum):
+    """What an entry holds."""
+
+    COUNT = "a whole number"
+    COUNTS = "a list of whole numbers"
+    FLAG = "true or false"
+    CHOICE = "one of a few words"
+    AMOUNT = 'a whole number, or a text like "405B"'
+
+
+@dataclass(frozen=True)
+class Field:
+    """An entry that a table may hold."""
+
+    key: str
+    kind: Kind
+    meaning: str
+    is_required: bool = False
+    low: int = 1  # smallest whole number that makes sense
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One statement of a file, and why it is believed."""
+
+    key: str  # "shape.layers"
+    value: Value
+    text: str  # as written: "405B"
+    source: Source | None
+    assumed: str  # the reason, where a source gives it in part or not at all; else ""
+    note: str
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "key": self.key,
+            "value": list(self.value) if isinstance(self.value, tuple) else self.value,
+            "text": self.text,
+            "source": self.source.title if self.source else None,
+            "url": self.source.url if self.source else None,
+            "assumed": self.assumed or None,
+            "note": self.note or None,
+        }
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of one table of a file, asked for by type."""
+
+    name: str  # "shape"
+    where: str  # "[shape] of model file '...'"
+    by_key: Mapping[str, Entry]
+
+    def __bool__(self) -> bool:
+        return bool(self.by_key)
+
+    def count(self, key: str, default: int = 0) -> int:
+        """The whole number under `key`."""
+        entry = self.by_key.get(key)
+        return default if entry is None else int(_number(entry))
+
+    def amount(self, key: str) -> float | None:
+        """The amount under `key`; `None` if there is none."""
+        entry = self.by_key.get(key)
+        return None if entry is None else _number(entry)
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """Whether `key` is true."""
+        entry = self.by_key.get(key)
+        return default if entry is None else bool(entry.value)
+
+    def choice(self, key: str, default: str) -> str:
+        """The word under `key`."""
+        entry = self.by_key.get(key)
+        return default if entry is None else str(entry.value)
+
+    def counts(self, key: str) -> tuple[int, ...]:
+        """The whole numbers under `key`; none, if there is no such key."""
+        entry = self.by_key.get(key)
+        return entry.value if entry is not None and isinstance(entry.value, tuple) else ()
+
+
+def _number(entry: Entry) -> float:
+    assert isinstance(entry.value, int | float)  # what its field was read as
+    return entry.value
+
+
+def read_entries(
+    table: Table, fields: Sequence[Field], *, name: str, sources: Mapping[str, Source], where: str
+) -> Entries:
+    """The entries of one table, in the order of `fields`; other keys are refused.
+
+    Raises:
+        WorkloadError: for an unknown key, value or source, or a required entry that is missing.
+    """
+    place = f"[{name}] of {where}"
+    check_keys(table, [field.key for field in fields], place, error=WorkloadError)
+    missing = [field.key for field in fields if field.is_required and field.key not in table]
+    if missing:
+        raise WorkloadError(f"{place} lacks {', '.join(missing)}: add them, or extend a preset")
+    found = {
+        field.key: _entry(table[field.key], field, name=name, sources=sources, where=place)
+        for field in fields
+        if field.key in table
+    }
+    return Entries(name, place, found)
+
+
+def _entry(
+    written: object, field: Field, *, name: str, sources: Mapping[str, Source], where: str
+) -> Entry:
+    place = f"{field.key!r} of {where}"
+    parts: Table = written if isinstance(written, Mapping) else {"value": written}
+    check_keys(parts, _PARTS, place, error=WorkloadError)
+    if "value" not in parts:
+        raise WorkloadError(f"{place} has no value: write it as {{ value = ..., source = ... }}")
+    return Entry(
+        key=f"{name}.{field.key}",
+        value=_value(parts["value"], field, place),
+        text=_text(parts["value"]),
+        source=_source(parts, sources, place),
+        assumed=str(parts.get("assumed", "")),
+        note=str(parts.get("note", "")),
+    )
+
+
+def _source(parts: Table, sources: Mapping[str, Source], place: str) -> Source | None:
+    if parts.get("source") is None:
+        return None
+    key = str(parts["source"])
+    if key not in sources:
+        known = ", ".join(sources) or "none"
+        near = get_close_matches(key, sources, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise WorkloadError(
+            f"{place} names the source {key!r}, which [sources] does not hold (it has {known}): "
+            f"add its title and url there{hint}"
+        )
+    return sources[key]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def _value(written: object, field: Field, place: str) -> Value:
+    value = _READERS[field.kind](written, field)
+    if value is not None:
+        return value
+    if field.kind is Kind.CHOICE:
+        near = get_close_matches(str(written), field.choices, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise WorkloadError(
+            f"{place} is {written!r}, where one of {', '.join(field.choices)} is expected{hint}"
+        )
+    least = f" of at least {field.low}" if field.kind in {Kind.COUNT, Kind.COUNTS} else ""
+    raise WorkloadError(f"{place} is {written!r}, where {field.kind}{least} is expected")
+
+
+def _count(written: object, field: Field) -> int | None:
+    is_whole = isinstance(written, int) and not isinstance(written, bool)
+    return written if is_whole and field.low <= written < _MAX_COUNT else None
+
+
+def _counts(written: object, field: Field) -> tuple[int, ...] | None:
+    if not isinstance(written, list) or not written:
+        return None
+    found = [_count(each, field) for each in written]
+    return None if None in found else tuple(each for each in found if each is not None)
+
+
+def _flag(written: object, field: Field) -> bool | None:
+    del field
+    return written if isinstance(written, bool) else None
+
+
+def _choice(written: object, field: Field) -> str | None:
+    return written if isinstance(written, str) and written in field.choices else None
+
+
+def _amount(written: object, field: Field) -> float | None:
+    if isinstance(written, str):
+        match = _AMOUNT.fullmatch(written)
+        value = float(match[1]) * _WORTH[match[2]] if match else math.inf
+        return value if 0 < value < math.inf else None
+    return _count(written, field)
+
+
+_READERS = {
+    Kind.COUNT: _count,
+    Kind.COUNTS: _counts,
+    Kind.FLAG: _flag,
+    Kind.CHOICE: _choice,
+    Kind.AMOUNT: _amount,
+}
+
+
+def rounding(text: str) -> float:
+    """Half a unit of the last digit of an amount as written: 0.5e9 for "405B", 0 for a count."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None or not match[2]:
+        return 0.0
+    _, _, digits = match[1].partition(".")
+    return float(0.5 * _WORTH[match[2]] * 10.0 ** -len(digits))

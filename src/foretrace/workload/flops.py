@@ -1,0 +1,313 @@
+"""FLOPs of a model: of one token, or of one sample, by one of the conventions in use.
+
+Papers count differently, so a FLOP/s or an MFU means nothing without its convention. Counted are
+products of matrices (and convolutions), a multiply-add as two; norms, activations, softmax and
+lookups are not. The backward pass costs twice the forward pass: every product has two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from foretrace.base import WorkloadError
+from foretrace.workload.diffusion import Diffusion, pieces
+from foretrace.workload.parameters import (
+    ATTENTION,
+    BOTTOM,
+    CROSS,
+    EMBEDDING,
+    EXPERTS,
+    FEED_FORWARD,
+    OUTPUT,
+    POSITIONS,
+    PREDICTION,
+    ROUTER,
+    SHARED_EXPERTS,
+    TOP,
+    WHOLE,
+    Model,
+    parameters,
+)
+from foretrace.workload.recommender import Interaction, Recommender
+from foretrace.workload.totals import TotalsOnly
+from foretrace.workload.transformer import Layer, Reach, ReachKind, Transformer
+from foretrace.workload.weights import (
+    attention_weights,
+    feed_forward_weights,
+    router_weights,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCORES = "attention scores"  # products of queries and keys, and of their softmax and values
+INTERACTION = "interaction"
+_BACKWARD = 2  # of the forward pass: for the inputs, and for the weights
+
+
+class Convention(StrEnum):
+    """What is counted for a token of a transformer."""
+
+    # Scores of earlier tokens only, half of all: Megatron-Bridge, Llama 3.
+    CAUSAL = "causal"
+    # Scores of all tokens of the sequence, masked or not: PaLM's MFU, llm-foundry.
+    FULL = "full"
+    # 6 N: two for every active parameter, three times; no scores. Kaplan et al. 2020 leave
+    # embeddings out; many use all parameters.
+    PARAMETERS = "parameters"
+    PARAMETERS_WITHOUT_EMBEDDINGS = "parameters-without-embeddings"
+
+
+class Recompute(StrEnum):
+    """What is computed again before the backward pass.
+
+    Source:
+        Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+        arXiv 2205.05198.
+    """
+
+    NONE = "none"
+    SELECTIVE = "selective"  # the scores
+    FULL = "full"  # every layer
+
+
+@dataclass(frozen=True)
+class FlopsOfPart:
+    """FLOPs of one part of a model."""
+
+    part: str
+    forward: float
+    backward: float
+    recompute: float
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs of one token, or of one sample."""
+
+    unit: str  # "token", "sample", "denoising step"
+    convention: Convention | None  # `None`: there is only one way
+    sequence: int | None  # tokens of the sequence that the token stands in
+    parts: tuple[FlopsOfPart, ...]
+
+    @property
+    def forward(self) -> float:
+        """Of the forward pass."""
+        return sum(part.forward for part in self.parts)
+
+    @property
+    def backward(self) -> float:
+        """Of the backward pass."""
+        return sum(part.backward for part in self.parts)
+
+    @property
+    def recompute(self) -> float:
+        """Of what is computed a second time; model FLOPs do not count it, hardware FLOPs do."""
+        return sum(part.recompute for part in self.parts)
+
+    @property
+    def training(self) -> float:
+        """Of forward and backward pass: what MFU counts."""
+        return self.forward + self.backward
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a part: `part`, `forward`, `backward`, `recompute`."""
+        import polars as pl  # slow to import, wanted in tables only
+
+        return pl.DataFrame(
+            [(part.part, part.forward, part.backward, part.recompute) for part in self.parts],
+            schema={
+                "part": pl.String,
+                "forward": pl.Float64,
+                "backward": pl.Float64,
+                "recompute": pl.Float64,
+            },
+            orient="row",
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "unit": self.unit,
+            "convention": None if self.convention is None else self.convention.value,
+            "sequence": self.sequence,
+            "forward": self.forward,
+            "backward": self.backward,
+            "recompute": self.recompute,
+            "training": self.training,
+            "parts": [
+                {
+                    "part": part.part,
+                    "forward": part.forward,
+                    "backward": part.backward,
+                    "recompute": part.recompute,
+                }
+                for part in self.parts
+            ],
+        }
+
+
+def flops(
+    model: Model,
+    sequence: int | None = None,
+    *,
+    convention: Convention = Convention.CAUSAL,
+    recompute: Recompute = Recompute.NONE,
+    has_output: bool = True,
+) -> Flops:
+    """FLOPs of one token of a transformer, of one sample of another model.
+
+    Args:
+        model: any model; one of which only totals are known has them by parameters alone.
+        sequence: tokens of the sequence; transformers whose scores are counted need it.
+        convention: see there; other models than transformers have only one.
+        recompute: what a training step computes again; transformers only.
+        has_output: whether a transformer's output projection counts.
+
+    Raises:
+        WorkloadError: if the sequence is missing, or the model does not say enough.
+    """
+    if isinstance(model, TotalsOnly) and model.flops_per_sample is not None:
+        return _plain({WHOLE: model.flops_per_sample}, "sample")
+    if isinstance(model, Transformer | TotalsOnly):
+        if convention in {Convention.PARAMETERS, Convention.PARAMETERS_WITHOUT_EMBEDDINGS}:
+            return _by_parameters(model, convention)
+        if isinstance(model, Transformer):
+            if sequence is None or sequence < 1:
+                raise WorkloadError(
+                    f"FLOPs of {model.name!r} by the convention {convention.value!r} depend on the "
+                    f"length of the sequence, which is {sequence}: give a number of tokens, or use "
+                    f"{Convention.PARAMETERS.value!r}"
+                )
+            counting = _Counting(sequence, convention, has_output=has_output)
+            return _of_transformer(model, counting, recompute)
+        raise WorkloadError(
+            f"only totals are published of {model.name!r}, so its attention cannot be counted: "
+            f"use the convention {Convention.PARAMETERS.value!r}"
+        )
+    if isinstance(model, Recommender):
+        return _plain(_of_recommender(model), "sample")
+    counts: Counter[str] = Counter()
+    for piece in pieces(model):
+        counts[piece.part] += piece.flops
+    return _plain(dict(counts), "denoising step")
+
+
+def mean_keys(sequence: int, reach: Reach | None, convention: Convention) -> float:
+    """Keys that a token of a sequence meets in one layer, on average.
+
+    The causal half is taken of the square, as all do: S/2, not (S+1)/2.
+    """
+    whole = float(sequence)
+    if reach is not None and reach.num_tokens < sequence:
+        limit = reach.num_tokens
+        if reach.kind is ReachKind.CHUNK:
+            num_chunks, rest = divmod(sequence, limit)
+            whole = (num_chunks * limit * limit + rest * rest) / sequence
+        elif convention is Convention.CAUSAL:
+            # Half a square, less the half square that lies outside of the window.
+            return limit - limit * limit / (2 * sequence)
+        else:
+            whole = float(limit)
+    return whole / 2 if convention is Convention.CAUSAL else whole
+
+
+@dataclass(frozen=True)
+class _Counting:
+    sequence: int
+    convention: Convention
+    has_output: bool
+
+    def scores(self, model: Transformer, reach: Reach | None) -> float:
+        attention = model.attention
+        per_key = 2 * attention.num_heads * (attention.score_size + attention.value_size)
+        return per_key * mean_keys(self.sequence, reach, self.convention)
+
+
+def _by_parameters(model: Transformer | TotalsOnly, convention: Convention) -> Flops:
+    found = parameters(model)
+    count = found.active
+    if convention is Convention.PARAMETERS_WITHOUT_EMBEDDINGS:
+        if isinstance(model, TotalsOnly):
+            raise WorkloadError(
+                f"only totals are published of {model.name!r}, so its embeddings are not known: "
+                f"use the convention {Convention.PARAMETERS.value!r}"
+            )
+        count -= sum(found.of(name).active for name in (EMBEDDING, POSITIONS, OUTPUT))
+    part = FlopsOfPart(WHOLE, 2.0 * count, 2.0 * _BACKWARD * count, 0.0)
+    return Flops("token", convention, None, (part,))
+
+
+def _of_transformer(model: Transformer, counting: _Counting, recompute: Recompute) -> Flops:
+    forward: dict[str, float] = {}
+    for (has_experts, reach), count in Counter(
+        (layer.has_experts, layer.reach) for layer in model.layers
+    ).items():
+        one = _layer(model, Layer(0, has_experts, reach), counting)
+        for part, value in one.items():
+            forward[part] = forward.get(part, 0.0) + count * value
+    again = dict(forward) if recompute is Recompute.FULL else {}
+    if recompute is Recompute.SELECTIVE:
+        again = {SCORES: forward[SCORES]}
+    output = 2 * model.vocabulary * model.hidden
+    if model.num_prediction_modules:
+        module = sum(_layer(model, model.layers[-1], counting).values())
+        module += 4 * model.hidden * model.hidden
+        again_module = module if recompute is Recompute.FULL else 0.0
+        again[PREDICTION] = model.num_prediction_modules * again_module
+        forward[PREDICTION] = model.num_prediction_modules * (
+            module + (output if counting.has_output else 0)
+        )
+    if counting.has_output:
+        forward[OUTPUT] = output
+    parts = tuple(
+        FlopsOfPart(part, float(value), float(_BACKWARD * value), float(again.get(part, 0.0)))
+        for part, value in forward.items()
+        if value
+    )
+    return Flops("token", counting.convention, counting.sequence, parts)
+
+
+def _layer(model: Transformer, layer: Layer, counting: _Counting) -> dict[str, float]:
+    """Forward FLOPs of one token in one layer, by part."""
+    hidden, feed_forward, experts = model.hidden, model.feed_forward, model.experts
+    found = {
+        ATTENTION: 2.0 * attention_weights(model.attention, hidden),
+        SCORES: counting.scores(model, layer.reach),
+    }
+    if not layer.has_experts or experts is None:
+        width = feed_forward.width
+        return {**found, FEED_FORWARD: 2.0 * feed_forward_weights(feed_forward, width, hidden)}
+    one = 2.0 * feed_forward_weights(feed_forward, experts.width, hidden)
+    shared = 2.0 * feed_forward_weights(feed_forward, experts.shared_width, hidden)
+    return {
+        **found,
+        ROUTER: 2.0 * router_weights(experts, hidden),
+        EXPERTS: experts.num_active * one,
+        SHARED_EXPERTS: experts.num_shared * shared,
+    }
+
+
+def _of_recommender(model: Recommender) -> dict[str, float]:
+    counts: dict[str, float] = {}
+    counts[BOTTOM] = sum(2 * inputs * outputs for inputs, outputs in model.dense_shapes("bottom"))
+    if model.interaction is Interaction.DOT:
+        counts[INTERACTION] = 2 * (model.num_tables + 1) ** 2 * model.size
+    if model.interaction is Interaction.CROSS:
+        width = model.interaction_width
+        counts[CROSS] = model.num_cross_layers * 4 * width * model.cross_rank
+    counts[TOP] = sum(2 * inputs * outputs for inputs, outputs in model.dense_shapes("top"))
+    return counts
+
+
+def _plain(counts: Mapping[str, float], unit: str) -> Flops:
+    parts = tuple(
+        FlopsOfPart(part, float(count), float(_BACKWARD * count), 0.0)
+        for part, count in counts.items()
+        if count
+    )
+    return Flops(unit, None, None, parts)

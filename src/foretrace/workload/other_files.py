@@ -1,0 +1,165 @@
+"""Files of recommenders, of diffusion networks, and of models with totals only."""
+
+from __future__ import annotations
+
+from foretrace.base import Document
+from foretrace.workload.diffusion import Diffusion
+from foretrace.workload.entries import Field, Kind
+from foretrace.workload.files import ModelFile
+from foretrace.workload.recommender import Interaction, Recommender
+from foretrace.workload.totals import TotalsOnly
+
+FEATURE_FIELDS = (
+    Field("dense", Kind.COUNT, "dense features of a sample", is_required=True),
+    Field("tables", Kind.COUNT, "embedding tables; as many as rows unless stated"),
+    Field("rows", Kind.COUNTS, "rows of each table; one number if all alike", is_required=True),
+    Field("pooling", Kind.COUNTS, "lookups of a sample in each; one if alike", is_required=True),
+    Field("size", Kind.COUNT, "numbers of a vector", is_required=True),
+)
+NETWORK_FIELDS = (
+    Field("bottom", Kind.COUNTS, "widths of the layers of dense features", is_required=True),
+    Field("top", Kind.COUNTS, "widths of the layers after the interaction", is_required=True),
+    Field("interaction", Kind.CHOICE, "how they meet", choices=tuple(Interaction)),
+    Field("cross_layers", Kind.COUNT, "cross layers"),
+    Field("cross_rank", Kind.COUNT, "rank of a cross layer"),
+)
+UNET_FIELDS = (
+    Field("in_channels", Kind.COUNT, "channels of a latent", is_required=True),
+    Field("out_channels", Kind.COUNT, "channels of its noise", is_required=True),
+    Field("channels", Kind.COUNTS, "channels of each level", is_required=True),
+    Field("blocks_per_level", Kind.COUNT, "residual blocks on the way down", is_required=True),
+    Field("attention", Kind.COUNTS, "1 for each level with attention", is_required=True, low=0),
+    Field("heads", Kind.COUNT, "heads of attention"),
+    Field("head_size", Kind.COUNT, "numbers of a head, where heads follow from it"),
+    Field("text_width", Kind.COUNT, "numbers of a text token", is_required=True),
+    Field("text_tokens", Kind.COUNT, "tokens of the text", is_required=True),
+    Field("height", Kind.COUNT, "of the latent", is_required=True),
+    Field("width", Kind.COUNT, "of the latent", is_required=True),
+    Field("frames", Kind.COUNT, "frames of a clip"),
+    Field("time_layers", Kind.FLAG, "attention and convolutions over time"),
+)
+TOTAL_FIELDS = (
+    Field("parameters", Kind.AMOUNT, "all parameters", is_required=True),
+    Field("active_parameters", Kind.AMOUNT, "those that a token passes through"),
+    Field("experts", Kind.COUNT, "experts"),
+    Field("flops_per_sample", Kind.AMOUNT, "forward"),
+)
+
+
+def read_recommender(document: Document) -> Recommender:
+    """The recommender that a file describes.
+
+    Raises:
+        WorkloadError: if the file is wrong.
+    """
+    file = ModelFile(document, {"features": FEATURE_FIELDS, "networks": NETWORK_FIELDS})
+    features, networks = file["features"], file["networks"]
+    rows = features.counts("rows")
+    num_tables = features.count("tables", len(rows))
+    interaction = Interaction(networks.choice("interaction", Interaction.DOT))
+    has_cross = bool(networks.count("cross_layers") and networks.count("cross_rank"))
+    if (interaction is Interaction.CROSS) != has_cross:
+        raise file.refused(
+            "[networks] needs cross_layers and cross_rank with interaction 'cross', and only then"
+        )
+    if networks.counts("bottom")[-1] != features.count("size"):
+        raise file.refused(
+            f"the bottom network ends with {networks.counts('bottom')[-1]} numbers where a vector "
+            f"has {features.count('size')}: they have to be equal to meet"
+        )
+    return Recommender(
+        name=document.name,
+        title=file.title,
+        num_dense=features.count("dense"),
+        rows=_spread(file, "rows", rows, num_tables),
+        pooling=_spread(file, "pooling", features.counts("pooling"), num_tables),
+        size=features.count("size"),
+        bottom=networks.counts("bottom"),
+        top=networks.counts("top"),
+        interaction=interaction,
+        num_cross_layers=networks.count("cross_layers"),
+        cross_rank=networks.count("cross_rank"),
+        published=file.published,
+        entries=file.entries,
+        parent=document.parent,
+        path=document.path,
+    )
+
+
+def _spread(file: ModelFile, key: str, counts: tuple[int, ...], num_tables: int) -> tuple[int, ...]:
+    """One number for each table."""
+    if len(counts) == 1:
+        return counts * num_tables
+    if len(counts) != num_tables:
+        raise file.refused(
+            f"{key} of [features] has {len(counts)} numbers for {num_tables} tables: give one for "
+            "each, or one for all"
+        )
+    return counts
+
+
+def read_diffusion(document: Document) -> Diffusion:
+    """The diffusion network that a file describes.
+
+    Raises:
+        WorkloadError: if the file is wrong.
+    """
+    file = ModelFile(document, {"unet": UNET_FIELDS})
+    found = file["unet"]
+    levels, attention = found.counts("channels"), found.counts("attention")
+    if len(levels) != len(attention):
+        raise file.refused(
+            f"[unet] has {len(levels)} channels and {len(attention)} numbers in attention: give "
+            "one of each per level"
+        )
+    has_time = found.flag("time_layers")
+    if has_time and not found.count("head_size"):
+        raise file.refused("[unet] has time_layers and needs a head_size for them")
+    return Diffusion(
+        name=document.name,
+        title=file.title,
+        in_channels=found.count("in_channels"),
+        out_channels=found.count("out_channels"),
+        channels=levels,
+        blocks_per_level=found.count("blocks_per_level"),
+        has_attention=tuple(bool(each) for each in attention),
+        head_size=found.count("head_size"),
+        num_heads=found.count("heads"),
+        text_width=found.count("text_width"),
+        text_tokens=found.count("text_tokens"),
+        height=found.count("height"),
+        width=found.count("width"),
+        frames=found.count("frames", 1),
+        has_time_layers=has_time,
+        published=file.published,
+        entries=file.entries,
+        parent=document.parent,
+        path=document.path,
+    )
+
+
+def read_totals(document: Document) -> TotalsOnly:
+    """The totals that a file states.
+
+    Raises:
+        WorkloadError: if the file is wrong.
+    """
+    file = ModelFile(document, {"totals": TOTAL_FIELDS})
+    found = file["totals"]
+    parameters = found.amount("parameters")
+    assert parameters is not None  # required above
+    active = found.amount("active_parameters")
+    if active is not None and active > parameters:
+        raise file.refused("active_parameters exceed parameters: exchange them")
+    return TotalsOnly(
+        name=document.name,
+        title=file.title,
+        parameters=parameters,
+        active_parameters=active,
+        num_experts=found.count("experts") or None,
+        flops_per_sample=found.amount("flops_per_sample"),
+        published=file.published,
+        entries=file.entries,
+        parent=document.parent,
+        path=document.path,
+    )

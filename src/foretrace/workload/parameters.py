@@ -1,0 +1,202 @@
+"""Parameters of a model, part by part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretrace.workload.diffusion import Diffusion, pieces
+from foretrace.workload.recommender import Interaction, Recommender
+from foretrace.workload.totals import TotalsOnly
+from foretrace.workload.transformer import Experts, Layer, Positions, Transformer
+from foretrace.workload.weights import (
+    attention_extras,
+    attention_weights,
+    feed_forward_extras,
+    feed_forward_weights,
+    norm_parameters,
+    router_weights,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Model = Transformer | Recommender | Diffusion | TotalsOnly
+
+EMBEDDING = "embedding"
+POSITIONS = "positions"
+ATTENTION = "attention"
+FEED_FORWARD = "feed-forward"
+ROUTER = "router"
+EXPERTS = "experts"
+SHARED_EXPERTS = "shared experts"
+NORMS = "norms"
+PREDICTION = "prediction modules"
+OUTPUT = "output"
+TABLES = "embedding tables"
+BOTTOM = "bottom network"
+CROSS = "cross layers"
+TOP = "top network"
+WHOLE = "whole model"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Parameters of one part of a model."""
+
+    name: str
+    total: int
+    active: int  # those that one token passes through; of a dense part all
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of a model."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(part.total for part in self.parts)
+
+    @property
+    def active(self) -> int:
+        """All but those of experts that a token is not sent to."""
+        return sum(part.active for part in self.parts)
+
+    def of(self, name: str) -> Part:
+        """The part of that name; an empty one, if the model has none."""
+        return next((part for part in self.parts if part.name == name), Part(name, 0, 0))
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a part: `part`, `total`, `active`."""
+        import polars as pl  # slow to import, wanted in tables only
+
+        return pl.DataFrame(
+            [(part.name, part.total, part.active) for part in self.parts],
+            schema={"part": pl.String, "total": pl.Int64, "active": pl.Int64},
+            orient="row",
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "total": self.total,
+            "active": self.active,
+            "parts": [
+                {"part": part.name, "total": part.total, "active": part.active}
+                for part in self.parts
+            ],
+        }
+
+
+def parameters(model: Model) -> Parameters:
+    """Parameters of a model by part; a model of which only totals are known is one part."""
+    if isinstance(model, Transformer):
+        return _of_transformer(model)
+    if isinstance(model, Recommender):
+        return _dense(_of_recommender(model))
+    if isinstance(model, Diffusion):
+        counts: Counter[str] = Counter()
+        for piece in pieces(model):
+            counts[piece.part] += piece.parameters
+        return _dense(counts)
+    active = model.parameters if model.active_parameters is None else model.active_parameters
+    return Parameters((Part(WHOLE, round(model.parameters), round(active)),))
+
+
+def _dense(counts: Counter[str]) -> Parameters:
+    return Parameters(tuple(Part(name, count, count) for name, count in counts.items() if count))
+
+
+def layer_parameters(model: Transformer, layer: Layer) -> Parameters:
+    """Parameters of one layer of a transformer."""
+    hidden, feed_forward = model.hidden, model.feed_forward
+    attention = attention_weights(model.attention, hidden) + attention_extras(
+        model.attention, hidden
+    )
+    norms = 2 * norm_parameters(model)
+    parts = [Part(ATTENTION, attention, attention), Part(NORMS, norms, norms)]
+    if layer.has_experts and model.experts is not None:
+        return Parameters((*parts, *_expert_parts(model, model.experts)))
+    dense = feed_forward_weights(feed_forward, feed_forward.width, hidden) + feed_forward_extras(
+        feed_forward, feed_forward.width, hidden
+    )
+    return Parameters((*parts, Part(FEED_FORWARD, dense, dense)))
+
+
+def _expert_parts(model: Transformer, experts: Experts) -> tuple[Part, ...]:
+    hidden, feed_forward = model.hidden, model.feed_forward
+
+    def one(width: int) -> int:
+        return feed_forward_weights(feed_forward, width, hidden) + feed_forward_extras(
+            feed_forward, width, hidden
+        )
+
+    router = router_weights(experts, hidden) + (experts.count if experts.has_router_bias else 0)
+    shared = experts.num_shared * one(experts.shared_width)
+    routed = one(experts.width)
+    return (
+        Part(ROUTER, router, router),
+        Part(EXPERTS, experts.count * routed, experts.num_active * routed),
+        Part(SHARED_EXPERTS, shared, shared),
+    )
+
+
+def _of_transformer(model: Transformer) -> Parameters:
+    totals: Counter[str] = Counter()
+    active: Counter[str] = Counter()
+
+    def add(name: str, total: int, used: int | None = None) -> None:
+        totals[name] += total
+        active[name] += total if used is None else used
+
+    add(EMBEDDING, model.vocabulary * model.hidden)
+    if model.positions is Positions.LEARNED:
+        add(POSITIONS, model.context * model.hidden)
+    # Layers alike are counted once.
+    for (has_experts, reach), count in Counter(
+        (layer.has_experts, layer.reach) for layer in model.layers
+    ).items():
+        for part in layer_parameters(model, Layer(0, has_experts, reach)).parts:
+            add(part.name, count * part.total, count * part.active)
+    add(NORMS, (2 if model.has_embedding_norm else 1) * norm_parameters(model))
+    if model.num_prediction_modules:
+        module = prediction_parameters(model)
+        add(
+            PREDICTION,
+            model.num_prediction_modules * module.total,
+            model.num_prediction_modules * module.active,
+        )
+    if not model.ties_embeddings:
+        add(OUTPUT, model.vocabulary * model.hidden)
+    return Parameters(tuple(Part(name, count, active[name]) for name, count in totals.items()))
+
+
+def prediction_parameters(model: Transformer) -> Parameters:
+    """One prediction module: a projection of two vectors to one, three norms, a last layer.
+
+    Source:
+        DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 2.2.
+    """
+    projection = 2 * model.hidden * model.hidden
+    norms = 3 * norm_parameters(model)
+    return Parameters(
+        (
+            Part(PREDICTION, projection, projection),
+            Part(NORMS, norms, norms),
+            *layer_parameters(model, model.layers[-1]).parts,
+        )
+    )
+
+
+def _of_recommender(model: Recommender) -> Counter[str]:
+    counts: Counter[str] = Counter({TABLES: sum(model.rows) * model.size})
+    counts[BOTTOM] = sum((inputs + 1) * outputs for inputs, outputs in model.dense_shapes("bottom"))
+    if model.interaction is Interaction.CROSS:
+        width = model.interaction_width
+        counts[CROSS] = model.num_cross_layers * (2 * width * model.cross_rank + width)
+    counts[TOP] = sum((inputs + 1) * outputs for inputs, outputs in model.dense_shapes("top"))
+    return counts

@@ -1,0 +1,43 @@
+"""What was published about a model as a whole: totals that a definition must agree with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.workload.entries import Entries, Entry, Field, Kind, rounding
+
+PUBLISHED_FIELDS = (
+    Field("parameters", Kind.AMOUNT, "all parameters"),
+    Field("active_parameters", Kind.AMOUNT, "those a token passes through, embeddings included"),
+)
+# A published total that counts something else is kept with the reason.
+DIFFERS = "differs: "
+
+
+@dataclass(frozen=True)
+class Published:
+    """Published totals; `None` where there is none."""
+
+    parameters: Entry | None
+    active_parameters: Entry | None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Those that there are."""
+        return tuple(each for each in (self.parameters, self.active_parameters) if each)
+
+
+def read_published(entries: Entries) -> Published:
+    """The totals that a file states."""
+    return Published(entries.by_key.get("parameters"), entries.by_key.get("active_parameters"))
+
+
+def agrees(entry: Entry, counted: float) -> bool:
+    """Whether a count rounds to the published amount, at its number of digits."""
+    assert isinstance(entry.value, int | float)  # read as an amount
+    return abs(counted - entry.value) <= rounding(entry.text)
+
+
+def stated_difference(entry: Entry) -> str:
+    """Why a published amount is not what the definition adds up to; "" if it should be."""
+    return entry.note.removeprefix(DIFFERS) if entry.note.startswith(DIFFERS) else ""

@@ -1,0 +1,188 @@
+"""A transformer's file becomes a `Transformer`."""
+
+from __future__ import annotations
+
+from foretrace.base import Document
+from foretrace.workload.entries import Entries, Field, Kind
+from foretrace.workload.files import ModelFile
+from foretrace.workload.transformer import (
+    Attention,
+    Experts,
+    FeedForward,
+    Latent,
+    Norm,
+    Positions,
+    Reach,
+    ReachKind,
+    Transformer,
+)
+
+_ALL = "all"
+
+SHAPE_FIELDS = (
+    Field("layers", Kind.COUNT, "layers", is_required=True),
+    Field("hidden", Kind.COUNT, "numbers of a token between layers", is_required=True),
+    Field("vocabulary", Kind.COUNT, "tokens known, padding included", is_required=True),
+    Field("context", Kind.COUNT, "longest sequence it is made for"),
+    Field("positions", Kind.CHOICE, "how they enter", choices=tuple(Positions)),
+    Field("norm", Kind.CHOICE, "kind of norm", choices=tuple(Norm)),
+    Field("embedding_norm", Kind.FLAG, "a norm after the embedding"),
+    Field("tied_embeddings", Kind.FLAG, "the output uses the embedding's table"),
+    Field("prediction_modules", Kind.COUNT, "further layers that predict ahead", low=0),
+)
+ATTENTION_FIELDS = (
+    Field("heads", Kind.COUNT, "heads", is_required=True),
+    Field("kv_heads", Kind.COUNT, "heads of keys and values; as many as heads unless stated"),
+    Field("head_size", Kind.COUNT, "numbers of a head", is_required=True),
+    Field("input_bias", Kind.FLAG, "biases of queries, keys and values"),
+    Field("output_bias", Kind.FLAG, "bias of the projection back"),
+    Field("query_key_norm", Kind.FLAG, "a norm with scales over each head's query and key"),
+    Field("sinks", Kind.FLAG, "a learned number per head in the softmax"),
+    Field("reach", Kind.CHOICE, "which tokens are seen", choices=(_ALL, *ReachKind)),
+    Field("reach_tokens", Kind.COUNT, "length of chunk or window"),
+    Field("full_every", Kind.COUNT, "every so manieth layer sees all; 0: none", low=0),
+    Field("latent_rank", Kind.COUNT, "latent attention: rank of keys and values"),
+    Field("query_rank", Kind.COUNT, "latent attention: rank of queries; 0: full", low=0),
+    Field("rotary_size", Kind.COUNT, "latent attention: part of a head with positions"),
+    Field("value_size", Kind.COUNT, "latent attention: numbers of a head's value"),
+)
+FEED_FORWARD_FIELDS = (
+    Field("width", Kind.COUNT, "numbers inside of a dense layer"),
+    Field("gated", Kind.FLAG, "three matrices, not two"),
+    Field("bias", Kind.FLAG, "biases, of experts too"),
+)
+EXPERT_FIELDS = (
+    Field("count", Kind.COUNT, "experts of a layer", is_required=True),
+    Field("active", Kind.COUNT, "experts that a token is sent to", is_required=True),
+    Field("width", Kind.COUNT, "numbers inside of an expert", is_required=True),
+    Field("shared", Kind.COUNT, "experts that all tokens pass", low=0),
+    Field("shared_width", Kind.COUNT, "numbers inside of one; an expert's unless stated"),
+    Field("every", Kind.COUNT, "every so manieth layer has experts"),
+    Field("dense_first", Kind.COUNT, "layers before the first with experts", low=0),
+    Field("router_bias", Kind.FLAG, "a number per expert beside the router's product"),
+    Field("shared_gate", Kind.FLAG, "a vector that weighs the shared expert"),
+)
+TABLES = {
+    "shape": SHAPE_FIELDS,
+    "attention": ATTENTION_FIELDS,
+    "feed_forward": FEED_FORWARD_FIELDS,
+}
+
+
+def read_transformer(document: Document) -> Transformer:
+    """The transformer that a file describes.
+
+    Raises:
+        WorkloadError: if the file is wrong.
+    """
+    has_experts = "experts" in document.table
+    tables = {**TABLES, "experts": EXPERT_FIELDS} if has_experts else TABLES
+    # A file without experts may not be told that "experts" is unknown.
+    file = ModelFile(document, tables)
+    shape = file["shape"]
+    model = Transformer(
+        name=document.name,
+        title=file.title,
+        num_layers=shape.count("layers"),
+        hidden=shape.count("hidden"),
+        vocabulary=shape.count("vocabulary"),
+        context=shape.count("context"),
+        attention=_attention(file),
+        feed_forward=FeedForward(
+            file["feed_forward"].count("width"),
+            is_gated=file["feed_forward"].flag("gated"),
+            has_bias=file["feed_forward"].flag("bias"),
+        ),
+        experts=_experts(file, file["experts"]) if has_experts else None,
+        reach=_reach(file),
+        positions=Positions(shape.choice("positions", Positions.ROTARY)),
+        norm=Norm(shape.choice("norm", Norm.RMS)),
+        has_embedding_norm=shape.flag("embedding_norm"),
+        ties_embeddings=shape.flag("tied_embeddings"),
+        num_prediction_modules=shape.count("prediction_modules"),
+        published=file.published,
+        entries=file.entries,
+        parent=document.parent,
+        path=document.path,
+    )
+    _check(file, model)
+    return model
+
+
+def _attention(file: ModelFile) -> Attention:
+    found = file["attention"]
+    heads = found.count("heads")
+    kv_heads = found.count("kv_heads", heads)
+    if kv_heads > heads or heads % kv_heads:
+        raise file.refused(
+            f"{heads} heads cannot share {kv_heads} kv_heads evenly: kv_heads has to divide heads"
+        )
+    return Attention(
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_size=found.count("head_size"),
+        has_input_bias=found.flag("input_bias"),
+        has_output_bias=found.flag("output_bias"),
+        has_query_key_norm=found.flag("query_key_norm"),
+        has_sinks=found.flag("sinks"),
+        latent=_latent(file, found),
+    )
+
+
+def _latent(file: ModelFile, found: Entries) -> Latent | None:
+    keys = ("latent_rank", "rotary_size", "value_size")
+    stated = [key for key in (*keys, "query_rank") if key in found.by_key]
+    if not stated:
+        return None
+    missing = [key for key in keys if key not in found.by_key]
+    if missing:
+        raise file.refused(
+            f"[attention] has {', '.join(stated)} of latent attention but lacks "
+            f"{', '.join(missing)}: state all of {', '.join(keys)}, or none"
+        )
+    return Latent(
+        query_rank=found.count("query_rank"),
+        rank=found.count("latent_rank"),
+        rotary_size=found.count("rotary_size"),
+        value_size=found.count("value_size"),
+    )
+
+
+def _reach(file: ModelFile) -> Reach | None:
+    found = file["attention"]
+    kind = found.choice("reach", _ALL)
+    if kind == _ALL:
+        return None
+    if "reach_tokens" not in found.by_key:
+        raise file.refused(f"[attention] has reach {kind!r} but no reach_tokens: add its length")
+    return Reach(ReachKind(kind), found.count("reach_tokens"), found.count("full_every"))
+
+
+def _experts(file: ModelFile, found: Entries) -> Experts:
+    count, active = found.count("count"), found.count("active")
+    if active > count:
+        raise file.refused(
+            f"a token is sent to {active} experts of {count}: active cannot exceed count"
+        )
+    return Experts(
+        count=count,
+        num_active=active,
+        width=found.count("width"),
+        num_shared=found.count("shared"),
+        shared_width=found.count("shared_width", found.count("width")),
+        every=found.count("every", 1),
+        num_dense_first=found.count("dense_first"),
+        has_router_bias=found.flag("router_bias"),
+        has_shared_gate=found.flag("shared_gate"),
+    )
+
+
+def _check(file: ModelFile, model: Transformer) -> None:
+    num_dense = sum(not layer.has_experts for layer in model.layers)
+    if num_dense and not model.feed_forward.width:
+        raise file.refused(
+            f"{num_dense} of {model.num_layers} layers have no experts, and [feed_forward] has no "
+            "width for them: add it"
+        )
+    if model.positions is Positions.LEARNED and not model.context:
+        raise file.refused("learned positions need a context: add it to [shape]")

@@ -1,0 +1,203 @@
+"""Changes as people write them, what they select, and what a step becomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace.analyze import Change, Condition, Field, effect, read_change, windows
+from foretrace.base import GraphError, ScenarioError
+from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Part, Phase, Timeline
+from foretrace.simulate import simulate
+from tests.analyze.step_graphs import KERNELS, step_graphs
+from tests.graphs import Block, Edge, GraphBuilder
+
+STEP = "ProfilerStep#0"
+
+
+def _run() -> Timeline:
+    """Two ranks: a launch, a product of layer 3 on each, an all-reduce, a wait on rank 0."""
+    build = GraphBuilder()
+    kernel = {}
+    for rank, takes_ns in ((0, 100), (1, 200)):
+        start = build.add(NodeKind.RANK_START, rank=rank, takes_ns=7)
+        begin = build.add(NodeKind.STEP_BEGIN, rank=rank, after=[start], step=STEP)
+        launch = build.add(
+            NodeKind.LAUNCH,
+            rank=rank,
+            name="cudaLaunchKernel",
+            takes_ns=10,
+            after=[begin],
+            step=STEP,
+        )
+        kernel[rank] = build.add(
+            NodeKind.KERNEL,
+            rank=rank,
+            lane="stream 7",
+            name=KERNELS[0],
+            operator="aten::mm",
+            takes_ns=takes_ns,
+            after=[Edge(launch, EdgeKind.LAUNCH, lag_ns=4)],
+            step=STEP,
+            block=Block(Part.LAYER, Phase.FORWARD, 3, 1),
+        )
+    finish = build.collective(
+        {rank: [node] for rank, node in kernel.items()}, transfer_ns=50, step=STEP
+    )
+    wait = build.add(
+        NodeKind.SYNC, takes_ns=6, after=[Edge(finish[0], EdgeKind.WAKE, 8)], step=STEP
+    )
+    build.add(NodeKind.STEP_END, after=[wait], step=STEP)
+    return simulate(build.graph())
+
+
+STEP_NS = 10 + 4 + 200 + 50 + 8 + 6
+
+
+@pytest.mark.parametrize(
+    ("text", "effect_ns"),
+    [
+        ("class=gemm:0.5", -100),
+        ("class=gemm,rank=0:0", 0),
+        ("rank=1,class=gemm:0.75", -50),
+        ("rank=0-1,work=compute:0.9", -20),
+        ("family=*blas*:0.5", -100),
+        (f"name={KERNELS[0]}:2", 200),
+        ("name=*SGEMM*:2", 200),
+        ("operator=aten::mm:0.5", -100),
+        ("part=layer:0.5", -100),
+        ("phase=forward:0.5", -100),
+        ("layer=0-5:0.5", -100),
+        ("layer=3|9:0.5", -100),
+        ("microbatch=1:0.5", -100),
+        ("collective=allreduce:0", -50),
+        ("group=world:0.5", -25),
+        ("work=communication:1.5", 25),
+        ("work=host:0", -16),
+        ("class=launch|synchronisation:0", -16),
+        ("edge=launch:0", -4),
+        ("edge=wake:2.5", 12),
+        ("edge=wake:removed", -14),
+        (" rank = 1 , class=gemm : 0.75", -50),
+    ],
+)
+def test_a_change_as_it_is_written(text: str, effect_ns: float) -> None:
+    found = effect(_run(), text)
+
+    assert found.step_ns == STEP_NS
+    assert found.effect_ns == pytest.approx(effect_ns)
+    assert found.share == pytest.approx(effect_ns / STEP_NS)
+
+
+def test_changes_made_together_multiply_where_they_meet() -> None:
+    found = effect(_run(), ["class=gemm:0.5", "rank=1:0.5", "edge=launch:0.5", "edge=launch:0.5"])
+
+    # rank 1 is ready after 5, 1 and 50 ns; rank 0 after 10, 1 and 50, and its transfer takes 50
+    assert found.changed_ns == pytest.approx(10 + 1 + 50 + 50 + 8 + 6)
+    assert found.num_nodes == 4
+    assert found.work_ns == 100 + 10 + 200 + 50
+
+
+def test_more_changes_than_a_table_has_room_for_are_made() -> None:
+    texts = [f"name={KERNELS[0]},rank=1:{1 - number / 1000}" for number in range(1, 13)]
+
+    found = effect(_run(), texts)
+
+    assert found.changed_ns - STEP_NS == pytest.approx(
+        200 * np.prod(1 - np.arange(1, 13) / 1000) - 200
+    )
+
+
+def test_the_start_of_a_rank_is_nobodys_work() -> None:
+    found = effect(_run(), "rank=0|1:0")
+
+    assert found.changed_ns == 4 + 8
+
+
+def test_a_ranks_own_step_is_its_own() -> None:
+    found = effect(_run(), "class=gemm:0.5", rank=1)
+
+    assert (found.step_ns, found.changed_ns) == (264, 164)
+    assert found.as_json()["rank"] == 1
+    assert str(found) == "class=gemm:0.5: step -37.9 % (-0.000 ms of 0.000 ms)"
+
+
+@given(graph=step_graphs(), factor=st.sampled_from((0.0, 0.5, 1.0, 2.0)), data=st.data())
+def test_an_effect_is_the_difference_of_two_simulations(
+    graph: ExecutionGraph, factor: float, data: st.DataObject
+) -> None:
+    graph = replace(graph, measured_ns=2 * graph.measured_ns)  # halves are whole
+    before = windows(simulate(graph))
+    row = data.draw(st.integers(0, len(before) - 1))
+    kernels = (graph.kind == NodeKind.KERNEL) & (graph.rank == 0)
+    if not kernels.any() or before.duration_ns[row] == 0:
+        return
+    changed_ns = np.where(kernels, graph.measured_ns * factor, graph.measured_ns).astype(np.int64)
+
+    found = effect(simulate(graph), f"rank=0,work=compute:{factor}", step=graph.step_names[row])
+
+    after = windows(simulate(graph, changed_ns))
+    if before.begin_node[row] >= 0:
+        assert found.changed_ns == after.duration_ns[row]
+    works = kernels & (graph.measured_ns > 0)
+    assert found.num_nodes == (works.sum() if factor != 1 else 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["class=gemm:0.8", "rank=3,class=gemm|attention:1.2", "edge=wake:removed", "layer=0-9:0"],
+)
+def test_a_change_is_written_as_it_was_read(text: str) -> None:
+    assert str(read_change(text)) == text
+
+
+def test_names_may_hold_commas_and_colons() -> None:
+    change = read_change("name=void at::copy<4, float>(int, T=3),rank=2:0.5")
+
+    assert change.select == (
+        Condition(Field.NAME, ("void at::copy<4, float>(int, T=3)",)),
+        Condition(Field.RANK, ("2",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("class=gemm", "does not end with a factor: expected `class=gemm:0.8`"),
+        ("operator=aten::mm", "does not end with a factor"),
+        ("", "does not end with a factor"),
+        ("class=gemm:fast", "does not end with a factor"),
+        ("class=gemm:-1", "a factor of 0 or more"),
+        ("class=gemm:nan", "a factor of 0 or more"),
+        ("clas=gemm:0.8", "field of class, family, name, .* Did you mean 'class'?"),
+        ("gemm:0.8", "'gemm' is not field=value"),
+        ("class=:0.8", "'class' has an empty value"),
+        ("class=gemm|:0.8", "'class' has an empty value"),
+        ("edge=launch,rank=3:0.8", "edges are chosen by their kind alone"),
+        ("class=gemm:removed", "only edges can be removed"),
+        ("class=gem:0.8", "no class is called 'gem': there are 'gemm'"),
+        ("class=copy:0.8", "no class is called 'copy': there are "),
+        ("name=*sgem,rank=1:0.8", f"no name is called '\\*sgem': there are '{KERNELS[0]}'"),
+        ("rank=7:0.8", "no rank is called '7': there are '0', '1'."),
+        ("phase=backward:0.8", "no phase is called 'backward': there are 'forward'."),
+        ("edge=lunch:0.8", "no edge is called 'lunch': there are 'launch'"),
+        ("class=gemm,phase=forward,work=host:1", "each condition has nodes, but none has them all"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_can(text: str, sentence: str) -> None:
+    with pytest.raises(ScenarioError, match=sentence):
+        effect(_run(), text)
+
+
+def test_a_change_without_conditions_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="needs a condition"):
+        Change(select=(), factor=0.5)
+
+
+def test_an_unknown_step_is_refused() -> None:
+    with pytest.raises(GraphError, match="no step 'other'"):
+        effect(_run(), "class=gemm:0.5", step="other")

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace.analyze import short_name
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("aten::mm", "aten::mm"),
+        ("void at::native::add_kernel<float>(int, float*)", "add_kernel<float>"),
+        ("void run<f(int)>(std::array<char*, 3ul>, (anonymous namespace)::x) const", "run<f(int)>"),
+        ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
+        ("cutlass_80_tensorop_f16_s16816gemm_128x64_nn_align8", "cutlass_80_..._nn_align8"),
+    ],
+)
+def test_a_name_keeps_what_tells_it_from_others(name: str, short: str) -> None:
+    assert short_name(name, 24 if "..." in short else 60) == short
+
+
+@given(name=st.text(max_size=80), width=st.integers(5, 60))
+def test_no_name_is_longer_than_its_room(name: str, width: int) -> None:
+    assert len(short_name(name, width)) <= width

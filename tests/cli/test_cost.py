@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from foretrace.cost import FittedKernels, GemmShapes, gemm_ns, read_constants
+from foretrace.machine import load_chip
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Products on an L4, 30% slower than the shipped constants say."""
+    draw = np.random.default_rng(1)
+    sizes = np.exp(draw.uniform(np.log(64), np.log(8192), (120, 3))).astype(np.int64)
+    shapes = GemmShapes.of(np.insert(sizes, 0, 1, axis=1), "fp16")
+    chip = load_chip("l4")
+    values = FittedKernels(chip).constants[0].fits[0].values
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    pl.DataFrame(
+        {
+            "gpu": ["NVIDIA L4"] * 120,
+            **dict(zip("mnk", sizes.T, strict=True)),
+            "dtype": ["fp16"] * 120,
+            "time_ns": gemm_ns(shapes, chip, values) * 1.3,
+        }
+    ).write_parquet(folder / "gemm-mine.parquet")
+    return folder
+
+
+def test_errors_left_out_are_printed_in_80_columns(run: Run) -> None:
+    outcome = run("validate", "cost")
+
+    assert outcome.code == 0
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    for text in ("gemm bf16", "attention backward", "h200_sxm", "roof", "line"):
+        assert text in outcome.out
+
+
+def test_shipped_constants_are_tested_on_a_folder(run: Run, table: Path) -> None:
+    outcome = run("validate", "cost", "--data", table, "--json")
+
+    rows = json.loads(outcome.out)["rows"]
+    assert outcome.code == 0
+    assert {row["gpu"] for row in rows} == {"NVIDIA L4"}
+    assert sum(row["n"] for row in rows) == 120
+    assert all(row["fitted_on"].startswith("transferred") for row in rows)
+
+
+def test_a_folder_without_tables_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    outcome = run("validate", "cost", "--data", tmp_path)
+
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: ")
+    assert "holds no gemm-*.parquet" in outcome.err
+
+
+def test_calibrating_on_a_table_writes_constants_that_explain_it(
+    run: Run, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "mine"
+
+    outcome = run("calibrate", "--table", table, "--out", out, "--json")
+
+    rows = json.loads(outcome.out)["rows"]
+    found = read_constants(out / "kernels-l4.toml")
+    assert outcome.code == 0
+    assert [fit.width for fit in found.fits] == ["16bit"]
+    own = [row for row in rows if row["fitted_on"].startswith("same chip")]
+    assert own
+    assert all(row["median_abs_error"] < 0.1 for row in own)
+
+
+def test_calibrating_on_nothing_is_one_sentence(run: Run) -> None:
+    outcome = run("calibrate")
+
+    assert outcome.code == 1
+    assert outcome.err == (
+        "error: there is nothing to learn from: name recordings, or a table with --table\n"
+    )
+
+
+def test_a_recording_of_an_unknown_device_asks_for_the_chip(
+    run: Run, traces: Path, tmp_path: Path
+) -> None:
+    outcome = run("calibrate", traces, "--out", tmp_path / "mine")
+
+    assert outcome.code == 1
+    assert "--chip" in outcome.err

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from foretrace.base import ModelError
+from foretrace.cost import ELSEWHERE, Access, Measured, Movements, calibrated, joined, read_tables
+from foretrace.cost.baselines import Work
+from foretrace.cost.errors import Predictions
+from foretrace.cost.memory_bound import CONSTANTS, movement_ns
+from foretrace.machine import load_chip
+
+TRUTH = {one.name: one.start for one in CONSTANTS} | {"stream_rate": 0.7, "launch_ns": 4000}
+
+
+def movements(chip: str, noise: float, count: int = 80) -> Measured:
+    draw = np.random.default_rng(3)
+    num_bytes = np.exp(draw.uniform(np.log(1e4), np.log(1e9), count))
+    shapes = Movements(num_bytes, np.full(count, Access.STREAM, np.int8))
+    described = load_chip(chip)
+    times = movement_ns(shapes, described, TRUTH) * np.exp(draw.normal(0, noise, count))
+    return Measured(
+        model="movement",
+        kind="",
+        family="movement",
+        gpu=chip,
+        chip=described,
+        shapes=shapes,
+        work=Work(np.zeros(count), num_bytes, "fp32"),
+        measured_ns=times,
+        group=np.arange(count),
+        source="made up",
+        dtype="any",
+    )
+
+
+def test_constants_and_noise_of_made_up_measurements_are_found() -> None:
+    own, everywhere = calibrated([movements("h100-sxm", 0.05)], "2026-01-31")
+
+    (fit,) = own.fits
+    assert fit.values["stream_rate"] == pytest.approx(0.7, rel=0.05)
+    assert fit.values["launch_ns"] == pytest.approx(4000, rel=0.05)
+    spread = fit.spread_by_region["from_20us"]
+    assert spread.low == pytest.approx(np.exp(-1.28 * 0.05), abs=0.03)
+    assert spread.high == pytest.approx(np.exp(1.28 * 0.05), abs=0.03)
+    assert everywhere.chip == ELSEWHERE
+
+
+def test_another_architecture_is_left_out_whole() -> None:
+    tables = [movements(chip, 0.02, 300) for chip in ("h100-sxm", "a100-sxm-80gb")]
+
+    *_, everywhere = calibrated(tables, "2026-01-31")
+
+    rows = {(row.gpu, row.fitted_on): row.errors for row in everywhere.left_out}
+    assert {gpu for gpu, _ in rows} == {"h100-sxm", "a100-sxm-80gb"}
+    assert ("h100-sxm", "other architectures: Ampere") in rows
+    assert all(errors.mean_abs_error < 0.05 for errors in rows.values())
+
+
+def test_joining_keeps_the_first_s_and_adds_the_second_s() -> None:
+    first = calibrated([movements("h100-sxm", 0.01)], "2026-01-31")
+    second = calibrated([movements("h100-sxm", 0.2), movements("t4", 0.2)], "2026-02-28")
+
+    found = {one.chip: one for one in joined(first, second)}
+
+    assert found["h100-sxm"].fits == first[0].fits
+    assert "t4" in found
+    assert found["t4"].made == "2026-02-28"
+
+
+def test_errors_are_told_by_the_measured_time_and_the_spread_by_the_predicted() -> None:
+    predicted = np.array([10e3, 30e3, 30e3])
+    measured = np.array([10e3, 15e3, 60e3])
+
+    short, long = Predictions(predicted, measured, predicted, measured).errors()
+
+    assert (short.n, long.n) == (2, 1)
+    assert short.mean_abs_error == pytest.approx(0.5)
+    assert short.low == short.high == 1
+    assert long.low == pytest.approx(0.65)
+    assert long.high == pytest.approx(1.85)
+    assert short.linear_mean_abs_error == 0
+
+
+def write(folder: Path, **columns: object) -> None:
+    row = {"gpu": "NVIDIA L4", "m": 8, "n": 8, "k": 8, "dtype": "fp16", "time_ns": 9.0} | columns
+    pl.DataFrame([row]).write_parquet(folder / "gemm-mine.parquet")
+
+
+def test_the_least_columns_make_a_table(tmp_path: Path) -> None:
+    write(tmp_path)
+
+    (found,) = read_tables(tmp_path)
+
+    assert (found.chip.name, found.dtype, found.measured_ns.tolist()) == ("l4", "fp16", [9.0])
+
+
+def test_a_table_that_cannot_be_read_says_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"holds no gemm-\*\.parquet"):
+        read_tables(tmp_path)
+    write(tmp_path, gpu="Abacus 9000")
+    with pytest.raises(ModelError, match=r"Abacus 9000.*machine list"):
+        read_tables(tmp_path)
+    pl.DataFrame({"gpu": ["NVIDIA L4"], "m": [1]}).write_parquet(tmp_path / "gemm-mine.parquet")
+    with pytest.raises(ModelError, match="lacks the columns n, k, dtype, time_ns"):
+        read_tables(tmp_path)
+
+
+def test_too_few_rows_make_no_constants() -> None:
+    few = movements("h100-sxm", 0.01, 20)
+
+    (everywhere,) = calibrated([replace(few, group=few.group % 5)], "2026-01-31")
+
+    assert everywhere.fits == ()

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from foretrace.base import MachineError
+from foretrace.cost import (
+    ELSEWHERE,
+    REGIONS,
+    Constants,
+    Errors,
+    Fit,
+    LeftOut,
+    Source,
+    Spread,
+    chosen_fit,
+    read_constants,
+    shipped_constants,
+    write_constants,
+)
+from foretrace.cost.choosing import UNTESTED_SPREAD
+from foretrace.cost.predicting import CONSTANTS_BY_MODEL
+from foretrace.machine import chip_names, load_chip
+
+SPREAD = dict.fromkeys(REGIONS, Spread(0.9, 1.25))
+ERRORS = Errors("from_20us", 7, 0.05, 0.04, 0.125, -0.01, 0.3, 0.2, 0.9, 1.25)
+
+
+def fit(model: str, width: str, source: str = "a table") -> Fit:
+    return Fit(
+        model,
+        "library",
+        width,
+        source,
+        12,
+        {"launch_ns": 2500.0, "tile_rate": 0.8125},
+        {"a": 1e-9},
+        SPREAD,
+    )
+
+
+def constants(chip: str, architecture: str, *fits: Fit) -> Constants:
+    row = LeftOut("gemm", "a100_sxm", "bf16", "same chip", ERRORS)
+    return Constants(chip, architecture, "2026-01-31", fits, (row,))
+
+
+def test_constants_survive_their_file(tmp_path: Path) -> None:
+    written = constants("a100-sxm-80gb", "Ampere", fit("gemm", "16bit"), fit("gemm", "fp32"))
+
+    write_constants(written, tmp_path / "one.toml")
+
+    assert read_constants(tmp_path / "one.toml") == written
+
+
+@pytest.mark.parametrize("text", ["chip = 3", 'chip = "x"', "[[fit", "\xff"])
+def test_a_file_that_holds_no_constants_is_refused_in_one_sentence(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(MachineError, match="make it with `foretrace calibrate`"):
+        read_constants(path)
+
+
+def test_own_constants_come_before_those_of_the_architecture_and_of_all() -> None:
+    known = (
+        constants(ELSEWHERE, "", fit("gemm", "16bit", "all"), fit("attention", "16bit", "all")),
+        constants("h100-sxm", "Hopper", fit("gemm", "16bit", "hopper")),
+        constants("a100-sxm-80gb", "Ampere", fit("gemm", "16bit", "ampere")),
+    )
+
+    def source(chip: str, model: str = "gemm", dtype: str = "bf16") -> tuple[str, Source]:
+        found = chosen_fit((model, "library", dtype), load_chip(chip), known)
+        assert found is not None
+        return found.fit.source, found.source
+
+    assert source("a100-sxm-80gb") == ("ampere", Source.FITTED)
+    assert source("a100-pcie-40gb") == ("ampere", Source.TRANSFERRED)
+    assert source("h800-sxm") == ("hopper", Source.TRANSFERRED)
+    assert source("b200-sxm") == ("hopper", Source.TRANSFERRED)
+    assert source("mi300x") == ("all", Source.TRANSFERRED)
+    assert source("h100-sxm", "attention") == ("all", Source.TRANSFERRED)
+    assert source("h100-sxm", dtype="int8") == ("hopper", Source.TRANSFERRED)
+    assert chosen_fit(("movement", "", "any"), load_chip("h100-sxm"), known) is None
+
+
+def test_a_transferred_spread_is_at_least_the_fit_s_own() -> None:
+    wide = Fit("gemm", "library", "16bit", "all", 9, {}, {}, dict.fromkeys(REGIONS, Spread(0.5, 1)))
+    known = (
+        constants(ELSEWHERE, "", wide),
+        constants("h100-sxm", "Hopper", fit("gemm", "16bit")),
+    )
+
+    found = chosen_fit(("gemm", "library", "bf16"), load_chip("h800-sxm"), known)
+
+    assert found is not None
+    assert set(found.spread_by_region.values()) == {Spread(0.5, 1.25)}
+
+
+def test_shipped_constants_are_physical_and_say_where_they_come_from() -> None:
+    known = shipped_constants()
+
+    assert {"a100-sxm-80gb", "h100-sxm", "h200-sxm", ELSEWHERE} <= {one.chip for one in known}
+    for one in known:
+        assert one.chip == ELSEWHERE or one.chip in chip_names()
+        for fitted in one.fits:
+            meanings = {each.name: each for each in CONSTANTS_BY_MODEL[fitted.model]}
+            assert fitted.values.keys() == meanings.keys()
+            for name, value in fitted.values.items():
+                assert 0.999 * meanings[name].lower <= value <= 1.001 * meanings[name].upper
+            assert fitted.source
+            assert fitted.num_rows >= 3 * len(meanings)
+            assert fitted.spread_by_region or one.chip == ELSEWHERE
+            assert all(0 < s.low < s.high for s in fitted.spread_by_region.values())
+
+
+def test_without_a_second_architecture_the_widest_spread_of_the_model_stands_in() -> None:
+    narrow = replace(fit("gemm", "fp8"), spread_by_region={})
+    wide = dict.fromkeys(REGIONS, Spread(0.4, 3.0))
+    known = (
+        constants(ELSEWHERE, "", narrow, replace(fit("gemm", "16bit"), spread_by_region=wide)),
+    )
+
+    found = chosen_fit(("gemm", "library", "fp8"), load_chip("mi300x"), known)
+    alone = chosen_fit(
+        ("gemm", "library", "fp8"), load_chip("mi300x"), (constants("x", "", narrow),)
+    )
+
+    assert found is not None
+    assert found.spread_by_region == wide
+    assert alone is not None
+    assert set(alone.spread_by_region.values()) == {UNTESTED_SPREAD}
+
+
+def test_shipped_constants_are_few() -> None:
+    assert max(len(constants) for constants in CONSTANTS_BY_MODEL.values()) <= 12

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretrace.cost import (
+    NO_TEXT,
+    FittedKernels,
+    GemmShapes,
+    KernelRequests,
+    Measured,
+    Source,
+    measured_products,
+    operation_of,
+    scaled,
+)
+from foretrace.cost.baselines import Work
+from foretrace.machine import load_chip
+
+A100 = FittedKernels(load_chip("a100-sxm-80gb"))
+
+
+def product(m: int, n: int, k: int, dtype: str = "c10::BFloat16") -> str:
+    return json.dumps({"dims": [[m, k], [k, n]], "types": [dtype] * 2})
+
+
+def requests(*signatures: str, rows: int = 0) -> KernelRequests:
+    count = rows or len(signatures)
+    position = (np.arange(count) % len(signatures)).astype(np.int32)
+    zeros = np.zeros(count, np.int32)
+    none = np.full(count, NO_TEXT, np.int32)
+    return KernelRequests(zeros, position, none, ("aten::mm",), signatures, ())
+
+
+def test_repeated_signatures_are_costed_once_and_two_million_in_a_second() -> None:
+    signatures = [product(128 * m, 4096, 1024) for m in range(1, 500)]
+    A100.kernel_costs(requests(*signatures))  # reads the constants
+    many = requests(*signatures, rows=2_000_000)
+
+    began = time.process_time()
+    found = A100.kernel_costs(many)
+    took = time.process_time() - began
+
+    assert took < 2.0  # a shared machine; about 0.4 s on one that is not
+    assert len(found) == 2_000_000
+    assert found.duration_ns[:499].tolist() == found.duration_ns[499:998].tolist()
+
+
+def test_unknown_rows_cost_nothing_and_say_so() -> None:
+    one = np.array([NO_TEXT], np.int32)
+
+    found = A100.kernel_costs(KernelRequests(one, one, one, (), (), ()))
+
+    assert found.source.tolist() == [Source.UNKNOWN]
+    assert found.duration_ns.tolist() == [0]
+
+
+def test_the_interval_lies_around_the_duration() -> None:
+    found = A100.kernel_costs(requests(product(8, 4096, 1024), product(8192, 4096, 4096)))
+
+    assert found.source.tolist() == [Source.FITTED] * 2
+    assert (found.low_ns < found.duration_ns).all()
+    assert (found.duration_ns < found.high_ns).all()
+    assert [found.families[at] for at in found.family] == ["gemm library bf16"] * 2
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "source"),
+    [
+        ("h100-sxm", "c10::Half", Source.FITTED),
+        ("h800-sxm", "c10::Half", Source.TRANSFERRED),
+        ("mi300x", "c10::BFloat16", Source.TRANSFERRED),
+        ("b200-sxm", "c10::BFloat16", Source.TRANSFERRED),
+        ("a100-sxm-80gb", "signed char", Source.TRANSFERRED),
+        ("p100-pcie-16gb", "float", Source.FITTED),
+        ("epyc-7763", "float", Source.TRANSFERRED),
+        ("v100-sxm2-16gb", "c10::Float8_e4m3fn", Source.UNKNOWN),
+    ],
+)
+def test_every_answer_says_how_it_was_come_by(chip: str, dtype: str, source: Source) -> None:
+    found = FittedKernels(load_chip(chip)).kernel_costs(requests(product(4096, 4096, 4096, dtype)))
+
+    assert Source(int(found.source[0])) is source
+
+
+def test_without_any_constants_the_roofline_answers() -> None:
+    bare = replace(A100, constants=())
+
+    found = bare.kernel_costs(requests(product(4096, 4096, 4096)))
+
+    assert found.source.tolist() == [Source.ROOFLINE]
+    assert found.duration_ns[0] == pytest.approx(2 * 4096**3 / 312e3, rel=1e-3)
+
+
+def table(*rows: tuple[int, float]) -> Measured:
+    shapes = GemmShapes.of(np.array([[1, m, 4096, 1024] for m, _ in rows]), "bf16")
+    times = np.array([time_ns for _, time_ns in rows])
+    work = Work(shapes.num_flops, shapes.num_bytes, "bf16")
+    group = np.zeros(len(rows), np.int64)
+    return Measured(
+        "gemm", "library", "gemm", "mine", A100.chip, shapes, work, times, group, "me", "bf16"
+    )
+
+
+def test_the_user_s_table_wins_where_it_reaches_and_only_there() -> None:
+    mine = measured_products([table((64, 1e6), (128, 4e6), (4096, 9e6))], "a100-sxm-80gb")
+    kernels = replace(A100, table=mine)
+    shapes = [(m, 4096, 1024) for m in (64, 128, 90, 32, 1024, 8192)]
+
+    found = kernels.kernel_costs(requests(*(product(*one) for one in shapes)))
+
+    table_source, fitted = int(Source.TABLE), int(Source.FITTED)
+    assert found.source.tolist() == [table_source] * 3 + [fitted] * 3
+    assert found.duration_ns[:2].tolist() == [1_000_000, 4_000_000]
+    assert found.duration_ns[2] == pytest.approx(1e6 * (90 / 64) ** 2, rel=1e-3)
+    assert found.low_ns[0] == found.high_ns[0] == 1_000_000
+
+
+def test_scaling_keeps_what_was_measured_and_follows_the_model() -> None:
+    old = requests(product(4096, 4096, 4096), product(4096, 4096, 4096), "")
+    new = requests(product(4096, 4096, 4096), product(4096, 8192, 4096), "")
+    before, after = A100.kernel_costs(old), A100.kernel_costs(new)
+
+    found = scaled(np.array([700_000, 700_000, 700_000]), before, after)
+
+    assert found.source.tolist() == [Source.MEASURED, Source.SCALED, Source.UNKNOWN]
+    assert found.duration_ns[0] == found.low_ns[0] == found.high_ns[0] == 700_000
+    ratio = after.duration_ns[1] / before.duration_ns[1]
+    assert found.duration_ns[1] == pytest.approx(700_000 * ratio, abs=1)
+    assert found.low_ns[1] < found.duration_ns[1] < found.high_ns[1]
+
+
+def test_an_operation_is_the_same_however_it_is_asked_for() -> None:
+    operation = operation_of("aten::mm", product(512, 512, 512))
+
+    by_operation = A100.operation_costs([operation])
+    by_request = A100.kernel_costs(requests(product(512, 512, 512)))
+
+    assert by_operation.duration_ns.tolist() == by_request.duration_ns.tolist()

@@ -1,0 +1,132 @@
+"""The shipped constants on public measurements and traces: the targets, and the intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretrace.api import load
+from foretrace.cost import FittedKernels, LeftOut, shipped_constants
+from foretrace.machine import load_chip
+from foretrace.validate import (
+    CostErrors,
+    FamilyError,
+    call_times,
+    cost_errors,
+    family_errors,
+    left_out_errors,
+)
+
+OTHER_SHAPES = "same chip, other shapes"
+
+
+def left_out(family: str, gpu: str, dtype: str, region: str, basis: str = OTHER_SHAPES) -> LeftOut:
+    (found,) = (
+        row
+        for row in left_out_errors().rows
+        if (row.family, row.gpu, row.dtype, row.errors.region) == (family, gpu, dtype, region)
+        and row.fitted_on.startswith(basis)
+    )
+    return found
+
+
+@pytest.mark.parametrize(("gpu", "most"), [("a100", 0.07), ("h100", 0.05), ("h200", 0.065)])
+def test_products_left_out_by_their_weights_meet_their_target(gpu: str, most: float) -> None:
+    long = left_out("gemm", f"{gpu}_sxm", "bf16", "from_20us").errors
+    short = left_out("gemm", f"{gpu}_sxm", "bf16", "below_20us").errors
+
+    assert long.mean_abs_error <= most
+    assert short.median_abs_error <= 0.15
+    assert long.mean_abs_error < long.linear_mean_abs_error < long.roofline_mean_abs_error
+
+
+@pytest.mark.parametrize(
+    ("family", "gpu", "most"),
+    [("gemm", "h100_sxm", 0.15), ("gemm", "a100_sxm", 0.12)]
+    + [("attention", gpu, 0.18) for gpu in ("a100_sxm", "h100_sxm", "h200_sxm")],
+)
+def test_a_chip_that_was_left_out_is_predicted_from_another_architecture(
+    family: str, gpu: str, most: float
+) -> None:
+    row = left_out(family, gpu, "bf16", "from_20us", "other architectures")
+
+    assert row.errors.mean_abs_error <= most
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype"),
+    [("a100_sxm", "bf16"), ("a100_sxm", "fp16"), ("h100_sxm", "bf16"), ("h200_sxm", "bf16")],
+)
+def test_attention_left_out_by_its_heads_meets_its_target(gpu: str, dtype: str) -> None:
+    errors = left_out("attention", gpu, dtype, "from_20us").errors
+
+    assert errors.mean_abs_error <= 0.08
+
+
+@pytest.fixture(scope="module")
+def on_tables(data_dir: Path) -> CostErrors:
+    return cost_errors(data_dir / "measured")
+
+
+def test_rows_of_a_folder_are_one_per_family_gpu_format_and_region(on_tables: CostErrors) -> None:
+    keys = [(row.family, row.gpu, row.dtype, row.errors.region) for row in on_tables.rows]
+
+    assert len(keys) == len(set(keys))
+    assert {"gemm", "attention", "attention backward", "gemm backward"} <= {one[0] for one in keys}
+    first, *_ = on_tables.as_json()["rows"]  # type: ignore[misc]
+    names = ("family", "gpu", "dtype", "region", "n")
+    assert {*names, "mean_abs_error", "median_abs_error", "p90_abs_error"} <= first.keys()
+    assert on_tables.to_frame().height == len(on_tables.rows)
+
+
+def test_intervals_hold_what_they_promise(on_tables: CostErrors) -> None:
+    fitted = {
+        (row.family, row.gpu, row.dtype): on_tables.inside[row.family, row.gpu, row.dtype]
+        for row in on_tables.rows
+        if row.gpu in {"a100_sxm", "h100_sxm", "h200_sxm"}
+    }
+
+    assert len(fitted) > 10
+    for label, inside in fitted.items():
+        assert 0.7 <= inside <= 0.9, label
+
+
+def family_rows(path: Path, chip: str) -> tuple[FamilyError, ...]:
+    times = call_times(load(path, cache=False).measured)
+    return family_errors(times, FittedKernels(load_chip(chip)))
+
+
+def test_kernels_of_megatron_are_predicted_from_their_shapes(data_dir: Path) -> None:
+    rows = family_rows(data_dir / "traces" / "megatron-tp8", "a100-sxm-80gb")
+
+    measured = sum(row.measured_ns for row in rows)
+    unknown = sum(row.unknown_ns for row in rows)
+    assert abs(sum(row.predicted_ns for row in rows) / measured - 1) <= 0.10
+    assert unknown / (measured + unknown) < 0.1  # one fused kernel that names no operator
+    assert next(abs(row.error) for row in rows if row.kind == "gemm") < 0.03
+
+
+def test_kernels_of_inference_on_an_h100_are_predicted_from_their_shapes(data_dir: Path) -> None:
+    found = [
+        family_rows(path, "h100-sxm")
+        for path in sorted((data_dir / "traces" / "h100-inference").glob("*.json.gz"))
+    ]
+
+    rows = [row for rows in found for row in rows]
+    measured = sum(row.measured_ns for row in rows)
+    assert len(found) == 3
+    assert abs(sum(row.predicted_ns for row in rows) / measured - 1) <= 0.10
+
+
+def test_predictions_do_not_stand_on_rows_of_the_test() -> None:
+    rows = sum(fit.num_rows for one in shipped_constants() for fit in one.fits)
+    numbers = sum(len(fit.values) for one in shipped_constants() for fit in one.fits)
+
+    assert rows / numbers > 50
+    assert all(
+        np.isfinite(list(fit.values.values())).all()
+        for one in shipped_constants()
+        for fit in one.fits
+    )

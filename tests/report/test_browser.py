@@ -1,0 +1,308 @@
+"""The page in headless Chromium; `opener` also asserts that it stays silent and offline."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from foretrace.report import write_page
+from tests.report.conftest import Opened, Opener
+from tests.report.sample import SCRIPT_IN_A_NAME, sample
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("report") / "page.html"
+    write_page(made, sample().page)
+    return made
+
+
+@pytest.fixture
+def opened(opener: Opener, path: Path) -> Opened:
+    return opener(path)
+
+
+def focus(page: Page) -> str:
+    """The element that has the focus, as `tag#id` or `tag`."""
+    what: str = page.evaluate(
+        "document.activeElement.tagName.toLowerCase()"
+        " + (document.activeElement.id ? '#' + document.activeElement.id : '')"
+    )
+    return what
+
+
+def first_kernel(page: Page) -> tuple[float, float]:
+    """A point of the canvas that lies on the first rank's first kernel."""
+    box = page.locator("#timeline-canvas").bounding_box()
+    assert box is not None
+    # rows: host measured and replayed, a gap, then compute
+    return box["x"] + 148 + 0.2 * (box["width"] - 148), box["y"] + 24 + 2 * 18 + 5 + 9
+
+
+def test_it_asks_for_itself_and_nothing_else(opened: Opened, path: Path) -> None:
+    assert opened.requests == [path.as_uri()]
+
+
+def test_every_chart_is_drawn(opened: Opened) -> None:
+    charts = opened.page.locator("[data-chart]")
+    shapes = charts.evaluate_all("all => all.map(e => e.querySelectorAll('svg path').length)")
+
+    assert shapes
+    assert min(shapes) > 4
+
+
+def test_a_chart_tells_its_numbers_under_the_pointer(opened: Opened) -> None:
+    chart = opened.page.locator('[data-chart="rank-components"]')
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+
+    opened.page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 2)
+
+    opened.until(
+        "document.querySelector('[data-chart=\"rank-components\"]').innerText.includes('measured')"
+    )
+
+
+def test_buttons_and_keys_zoom_and_move(opened: Opened) -> None:
+    page = opened.page
+    start, end = opened.view()
+
+    page.click('[data-act="in"]')
+    zoomed = opened.view()
+    page.locator("#timeline-canvas").focus()
+    page.keyboard.press("ArrowRight")
+    moved = opened.view()
+    page.keyboard.press("-")
+    page.keyboard.press("Home")
+
+    assert zoomed[1] - zoomed[0] == pytest.approx((end - start) / 2)
+    assert moved[0] == pytest.approx(zoomed[0] + (zoomed[1] - zoomed[0]) / 8)
+    assert opened.view() == (start, end)
+
+
+def test_the_wheel_zooms_what_has_the_focus_and_scrolls_otherwise(opened: Opened) -> None:
+    page = opened.page
+    canvas = page.locator("#timeline-canvas")
+    canvas.scroll_into_view_if_needed()
+    whole = opened.view()
+    x, y = first_kernel(page)
+    page.mouse.move(x, y)
+
+    page.mouse.wheel(0, -120)
+    unfocused = opened.view()
+    canvas.scroll_into_view_if_needed()
+    page.mouse.move(*first_kernel(page))
+    canvas.focus()
+    page.mouse.wheel(0, -300)
+    opened.until("Number(document.getElementById('timeline').dataset.from) > 0")
+
+    assert unfocused == whole
+    assert opened.view()[1] - opened.view()[0] < 0.6 * (whole[1] - whole[0])
+
+
+def test_dragging_along_the_axis_chooses_a_span(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#timeline-canvas").scroll_into_view_if_needed()
+    box = page.locator("#timeline-canvas").bounding_box()
+    assert box is not None
+    wide = box["width"] - 148
+    _, end = opened.view()
+
+    page.mouse.move(box["x"] + 148 + wide / 4, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 148 + wide / 2, box["y"] + 8, steps=4)
+    page.mouse.up()
+
+    assert opened.view() == pytest.approx((end / 4, end / 2), rel=0.02)
+
+
+def test_hovering_names_the_operation_as_text(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#timeline-canvas").scroll_into_view_if_needed()
+
+    page.mouse.move(*first_kernel(page))
+
+    assert SCRIPT_IN_A_NAME in page.locator("#timeline-tip").inner_text()
+    assert "rank 0" in page.locator("#timeline-tip").inner_text()
+
+
+def test_a_click_keeps_what_was_found(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#timeline-canvas").scroll_into_view_if_needed()
+
+    page.mouse.click(*first_kernel(page))
+    page.keyboard.press("Enter")
+
+    assert SCRIPT_IN_A_NAME in page.locator("#timeline-picked").inner_text()
+    start, end = opened.view()
+    assert end - start < 0.9 * sample().replayed.end_ns.max()
+
+
+def test_a_name_that_is_a_script_never_runs(opened: Opened) -> None:
+    page = opened.page
+    num_scripts = page.locator("script").count()
+
+    page.fill("#timeline-filter", "script")
+    page.locator("#timeline-canvas").focus()
+    for _ in range(4):
+        page.keyboard.press("n")
+
+    assert page.locator("script").count() == num_scripts
+    assert opened.complaints == []
+
+
+def test_the_filter_counts_what_it_finds(opened: Opened) -> None:
+    page = opened.page
+
+    page.fill("#timeline-filter", "ALERT")
+    found = page.locator("#timeline-count").inner_text()
+    page.fill("#timeline-filter", "no such thing")
+    nothing = page.locator("#timeline-count").inner_text()
+
+    assert found.startswith("4 found, ")  # one kernel on two ranks in two steps
+    assert nothing.startswith("0 found")
+
+
+def test_rank_and_side_can_be_chosen(opened: Opened) -> None:
+    page = opened.page
+    tall = page.locator("#timeline-canvas").evaluate("e => e.clientHeight")
+
+    page.select_option("#timeline-rank", "1")
+    page.select_option("#timeline-title", "measured")
+
+    opened.until(f"document.getElementById('timeline-canvas').clientHeight < {tall}")
+
+
+def test_tables_are_downloaded_as_they_are(opened: Opened, tmp_path: Path) -> None:
+    page = opened.page
+    table = page.locator('figure[data-table="rank-components"]')
+
+    texts = {}
+    for ending in ("csv", "json"):
+        with page.expect_download() as download:
+            table.locator(f'[data-act="{ending}"]').click()
+        download.value.save_as(tmp_path / f"table.{ending}")
+        assert download.value.suggested_filename == f"sample-run-rank-components.{ending}"
+        texts[ending] = (tmp_path / f"table.{ending}").read_text(encoding="utf-8")
+
+    rows = json.loads(texts["json"])
+    assert [row["rank"] for row in rows] == ["rank 0", "rank 1"]
+    assert [{key: str(value) for key, value in row.items()} for row in rows] == list(
+        csv.DictReader(texts["csv"].splitlines())
+    )
+
+
+def test_a_table_can_be_copied(opener: Opener, path: Path) -> None:
+    opened = opener(path, permissions=["clipboard-read", "clipboard-write"])
+    page = opened.page
+
+    button = page.locator('figure[data-table="components"] [data-act="copy"]')
+    button.click()
+    opened.until(
+        "document.querySelector('figure[data-table=\"components\"] [data-act=copy]')"
+        ".textContent === 'copied'"
+    )
+
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.splitlines()[0].split("\t")[:2] == ["component", "measured_ns"]
+    assert len(copied.splitlines()) == 6
+
+
+def background(page: Page) -> str:
+    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return colour
+
+
+def test_the_theme_follows_the_system_until_one_is_chosen(opener: Opener, path: Path) -> None:
+    page = opener(path, color_scheme="dark").page
+    dark = background(page)
+
+    page.click("#theme")
+    light = background(page)
+    page.reload()
+
+    assert dark != light
+    assert background(page) == light
+    assert page.locator("#theme").inner_text() == "theme: light"
+
+
+def test_charts_follow_the_theme(opener: Opener, path: Path) -> None:
+    opened = opener(path, color_scheme="light")
+    page = opened.page
+    fills = (
+        "[...document.querySelectorAll('[data-chart=\"rank-components\"] svg path')]"
+        ".map(e => e.getAttribute('fill')).join()"
+    )
+    light = page.evaluate(fills)
+
+    page.emulate_media(color_scheme="dark")
+
+    opened.until(f"{fills} !== {json.dumps(light)}")
+
+
+def test_paper_is_light_and_holds_no_controls(opener: Opener, path: Path) -> None:
+    page = opener(path, color_scheme="dark").page
+
+    page.emulate_media(media="print")
+
+    assert background(page) == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()
+    assert not page.locator(".timeline-tools").is_visible()
+    assert page.locator('[data-chart="rank-components"] svg').is_visible()
+    assert len(page.pdf()) > 10_000
+
+
+def test_everything_is_reached_by_keyboard(opened: Opened) -> None:
+    page = opened.page
+    reached = []
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        reached.append(focus(page))
+        if reached[-1] == "body":
+            break
+
+    wanted = {"button#theme", "input#timeline-filter", "canvas#timeline-canvas", "summary"}
+    assert wanted <= set(reached)
+    assert reached.count("a") >= 6
+    num_buttons = page.locator("button:visible").count()
+    assert sum(what.startswith("button") for what in reached) == num_buttons
+
+
+def test_the_focus_is_seen(opened: Opened) -> None:
+    opened.page.keyboard.press("Tab")
+    opened.page.keyboard.press("Tab")
+
+    style = opened.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+
+    assert style == "solid"
+
+
+def test_what_is_drawn_has_a_name_and_a_table(opened: Opened) -> None:
+    unnamed = opened.page.evaluate(
+        "[...document.querySelectorAll('canvas, [data-chart], button, select, input')]"
+        ".filter(e => !(e.ariaLabel || e.textContent.trim() || e.closest('label')"
+        " || e.getAttribute('aria-label'))).map(e => e.outerHTML)"
+    )
+    charts = opened.page.locator("figure:has([data-chart])")
+
+    assert unnamed == []
+    for index in range(charts.count()):
+        assert charts.nth(index).locator("details table").count() == 1
+
+
+def test_a_narrow_screen_needs_no_sideways_scrolling(opener: Opener, path: Path) -> None:
+    page = opener(path, viewport={"width": 390, "height": 800}).page
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_without_scripts_the_tables_are_there(opener: Opener, path: Path) -> None:
+    page = opener(path, java_script_enabled=False).page
+
+    assert page.locator('figure[data-table="components"] tbody tr').count() == 5
+    assert "need JavaScript" in page.locator("main").inner_text()
