@@ -20,7 +20,19 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrace.analyze import critical_path, effect, sensitivity, slack_ns, what_helps
+from foretrace.analyze import (
+    breakdown,
+    compare,
+    critical_path,
+    diagnosis,
+    effect,
+    idle_causes,
+    operators,
+    sensitivity,
+    slack_ns,
+    stragglers,
+    what_helps,
+)
 from foretrace.base import Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline, build_recording
 from foretrace.simulate import simulate
@@ -36,6 +48,12 @@ ANALYSES: dict[str, Callable[[Timeline, str], object]] = {
     "sensitivity": lambda timeline, step: sensitivity(timeline, step=step),
     "what helps": lambda timeline, step: what_helps(sensitivity(timeline, step=step)),
     "one change": lambda timeline, step: effect(timeline, "work=host:0.8", step=step),
+    "breakdown": lambda timeline, _: breakdown(timeline),
+    "idle causes": lambda timeline, _: idle_causes(timeline),
+    "stragglers": lambda timeline, _: stragglers(timeline),
+    "diagnosis": lambda timeline, _: diagnosis(timeline),
+    "operators": lambda timeline, step: operators(timeline, step=step),
+    "compare with itself": lambda timeline, _: compare(timeline, timeline),
 }
 Row = dict[str, float]
 

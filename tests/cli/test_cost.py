@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,12 +66,17 @@ def test_calibrating_on_a_table_writes_constants_that_explain_it(
 ) -> None:
     out = tmp_path / "mine"
 
-    outcome = run("calibrate", "--table", table, "--out", out, "--json")
+    plot = tmp_path / "plot.svg"
+
+    outcome = run("calibrate", "--table", table, "--out", out, "--plot", plot, "--json")
 
     rows = json.loads(outcome.out)["rows"]
     found = read_constants(out / "kernels-l4.toml")
     assert outcome.code == 0
     assert [fit.width for fit in found.fits] == ["16bit"]
+    places = re.findall(r'<circle cx="([^"]+)"', plot.read_text(encoding="utf-8"))
+    assert len(places) == 120
+    assert all(0 <= float(place) <= 200 for place in places)
     own = [row for row in rows if row["fitted_on"].startswith("same chip")]
     assert own
     assert all(row["median_abs_error"] < 0.1 for row in own)
@@ -85,10 +91,9 @@ def test_calibrating_on_nothing_is_one_sentence(run: Run) -> None:
     )
 
 
-def test_a_recording_of_an_unknown_device_asks_for_the_chip(
-    run: Run, traces: Path, tmp_path: Path
-) -> None:
+def test_a_recording_without_shapes_teaches_nothing(run: Run, traces: Path, tmp_path: Path) -> None:
     outcome = run("calibrate", traces, "--out", tmp_path / "mine")
 
     assert outcome.code == 1
-    assert "--chip" in outcome.err
+    assert "record with shapes" in outcome.err
+    assert not (tmp_path / "mine").exists()

@@ -8,6 +8,7 @@ model has. The rows are what the released code gives (shapes: its configuration 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -187,7 +188,7 @@ def language_model(
     return run
 
 
-ROWS = {
+ROWS: dict[str, tuple[Callable[[], Streams], float, tuple[float, ...], float]] = {
     "DLRM-A": (lambda: dlrm(128, 0.2746), 54.00, (8.91, 9.10, 26.40, 21.27, 0, 0), 0.7550),
     "DLRM-A-small": (lambda: dlrm(8, 1.0), 28.86, (8.91, 9.10, 14.78, 6.38, 0, 0), 0.5124),
     "LLaMA-65B": (

@@ -105,6 +105,7 @@ def test_a_table_that_cannot_be_read_says_what_it_lacks(tmp_path: Path) -> None:
     write(tmp_path, gpu="Abacus 9000")
     with pytest.raises(ModelError, match=r"Abacus 9000.*machine list"):
         read_tables(tmp_path)
+    assert read_tables(tmp_path, known_only=True) == ()
     pl.DataFrame({"gpu": ["NVIDIA L4"], "m": [1]}).write_parquet(tmp_path / "gemm-mine.parquet")
     with pytest.raises(ModelError, match="lacks the columns n, k, dtype, time_ns"):
         read_tables(tmp_path)
@@ -116,3 +117,17 @@ def test_too_few_rows_make_no_constants() -> None:
     (everywhere,) = calibrated([replace(few, group=few.group % 5)], "2026-01-31")
 
     assert everywhere.fits == ()
+
+
+def test_few_rows_stay_near_what_is_known() -> None:
+    few = movements("h100-sxm", 0.05, 24)  # streams only: they say nothing of other accesses
+    known = calibrated([movements("a100-sxm-80gb", 0.01, 300)], "2026-01-31")
+    told = replace(known[0].fits[0], values={**TRUTH, "gather_rate": 0.111})
+    near = (replace(known[0], fits=(told,)),)
+
+    alone, *_ = calibrated([few], "2026-01-31")
+    guided, *_ = calibrated([few], "2026-01-31", near=near)
+
+    assert guided.fits[0].values["gather_rate"] == pytest.approx(0.111, rel=1e-3)
+    assert alone.fits[0].values["gather_rate"] == pytest.approx(0.3, rel=1e-3)
+    assert guided.fits[0].values["stream_rate"] == pytest.approx(0.7, rel=0.1)

@@ -46,3 +46,13 @@ def test_rows_of_a_group_share_a_fold() -> None:
     assert all(len(set(fold[group == one].tolist())) == 1 for one in range(40))
     assert sorted(set(fold.tolist())) == [0, 1, 2, 3, 4]
     assert folds(group, 5).tolist() == fold.tolist()
+
+
+def test_what_rows_do_not_tell_stays_where_it_was_known() -> None:
+    sizes = np.geomspace(1e6, 1e7, 50)  # too large for their start to show
+    rows = Rows(lambda v: v["start_ns"] + sizes / v["rate"], sizes / 20, np.ones(50))
+
+    found = fitted((START, RATE), [rows], near={"start_ns": 77.0}, pull=0.5)
+
+    assert found["start_ns"] == pytest.approx(77, rel=0.3)
+    assert found["rate"] == pytest.approx(20, rel=0.02)

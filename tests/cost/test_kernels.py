@@ -9,17 +9,21 @@ import pytest
 
 from foretrace.cost import (
     NO_TEXT,
+    CollectiveRequests,
+    CostModel,
+    FittedCosts,
     FittedKernels,
     GemmShapes,
     KernelRequests,
     Measured,
+    Operation,
     Source,
     measured_products,
     operation_of,
     scaled,
 )
 from foretrace.cost.baselines import Work
-from foretrace.machine import load_chip
+from foretrace.machine import load_chip, load_machine
 
 A100 = FittedKernels(load_chip("a100-sxm-80gb"))
 
@@ -141,3 +145,34 @@ def test_an_operation_is_the_same_however_it_is_asked_for() -> None:
     by_request = A100.kernel_costs(requests(product(512, 512, 512)))
 
     assert by_operation.duration_ns.tolist() == by_request.duration_ns.tolist()
+
+
+def test_kernels_and_collectives_of_a_machine_are_one_model() -> None:
+    model: CostModel = FittedCosts(load_machine("superpod-h100"))
+    zero = np.zeros(1, np.int32)
+    all_reduce = CollectiveRequests(
+        zero, np.array([1 << 26]), zero, zero, ("all_reduce",), ("bf16",), (tuple(range(8)),)
+    )
+
+    kernels = model.kernel_costs(requests(product(4096, 4096, 4096)))
+    collectives = model.collective_costs(all_reduce)
+
+    assert kernels.source.tolist() == [Source.FITTED]
+    assert 100_000 < collectives.duration_ns[0] < 1_000_000
+
+
+def test_a_chip_that_says_too_little_gets_unknowns_and_no_error() -> None:
+    bare = replace(
+        load_chip("h100-sxm"), num_processors=None, cycles_per_ns=None, host_bytes_per_ns=None
+    )
+    operations = [
+        Operation("gemm", "library", "bf16", (1, 4096, 4096, 4096)),
+        Operation("attention", "flash2", "bf16", (1, 8, 8, 64, 512, 512, 1)),
+        Operation("movement", "stream", "bf16", (1 << 20, 0)),
+        Operation("movement", "host", "bf16", (1 << 20, 4)),
+    ]
+
+    found = FittedKernels(bare).operation_costs(operations)
+
+    expected = (Source.ROOFLINE, Source.UNKNOWN, Source.FITTED, Source.UNKNOWN)
+    assert found.source.tolist() == list(expected)

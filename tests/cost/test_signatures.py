@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foretrace.cost import Access, Operation, operation_of
 
@@ -61,6 +63,14 @@ def test_attention_has_heads_lengths_and_mask() -> None:
         ("aten::native_layer_norm", "", [([64, 64], HALF), ([64], HALF)], Access.ROWS),
         ("aten::_softmax", "", [([64, 64], HALF)], Access.ROWS),
         ("aten::embedding", "", [([99, 64], HALF), ([8], "long int")], Access.GATHER),
+        (
+            *("aten::_embedding_bag", ""),
+            [([99, 64], HALF), ([40], "long int"), ([8], "long int")],
+            Access.GATHER,
+        ),
+        ("aten::cross_entropy_loss", "", [([64, 99], HALF), ([64], "long int")], Access.ROWS),
+        ("aten::native_dropout", "", [([64, 64], HALF)], Access.STREAM),
+        ("GeLUFunction", "triton_poi_fused_gelu", [([64, 64], HALF)], Access.STREAM),
         ("aten::copy_", "", [([64, 64], HALF), ([64, 64], HALF)], Access.UNEVEN),
         ("aten::copy_", "", [([64, 64], "float"), ([64, 64], HALF)], Access.STREAM),
         ("aten::copy_", "Memcpy HtoD", [([64], HALF), ([64], HALF)], Access.HOST),
@@ -74,6 +84,24 @@ def test_operators_go_through_memory_each_in_its_way(
     assert found.model == "movement"
     assert found.sizes[1] == access
     assert found.sizes[0] > 0
+
+
+def test_pooling_reads_every_row_and_writes_one_per_bag() -> None:
+    text = signature(([99, 64], "float"), ([40], "long int"), ([8], "long int"))
+
+    found = operation_of("aten::_embedding_bag", text)
+
+    assert found.sizes[0] == 4 * 64 * (40 + 8) + 8 * (40 + 8)
+
+
+def test_lists_of_tensors_count_by_the_width_in_the_kernel_s_name() -> None:
+    text = '{"dims": [[[4, 8], [4, 8]], []], "types": ["TensorList", "Scalar"]}'
+
+    plain = operation_of("aten::cat", text, "CatArrayBatchedCopy<OpaqueType<2u>, 128>")
+    wide = operation_of("aten::cat", text, "CatArrayBatchedCopy<OpaqueType<8u>, 128>")
+
+    assert plain.sizes == (2 * 2 * 64, Access.UNEVEN)
+    assert wide.sizes == (2 * 8 * 64, Access.UNEVEN)
 
 
 def test_strides_tell_a_transpose_from_a_stream() -> None:
@@ -112,3 +140,30 @@ def test_a_convolution_is_a_product_of_its_outputs() -> None:
 )
 def test_what_shapes_do_not_tell_is_unknown(operator: str, text: str) -> None:
     assert operation_of(operator, text).model == ""
+
+
+SHAPES = st.lists(st.integers(0, 9), max_size=4)
+INPUTS = st.lists(
+    st.tuples(SHAPES, st.sampled_from([HALF, "float", "Scalar", "", "long int"])), max_size=5
+)
+
+
+@given(
+    st.sampled_from(
+        (
+            *("aten::mm", "aten::bmm", "aten::linear", "aten::convolution_backward", "x::y"),
+            *("aten::_flash_attention_forward", "aten::native_layer_norm", "aten::cat"),
+            "aten::copy_",
+        )
+    ),
+    INPUTS,
+    st.sampled_from(["", "Memcpy HtoD", "gemm", "CatArrayBatchedCopy<OpaqueType<2u>>"]),
+)
+def test_no_shapes_are_too_odd(
+    operator: str, inputs: list[tuple[list[int], str]], kernel: str
+) -> None:
+    found = operation_of(operator, signature(*inputs), kernel)
+
+    assert all(size >= 0 for size in found.sizes)
+    if found.model == "gemm":
+        assert all(size > 0 for size in found.sizes)

@@ -10,6 +10,7 @@ import numpy as np
 
 from foretrace.analyze.attributes import attribute
 from foretrace.analyze.levers import LeverKind, nodes_of
+from foretrace.analyze.names import short_name
 from foretrace.analyze.sensitivity import FASTER, Sensitivity, SensitivityRow
 from foretrace.base import Bools, Int64s
 from foretrace.graph import ExecutionGraph
@@ -139,7 +140,7 @@ def _help(row: SensitivityRow, gain_ns: float, step_ns: int, *, inside: tuple[st
 
 def _short(label: str) -> str:
     """A label that fits into a sentence; names of kernels are longer than any line."""
-    return label if len(label) <= _MAX_LABEL else f"{label[: _MAX_LABEL - 3]}..."
+    return short_name(label, _MAX_LABEL)
 
 
 def _is_repeated(place: int, inside: Bools) -> bool:

@@ -8,16 +8,17 @@ _SAYS_LITTLE = re.compile(
     r"^void |\([^()]*(\([^()]*\)[^()]*)*\)( const)?$"  # return type, parameters
     r"|at::native::|at::cuda::|c10::|std::|\(anonymous namespace\)::|\bdetail::"
 )
+_WRAPPER = re.compile(r"^[\w:]+<([\w:]+)>$")  # one kernel class for all: its argument says which
 
 
 def short_name(name: str, width: int) -> str:
     """A name without what says little, its middle left out if it is longer than `width`.
 
-    Return type, parameters and the namespaces that most kernels share go. The end stays, since
-    names of generated kernels differ there.
+    Return type, parameters, the namespaces that most kernels share and a class that only wraps a
+    name go. Most of the end stays, since names of generated kernels differ there.
     """
-    name = " ".join(_SAYS_LITTLE.sub("", name).split())
+    name = _WRAPPER.sub(r"\1", " ".join(_SAYS_LITTLE.sub("", name).split()))
     if len(name) <= width:
         return name
-    tail = (width - 3) // 2
+    tail = (width - 3) * 2 // 3
     return f"{name[: width - 3 - tail]}...{name[-tail:]}"

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from foretrace.capture.measure import device_of as device_of
+from foretrace.capture.measure import measured_rows as measured_rows
+from foretrace.capture.measure_collectives import measured_collectives as measured_collectives
 from foretrace.capture.recorder import Recorder as Recorder
 from foretrace.capture.recorder import record as record
 from foretrace.capture.schedule import Schedule as Schedule
+from foretrace.capture.workloads import FAMILIES as FAMILIES
+from foretrace.capture.workloads import Device as Device
+from foretrace.capture.workloads import Row as Row

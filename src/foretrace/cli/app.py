@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foretrace import __version__
-from foretrace.cli import machine, validate
+from foretrace.cli import machine, model, validate
 from foretrace.cli.analyze import analyze
 from foretrace.cli.breakdown import breakdown
 from foretrace.cli.calibrate import calibrate
@@ -18,6 +18,7 @@ from foretrace.cli.errors import errors_as_sentences
 from foretrace.cli.hang import hang
 from foretrace.cli.idle import idle
 from foretrace.cli.inspect import inspect
+from foretrace.cli.measure import measure
 from foretrace.cli.memory import memory
 from foretrace.cli.operators import operators
 from foretrace.cli.replay import replay
@@ -39,6 +40,7 @@ COMMANDS = (
     memory,
     compare,
     report,
+    measure,
     calibrate,
 )  # in the order of `--help`
 
@@ -51,6 +53,7 @@ app = typer.Typer(
 for command in COMMANDS:
     app.command(name=command.__name__.replace("_", "-"))(command)
 app.add_typer(machine.app, name="machine")
+app.add_typer(model.app, name="model")
 app.add_typer(validate.app, name="validate")
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from foretrace import api
 from foretrace.analyze import chip_of
-from foretrace.base import MachineError, ModelError
+from foretrace.base import MachineError, ModelError, written_beside
 from foretrace.cli import options
 from foretrace.cli.cost_table import print_errors
 from foretrace.cli.outputs import Outputs
@@ -28,14 +28,15 @@ from foretrace.cost import (
     write_constants,
 )
 from foretrace.machine import Chip, load_chip
-from foretrace.validate import left_out_errors, measured_calls
+from foretrace.report import cost_plot
+from foretrace.validate import cost_points, left_out_errors, measured_calls
 
 
 def calibrate(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...", help="Recordings to learn from; each is one run: a file or folder."
+            metavar="PATH", help="Recordings to learn from; each is one run: a file or folder."
         ),
     ] = None,
     *,
@@ -55,6 +56,12 @@ def calibrate(
     out: Annotated[
         Path, typer.Option(metavar="DIR", file_okay=False, help="Where to write the constants.")
     ] = Path("constants"),
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT.svg", dir_okay=False, help="Draw predicted beside measured times."
+        ),
+    ] = None,
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
@@ -65,18 +72,29 @@ def calibrate(
     made = datetime.now(UTC).date().isoformat()
     with activity() as doing:
         doing.now("fitting tables")
-        found = calibrated(read_tables(table), made) if table is not None else ()
+        measured = list(read_tables(table)) if table is not None else []
+        found = calibrated(measured, made) if measured else ()
         if paths:
-            measured = _recorded(paths, chip, joined(found, shipped_constants()), doing)
+            known = joined(found, shipped_constants())
+            recorded = _recorded(paths, chip, known, doing)
             doing.now("fitting recordings")
-            found = joined(found, calibrated(measured, made))
+            found = joined(found, calibrated(recorded, made, near=found or known))
+            measured += recorded
         doing.now("fitting collectives")
         networks = calibrated_collectives(table, made) if table is not None else ()
+    if not any(one.fits for one in (*found, *networks)):
+        raise ModelError(
+            "nothing was learnt: there are too few operations with known shapes; record with "
+            "shapes (`record_shapes=True`), or name a larger table."
+        )
     out.mkdir(parents=True, exist_ok=True)
     for kind, files in (("kernels", found), ("collectives", networks)):
         for one in files:
             write_constants(one, out / f"{kind}-{one.chip}.toml")
     typer.echo(f"wrote {len(found) + len(networks)} files to {out}", err=True)
+    if plot is not None:
+        with written_beside(plot) as beside:
+            beside.write_text(cost_plot(cost_points(measured, found)), encoding="utf-8")
     errors = left_out_errors((*found, *networks))
     console = Console(highlight=False)
     Outputs(json, csv, parquet).give(errors, lambda: print_errors(console, errors))

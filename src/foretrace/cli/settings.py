@@ -20,8 +20,20 @@ def machine_folders() -> tuple[Path, ...]:
 
     A folder that does not exist is left out.
     """
-    own = os.environ.get("FORETRACE_MACHINES")
+    return _own_folders("FORETRACE_MACHINES", "machines")
+
+
+def model_folders() -> tuple[Path, ...]:
+    """Where the user's own models are described: `FORETRACE_MODELS`, or the platform's folder.
+
+    A folder that does not exist is left out.
+    """
+    return _own_folders("FORETRACE_MODELS", "models")
+
+
+def _own_folders(variable: str, name: str) -> tuple[Path, ...]:
+    own = os.environ.get(variable)
     base = os.environ.get("XDG_CONFIG_HOME")
-    folder = (Path(base) if base else Path.home() / ".config") / "foretrace" / "machines"
+    folder = (Path(base) if base else Path.home() / ".config") / "foretrace" / name
     chosen = Path(own) if own else folder
     return (chosen,) if chosen.is_dir() else ()

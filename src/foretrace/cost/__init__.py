@@ -27,6 +27,8 @@ from foretrace.cost.errors import Predictions as Predictions
 from foretrace.cost.fitted import FittedCosts as FittedCosts
 from foretrace.cost.gemm import GemmShapes as GemmShapes
 from foretrace.cost.gemm import gemm_ns as gemm_ns
+from foretrace.cost.inflation import Inflation as Inflation
+from foretrace.cost.inflation import measured_inflation as measured_inflation
 from foretrace.cost.kernels import FittedKernels as FittedKernels
 from foretrace.cost.kernels import spread_ends as spread_ends
 from foretrace.cost.lookup import MeasuredProducts as MeasuredProducts
@@ -44,7 +46,7 @@ from foretrace.cost.network import collective_errors as collective_errors
 from foretrace.cost.network import collective_left_out as collective_left_out
 from foretrace.cost.network import collective_named as collective_named
 from foretrace.cost.network import even_total as even_total
-from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
+from foretrace.cost.network import shipped_collectives as shipped_collectives
 from foretrace.cost.operations import measured_operations as measured_operations
 from foretrace.cost.predicting import fitted_model as fitted_model
 from foretrace.cost.predicting import model_ns as model_ns

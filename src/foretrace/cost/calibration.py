@@ -15,6 +15,7 @@ import numpy as np
 
 from foretrace.base import Bools, Float64s
 from foretrace.cost.baselines import LINEAR_CONSTANTS, Work, linear_ns, roofline_ns
+from foretrace.cost.choosing import chosen_fit
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, LeftOut, Spread, width_of
 from foretrace.cost.errors import LONG_NS, Errors, Predictions
 from foretrace.cost.fitting import PULL, Rows, fitted, folds
@@ -29,6 +30,8 @@ _SHORT_WEIGHT = 0.5  # below 20 us what a library's dispatch does weighs more th
 _LEAST_ROWS_OF_PRODUCTS = 250
 # Constants that only one architecture's peculiarities tell stay near their start.
 _PULL_ELSEWHERE = 0.5
+# A recording's constants stay near those known, as far as its rows do not say otherwise.
+_PULL_TO_KNOWN = 0.5
 # A fit to many tables at once takes this many rows of each, so that no table outvotes another.
 _MOST_ROWS_OF_TABLE = 600
 
@@ -49,16 +52,19 @@ class _Table:
         return (self.rows.family, self.rows.gpu, self.rows.dtype, self.fitted_on)
 
 
-def calibrated(measured: Sequence[Measured], made: str) -> tuple[Constants, ...]:
+def calibrated(
+    measured: Sequence[Measured], made: str, *, near: Sequence[Constants] = ()
+) -> tuple[Constants, ...]:
     """Constants of each chip with enough measurements, and those for all others.
 
     Args:
         measured: tables of rows, as `read_tables` gives them.
         made: date to write into the result.
+        near: what few rows do not tell is taken from these, by the nearest chip.
     """
     chips = {one.chip.name: one.chip for one in measured}
     own = [
-        _of_chip([one for one in measured if one.chip.name == name], name, made)
+        _of_chip([one for one in measured if one.chip.name == name], made, near)
         for name in sorted(chips)
     ]
     return (*(one for one in own if one.fits), _elsewhere(measured, made))
@@ -72,7 +78,8 @@ def _keyed(measured: Iterable[Measured]) -> dict[_Key, list[Measured]]:
     return by_key
 
 
-def _of_chip(measured: Sequence[Measured], chip: str, made: str) -> Constants:
+def _of_chip(measured: Sequence[Measured], made: str, near: Sequence[Constants]) -> Constants:
+    chip = measured[0].chip
     fits: list[Fit] = []
     tables: list[_Table] = []
     for key, all_ones in sorted(_keyed(measured).items()):
@@ -82,13 +89,15 @@ def _of_chip(measured: Sequence[Measured], chip: str, made: str) -> Constants:
         least = _LEAST_ROWS_OF_CONSTANT * len(CONSTANTS_BY_MODEL[key[0]])
         if sum(len(one.measured_ns) for one in chosen) < least:
             continue
-        left_out = [_left_out_by_shape(one, chosen) for one in chosen]
-        values = _fitted(key[0], chosen)
+        known = chosen_fit((key[0], key[1], chosen[0].dtype), chip, near)
+        values_near = known.fit.values if known is not None else None
+        left_out = [_left_out_by_shape(one, chosen, values_near) for one in chosen]
+        values = _fitted(key[0], chosen, near=values_near)
         fits.append(_fit(key, source, chosen, values, left_out))
         tables += left_out
     return Constants(
-        chip=chip,
-        architecture=measured[0].chip.architecture,
+        chip=chip.name,
+        architecture=chip.architecture,
         made=made,
         fits=tuple(fits),
         left_out=_error_rows(tables),
@@ -103,7 +112,9 @@ def _largest_source(measured: Sequence[Measured]) -> str:
     return max(sizes, key=lambda source: (sizes[source], source))
 
 
-def _left_out_by_shape(target: Measured, chosen: Sequence[Measured]) -> _Table:
+def _left_out_by_shape(
+    target: Measured, chosen: Sequence[Measured], near: Mapping[str, float] | None
+) -> _Table:
     """Each fold's rows as constants of the other folds, and of other tables, predict them."""
     fold = folds(target.group, NUM_FOLDS)
     predicted, linear = np.ones(len(fold)), np.ones(len(fold))
@@ -114,8 +125,8 @@ def _left_out_by_shape(target: Measured, chosen: Sequence[Measured]) -> _Table:
             continue
         kept = [*others, _taken(target, ~is_out)]
         out = _taken(target, is_out)
-        values = _fitted(target.model, kept)
-        predicted[is_out] = model_ns(out.model, out.shapes, out.chip, values)
+        values = _fitted(target.model, kept, near=near)
+        predicted[is_out] = model_ns(out.model, out.shapes, out.seen, values=values)
         linear[is_out] = linear_ns(out.work, _linear(kept[-1:]))
     return _Table(target, predicted, linear, "same chip, other shapes")
 
@@ -162,7 +173,7 @@ def _left_out_by_architecture(
     return [
         _Table(
             one,
-            model_ns(one.model, one.shapes, one.chip, values),
+            model_ns(one.model, one.shapes, one.seen, values=values),
             linear_ns(one.work, line),
             others,
         )
@@ -171,7 +182,16 @@ def _left_out_by_architecture(
     ]
 
 
-def _fitted(model: str, measured: Sequence[Measured], *, pull: float = PULL) -> dict[str, float]:
+def _fitted(
+    model: str,
+    measured: Sequence[Measured],
+    *,
+    pull: float = PULL,
+    near: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """Constants for all of these rows; few rows stay near what is known already."""
+    if near is not None:
+        pull = _PULL_TO_KNOWN
     parts = [
         Rows(
             partial(_predicted_ns, one),
@@ -180,11 +200,11 @@ def _fitted(model: str, measured: Sequence[Measured], *, pull: float = PULL) -> 
         )
         for one in measured
     ]
-    return fitted(CONSTANTS_BY_MODEL[model], parts, pull=pull)
+    return fitted(CONSTANTS_BY_MODEL[model], parts, pull=pull, near=near)
 
 
 def _predicted_ns(one: Measured, values: Mapping[str, float]) -> Float64s:
-    return model_ns(one.model, one.shapes, one.chip, values)
+    return model_ns(one.model, one.shapes, one.seen, values=values)
 
 
 def _linear(measured: Sequence[Measured]) -> dict[str, float]:
@@ -265,6 +285,7 @@ def _taken(measured: Measured, rows: Bools) -> Measured:
         group=measured.group[rows],
         source=measured.source,
         dtype=measured.dtype,
+        is_older=measured.is_older,
     )
 
 

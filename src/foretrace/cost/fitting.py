@@ -25,6 +25,7 @@ _ROBUST_FROM = 0.05
 # what the rows do not.
 PULL = 0.02
 _MOST_EVALUATIONS = 100
+_INSIDE = 1 + 1e-9  # a start must lie inside its bounds, not on them
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,11 @@ class Rows:
 
 
 def fitted(
-    constants: Sequence[Constant], parts: Sequence[Rows], *, pull: float = PULL
+    constants: Sequence[Constant],
+    parts: Sequence[Rows],
+    *,
+    pull: float = PULL,
+    near: Values | None = None,
 ) -> dict[str, float]:
     """The constants that explain all parts best.
 
@@ -58,6 +63,7 @@ def fitted(
         parts: measured rows.
         pull: of each constant towards its start: a factor of e off counts as much as one row
             that is off by that share.
+        near: values to start from and be pulled to; those of `constants`, if left out.
 
     Raises:
         ValueError: if there are fewer measured rows than constants.
@@ -65,7 +71,13 @@ def fitted(
     num_rows = sum(len(part.measured_ns) for part in parts)
     if num_rows < len(constants):
         raise ValueError(f"{len(constants)} constants cannot be fitted to {num_rows} measurements")
-    start = np.log([constant.start for constant in constants])
+    near = near or {}
+    start = np.log(
+        [
+            np.clip(near.get(one.name, one.start), one.lower * _INSIDE, one.upper / _INSIDE)
+            for one in constants
+        ]
+    )
 
     def residuals(logs: Float64s) -> Float64s:
         values = _values(constants, logs)

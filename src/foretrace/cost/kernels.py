@@ -16,18 +16,20 @@ from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
 from foretrace.cost.gemm import GemmShapes, gemm_ns
 from foretrace.cost.lookup import MeasuredProducts
-from foretrace.cost.memory_bound import Movements, movement_ns
+from foretrace.cost.memory_bound import Access, Movements, movement_ns
 from foretrace.cost.model import KernelRequests
+from foretrace.cost.older import for_older_kernels
 from foretrace.cost.signatures import (
     ATTENTION_BACKWARD,
     CONVOLUTION,
     GEMM,
     MOVEMENT,
+    OLDER,
     UNKNOWN,
     Operation,
     operation_of,
 )
-from foretrace.cost.tables import LIBRARY
+from foretrace.cost.tables import LIBRARY, PROFILED
 from foretrace.machine import Chip
 
 _UNKNOWN_FAMILY = "unknown"
@@ -55,11 +57,7 @@ class FittedKernels:
     table: MeasuredProducts | None = None  # of the user: wins over every model where it reaches
 
     def kernel_costs(self, requests: KernelRequests) -> Costs:
-        """Duration of each call; each distinct operator, signature and kernel is costed once.
-
-        Raises:
-            MachineError: if the chip's description lacks what a model needs.
-        """
+        """Duration of each call; each distinct operator, signature and kernel is costed once."""
         texts = np.stack([requests.operator, requests.signature, requests.kernel])
         sizes = [len(requests.operators) + 1, len(requests.signatures) + 1]
         code = (texts[2] + 1).astype(np.int64)
@@ -76,11 +74,7 @@ class FittedKernels:
         return _spread_out(self.operation_costs(operations), inverse)
 
     def operation_costs(self, operations: Sequence[Operation]) -> Costs:
-        """Duration of each operation; rows of one model, kind and format are costed together.
-
-        Raises:
-            MachineError: if the chip's description lacks what a model needs.
-        """
+        """Duration of each operation; rows of one model, kind and format are costed together."""
         size = len(operations)
         answer = _Distinct(
             np.zeros(size),
@@ -112,13 +106,13 @@ class FittedKernels:
         self, key: tuple[str, str, str], sizes: Int64s, rows: Int64s, answer: _Distinct
     ) -> None:
         model, _, dtype = key
-        chosen = self._chosen(key)
-        if chosen is None or self.chip.num_processors is None:
+        chosen = self._chosen(key) if _is_described(key, self.chip) else None
+        if chosen is None:
             duration_ns = _roofline_ns(key, sizes, self.chip)
             answer.source[rows] = Source.ROOFLINE if duration_ns.any() else Source.UNKNOWN
             spreads: Mapping[str, Spread] = dict.fromkeys(REGIONS, _ROOFLINE_SPREAD)
         else:
-            duration_ns = self._model_ns(model, dtype, sizes, chosen)
+            duration_ns = self._model_ns(key, sizes, chosen)
             answer.source[rows] = chosen.source
             spreads = chosen.spread_by_region
         low, high = spread_ends(duration_ns, spreads)
@@ -134,26 +128,30 @@ class FittedKernels:
 
     def _chosen(self, key: tuple[str, str, str]) -> Chosen | None:
         model, kind, dtype = key
+        if kind == OLDER:
+            kind = LIBRARY
         if model == MOVEMENT:  # its kinds share one set of constants, and so do the formats
             return chosen_fit((MOVEMENT, "", "any"), self.chip, self.constants)
         if model == CONVOLUTION:
             return chosen_fit((CONVOLUTION, kind, "any"), self.chip, self.constants)
         if self.chip.peak_flops_per_ns(dtype) is None:
             return None
-        return chosen_fit(key, self.chip, self.constants)
+        return chosen_fit((model, kind, dtype), self.chip, self.constants)
 
-    def _model_ns(self, model: str, dtype: str, sizes: Int64s, chosen: Chosen) -> Float64s:
+    def _model_ns(self, key: tuple[str, str, str], sizes: Int64s, chosen: Chosen) -> Float64s:
+        model, kind, dtype = key
         values = chosen.fit.values
+        chip = for_older_kernels(self.chip) if kind in {OLDER, PROFILED} else self.chip
         if model == MOVEMENT:
             movements = Movements(sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.int8))
             return movement_ns(movements, self.chip, values)
         if model == GEMM:
-            return gemm_ns(GemmShapes.of(sizes, dtype), self.chip, values)
+            return gemm_ns(GemmShapes.of(sizes, dtype), chip, values)
         if model == CONVOLUTION:
             return convolution_ns(self.convolution_shapes(sizes, dtype), self.chip, values)
         is_backward = model == ATTENTION_BACKWARD
         attention = AttentionShapes.of(sizes, dtype, is_backward=is_backward)
-        return attention_ns(attention, self.chip, values)
+        return attention_ns(attention, chip, values)
 
     def convolution_shapes(self, sizes: Int64s, dtype: str) -> ConvolutionShapes:
         """Rows of sizes as `Operation` holds them, their products costed by the model of these."""
@@ -167,10 +165,20 @@ class FittedKernels:
         return ConvolutionShapes(product_ns, others[0], others[1])
 
 
+def _is_described(key: tuple[str, str, str], chip: Chip) -> bool:
+    """Whether the chip's description says what the model of these kernels needs."""
+    model, kind, _ = key
+    if model == MOVEMENT:
+        return kind != Access.HOST.name.lower() or chip.host_bytes_per_ns is not None
+    if chip.num_processors is None:
+        return False
+    return model in {GEMM, CONVOLUTION} or chip.cycles_per_ns is not None
+
+
 def _roofline_ns(key: tuple[str, str, str], sizes: Int64s, chip: Chip) -> Float64s:
     """What the data sheet alone says of products and movements; 0 where it says nothing."""
-    model, _, dtype = key
-    if model == MOVEMENT:
+    model, kind, dtype = key
+    if model == MOVEMENT and kind != Access.HOST.name.lower():
         return sizes[:, 0] / chip.memory_bytes_per_ns
     peak = chip.peak_flops_per_ns(dtype)
     if model != GEMM or peak is None:

@@ -18,10 +18,11 @@ from foretrace.cost.signatures import (
     CONVOLUTION,
     GEMM,
     MOVEMENT,
+    OLDER,
     UNKNOWN,
     Operation,
 )
-from foretrace.cost.tables import ANY_DTYPE, Measured
+from foretrace.cost.tables import ANY_DTYPE, LIBRARY, PROFILED, Measured
 
 
 def measured_operations(
@@ -75,7 +76,7 @@ def _table(
     _, group = np.unique(sizes, axis=0, return_inverse=True)
     return Measured(
         model=model,
-        kind=kind,
+        kind=LIBRARY if kind == OLDER else kind,
         family=model,
         gpu=labels[0],
         chip=kernels.chip,
@@ -85,6 +86,7 @@ def _table(
         group=group.reshape(-1).astype(np.int64),
         source=labels[1],
         dtype=ANY_DTYPE if model == CONVOLUTION else dtype,
+        is_older=kind in {OLDER, PROFILED},
     )
 
 

@@ -35,7 +35,9 @@ def fitted_model(model: str) -> str:
     return "gemm" if model == BACKWARD_GEMM else model
 
 
-def model_ns(model: str, shapes: ModelShapes, chip: Chip, values: Mapping[str, float]) -> Float64s:
+def model_ns(
+    model: str, shapes: ModelShapes, chip: Chip, *, values: Mapping[str, float]
+) -> Float64s:
     """Duration of each row, float64[rows].
 
     Raises:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretrace.cost.memory_bound import Access
+from foretrace.cost.older import is_older
 from foretrace.cost.tables import FLASH, LIBRARY, PROFILED
 from foretrace.operators import (
     HOST_COPY,
@@ -25,6 +26,7 @@ from foretrace.operators import (
 GEMM, CONVOLUTION, MOVEMENT = "gemm", "convolution", "movement"
 ATTENTION, ATTENTION_BACKWARD = "attention", "attention backward"
 UNKNOWN = ""
+OLDER = "older"  # kind of products by kernels that were built for older chips
 
 # Where a product's operands stand among an operator's inputs.
 _OPERANDS = {
@@ -109,7 +111,8 @@ def _product(base: str, shapes: Shapes, kernel: str) -> Operation:
     outer, m, n, k = left[:-2], left[-2], right[-1], left[-1]
     is_folded = all(size == 1 for size in right[:-2])  # one weight for all: a taller product
     batch, m = (1, m * math.prod(outer)) if is_folded else (math.prod(outer or right[:-2]), m)
-    return Operation(GEMM, LIBRARY, _matrix_dtype(first, kernel), (batch, m, n, k))
+    kind = OLDER if is_older(kernel) else LIBRARY
+    return Operation(GEMM, kind, _matrix_dtype(first, kernel), (batch, m, n, k))
 
 
 def _matrix_dtype(operand: Tensor, kernel: str) -> str:

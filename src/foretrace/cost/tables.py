@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from foretrace.base import Float64s, Int64s, ModelError
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.baselines import Work
 from foretrace.cost.gemm import GemmShapes
+from foretrace.cost.network import has_collectives
+from foretrace.cost.older import for_older_kernels
 from foretrace.cost.predicting import ModelShapes
 from foretrace.machine import Chip, chip_named, load_chip
 
@@ -64,10 +67,22 @@ class Measured:
     group: Int64s  # int64[rows]; rows of a group are left out together
     source: str
     dtype: str  # number format of all rows; ANY_DTYPE where the model knows bytes only
+    is_older: bool = False  # whether the kernels were built for chips before Hopper
+
+    @property
+    def seen(self) -> Chip:
+        """The chip as these kernels see it."""
+        return for_older_kernels(self.chip) if self.is_older else self.chip
 
 
-def read_tables(folder: Path) -> tuple[Measured, ...]:
+def read_tables(folder: Path, *, known_only: bool = False) -> tuple[Measured, ...]:
     """All measurements of matrix products and attention in a folder.
+
+    Rows of chips whose description gives no peak or no number of processors are left out.
+
+    Args:
+        folder: with files `gemm-*.parquet` and `attention-*.parquet`.
+        known_only: leave rows of unknown GPUs out, in place of refusing them.
 
     Raises:
         ModelError: if the folder holds no table of any kind, a column is missing, or a GPU is
@@ -75,15 +90,34 @@ def read_tables(folder: Path) -> tuple[Measured, ...]:
     """
     gemms = sorted(folder.glob("gemm-*.parquet"))
     attentions = sorted(folder.glob("attention-*.parquet"))
-    if not gemms and not attentions and not any(folder.glob("collectives*.parquet")):
+    if not gemms and not attentions and not has_collectives(folder):
         raise ModelError(
             f"{str(folder)!r} holds no gemm-*.parquet, attention-*.parquet or "
             "collectives*.parquet: name a folder that `foretrace measure` wrote, or one of the "
             "same layout."
         )
-    found = [each for path in gemms for each in _gemms(_frame(path, _GEMM_COLUMNS))]
-    found += [each for path in attentions for each in _attentions(_frame(path, _FLASH_COLUMNS))]
+    found: list[Measured] = []
+    for path in gemms:
+        found += _gemms(_of_known(_frame(path, _GEMM_COLUMNS), known_only=known_only))
+    for path in attentions:
+        found += _attentions(_of_known(_frame(path, _FLASH_COLUMNS), known_only=known_only))
     return tuple(found)
+
+
+def _of_known(frame: pl.DataFrame, *, known_only: bool) -> pl.DataFrame:
+    """The rows of GPUs that are described.
+
+    Raises:
+        ModelError: if there are others, and they are not to be left out.
+    """
+    labels = frame["gpu"].unique().sort().to_list()
+    unknown = [label for label in labels if _chip(label) is None]
+    if unknown and not known_only:
+        raise ModelError(
+            f"the table names the GPU {unknown[0]!r}, which no description of a chip does: "
+            "`foretrace machine list` names them; write your own with that device name."
+        )
+    return frame.filter(~frame["gpu"].is_in(unknown))
 
 
 _GEMM_COLUMNS = ("gpu", "m", "n", "k", "dtype", "time_ns")
@@ -111,15 +145,18 @@ def _frame(path: Path, needed: tuple[str, ...]) -> pl.DataFrame:
     )
 
 
-def _chip(label: str) -> Chip:
+@cache
+def _chip(label: str) -> Chip | None:
     known = _CHIP_BY_LABEL.get(label.casefold())
-    chip = load_chip(known) if known else chip_named(label)
-    if chip is None:
-        raise ModelError(
-            f"the table names the GPU {label!r}, which no description of a chip does: "
-            "`foretrace machine list` names them; write your own with that device name."
-        )
-    return chip
+    return load_chip(known) if known else chip_named(label)
+
+
+def _usable(label: str, dtype: str) -> Chip | None:
+    """The chip, if its description says enough for a prediction in this format."""
+    chip = _chip(label)
+    if chip is None or chip.num_processors is None or chip.cycles_per_ns is None:
+        return None
+    return chip if chip.peak_flops_per_ns(dtype) is not None else None
 
 
 def _gemms(frame: pl.DataFrame) -> Iterator[Measured]:
@@ -148,9 +185,9 @@ def _gemms(frame: pl.DataFrame) -> Iterator[Measured]:
 def _gemm(
     rows: pl.DataFrame, *, gpu: str, dtype: str, kind: str, source: str
 ) -> Iterator[Measured]:
-    chip = _chip(gpu)
-    if chip.peak_flops_per_ns(dtype) is None or chip.num_processors is None:
-        return  # its description says too little for any prediction
+    chip = _usable(gpu, dtype)
+    if chip is None:
+        return
     for model, column in (("gemm", "time_ns"), ("gemm backward", "bwd_time_ns")):
         kept = rows.filter(rows[column].is_not_null() & (rows[column] > 0))
         if not len(kept):
@@ -198,8 +235,12 @@ def _attentions(frame: pl.DataFrame) -> Iterator[Measured]:
         for (gpu, dtype, kept_kind, origin), rows in part.filter(pl.col(column) > 0).group_by(
             "gpu", "dtype", "kind", "origin", maintain_order=True
         ):
+            chip = _usable(str(gpu), str(dtype))
+            if chip is None:
+                continue
             yield _attention(
                 rows,
+                chip,
                 model=model,
                 family=model + suffix,
                 column=column,
@@ -208,7 +249,13 @@ def _attentions(frame: pl.DataFrame) -> Iterator[Measured]:
 
 
 def _attention(
-    rows: pl.DataFrame, *, model: str, family: str, column: str, labels: tuple[str, str, str, str]
+    rows: pl.DataFrame,
+    chip: Chip,
+    *,
+    model: str,
+    family: str,
+    column: str,
+    labels: tuple[str, str, str, str],
 ) -> Measured:
     gpu, dtype, kind, source = labels
     names = ("batch", "heads", "kv_heads", "head_dim", "seq", "seq", "causal")
@@ -219,13 +266,14 @@ def _attention(
         kind=kind,
         family=family,
         gpu=gpu,
-        chip=_chip(gpu),
+        chip=chip,
         shapes=shapes,
         work=Work(shapes.num_flops, shapes.num_bytes, dtype),
         measured_ns=rows[column].to_numpy().astype(np.float64),
         group=_groups(rows, ("heads", "kv_heads", "head_dim")),
         source=source,
         dtype=dtype,
+        is_older=kind == PROFILED,
     )
 
 

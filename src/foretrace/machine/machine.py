@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from foretrace.base import Document, MachineError
+from foretrace.base import Document, MachineError, Source
 from foretrace.machine.chip import Chip
 from foretrace.machine.figures import (
     Field,
     Figure,
-    Source,
     as_table,
     check_keys,
     number,

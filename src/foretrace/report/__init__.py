@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from foretrace.report.answers import Answers as Answers
+from foretrace.report.cost_plot import cost_plot as cost_plot
 from foretrace.report.numbers import bytes_text as bytes_text
 from foretrace.report.numbers import component_text as component_text
 from foretrace.report.numbers import count_text as count_text

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from foretrace.validate.cost import CostErrors as CostErrors
+from foretrace.validate.cost import CostPoints as CostPoints
 from foretrace.validate.cost import cost_errors as cost_errors
+from foretrace.validate.cost import cost_points as cost_points
 from foretrace.validate.cost import left_out_errors as left_out_errors
 from foretrace.validate.kernels import CallTimes as CallTimes
 from foretrace.validate.kernels import FamilyError as FamilyError

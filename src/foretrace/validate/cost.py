@@ -73,7 +73,7 @@ def left_out_errors(constants: Sequence[Constants] | None = None) -> CostErrors:
 
 
 def cost_errors(folder: Path, constants: Sequence[Constants] | None = None) -> CostErrors:
-    """The errors of constants, as they are, on a folder of tables.
+    """The errors of constants, as they are, on a folder of tables; unknown GPUs are left out.
 
     Args:
         folder: with files `gemm-*.parquet`, `attention-*.parquet` and `collectives*.parquet`.
@@ -85,7 +85,7 @@ def cost_errors(folder: Path, constants: Sequence[Constants] | None = None) -> C
     """
     known = shipped_constants() if constants is None else constants
     by_label: dict[tuple[str, str, str], list[_Answer]] = {}
-    for one in read_tables(folder):
+    for one in read_tables(folder, known_only=True):
         answer = _answer(one, known)
         if answer is not None:
             by_label.setdefault((one.family, one.gpu, one.dtype), []).append(answer)
@@ -98,12 +98,46 @@ def cost_errors(folder: Path, constants: Sequence[Constants] | None = None) -> C
     return CostErrors((*rows, *collective_errors(folder)), inside)
 
 
+@dataclass(frozen=True)
+class CostPoints:
+    """Predicted beside measured times of one family on one GPU in one number format."""
+
+    label: str
+    measured_ns: Float64s  # float64[rows]
+    predicted_ns: Float64s  # float64[rows]
+
+
+def cost_points(
+    measured: Sequence[Measured], constants: Sequence[Constants]
+) -> tuple[CostPoints, ...]:
+    """What constants say of measurements, by label; rows that they say nothing of are left out.
+
+    Raises:
+        MachineError: if a chip's description lacks what a model needs.
+    """
+    by_label: dict[str, list[_Answer]] = {}
+    for one in measured:
+        answer = _answer(one, constants)
+        if answer is not None:
+            by_label.setdefault(f"{one.family} {one.dtype}, {one.gpu}", []).append(answer)
+    return tuple(
+        CostPoints(
+            label,
+            np.concatenate([one.measured.measured_ns for one in answers]),
+            np.concatenate([one.predicted_ns for one in answers]),
+        )
+        for label, answers in sorted(by_label.items())
+    )
+
+
 def _answer(measured: Measured, constants: Sequence[Constants]) -> _Answer | None:
     key = (fitted_model(measured.model), measured.kind, measured.dtype)
     chosen = chosen_fit(key, measured.chip, constants)
     if chosen is None:
         return None
-    predicted_ns = model_ns(measured.model, measured.shapes, measured.chip, chosen.fit.values)
+    predicted_ns = model_ns(
+        measured.model, measured.shapes, measured.seen, values=chosen.fit.values
+    )
     return _Answer(
         measured,
         _basis(chosen),

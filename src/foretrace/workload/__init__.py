@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from foretrace.workload.account import Account as Account
+from foretrace.workload.account import Comparison as Comparison
+from foretrace.workload.account import account as account
 from foretrace.workload.catalogue import load_model as load_model
 from foretrace.workload.diffusion import Diffusion as Diffusion
 from foretrace.workload.entries import Entry as Entry

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from foretrace.base import WorkloadError, read_document
+from foretrace.base import Document, WorkloadError, read_document
 from foretrace.workload.files import MODELS, ModelKind
 from foretrace.workload.hugging_face import from_hf_config
 from foretrace.workload.other_files import read_diffusion, read_recommender, read_totals
 from foretrace.workload.parameters import Model
 from foretrace.workload.transformer_file import read_transformer
 
-_READERS = {
+_READERS: dict[ModelKind, Callable[[Document], Model]] = {
     ModelKind.TRANSFORMER: read_transformer,
     ModelKind.RECOMMENDER: read_recommender,
     ModelKind.DIFFUSION: read_diffusion,

@@ -11,6 +11,7 @@ Source:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,12 +64,9 @@ class Diffusion:
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
         """Positions that attention sees at each level and last in the middle."""
-        sides = [self.sides(level) for level in range(len(self.channels))]
-        return tuple(
-            height * width
-            for (height, width), has in zip(sides, self.has_attention, strict=True)
-            if has
-        ) + (sides[-1][0] * sides[-1][1],)
+        areas = [math.prod(self.sides(level)) for level in range(len(self.channels))]
+        found = [area for area, has in zip(areas, self.has_attention, strict=True) if has]
+        return (*found, areas[-1])
 
     def sides(self, level: int) -> tuple[int, int]:
         """Height and width of a level; level 0 is the latent itself."""
@@ -217,5 +215,4 @@ def _convolution(
 
 
 def _area(model: Diffusion, level: int) -> int:
-    height, width = model.sides(level)
-    return height * width
+    return math.prod(model.sides(level))

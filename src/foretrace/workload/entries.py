@@ -43,6 +43,7 @@ class Field:
     meaning: str
     is_required: bool = False
     low: int = 1  # smallest whole number that makes sense
+    high: int = _MAX_COUNT  # and the largest: what is walked one by one must have an end
     choices: tuple[str, ...] = ()
 
 
@@ -56,6 +57,17 @@ class Entry:
     source: Source | None
     assumed: str  # the reason, where a source gives it in part or not at all; else ""
     note: str
+
+    @property
+    def amount(self) -> float:
+        """The number that it holds.
+
+        Raises:
+            TypeError: if its field holds none.
+        """
+        if not isinstance(self.value, int | float):
+            raise TypeError(f"{self.key!r} holds {self.value!r}, which is no number")
+        return self.value
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""
@@ -84,12 +96,12 @@ class Entries:
     def count(self, key: str, default: int = 0) -> int:
         """The whole number under `key`."""
         entry = self.by_key.get(key)
-        return default if entry is None else int(_number(entry))
+        return default if entry is None else int(entry.amount)
 
     def amount(self, key: str) -> float | None:
         """The amount under `key`; `None` if there is none."""
         entry = self.by_key.get(key)
-        return None if entry is None else _number(entry)
+        return None if entry is None else entry.amount
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         """Whether `key` is true."""
@@ -105,11 +117,6 @@ class Entries:
         """The whole numbers under `key`; none, if there is no such key."""
         entry = self.by_key.get(key)
         return entry.value if entry is not None and isinstance(entry.value, tuple) else ()
-
-
-def _number(entry: Entry) -> float:
-    assert isinstance(entry.value, int | float)  # what its field was read as
-    return entry.value
 
 
 def read_entries(
@@ -180,17 +187,21 @@ def _value(written: object, field: Field, place: str) -> Value:
         return value
     if field.kind is Kind.CHOICE:
         near = get_close_matches(str(written), field.choices, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {str(near[0])!r}?" if near else ""
         raise WorkloadError(
             f"{place} is {written!r}, where one of {', '.join(field.choices)} is expected{hint}"
         )
-    least = f" of at least {field.low}" if field.kind in {Kind.COUNT, Kind.COUNTS} else ""
-    raise WorkloadError(f"{place} is {written!r}, where {field.kind}{least} is expected")
+    limits = ""
+    if field.kind in {Kind.COUNT, Kind.COUNTS}:
+        limits = f" of at least {field.low}"
+        limits += f" and at most {field.high}" if field.high < _MAX_COUNT else ""
+    raise WorkloadError(f"{place} is {written!r}, where {field.kind}{limits} is expected")
 
 
 def _count(written: object, field: Field) -> int | None:
-    is_whole = isinstance(written, int) and not isinstance(written, bool)
-    return written if is_whole and field.low <= written < _MAX_COUNT else None
+    if isinstance(written, bool) or not isinstance(written, int):
+        return None
+    return written if field.low <= written <= field.high else None
 
 
 def _counts(written: object, field: Field) -> tuple[int, ...] | None:

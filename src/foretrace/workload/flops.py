@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
-from foretrace.workload.diffusion import Diffusion, pieces
+from foretrace.workload.diffusion import pieces
 from foretrace.workload.parameters import (
     ATTENTION,
     BOTTOM,

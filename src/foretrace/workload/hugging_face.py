@@ -1,7 +1,7 @@
 """The `config.json` of a Hugging Face model becomes a `Transformer`.
 
-What a configuration leaves out has the default of its class in transformers 4.57, stated below
-where it matters. Only the text part of a model that also sees is read.
+What a configuration leaves out has the default of its class in transformers, stated below where it
+matters. Only the text part of a model that also sees is read.
 """
 
 from __future__ import annotations
@@ -290,12 +290,13 @@ def _gpt_oss(config: _Config) -> Tables:
     return tables
 
 
-def _older(config: _Config, shape: dict[str, object], *, heads: int, width: int) -> Tables:
+def _older(
+    config: _Config, shape: dict[str, object], *, hidden: int, heads: int, width: int
+) -> Tables:
     """Norms with mean and variance, two matrices a feed-forward part, biases everywhere."""
-    hidden = shape["hidden"]
-    assert isinstance(hidden, int)  # the caller's
     return {
         "shape": {
+            "hidden": hidden,
             "vocabulary": config.count("vocab_size"),
             "norm": "layer",
             "tied_embeddings": config.flag("tie_word_embeddings", default=True),
@@ -315,36 +316,34 @@ def _gpt2(config: _Config) -> Tables:
     hidden = config.count("n_embd")
     shape: dict[str, object] = {
         "layers": config.count("n_layer"),
-        "hidden": hidden,
         "context": config.count("n_positions", "n_ctx"),
         "positions": "learned",
     }
     width = config.count_or("n_inner", 4 * hidden)
-    return _older(config, shape, heads=config.count("n_head"), width=width)
+    return _older(config, shape, hidden=hidden, heads=config.count("n_head"), width=width)
 
 
 def _gpt_neox(config: _Config) -> Tables:
     shape: dict[str, object] = {
         "layers": config.count("num_hidden_layers"),
-        "hidden": config.count("hidden_size"),
         "context": config.count("max_position_embeddings"),
         "positions": "rotary",
         "tied_embeddings": config.flag("tie_word_embeddings", default=False),
     }
+    hidden = config.count("hidden_size")
     heads, width = config.count("num_attention_heads"), config.count("intermediate_size")
-    return _older(config, shape, heads=heads, width=width)
+    return _older(config, shape, hidden=hidden, heads=heads, width=width)
 
 
 def _bloom(config: _Config) -> Tables:
     hidden = config.count("hidden_size", "n_embed")
     shape: dict[str, object] = {
         "layers": config.count("n_layer", "num_hidden_layers"),
-        "hidden": hidden,
         "positions": "alibi",
         "embedding_norm": True,
     }
     heads = config.count("n_head", "num_attention_heads")
-    return _older(config, shape, heads=heads, width=4 * hidden)
+    return _older(config, shape, hidden=hidden, heads=heads, width=4 * hidden)
 
 
 def _mpt(config: _Config) -> Tables:
@@ -356,13 +355,12 @@ def _mpt(config: _Config) -> Tables:
     positions = "alibi" if attention.get("alibi", True) else "learned"
     shape: dict[str, object] = {
         "layers": config.count("n_layers"),
-        "hidden": hidden,
         "context": config.count("max_seq_len"),
         "positions": positions,
         "norm": "layer" if has_bias else "layer-without-bias",
     }
     width = config.count_or("expansion_ratio", 4) * hidden
-    tables = _older(config, shape, heads=heads, width=width)
+    tables = _older(config, shape, hidden=hidden, heads=heads, width=width)
     tables["attention"] |= {
         "kv_heads": attention.get("kv_n_heads", heads),
         "input_bias": has_bias,

@@ -9,9 +9,11 @@ from foretrace.workload.files import ModelFile
 from foretrace.workload.recommender import Interaction, Recommender
 from foretrace.workload.totals import TotalsOnly
 
+_MOST = 10_000  # tables, or blocks of a level: far beyond any model
+
 FEATURE_FIELDS = (
     Field("dense", Kind.COUNT, "dense features of a sample", is_required=True),
-    Field("tables", Kind.COUNT, "embedding tables; as many as rows unless stated"),
+    Field("tables", Kind.COUNT, "embedding tables; as many as rows unless stated", high=_MOST),
     Field("rows", Kind.COUNTS, "rows of each table; one number if all alike", is_required=True),
     Field("pooling", Kind.COUNTS, "lookups of a sample in each; one if alike", is_required=True),
     Field("size", Kind.COUNT, "numbers of a vector", is_required=True),
@@ -27,7 +29,13 @@ UNET_FIELDS = (
     Field("in_channels", Kind.COUNT, "channels of a latent", is_required=True),
     Field("out_channels", Kind.COUNT, "channels of its noise", is_required=True),
     Field("channels", Kind.COUNTS, "channels of each level", is_required=True),
-    Field("blocks_per_level", Kind.COUNT, "residual blocks on the way down", is_required=True),
+    Field(
+        "blocks_per_level",
+        Kind.COUNT,
+        "residual blocks on the way down",
+        is_required=True,
+        high=_MOST,
+    ),
     Field("attention", Kind.COUNTS, "1 for each level with attention", is_required=True, low=0),
     Field("heads", Kind.COUNT, "heads of attention"),
     Field("head_size", Kind.COUNT, "numbers of a head, where heads follow from it"),
@@ -146,8 +154,7 @@ def read_totals(document: Document) -> TotalsOnly:
     """
     file = ModelFile(document, {"totals": TOTAL_FIELDS})
     found = file["totals"]
-    parameters = found.amount("parameters")
-    assert parameters is not None  # required above
+    parameters = found.by_key["parameters"].amount
     active = found.amount("active_parameters")
     if active is not None and active > parameters:
         raise file.refused("active_parameters exceed parameters: exchange them")

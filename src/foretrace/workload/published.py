@@ -34,8 +34,7 @@ def read_published(entries: Entries) -> Published:
 
 def agrees(entry: Entry, counted: float) -> bool:
     """Whether a count rounds to the published amount, at its number of digits."""
-    assert isinstance(entry.value, int | float)  # read as an amount
-    return abs(counted - entry.value) <= rounding(entry.text)
+    return abs(counted - entry.amount) <= rounding(entry.text)
 
 
 def stated_difference(entry: Entry) -> str:

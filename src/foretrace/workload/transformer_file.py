@@ -18,9 +18,10 @@ from foretrace.workload.transformer import (
 )
 
 _ALL = "all"
+_MOST_LAYERS = 10_000  # far beyond any model; the deepest here has 128
 
 SHAPE_FIELDS = (
-    Field("layers", Kind.COUNT, "layers", is_required=True),
+    Field("layers", Kind.COUNT, "layers", is_required=True, high=_MOST_LAYERS),
     Field("hidden", Kind.COUNT, "numbers of a token between layers", is_required=True),
     Field("vocabulary", Kind.COUNT, "tokens known, padding included", is_required=True),
     Field("context", Kind.COUNT, "longest sequence it is made for"),

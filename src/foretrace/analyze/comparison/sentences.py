@@ -206,7 +206,7 @@ def _signed(difference_ns: int) -> str:
 
 
 def _calls(count: float) -> str:
-    return f"{count:.4g} calls"
+    return "1 call" if count == 1 else f"{count:.4g} calls"
 
 
 def _ranks(side: Side) -> str:

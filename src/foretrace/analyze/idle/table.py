@@ -44,10 +44,10 @@ class IdleRow:
         verb = "waits" if self.kind == Stillness.WAITING else "is idle for"
         lost = f"rank {self.rank} {verb} {self.lost_ns / 1e6:,.3f} ms in {self.step_name}"
         name = f": {shortened(self.subject)}" if self.subject else ""
+        if self.culprit_rank == UNRECORDED_RANK or self.cause == IdleCause.UNRECORDED:
+            return f"{lost} for what was not recorded"
         if self.culprit_rank == self.rank:
             return f"{lost} because of its own {self.cause.words}{name}"
-        if self.culprit_rank == UNRECORDED_RANK:
-            return f"{lost} for what was not recorded"
         return f"{lost} for rank {self.culprit_rank}'s {self.cause.words}{name}"
 
 

@@ -8,6 +8,7 @@ ranks, so a delay is charged to the rank where it began, and what both ways shar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -213,7 +214,8 @@ def _differences(
     signed_ns = np.where(side == 0, pieces.duration_ns, -pieces.duration_ns)
     keys = (described.subject, described.cause, rank, delay)
     fine, fine_ns = _summed(keys, signed_ns)
-    coarse, coarse_ns = _summed(keys[1:], signed_ns)
+    at, coarse_ns = _summed(tuple(column[fine] for column in keys[1:]), fine_ns)
+    coarse = fine[at]
     # the subject that grew most stands for its cause
     order = np.lexsort((-fine_ns, *(column[fine] for column in keys[1:])))
     leads = order[_first_of([column[fine][order] for column in keys[1:]])]
@@ -242,11 +244,29 @@ def _first_of(columns: Sequence[_Column]) -> Bools:
 
 def _summed(keys: tuple[_Column, ...], value: Int64s) -> tuple[Int64s, Int64s]:
     """A row of each combination of keys, the last key first, and the sum of its values."""
-    order = np.lexsort(keys)
-    starts = np.flatnonzero(_first_of([column[order] for column in keys]))
+    key = _packed(keys)
+    order = np.lexsort(keys) if key is None else np.argsort(key, kind="stable")
+    starts = np.flatnonzero(
+        _first_of([column[order] for column in (keys if key is None else [key])])
+    )
     if not len(starts):
         return order[starts], np.zeros(0, np.int64)
     return order[starts], np.add.reduceat(value[order], starts)
+
+
+def _packed(keys: tuple[_Column, ...]) -> Int64s | None:
+    """All keys in one number per row that sorts as they do; None if it would not fit."""
+    if not len(keys[0]):
+        return None
+    lowest = [int(column.min()) for column in keys]
+    spans = [int(column.max()) - low + 1 for column, low in zip(keys, lowest, strict=True)]
+    if math.prod(spans) >= 2**62:
+        return None
+    packed = np.zeros(len(keys[0]), np.int64)
+    for column, low, span in reversed(list(zip(keys, lowest, spans, strict=True))):
+        packed *= span
+        packed += column - low
+    return packed
 
 
 def _grown(

@@ -72,31 +72,37 @@ def _alike(measured: Iterable[MeasuredCollectives]) -> list[list[MeasuredCollect
 
 
 def _of_chip(measured: Sequence[MeasuredCollectives], made: str) -> Constants:
+    """Constants of the hosts known best, and the errors of each host on its own groups."""
+    best = {(one.system, one.collective) for one in _best_known(measured)}
     fits: list[Fit] = []
     answers: list[Answers] = []
-    for alike in _alike(_best_known(measured)):
+    for alike in _alike(measured):
         left_out = _left_out(alike)
-        num_rows = sum(len(one.measured_ns) for one in alike)
-        if not left_out or num_rows < _LEAST_ROWS:
-            continue
-        spread = {row.errors.region: row.errors for row in error_rows(left_out, by_label=False)}
-        fits.append(
-            Fit(
-                model=alike[0].collective,
-                kind=alike[0].kind,
-                width="any",
-                source=alike[0].source,
-                num_rows=num_rows,
-                values=_domain_values(alike),
-                line=fitted_line(alike),
-                spread_by_region={
-                    region: Spread(errors.low, errors.high) for region, errors in spread.items()
-                },
-            )
-        )
         answers += left_out
+        num_rows = sum(len(one.measured_ns) for one in alike)
+        is_best = (alike[0].system, alike[0].collective) in best
+        if is_best and left_out and num_rows >= _LEAST_ROWS:
+            fits.append(_fit(alike, left_out, num_rows=num_rows))
     chip = measured[0].chip
     return Constants(chip.name, chip.architecture, made, tuple(fits), error_rows(answers))
+
+
+def _fit(
+    alike: Sequence[MeasuredCollectives], left_out: Sequence[Answers], *, num_rows: int
+) -> Fit:
+    spread = {row.errors.region: row.errors for row in error_rows(left_out, by_label=False)}
+    return Fit(
+        model=alike[0].collective,
+        kind=alike[0].kind,
+        width="any",
+        source=alike[0].source,
+        num_rows=num_rows,
+        values=_domain_values(alike),
+        line=fitted_line(alike),
+        spread_by_region={
+            region: Spread(errors.low, errors.high) for region, errors in spread.items()
+        },
+    )
 
 
 def _best_known(measured: Sequence[MeasuredCollectives]) -> list[MeasuredCollectives]:
@@ -133,7 +139,7 @@ def _rows(one: MeasuredCollectives) -> Rows:
 
 def _predicted(one: MeasuredCollectives, values: Mapping[str, float]) -> Float64s:
     sizes, ranks = one.num_bytes.astype(np.float64), one.num_ranks.astype(np.float64)
-    return domain_ns(one.collective, sizes, ranks, chip=one.chip, values=values)
+    return domain_ns(one.collective, sizes, ranks, chip=one.chip, values=values, mesh=one.mesh)
 
 
 def _left_out(alike: Sequence[MeasuredCollectives]) -> list[Answers]:

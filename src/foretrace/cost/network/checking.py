@@ -65,7 +65,9 @@ def _answers(one: MeasuredCollectives, *, constants: Sequence[Constants]) -> Ite
 def _inside(rows: MeasuredCollectives, chosen: ChosenCollective) -> Answers:
     sizes, ranks = rows.num_bytes.astype(np.float64), rows.num_ranks.astype(np.float64)
     values = chosen.fit.values
-    predicted_ns = domain_ns(rows.collective, sizes, ranks, chip=rows.chip, values=values)
+    predicted_ns = domain_ns(
+        rows.collective, sizes, ranks, chip=rows.chip, values=values, mesh=rows.mesh
+    )
     return Answers(rows, predicted_ns, line_ns(rows, chosen.fit.line), _fitted_on(chosen))
 
 

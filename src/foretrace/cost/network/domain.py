@@ -85,6 +85,7 @@ def domain_ns(
     *,
     chip: Chip,
     values: Mapping[str, float],
+    mesh: int = 0,
 ) -> Float64s:
     """Duration of each collective from the last arrival on, float64[rows], in ns.
 
@@ -94,6 +95,7 @@ def domain_ns(
         num_ranks: float64[rows], at least 2.
         chip: whose links the domain joins.
         values: of `CONSTANTS`.
+        mesh: chips of the host, each of which has its own links to each other; 0: a switch.
 
     Raises:
         MachineError: if the chip's description has no links.
@@ -103,7 +105,7 @@ def domain_ns(
             f"chip {chip.name!r} gives no link_bandwidth, which the cost of a collective needs: "
             "add it to its file."
         )
-    rate = chip.link_bytes_per_ns * values["link_rate"]
+    rate = chip.link_bytes_per_ns * values["link_rate"] * _share_of_links(num_ranks, mesh)
     own = num_rounds(collective) if collective in {ALL_REDUCE, *_SHARED} else 0
     moved = num_bytes * (bus_share(collective, num_ranks) + values["own_share"] * own / num_ranks)
     in_turn = np.ones_like(num_ranks)
@@ -118,3 +120,8 @@ def domain_ns(
     with_fences_ns = hops * values["simple_hop_ns"] + full_ns + ramp_ns
     best_ns: Float64s = np.minimum(np.minimum(with_flags_ns, with_few_ns), with_fences_ns)
     return values["start_ns"] + best_ns
+
+
+def _share_of_links(num_ranks: Float64s, mesh: int) -> Float64s:
+    """Of a chip's links those that lead to other members of its group; behind a switch, all."""
+    return np.ones_like(num_ranks) if mesh < 2 else (num_ranks - 1) / (mesh - 1)  # noqa: PLR2004

@@ -55,8 +55,13 @@ def fitted_network(measured: Sequence[MeasuredCollectives], made: str) -> Iterat
             rows += left_out
             if one.variant.endswith(USUAL) or not one.variant:
                 fits.append(fit)
-        technology = machine.tiers[1].technology
-        yield Constants(technology, "", made, tuple(fits), tuple(rows))
+        key = network_key(machine.tiers[1].technology)
+        yield Constants(key, "", made, tuple(fits), tuple(rows))
+
+
+def network_key(technology: str) -> str:
+    """What a network's constants are kept under: "slingshot-11" for "Slingshot 11"."""
+    return technology.casefold().replace(" ", "-")
 
 
 def _fit(one: MeasuredCollectives, machine: Machine) -> tuple[Fit, Sequence[LeftOut]]:
@@ -100,6 +105,7 @@ def _inside_rows(single: MeasuredCollectives) -> Rows:
             single.num_ranks.astype(np.float64),
             chip=single.chip,
             values=values,
+            mesh=single.mesh,
         ),
         single.measured_ns,
         np.ones(len(single.measured_ns)),
@@ -139,7 +145,9 @@ def network_ns(
     duration_ns = np.zeros(len(rows.measured_ns))
     for here, span, sizes in _by_span(rows, machine):
         ranks = np.full(len(sizes), float(span.num_inside))
-        inside_ns = domain_ns(rows.collective, sizes, ranks, chip=machine.chip, values=inside)
+        inside_ns = domain_ns(
+            rows.collective, sizes, ranks, chip=machine.chip, values=inside, mesh=rows.mesh
+        )
         duration_ns[here] = tiers_ns(
             rows.collective, sizes, span, inside_ns=inside_ns, values=values
         )

@@ -41,6 +41,7 @@ class Span:
     num_inside: int  # members in the fullest scale-up domain
     num_domains: int  # scale-up domains with a member
     levels: tuple[Level, ...]  # beyond the scale-up domain, innermost first; empty inside one
+    nearest_ns: float | None = None  # latency of the machine's first tier beyond that domain
 
     @property
     def ring_bytes_per_ns(self) -> float:
@@ -65,7 +66,13 @@ def span_of(places: Sequence[int], machine: Machine) -> Span:
         for inner, tier in pairwise(machine.tiers)
         if tier.name in spanned
     )
-    return Span(len(places), max(per_domain.values()), len(per_domain), levels)
+    return Span(
+        num_ranks=len(places),
+        num_inside=max(per_domain.values()),
+        num_domains=len(per_domain),
+        levels=levels,
+        nearest_ns=machine.tiers[1].latency_ns if levels else None,
+    )
 
 
 def _instances(places: Sequence[int], tier: Tier) -> list[int]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from foretrace.base import Bools, Float64s, Int64s, ModelError
 from foretrace.cost.network.domain import ALL_REDUCE, REDUCE_SCATTER, collective_named
-from foretrace.machine import Chip, chip_named, load_chip
+from foretrace.cost.network.logs import MARK, read_log
+from foretrace.machine import Chip, Host, chip_named, load_chip, load_host
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,6 +44,9 @@ _CHIP_BY_LABEL = {
     "gh200": "gh200-96gb",
     "v100": "v100-sxm2-32gb",
 }
+_LOG_SUFFIXES = (".log", ".txt", ".out")
+# Systems whose chips are joined otherwise than by switches.
+_HOST_BY_SYSTEM = {"perlmutter-node": "perlmutter", "alps-gh200-slingshot11": "alps-gh200"}
 IN_SWITCH, BY_RANKS = "in switch", "by ranks"
 # Switches of these generations add up numbers on their way (NVLink SHARP).
 _ADDING_ARCHITECTURES = frozenset(("Hopper", "Blackwell"))
@@ -64,6 +68,7 @@ class MeasuredCollectives:
     num_bytes: Int64s  # int64[rows]
     measured_ns: Float64s  # float64[rows]
     source: str
+    mesh: int = 0  # chips of the host if they are joined without a switch
 
     def taken(self, rows: Bools) -> MeasuredCollectives:
         """Some of the rows."""
@@ -82,20 +87,46 @@ def who_adds(collective: str, dtype: str, chip: Chip) -> str:
     return IN_SWITCH if adds and chip.architecture in _ADDING_ARCHITECTURES else BY_RANKS
 
 
+def mesh_of(host: Host) -> int:
+    """The host's chips if each has links of its own to each other; 0 if switches join them."""
+    return host.num_chips if host.topology == "all to all" else 0
+
+
 def read_collectives(folder: Path) -> tuple[MeasuredCollectives, ...]:
     """All measurements of collectives in a folder; repeats of a point become their median.
 
+    Args:
+        folder: with files `collectives*.parquet`, logs of nccl-tests (.log, .txt, .out), or both.
+
     Raises:
-        ModelError: if a column is missing, or a GPU or collective is unknown.
+        ModelError: if a column is missing, a log is not whole, or a GPU or collective is unknown.
     """
-    paths = sorted(folder.glob("collectives*.parquet"))
-    return tuple(found for path in paths for found in _measured(_frame(path)))
-
-
-def _frame(path: Path) -> pl.DataFrame:
     import polars as pl  # on demand: it takes longer to import than most commands take
 
-    frame = pl.read_parquet(path)
+    frames = [
+        _frame(pl.read_parquet(path), path) for path in sorted(folder.glob("collectives*.parquet"))
+    ]
+    logs = [path for path in sorted(folder.iterdir()) if _is_log(path)]
+    rows = [row for path in logs for row in read_log(path)]
+    if rows:
+        frames.append(_frame(pl.DataFrame(rows), folder))
+    return tuple(found for frame in frames for found in _measured(frame))
+
+
+def has_collectives(folder: Path) -> bool:
+    """Whether a folder has anything that `read_collectives` reads."""
+    return any(folder.glob("collectives*.parquet")) or any(map(_is_log, folder.iterdir()))
+
+
+def _is_log(path: Path) -> bool:
+    if path.suffix not in _LOG_SUFFIXES or not path.is_file():
+        return False
+    return MARK in path.read_text(encoding="utf-8", errors="replace")
+
+
+def _frame(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    import polars as pl  # on demand, as above
+
     missing = [name for name in _COLUMNS if name not in frame.columns]
     if missing:
         raise ModelError(
@@ -145,6 +176,7 @@ def _measured(frame: pl.DataFrame) -> Iterator[MeasuredCollectives]:
             num_bytes=sizes.astype(np.int64),
             measured_ns=measured_ns.astype(np.float64),
             source=origin,
+            mesh=mesh_of(load_host(host)) if (host := _HOST_BY_SYSTEM.get(system)) else 0,
         )
 
 

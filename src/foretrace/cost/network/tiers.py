@@ -127,18 +127,17 @@ def _around_ns(
 
 
 def _further_ns(collective: str, span: Span) -> float:
-    """Latency of outer levels beyond the innermost one's, which the fitted hops hold already.
+    """Latency of levels beyond that of the nearest tier, which the fitted hops hold already.
 
     In a ring data passes every boundary in turn, in a tree a logarithm of them, and straight from
     rank to rank one.
     """
-    nearest = span.levels[0].latency_ns
-    if nearest is None:
+    if span.nearest_ns is None:
         return 0.0
     rounds = num_rounds(collective)
     return sum(
-        rounds * max(0.0, level.latency_ns - nearest) * _num_in_turn(collective, level)
-        for level in span.levels[1:]
+        rounds * max(0.0, level.latency_ns - span.nearest_ns) * _num_in_turn(collective, level)
+        for level in span.levels
         if level.latency_ns is not None
     )
 

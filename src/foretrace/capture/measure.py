@@ -1,0 +1,147 @@
+"""Microbenchmarks of whatever device PyTorch has, as rows for tables of measurements.
+
+Each shape runs a few times unmeasured, then as often as its share of the time allows; the median
+counts. On a GPU each run is timed by events on its stream, else by the clock around it. Shapes
+come in a shuffled order that is always alike, so that a run that is cut short has seen a bit of
+everything. `foretrace calibrate --table` reads what comes out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from foretrace.base import ModelError
+from foretrace.capture.job import require_torch
+from foretrace.capture.workloads import FAMILIES, Device, Row, Shape, shapes
+
+_NUM_WARMUP = 3
+_SLEEP_CYCLES = 200_000  # about 0.1 ms; what PyTorch's own tests let a stream wait with
+_LEAST_RUNS, _MOST_RUNS = 3, 100
+_SHAPE_NS = 50_000_000  # a shape is run for so long, if that is more than a few runs
+
+
+def device_of(name: str | None = None) -> Device:
+    """The device PyTorch has, or the one that is asked for.
+
+    Args:
+        name: "cuda" or "cpu"; None: a GPU where there is one.
+
+    Raises:
+        MissingExtraError: if PyTorch is not installed.
+        ModelError: if PyTorch has no such device.
+    """
+    require_torch()
+    import torch  # on demand: an optional dependency
+
+    kind = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise ModelError("PyTorch sees no GPU: leave out --device, or ask for cpu.")
+        return Device("cuda", torch.cuda.get_device_name(), ("bf16", "fp16", "fp32"))
+    if kind != "cpu":
+        raise ModelError(f"device {kind!r} cannot be measured: ask for cuda or cpu.")
+    return Device("cpu", f"CPU, {torch.get_num_threads()} threads", ("fp32", "bf16"))
+
+
+def measured_rows(
+    device: Device,
+    *,
+    families: Iterable[str] = FAMILIES,
+    seconds: float = 60.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, list[Row]]:
+    """Rows of each family, measured within about so many seconds.
+
+    Args:
+        device: of `device_of`.
+        families: of `FAMILIES`.
+        seconds: for all of them together, shared evenly.
+        progress: called with the seconds that are over, and all of them.
+
+    Raises:
+        ModelError: for an unknown family, or no time.
+    """
+    wanted = tuple(families)
+    unknown = [family for family in wanted if family not in FAMILIES]
+    if unknown or seconds <= 0:
+        raise ModelError(
+            f"cannot measure {', '.join(unknown) or 'nothing'} in {seconds} s: families are "
+            f"{', '.join(FAMILIES)}, and seconds are more than 0."
+        )
+    found: dict[str, list[Row]] = {family: [] for family in wanted}
+    begun = time.perf_counter()
+    for number, family in enumerate(wanted):
+        until = begun + seconds * (number + 1) / len(wanted)
+        for shape in shapes(family, device):
+            found[family].append(_measured(shape, device, until=until))
+            over = time.perf_counter()
+            if progress is not None:
+                progress(int(min(over - begun, seconds)), int(seconds))
+            if over >= until:
+                break
+    return found
+
+
+def _measured(shape: Shape, device: Device, *, until: float) -> Row:
+    import torch  # on demand: an optional dependency
+
+    left_ns = max(0.0, (until - time.perf_counter()) * 1e9)
+    budget_ns = min(_SHAPE_NS, left_ns)
+    num_runs = _affordable(shape.forward, device, budget_ns=budget_ns)
+    forward_ns = times_ns(shape.forward, device, num_runs=num_runs)
+    row = {
+        "gpu": device.name,
+        **shape.labels,
+        "time_ns": median(forward_ns),
+        "time_ns_min": min(forward_ns),
+        "time_ns_max": max(forward_ns),
+        "n_meas": len(forward_ns),
+        "framework": f"torch {torch.__version__}",
+        "source": "foretrace measure",
+    }
+    if shape.backward is not None:
+        backward_ns = times_ns(shape.backward, device, num_runs=num_runs)
+        row["bwd_time_ns"] = median(backward_ns)
+    return row
+
+
+def median(times_ns: list[float]) -> float:
+    """The middle of some times; the later of two."""
+    ordered = sorted(times_ns)
+    return ordered[len(ordered) // 2]
+
+
+def times_ns(run: Callable[[], object], device: Device, *, num_runs: int) -> list[float]:
+    """Durations of single runs, after some that are not measured, in ns."""
+    clock = _event_ns if device.is_gpu else _clock_ns
+    for _ in range(_NUM_WARMUP):
+        clock(run)
+    return [clock(run) for _ in range(num_runs)]
+
+
+def _affordable(run: Callable[[], object], device: Device, *, budget_ns: float) -> int:
+    """How many runs a shape's share of the time is enough for."""
+    clock = _event_ns if device.is_gpu else _clock_ns
+    once_ns = min(clock(run), clock(run))
+    return int(min(_MOST_RUNS, max(_LEAST_RUNS, budget_ns / max(once_ns, 1.0))))
+
+
+def _clock_ns(run: Callable[[], object]) -> float:
+    start = time.perf_counter_ns()
+    run()
+    return float(time.perf_counter_ns() - start)
+
+
+def _event_ns(run: Callable[[], object]) -> float:
+    import torch  # on demand: an optional dependency
+
+    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    # Work in front keeps the stream busy while the host launches what is measured.
+    torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e6

@@ -1,0 +1,186 @@
+"""Collectives measured between processes of this host: NCCL on its GPUs, gloo on its CPU.
+
+Every rank runs the same calls; sizes double until the time is over, which the first rank decides
+for all. The first rank's median counts, as sizes and bus bandwidth do in nccl-tests.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foretrace.base import ModelError
+from foretrace.capture.measure import median, times_ns
+from foretrace.capture.workloads import Device, Row
+
+if TYPE_CHECKING:
+    import torch
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast")
+_GLOO_LACKS = ("reduce_scatter", "alltoall")
+_SMALLEST, _LARGEST = 10, 29  # powers of two, bytes
+_BUDGET_NS = 20_000_000  # of one size
+
+
+def measured_collectives(device: Device, num_ranks: int, *, seconds: float = 60.0) -> list[Row]:
+    """Rows with the columns of a table of collectives.
+
+    Args:
+        device: one of each rank's; GPUs are numbered from 0.
+        num_ranks: processes to start on this host.
+        seconds: for all of it, the start of the processes not counted.
+
+    Raises:
+        ModelError: if there are fewer than two ranks, or fewer GPUs than ranks.
+    """
+    import torch  # on demand: an optional dependency
+
+    if num_ranks < 2 or (device.is_gpu and torch.cuda.device_count() < num_ranks):  # noqa: PLR2004
+        raise ModelError(
+            f"{num_ranks} ranks cannot be measured on {device.name!r}: a collective takes 2 or "
+            "more, and each its own GPU where GPUs are measured."
+        )
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "rows.json"
+        group = _Group(num_ranks, device, seconds, _free_port(), result)
+        processes = [context.Process(target=_rank, args=(at, group)) for at in range(num_ranks)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        failed = [at for at, process in enumerate(processes) if process.exitcode]
+        if failed:
+            raise ModelError(
+                f"{len(failed)} of {num_ranks} ranks failed while they measured (the first: rank "
+                f"{failed[0]}): what they printed says why."
+            )
+        return msgspec.json.decode(result.read_bytes(), type=list[Row])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What every rank must know."""
+
+    num_ranks: int
+    device: Device
+    seconds: float
+    port: int
+    result: Path  # the first rank writes its rows there
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _rank(rank: int, group: _Group) -> None:
+    import torch  # on demand, as above
+    from torch import distributed  # on demand, as above
+
+    # PyTorch 2.13 renames what earlier releases know by the old name only.
+    warnings.simplefilter("ignore", FutureWarning)
+    device = group.device
+    if device.is_gpu:
+        torch.cuda.set_device(rank)
+    else:
+        torch.set_num_threads(1)
+    distributed.init_process_group(
+        "nccl" if device.is_gpu else "gloo",
+        init_method=f"tcp://127.0.0.1:{group.port}",
+        rank=rank,
+        world_size=group.num_ranks,
+    )
+    found = _measured(rank, group)
+    if rank == 0:
+        group.result.write_bytes(msgspec.json.encode(found))
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def _measured(rank: int, group: _Group) -> list[Row]:
+    num_ranks, device = group.num_ranks, group.device
+    found: list[Row] = []
+    until = time.perf_counter() + group.seconds
+    for power in range(_SMALLEST, _LARGEST + 1):
+        for collective in COLLECTIVES:
+            if not device.is_gpu and collective in _GLOO_LACKS:
+                continue
+            for dtype in device.dtypes:
+                if not _all_go_on(time.perf_counter() < until, device):
+                    return found
+                row = _row(collective, dtype, 1 << power, num_ranks=num_ranks, device=device)
+                if rank == 0:
+                    found.append(row)
+    return found
+
+
+def _all_go_on(is_time_left: bool, device: Device) -> bool:  # noqa: FBT001 - the only argument
+    """The first rank's answer, on every rank."""
+    import torch  # on demand, as above
+    from torch import distributed  # on demand, as above
+
+    flag = torch.tensor([int(is_time_left)], device=device.kind)
+    distributed.broadcast(flag, 0)
+    return bool(flag.item())
+
+
+def _row(collective: str, dtype: str, num_bytes: int, *, num_ranks: int, device: Device) -> Row:
+    import torch  # on demand, as above
+
+    run = _call(collective, dtype, num_bytes, num_ranks=num_ranks, device=device)
+    # Ranks must agree on the number of runs, so it does not follow from a rank's own clock.
+    num_runs = max(3, min(50, int(_BUDGET_NS // (20_000 + num_bytes))))
+    taken_ns = times_ns(run, device, num_runs=num_runs)
+    time_ns = median(taken_ns)
+    share = {"all_reduce": 2 * (num_ranks - 1) / num_ranks, "broadcast": 1.0}
+    busy = share.get(collective, (num_ranks - 1) / num_ranks)
+    return {
+        "system": f"{device.name}, one host",
+        "gpu": device.name,
+        "num_gpus": num_ranks,
+        "num_nodes": 1,
+        "collective": collective,
+        "message_bytes": num_bytes,
+        "dtype": dtype,
+        "time_ns": time_ns,
+        "time_ns_min": min(taken_ns),
+        "time_ns_max": max(taken_ns),
+        "n_meas": len(taken_ns),
+        "algbw_gbs": num_bytes / time_ns,
+        "busbw_gbs": num_bytes * busy / time_ns,
+        "software": f"torch {torch.__version__} {'NCCL' if device.is_gpu else 'gloo'}",
+        "source": "foretrace measure",
+        "notes": "",
+    }
+
+
+def _call(
+    collective: str, dtype: str, num_bytes: int, *, num_ranks: int, device: Device
+) -> Callable[[], object]:
+    import torch  # on demand, as above
+    from torch import distributed  # on demand, as above
+
+    known = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    count = num_bytes // known[dtype].itemsize // num_ranks * num_ranks
+    whole = torch.zeros(count, dtype=known[dtype], device=device.kind)
+    parts: tuple[torch.Tensor, ...] = whole.chunk(num_ranks)
+    own = parts[0].clone()
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: distributed.all_reduce(whole),
+        "all_gather": lambda: distributed.all_gather_into_tensor(whole, own),
+        "reduce_scatter": lambda: distributed.reduce_scatter_tensor(own, whole),
+        "alltoall": lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
+        "broadcast": lambda: distributed.broadcast(whole, 0),
+    }
+    return calls[collective]

@@ -1,0 +1,88 @@
+"""Small transformers of every make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from foretrace.workload import (
+    Attention,
+    Experts,
+    FeedForward,
+    Latent,
+    Norm,
+    Positions,
+    Reach,
+    ReachKind,
+    Transformer,
+    load_model,
+)
+
+small = st.integers(1, 9)
+
+latents = st.builds(
+    Latent,
+    query_rank=st.integers(0, 5),
+    rank=small,
+    rotary_size=small,
+    value_size=small,
+)
+experts = st.builds(
+    Experts,
+    count=st.integers(3, 5),
+    num_active=st.integers(1, 3),
+    width=small,
+    num_shared=st.integers(0, 2),
+    shared_width=small,
+    every=st.integers(1, 3),
+    num_dense_first=st.integers(0, 2),
+    has_router_bias=st.booleans(),
+    has_shared_gate=st.just(value=False),
+)
+reaches = st.builds(
+    Reach,
+    kind=st.sampled_from(ReachKind),
+    num_tokens=st.integers(1, 12),
+    full_every=st.integers(0, 3),
+)
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> Attention:
+    """Plain, grouped or latent attention."""
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    is_latent = draw(st.booleans())
+    return Attention(
+        num_heads=kv_heads * group,
+        num_kv_heads=kv_heads,
+        head_size=draw(small),
+        has_input_bias=not is_latent and draw(st.booleans()),
+        has_output_bias=not is_latent and draw(st.booleans()),
+        has_query_key_norm=not is_latent and draw(st.booleans()),
+        has_sinks=not is_latent and draw(st.booleans()),
+        latent=draw(latents) if is_latent else None,
+    )
+
+
+@st.composite
+def transformers(draw: st.DrawFn) -> Transformer:
+    """Small transformers; every feature on or off."""
+    base = load_model("llama3-8b")
+    assert isinstance(base, Transformer)
+    return replace(
+        base,
+        name="small",
+        num_layers=draw(st.integers(1, 5)),
+        hidden=draw(small),
+        vocabulary=draw(small),
+        context=draw(st.integers(1, 20)),
+        attention=draw(attentions()),
+        feed_forward=FeedForward(draw(small), draw(st.booleans()), draw(st.booleans())),
+        experts=draw(st.none() | experts),
+        reach=draw(st.none() | reaches),
+        positions=draw(st.sampled_from(Positions)),
+        norm=draw(st.sampled_from(Norm)),
+        has_embedding_norm=draw(st.booleans()),
+        ties_embeddings=draw(st.booleans()),
+    )

@@ -1,0 +1,191 @@
+"""Closed forms against what PyTorch counts in networks written apart from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from foretrace.workload import (
+    Convention,
+    Diffusion,
+    FlopsOfPart,
+    Recommender,
+    Transformer,
+    flops,
+    layer_parameters,
+    load_model,
+    parameters,
+)
+from tests.workload.strategies import transformers
+
+torch = pytest.importorskip("torch")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402  after the skip
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from tests.workload.networks import LayerNetwork, Network  # noqa: E402
+from tests.workload.unets import UNet  # noqa: E402
+
+
+def transformer(name: str) -> Transformer:
+    model = load_model(name)
+    assert isinstance(model, Transformer)
+    return model
+
+
+def counted(call: object) -> int:
+    """FLOPs of a call, by PyTorch."""
+    assert callable(call)
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(model=transformers())
+def test_parameters_are_those_of_a_network(model: Transformer) -> None:
+    with FakeTensorMode():
+        network = Network(model)
+
+    assert parameters(model).total == sum(each.numel() for each in network.parameters())
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(model=transformers())
+def test_forward_flops_are_those_of_a_network(model: Transformer) -> None:
+    model = replace(model, reach=None)
+    num_tokens = 6
+    with FakeTensorMode():
+        network = Network(model)
+        tokens = torch.zeros(1, num_tokens, dtype=torch.int64)
+        found = counted(lambda: network(tokens))
+
+    expected = flops(model, num_tokens, convention=Convention.FULL).forward
+    assert found == num_tokens * expected
+
+
+@pytest.mark.parametrize("name", ["llama3.1-405b", "gpt3-175b", "qwen3-32b", "deepseek-v3"])
+def test_a_layer_of_real_size_has_the_parameters_and_flops(name: str) -> None:
+    model = transformer(name)
+    num_tokens = 4096
+    with FakeTensorMode():
+        layer = LayerNetwork(model, model.layers[0])
+        tokens = torch.zeros(1, num_tokens, model.hidden, requires_grad=True)
+        forward = counted(lambda: layer(tokens))
+        both = counted(lambda: layer(tokens).sum().backward())
+
+    one = flops(
+        replace(model, num_layers=1), num_tokens, convention=Convention.FULL, has_output=False
+    )
+    assert forward == num_tokens * one.forward
+    assert both == num_tokens * one.training
+    assert layer_parameters(model, model.layers[0]).total == sum(
+        each.numel() for each in layer.parameters()
+    )
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "llama4-maverick", "gpt-oss-20b"])
+def test_a_layer_of_experts_has_the_flops_of_active_ones(name: str) -> None:
+    model = transformer(name)
+    experts = model.experts
+    assert experts is not None
+    # The last layer has experts; fewer of them than real keeps the network small.
+    few = replace(experts, count=experts.num_active + 1)
+    small = replace(model, experts=few, num_layers=few.every, reach=None)
+    num_tokens = 512
+    with FakeTensorMode():
+        layer = LayerNetwork(small, small.layers[-1])
+        tokens = torch.zeros(1, num_tokens, small.hidden)
+        found = counted(lambda: layer(tokens))
+
+    only = replace(small, experts=replace(few, every=1), num_layers=1)
+    one = flops(only, num_tokens, convention=Convention.FULL, has_output=False)
+    assert found == num_tokens * one.forward
+    assert layer_parameters(small, small.layers[-1]).total == sum(
+        each.numel() for each in layer.parameters()
+    )
+
+
+def test_a_recommenders_interaction_has_the_flops_of_its_products() -> None:
+    model = load_model("dlrm-mlperf-v1")
+    assert isinstance(model, Recommender)
+    batch = 8
+    part = {each.part: each for each in flops(model).parts}
+    with FakeTensorMode():
+        vectors = torch.zeros(batch, model.num_tables + 1, model.size)
+        found = counted(lambda: torch.bmm(vectors, vectors.transpose(1, 2)))
+
+    assert found == batch * part["interaction"].forward
+
+
+def test_a_recommenders_networks_have_the_flops_and_parameters() -> None:
+    model = load_model("dlrm-mlperf-v2")
+    assert isinstance(model, Recommender)
+    batch = 8
+    part: dict[str, FlopsOfPart] = {each.part: each for each in flops(model).parts}
+    with FakeTensorMode():
+        for which, name in (("bottom", "bottom network"), ("top", "top network")):
+            layers = [torch.nn.Linear(*shape) for shape in model.dense_shapes(which)]
+            network = torch.nn.Sequential(*layers)
+            features = torch.zeros(batch, layers[0].in_features)
+
+            found = counted(lambda network=network, features=features: network(features))
+
+            assert found == batch * part[name].forward
+            assert parameters(model).of(name).total == sum(
+                each.numel() for each in network.parameters()
+            )
+
+
+def test_cross_layers_have_the_flops_and_parameters() -> None:
+    model = load_model("dlrm-mlperf-v2")
+    assert isinstance(model, Recommender)
+    batch, width, rank = 8, 27 * 128, 512
+    part = {each.part: each for each in flops(model).parts}
+    with FakeTensorMode():
+        # DCN V2 with matrices of low rank: V without a bias, then W with one.
+        layers = [
+            torch.nn.Sequential(
+                torch.nn.Linear(width, rank, bias=False), torch.nn.Linear(rank, width)
+            )
+            for _ in range(3)
+        ]
+        features = torch.zeros(batch, width)
+
+        found = counted(lambda: [layer(features) for layer in layers])
+
+        assert found == batch * part["cross layers"].forward
+        assert parameters(model).of("cross layers").total == sum(
+            each.numel() for layer in layers for each in layer.parameters()
+        )
+
+
+def test_a_prediction_module_costs_a_layer_a_projection_and_an_output() -> None:
+    model = transformer("deepseek-v3-mtp")
+    length = 64
+    longer = replace(model, num_layers=62, num_prediction_modules=0)
+    with FakeTensorMode():
+        projection = torch.nn.Linear(2 * model.hidden, model.hidden, bias=False)
+        output = torch.nn.Linear(model.hidden, model.vocabulary, bias=False)
+        found = counted(lambda: output(projection(torch.zeros(1, 2 * model.hidden))))
+
+    difference = flops(model, length).forward - flops(longer, length).forward
+    assert difference == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stable-diffusion-1.5", "modelscope-video"])
+def test_a_unet_has_the_parameters_and_flops_of_its_network(name: str) -> None:
+    model = load_model(name)
+    assert isinstance(model, Diffusion)
+    with FakeTensorMode():
+        network = UNet(model)
+        found = counted(network)
+        total = sum(each.numel() for each in network.parameters())
+
+    assert parameters(model).total == total
+    assert flops(model).forward == found
