@@ -14,7 +14,8 @@ from foretrace.analyze import short_name
         ("void at::native::add_kernel<float>(int, float*)", "add_kernel<float>"),
         ("void run<f(int)>(std::array<char*, 3ul>, (anonymous namespace)::x) const", "run<f(int)>"),
         ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
-        ("cutlass_80_tensorop_f16_s16816gemm_128x64_nn_align8", "cutlass_80_..._nn_align8"),
+        ("void cutlass::Kernel2<cutlass_80_gemm>(cutlass_80_gemm::Params)", "cutlass_80_gemm"),
+        ("cutlass_80_tensorop_f16_s16816gemm_128x64_nn_align8", "cutlass...8x64_nn_align8"),
     ],
 )
 def test_a_name_keeps_what_tells_it_from_others(name: str, short: str) -> None:

@@ -8,7 +8,7 @@ _SAYS_LITTLE = re.compile(
     r"^void |\([^()]*(\([^()]*\)[^()]*)*\)( const)?$"  # return type, parameters
     r"|at::native::|at::cuda::|c10::|std::|\(anonymous namespace\)::|\bdetail::"
 )
-_WRAPPER = re.compile(r"^[\w:]+<([\w:]+)>$")  # one kernel class for all: its argument says which
+_WRAPPER = re.compile(r"^cutlass::(?:Kernel2?|device_kernel)<([\w:]+)>$")  # what it wraps says all
 
 
 def short_name(name: str, width: int) -> str:

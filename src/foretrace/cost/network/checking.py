@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,10 @@ def _answers(one: MeasuredCollectives, *, constants: Sequence[Constants]) -> Ite
     inside = chosen_inside(one.collective, one.kind, one.chip, constants=constants)
     on_one_host = one.num_hosts == 1
     if on_one_host.any():
-        yield _inside(one.taken(on_one_host), inside)
+        rows = one.taken(on_one_host)
+        # a row of its own, beside the same system's between hosts
+        name = one.system if on_one_host.all() else f"{one.system}, one host"
+        yield _inside(replace(rows, system=name), inside)
     machine = machine_of(one.system)
     if machine is None or on_one_host.all():
         return
