@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretrace.graph import NodeKind, Part, Phase, Recording, build_recording
+from foretrace.base import Int64s
+from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase, Recording, build_recording
 from foretrace.trace import Category, Trace, load_traces
 
 torch = pytest.importorskip("torch")
@@ -147,8 +148,22 @@ def truths(trace: Trace) -> Iterator[Truth]:
             yield Truth(start_ns, int(ends_ns[row]), phase, int(text.removeprefix(FORWARD)))
 
 
+def typical_ns(graph: ExecutionGraph, nodes: Int64s) -> list[float]:
+    """Median duration of the operators of the same name and shapes as each node."""
+    like = np.stack([graph.name[nodes], graph.signature[nodes]])
+    _, kind = np.unique(like, axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    durations_ns = graph.measured_ns[nodes]
+    medians = [np.median(durations_ns[kind == one]) for one in range(int(kind.max()) + 1)]
+    return [float(medians[one]) for one in kind.tolist()]
+
+
 def share_right(recording: Recording, trace: Trace) -> float:
-    """Of the time in operators, the share whose layer and phase are those of the marks."""
+    """Of the time in operators, the share whose layer and phase are those of the marks.
+
+    An operator counts with the median time of its like: one that the machine interrupted would
+    else weigh as much as a layer.
+    """
     graph = recording.graph
     nodes = np.flatnonzero(graph.kind == NodeKind.OPERATOR)
     # Zero is the earliest item of the only rank, which a step mark may be.
@@ -157,16 +172,16 @@ def share_right(recording: Recording, trace: Trace) -> float:
     begin = np.flatnonzero(graph.kind == NodeKind.STEP_BEGIN)[0]
     offset_ns = int(trace.start_ns[first]) - int(recording.measured.end_ns[begin])
     spans = sorted(truths(trace), key=lambda span: span.start_ns)
-    total = right = 0
-    for node in nodes.tolist():
+    total = right = 0.0
+    for node, took_ns in zip(nodes.tolist(), typical_ns(graph, nodes), strict=True):
         at_ns = int(recording.measured.start_ns[node]) + offset_ns
         # The innermost: recompute lies inside the backward mark of its layer.
         around = [span for span in spans if span.start_ns <= at_ns < span.end_ns]
         is_layer = graph.part[node] == Part.LAYER
         found = (Phase(int(graph.phase[node])), int(graph.layer[node])) if is_layer else None
-        total += int(graph.measured_ns[node])
+        total += took_ns
         if found == ((around[-1].phase, around[-1].layer) if around else None):
-            right += int(graph.measured_ns[node])
+            right += took_ns
     return right / total
 
 

@@ -51,7 +51,10 @@ def calibrate(
     ] = None,
     chip: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What the recordings ran on. Default: what they name."),
+        typer.Option(
+            metavar="NAME",
+            help="What recordings, and GPUs unknown by name, ran on. Default: what they name.",
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", file_okay=False, help="Where to write the constants.")
@@ -72,7 +75,8 @@ def calibrate(
     made = datetime.now(UTC).date().isoformat()
     with activity() as doing:
         doing.now("fitting tables")
-        measured = list(read_tables(table)) if table is not None else []
+        named = None if chip is None else load_chip(chip, machine_folders())
+        measured = [] if table is None else list(read_tables(table, chip=named))
         found = calibrated(measured, made) if measured else ()
         if paths:
             known = joined(found, shipped_constants())

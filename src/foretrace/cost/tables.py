@@ -8,7 +8,7 @@ kv_heads, head_dim, seq, dtype, causal, time_ns, time_ns_alt, bwd_time_ns, frame
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,7 +75,9 @@ class Measured:
         return for_older_kernels(self.chip) if self.is_older else self.chip
 
 
-def read_tables(folder: Path, *, known_only: bool = False) -> tuple[Measured, ...]:
+def read_tables(
+    folder: Path, *, known_only: bool = False, chip: Chip | None = None
+) -> tuple[Measured, ...]:
     """All measurements of matrix products and attention in a folder.
 
     Rows of chips whose description gives no peak or no number of processors are left out.
@@ -83,6 +85,7 @@ def read_tables(folder: Path, *, known_only: bool = False) -> tuple[Measured, ..
     Args:
         folder: with files `gemm-*.parquet` and `attention-*.parquet`.
         known_only: leave rows of unknown GPUs out, in place of refusing them.
+        chip: what GPUs are that no description names.
 
     Raises:
         ModelError: if the folder holds no table of any kind, a column is missing, or a GPU is
@@ -98,26 +101,32 @@ def read_tables(folder: Path, *, known_only: bool = False) -> tuple[Measured, ..
         )
     found: list[Measured] = []
     for path in gemms:
-        found += _gemms(_of_known(_frame(path, _GEMM_COLUMNS), known_only=known_only))
+        frame = _frame(path, _GEMM_COLUMNS)
+        found += _gemms(frame, _chips(frame, otherwise=chip, known_only=known_only))
     for path in attentions:
-        found += _attentions(_of_known(_frame(path, _FLASH_COLUMNS), known_only=known_only))
+        frame = _frame(path, _FLASH_COLUMNS)
+        found += _attentions(frame, _chips(frame, otherwise=chip, known_only=known_only))
     return tuple(found)
 
 
-def _of_known(frame: pl.DataFrame, *, known_only: bool) -> pl.DataFrame:
-    """The rows of GPUs that are described.
+def _chips(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -> dict[str, Chip]:
+    """The chip of each GPU in a table that is described.
 
     Raises:
         ModelError: if there are others, and they are not to be left out.
     """
-    labels = frame["gpu"].unique().sort().to_list()
-    unknown = [label for label in labels if _chip(label) is None]
-    if unknown and not known_only:
-        raise ModelError(
-            f"the table names the GPU {unknown[0]!r}, which no description of a chip does: "
-            "`foretrace machine list` names them; write your own with that device name."
-        )
-    return frame.filter(~frame["gpu"].is_in(unknown))
+    chips: dict[str, Chip] = {}
+    for label in frame["gpu"].unique().sort().to_list():
+        found = _chip(label) or otherwise
+        if found is not None:
+            chips[label] = found
+        elif not known_only:
+            raise ModelError(
+                f"the table names the GPU {label!r}, which no description of a chip does: say "
+                "which one it is with --chip (`foretrace machine list` names them), or write your "
+                "own with that device name."
+            )
+    return chips
 
 
 _GEMM_COLUMNS = ("gpu", "m", "n", "k", "dtype", "time_ns")
@@ -151,15 +160,14 @@ def _chip(label: str) -> Chip | None:
     return load_chip(known) if known else chip_named(label)
 
 
-def _usable(label: str, dtype: str) -> Chip | None:
+def _usable(chip: Chip | None, dtype: str) -> Chip | None:
     """The chip, if its description says enough for a prediction in this format."""
-    chip = _chip(label)
     if chip is None or chip.num_processors is None or chip.cycles_per_ns is None:
         return None
     return chip if chip.peak_flops_per_ns(dtype) is not None else None
 
 
-def _gemms(frame: pl.DataFrame) -> Iterator[Measured]:
+def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]:
     import polars as pl  # on demand, as above
 
     kind = (
@@ -175,6 +183,7 @@ def _gemms(frame: pl.DataFrame) -> Iterator[Measured]:
     ):
         yield from _gemm(
             rows,
+            chips.get(str(gpu)),
             gpu=str(gpu),
             dtype=str(dtype).removesuffix("_block"),
             kind=str(kept_kind),
@@ -183,9 +192,9 @@ def _gemms(frame: pl.DataFrame) -> Iterator[Measured]:
 
 
 def _gemm(
-    rows: pl.DataFrame, *, gpu: str, dtype: str, kind: str, source: str
+    rows: pl.DataFrame, chip: Chip | None, *, gpu: str, dtype: str, kind: str, source: str
 ) -> Iterator[Measured]:
-    chip = _usable(gpu, dtype)
+    chip = _usable(chip, dtype)
     if chip is None:
         return
     for model, column in (("gemm", "time_ns"), ("gemm backward", "bwd_time_ns")):
@@ -210,7 +219,7 @@ def _gemm(
         )
 
 
-def _attentions(frame: pl.DataFrame) -> Iterator[Measured]:
+def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]:
     import polars as pl  # on demand, as above
 
     is_wide = pl.col("head_dim") > _MOST_HEAD
@@ -235,7 +244,7 @@ def _attentions(frame: pl.DataFrame) -> Iterator[Measured]:
         for (gpu, dtype, kept_kind, origin), rows in part.filter(pl.col(column) > 0).group_by(
             "gpu", "dtype", "kind", "origin", maintain_order=True
         ):
-            chip = _usable(str(gpu), str(dtype))
+            chip = _usable(chips.get(str(gpu)), str(dtype))
             if chip is None:
                 continue
             yield _attention(
