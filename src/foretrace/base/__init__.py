@@ -12,7 +12,7 @@ from foretrace.base.arrays import Int64s as Int64s
 from foretrace.base.arrays import Integers as Integers
 from foretrace.base.arrays import UInt8s as UInt8s
 from foretrace.base.documents import Document as Document
-from foretrace.base.documents import Library as Library
+from foretrace.base.documents import Shelf as Shelf
 from foretrace.base.documents import Source as Source
 from foretrace.base.documents import Table as Table
 from foretrace.base.documents import as_table as as_table

@@ -19,8 +19,8 @@ Table = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Library:
-    """One shelf of descriptions: what its files are called, where they stand, how they fail."""
+class Shelf:
+    """One kind of descriptions: what its files are called, where they stand, how they fail."""
 
     noun: str  # "chip": in sentences
     kinds: tuple[str, ...]  # what `kind = "..."` of a file may say
@@ -46,75 +46,73 @@ class Document:
 
     name: str  # the file's name without ".toml"
     path: Path
-    library: Library
+    shelf: Shelf
     table: Table
     parent: str  # what it extends; "" if it stands alone
 
     @property
     def where(self) -> str:
         """The file, in words for an error."""
-        return f"{self.library.noun} file {str(self.path)!r}"
+        return f"{self.shelf.noun} file {str(self.path)!r}"
 
     def text(self, key: str, default: str = "") -> str:
         """The text under `key`.
 
         Raises:
-            ModelError: the library's own, if it is no text.
+            ModelError: the shelf's own, if it is no text.
         """
         value = self.table.get(key, default)
         if not isinstance(value, str):
-            raise self.library.error(
+            raise self.shelf.error(
                 f"{key!r} of {self.where} is {value!r}, where a text is expected"
             )
         return value
 
 
-def document_names(library: Library, folders: Sequence[Path] = ()) -> tuple[str, ...]:
-    """Names of all descriptions of a library, sorted; a user's file hides a preset's name."""
+def document_names(shelf: Shelf, folders: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Names of all descriptions of a shelf, sorted; a user's file hides a preset's name."""
     found = {
         path.stem
-        for folder in (*folders, library.presets)
-        for path in (folder / library.folder).glob("*.toml")
+        for folder in (*folders, shelf.presets)
+        for path in (folder / shelf.folder).glob("*.toml")
     }
     return tuple(sorted(found))
 
 
-def read_document(
-    name_or_path: str | Path, library: Library, folders: Sequence[Path] = ()
-) -> Document:
+def read_document(name_or_path: str | Path, shelf: Shelf, folders: Sequence[Path] = ()) -> Document:
     """The description of that name, or in that file, merged with what it extends.
 
     Raises:
-        ModelError: the library's own, if there is none, it cannot be parsed, or it extends itself.
+        ModelError: the shelf's own, if there is none, it cannot be parsed, or it extends itself.
     """
-    return _document(_found(name_or_path, library, folders), library, folders=folders, seen=())
+    return _document(_found(name_or_path, shelf, folders), shelf, folders=folders, seen=())
 
 
 def _document(
-    path: Path, library: Library, *, folders: Sequence[Path], seen: tuple[Path, ...]
+    path: Path, shelf: Shelf, *, folders: Sequence[Path], seen: tuple[Path, ...]
 ) -> Document:
     if path in seen:
         circle = " -> ".join(each.stem for each in (*seen, path))
-        raise library.error(f"{str(path)!r} extends itself ({circle}): remove one `extends`")
-    table = parsed_toml(path, library.error)
-    stated = table.get("kind", library.kinds[0])
-    if stated not in library.kinds:
-        raise library.error(
-            f"{str(path)!r} has kind {stated!r} where a {library.noun} is expected: "
-            f"write kind = {_either(library.kinds)}, or name another file"
+        raise shelf.error(f"{str(path)!r} extends itself ({circle}): remove one `extends`")
+    table = parsed_toml(path, shelf.error)
+    stated = table.get("kind", shelf.kinds[0])
+    if stated not in shelf.kinds:
+        raise shelf.error(
+            f"{str(path)!r} has kind {stated!r} where a {shelf.noun} is expected: "
+            f"write kind = {_either(shelf.kinds)}, or name another file"
         )
     parent = table.pop("extends", "")
     if not isinstance(parent, str):
-        raise library.error(f"'extends' of {str(path)!r} is {parent!r}: write one name or path")
-    if library.has_table_sources:
+        raise shelf.error(f"'extends' of {str(path)!r} is {parent!r}: write one name or path")
+    if shelf.has_table_sources:
         table = {key: _sourced(key, value) for key, value in table.items()}
     if parent:
         own = (path.parent, *folders)
-        base_path = _found(parent, library, own, besides=path)
-        base = _document(base_path, library, folders=folders, seen=(*seen, path))
-        _check_sources(base.table, table, path=path, error=library.error)
-        table = merged(base.table, table, library.named_lists)
-    return Document(path.stem, path, library, table, parent)
+        base_path = _found(parent, shelf, own, besides=path)
+        base = _document(base_path, shelf, folders=folders, seen=(*seen, path))
+        _check_sources(base.table, table, path=path, error=shelf.error)
+        table = merged(base.table, table, shelf.named_lists)
+    return Document(path.stem, path, shelf, table, parent)
 
 
 def _either(kinds: Sequence[str]) -> str:
@@ -189,7 +187,7 @@ def _name(entry: object) -> object:
 
 def _found(
     name_or_path: str | Path,
-    library: Library,
+    shelf: Shelf,
     folders: Sequence[Path],
     *,
     besides: Path | None = None,
@@ -200,17 +198,17 @@ def _found(
     else:
         candidates = [
             place / f"{text}.toml"
-            for folder in (*folders, library.presets)
-            for place in (folder / library.folder, folder)
+            for folder in (*folders, shelf.presets)
+            for place in (folder / shelf.folder, folder)
         ]
     for path in candidates:
         # A user's file may extend the preset of its own name.
         if path.is_file() and path != besides:
             return path
-    known = document_names(library, folders)
+    known = document_names(shelf, folders)
     near = get_close_matches(text, known, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(known)}"
-    raise library.error(f"no {library.noun} is called {text!r}, and no such file exists: {hint}")
+    raise shelf.error(f"no {shelf.noun} is called {text!r}, and no such file exists: {hint}")
 
 
 def parsed_toml(path: Path, error: type[ModelError]) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from foretrace.base import Document, Library, MachineError, document_names, read_document
+from foretrace.base import Document, MachineError, Shelf, document_names, read_document
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -20,7 +20,7 @@ class Described(StrEnum):
 
 
 _LIBRARIES = {
-    described: Library(
+    described: Shelf(
         noun=described.value,
         kinds=(described.value,),
         presets=PRESETS,

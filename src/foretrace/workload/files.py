@@ -8,7 +8,7 @@ from pathlib import Path
 
 from foretrace.base import (
     Document,
-    Library,
+    Shelf,
     Source,
     WorkloadError,
     as_table,
@@ -31,7 +31,7 @@ class ModelKind(StrEnum):
     TOTALS = "totals"
 
 
-MODELS = Library(
+MODELS = Shelf(
     noun="model",
     kinds=tuple(kind.value for kind in ModelKind),
     presets=PRESETS,

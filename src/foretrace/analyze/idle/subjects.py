@@ -48,11 +48,6 @@ class Subjects:
         subject = np.array(of_key, np.int32)[row.reshape(-1)]
         return cls(timeline, (*place, ""), subject)
 
-    @property
-    def nobody(self) -> int:
-        """Position of the empty name."""
-        return len(self.names) - 1
-
     def grown(self, rank: int, typical: int, step: int, *, is_host: bool) -> int:
         """What takes most longer on one rank than on another in a step; -1: nothing does.
 

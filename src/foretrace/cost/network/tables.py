@@ -7,7 +7,7 @@ one system that another library, transport or setting made are told apart by `va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,10 +189,3 @@ def _chip(label: str) -> Chip:
             "`foretrace machine list` names them; write your own with that device name."
         )
     return chip
-
-
-def write_collectives(rows: Sequence[dict[str, object]], path: Path) -> None:
-    """Write rows of `_COLUMNS` and more as a table that `read_collectives` reads."""
-    import polars as pl  # on demand, as above
-
-    pl.DataFrame(rows).write_parquet(path)
