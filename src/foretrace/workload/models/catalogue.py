@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from foretrace.base import Document, WorkloadError, read_document
-from foretrace.workload.files import MODELS, ModelKind
-from foretrace.workload.hugging_face import from_hf_config
-from foretrace.workload.other_files import read_diffusion, read_recommender, read_totals
-from foretrace.workload.parameters import Model
-from foretrace.workload.transformer_file import read_transformer
+from foretrace.workload.models.files import MODELS, ModelKind
+from foretrace.workload.models.hugging_face import from_hf_config
+from foretrace.workload.models.other_files import read_diffusion, read_recommender, read_totals
+from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.transformer_file import read_transformer
 
 _READERS: dict[ModelKind, Callable[[Document], Model]] = {
     ModelKind.TRANSFORMER: read_transformer,

@@ -13,9 +13,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from foretrace.base import Document, WorkloadError
-from foretrace.workload.files import MODELS
-from foretrace.workload.transformer import Transformer
-from foretrace.workload.transformer_file import read_transformer
+from foretrace.workload.models.files import MODELS
+from foretrace.workload.models.transformer import Transformer
+from foretrace.workload.models.transformer_file import read_transformer
 
 _SOURCE = "config"
 _CHUNK_FULL_EVERY = 4  # Llama4TextConfig: every fourth layer has no rotary positions, no chunks

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import WorkloadError
 from foretrace.workload import account, from_hf_config, load_model
-from foretrace.workload.files import PRESETS
+from foretrace.workload.models.files import PRESETS
 
 NAMES = ("llama4-maverick", "deepseek-v3", "dlrm-mlperf-v2", "modelscope-video", "zionex-12t")
 scalars = (

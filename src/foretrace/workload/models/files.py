@@ -16,10 +16,10 @@ from foretrace.base import (
     document_names,
     read_sources,
 )
-from foretrace.workload.entries import Entries, Entry, Field, read_entries
-from foretrace.workload.published import PUBLISHED_FIELDS, Published, read_published
+from foretrace.workload.models.entries import Entries, Entry, Field, read_entries
+from foretrace.workload.models.published import PUBLISHED_FIELDS, Published, read_published
 
-PRESETS = Path(__file__).parent / "models"
+PRESETS = Path(__file__).parent / "presets"
 
 
 class ModelKind(StrEnum):

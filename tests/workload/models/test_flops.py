@@ -21,8 +21,8 @@ from foretrace.workload import (
     parameters,
     weight_bytes,
 )
-from foretrace.workload.flops import mean_keys
-from tests.workload.strategies import reaches, transformers
+from foretrace.workload.models.flops import mean_keys
+from tests.workload.models.strategies import reaches, transformers
 
 
 def transformer(name: str) -> Transformer:

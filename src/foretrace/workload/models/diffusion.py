@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.workload.entries import Entry
-from foretrace.workload.published import Published
+from foretrace.workload.models.entries import Entry
+from foretrace.workload.models.published import Published
 
 _KERNEL = 9  # weights of a 3 x 3 convolution, per pair of channels
 _TIME_KERNEL = 3  # of a convolution over three frames

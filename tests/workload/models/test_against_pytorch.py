@@ -18,15 +18,15 @@ from foretrace.workload import (
     load_model,
     parameters,
 )
-from tests.workload.strategies import transformers
+from tests.workload.models.strategies import transformers
 
 torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402  after the skip
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from tests.workload.networks import LayerNetwork, Network  # noqa: E402
-from tests.workload.unets import UNet  # noqa: E402
+from tests.workload.models.networks import LayerNetwork, Network  # noqa: E402
+from tests.workload.models.unets import UNet  # noqa: E402
 
 
 def transformer(name: str) -> Transformer:

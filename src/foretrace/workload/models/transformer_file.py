@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from foretrace.base import Document
-from foretrace.workload.entries import Entries, Field, Kind
-from foretrace.workload.files import ModelFile
-from foretrace.workload.transformer import (
+from foretrace.workload.models.entries import Entries, Field, Kind
+from foretrace.workload.models.files import ModelFile
+from foretrace.workload.models.transformer import (
     Attention,
     Experts,
     FeedForward,

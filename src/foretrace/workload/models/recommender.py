@@ -13,8 +13,8 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from foretrace.workload.entries import Entry
-from foretrace.workload.published import Published
+from foretrace.workload.models.entries import Entry
+from foretrace.workload.models.published import Published
 
 
 class Interaction(StrEnum):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretrace.workload.flops import Convention, Flops, Recompute, flops
-from foretrace.workload.memory import cache_bytes, cache_bytes_per_token, weight_bytes
-from foretrace.workload.parameters import Model, Parameters, parameters
-from foretrace.workload.published import agrees, stated_difference
-from foretrace.workload.totals import TotalsOnly
-from foretrace.workload.transformer import Transformer
+from foretrace.workload.models.flops import Convention, Flops, Recompute, flops
+from foretrace.workload.models.memory import cache_bytes, cache_bytes_per_token, weight_bytes
+from foretrace.workload.models.parameters import Model, Parameters, parameters
+from foretrace.workload.models.published import agrees, stated_difference
+from foretrace.workload.models.totals import TotalsOnly
+from foretrace.workload.models.transformer import Transformer
 
 if TYPE_CHECKING:
     import polars as pl

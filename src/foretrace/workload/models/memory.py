@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 from foretrace.base import WorkloadError
 from foretrace.machine import dtype_key
-from foretrace.workload.parameters import Model, parameters
-from foretrace.workload.transformer import Transformer
+from foretrace.workload.models.parameters import Model, parameters
+from foretrace.workload.models.transformer import Transformer
 
 # Bytes of one number; scales that some 4-bit and 8-bit formats keep beside it are not in.
 BYTES_BY_FORMAT: Mapping[str, float] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.workload.entries import Entries, Entry, Field, Kind, rounding
+from foretrace.workload.models.entries import Entries, Entry, Field, Kind, rounding
 
 PUBLISHED_FIELDS = (
     Field("parameters", Kind.AMOUNT, "all parameters"),

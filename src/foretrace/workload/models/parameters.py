@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretrace.workload.diffusion import Diffusion, pieces
-from foretrace.workload.recommender import Interaction, Recommender
-from foretrace.workload.totals import TotalsOnly
-from foretrace.workload.transformer import Experts, Layer, Positions, Transformer
-from foretrace.workload.weights import (
+from foretrace.workload.models.diffusion import Diffusion, pieces
+from foretrace.workload.models.recommender import Interaction, Recommender
+from foretrace.workload.models.totals import TotalsOnly
+from foretrace.workload.models.transformer import Experts, Layer, Positions, Transformer
+from foretrace.workload.models.weights import (
     attention_extras,
     attention_weights,
     feed_forward_extras,

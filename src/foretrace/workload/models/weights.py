@@ -6,7 +6,7 @@ and sinks are parameters that do not.
 
 from __future__ import annotations
 
-from foretrace.workload.transformer import Attention, Experts, FeedForward, Norm, Transformer
+from foretrace.workload.models.transformer import Attention, Experts, FeedForward, Norm, Transformer
 
 
 def attention_weights(attention: Attention, hidden: int) -> int:

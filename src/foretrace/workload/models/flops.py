@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
-from foretrace.workload.diffusion import pieces
-from foretrace.workload.parameters import (
+from foretrace.workload.models.diffusion import pieces
+from foretrace.workload.models.parameters import (
     ATTENTION,
     BOTTOM,
     CROSS,
@@ -32,10 +32,10 @@ from foretrace.workload.parameters import (
     Model,
     parameters,
 )
-from foretrace.workload.recommender import Interaction, Recommender
-from foretrace.workload.totals import TotalsOnly
-from foretrace.workload.transformer import Layer, Reach, ReachKind, Transformer
-from foretrace.workload.weights import (
+from foretrace.workload.models.recommender import Interaction, Recommender
+from foretrace.workload.models.totals import TotalsOnly
+from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
+from foretrace.workload.models.weights import (
     attention_weights,
     feed_forward_weights,
     router_weights,

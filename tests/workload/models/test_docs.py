@@ -18,9 +18,9 @@ from foretrace.workload import (
     load_model,
     model_names,
 )
-from foretrace.workload.hugging_face import _TABLES
+from foretrace.workload.models.hugging_face import _TABLES
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 
 
 def accounts() -> list[Account]:

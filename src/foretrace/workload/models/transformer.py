@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from foretrace.workload.entries import Entry
-from foretrace.workload.published import Published
+from foretrace.workload.models.entries import Entry
+from foretrace.workload.models.published import Published
 
 
 class Positions(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.workload.entries import Entry
-from foretrace.workload.published import Published
+from foretrace.workload.models.entries import Entry
+from foretrace.workload.models.published import Published
 
 
 @dataclass(frozen=True)

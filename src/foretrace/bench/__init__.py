@@ -1,0 +1,1 @@
+"""Floor 4: an execution trace becomes a runnable benchmark."""

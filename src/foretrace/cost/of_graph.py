@@ -1,0 +1,103 @@
+"""`graph_costs`: every device node of a graph is costed from its operator or its collective."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from foretrace.base import Bools, Int32s, Int64s
+from foretrace.cost.answer import Costs, Source
+from foretrace.cost.model import NO_TEXT, CollectiveRequests, CostModel, KernelRequests
+from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
+
+_T = TypeVar("_T", bound=Hashable)
+_STATED = "stated"  # family of nodes whose duration the graph brings along
+
+
+def graph_costs(
+    graph: ExecutionGraph, model: CostModel, *, place_by_rank: Int64s | None = None
+) -> Costs:
+    """Duration of every node, its interval, its source and its family; one row per node.
+
+    A node that the graph states a duration for keeps it: host work, and blocks from a trace.
+    Kernels without one are asked for by operator and signature, a collective's FINISH nodes by
+    its name, bytes, number format and the places of all its members.
+
+    Args:
+        graph: of any origin.
+        model: what predicts.
+        place_by_rank: int64[ranks], where each rank stands in the machine; rank r at place r if
+            left out.
+
+    Raises:
+        MachineError: for a collective that the model does not know.
+        ValueError: for a place outside the machine.
+    """
+    stated_ns = graph.measured_ns
+    is_open = stated_ns == 0
+    kernels = np.flatnonzero(is_open & np.isin(graph.kind, DEVICE_KINDS))
+    finishes = np.flatnonzero(is_open & (graph.kind == NodeKind.FINISH))
+    duration_ns, low_ns, high_ns = stated_ns.copy(), stated_ns.copy(), stated_ns.copy()
+    source = np.full(graph.num_nodes, Source.MEASURED, np.uint8)
+    family = np.zeros(graph.num_nodes, np.int32)
+    families = [_STATED]
+    for nodes, costs in (
+        (kernels, _kernel_costs(graph, kernels, model)),
+        (finishes, _collective_costs(graph, finishes, model, place_by_rank)),
+    ):
+        duration_ns[nodes], source[nodes] = costs.duration_ns, costs.source
+        low_ns[nodes], high_ns[nodes] = costs.low_ns, costs.high_ns
+        family[nodes] = costs.family + len(families)
+        families.extend(costs.families)
+    return Costs(duration_ns, low_ns, high_ns, source, family, tuple(families))
+
+
+def _kernel_costs(graph: ExecutionGraph, nodes: Int64s, model: CostModel) -> Costs:
+    operator, operators = _texts(graph.operator[nodes], graph.names)
+    signature, signatures = _texts(graph.operator_signature[nodes], graph.names)
+    kernel = np.full(len(nodes), NO_TEXT, np.int32)
+    return model.kernel_costs(
+        KernelRequests(operator, signature, kernel, operators, signatures, kernels=())
+    )
+
+
+def _collective_costs(
+    graph: ExecutionGraph, nodes: Int64s, model: CostModel, place_by_rank: Int64s | None
+) -> Costs:
+    wanted, inverse = np.unique(graph.collective[nodes], return_inverse=True)
+    chosen = [graph.collectives[at] for at in wanted.tolist()]
+    collective, collectives = _positions([one.name for one in chosen])
+    dtype, dtypes = _positions([one.dtype for one in chosen])
+    group, groups = _positions([one.ranks for one in chosen])
+    if place_by_rank is not None:
+        groups = tuple(tuple(place_by_rank[list(ranks)].tolist()) for ranks in groups)
+    num_bytes = np.array([max(one.num_bytes, 0) for one in chosen], np.int64)
+    costs = model.collective_costs(
+        CollectiveRequests(collective, num_bytes, dtype, group, collectives, dtypes, groups)
+    )
+    rows = inverse.reshape(-1)
+    return Costs(
+        costs.duration_ns[rows],
+        costs.low_ns[rows],
+        costs.high_ns[rows],
+        costs.source[rows],
+        costs.family[rows],
+        costs.families,
+    )
+
+
+def _texts(column: Int32s, names: tuple[str, ...]) -> tuple[Int32s, tuple[str, ...]]:
+    """Positions among the distinct texts of a column, and these; NO_TEXT stays."""
+    is_known: Bools = column >= 0
+    distinct, inverse = np.unique(column[is_known], return_inverse=True)
+    positions = np.full(len(column), NO_TEXT, np.int32)
+    positions[is_known] = inverse.reshape(-1)
+    return positions, tuple(names[at] for at in distinct.tolist())
+
+
+def _positions(values: Sequence[_T]) -> tuple[Int32s, tuple[_T, ...]]:
+    """Positions among the distinct values, and these, in order of appearance."""
+    place = {value: at for at, value in enumerate(dict.fromkeys(values))}
+    return np.array([place[value] for value in values], np.int32), tuple(place)

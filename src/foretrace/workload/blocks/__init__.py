@@ -1,0 +1,1 @@
+"""Blocks: what a rank does for one microbatch of a model under a plan."""

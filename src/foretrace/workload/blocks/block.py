@@ -1,0 +1,91 @@
+"""`Blocks`: what one rank does for one microbatch, part by part, with shapes but without times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from foretrace.graph import Part, Phase
+from foretrace.workload.plan.plan import Group
+
+NO_SIGNATURE = ""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operation on a device, as a trace would show it."""
+
+    label: str  # what it is in the model: "qkv projection", "attention"
+    name: str  # the framework's: "aten::mm"; cost models and classes go by it
+    signature: str  # JSON text of shapes, dtypes and strides, as `trace` keeps it
+    phase: Phase
+    # Positions of earlier items of the block that it waits for besides the one before it on its
+    # own stream: exchanges, as a rule.
+    after: tuple[int, ...] = ()
+    measured_ns: int = 0  # of a block that comes from a trace; 0: nobody measured
+    is_weight_gradient: bool = False  # W of a schedule that takes backward passes apart
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One communication among the ranks of a group, on that group's own stream."""
+
+    label: str
+    collective: str  # "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"
+    group: Group
+    num_bytes: int  # as nccl-tests counts them: all-gather: total output
+    dtype: str
+    phase: Phase
+    after: tuple[int, ...] = ()  # positions of earlier items whose results it sends
+    measured_ns: int = 0
+    is_weight_gradient: bool = False
+
+
+Item = Operator | Exchange
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of operations in the order in which a rank issues them.
+
+    Operators share the compute stream. What an item waits for besides its stream stands in
+    its `after`; an exchange that is waited for at once stands in the next operator's.
+    """
+
+    part: Part
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """Parameters that one rank holds, before sharding over data-parallel ranks."""
+
+    dense: int = 0  # divided by tensor ranks where they are, else whole
+    expert: int = 0  # of this rank's experts
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Everything that one part of the model (a layer, the embedding, the head) does."""
+
+    part: Part
+    forward: Block
+    backward: Block  # begins with what is recomputed
+    parameters: ParameterCount
+    input_backward: Block | None = None  # B: with what is recomputed; `None` if not taken apart
+    weight_backward: Block | None = None  # W
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A model's parts under a plan, for one microbatch on a rank.
+
+    Layers that are alike are one object, so that work is done once per distinct one.
+    """
+
+    embedding: Passes | None
+    layers: tuple[Passes, ...]
+    head: Passes | None  # final norm, output projection and loss
+    # What is sent to the next stage for one microbatch, per rank, and its number format.
+    transfer_bytes: int
+    transfer_dtype: str
+    notes: tuple[str, ...] = field(default=())  # what was left out or taken to be so

@@ -1,0 +1,1 @@
+"""Footprint: bytes that a plan needs on every rank, and when."""

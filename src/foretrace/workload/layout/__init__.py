@@ -1,0 +1,1 @@
+"""Layout: blocks under a plan become an `ExecutionGraph`."""

@@ -1,0 +1,1 @@
+"""Plans: how work is laid over ranks and time; files, legality, groups of ranks."""

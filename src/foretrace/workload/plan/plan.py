@@ -1,0 +1,149 @@
+"""`Plan`: how a model's work is laid over ranks and time, all of it stated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from foretrace.workload.models.flops import Recompute
+
+
+class Axis(StrEnum):
+    """One dimension of the grid of ranks; their sizes multiply to the number of ranks."""
+
+    TENSOR = "tp"
+    CONTEXT = "cp"
+    DATA = "dp"
+    PIPELINE = "pp"
+
+
+class Group(StrEnum):
+    """Ranks that communicate with each other."""
+
+    TENSOR = "tp"
+    CONTEXT = "cp"
+    PIPELINE = "pp"  # all stages of one pipeline; a transfer names two of them
+    DATA = "dp"  # all ranks that hold the same dense parameters: data times context
+    SHARD = "shard"  # of DATA, those over which parameters or states are divided
+    REPLICA = "replica"  # of DATA, those that hold the same shard
+    EXPERT = "ep"  # ranks that divide the experts
+    EXPERT_TENSOR = "etp"  # ranks that divide each expert
+    EXPERT_DATA = "edp"  # ranks that hold the same parameters of experts
+    EMBEDDING = "embedding"  # first and last stage, where both hold the tied table
+    ALL = "all"
+
+
+class Sharding(StrEnum):
+    """What the ranks of SHARD divide among them; each includes the ones before.
+
+    Source:
+        Rajbhandari et al., "ZeRO", arXiv:1910.02054; Zhao et al., "PyTorch FSDP",
+        arXiv:2304.11277.
+    """
+
+    NONE = "none"  # gradients are all-reduced
+    ZERO1 = "zero1"  # states of the optimizer
+    ZERO2 = "zero2"  # gradients too: reduced and scattered in every backward pass
+    ZERO3 = "zero3"  # parameters too: gathered before use
+
+
+class ContextExchange(StrEnum):
+    """How attention sees keys and values of other ranks of CONTEXT."""
+
+    ALL_GATHER = "all-gather"  # once a layer, before attention: Llama 3
+    RING = "ring"  # round by round, beside attention: Ring Attention, arXiv:2310.01889
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Number formats, called as in `foretrace.machine`."""
+
+    products: str = "bf16"  # inputs of products: bf16, fp16, fp8, mxfp8, nvfp4, fp32, tf32
+    activations: str = "bf16"  # what is kept and sent between operators
+    parameters: str = "bf16"  # what products read and what is gathered
+    gradients: str = "fp32"  # as they are accumulated
+    reduced: str = "fp32"  # as they are sent to be reduced
+    # Bytes per parameter that the optimizer keeps: fp32 copy 4, two moments 8.
+    optimizer_bytes: float = 12.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """What software makes of the model: which operators are one kernel, how they are launched."""
+
+    attention: str = "flash"  # or "plain": scores are written to memory
+    fuses_norms: bool = True
+    fuses_activations: bool = True  # SwiGLU, GELU with its bias
+    fuses_rotary: bool = True
+    fuses_loss: bool = True  # cross entropy in one pass, in parallel over tensor ranks
+    fuses_residuals: bool = False  # bias, dropout and residual sum in one kernel
+    fuses_optimizer: bool = True
+    # Host time per operation: "eager", "compiled" or "graph" (CUDA graphs); see `layout.launch`.
+    launch: str = "eager"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Which communication runs beside computation; what does not is waited for at once."""
+
+    tensor: bool = False
+    context: bool = True  # of a ring; an all-gather is always waited for
+    expert: bool = False
+    pipeline: bool = True  # sends; a receive is waited for where its data is needed
+    gradients: bool = True  # reduced bucket by bucket during the last backward pass
+    parameters: bool = True  # gathered beside the forward pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A complete plan: nothing is left open.
+
+    `tensor * context * data * pipeline` ranks; rank numbers count along `order`, the innermost
+    axis first, and rank r stands at place r of the machine.
+    """
+
+    tensor: int = 1
+    context: int = 1
+    data: int = 1
+    pipeline: int = 1
+    expert: int = 1  # ranks that divide the experts, among those of tensor, context and data
+    expert_tensor: int | None = None  # ranks that divide one expert; `None`: as `tensor`
+    order: tuple[Axis, ...] = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
+
+    micro_batch: int = 1  # sequences
+    global_batch: int = 1  # sequences of one step, over all ranks of DATA
+    sequence: int = 2048  # tokens
+
+    schedule: str = "1f1b"  # a name that `foretrace.workload.schedule_named` knows, or a file
+    num_chunks: int = 1  # parts of the model that each stage holds (virtual stages)
+    contiguous: int | None = None  # microbatches of one chunk in a row; `None`: `pipeline`
+    # Layers of each chunk, first to last; `None`: as even as can be.
+    layers_of_chunk: tuple[int, ...] | None = None
+
+    sequence_parallel: bool = False
+    context_exchange: ContextExchange = ContextExchange.ALL_GATHER
+    sharding: Sharding = Sharding.NONE
+    shard_ranks: int | None = None  # of DATA ranks (data times context); `None`: all of them
+    reshard_after_forward: bool = True  # ZeRO-3: gather again for the backward pass
+    prefetch: int = 1  # ZeRO-3: layers that are gathered ahead
+    bucket_bytes: int = 40_000_000  # of gradients that are reduced at once
+    recompute: Recompute = Recompute.NONE
+    # Share of tokens of each expert, summing to 1; `None`: balanced.
+    token_shares: tuple[float, ...] | None = None
+
+    overlap: Overlap = field(default_factory=Overlap)
+    precision: Precision = field(default_factory=Precision)
+    implementation: Implementation = field(default_factory=Implementation)
+    name: str = ""
+    path: Path | None = None  # `None`: it was not read from a file
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the whole job."""
+        return self.tensor * self.context * self.data * self.pipeline
+
+    @property
+    def num_microbatches(self) -> int:
+        """Microbatches of one step that each rank sees."""
+        return self.global_batch // (self.micro_batch * self.data)

@@ -1,0 +1,1 @@
+"""Schedules of pipelines as data: the order of units on every stage."""
