@@ -28,6 +28,7 @@ from foretrace.cost.fitted import FittedCosts as FittedCosts
 from foretrace.cost.gemm import GemmShapes as GemmShapes
 from foretrace.cost.gemm import gemm_ns as gemm_ns
 from foretrace.cost.inflation import Inflation as Inflation
+from foretrace.cost.inflation import inflated as inflated
 from foretrace.cost.inflation import measured_inflation as measured_inflation
 from foretrace.cost.kernels import FittedKernels as FittedKernels
 from foretrace.cost.kernels import spread_ends as spread_ends
@@ -54,5 +55,6 @@ from foretrace.cost.predicting import model_ns as model_ns
 from foretrace.cost.scaling import scaled as scaled
 from foretrace.cost.signatures import Operation as Operation
 from foretrace.cost.signatures import operation_of as operation_of
+from foretrace.cost.slower import Slower as Slower
 from foretrace.cost.tables import Measured as Measured
 from foretrace.cost.tables import read_tables as read_tables

@@ -56,7 +56,10 @@ _SUM_BYTES = 4  # partial results are kept in 32 bit
 _LEAST_RESULT_BYTES = 2  # results of 8-bit operands are 16-bit numbers
 _SHARPNESS = 4.0  # how closely overlapping limits follow the larger: 1 adds them, more takes it
 _ROWS_AT_ONCE = 20_000
-_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+_BYTES = {
+    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0,
+    "fp4": 0.5,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,9 @@ class GemmShapes:
     def num_bytes(self) -> Float64s:
         """Least traffic of each row: operands read once, the result written once."""
         item = _BYTES[self.dtype]
-        operands = item * (self.m * self.k + self.n * self.k)
-        moved: Float64s = self.batch * (operands + _result_bytes(item) * self.m * self.n * 1.0)
+        operands = (self.m * self.k + self.n * self.k).astype(np.float64) * item
+        results = (self.m * self.n).astype(np.float64) * _result_bytes(item)
+        moved: Float64s = self.batch * (operands + results)
         return moved
 
 
@@ -112,7 +116,7 @@ def gemm_ns(shapes: GemmShapes, chip: Chip, values: Mapping[str, float]) -> Floa
         operand_peak=chip.peak_flops_per_ns("bf16") or peak,
         num_processors=chip.num_processors,
         memory_bytes_per_ns=chip.memory_bytes_per_ns,
-        is_quantised=shapes.dtype == "fp8",
+        is_quantised=shapes.dtype in {"fp8", "fp4"},
     )
     firsts = range(0, len(shapes), _ROWS_AT_ONCE)
     parts = [
@@ -125,7 +129,7 @@ def gemm_ns(shapes: GemmShapes, chip: Chip, values: Mapping[str, float]) -> Floa
 class _Limits:
     """What the chip allows in this number format."""
 
-    item_bytes: int
+    item_bytes: float
     peak: float  # operations per ns
     operand_peak: float  # what the cache is built to feed: the 16-bit peak, where there is one
     num_processors: int
@@ -177,7 +181,7 @@ def _best_ns(
     return best_ns
 
 
-def _result_bytes(item_bytes: int) -> int:
+def _result_bytes(item_bytes: float) -> float:
     return max(item_bytes, _LEAST_RESULT_BYTES)
 
 

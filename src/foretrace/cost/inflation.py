@@ -77,6 +77,28 @@ def measured_inflation(timeline: Timeline) -> Inflation:
     )
 
 
+def inflated(timeline: Timeline, alone_ns: Int64s, inflation: Inflation) -> Int64s:
+    """Durations of all nodes, kernels slowed by what runs beside them, int64[nodes].
+
+    Args:
+        timeline: simulated; says which share of each kernel communication runs beside.
+        alone_ns: int64[nodes], durations without communication beside.
+        inflation: the factors.
+    """
+    graph = timeline.graph
+    kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
+    share = _shares(timeline, kernels)
+    beside = np.flatnonzero(share > 0)
+    label, names = _classes(timeline, kernels[beside])
+    grown_ns = alone_ns.copy()
+    for at, name in enumerate(names):
+        rows = beside[label == at]
+        nodes = kernels[rows]
+        slowed_ns = inflation.inflated_ns(alone_ns[nodes].astype(np.float64), name, share[rows])
+        grown_ns[nodes] = np.rint(slowed_ns)
+    return grown_ns
+
+
 def _classes(timeline: Timeline, nodes: Int64s) -> tuple[Int32s, list[str]]:
     """Class of each node; distinct kernels are classed once."""
     graph = timeline.graph

@@ -127,7 +127,8 @@ def _attention(operator: str, signature: str, kernel: str) -> Operation:
     if shape is None or shapes is None or not shapes.single:
         return _UNKNOWN_OPERATION
     # PyTorch and most traces run FlashAttention-2; what is newer says so in its name.
-    is_newer = any(text in kernel.lower() for text in ("sm90", "fa3", "cudnn", "fmha_sm"))
+    said = f"{operator} {kernel}".lower()
+    is_newer = any(text in said for text in ("sm90", "fa3", "cudnn", "fmha_sm"))
     sizes = (
         *(shape.batch, shape.heads, shape.kv_heads, shape.head_size),
         *(shape.query_length, shape.kv_length, int(bool(shape.is_causal))),

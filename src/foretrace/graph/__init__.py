@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from foretrace.graph.ablation import Ablation as Ablation
 from foretrace.graph.ablation import without as without
+from foretrace.graph.assembly import graph_of as graph_of
 from foretrace.graph.blocks import BlockEvidence as BlockEvidence
 from foretrace.graph.blocks import Blocks as Blocks
 from foretrace.graph.blocks import Corrections as Corrections
 from foretrace.graph.blocks import blocks_of as blocks_of
 from foretrace.graph.blocks import read_corrections as read_corrections
 from foretrace.graph.build import build_recording as build_recording
+from foretrace.graph.edges import Edges as Edges
+from foretrace.graph.chakra import chakra_recording as chakra_recording
 from foretrace.graph.graph import Collective as Collective
 from foretrace.graph.graph import EdgeConstant as EdgeConstant
 from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
@@ -28,6 +31,7 @@ from foretrace.graph.nodes import NodeKind as NodeKind
 from foretrace.graph.nodes import Part as Part
 from foretrace.graph.nodes import Phase as Phase
 from foretrace.graph.recording import Begun as Begun
+from foretrace.graph.recording import ChakraOrigin as ChakraOrigin
 from foretrace.graph.recording import Clock as Clock
 from foretrace.graph.recording import Ending as Ending
 from foretrace.graph.recording import MemoryEvents as MemoryEvents

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrace.base import CircleError, Float32s, Int32s, Int64s
 from foretrace.graph._compiled import counted_order, topological_order
@@ -100,3 +101,40 @@ def assembled(
         constants=tuple(constants[kind] for kind in sorted(constants)),
     )
     return graph, order.astype(np.int64)
+
+
+def graph_of(
+    columns: Mapping[str, NDArray[np.generic]],
+    edges: Edges,
+    *,
+    constants: Sequence[EdgeConstant],
+    names: tuple[str, ...],
+    lanes: tuple[Lane, ...],
+    step_names: tuple[str, ...],
+    collectives: tuple[Collective, ...],
+) -> ExecutionGraph:
+    """The graph of nodes and edges that somebody else has laid out, in any order.
+
+    Args:
+        columns: the node columns of `ExecutionGraph`, `inflation` among them.
+        edges: between nodes.
+        constants: the lag of every kind of edge that has one.
+        names: what columns of names refer to.
+        lanes: what `lane` refers to.
+        step_names: what `step` refers to.
+        collectives: what `collective` refers to.
+
+    Raises:
+        CircleError: if the edges close a circle.
+    """
+    graph, _ = assembled(
+        DraftNodes(columns),
+        edges,
+        inflation=columns["inflation"].astype(np.float32),
+        constants={constant.kind: constant for constant in constants},
+        names=names,
+        lanes=lanes,
+        step_names=step_names,
+        collectives=collectives,
+    )
+    return graph

@@ -58,6 +58,7 @@ class EdgeKind(IntEnum):
     GHOST = 10  # along a ghost's chain
     ISSUE = 11  # host call to a collective's arrival on a host worker (gloo)
     PROGRAMMATIC = 12  # same stream, next in order, begun before the one before had ended
+    STATED = 13  # a file of dependencies states it, and not why (Chakra)
 
 
 class Part(IntEnum):

@@ -8,6 +8,7 @@ from foretrace.base import Int32s, Int64s
 from foretrace.graph.blocks.evidence import BlockEvidence
 from foretrace.graph.graph import ExecutionGraph, Finding
 from foretrace.graph.timeline import Timeline
+from foretrace.trace import ChakraTrace
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,17 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class ChakraOrigin:
+    """The Chakra files that a graph was read from, so that nothing of them is lost on the way."""
+
+    traces: tuple[ChakraTrace, ...]  # by rank
+    trace: Int32s  # int32[nodes], position in `traces`; -1 of nodes that no record stands for
+    row: Int64s  # int64[nodes], record in that file
+    # Of each file, whether its control dependencies hold nodes up as its data dependencies do.
+    is_control_held: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
 class Recording:
     """Traces of one job, understood: what `load` returns the inside of.
 
@@ -93,3 +105,4 @@ class Recording:
     unmatched: tuple[Unmatched, ...] = ()
     endings: tuple[Ending, ...] = ()  # one per rank
     block_evidence: tuple[BlockEvidence, ...] = ()  # what parts, phases and layers rest on
+    chakra: ChakraOrigin | None = None  # of a graph from Chakra files that others wrote

@@ -28,12 +28,16 @@ class AttentionShape:
     value_size: int
     is_causal: bool | None  # None: the trace does not say
     is_backward: bool
+    is_end_aligned: bool = False  # the last query sees the last key; else the first the first
 
     @property
     def num_pairs(self) -> int:
         """Pairs of a query and a key that are not masked, of one head of one sequence."""
         if not self.is_causal:
             return self.query_length * self.kv_length
+        if self.is_end_aligned and self.kv_length > self.query_length:
+            before = self.query_length * (self.kv_length - self.query_length)
+            return before + self.query_length * (self.query_length + 1) // 2
         # Query i of the first min(q, kv) sees i + 1 keys; PyTorch aligns masks at the top left.
         stairs = min(self.query_length, self.kv_length)
         return stairs * (stairs + 1) // 2 + (self.query_length - stairs) * self.kv_length
@@ -47,6 +51,7 @@ class _Layout:
     causal: int  # -1: not among the inputs
     is_heads_second: bool = True  # (batch, heads, length, size); else (batch, length, heads, size)
     causal_values: tuple[str, ...] = ("True", "true")
+    is_end_aligned: bool = False  # flash-attention since 2.1, as its README says
 
     @property
     def is_backward(self) -> bool:
@@ -73,8 +78,9 @@ _LAYOUTS = {
         1, 14, is_heads_second=False, causal_values=("1", "2")
     ),
     # Dao-AILab/flash-attention, flash_attn_interface.py: autograd functions and custom operators
-    "FlashAttnFunc": _Layout(0, 5, is_heads_second=False),
-    "_flash_attn_forward": _Layout(0, 5, is_heads_second=False),
+    "FlashAttnFunc": _Layout(0, 5, is_heads_second=False, is_end_aligned=True),
+    "_flash_attn_forward": _Layout(0, 5, is_heads_second=False, is_end_aligned=True),
+    "_flash_attn_backward": _Layout(1, 11, is_heads_second=False, is_end_aligned=True),
 }
 _RANK = 4  # dimensions of a batch of sequences; packed ones have three, lengths apart
 
@@ -107,6 +113,7 @@ def _shape(shapes: Shapes, layout: _Layout) -> AttentionShape | None:
         value_size=value.shape[3],
         is_causal=causal in layout.causal_values if causal else None,
         is_backward=layout.is_backward,
+        is_end_aligned=layout.is_end_aligned,
     )
 
 

@@ -8,6 +8,7 @@ from foretrace.operators.framework import base_of, framework_class
 from foretrace.operators.movement import MOVEMENTS, UNTOLD, elementwise
 from foretrace.operators.products import PRODUCTS
 from foretrace.operators.shapes import Shapes, parsed_shapes
+from foretrace.operators.tables import TABLES
 from foretrace.operators.work import Work
 
 _BACKWARD = "Backward"  # autograd nodes carry the gradient's shapes only
@@ -28,7 +29,7 @@ def work_of(operator: str, signature: str) -> Work | None:
 
 def _by_table(operator: str, shapes: Shapes) -> Work | None:
     base = base_of(operator)
-    counter = PRODUCTS.get(base) or MOVEMENTS.get(base)
+    counter = PRODUCTS.get(base) or MOVEMENTS.get(base) or TABLES.get(base)
     if counter is not None:
         return counter(shapes)
     if framework_class(operator) != OperatorClass.ELEMENTWISE or base in UNTOLD:

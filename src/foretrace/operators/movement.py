@@ -180,6 +180,16 @@ def _gather(shapes: Shapes) -> Work | None:
     return moved(0, read=(out, index), written=(out,), dtype=data.dtype)
 
 
+def _top(shapes: Shapes) -> Work | None:
+    """`topk(input, number, dim)`: values, and where they stand; one comparison an element."""
+    data, number = shapes.tensor(0), shapes.numbers(1)
+    if data is None or not number or not data.shape:
+        return None
+    out = (*data.shape[:-1], number[0])
+    written = (Tensor(out, data.dtype), Tensor(out, "int64"))
+    return moved(data.num_elements, read=(data,), written=written, dtype=data.dtype)
+
+
 def _loss(shapes: Shapes) -> Work | None:
     """`nll_loss_forward(log probabilities, target, ...)`: one of each row is read."""
     data, target = shapes.tensor(0), shapes.tensor(1)
@@ -263,6 +273,7 @@ MOVEMENTS: dict[str, Callable[[Shapes], Work | None]] = {
     "embedding_dense_backward": _embedding_backward,
     **dict.fromkeys(("_embedding_bag", "embedding_bag"), _embedding_bag),
     "gather": _gather,
+    "topk": _top,
     "nll_loss_forward": _loss,
     "nll_loss_backward": _loss_backward,
     "cross_entropy_loss": _cross_entropy,

@@ -21,6 +21,8 @@ _FORMATS = {
     "float8_e4m3fnuz": ("fp8", 1),
     "float8_e5m2fnuz": ("fp8", 1),
     "float8_e8m0fnu": ("fp8", 1),
+    "float4_e2m1fn": ("fp4", 0),  # half a byte: traffic stays unknown
+    "tensorfloat32": ("tf32", 4),  # not PyTorch's: our blocks say so what it keeps to itself
     "long int": ("int64", 8),
     "long": ("int64", 8),
     "int": ("int32", 4),
@@ -175,7 +177,7 @@ def _input(dims: object, kind: object, strides: object) -> Tensor | tuple[Tensor
 
 def _lower(name: str) -> str:
     """Formats of their own class in lower case; `Int`, `Double`, ... are values, not tensors."""
-    return name.lower() if name.startswith(("Half", "BFloat", "Float8")) else ""
+    return name.lower() if name.startswith(("Half", "BFloat", "Float8", "Float4")) else ""
 
 
 def _sizes(dims: object) -> tuple[int, ...] | None:

@@ -17,8 +17,8 @@ _COLUMNS = 4
 _PANEL, _MARGIN = 200, 34  # pixels
 _MOST_POINTS = 400  # of a panel, taken evenly
 _OFF = 1.25
-_TICKS_NS = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
-_TICK_NAMES = ("1 us", "10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s")
+_TICKS_NS = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11)
+_TICK_NAMES = ("1 us", "10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s")
 
 
 def cost_plot(points: Sequence[CostPoints]) -> str:

@@ -1,1 +1,1 @@
-"""Floor 5: numbers with their odds: distributions of step times, failures, effective time."""
+"""Floor 6: numbers with their odds: distributions of step times, failures, effective time."""

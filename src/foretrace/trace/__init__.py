@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from foretrace.trace.cache import clear_cache as clear_cache
+from foretrace.trace.chakra import CHAKRA_VERSION as CHAKRA_VERSION
+from foretrace.trace.chakra import NO_TEXT as NO_TEXT
+from foretrace.trace.chakra import Attributes as Attributes
+from foretrace.trace.chakra import ChakraNodes as ChakraNodes
+from foretrace.trace.chakra import ChakraTrace as ChakraTrace
+from foretrace.trace.chakra import CommType as CommType
+from foretrace.trace.chakra import NodeType as NodeType
+from foretrace.trace.chakra import Texts as Texts
+from foretrace.trace.chakra import ValueField as ValueField
+from foretrace.trace.chakra import chakra_batches as chakra_batches
+from foretrace.trace.chakra import listed_numbers as listed_numbers
+from foretrace.trace.chakra import read_chakra as read_chakra
 from foretrace.trace.columns import NO_ID as NO_ID
 from foretrace.trace.columns import NO_STRING as NO_STRING
 from foretrace.trace.columns import Category as Category

@@ -102,6 +102,25 @@ def opened_source(path: Path) -> Iterator[Source]:
 
 
 @contextmanager
+def opened_bytes(path: Path) -> Iterator[Iterator[bytes]]:
+    """The file's bytes in pieces, plain, from gzip, or from the one file in a tar archive.
+
+    Raises:
+        TraceError: if the file cannot be read or is empty.
+    """
+    with _opened(path) as file:
+        head = file.peek(_FILE_BYTES) if path.stat().st_size else b""  # type: ignore[attr-defined]
+        if not head:
+            raise TraceError(f"cannot read {path}: the file is empty; record or copy it again")
+        pieces = _gunzipped(file) if head.startswith(_GZIP) else _plain(file)
+        first = next_piece(pieces, path)
+        if first[_TAR_MARK_AT : _TAR_MARK_AT + 5] == b"ustar":
+            pieces = _from_tar(path)
+            first = next_piece(pieces, path)
+        yield _chained(first, pieces)
+
+
+@contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:

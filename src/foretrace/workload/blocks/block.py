@@ -49,6 +49,10 @@ class Block:
 
     Operators share the compute stream. What an item waits for besides its stream stands in
     its `after`; an exchange that is waited for at once stands in the next operator's.
+
+    From block to block: an exchange whose `after` is empty sends what the operator before the
+    block made; an exchange of the block that none of its items waits for is waited for by the
+    first operator of what comes next.
     """
 
     part: Part
@@ -88,4 +92,7 @@ class Blocks:
     # What is sent to the next stage for one microbatch, per rank, and its number format.
     transfer_bytes: int
     transfer_dtype: str
+    # Parameters of a table, on one rank, that the embedding and the output projection share: first
+    # and last stage then hold both a copy of it.
+    tied_parameters: int = 0
     notes: tuple[str, ...] = field(default=())  # what was left out or taken to be so

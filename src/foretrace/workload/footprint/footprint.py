@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretrace.workload.footprint.kept import Kept
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PARTS = ("parameters", "gradients", "optimizer", "activations", "buffers", "context")
 
 
 @dataclass(frozen=True)
@@ -15,21 +23,30 @@ class StageFootprint:
     optimizer: int
     activations: int  # kept for backward passes at the worst moment
     buffers: int  # gathered parameters, messages, logits: what lives within one operation
-    context: int  # of the framework: CUDA context, libraries' workspaces, with their source
+    context: int  # outside the framework's allocator: CUDA context and kernels, with their source
     num_in_flight: float  # microbatches whose activations are held then, in whole stages
     peak_unit: int  # position in the stage's order of units where the peak is reached
 
     @property
     def total(self) -> int:
         """All of them."""
-        return (
-            self.parameters
-            + self.gradients
-            + self.optimizer
-            + self.activations
-            + self.buffers
-            + self.context
-        )
+        return self.allocated + self.context
+
+    @property
+    def allocated(self) -> int:
+        """All but the context: what the framework's own statistics show."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "stage": self.stage,
+            **{part: getattr(self, part) for part in _PARTS},
+            "allocated": self.allocated,
+            "total": self.total,
+            "num_in_flight": self.num_in_flight,
+            "peak_unit": self.peak_unit,
+        }
 
 
 @dataclass(frozen=True)
@@ -39,13 +56,39 @@ class Footprint:
     stages: tuple[StageFootprint, ...]
     capacity: int | None  # usable bytes of one chip; `None`: not said
     notes: tuple[str, ...] = ()
+    tensors: tuple[Kept, ...] = ()  # that the first layer keeps of one microbatch
 
     @property
     def peak(self) -> StageFootprint:
-        """The fullest stage."""
+        """The fullest stage; the first of those that are equal."""
         return max(self.stages, key=lambda stage: stage.total)
 
     @property
     def margin(self) -> int | None:
         """Bytes that are left on the fullest stage; negative: it does not fit."""
         return None if self.capacity is None else self.capacity - self.peak.total
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether every stage fits; `None`: nobody said into what."""
+        return None if self.margin is None else self.margin >= 0
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a stage: `stage`, bytes by what they are for, and when the peak is."""
+        import polars as pl  # slow to import, wanted in tables only
+
+        return pl.DataFrame([stage.as_json() for stage in self.stages])
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values; sizes in bytes."""
+        return {
+            "fits": self.fits,
+            "capacity": self.capacity,
+            "margin": self.margin,
+            "peak_stage": self.peak.stage,
+            "stages": [stage.as_json() for stage in self.stages],
+            "layer_tensors": [
+                {"tensor": each.label, "bytes": each.num_bytes} for each in self.tensors
+            ],
+            "notes": list(self.notes),
+        }

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from foretrace.workload.models.flops import Recompute
+from foretrace.workload.sharding.tables import TableSharding
 
 
 class Axis(StrEnum):
@@ -31,6 +32,7 @@ class Group(StrEnum):
     EXPERT_TENSOR = "etp"  # ranks that divide each expert
     EXPERT_DATA = "edp"  # ranks that hold the same parameters of experts
     EMBEDDING = "embedding"  # first and last stage, where both hold the tied table
+    MIRROR = "mirror"  # stages that hold the same chunks: DualPipe's s and `pipeline - 1 - s`
     ALL = "all"
 
 
@@ -53,6 +55,8 @@ class ContextExchange(StrEnum):
 
     ALL_GATHER = "all-gather"  # once a layer, before attention: Llama 3
     RING = "ring"  # round by round, beside attention: Ring Attention, arXiv:2310.01889
+    # Heads for tokens before attention, and back after it: Ulysses, arXiv:2309.14509.
+    ALL_TO_ALL = "all-to-all"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,21 @@ class Implementation:
     fuses_loss: bool = True  # cross entropy in one pass, in parallel over tensor ranks
     fuses_residuals: bool = False  # bias, dropout and residual sum in one kernel
     fuses_optimizer: bool = True
+    # Queries, keys and values are one product; so are gate and up. Megatron, llm-foundry.
+    fuses_projections: bool = True
+    # Keys and values of grouped attention are copied for every head before it: torchtitan.
+    repeats_keys: bool = False
+    # Products add weights' gradients to what microbatches before left: Megatron. Else a kernel
+    # of its own does, where gradients are not scattered after each microbatch.
+    fuses_gradients: bool = True
+    # ZeRO-3: gathered parameters, and gradients before they are reduced, are copied: FSDP2.
+    copies_shards: bool = False
+    # What selective recompute computes again: "scores" (Megatron), or "operators": all but
+    # attention and every second product (torchtitan's "op").
+    selective: str = "scores"
+    # Recompute ends with the last result that the backward pass needs, so that a layer's last
+    # product is not done again: torch.utils.checkpoint without reentrance.
+    stops_recompute_early: bool = False
     # Host time per operation: "eager", "compiled" or "graph" (CUDA graphs); see `layout.launch`.
     launch: str = "eager"
 
@@ -87,7 +106,9 @@ class Implementation:
 class Overlap:
     """Which communication runs beside computation; what does not is waited for at once."""
 
-    tensor: bool = False
+    tensor: bool = False  # within products, piece by piece
+    # In the backward pass beside the products for weights: Megatron, Transformer Engine.
+    tensor_backward: bool = True
     context: bool = True  # of a ring; an all-gather is always waited for
     expert: bool = False
     pipeline: bool = True  # sends; a receive is waited for where its data is needed
@@ -131,6 +152,7 @@ class Plan:
     recompute: Recompute = Recompute.NONE
     # Share of tokens of each expert, summing to 1; `None`: balanced.
     token_shares: tuple[float, ...] | None = None
+    tables: TableSharding | None = None  # of recommenders; `None`: whole, dealt to ranks by cost
 
     overlap: Overlap = field(default_factory=Overlap)
     precision: Precision = field(default_factory=Precision)

@@ -1,0 +1,235 @@
+"""A trace's tree becomes a `Program`: calls in order, the tensors they need, what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from foretrace.base import TraceError
+from foretrace.bench.arguments import Opaque
+from foretrace.bench.collectives import Collective, collective_of, groups_of, is_collective
+from foretrace.bench.contents import contents_of
+from foretrace.bench.identities import Identities, Use, Value, identities, value_indices
+from foretrace.bench.opening import replayed
+from foretrace.bench.program import Call, Coverage, Cut, Given, Program, records_in
+from foretrace.bench.schema import parsed_schema
+from foretrace.bench.tree import Tree, chosen, is_operator
+
+USUAL_STREAM = -1
+_BUILT_IN = ("aten", "prims", "quantized")
+_ROOTS = ("[pytorch|profiler|", "ProfilerStep#")
+_ENGINE = "autograd::engine::evaluate_function: "
+_HARMLESS = ("Generator",)  # left out, an operator takes the device's own
+
+
+class Mode(Enum):
+    """What of a step is replayed."""
+
+    FULL = "full"
+    COMPUTE = "compute"  # no collectives
+    COMMUNICATION = "communication"  # nothing else
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a Kineto trace says of operators, by node."""
+
+    duration_ns: Mapping[int, int]
+    stream: Mapping[int, int]
+
+
+NOTHING_MEASURED = Measured({}, {})
+
+
+def program_of(
+    tree: Tree,
+    *,
+    source: str,
+    mode: Mode = Mode.FULL,
+    step: str | None = None,
+    subgraph: str | None = None,
+    measured: Measured = NOTHING_MEASURED,
+) -> Program:
+    """The program that replays a trace.
+
+    Args:
+        tree: the trace.
+        source: its file's name.
+        mode: what of it to replay.
+        step: name or number of the step; the first one where steps are marked, if left out.
+        subgraph: only what ran inside nodes of this name.
+        measured: times and streams of its operators, where known.
+
+    Raises:
+        TraceError: if nothing is left to replay.
+    """
+    topmost = chosen(tree, step=step, subgraph=None)
+    found = identities(tree, topmost)
+    inside = topmost if subgraph is None else chosen(tree, step=step, subgraph=subgraph)
+    nodes = [
+        node
+        for node in replayed(tree, found, inside)
+        if mode is Mode.FULL
+        or is_collective(tree.nodes[node].name) is (mode is Mode.COMMUNICATION)
+    ]
+    if not nodes:
+        raise TraceError(f"the execution trace holds nothing to replay in mode {mode.value!r}")
+    uses = {node: found.uses[node] for node in nodes}
+    assembly = _Assembly(tree, found, uses, measured)
+    calls = tuple(assembly.call(node) for node in nodes)
+    kept = [one for one in inside if mode is Mode.FULL or not set(nodes).isdisjoint(_family(tree, one))]
+    return Program(
+        source=source,
+        device=_device(found, uses),
+        given=tuple(assembly.given.values()),
+        calls=calls,
+        values=tuple(value.record for value in found.values),
+        groups=groups_of(tree),
+        coverage=_coverage(tree, kept, calls, measured=measured),
+    )
+
+
+class _Assembly:
+    """The state while calls are put together: which tensors are there."""
+
+    def __init__(
+        self, tree: Tree, found: Identities, uses: Mapping[int, Use], measured: Measured
+    ) -> None:
+        self.tree, self.found, self.uses, self.measured = tree, found, uses, measured
+        self.contents = contents_of(tree, found.values, uses)
+        self.given: dict[int, Given] = {}
+        self._there: set[int] = set()
+        self._by_memory: dict[int, int] = {}  # a value that is there, by memory
+        self._pending: dict[int, list[int]] = {}  # collectives under way, by memory
+
+    def call(self, node: int) -> Call:
+        """The call of one operator; what it needs is given or cut first."""
+        recorded, use = self.tree.nodes[node], self.uses[node]
+        cuts = [
+            cut
+            for index in dict.fromkeys(value_indices(use.reads))
+            if (cut := self._provided(index)) is not None
+        ]
+        new = [
+            one
+            for one in value_indices(use.returns)
+            if one not in self._there and node in self.found.values[one].makers
+        ]
+        for index in new:
+            self._is_there(self.found.values[index])
+        collective = self._collective(node, use)
+        waits = self._waits(node, use, is_collective=collective is not None)
+        return Call(
+            node=node,
+            name=recorded.name,
+            schema=parsed_schema(recorded.schema),
+            reads=use.reads,
+            returns=use.returns,
+            makes=frozenset(new),
+            label=_label(self.tree, node),
+            collective=collective,
+            cuts=tuple(cuts),
+            waits=waits,
+            stream=self.measured.stream.get(node, USUAL_STREAM),
+            duration_ns=self.measured.duration_ns.get(node, 0),
+            reason="" if collective is not None else _reason(recorded.name, recorded.schema, use),
+        )
+
+    def _collective(self, node: int, use: Use) -> Collective | None:
+        if not is_collective(self.tree.nodes[node].name):
+            return None
+        return collective_of(self.tree, node, use.reads)
+
+    def _waits(self, node: int, use: Use, *, is_collective: bool) -> tuple[int, ...]:
+        """Collectives that must have ended: those on memory that is used now."""
+        values = [self.found.values[one] for one in value_indices((use.reads, use.returns))]
+        memories = dict.fromkeys(value.memory.index for value in values)
+        if is_collective:  # collectives of one group stay in order by themselves
+            for memory in memories:
+                self._pending.setdefault(memory, []).append(node)
+            return ()
+        waits = [one for memory in memories for one in self._pending.pop(memory, [])]
+        for pending in self._pending.values():
+            pending[:] = [one for one in pending if one not in waits]
+        return tuple(dict.fromkeys(waits))
+
+    def _is_there(self, value: Value) -> None:
+        self._there.add(value.index)
+        self._by_memory.setdefault(value.memory.index, value.index)
+
+    def _provided(self, index: int) -> Cut | None:
+        """Make sure that a tensor is there; a cut, if that is how."""
+        if index in self._there:
+            return None
+        value = self.found.values[index]
+        base = self._by_memory.get(value.memory.index)
+        is_view = base is not None and (base not in self.given or bool(value.makers))
+        self._is_there(value)
+        if is_view and base is not None:
+            return Cut(index, base, value.record)
+        self.given[index] = Given(
+            index, value.record, self.contents.get(index), value.memory.index
+        )
+        return None
+
+
+def _family(tree: Tree, node: int) -> set[int]:
+    return {node, *tree.below(node)}
+
+
+def _label(tree: Tree, node: int) -> str:
+    """What the operator ran inside of: the innermost node that is no operator itself."""
+    for one in tree.ancestors(node):
+        name = tree.nodes[one].name
+        if not is_operator(tree.nodes[one]):
+            return "" if name.startswith(_ROOTS) else name.removeprefix(_ENGINE)
+    return ""
+
+
+def _reason(name: str, schema: str, use: Use) -> str:
+    """Why an operator cannot be replayed by PyTorch alone; "" if it can."""
+    if parsed_schema(schema) is None:
+        return "generated kernel"
+    if name.partition("::")[0] not in _BUILT_IN:
+        return f"from the library {name.partition('::')[0]!r}"
+    unknown = [
+        one.type
+        for one in records_in(use.reads)
+        if isinstance(one, Opaque) and one.type not in _HARMLESS
+    ]
+    return f"takes a {unknown[0]}, which the trace does not hold" if unknown else ""
+
+
+def _device(found: Identities, uses: Mapping[int, Use]) -> str:
+    """Where most tensors lie."""
+    counts = Counter(
+        found.values[index].record.device.partition(":")[0]
+        for use in uses.values()
+        for index in value_indices(use.reads)
+    )
+    gpu = [device for device in counts if device not in ("cpu", "")]
+    return gpu[0] if gpu else "cpu"
+
+
+def _coverage(
+    tree: Tree, topmost: Sequence[int], calls: Sequence[Call], *, measured: Measured
+) -> Coverage:
+    missing = {call.node: call for call in calls if not call.is_supported}
+    lost = {one: next((c for c in _family(tree, one) if c in missing), None) for one in topmost}
+    duration_ns = measured.duration_ns
+    rows: dict[tuple[str, str], list[int]] = {}
+    for one, call in lost.items():
+        if call is not None:
+            key = (missing[call].name, missing[call].reason)
+            rows.setdefault(key, []).append(duration_ns.get(one, 0))
+    return Coverage(
+        num_operators=len(topmost),
+        num_replayed=sum(call is None for call in lost.values()),
+        time_ns=sum(duration_ns.get(one, 0) for one in topmost),
+        replayed_ns=sum(duration_ns.get(one, 0) for one, call in lost.items() if call is None),
+        unsupported=tuple(
+            (name, reason, len(each), sum(each)) for (name, reason), each in sorted(rows.items())
+        ),
+    )

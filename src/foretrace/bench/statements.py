@@ -1,0 +1,122 @@
+"""Calls as lines of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from foretrace.bench.arguments import TensorRecord
+from foretrace.bench.identities import ValueId, value_indices
+from foretrace.bench.literals import argument_list, callee, literal
+from foretrace.bench.program import Call, Program
+from foretrace.bench.repetition import Item
+
+_MOST_SHOWN = 3  # results whose shapes stand in a line's comment
+_LEAST_DURATION_NS = 1000
+
+Naming = Callable[[int], str]
+
+
+def lines_of(call: Call, program: Program, *, name_of: Naming, wanted: Callable[[int], bool]) -> Iterator[str]:
+    """The lines that run one call.
+
+    Args:
+        call: the call.
+        program: what it belongs to.
+        name_of: how a value is called here.
+        wanted: whether a value is read later.
+    """
+    for cut in call.cuts:
+        yield f"{name_of(cut.value)} = {_cut(cut.record, name_of(cut.base))}"
+    for node in call.waits:
+        yield f"{work_name(node)}.wait()"
+    if call.collective is not None:
+        yield f"{work_name(call.node)} = {_communication(call, name_of)}"
+        return
+    if not call.is_supported or call.schema is None:
+        yield _unsupported(call, program, name_of, wanted)
+        return
+    text = f"{callee(call.schema)}({argument_list(call.schema, call.reads, name_of)})"
+    target = _target(call, name_of, wanted)
+    yield f"{target} = {text}" if target else text
+
+
+def comment_of(call: Call, program: Program) -> str:
+    """Shapes of what a call makes; "" if it makes nothing."""
+    made = [program.values[one] for one in value_indices(call.returns) if one in call.makes]
+    if not made:
+        return ""
+    shown = ", ".join(shape_text(one) for one in made[:_MOST_SHOWN])
+    return shown + (", ..." if len(made) > _MOST_SHOWN else "")
+
+
+def shape_text(record: TensorRecord) -> str:
+    """A tensor in words: "float32[128, 1024]"."""
+    return f"{record.dtype}{list(record.shape)}"
+
+
+def item_of(call: Call, program: Program) -> Item:
+    """What of a call decides whether it repeats another."""
+    reads = tuple(value_indices(call.reads)) + tuple(cut.base for cut in call.cuts)
+    makes = tuple(one for one in value_indices(call.returns) if one in call.makes)
+    made_before = tuple(cut.value for cut in call.cuts)
+    if call.collective is not None or call.waits:
+        return Item(None, reads, makes)
+    text = tuple(
+        lines_of(call, program, name_of=lambda _: "?", wanted=lambda _: True)
+    )
+    return Item((text, call.stream, bool(call.reason)), (*made_before, *reads), (*made_before, *makes))
+
+
+def work_name(node: int) -> str:
+    """How the program calls a collective under way."""
+    return f"w{node}"
+
+
+def _cut(record: TensorRecord, base: str) -> str:
+    place = f", {record.offset}"
+    return f"{base}.as_strided({record.shape}, {record.strides}{place})"
+
+
+def _communication(call: Call, name_of: Naming) -> str:
+    collective = call.collective
+    if collective is None:
+        raise AssertionError(call.name)
+    parts = [literal(one, "", name_of) for one in collective.arguments]
+    parts.append(f'group="{collective.group}"')
+    if call.duration_ns >= _LEAST_DURATION_NS:
+        parts.append(f"took_us={call.duration_ns // 1000}")
+    return f"comm.{collective.function}({', '.join(parts)})"
+
+
+def _unsupported(
+    call: Call, program: Program, name_of: Naming, wanted: Callable[[int], bool]
+) -> str:
+    made = [one for one in value_indices(call.returns) if one in call.makes]
+    shapes = ", ".join(
+        f"({program.values[one].shape}, torch.{program.values[one].dtype})" for one in made
+    )
+    arguments = literal(list(call.reads), "", name_of)
+    text = f'other("{call.name}", {arguments}, [{shapes}])'
+    names = [name_of(one) if wanted(one) else "_" for one in made]
+    return f"{', '.join(names)} = {text}" if any(name != "_" for name in names) else text
+
+
+def _target(call: Call, name_of: Naming, wanted: Callable[[int], bool]) -> str:
+    """What stands left of the equals sign; "" where no result is read later."""
+
+    def one(value: object) -> str:
+        if isinstance(value, list):
+            inside = ", ".join(one(each) for each in value)
+            return f"({inside},)" if len(value) == 1 else f"({inside})"
+        if isinstance(value, ValueId) and value.index in call.makes and wanted(value.index):
+            return name_of(value.index)
+        return "_"
+
+    if not any(wanted(each) for each in value_indices(call.returns) if each in call.makes):
+        return ""
+    returns: Sequence[object] = call.returns
+    expected = len(call.schema.results) if call.schema is not None else len(returns)
+    if expected == 1:
+        value = returns[0] if len(returns) == 1 else list(returns)
+        return one(value)
+    return ", ".join(one(each) for each in returns)

@@ -1,0 +1,135 @@
+"""The tree of an execution trace: who ran inside whom, and where steps and labels lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from foretrace.base import TraceError
+from foretrace.bench.source import Node
+
+_STEP = "ProfilerStep#"
+# Wrappers of functional collectives: the collective inside of them is what is replayed.
+_WRAPPERS = ("_c10d_functional::", "c10d_functional::")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Nodes by id with their children."""
+
+    nodes: dict[int, Node]
+    _children: dict[int, list[int]]
+    _topmost: frozenset[int]
+
+    def children(self, node: int) -> Sequence[int]:
+        """Nodes directly inside, in the order in which they began."""
+        return self._children.get(node, ())
+
+    def is_topmost(self, node: int) -> bool:
+        """Whether it is an operator inside of no other."""
+        return node in self._topmost
+
+    def ancestors(self, node: int) -> Iterator[int]:
+        """Nodes around it, innermost first."""
+        parent = self.nodes[node].parent
+        while parent in self.nodes and parent != node:
+            yield parent
+            node, parent = parent, self.nodes[parent].parent
+
+    def below(self, node: int) -> Iterator[int]:
+        """Nodes inside it, at any depth, as they began."""
+        stack = list(reversed(self.children(node)))
+        while stack:
+            one = stack.pop()
+            yield one
+            stack.extend(reversed(self.children(one)))
+
+
+def tree_of(nodes: Sequence[Node]) -> Tree:
+    """The tree of these nodes."""
+    by_id = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
+    children: dict[int, list[int]] = {}
+    for node in by_id.values():
+        if node.parent != node.id:
+            children.setdefault(node.parent, []).append(node.id)
+    return Tree(by_id, children, frozenset(_topmost(by_id, children)))
+
+
+def is_operator(node: Node) -> bool:
+    """Whether a replay calls it: it has a schema, or is a generated kernel."""
+    return (
+        bool(node.schema) and not node.name.startswith(_WRAPPERS)
+    ) or node.attributes.get("kernel_backend") == "triton"
+
+
+def _topmost(nodes: dict[int, Node], children: dict[int, list[int]]) -> Iterator[int]:
+    roots = [one for one, node in nodes.items() if node.parent not in nodes or node.parent == one]
+    stack = list(roots)
+    while stack:
+        one = stack.pop()
+        if is_operator(nodes[one]):
+            yield one
+        else:
+            stack.extend(children.get(one, ()))
+
+
+def chosen(tree: Tree, *, step: str | None, subgraph: str | None) -> tuple[int, ...]:
+    """Topmost operators to replay, as they began.
+
+    Args:
+        tree: the trace.
+        step: name or number of a step; the first whole one where there are steps, if left out.
+        subgraph: only what ran inside nodes of this name.
+
+    Raises:
+        TraceError: if there is no such step or no such name.
+    """
+    found = sorted(node for node in tree.nodes if tree.is_topmost(node))
+    first, last = _step_range(tree, step)
+    found = [node for node in found if first <= node < last]
+    if subgraph is not None:
+        found = _inside(tree, found, subgraph)
+    if not found:
+        raise TraceError(
+            "the execution trace holds no operator to replay: record it around a whole step"
+        )
+    return tuple(found)
+
+
+def step_names(tree: Tree) -> dict[str, int]:
+    """Steps that the trace marks, with the node that begins each."""
+    return {
+        node.name: node.id for node in tree.nodes.values() if node.name.startswith(_STEP)
+    }
+
+
+def _step_range(tree: Tree, step: str | None) -> tuple[int, int]:
+    """Ids from a step's begin to the next one's: the backward pass runs on another thread."""
+    steps = step_names(tree)
+    end = max(tree.nodes, default=0) + 1
+    if not steps:
+        if step is not None:
+            raise TraceError(f"the execution trace has no step marks, so no step {step!r}")
+        return 0, end
+    name = step if step is None or step.startswith(_STEP) else f"{_STEP}{step}"
+    if name is not None and name not in steps:
+        raise TraceError(f"the execution trace has no step {step!r}: it has {', '.join(steps)}")
+    begins = sorted(steps.values())
+    begin = begins[0] if name is None else steps[name]
+    return begin, min((one for one in begins if one > begin), default=end)
+
+
+def _inside(tree: Tree, found: list[int], label: str) -> list[int]:
+    inside = [
+        node
+        for node in found
+        if any(tree.nodes[one].name == label for one in tree.ancestors(node))
+    ]
+    if not inside:
+        labels = {tree.nodes[one].name for node in found for one in tree.ancestors(node)}
+        shown = ", ".join(repr(one) for one in sorted(labels)[:8])
+        raise TraceError(
+            f"nothing of the execution trace ran inside {label!r}: names around its operators "
+            f"are {shown}"
+        )
+    return inside

@@ -1,0 +1,162 @@
+"""`Estimate`: one step of a model under a plan on a machine, with nothing run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretrace.analyze import Breakdown, Parts, breakdown
+from foretrace.cost import Costs, Inflation, Source
+from foretrace.estimate.interval import Interval
+from foretrace.graph import Timeline
+from foretrace.machine import Machine
+from foretrace.workload import (
+    Convention,
+    Flops,
+    Footprint,
+    LaidOut,
+    Model,
+    Plan,
+    Transformer,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_NS_PER_S = 1_000_000_000
+_NS_PER_HOUR = 3600 * _NS_PER_S
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one step takes, and what it is made of."""
+
+    model: Model
+    plan: Plan
+    machine: Machine
+    laid_out: LaidOut
+    timeline: Timeline  # simulated
+    costs: Costs  # of every node, alone
+    interval: Interval
+    footprint: Footprint | None  # `None`: of a model whose memory is not known
+    flops: Flops  # of one token or sample, by `convention`
+    convention: Convention
+    peak_flops_per_ns: float | None  # of one chip in the format of the plan's products
+    price_per_hour: float | None = None  # of one chip
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step_ns(self) -> int:
+        """Length of the step."""
+        return self.interval.step_ns
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """The step in parts, a row for each rank in the graph."""
+        return breakdown(self.timeline)
+
+    @property
+    def parts(self) -> Parts:
+        """The step in parts, of the mean rank."""
+        found = self.breakdown.rows
+        count_by_rank = {role.rank: role.num_ranks for role in self.laid_out.roles}
+        total = sum(count_by_rank[row.rank] for row in found)
+        names = found[0].parts.as_json()
+        means = {
+            name: sum(row.parts.as_json()[name] * count_by_rank[row.rank] for row in found) / total
+            for name in names
+        }
+        rest = {name: round(mean) for name, mean in means.items() if name != "idle"}
+        return Parts(
+            exposed_compute_ns=rest["exposed_compute"],
+            overlapped_ns=rest["overlapped"],
+            exposed_communication_ns=rest["exposed_communication"],
+            idle_ns=self.step_ns - sum(rest.values()),
+        )
+
+    @property
+    def samples_per_step(self) -> int:
+        """Sequences, or samples, of one step."""
+        return self.plan.global_batch
+
+    @property
+    def units_per_step(self) -> int:
+        """Tokens of one step; samples, where a model has no tokens."""
+        is_tokens = isinstance(self.model, Transformer)
+        return self.samples_per_step * (self.plan.sequence if is_tokens else 1)
+
+    @property
+    def units_per_s(self) -> float:
+        """Tokens, or samples, per second of the whole job."""
+        return self.units_per_step * _NS_PER_S / self.step_ns
+
+    @property
+    def flops_per_ns_per_rank(self) -> float:
+        """Model FLOPs by the convention, per chip: GFLOP/s."""
+        return self.flops.training * self.units_per_step / self.step_ns / self.plan.num_ranks
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs over the chips' peak in the format of the products."""
+        if not self.peak_flops_per_ns:
+            return None
+        return self.flops_per_ns_per_rank / self.peak_flops_per_ns
+
+    @property
+    def price_per_million(self) -> float | None:
+        """Price of a million tokens, or samples."""
+        if self.price_per_hour is None:
+            return None
+        per_step = self.price_per_hour * self.plan.num_ranks * self.step_ns / _NS_PER_HOUR
+        return per_step / self.units_per_step * 1e6
+
+    @property
+    def share_by_source(self) -> Mapping[str, float]:
+        """Share of all device time by where its durations come from."""
+        is_device = self.costs.family > 0
+        total = float(self.costs.duration_ns[is_device].sum()) or 1.0
+        shares = {}
+        for source in Source:
+            chosen = is_device & (self.costs.source == source)
+            share = float(self.costs.duration_ns[chosen].sum()) / total
+            if share > 0:
+                shares[source.name.lower()] = share
+        return shares
+
+    def to_frame(self) -> pl.DataFrame:
+        """The step in parts, a row for each rank in the graph."""
+        return self.breakdown.to_frame()
+
+    def as_json(self) -> dict[str, object]:
+        """Everything but the timeline, times in ns."""
+        unit = self.flops.unit
+        return {
+            "model": self.model.name,
+            "machine": self.machine.name,
+            "num_ranks": self.plan.num_ranks,
+            "step_ns": self.step_ns,
+            "low_ns": self.interval.low_ns,
+            "high_ns": self.interval.high_ns,
+            "components": self.parts.as_json(),
+            "breakdown": self.breakdown.as_json(),
+            "memory": None if self.footprint is None else self.footprint.as_json(),
+            f"{unit}s_per_step": self.units_per_step,
+            f"{unit}s_per_s": self.units_per_s,
+            f"{unit}s_per_s_per_rank": self.units_per_s / self.plan.num_ranks,
+            "flops_per_s_per_rank": self.flops_per_ns_per_rank * _NS_PER_S,
+            "mfu": self.mfu,
+            "convention": self.convention.value,
+            f"price_per_million_{unit}s": self.price_per_million,
+            "uncertainty": [
+                {
+                    "family": one.family,
+                    "critical_ns": one.critical_ns,
+                    "low_ns": one.low_ns,
+                    "high_ns": one.high_ns,
+                }
+                for one in self.interval.families
+            ],
+            "sources": dict(self.share_by_source),
+            "notes": list(self.notes),
+        }

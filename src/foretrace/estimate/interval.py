@@ -1,0 +1,75 @@
+"""The interval of a step: what every family of operations may be off by, carried to the end.
+
+Operations of one family (products in bf16, all-reduces, ...) are predicted by one model, so they
+err together; families err apart. The step moves with a family by what of it lies on the critical
+path, to first order. What no cost model knows (launches that are held up, kernels not named,
+contention) is one more part, relative to the step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.analyze import windows
+from foretrace.estimate.durations import Run
+from foretrace.simulate import way_back
+
+
+@dataclass(frozen=True)
+class FamilySpread:
+    """What one family's uncertainty does to the step."""
+
+    family: str
+    critical_ns: int  # of it on the critical path
+    low_ns: int  # by how much the step is shorter at the 10th percentile, 0 or more
+    high_ns: int  # by how much longer at the 90th
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The middle 80% of where a step's time is expected."""
+
+    step_ns: int
+    low_ns: int
+    high_ns: int
+    families: tuple[FamilySpread, ...]  # the widest first
+
+
+def interval(run: Run, *, unmodelled: float = 0.0) -> Interval:
+    """The interval of a simulated step.
+
+    Args:
+        run: one step.
+        unmodelled: spread of what no cost model knows, as a share of the step, each way.
+    """
+    steps = windows(run.timeline)
+    step_ns = int(steps.duration_ns[0])
+    node = way_back(run.timeline, int(steps.end_node[0])).node
+    costs = run.costs
+    alone_ns = np.maximum(costs.duration_ns[node], 1)
+    grown = run.duration_ns[node] / alone_ns
+    below_ns = (costs.duration_ns - costs.low_ns)[node] * grown
+    above_ns = (costs.high_ns - costs.duration_ns)[node] * grown
+    count = len(costs.families)
+    family = costs.family[node]
+    critical, low, high = (
+        np.bincount(family, weights, minlength=count)
+        for weights in (run.duration_ns[node], below_ns, above_ns)
+    )
+    found = tuple(
+        FamilySpread(name, round(critical[at]), round(low[at]), round(high[at]))
+        for at, name in enumerate(costs.families)
+        if critical[at] > 0
+    )
+    rest_ns = unmodelled * step_ns
+    low_ns = math.hypot(rest_ns, *(one.low_ns for one in found))
+    high_ns = math.hypot(rest_ns, *(one.high_ns for one in found))
+    return Interval(
+        step_ns=step_ns,
+        low_ns=max(0, round(step_ns - low_ns)),
+        high_ns=round(step_ns + high_ns),
+        families=tuple(sorted(found, key=lambda one: -(one.low_ns + one.high_ns))),
+    )

@@ -1,0 +1,1 @@
+"""Graphs become Chakra execution traces."""

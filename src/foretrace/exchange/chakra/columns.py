@@ -1,0 +1,269 @@
+"""One rank's records become `ChakraNodes`: standard attributes as consumers read them, and ours.
+
+Value types are those of Chakra's own feeder (src/feeder/et_feeder_node.cpp): `is_cpu_op` bool,
+`comm_type` and `comm_size` int64, `comm_src`, `comm_dst` and `comm_tag` int32, `pg_name` text.
+All that gates a node stands in `data_deps`, which is what the feeder looks at; what the host's
+order and launches say stands in `ctrl_deps` too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrace.base import Bools, Int32s, Int64s
+from foretrace.exchange.chakra.collectives import CommunicationColumns
+from foretrace.exchange.chakra.messages import list_message
+from foretrace.exchange.chakra.pool import TextPool
+from foretrace.exchange.chakra.records import Records
+from foretrace.graph import (
+    HOST_KINDS,
+    NO_LANE,
+    NO_LAYER,
+    NO_MICROBATCH,
+    NO_STEP,
+    EdgeKind,
+    NodeKind,
+    Timeline,
+)
+from foretrace.trace import NO_TEXT, Attributes, ChakraNodes, NodeType, ValueField
+
+_MARKS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
+_CONTROL = (EdgeKind.HOST_ORDER, EdgeKind.LAUNCH, EdgeKind.ISSUE)
+# Host work, and what stands for a rank that was not recorded.
+CPU_KINDS = (*HOST_KINDS, *_MARKS, NodeKind.GHOST)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One attribute of some of the rows."""
+
+    name: str
+    field: ValueField
+    value: NDArray[np.integer]  # int64[rows]
+    is_there: Bools | None = None  # bool[rows]; None: on every row
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is written, the same for all ranks."""
+
+    records: Records
+    communication: CommunicationColumns
+    timeline: Timeline | None
+    pool: TextPool
+
+
+def nodes_of_rank(source: Source, rank: int) -> ChakraNodes:
+    """The records of one rank, by number."""
+    records = source.records
+    graph = records.graph
+    is_record = records.record == np.arange(graph.num_nodes)
+    rows = np.flatnonzero(is_record & (records.rank == rank))
+    data = _dependencies(source, rows)
+    columns = [*_standard(source, rows), *_ours(source, rows, data)]
+    attributes = _attributes(columns, len(rows), source.pool)
+    duration_ns = source.records.graph.measured_ns[rows]
+    start_ns = _start_ns(source, rows)
+    return ChakraNodes(
+        texts=source.pool.texts(),
+        node_id=rows,
+        name=graph.name[rows],
+        kind=source.communication.kind[rows],
+        start_micros=(start_ns + 500) // 1000,
+        duration_micros=(duration_ns + 500) // 1000,
+        values=np.full((len(rows), 6), NO_TEXT, np.int32),
+        first_control=data.first_control,
+        control=data.control,
+        first_data=data.first,
+        data=data.source,
+        attributes=attributes,
+    )
+
+
+def _start_ns(source: Source, rows: Int64s) -> Int64s:
+    if source.timeline is None:
+        return np.zeros(len(rows), np.int64)
+    arrive = source.records.arrive[rows]
+    return source.timeline.start_ns[np.where(arrive >= 0, arrive, rows)]
+
+
+@dataclass(frozen=True)
+class _Dependencies:
+    first: Int64s
+    source: Int64s
+    kinds: Int32s  # int32[rows], text of the list of edge kinds; NO_TEXT
+    first_control: Int64s
+    control: Int64s
+    more: Int32s  # int32[rows], text of the list of further edges between the same; NO_TEXT
+
+
+def _dependencies(source: Source, rows: Int64s) -> _Dependencies:
+    """What each row waits for; two edges between the same nodes are one dependency."""
+    records = source.records
+    begin = np.searchsorted(records.edge_target, rows)
+    end = np.searchsorted(records.edge_target, rows, side="right")
+    count = end - begin
+    edge = np.repeat(begin - np.append(0, np.cumsum(count)[:-1]), count) + np.arange(count.sum())
+    row = np.repeat(np.arange(len(rows)), count)
+    of_source, kind = records.edge_source[edge], records.edge_kind[edge]
+    is_first = _is_first(row, of_source)
+    more = _lists_by_row(
+        source.pool, len(rows), row[~is_first],
+        np.stack([of_source[~is_first], kind[~is_first].astype(np.int64)], axis=1),
+    )  # fmt: skip
+    row, of_source, kind = row[is_first], of_source[is_first], kind[is_first]
+    is_control = np.isin(kind, _CONTROL)
+    return _Dependencies(
+        _first(row, len(rows)),
+        of_source,
+        _lists_by_row(source.pool, len(rows), row, kind.astype(np.int64)[:, None]),
+        _first(row[is_control], len(rows)),
+        of_source[is_control],
+        more,
+    )
+
+
+def _is_first(row: Int64s, source: Int64s) -> Bools:
+    """Whether no edge of the same row and source stands before; bool[edges]."""
+    order = np.lexsort((np.arange(len(row)), source, row))
+    is_new = np.ones(len(row), np.bool_)
+    is_new[1:] = (np.diff(row[order]) != 0) | (np.diff(source[order]) != 0)
+    is_first = np.zeros(len(row), np.bool_)
+    is_first[order] = is_new
+    return is_first
+
+
+def _first(row: Int64s, num_rows: int) -> Int64s:
+    first = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=num_rows), out=first[1:])
+    return first
+
+
+def _lists_by_row(pool: TextPool, num_rows: int, row: Int64s, values: Int64s) -> Int32s:
+    """Each row's numbers as the text of a list message; NO_TEXT where it has none."""
+    lists = np.full(num_rows, NO_TEXT, np.int32)
+    first = _first(row, num_rows)
+    owners = np.flatnonzero(np.diff(first))
+    by_content: dict[bytes, int] = {}
+    flat = np.ascontiguousarray(values, np.int64)
+    for owner, begin, end in zip(
+        owners.tolist(), first[owners].tolist(), first[owners + 1].tolist(), strict=True
+    ):
+        key = flat[begin:end].tobytes()
+        text = by_content.get(key)
+        if text is None:
+            numbers = flat[begin:end].ravel().tolist()
+            text = by_content[key] = pool.of(list_message(ValueField.INT64_LIST, numbers))
+        lists[owner] = text
+    return lists
+
+
+def _standard(source: Source, rows: Int64s) -> list[_Column]:
+    """Attributes that Chakra's converter and feeder know."""
+    graph = source.records.graph
+    lane = graph.lane[rows]
+    number = np.array([one.number for one in graph.lanes] or [0], np.int64)[np.maximum(lane, 0)]
+    is_device = np.array([one.is_device for one in graph.lanes] or [False], np.bool_)
+    on_device = is_device[np.maximum(lane, 0)] & (lane != NO_LANE)
+    communication = source.communication
+    is_collective = communication.kind[rows] == NodeType.COMM_COLL
+    is_transfer = np.isin(communication.kind[rows], (NodeType.COMM_SEND, NodeType.COMM_RECV))
+    is_any = is_collective | is_transfer
+    # Of communication none: what runs on a thread of a CPU backend is communication first.
+    is_cpu = np.isin(graph.kind[rows], CPU_KINDS)
+    return [
+        _Column("is_cpu_op", ValueField.BOOL, is_cpu.astype(np.int64)),
+        _Column("tid", ValueField.INT64, number, lane != NO_LANE),
+        _Column("stream", ValueField.INT64, number, on_device),
+        _Column("comm_type", ValueField.INT64, communication.comm_type[rows], is_collective),
+        _Column("comm_size", ValueField.INT64, communication.comm_size[rows], is_any),
+        _Column("comm_src", ValueField.INT32, communication.sender[rows], is_transfer),
+        _Column("comm_dst", ValueField.INT32, communication.receiver[rows], is_transfer),
+        _Column("comm_tag", ValueField.INT32, communication.tag[rows], is_transfer),
+        _Column("pg_name", ValueField.STRING, communication.pg_name[rows], is_any),
+    ]
+
+
+def _ours(source: Source, rows: Int64s, data: _Dependencies) -> list[_Column]:
+    """What makes the graph again, to the nanosecond."""
+    graph, communication = source.records.graph, source.communication
+    member = communication.collective[rows]
+    is_member = member >= 0
+    waits = _waits(source, rows)
+    inflation = graph.inflation[rows]
+    int32 = ValueField.INT32
+    columns = [
+        _Column("duration_ns", ValueField.INT64, source.records.graph.measured_ns[rows]),
+        _Column("node_kind", int32, graph.kind[rows].astype(np.int64)),
+        _optional("lane", int32, graph.lane[rows], NO_LANE),
+        _optional("step", int32, graph.step[rows], NO_STEP),
+        _optional("signature", ValueField.STRING, graph.signature[rows], NO_TEXT),
+        _optional("operator", ValueField.STRING, graph.operator[rows], NO_TEXT),
+        _optional(
+            "operator_signature", ValueField.STRING, graph.operator_signature[rows], NO_TEXT
+        ),
+        _optional("part", int32, graph.part[rows], 0),
+        _optional("phase", int32, graph.phase[rows], 0),
+        _optional("layer", int32, graph.layer[rows], NO_LAYER),
+        _optional("microbatch", int32, graph.microbatch[rows], NO_MICROBATCH),
+        _Column(
+            "inflation", ValueField.FLOAT, inflation.view(np.uint32).astype(np.int64),
+            inflation != 1,
+        ),
+        _optional("edge_kinds", ValueField.INT64_LIST, data.kinds, NO_TEXT),
+        _optional("more_edges", ValueField.INT64_LIST, data.more, NO_TEXT),
+        _Column("collective", int32, member, is_member),
+        _Column("collective_name", ValueField.STRING, communication.name[rows], is_member),
+        _Column("position", int32, communication.position[rows], is_member),
+        _Column("num_bytes", ValueField.INT64, communication.num_bytes[rows], is_member),
+        _Column("dtype", ValueField.STRING, communication.dtype[rows], is_member),
+        _Column(
+            "is_transfer_estimated", ValueField.BOOL, communication.is_estimated[rows], is_member
+        ),
+        _Column("waits_for_lanes", ValueField.INT64_LIST, waits, waits != NO_TEXT),
+    ]  # fmt: skip
+    if source.timeline is not None:
+        end_ns = source.timeline.end_ns[rows]
+        columns.insert(0, _Column("end_ns", ValueField.INT64, end_ns))
+        columns.insert(0, _Column("start_ns", ValueField.INT64, _start_ns(source, rows)))
+    return columns
+
+
+def _optional(name: str, field: ValueField, value: NDArray[np.integer], absent: int) -> _Column:
+    """An attribute that is left out where it says nothing."""
+    return _Column(name, field, value.astype(np.int64), value != absent)
+
+
+def _waits(source: Source, rows: Int64s) -> Int32s:
+    """Lanes whose arrivals a finish waits for in place of the meeting; NO_TEXT: the meeting."""
+    records = source.records
+    at = np.searchsorted(rows, records.waits_target)
+    at = np.minimum(at, len(rows) - 1) if len(rows) else at
+    chosen = np.flatnonzero(rows[at] == records.waits_target) if len(rows) else at[:0]
+    chosen = chosen[np.argsort(at[chosen], kind="stable")]
+    return _lists_by_row(source.pool, len(rows), at[chosen], records.waits_lane[chosen][:, None])
+
+
+def _attributes(columns: list[_Column], num_rows: int, pool: TextPool) -> Attributes:
+    """Attributes of all rows, each row's in the order of the columns."""
+    there = [
+        np.ones(num_rows, np.bool_) if column.is_there is None else column.is_there
+        for column in columns
+    ]
+    first = np.zeros(num_rows + 1, np.int64)
+    for is_there in there:
+        first[1:] += is_there
+    np.cumsum(first, out=first)
+    name, value = np.empty(first[-1], np.int32), np.empty(first[-1], np.int64)
+    field = np.empty(first[-1], np.uint8)
+    at = first[:-1].copy()
+    for column, is_there in zip(columns, there, strict=True):
+        place = at[is_there]
+        name[place] = pool.of(column.name)
+        field[place] = column.field
+        value[place] = column.value[is_there]
+        at += is_there
+    return Attributes(first, name, np.full(len(name), NO_TEXT, np.int32), field, value)

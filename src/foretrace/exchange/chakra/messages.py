@@ -1,0 +1,144 @@
+"""Columns of Chakra nodes become protobuf messages, each behind its length.
+
+Metadata goes first. What is written is what protobuf's own library would write, byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+import numpy as np
+
+from foretrace.exchange.chakra._compiled import Columns, message_sizes, messages_into
+from foretrace.trace import ChakraNodes, ValueField
+
+CHUNK_NODES = 1 << 16  # of about 0.5 kB each: some 30 MB
+_LENGTH_BYTES = 10  # most bytes of a length
+Value = int | str | Sequence[int] | Sequence[str]
+
+
+def write_messages(out: IO[bytes], metadata: bytes, nodes: ChakraNodes) -> None:
+    """Write a whole file."""
+    out.write(metadata)
+    for chunk in node_chunks(nodes):
+        out.write(chunk)
+
+
+def node_chunks(nodes: ChakraNodes, num_nodes: int = CHUNK_NODES) -> Iterator[memoryview]:
+    """The nodes' messages in pieces of so many nodes."""
+    columns = _columns(nodes)
+    for begin in range(0, len(nodes), num_nodes):
+        end = min(begin + num_nodes, len(nodes))
+        sizes = np.empty(end - begin, np.int64)
+        message_sizes(begin, end, columns, sizes)
+        buffer = np.empty(int(sizes.sum()) + _LENGTH_BYTES * len(sizes), np.uint8)
+        used = messages_into(buffer, begin, end, columns, sizes)
+        yield buffer[:used].data
+
+
+def _columns(nodes: ChakraNodes) -> Columns:
+    attributes = nodes.attributes
+    return Columns(
+        *(
+            np.ascontiguousarray(column)
+            for column in (
+                nodes.texts.arena,
+                nodes.texts.begins,
+                nodes.node_id,
+                nodes.name,
+                nodes.kind,
+                nodes.start_micros,
+                nodes.duration_micros,
+                nodes.values,
+                nodes.first_control,
+                nodes.control,
+                nodes.first_data,
+                nodes.data,
+                attributes.first,
+                attributes.name,
+                attributes.doc,
+                attributes.field,
+                attributes.value,
+            )
+        )
+    )
+
+
+def metadata_message(version: str, attributes: Mapping[str, tuple[ValueField, Value]]) -> bytes:
+    """A GlobalMetadata message behind its length."""
+    content = _field(1, version.encode()) if version else b""
+    for name, (field, value) in attributes.items():
+        content += _field(2, _field(1, name.encode()) + _value(field, value))
+    return _varint(len(content)) + content
+
+
+def copied_metadata(metadata: ChakraNodes) -> bytes:
+    """The metadata of a file that was read, behind its length."""
+    content = b""
+    version = metadata.texts.bytes_of(int(metadata.name[0]))
+    if version:
+        content += _field(1, version)
+    # A node's attributes stand in field 10 where the metadata's stand in field 2.
+    attributes = metadata.attributes
+    for row in range(len(attributes.name)):
+        inner = b""
+        for number, text in ((1, attributes.name[row]), (2, attributes.doc[row])):
+            raw = metadata.texts.bytes_of(int(text))
+            inner += _field(number, raw) if raw else b""
+        field, value = int(attributes.field[row]), int(attributes.value[row])
+        if field % 2 == 0 or field in (ValueField.STRING, ValueField.BYTES):
+            inner += _field(field, metadata.texts.bytes_of(value)) if field else b""
+        else:
+            inner += _number(field, value)
+        content += _field(2, inner)
+    return _varint(len(content)) + content
+
+
+def list_message(field: ValueField, values: Sequence[int] | Sequence[str]) -> bytes:
+    """The message of a list of numbers (varints, packed) or of texts."""
+    if field == ValueField.STRING_LIST:
+        return b"".join(_field(1, str(value).encode()) for value in values)
+    packed = b"".join(_varint(int(value)) for value in values)
+    return _field(1, packed) if packed else b""
+
+
+def _value(field: ValueField, value: Value) -> bytes:
+    if isinstance(value, str):
+        return _field(field, value.encode())
+    if isinstance(value, int):
+        return _number(field, value)
+    return _field(field, list_message(field, value))
+
+
+_FIXED = {
+    ValueField.DOUBLE: (1, 8),
+    ValueField.FIXED64: (1, 8),
+    ValueField.SFIXED64: (1, 8),
+    ValueField.FLOAT: (5, 4),
+    ValueField.FIXED32: (5, 4),
+    ValueField.SFIXED32: (5, 4),
+}
+
+
+def _number(field: int, value: int) -> bytes:
+    if field in _FIXED:
+        wire, size = _FIXED[ValueField(field)]
+        return _varint(field << 3 | wire) + (value % (1 << 8 * size)).to_bytes(size, "little")
+    if field in (ValueField.SINT32, ValueField.SINT64):
+        value = value << 1 ^ value >> 63
+    return _varint(field << 3) + _varint(value)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    value %= 1 << 64
+    parts = bytearray()
+    while value >> 7:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

@@ -1,0 +1,128 @@
+"""Which node of a graph becomes which record of which rank's file, and what it waits for.
+
+A member's arrival and finish become one record; the meeting itself (the hub) is the collective,
+which readers match by its group. What a rank that was not recorded does goes into the file of a
+recorded member, which waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, GraphError, Int64s, UInt8s
+from foretrace.graph import ExecutionGraph, NodeKind
+
+NO_RECORD = -1
+TO_MEETING = 64  # added to an edge's kind where it leads to a collective's meeting
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of all ranks; a record is named by the node that ends it."""
+
+    graph: ExecutionGraph
+    rank: Int64s  # int64[nodes], rank whose file holds the node's record; -1 none
+    record: Int64s  # int64[nodes], node that stands for it; NO_RECORD of hubs
+    arrive: Int64s  # int64[nodes], of a FINISH its ARRIVE; -1 of others
+    edge_source: Int64s  # int64[edges], record, by target, then as in the graph
+    edge_target: Int64s  # int64[edges]
+    edge_kind: UInt8s  # uint8[edges], EdgeKind, TO_MEETING added
+    # Finishes that wait for certain arrivals in place of the meeting, and the lanes of these.
+    waits_target: Int64s  # int64[waits], record
+    waits_lane: Int64s  # int64[waits]
+
+
+def records_of(graph: ExecutionGraph) -> Records:
+    """The records of a graph.
+
+    Raises:
+        GraphError: if a node waits for another rank's node other than in a collective.
+    """
+    arrive = _arrivals(graph)
+    record = np.arange(graph.num_nodes)
+    is_paired = arrive >= 0
+    record[arrive[is_paired]] = np.flatnonzero(is_paired)
+    record[graph.kind == NodeKind.HUB] = NO_RECORD
+    source = graph.predecessor.astype(np.int64)
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    rank = _ranks(graph, source, target)
+    kind_of = graph.kind
+    is_meeting = (kind_of[source] == NodeKind.ARRIVE) & (kind_of[target] == NodeKind.HUB)
+    is_meeting |= kind_of[source] == NodeKind.HUB
+    is_wait = (kind_of[source] == NodeKind.ARRIVE) & (kind_of[target] == NodeKind.FINISH)
+    is_into_hub = (kind_of[target] == NodeKind.HUB) & ~is_meeting
+    target_record = np.where(is_into_hub, NO_RECORD, record[target])
+    hub_edges = np.flatnonzero(is_into_hub)
+    target_record[hub_edges] = _members(graph, rank, source[hub_edges], target[hub_edges])
+    kept = np.flatnonzero(~is_meeting & ~is_wait)
+    edge_source, edge_target = record[source[kept]], target_record[kept]
+    _check(rank, edge_source, edge_target)
+    order = np.argsort(edge_target, kind="stable")
+    waits = np.flatnonzero(is_wait)
+    return Records(
+        graph,
+        rank,
+        record,
+        arrive,
+        edge_source[order],
+        edge_target[order],
+        (graph.edge_kind[kept] + TO_MEETING * is_into_hub[kept]).astype(np.uint8)[order],
+        waits_target=target[waits],
+        waits_lane=graph.lane[source[waits]].astype(np.int64),
+    )
+
+
+def _arrivals(graph: ExecutionGraph) -> Int64s:
+    sides = []
+    for kind in (NodeKind.ARRIVE, NodeKind.FINISH):
+        nodes = np.flatnonzero(graph.kind == kind)
+        order = np.lexsort((nodes, graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))
+        sides.append(nodes[order])
+    arrive = np.full(graph.num_nodes, -1, np.int64)
+    arrive[sides[1]] = sides[0]
+    return arrive
+
+
+def _ranks(graph: ExecutionGraph, source: Int64s, target: Int64s) -> Int64s:
+    """Rank whose file holds each node; ghosts go where what they follow is."""
+    rank = graph.rank.astype(np.int64)
+    is_ghost = (graph.kind == NodeKind.GHOST) & (rank < 0)
+    # A chain of ghosts may follow ghosts; node order is topological, so one pass in order does.
+    edges = np.flatnonzero(is_ghost[target])
+    for edge in edges.tolist():
+        if rank[target[edge]] < 0:
+            rank[target[edge]] = rank[source[edge]]
+    first = min(graph.ranks, default=0)
+    rank[is_ghost & (rank < 0)] = first
+    rank[graph.kind == NodeKind.HUB] = -1
+    return rank
+
+
+def _members(graph: ExecutionGraph, rank: Int64s, source: Int64s, hub: Int64s) -> Int64s:
+    """For edges into hubs, the record of the source's rank in that collective."""
+    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    member = {
+        (collective, of_rank): node
+        for collective, of_rank, node in zip(
+            graph.collective[finish].tolist(), graph.rank[finish].tolist(), finish.tolist(),
+            strict=True,
+        )
+    }  # fmt: skip
+    wanted = zip(graph.collective[hub].tolist(), rank[source].tolist(), strict=True)
+    found = [member.get(key, NO_RECORD) for key in wanted]
+    return np.array(found, np.int64)
+
+
+def _check(rank: Int64s, source: Int64s, target: Int64s) -> None:
+    is_lost: Bools = (source < 0) | (target < 0)
+    is_lost |= rank[np.maximum(source, 0)] != rank[np.maximum(target, 0)]
+    lost = np.flatnonzero(is_lost)
+    if len(lost):
+        edge = int(lost[0])
+        raise GraphError(
+            f"cannot write as Chakra: node {int(target[edge])} waits for node "
+            f"{int(source[edge])} of another rank ({len(lost)} edges do), and each rank's file "
+            "can name its own nodes only; make it a collective or a send and its receive"
+        )

@@ -1,0 +1,16 @@
+"""Chakra execution traces: their messages, as columns."""
+
+from __future__ import annotations
+
+from foretrace.trace.chakra.columns import Attributes as Attributes
+from foretrace.trace.chakra.columns import ChakraNodes as ChakraNodes
+from foretrace.trace.chakra.columns import ChakraTrace as ChakraTrace
+from foretrace.trace.chakra.columns import Texts as Texts
+from foretrace.trace.chakra.columns import listed_numbers as listed_numbers
+from foretrace.trace.chakra.read import chakra_batches as chakra_batches
+from foretrace.trace.chakra.read import read_chakra as read_chakra
+from foretrace.trace.chakra.schema import CHAKRA_VERSION as CHAKRA_VERSION
+from foretrace.trace.chakra.schema import NO_TEXT as NO_TEXT
+from foretrace.trace.chakra.schema import CommType as CommType
+from foretrace.trace.chakra.schema import NodeType as NodeType
+from foretrace.trace.chakra.schema import ValueField as ValueField

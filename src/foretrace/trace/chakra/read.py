@@ -1,0 +1,295 @@
+"""A Chakra protobuf file, plain or gzip, becomes a `ChakraTrace`; or batches of nodes.
+
+The file passes through a buffer, so what is held beside the columns does not grow with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrace.base import TraceError, UInt8s
+from foretrace.trace.chakra._compiled import Pool, Tables, fill_slots, messages
+from foretrace.trace.chakra.columns import Attributes, ChakraNodes, ChakraTrace, Texts
+from foretrace.trace.chakra.schema import State, Status
+from foretrace.trace.ranks import rank_in_name
+from foretrace.trace.source import CutShortError, opened_bytes
+
+BATCH_NODES = 1 << 16
+_LEAST = 1 << 12  # rows of a new table
+_BUFFER_BYTES = 1 << 20
+_ALL = 1 << 62
+_MOST_MESSAGE_BYTES = 1 << 31  # protobuf's own limit
+
+
+def read_chakra(path: Path) -> ChakraTrace:
+    """The whole file.
+
+    Raises:
+        TraceError: if the file cannot be read, or is no Chakra protobuf.
+    """
+    with _opened(path) as reader:
+        metadata = reader.metadata()
+        nodes = reader.nodes(_ALL)
+        return ChakraTrace(
+            path=path,
+            version=metadata.texts.text_of(int(metadata.name[0])),
+            metadata=metadata,
+            nodes=nodes,
+            rank=_rank(path, metadata),
+            is_truncated=reader.is_truncated,
+            notes=reader.notes(nodes),
+            file_bytes=path.stat().st_size,
+        )
+
+
+def chakra_batches(path: Path, num_nodes: int = BATCH_NODES) -> Iterator[ChakraNodes]:
+    """The nodes of a file in batches, each with texts of its own: memory does not grow with it.
+
+    Raises:
+        TraceError: if the file cannot be read, or is no Chakra protobuf.
+    """
+    with _opened(path) as reader:
+        reader.metadata()
+        while len(nodes := reader.nodes(num_nodes)):
+            yield nodes
+
+
+def _rank(path: Path, metadata: ChakraNodes) -> int | None:
+    if metadata.has("rank")[0]:
+        return int(metadata.numbers("rank")[0])
+    # chakra.3.et, trace.3.et.gz: Chakra's own rule
+    words = [word for word in path.name.split(".") if word.isdigit()]
+    return int(words[-1]) if words else rank_in_name(path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Reader]:
+    with opened_bytes(path) as pieces:
+        yield _Reader(path, pieces)
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Tables of the reading loop, which grow."""
+
+    tables: Tables
+    pool: Pool
+
+
+class _Reader:
+    """Reads an open file message by message."""
+
+    def __init__(self, path: Path, pieces: Iterator[bytes]) -> None:
+        self._path = path
+        self._pieces = pieces
+        self._buffer = np.zeros(0, np.uint8)
+        self._state = np.zeros(len(State), np.int64)
+        self._is_over = False
+        self.is_truncated = False
+        self._offset = 0  # of the buffer's begin, in the file's text
+
+    def metadata(self) -> ChakraNodes:
+        """The first message, as one row whose name is the version."""
+        self._state[State.IS_METADATA] = 1
+        found = self.nodes(1)
+        self._state[State.IS_METADATA] = 0
+        if not len(found):
+            raise TraceError(
+                f"cannot read {self._path}: no whole message in it, expected Chakra protobuf "
+                "messages behind their lengths; record or copy it again"
+            )
+        return found
+
+    def nodes(self, most: int) -> ChakraNodes:
+        """Up to so many more messages."""
+        room = _new_room()
+        state = self._state
+        for counter in (
+            State.NUM_NODES, State.NUM_CONTROL, State.NUM_DATA, State.NUM_ATTRIBUTES,
+            State.NUM_TEXTS, State.NUM_UNKNOWN,
+        ):  # fmt: skip
+            state[counter] = 0
+        while True:
+            status = messages(self._buffer, len(self._buffer), most, room.tables, room.pool, state)
+            if status == Status.BAD:
+                raise self._bad()
+            if status == Status.ENOUGH or (status == Status.MORE and not self._filled()):
+                break
+            if status == Status.NO_ROOM:
+                room = _wider(room, state)
+        return _nodes_of(room, state)
+
+    def notes(self, nodes: ChakraNodes) -> tuple[str, ...]:
+        """What a reader of the file should know."""
+        notes = []
+        if self.is_truncated:
+            notes.append("the file ends inside a message; what stands before is kept")
+        if nodes.num_unknown:
+            notes.append(
+                f"{nodes.num_unknown:,} fields of a later schema are not known and not kept"
+            )
+        return tuple(notes)
+
+    def _filled(self) -> bool:
+        """Whether the file had more; the buffer then begins with what was not read yet."""
+        if self._is_over:
+            return False
+        at = int(self._state[State.AT])
+        rest = self._buffer[at:]
+        wanted = max(_BUFFER_BYTES, int(self._state[State.NEEDED]) + 16)
+        if wanted > _MOST_MESSAGE_BYTES:
+            raise self._bad()
+        parts: list[UInt8s] = [rest]
+        have = len(rest)
+        while have < wanted:
+            piece = self._next()
+            if not piece:
+                self._is_over = True
+                break
+            parts.append(np.frombuffer(piece, np.uint8))
+            have += len(piece)
+        self._offset += at
+        self._state[State.AT] = 0
+        self._buffer = np.concatenate(parts)
+        if self._is_over and have == len(rest):
+            self.is_truncated |= have > 0
+            return False
+        return True
+
+    def _next(self) -> bytes:
+        try:
+            return next(self._pieces, b"")
+        except CutShortError:
+            self.is_truncated = True
+            return b""
+
+    def _bad(self) -> TraceError:
+        return TraceError(
+            f"cannot read {self._path}: no Chakra message at byte "
+            f"{self._offset + int(self._state[State.AT]):,} of its text, expected a length and a "
+            "Node of et_def.proto; record or copy it again"
+        )
+
+
+def _new_room() -> _Room:
+    return _Room(
+        Tables(
+            node_id=np.zeros(_LEAST, np.int64),
+            name=np.zeros(_LEAST, np.int32),
+            kind=np.zeros(_LEAST, np.uint8),
+            start=np.zeros(_LEAST, np.int64),
+            duration=np.zeros(_LEAST, np.int64),
+            values=np.zeros((_LEAST, 6), np.int32),
+            first_control=np.zeros(_LEAST + 1, np.int64),
+            control=np.zeros(_LEAST, np.int64),
+            first_data=np.zeros(_LEAST + 1, np.int64),
+            data=np.zeros(_LEAST, np.int64),
+            first_attribute=np.zeros(_LEAST + 1, np.int64),
+            attribute_name=np.zeros(_LEAST, np.int32),
+            attribute_doc=np.zeros(_LEAST, np.int32),
+            attribute_field=np.zeros(_LEAST, np.uint8),
+            attribute_value=np.zeros(_LEAST, np.int64),
+        ),
+        Pool(
+            arena=np.zeros(16 * _LEAST, np.uint8),
+            begins=np.zeros(_LEAST + 1, np.int64),
+            hashes=np.zeros(_LEAST, np.int64),
+            slots=np.full(4 * _LEAST, -1, np.int32),
+        ),
+    )
+
+
+def _wider(room: _Room, state: NDArray[np.int64]) -> _Room:
+    """The same tables with room for a message of `state[NEEDED]` bytes more."""
+    length = int(state[State.NEEDED])
+    tables, pool = room.tables, room.pool
+    num_texts = int(state[State.NUM_TEXTS])
+    nodes, control, data, attributes, texts, arena = (
+        _size(have, used, more)
+        for have, used, more in (
+            (len(tables.node_id), int(state[State.NUM_NODES]), 1),
+            (len(tables.control), int(state[State.NUM_CONTROL]), length),
+            (len(tables.data), int(state[State.NUM_DATA]), length),
+            (len(tables.attribute_name), int(state[State.NUM_ATTRIBUTES]), length // 2 + 1),
+            (len(pool.hashes), num_texts, length // 2 + 8),
+            (len(pool.arena), int(pool.begins[num_texts]), length),
+        )
+    )
+    slots = pool.slots
+    if 2 * texts > len(slots):
+        slots = np.full(1 << (2 * texts - 1).bit_length(), -1, np.int32)
+        fill_slots(slots, pool.hashes, num_texts)
+    size_of = {"control": control, "data": data}
+    grown = {
+        name: _grown(
+            column,
+            size_of.get(
+                name,
+                attributes
+                if name.startswith("attribute_")
+                else nodes + (1 if name.startswith("first_") else 0),
+            ),
+        )
+        for name, column in tables._asdict().items()
+    }
+    return _Room(
+        Tables(**grown),
+        Pool(
+            _grown(pool.arena, arena),
+            _grown(pool.begins, texts + 1),
+            _grown(pool.hashes, texts),
+            slots,
+        ),
+    )
+
+
+def _size(have: int, used: int, more: int) -> int:
+    return have if used + more <= have else max(2 * have, used + more)
+
+
+def _grown(column: NDArray[np.generic], size: int) -> NDArray[np.generic]:
+    if len(column) >= size:
+        return column
+    wider = np.zeros((size, *column.shape[1:]), column.dtype)
+    wider[: len(column)] = column
+    return cast("NDArray[np.generic]", wider)
+
+
+def _nodes_of(room: _Room, state: NDArray[np.int64]) -> ChakraNodes:
+    """The columns, cut to what was read."""
+    tables, pool = room.tables, room.pool
+    nodes, control, data, attributes, texts = (
+        int(state[counter])
+        for counter in (
+            State.NUM_NODES, State.NUM_CONTROL, State.NUM_DATA, State.NUM_ATTRIBUTES,
+            State.NUM_TEXTS,
+        )
+    )  # fmt: skip
+    return ChakraNodes(
+        texts=Texts(pool.arena[: pool.begins[texts]], pool.begins[: texts + 1]),
+        node_id=tables.node_id[:nodes],
+        name=tables.name[:nodes],
+        kind=tables.kind[:nodes],
+        start_micros=tables.start[:nodes],
+        duration_micros=tables.duration[:nodes],
+        values=tables.values[:nodes],
+        first_control=tables.first_control[: nodes + 1],
+        control=tables.control[:control],
+        first_data=tables.first_data[: nodes + 1],
+        data=tables.data[:data],
+        attributes=Attributes(
+            tables.first_attribute[: nodes + 1],
+            tables.attribute_name[:attributes],
+            tables.attribute_doc[:attributes],
+            tables.attribute_field[:attributes],
+            tables.attribute_value[:attributes],
+        ),
+        num_unknown=int(state[State.NUM_UNKNOWN]),
+    )

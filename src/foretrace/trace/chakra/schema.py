@@ -1,0 +1,102 @@
+"""Chakra's messages as the schema defines them, and the words of its attributes.
+
+Source: schema/protobuf/et_def.proto of mlcommons/chakra at 21585d8 (version 1.0.0):
+
+    GlobalMetadata  string version = 1; repeated AttributeProto attr = 2
+    Node            uint64 id = 1; string name = 2; NodeType type = 3; repeated uint64
+                    ctrl_deps = 4, data_deps = 5; uint64 start_time_micros = 6,
+                    duration_micros = 7; IOInfo inputs = 8, outputs = 9;
+                    repeated AttributeProto attr = 10
+    IOInfo          string values = 1, shapes = 2, types = 3
+    AttributeProto  string name = 1, doc_string = 2; one of the fields of `ValueField`
+
+A file is one message after the other, each behind its length as a varint: first the metadata,
+then the nodes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+NO_TEXT = -1  # a text that the file does not give
+CHAKRA_VERSION = (
+    "1.0.0"  # what our files state: an empty metadata message would end the file for readers
+)
+
+
+class NodeType(IntEnum):
+    """`Node.type`."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    COMM_SEND = 5
+    COMM_RECV = 6
+    COMM_COLL = 7
+
+
+class CommType(IntEnum):
+    """`CollectiveCommType`, the value of the attribute `comm_type`."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
+
+
+class ValueField(IntEnum):
+    """Numbers of the fields that hold an attribute's value; lists stand one above."""
+
+    NONE = 0
+    DOUBLE = 3
+    FLOAT = 5
+    INT32 = 7
+    INT32_LIST = 8
+    INT64 = 9
+    INT64_LIST = 10
+    UINT32 = 11
+    UINT64 = 13
+    UINT64_LIST = 14
+    SINT32 = 15
+    SINT64 = 17
+    FIXED32 = 19
+    FIXED64 = 21
+    SFIXED32 = 23
+    SFIXED64 = 25
+    BOOL = 27
+    BOOL_LIST = 28
+    STRING = 29
+    STRING_LIST = 30
+    BYTES = 31
+    BYTES_LIST = 32
+
+
+class State(IntEnum):
+    """Positions in the array of the reading loop's counters."""
+
+    NUM_NODES = 0
+    NUM_CONTROL = 1
+    NUM_DATA = 2
+    NUM_ATTRIBUTES = 3
+    NUM_TEXTS = 4
+    AT = 5
+    NEEDED = 6
+    NUM_UNKNOWN = 7
+    IS_METADATA = 8
+
+
+class Status(IntEnum):
+    """Why the reading loop stopped."""
+
+    MORE = 0  # the buffer holds no further whole message
+    ENOUGH = 1  # as many nodes as were asked for
+    NO_ROOM = 2  # a table may be too small for the next message
+    BAD = 3  # no protobuf

@@ -1,0 +1,101 @@
+"""One constant for each kind of run: fitted on few of its rows, tested on the others.
+
+A run's time is predicted from what is known of kernels and networks elsewhere. What a site, a
+release of software or a GPU's power limit add is one factor for all its runs alike: the mean
+ratio, on a logarithmic scale, of measured to predicted time over the rows that teach.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.validate.runs.results import RunPrediction
+
+MOST_SHARE = 0.2  # of a kind's rows that its constant is fitted on
+
+_Key = tuple[str, ...]
+# Kinds of runs, the narrowest first; a kind with too few rows joins the next.
+_KINDS: tuple[Callable[[RunPrediction], _Key], ...] = (
+    lambda one: (one.source, one.software, one.gpu, one.precision, str(one.has_experts)),
+    lambda one: (one.source, one.gpu, one.precision, str(one.has_experts)),
+    lambda one: (one.source, one.precision, str(one.has_experts)),
+    lambda one: (one.source, str(one.has_experts)),
+)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Measured over predicted time on rows that teach."""
+
+    model: float
+    roofline: float
+
+
+def calibrated(rows: Sequence[RunPrediction]) -> tuple[RunPrediction, ...]:
+    """Rows that taught nothing, predicted with the constant of their kind.
+
+    Kinds are source, software, GPU, number format and whether there are experts; one of fewer
+    than five rows is joined with its like on other software, then on other GPUs.
+    """
+    usable = [one for one in rows if one.predicted_s and one.measured_s and one.roofline_s]
+    tested: list[RunPrediction] = []
+    for kind in _grouped(usable):
+        teaches = _teachers(kind)
+        if not teaches:
+            continue
+        factors = factors_of([kind[at] for at in teaches])
+        tested += [scaled(one, factors) for at, one in enumerate(kind) if at not in teaches]
+    return tuple(tested)
+
+
+def factors_of(rows: Iterable[RunPrediction]) -> Factors:
+    """The constants of rows that teach, of the model and of the roofline."""
+    pairs = [
+        (np.log(one.measured_s / one.predicted_s), np.log(one.measured_s / one.roofline_s))
+        for one in rows
+        if one.measured_s and one.predicted_s and one.roofline_s
+    ]
+    model, roofline = np.exp(np.mean(pairs, axis=0))
+    return Factors(float(model), float(roofline))
+
+
+def scaled(row: RunPrediction, factors: Factors) -> RunPrediction:
+    """The row with its prediction times the constant of the model, and so the roofline's."""
+
+    def times(value: float | None, factor: float) -> float | None:
+        return None if value is None else value * factor
+
+    return replace(
+        row,
+        predicted_s=times(row.predicted_s, factors.model),
+        low_s=times(row.low_s, factors.model),
+        high_s=times(row.high_s, factors.model),
+        roofline_s=times(row.roofline_s, factors.roofline),
+    )
+
+
+def _grouped(rows: Sequence[RunPrediction]) -> list[list[RunPrediction]]:
+    least = round(1 / MOST_SHARE)
+    found: dict[_Key, list[RunPrediction]] = {}
+    left = list(rows)
+    for level, kind in enumerate(_KINDS):
+        counts = Counter(map(kind, left))
+        is_last = level == len(_KINDS) - 1
+        rest = []
+        for one in left:
+            if counts[kind(one)] >= least or is_last:
+                found.setdefault((str(level), *kind(one)), []).append(one)
+            else:
+                rest.append(one)
+        left = rest
+    return [sorted(ones, key=lambda one: one.id) for _, ones in sorted(found.items())]
+
+
+def _teachers(rows: Sequence[RunPrediction]) -> frozenset[int]:
+    """Positions of at most a fifth of the rows, spread evenly."""
+    count = int(len(rows) * MOST_SHARE)
+    return frozenset(int((at + 0.5) * len(rows) / count) for at in range(count))

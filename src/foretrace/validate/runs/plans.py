@@ -1,0 +1,180 @@
+"""`plans_of`: the plan that a published run ran by; where it was not printed, all that it may be.
+
+What a table leaves open is tried over its legal values. The plan that counts as the answer takes
+what the software does unless told otherwise; the others give the spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeVar
+
+from foretrace.base import WorkloadError
+from foretrace.validate.runs.software import Software, software_of
+from foretrace.validate.runs.table import PublishedRun
+from foretrace.workload import (
+    Plan,
+    Precision,
+    Recompute,
+    Sharding,
+    Transformer,
+    check_plan,
+)
+
+_T = TypeVar("_T")
+_MOST_PLANS = 9
+_SHARDINGS = {
+    "none": Sharding.NONE,
+    "zero1": Sharding.ZERO1,
+    "zero2": Sharding.ZERO2,
+    "zero3": Sharding.ZERO3,
+    "zero3/fsdp": Sharding.ZERO3,
+}
+_SCHEDULES = {
+    "none": "none",
+    "1f1b": "1f1b",
+    "interleaved-1f1b": "interleaved",
+    "dualpipe": "dualpipe",
+    "gpipe": "gpipe",
+}
+_RECOMPUTES = {one.value: one for one in Recompute}
+_PRODUCTS_OF_16_BITS = ("bf16", "fp16")
+_MICRO_BATCHES = (1, 2, 4)  # of tables that do not print theirs
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Plans that a run may have had."""
+
+    plans: tuple[Plan, ...]  # the answer first
+    assumed: tuple[str, ...]  # what was not printed
+
+
+def plans_of(run: PublishedRun, model: Transformer) -> Planned:
+    """Every legal plan that agrees with what was printed, the likeliest first.
+
+    Raises:
+        WorkloadError: if no legal plan agrees, or what is missing leaves too much open.
+    """
+    software = software_of(run)
+    _refuse_unknown(run)
+    base = _base(run, software)
+    recompute = _recomputes(run, software)
+    micro_batch = (run.micro_batch,) if run.micro_batch else _MICRO_BATCHES
+    sharding = _shardings(run, software)
+    assumed = tuple(
+        name
+        for name, values in (
+            ("recompute", recompute),
+            ("micro_batch", micro_batch),
+            ("sharding", sharding),
+        )
+        if len(values) > 1
+    )
+    plans: list[Plan] = []
+    reasons: list[str] = []
+    for size, kept, divided in product(micro_batch, recompute, sharding):
+        plan = replace(base, micro_batch=size, recompute=kept, sharding=divided)
+        try:
+            check_plan(plan, model)
+        except WorkloadError as err:
+            reasons.append(str(err))
+        else:
+            plans.append(plan)
+    if not plans:
+        raise WorkloadError(f"run {run.id!r} has no legal plan: {reasons[0]}")
+    return Planned(tuple(plans[:_MOST_PLANS]), assumed)
+
+
+def _refuse_unknown(run: PublishedRun) -> None:
+    if "lora" in run.model.lower() or "lora" in run.id.lower():
+        raise WorkloadError(
+            f"run {run.id!r} trains low-rank adapters beside frozen weights, which no plan says: "
+            "it is not predicted."
+        )
+    missing = [name for name in ("tp", "pp", "dp") if getattr(run, name) is None]
+    if missing:
+        raise WorkloadError(
+            f"run {run.id!r} does not say {', '.join(missing)}: fill the columns in."
+        )
+
+
+def _base(run: PublishedRun, software: Software) -> Plan:
+    tensor, pipeline = run.tp or 1, run.pp or 1
+    chunks = run.vp or 1
+    sequence_parallel = run.sequence_parallel
+    if sequence_parallel is None:
+        sequence_parallel = software.sequence_parallel
+    return Plan(
+        name=run.id,
+        tensor=tensor,
+        context=run.cp or 1,
+        data=run.dp or 1,
+        pipeline=pipeline,
+        expert=run.ep or 1,
+        expert_tensor=1 if run.has_experts and (run.ep or 1) > 1 else None,
+        global_batch=run.global_batch,
+        sequence=run.seq_len,
+        schedule=_schedule(run, pipeline=pipeline, chunks=chunks),
+        num_chunks=chunks if pipeline > 1 else 1,
+        sequence_parallel=sequence_parallel and tensor > 1,
+        context_exchange=software.context_exchange,
+        reshard_after_forward=run.sharding != "zero2",
+        overlap=software.overlap,
+        precision=_precision(run, software),
+        implementation=software.implementation,
+    )
+
+
+def _schedule(run: PublishedRun, *, pipeline: int, chunks: int) -> str:
+    if pipeline == 1:
+        return "none"
+    if chunks > 1:
+        return "interleaved"
+    named = (run.schedule or "1f1b").split(" ")[0]
+    return _SCHEDULES.get(named, "1f1b") if named != "interleaved-1f1b" else "1f1b"
+
+
+def _precision(run: PublishedRun, software: Software) -> Precision:
+    products = run.precision
+    if products == "fp32":
+        return Precision(
+            products="fp32", activations="fp32", parameters="fp32", optimizer_bytes=8.0
+        )
+    kept = products if products in _PRODUCTS_OF_16_BITS else "bf16"
+    return Precision(
+        products=products, activations=kept, parameters=kept, reduced=software.reduced
+    )
+
+
+def _recomputes(run: PublishedRun, software: Software) -> tuple[Recompute, ...]:
+    if run.recompute is None:
+        return _first(software.recompute, tuple(Recompute))
+    known = _RECOMPUTES.get(run.recompute.split(" ")[0])
+    if known is None:
+        raise WorkloadError(
+            f"run {run.id!r} recomputes {run.recompute!r}: known are {', '.join(_RECOMPUTES)}."
+        )
+    return (known,)
+
+
+def _shardings(run: PublishedRun, software: Software) -> tuple[Sharding, ...]:
+    if run.sharding is None:
+        if (run.dp or 1) == 1:
+            return (Sharding.NONE,)
+        return _first(software.sharding, (Sharding.NONE, Sharding.ZERO1))
+    known = _SHARDINGS.get(run.sharding)
+    if known is None:
+        raise WorkloadError(
+            f"run {run.id!r} is sharded by {run.sharding!r}: known are {', '.join(_SHARDINGS)}."
+        )
+    is_fsdp = known is Sharding.ZERO2 and software_of(run).name.startswith(("llm", "torchtitan"))
+    # FSDP's SHARD_GRAD_OP gathers parameters too, once a microbatch, and keeps them until the
+    # backward pass.
+    return (Sharding.ZERO3,) if is_fsdp else (known,)
+
+
+def _first(chosen: _T, values: Sequence[_T]) -> tuple[_T, ...]:
+    return (chosen, *(one for one in values if one != chosen))

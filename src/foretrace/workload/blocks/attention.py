@@ -1,0 +1,110 @@
+"""Attention of one layer: projections, positions, scores, and what ranks of CONTEXT exchange.
+
+With context parallelism a rank holds two pieces of each sequence, one from either end, so that
+a causal mask leaves all ranks the same work (Llama 3, arXiv:2407.21783, section 3.3.2).
+"""
+
+from __future__ import annotations
+
+from foretrace.workload.blocks.calls import gathered_copy, row_sum
+from foretrace.workload.blocks.linear import Weight, columns, plain, rows_divided
+from foretrace.workload.blocks.pointwise import norm_step, rotary_items
+from foretrace.workload.blocks.scores import scores_step
+from foretrace.workload.blocks.setting import Setting
+from foretrace.workload.blocks.signatures import array, call
+from foretrace.workload.blocks.steps import Step, operator
+from foretrace.workload.models.transformer import Latent, Positions, Reach
+
+
+def attention_steps(setting: Setting, reach: Reach | None) -> list[Step]:
+    """From the normed input to the output projection; its sum over ranks of TENSOR included."""
+    attention = setting.model.attention
+    heads = setting.share(attention.num_heads, "heads")
+    if attention.latent is None:
+        steps = _projections(setting, heads)
+    else:
+        steps = _latent_projections(setting, attention.latent, heads)
+    steps.append(scores_step(setting, heads, reach))
+    output = Weight(
+        "attention output",
+        heads * attention.value_size,
+        setting.model.hidden,
+        has_bias=attention.has_output_bias,
+    )
+    return [*steps, rows_divided(setting, output)]
+
+
+def _projections(setting: Setting, heads: int) -> list[Step]:
+    attention = setting.model.attention
+    size, keys = attention.head_size, setting.key_heads
+    bias = attention.has_input_bias
+    hidden = setting.model.hidden
+    weights: tuple[Weight, ...] = (
+        Weight("qkv projection", hidden, (heads + 2 * keys) * size, bias),
+    )
+    if not setting.plan.implementation.fuses_projections:
+        weights = (
+            Weight("query projection", hidden, heads * size, bias),
+            Weight("key projection", hidden, keys * size, bias),
+            Weight("value projection", hidden, keys * size, bias),
+        )
+    steps = [columns(setting, weights)]
+    if attention.has_query_key_norm:
+        for label, count in (("query norm", heads), ("key norm", keys)):
+            steps.append(norm_step(setting, label, (setting.tokens * count, size)))
+    if setting.model.positions is Positions.ROTARY:
+        for label, count in (("query rotation", heads), ("key rotation", keys)):
+            items = rotary_items(setting, label, setting.tokens, (count, size))
+            steps.append(Step(items, items))
+    if setting.plan.implementation.repeats_keys and keys < heads:
+        steps.append(_repeated_keys(setting, heads, keys))
+    return steps
+
+
+def _repeated_keys(setting: Setting, heads: int, keys: int) -> Step:
+    """Keys and values are copied for every head that shares them, and their gradients summed."""
+    size, dtype = setting.model.attention.head_size, setting.kept
+    shape = (setting.tokens, keys, heads // keys, size)
+    source = array(shape, dtype, (keys * size, size, 0, 1))
+    forward = call("aten::copy_", array(shape, dtype), source, "False")
+    backward = row_sum(shape, dtype, 2)
+    return Step(
+        tuple(operator(f"repeated {what}", forward) for what in ("keys", "values")),
+        tuple(operator(f"sum of {what} gradients", backward) for what in ("value", "key")),
+    )
+
+
+def _latent_projections(setting: Setting, latent: Latent, heads: int) -> list[Step]:
+    """Queries, keys and values through short vectors, which every rank of TENSOR has whole.
+
+    Source:
+        DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434, section 2.1; Megatron-LM,
+        multi_latent_attention.py.
+    """
+    attention, hidden, tokens = setting.model.attention, setting.model.hidden, setting.tokens
+    own, dtype = setting.own_tokens, setting.multiplied
+    down = Weight("key and value down projection", hidden, latent.rank + latent.rotary_size)
+    queries = heads * attention.score_size
+    steps: list[Step] = []
+    if latent.query_rank:
+        first = Weight("query down projection", hidden, latent.query_rank)
+        steps.append(plain(setting, (first, down), own, dtype))
+        steps.append(norm_step(setting, "query latent norm", (own, latent.query_rank)))
+        steps.append(columns(setting, (Weight("query up projection", latent.query_rank, queries),)))
+    else:
+        steps.append(plain(setting, (down,), own, dtype))
+        steps.append(columns(setting, (Weight("query projection", hidden, queries),)))
+    steps.append(norm_step(setting, "key and value latent norm", (own, latent.rank)))
+    up = heads * (attention.head_size + latent.value_size)
+    steps.append(columns(setting, (Weight("key and value up projection", latent.rank, up),)))
+    turned = (
+        *rotary_items(setting, "query rotation", tokens, (heads, latent.rotary_size)),
+        *rotary_items(setting, "key rotation", tokens, (1, latent.rotary_size)),
+    )
+    size = attention.score_size
+    copied = gathered_copy(
+        (tokens * heads, size), setting.kept, row_stride=attention.head_size + latent.value_size
+    )
+    joined = tuple(operator(f"{what} with positions", copied) for what in ("queries", "keys"))
+    steps.append(Step((*turned, *joined), (*joined, *turned)))
+    return steps

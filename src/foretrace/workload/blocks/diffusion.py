@@ -1,0 +1,298 @@
+"""`blocks_of_diffusion`: a denoising network's training step, part by part.
+
+The walk is that of `foretrace.workload.models.diffusion`, with operators instead of totals: every
+residual block, transformer and change of size is a layer of its own, replicated or sharded over
+data-parallel ranks as any layer is.
+
+Source:
+    Hugging Face diffusers, `UNet2DConditionModel` and `UNet3DConditionModel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from foretrace.base import WorkloadError
+from foretrace.graph import Part
+from foretrace.workload.blocks.block import Blocks, ParameterCount, Passes
+from foretrace.workload.blocks.diffusion_stages import (
+    Convolution,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    Moved,
+    Pointwise,
+    Scores,
+    Stage,
+    step_of,
+)
+from foretrace.workload.blocks.steps import passes_of
+from foretrace.workload.models.diffusion import Diffusion
+from foretrace.workload.plan.plan import Plan
+
+_TIME_WIDTH = 4  # width of the time embedding over the first level's channels
+_WIDENING = 4  # of a transformer's feed-forward part
+_TIME_CONVOLUTIONS = 4  # of a residual block over time
+_FIRST_TIME_HEADS = 8  # of the transformer over time right after the first convolution
+_SQUARE, _POINT, _OVER_TIME = (3, 3), (1, 1), (3, 1, 1)
+_SILU = "silu"
+
+
+def blocks_of_diffusion(model: Diffusion, plan: Plan) -> Blocks:
+    """What one rank does for one microbatch; a sequence of the plan is one image or clip.
+
+    Raises:
+        WorkloadError: if the plan divides the network itself.
+    """
+    others = {"tp": plan.tensor, "cp": plan.context, "pp": plan.pipeline, "ep": plan.expert}
+    wrong = ", ".join(f"{name} = {size}" for name, size in others.items() if size != 1)
+    if wrong:
+        raise WorkloadError(
+            f"{model.name!r} is a diffusion network, which is trained data parallel here: the "
+            f"plan has {wrong}; set these to 1 (sharding over dp ranks is possible)"
+        )
+    walk = _Walk(model, plan)
+    return Blocks(
+        embedding=walk.passes(Part.EMBEDDING, "in", walk.begin()),
+        layers=tuple(walk.layers()),
+        head=walk.passes(Part.HEAD, "out", walk.end()),
+        transfer_bytes=0,
+        transfer_dtype=plan.precision.activations,
+        notes=("the text encoder and the autoencoder are frozen and run beforehand",),
+    )
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Writes the network; layers alike become one object."""
+
+    model: Diffusion
+    plan: Plan
+    known: dict[object, Passes] = field(default_factory=dict)
+
+    @property
+    def images(self) -> int:
+        """Frames of all samples."""
+        return self.plan.micro_batch * self.model.frames
+
+    @property
+    def dtype(self) -> str:
+        return self.plan.precision.products
+
+    @property
+    def kept(self) -> str:
+        return self.plan.precision.activations
+
+    def passes(self, part: Part, key: object, stages: Sequence[Stage]) -> Passes:
+        """Stages in a row as a part of the model."""
+        if key not in self.known:
+            self.known[key] = passes_of(
+                part,
+                [step_of(stage) for stage in stages],
+                ParameterCount(dense=sum(stage.num_parameters for stage in stages)),
+                self.plan,
+            )
+        return self.known[key]
+
+    def layer(self, stages: Iterator[Stage]) -> Passes:
+        found = tuple(stages)
+        return self.passes(Part.LAYER, found, found)
+
+    def begin(self) -> tuple[Stage, ...]:
+        """The step's number is widened, the latent gets its channels."""
+        model, first, batch = self.model, self.model.channels[0], self.plan.micro_batch
+        wide = _TIME_WIDTH * first
+        stages: list[Stage] = [
+            Linear("time embedding", batch, first, wide, self.dtype, has_input_gradient=False),
+            self._silu("time embedding", (batch, wide)),
+            Linear("time embedding", batch, wide, wide, self.dtype),
+            self._convolution("first convolution", model.in_channels, first, is_first=True),
+        ]
+        if model.has_time_layers:
+            stages += self._time_transformer(first, _FIRST_TIME_HEADS * model.head_size, level=0)
+        return tuple(stages)
+
+    def layers(self) -> Iterator[Passes]:
+        """From the first level down to the middle, and up again."""
+        model = self.model
+        skips = [model.channels[0]]
+        before = model.channels[0]
+        deepest = len(model.channels) - 1
+        for level, channels in enumerate(model.channels):
+            for _ in range(model.blocks_per_level):
+                yield from self._block(before, channels, level=level)
+                skips.append(channels)
+                before = channels
+            if level < deepest:
+                yield self.layer(self._smaller(channels, level=level))
+                skips.append(channels)
+        yield self.layer(self._residual(before, before, level=deepest))
+        yield self.layer(self._transformer(before, level=deepest))
+        yield self.layer(self._residual(before, before, level=deepest))
+        for level in reversed(range(len(model.channels))):
+            channels = model.channels[level]
+            for _ in range(model.blocks_per_level + 1):
+                skip = skips.pop()
+                yield from self._block(before, channels, level=level, skip=skip)
+                before = channels
+            if level:
+                yield self.layer(self._larger(channels, level=level))
+
+    def end(self) -> tuple[Stage, ...]:
+        """Noise is read off and held against what was added."""
+        model, first = self.model, self.model.channels[0]
+        shape = (self.images, model.out_channels, *model.sides(0))
+        return (
+            self._group_norm("last norm", first, level=0),
+            self._silu("last norm", (self.images, first, *model.sides(0))),
+            self._convolution("last convolution", first, model.out_channels),
+            # Mean squared error.
+            Pointwise("loss", "aten::sub", shape, "fp32", reads=2, backward_reads=0),
+            Pointwise("loss", "aten::square", shape, "fp32"),
+        )
+
+    def _block(self, before: int, after: int, *, level: int, skip: int = 0) -> Iterator[Passes]:
+        yield self.layer(self._residual(before, after, level=level, skip=skip))
+        if self.model.has_attention[level]:
+            yield self.layer(self._transformer(after, level=level))
+
+    def _smaller(self, channels: int, *, level: int) -> Iterator[Stage]:
+        image = (self.images, *self.model.sides(level))
+        yield Convolution("half the side", channels, channels, image, _SQUARE, self.dtype, stride=2)
+
+    def _larger(self, channels: int, *, level: int) -> Iterator[Stage]:
+        shape = (self.images, channels, *self.model.sides(level - 1))
+        yield Pointwise("twice the side", "aten::clone", shape, self.kept, backward_reads=1)
+        yield self._convolution("twice the side", channels, channels, level=level - 1)
+
+    def _residual(self, before: int, after: int, *, level: int, skip: int = 0) -> Iterator[Stage]:
+        inputs, sides = before + skip, self.model.sides(level)
+        wide, shape = _TIME_WIDTH * self.model.channels[0], (self.images, after, *sides)
+        if skip:
+            yield Moved("beside the way down", self.images * math.prod(sides), inputs, self.kept)
+        yield self._group_norm("first norm", inputs, level=level)
+        yield self._silu("first norm", (self.images, inputs, *sides))
+        yield self._convolution("first convolution", inputs, after, level=level)
+        yield self._silu("time", (self.images, wide))
+        yield Linear("time", self.images, wide, after, self.dtype)
+        yield self._sum("time", shape)
+        yield self._group_norm("second norm", after, level=level)
+        yield self._silu("second norm", shape)
+        yield self._convolution("second convolution", after, after, level=level)
+        if inputs != after:
+            yield self._convolution("shortcut", inputs, after, level=level, kernel=_POINT)
+        yield self._sum("shortcut", shape)
+        if self.model.has_time_layers:
+            yield from self._over_time(after, level=level)
+
+    def _over_time(self, channels: int, *, level: int) -> Iterator[Stage]:
+        sides, label = self.model.sides(level), "over time"
+        clip = (self.plan.micro_batch, self.model.frames, *sides)
+        shape = (self.plan.micro_batch, channels, self.model.frames, *sides)
+        rows = self.images * math.prod(sides)
+        yield Moved("clips", rows, channels, self.kept)
+        for _ in range(_TIME_CONVOLUTIONS):
+            yield GroupNorm(label, shape, self.kept)
+            yield self._silu(label, shape)
+            yield Convolution(label, channels, channels, clip, _OVER_TIME, self.dtype)
+        yield self._sum(label, shape)
+        yield Moved("frames", rows, channels, self.kept)
+
+    def _transformer(self, channels: int, *, level: int) -> Iterator[Stage]:
+        """Attention within a frame and to the text, then over time."""
+        area = math.prod(self.model.sides(level))
+        rows = self.images * area
+        text = self.images * self.model.text_tokens
+        yield self._group_norm("norm", channels, level=level)
+        yield Moved("rows", rows, channels, self.kept)
+        yield Linear("in", rows, channels, channels, self.dtype)
+        yield from self._attention("attention", channels, (self.images, area, area))
+        lengths = (self.images, area, self.model.text_tokens)
+        yield from self._attention("text attention", channels, lengths, text_rows=text)
+        yield from self._feed_forward(channels, rows)
+        yield Linear("out", rows, channels, channels, self.dtype)
+        yield Moved("images", rows, channels, self.kept)
+        yield self._sum("transformer", (rows, channels))
+        if self.model.has_time_layers:
+            yield from self._time_transformer(channels, channels, level=level)
+
+    def _time_transformer(self, channels: int, inner: int, *, level: int) -> Iterator[Stage]:
+        """Every position looks at itself in other frames, twice."""
+        area, frames = math.prod(self.model.sides(level)), self.model.frames
+        rows = self.images * area
+        yield self._group_norm("norm over time", channels, level=level)
+        yield Moved("rows over time", rows, channels, self.kept)
+        yield Linear("in over time", rows, channels, inner, self.dtype)
+        sequences = (self.plan.micro_batch * area, frames, frames)
+        for _ in range(2):
+            yield from self._attention("attention over time", inner, sequences)
+        yield from self._feed_forward(inner, rows)
+        yield Linear("out over time", rows, inner, channels, self.dtype)
+        yield Moved("images over time", rows, channels, self.kept)
+        yield self._sum("transformer over time", (rows, channels))
+
+    def _attention(
+        self, label: str, width: int, sizes: tuple[int, int, int], *, text_rows: int = 0
+    ) -> Iterator[Stage]:
+        """Norm, projections, attention proper; sizes are sequences, queries and keys of each.
+
+        Keys and values of a text come from a frozen encoder: nothing goes back to it.
+        """
+        batch, queries, keys = sizes
+        rows, dtype = batch * queries, self.dtype
+        key_width = self.model.text_width if text_rows else width
+        heads = self.model.num_heads or max(1, width // self.model.head_size)
+        yield LayerNorm(f"{label} norm", rows, width, self.kept)
+        yield Linear(f"{label} queries", rows, width, width, dtype, has_bias=False)
+        for name in ("keys", "values"):
+            yield Linear(
+                f"{label} {name}",
+                text_rows or rows,
+                key_width,
+                width,
+                dtype,
+                has_bias=False,
+                has_input_gradient=not text_rows,
+            )
+        is_flash = self.plan.implementation.attention == "flash"
+        yield Scores(label, batch, heads, width // heads, (queries, keys), dtype, is_flash)
+        yield Linear(f"{label} out", rows, width, width, dtype)
+        yield self._sum(label, (rows, width))
+
+    def _feed_forward(self, width: int, rows: int) -> Iterator[Stage]:
+        """Gated: the first layer gives gates and values."""
+        inner = _WIDENING * width
+        yield LayerNorm("feed-forward norm", rows, width, self.kept)
+        yield Linear("up", rows, width, 2 * inner, self.dtype)
+        yield Pointwise("gate", "aten::gelu", (rows, inner), self.kept)
+        yield Pointwise("gate", "aten::mul", (rows, inner), self.kept, reads=2, backward_reads=3)
+        yield Linear("down", rows, inner, width, self.dtype)
+        yield self._sum("feed-forward", (rows, width))
+
+    def _convolution(
+        self,
+        label: str,
+        inputs: int,
+        outputs: int,
+        *,
+        level: int = 0,
+        kernel: tuple[int, int] = _SQUARE,
+        is_first: bool = False,
+    ) -> Convolution:
+        image = (self.images, *self.model.sides(level))
+        return Convolution(
+            label, inputs, outputs, image, kernel, self.dtype, has_input_gradient=not is_first
+        )
+
+    def _group_norm(self, label: str, channels: int, *, level: int) -> GroupNorm:
+        return GroupNorm(label, (self.images, channels, *self.model.sides(level)), self.kept)
+
+    def _silu(self, label: str, shape: tuple[int, ...]) -> Pointwise:
+        return Pointwise(f"{label} {_SILU}", f"aten::{_SILU}", shape, self.kept)
+
+    def _sum(self, label: str, shape: tuple[int, ...]) -> Pointwise:
+        """What is added to; its gradient goes both ways as it is."""
+        name = f"{label} sum"
+        return Pointwise(name, "aten::add", shape, self.kept, reads=2, backward_reads=0)

@@ -1,0 +1,297 @@
+"""What a UNet is made of, one value each: its operators forward and backward, its parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from foretrace.graph import Phase
+from foretrace.operators import Tensor
+from foretrace.workload.blocks import calls
+from foretrace.workload.blocks.recommender_items import Items
+from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.steps import Step
+
+_FLASH = "aten::_scaled_dot_product_flash_attention"
+_ONE_GROUP = "1"
+
+
+class Stage(Protocol):
+    """One step of a network."""
+
+    @property
+    def label(self) -> str:
+        """What it is."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights and biases."""
+
+    def forward(self, items: Items) -> None:
+        """Write its operators."""
+
+    def backward(self, items: Items) -> None:
+        """Write those of its gradients."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Of images, or of clips over time; the kernel is as wide as it is high."""
+
+    label: str
+    inputs: int
+    outputs: int
+    image: tuple[int, ...]  # number, then sides, of what goes in
+    kernel: tuple[int, ...]
+    dtype: str
+    stride: int = 1
+    has_input_gradient: bool = True
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights and biases."""
+        return self.inputs * self.outputs * math.prod(self.kernel) + self.outputs
+
+    def forward(self, items: Items) -> None:
+        """One convolution with its bias."""
+        data, weight = self._tensors()
+        bias = array((self.outputs,), self.dtype)
+        items.add(self.label, call("aten::convolution", data, weight, bias, *self._settings()))
+
+    def backward(self, items: Items) -> None:
+        """One operator makes the gradients of images, weights and bias."""
+        data, weight = self._tensors()
+        sides = (-(-side // self.stride) for side in self.image[1:])
+        gradient = array((self.image[0], self.outputs, *sides), self.dtype)
+        wanted = "[True, True, True]" if self.has_input_gradient else "[False, True, True]"
+        settings = (f"[{self.outputs}]", *self._settings(), wanted)
+        items.add(
+            f"{self.label} gradients",
+            call("aten::convolution_backward", gradient, data, weight, *settings),
+        )
+
+    def _tensors(self) -> tuple[Tensor, Tensor]:
+        data = array((self.image[0], self.inputs, *self.image[1:]), self.dtype)
+        return data, array((self.outputs, self.inputs, *self.kernel), self.dtype)
+
+    def _settings(self) -> tuple[str, ...]:
+        """Stride, padding, dilation, whether transposed, padding of the output, groups."""
+        size = len(self.kernel)
+        padding = [side // 2 for side in self.kernel]
+        ones, zeros = [1] * size, [0] * size
+        return (
+            *(str([self.stride] * size), str(padding), str(ones)),
+            *("False", str(zeros), _ONE_GROUP),
+        )
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A product with weights."""
+
+    label: str
+    rows: int
+    inputs: int
+    outputs: int
+    dtype: str
+    has_bias: bool = True
+    has_input_gradient: bool = True
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights and biases."""
+        return (self.inputs + self.has_bias) * self.outputs
+
+    def forward(self, items: Items) -> None:
+        """One product."""
+        make = calls.product_with_bias if self.has_bias else calls.product
+        items.add(self.label, make(self.rows, self.outputs, self.inputs, self.dtype))
+
+    def backward(self, items: Items) -> None:
+        """A product for what went in, one for the weights, a sum for the bias."""
+        if self.has_input_gradient:
+            items.add(
+                f"{self.label} input gradient",
+                calls.product(self.rows, self.inputs, self.outputs, self.dtype),
+            )
+        items.add(
+            f"{self.label} weight gradient",
+            calls.product(self.outputs, self.inputs, self.rows, self.dtype),
+            is_weight_gradient=True,
+        )
+        if self.has_bias:
+            shape = (self.rows, self.outputs)
+            items.add(f"{self.label} bias gradient", calls.row_sum(shape, self.dtype, 0))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Attention proper: products of queries and keys, softmax, product with values."""
+
+    label: str
+    batch: int  # sequences, each on its own
+    heads: int
+    head_size: int
+    lengths: tuple[int, int]  # of queries, of keys
+    dtype: str
+    is_flash: bool
+
+    num_parameters = 0
+
+    def forward(self, items: Items) -> None:
+        """One kernel, or scores written to memory."""
+        if self.is_flash:
+            items.add(self.label, call(_FLASH, *self._inputs(), "0.0", "False"))
+            return
+        queries, keys = self.lengths
+        batch = self.batch * self.heads
+        product = calls.batched_product
+        scores = product(batch, (queries, keys, self.head_size), self.dtype)
+        values = product(batch, (queries, self.head_size, keys), self.dtype)
+        items.add(f"{self.label}: queries times keys", scores)
+        items.add(f"{self.label}: softmax", self._softmax("aten::_softmax", 1))
+        items.add(f"{self.label}: scores times values", values)
+
+    def backward(self, items: Items) -> None:
+        """One kernel, or two products for each of the two and the softmax's gradient."""
+        if self.is_flash:
+            nothing = (None,) * 2
+            out = self._inputs()[0]
+            items.add(
+                f"{self.label} gradients",
+                call(
+                    f"{_FLASH}_backward",
+                    *(out, *self._inputs(), out, None),
+                    *(*nothing, *nothing, "0.0", "False"),
+                ),
+            )
+            return
+        queries, keys = self.lengths
+        size, batch = self.head_size, self.batch * self.heads
+        label = f"{self.label} gradients"
+        for sizes in ((keys, size, queries), (queries, keys, size)):
+            items.add(label, calls.batched_product(batch, sizes, self.dtype))
+        items.add(f"{label}: softmax", self._softmax("aten::_softmax_backward_data", 2))
+        for sizes in ((queries, size, keys), (keys, size, queries)):
+            items.add(label, calls.batched_product(batch, sizes, self.dtype))
+
+    def _inputs(self) -> tuple[Tensor, ...]:
+        shape = (self.batch, self.heads, self.lengths[0], self.head_size)
+        other = (self.batch, self.heads, self.lengths[1], self.head_size)
+        return (array(shape, self.dtype), array(other, self.dtype), array(other, self.dtype))
+
+    def _softmax(self, name: str, reads: int) -> Call:
+        shape = (self.batch * self.heads, *self.lengths)
+        return calls.softmax(name, shape, self.dtype, reads=reads)
+
+
+@dataclass(frozen=True)
+class GroupNorm:
+    """Normalisation of groups of channels."""
+
+    label: str
+    image: tuple[int, ...]  # number, channels, sides
+    dtype: str
+
+    @property
+    def num_parameters(self) -> int:
+        """A factor and a number to add for each channel."""
+        return 2 * self.image[1]
+
+    def forward(self, items: Items) -> None:
+        """One operator."""
+        data, weight = array(self.image, self.dtype), array((self.image[1],), self.dtype)
+        items.add(self.label, call("aten::native_group_norm", data, weight, weight))
+
+    def backward(self, items: Items) -> None:
+        """One operator."""
+        data, weight = array(self.image, self.dtype), array((self.image[1],), self.dtype)
+        name = "aten::native_group_norm_backward"
+        items.add(f"{self.label} gradients", call(name, data, data, None, None, weight))
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Normalisation of rows."""
+
+    label: str
+    rows: int
+    width: int
+    dtype: str
+
+    @property
+    def num_parameters(self) -> int:
+        """A factor and a number to add for each column."""
+        return 2 * self.width
+
+    def forward(self, items: Items) -> None:
+        """One operator."""
+        name = "aten::native_layer_norm"
+        found = calls.norm(name, self.rows, self.width, self.dtype, num_parameters=2)
+        items.add(self.label, found)
+
+    def backward(self, items: Items) -> None:
+        """One operator."""
+        name = "aten::native_layer_norm_backward"
+        found = calls.norm_backward(name, self.rows, self.width, self.dtype, num_parameters=1)
+        items.add(f"{self.label} gradients", found)
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """An operator that works number by number."""
+
+    label: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    reads: int = 1
+    backward_reads: int = 2  # 0: its gradient is what comes in
+
+    num_parameters = 0
+
+    def forward(self, items: Items) -> None:
+        """One kernel."""
+        items.add(self.label, self._call(self.reads))
+
+    def backward(self, items: Items) -> None:
+        """One kernel, or none."""
+        if self.backward_reads:
+            items.add(f"{self.label} gradient", self._call(self.backward_reads))
+
+    def _call(self, reads: int) -> Call:
+        return calls.elementwise(self.name, self.shape, self.dtype, reads=reads)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Numbers are put in another order: concatenated, or images turned to rows."""
+
+    label: str
+    rows: int
+    columns: int
+    dtype: str
+
+    num_parameters = 0
+
+    def forward(self, items: Items) -> None:
+        """One copy."""
+        items.add(self.label, self._call())
+
+    def backward(self, items: Items) -> None:
+        """One copy back."""
+        items.add(f"{self.label} back", self._call())
+
+    def _call(self) -> Call:
+        return calls.gathered_copy(
+            (self.rows, self.columns), self.dtype, row_stride=self.columns + 1
+        )
+
+
+def step_of(stage: Stage) -> Step:
+    """A stage as a step that passes of parts are made of."""
+    forward, backward = Items(Phase.FORWARD), Items(Phase.BACKWARD)
+    stage.forward(forward)
+    stage.backward(backward)
+    return Step(forward.written, backward.written, is_scores=isinstance(stage, Scores))

@@ -1,0 +1,259 @@
+"""Experts: a router, tokens on their way to the ranks that hold their experts, and back.
+
+Tokens are put in order of their experts, sent (an all-to-all over EXPERT), put in order again,
+multiplied expert by expert, and taken back the same way. Where the load is not even, all of it is
+that of the most loaded rank, for which the others wait.
+
+Source:
+    NVIDIA/Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from foretrace.base import WorkloadError
+from foretrace.workload.blocks.block import Exchange, Operator
+from foretrace.workload.blocks.calls import (
+    batched_product,
+    cast,
+    elementwise,
+    product,
+    row_sum,
+    rows_of_table,
+    softmax,
+    top,
+)
+from foretrace.workload.blocks.feed_forward import feed_forward_steps
+from foretrace.workload.blocks.linear import Weight, accumulation, weight_gradient
+from foretrace.workload.blocks.pointwise import activation_step
+from foretrace.workload.blocks.setting import Setting, divided
+from foretrace.workload.blocks.signatures import Call, num_bytes
+from foretrace.workload.blocks.steps import Step, exchange, operator
+from foretrace.workload.models.transformer import Experts
+from foretrace.workload.plan.plan import Group
+
+_WIDE = "fp32"
+
+
+@dataclass(frozen=True)
+class Load:
+    """Tokens of one microbatch as experts see them; a token of two experts counts twice."""
+
+    setting: Setting
+    experts: Experts
+
+    @cached_property
+    def own(self) -> int:
+        """Tokens that this rank routes."""
+        return self.setting.own_tokens
+
+    @cached_property
+    def num_local(self) -> int:
+        """Experts on this rank."""
+        return divided(self.experts.count, self.setting.plan.expert, "experts", "ep")
+
+    @cached_property
+    def sent(self) -> int:
+        """Tokens that a rank sends, or, if it is more, that the most loaded one receives."""
+        chosen = self.own * self.experts.num_active
+        is_even = self.setting.plan.token_shares is None
+        return chosen if is_even else max(chosen, sum(self._received))
+
+    @cached_property
+    def by_expert(self) -> tuple[int, ...]:
+        """Tokens of each expert of the most loaded rank, from all that divide it."""
+        times = self.setting.expert_tensor if self.is_gathered else 1
+        return tuple(times * one for one in self._received)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether the ranks that divide an expert route different tokens, and gather them."""
+        return self.setting.expert_tensor > 1 and self.setting.is_sequence_parallel
+
+    @cached_property
+    def total(self) -> int:
+        """Tokens of all experts of the most loaded rank."""
+        return sum(self.by_expert)
+
+    @cached_property
+    def _received(self) -> tuple[int, ...]:
+        """By expert of the most loaded rank, of what one rank of EXPERT_TENSOR receives."""
+        all_tokens = self.own * self.setting.plan.expert * self.experts.num_active
+        shares = self.setting.plan.token_shares
+        if shares is None:
+            each = -(-all_tokens // self.experts.count)
+            return (each,) * self.num_local
+        if len(shares) != self.experts.count:
+            raise WorkloadError(
+                f"token_shares has {len(shares)} numbers, model {self.setting.model.name!r} has "
+                f"{self.experts.count} experts: give one share for each"
+            )
+        by_rank = [
+            shares[first : first + self.num_local]
+            for first in range(0, self.experts.count, self.num_local)
+        ]
+        return tuple(round(all_tokens * share) for share in max(by_rank, key=sum))
+
+
+def expert_steps(setting: Setting, experts: Experts) -> list[Step]:
+    """From the normed input to the sum of what experts gave, shared ones among them."""
+    load = Load(setting, experts)
+    width = setting.model.hidden
+    shared: list[Step] = []
+    if experts.num_shared:
+        all_shared = experts.num_shared * experts.shared_width
+        shared = feed_forward_steps(setting, all_shared, label="shared expert", is_last=False)
+    # Beside messages, shared experts stand between them and the operator that waits for them.
+    is_beside = setting.plan.overlap.expert
+    between = shared if is_beside else []
+    steps = [_router(load), *_there(load, between), *_grouped(load), *_back(load)]
+    steps += [] if is_beside else shared
+    if shared:
+        total = elementwise("aten::add", (load.own, width), setting.kept, reads=2)
+        sums = operator("sum of routed and shared", total)
+        steps.append(Step((sums,), is_needed_again=False))
+    branches = 2 + bool(shared)  # router, experts, shared experts take the same input
+    added = elementwise("aten::add", (load.own, width), setting.kept, reads=2)
+    first = Step((), (operator("sum of input gradients", added),) * (branches - 1))
+    return [first, *steps]
+
+
+def _router(load: Load) -> Step:
+    setting, experts = load.setting, load.experts
+    width, dtype = setting.model.hidden, setting.multiplied_wide
+    weight = Weight("router", width, experts.count + int(experts.has_shared_gate))
+    scores = (load.own, experts.count)
+    gradient = softmax("aten::_softmax_backward_data", scores, _WIDE, reads=2)
+    return Step(
+        (
+            operator("router", product(load.own, weight.outputs, width, dtype)),
+            operator("router softmax", softmax("aten::_softmax", scores, _WIDE)),
+            operator("choice of experts", top(*scores, experts.num_active, _WIDE)),
+        ),
+        (
+            operator("router softmax gradient", gradient),
+            operator("router input gradient", product(load.own, width, weight.outputs, dtype)),
+            *weight_gradient(setting, weight, load.own, dtype),
+        ),
+    )
+
+
+def _there(load: Load, between: list[Step]) -> list[Step]:
+    """Tokens in order of experts, sent, and in order again where a rank has several."""
+    own, chosen = load.own, load.own * load.experts.num_active
+    width, kept = load.setting.model.hidden, load.setting.kept
+    copied = operator("tokens in order of experts", rows_of_table(own, width, chosen, kept))
+    by_token = (own, load.experts.num_active, width)
+    summed = operator("sum of token gradients", row_sum(by_token, kept, 1))
+    delay = len(between)
+    first = [
+        Step((copied,), (summed,)),
+        Step(_all_to_all(load, "tokens to experts"), delay=delay),
+        *between,
+        Step((), _all_to_all(load, "token gradients home"), delay=delay),
+    ]
+    rest: list[Step] = []
+    if load.is_gathered:
+        rest.append(
+            Step(
+                (_over_expert_tensor(load, "gathered tokens", "all_gather"),),
+                (_over_expert_tensor(load, "sum of token gradients", "reduce_scatter"),),
+            )
+        )
+    if load.num_local > 1:
+        sort = operator("tokens by expert", _sorted(load))
+        back = operator("token gradients by rank", _sorted(load))
+        rest.append(Step((sort,), (back,)))
+    return [*first, *rest]
+
+
+def _sorted(load: Load) -> Call:
+    """Tokens of a rank's experts change places."""
+    return rows_of_table(load.total, load.setting.model.hidden, load.total, load.setting.kept)
+
+
+def _back(load: Load) -> list[Step]:
+    """The same way back; a token's results are weighed and summed."""
+    own, chosen = load.own, load.own * load.experts.num_active
+    width, kept = load.setting.model.hidden, load.setting.kept
+    summed = operator(
+        "weighted sum of experts", row_sum((own, load.experts.num_active, width), kept, 1)
+    )
+    spread = operator("gradients by expert", rows_of_table(own, width, chosen, kept))
+    message = _all_to_all(load, "tokens home")
+    out = _all_to_all(load, "gradients to experts")
+    found: list[Step] = []
+    if load.num_local > 1:
+        sort = operator("tokens by rank", _sorted(load))
+        back = operator("gradients by expert in order", _sorted(load))
+        found.append(Step((sort,), (back,)))
+    if load.is_gathered:
+        found.append(
+            Step(
+                (_over_expert_tensor(load, "sum of experts", "reduce_scatter"),),
+                (_over_expert_tensor(load, "gathered gradients", "all_gather"),),
+            )
+        )
+    elif load.setting.expert_tensor > 1:
+        found.append(Step((_over_expert_tensor(load, "sum of experts", "all_reduce"),)))
+    found.append(Step((*message, summed), (spread, *out)))
+    return found
+
+
+def _all_to_all(load: Load, label: str) -> tuple[Exchange, ...]:
+    if load.setting.plan.expert == 1:
+        return ()
+    kept = load.setting.kept
+    size = (num_bytes(load.sent * load.setting.model.hidden, kept), kept)
+    return (exchange(label, "all_to_all", Group.EXPERT, size),)
+
+
+def _over_expert_tensor(load: Load, label: str, collective: str) -> Exchange:
+    kept = load.setting.kept
+    size = (num_bytes(load.total * load.setting.model.hidden, kept), kept)
+    return exchange(label, collective, Group.EXPERT_TENSOR, size)
+
+
+def _grouped(load: Load) -> list[Step]:
+    """Products of all experts of a rank: as one where all have as many tokens, else one each."""
+    setting, experts = load.setting, load.experts
+    said, hidden = setting.model.feed_forward, setting.model.hidden
+    own = divided(experts.width, setting.expert_tensor, "columns of an expert", "etp")
+    gate = 2 if said.is_gated else 1
+    return [
+        _products(load, "experts' up projection", (gate * own, hidden)),
+        activation_step(setting, load.total, own, is_gated=said.is_gated),
+        _products(load, "experts' down projection", (hidden, own)),
+    ]
+
+
+def _products(load: Load, label: str, shape: tuple[int, int]) -> Step:
+    outputs, inputs = shape
+    setting = load.setting
+    dtype, precision = setting.multiplied, setting.plan.precision
+    forward: list[Operator] = []
+    gradients: list[Operator] = []
+    weights: list[Operator] = []
+    for count, rows in _groups(load):
+        matrix = (count * outputs, inputs)
+        if setting.casts_weights:
+            one = cast(matrix, precision.parameters, dtype)
+            forward.append(operator(f"cast of {label}", one))
+        forward.append(operator(label, batched_product(count, (rows, outputs, inputs), dtype)))
+        one = batched_product(count, (rows, inputs, outputs), dtype)
+        gradients.append(operator(f"{label}, input gradient", one))
+        one = batched_product(count, (outputs, inputs, rows), dtype)
+        weights.append(operator(f"{label}, weight gradient", one, is_weight_gradient=True))
+        if setting.accumulates and not setting.plan.implementation.fuses_gradients:
+            weights.append(accumulation(setting, label, matrix))
+    return Step(tuple(forward), (*gradients, *weights))
+
+
+def _groups(load: Load) -> list[tuple[int, int]]:
+    """Experts that are multiplied together, and tokens of each; none for an expert without."""
+    sizes = load.by_expert
+    if len(set(sizes)) == 1:
+        return [(len(sizes), sizes[0])]
+    return [(1, size) for size in sizes if size]

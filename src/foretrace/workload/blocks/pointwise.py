@@ -1,0 +1,220 @@
+"""Steps that memory bounds: norms, residual sums, activation functions, rotary positions.
+
+As one kernel each where software has one (Transformer Engine, Apex, Triton, a compiler), else
+as the operators that eager PyTorch runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.workload.blocks.block import Operator
+from foretrace.workload.blocks.calls import (
+    cast,
+    elementwise,
+    fused,
+    norm,
+    norm_backward,
+    row_sum,
+    scaled_rows,
+)
+from foretrace.workload.blocks.setting import Setting
+from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.steps import Items, Step, operator
+from foretrace.workload.models.transformer import Norm
+
+_WIDE = "fp32"
+
+
+@dataclass(frozen=True)
+class Joint:
+    """How a norm stands to the residual stream."""
+
+    sums_before: bool = False  # the sum before it is done in its kernel
+    sums_gradients: bool = True  # its input has another user, whose gradient is added
+
+
+def norm_step(
+    setting: Setting, label: str, sizes: tuple[int, int], joint: Joint | None = None
+) -> Step:
+    """A norm over rows of a width; `joint`: with the residual stream, if it stands beside one."""
+    forward = _norm_forward(setting, label, sizes, joint)
+    backward = _norm_backward(setting, label, sizes, joint)
+    return Step(forward, backward)
+
+
+def joins_sums(setting: Setting) -> bool:
+    """Whether a residual sum and the norm after it are one kernel."""
+    implementation = setting.plan.implementation
+    return implementation.fuses_residuals and implementation.fuses_norms
+
+
+def _norm_forward(
+    setting: Setting, label: str, sizes: tuple[int, int], joint: Joint | None
+) -> Items:
+    rows, width = sizes
+    kept, name = setting.kept, _norm_name(setting)
+    is_fused = setting.plan.implementation.fuses_norms
+    if not is_fused and setting.model.norm is Norm.RMS:
+        return _composed(label, rows, width, kept)
+    count = 2 if setting.model.norm is Norm.LAYER else 1
+    if joint is not None and joint.sums_before:
+        # Both summands are read; the sum is written beside the result, and counts as read here.
+        data = array((rows, width), kept)
+        parameters = [array((width,), kept)] * count
+        one = call(name, data, f"[{width}]", data, data, *parameters)
+        return (operator(f"residual sum and {label}", one),)
+    return (operator(label, norm(name, rows, width, kept, num_parameters=count)),)
+
+
+def _norm_backward(
+    setting: Setting, label: str, sizes: tuple[int, int], joint: Joint | None
+) -> Items:
+    rows, width = sizes
+    kept, name = setting.kept, _norm_name(setting)
+    is_fused = setting.plan.implementation.fuses_norms
+    count = 2 if setting.model.norm is Norm.LAYER else 1
+    found: list[Operator] = []
+    is_added = joint is not None and joint.sums_gradients
+    if is_fused and is_added and joins_sums(setting):
+        data = array((rows, width), kept)
+        statistics = array((rows, 1), _WIDE)
+        parameters = [array((width,), kept)] * count
+        one = call(f"{name}_backward", data, data, f"[{width}]", statistics, data, *parameters)
+        return (operator(f"{label} gradient and sum", one),)
+    if not is_fused and setting.model.norm is Norm.RMS:
+        found.extend(_composed_backward(label, rows, width, kept))
+    else:
+        one = norm_backward(f"{name}_backward", rows, width, kept, num_parameters=count)
+        found.append(operator(f"{label} gradient", one))
+        if not is_fused:
+            # PyTorch reads gradient and input once more for the parameters' gradients.
+            one = row_sum((2, rows, width), kept, 1)
+            found.append(operator(f"{label} parameters' gradient", one))
+    if is_added:
+        found.append(operator("residual gradient sum", _sum(setting, rows, width)))
+    return tuple(found)
+
+
+def _norm_name(setting: Setting) -> str:
+    is_rms = setting.model.norm is Norm.RMS
+    return "aten::_fused_rms_norm" if is_rms else "aten::native_layer_norm"
+
+
+def _composed(label: str, rows: int, width: int, kept: str) -> Items:
+    """Root mean square as Llama's code writes it: in fp32, then back.
+
+    Source:
+        meta-llama/llama, llama/model.py, `RMSNorm`.
+    """
+    shape = (rows, width)
+    each: list[tuple[str, Call]] = [
+        ("squares", elementwise("aten::pow", shape, _WIDE)),
+        ("mean", call("aten::mean", array(shape, _WIDE), "[1]", "True")),
+        ("epsilon", elementwise("aten::add", (rows, 1), _WIDE)),
+        ("root", elementwise("aten::rsqrt", (rows, 1), _WIDE)),
+        ("scaled rows", scaled_rows(shape, _WIDE)),
+        ("cast", cast(shape, _WIDE, kept)),
+        ("weight", scaled_rows(shape, kept, by_column=True)),
+    ]
+    if kept != _WIDE:
+        each.insert(0, ("cast to fp32", cast(shape, kept, _WIDE)))
+    else:
+        del each[5]
+    return tuple(operator(f"{label}: {what}", one) for what, one in each)
+
+
+def _composed_backward(label: str, rows: int, width: int, kept: str) -> list[Operator]:
+    shape = (rows, width)
+    each: list[tuple[str, Call]] = [
+        ("weight gradient", elementwise("aten::mul", shape, kept, reads=2)),
+        ("weight gradient sum", row_sum(shape, kept, 0)),
+        ("gradient by weight", scaled_rows(shape, kept, by_column=True)),
+        ("cast to fp32", cast(shape, kept, _WIDE)),
+        ("gradient of roots", elementwise("aten::mul", shape, _WIDE, reads=2)),
+        ("gradient of roots, sum", row_sum(shape, _WIDE, 1)),
+        ("gradient by roots", scaled_rows(shape, _WIDE)),
+        ("root gradient", elementwise("aten::mul", (rows, 1), _WIDE, reads=2)),
+        ("gradient of squares", scaled_rows(shape, _WIDE)),
+        ("square gradient", elementwise("aten::mul", shape, _WIDE, reads=2)),
+        ("sum", elementwise("aten::add", shape, _WIDE, reads=2)),
+        ("cast", cast(shape, _WIDE, kept)),
+    ]
+    casts = ("cast to fp32", "cast")
+    return [
+        operator(f"{label} gradient: {what}", one)
+        for what, one in each
+        if kept != _WIDE or what not in casts
+    ]
+
+
+def residual_step(setting: Setting, *, has_bias: bool, is_last: bool = False) -> Step:
+    """The sum of a branch and the residual stream; biases that tensor ranks left are added."""
+    rows, width = setting.own_tokens, setting.model.hidden
+    found = [operator("residual sum", _sum(setting, rows, width))]
+    is_fused = setting.plan.implementation.fuses_residuals
+    if has_bias and setting.plan.tensor > 1 and not is_fused:
+        bias = call("aten::add", array((rows, width), setting.kept), array((width,), setting.kept))
+        found.insert(0, operator("bias", bias))
+    return Step(tuple(found), is_needed_again=not is_last)
+
+
+def _sum(setting: Setting, rows: int, width: int) -> Call:
+    return elementwise("aten::add", (rows, width), setting.kept, reads=2)
+
+
+def activation_step(setting: Setting, rows: int, width: int, *, is_gated: bool) -> Step:
+    """SwiGLU of two products' results, or GELU of one's."""
+    shape, dtype = (rows, width), _product_result(setting)
+    is_fused = setting.plan.implementation.fuses_activations
+    if is_gated and is_fused:
+        return Step(
+            (operator("SwiGLU", fused(shape, dtype, reads=2)),),
+            (operator("SwiGLU gradient", fused(shape, dtype, reads=3, writes=2)),),
+        )
+    if is_gated:
+        return Step(
+            (
+                operator("SiLU", elementwise("aten::silu", shape, dtype)),
+                operator("gate times up", elementwise("aten::mul", shape, dtype, reads=2)),
+            ),
+            (
+                operator("gate gradient", elementwise("aten::mul", shape, dtype, reads=2)),
+                operator("up gradient", elementwise("aten::mul", shape, dtype, reads=2)),
+                operator(
+                    "SiLU gradient", elementwise("aten::silu_backward", shape, dtype, reads=2)
+                ),
+            ),
+        )
+    gradient = elementwise("aten::gelu_backward", shape, dtype, reads=2)
+    return Step(
+        (operator("GELU", elementwise("aten::gelu", shape, dtype)),),
+        (operator("GELU gradient", gradient),),
+    )
+
+
+def rotary_items(setting: Setting, label: str, rows: int, sizes: tuple[int, int]) -> Items:
+    """Rotation of heads of a size by position; the gradient is turned back likewise.
+
+    Source:
+        meta-llama/llama, llama/model.py, `apply_rotary_emb`: as complex numbers, in fp32.
+    """
+    heads, size = sizes
+    shape, dtype = (rows, heads, size), _product_result(setting)
+    if setting.plan.implementation.fuses_rotary:
+        return (operator(label, fused(shape, dtype, reads=1)),)
+    pairs = array((rows, heads, size // 2), "complex64")
+    angles = array((rows, 1, size // 2), "complex64")
+    turn = operator(f"{label}: rotation", call("aten::mul", pairs, angles))
+    if dtype == _WIDE:
+        return (turn,)
+    return (
+        operator(f"{label}: cast to fp32", cast(shape, dtype, _WIDE)),
+        turn,
+        operator(f"{label}: cast", cast(shape, _WIDE, dtype)),
+    )
+
+
+def _product_result(setting: Setting) -> str:
+    """Number format of what products give: theirs, but not below 16 bit."""
+    return "fp32" if setting.multiplied_wide == "tf32" else setting.multiplied_wide

@@ -1,0 +1,212 @@
+"""Work on embedding tables: ids are sent, rows looked up, vectors exchanged, rows updated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.workload.blocks import calls
+from foretrace.workload.blocks.recommender_items import Items
+from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.plan.plan import Group, Precision
+from foretrace.workload.sharding.placement import PlacedTables, Shard
+from foretrace.workload.sharding.tables import TableOptimizer, TableScheme
+from foretrace.workload.sharding.traffic import SchemeTraffic, traffic
+
+_LENGTH, _SPLIT = "int32", "int64"
+_ID_FORMATS = {4: "int32", 8: "int64"}
+_UPDATES = {
+    TableOptimizer.SGD: "sgd",
+    TableOptimizer.ROW_WISE_ADAGRAD: "rowwise_adagrad",
+    TableOptimizer.ADAGRAD: "adagrad",
+}
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """All shards of one scheme on one rank, looked up at once."""
+
+    num_tables: int
+    num_numbers: int  # of all its shards
+    num_columns: int
+    num_ids: int
+    num_bags: int  # samples times tables
+
+
+@dataclass(frozen=True)
+class TableWork:
+    """Writes the work on tables of one rank, or of the busiest."""
+
+    placed: PlacedTables
+    batch: int
+    rank: int | None
+    precision: Precision
+
+    def send_ids(self, items: Items) -> None:
+        """Ids, and before them how many there are, go to the ranks that hold the rows."""
+        if self.placed.num_ranks == 1:
+            return
+        for one in traffic(self.placed, self.batch):
+            name, ids = one.scheme.value, one.ids.of(self.rank)
+            items.add(f"{name} ids in order of ranks", self._permuted(ids))
+            items.exchange(
+                f"{name} splits", "all_to_all", numbers=one.splits.of(self.rank), dtype=_SPLIT
+            )
+            before = items.last
+            lengths = one.lengths.of(self.rank)
+            items.exchange(
+                f"{name} lengths", "all_to_allv", numbers=lengths, dtype=_LENGTH, after=(before,)
+            )
+            arrived = items.exchange(
+                f"{name} ids", "all_to_allv", numbers=ids, dtype=self._id_dtype, after=(before,)
+            )
+            if not self.placed.sharding.sends_ids_ahead:
+                items.wait(arrived)
+
+    def lookup(self, items: Items) -> None:
+        """Rows are read and added up, vectors go to the ranks whose samples they belong to."""
+        arrived = []
+        for one in traffic(self.placed, self.batch):
+            found = self._found(one.scheme)
+            name = one.scheme.value
+            if found is not None:
+                if self.placed.num_ranks > 1:
+                    items.add(f"{name} ids in order of tables", self._permuted(found.num_ids))
+                items.add(f"{name} lookup", self._lookup(found))
+            arrived += self._send_vectors(items, one)
+        replicated = self._found(TableScheme.DATA)
+        if replicated is not None:
+            items.add("replicated tables", self._bag(replicated))
+        items.wait(*arrived)
+
+    def _send_vectors(self, items: Items, one: SchemeTraffic) -> list[int]:
+        if self.placed.num_ranks == 1:
+            return []
+        name, dtype = one.scheme.value, self._dtype
+        last: list[int] = []
+        if one.reduced is not None:
+            numbers, group = one.reduced.of(self.rank), self._inner(one.scheme)
+            label = f"{name} pooled vectors added up"
+            last = [
+                items.exchange(label, "reduce_scatter", numbers=numbers, dtype=dtype, group=group)
+            ]
+        if one.pooled is not None:
+            numbers, group = one.pooled.of(self.rank), self._outer(one.scheme)
+            label = f"{name} pooled vectors"
+            last = [items.exchange(label, "all_to_allv", numbers=numbers, dtype=dtype, group=group)]
+        return last
+
+    def send_gradients(self, items: Items) -> None:
+        """Gradients of vectors go back to the ranks that hold the rows; updates wait for them."""
+        if self.placed.num_ranks == 1:
+            return
+        for one in traffic(self.placed, self.batch):
+            name, dtype = one.scheme.value, self._dtype
+            items.add(f"{name} gradients in order of ranks", self._packed(one))
+            if one.pooled is not None:
+                numbers, group = one.pooled.back().of(self.rank), self._outer(one.scheme)
+                label = f"{name} gradients of vectors"
+                items.exchange(label, "all_to_allv", numbers=numbers, dtype=dtype, group=group)
+            if one.reduced is not None:
+                numbers, group = one.reduced.of(self.rank), self._inner(one.scheme)
+                label = f"{name} gradients of vectors gathered"
+                items.exchange(label, "all_gather", numbers=numbers, dtype=dtype, group=group)
+
+    def update(self, items: Items) -> None:
+        """Rows that were looked up are updated, as soon as their gradients are there."""
+        by_label = items.positions()
+        for one in traffic(self.placed, self.batch):
+            found = self._found(one.scheme)
+            name = one.scheme.value
+            for label in (f"{name} gradients of vectors", f"{name} gradients of vectors gathered"):
+                if label in by_label:
+                    items.wait(by_label[label])
+            if found is not None:
+                items.add(f"{name} update", self._update(found))
+
+    def update_replicated(self, items: Items) -> None:
+        """Gradients of tables that every rank holds whole."""
+        found = self._found(TableScheme.DATA)
+        if found is None:
+            return
+        width = self.placed.model.size
+        rows = found.num_numbers // width
+        gradient = array((found.num_bags, width), self._dtype)
+        index = array((found.num_ids,), _SPLIT)
+        items.add(
+            "replicated tables gradient",
+            call("aten::embedding_dense_backward", gradient, index, str(rows), "-1", "False"),
+        )
+
+    def _found(self, scheme: TableScheme) -> _Lookup | None:
+        """What a rank looks up by one scheme; of no rank in particular, the busiest's."""
+        ranks = range(self.placed.num_ranks) if self.rank is None else (self.rank,)
+        by_rank = [self.placed.of_rank(rank, scheme) for rank in ranks]
+        shards = max(by_rank, key=self._read)
+        if not shards:
+            return None
+        samples = self.batch * (1 if scheme is TableScheme.DATA else self.placed.num_ranks)
+        return _Lookup(
+            num_tables=len(shards),
+            num_numbers=sum(one.num_rows * one.num_columns for one in shards),
+            num_columns=sum(one.num_columns for one in shards),
+            num_ids=round(sum(self.placed.lookups(one, self.batch) for one in shards)),
+            num_bags=samples * len(shards),
+        )
+
+    def _read(self, shards: tuple[Shard, ...]) -> float:
+        """Numbers that are read from shards."""
+        return sum(self.placed.lookups(one, self.batch) * one.num_columns for one in shards)
+
+    def _lookup(self, found: _Lookup) -> Call:
+        return call(
+            "fbgemm::split_embedding_codegen_forward_unweighted_cuda",
+            *(array((found.num_numbers,), self._dtype), None, None, None, None),
+            array((found.num_tables + 1,), _LENGTH),
+            *(str(found.num_columns), str(self.placed.model.size)),
+            array((found.num_ids,), _SPLIT),
+            array((found.num_bags + 1,), _SPLIT),
+        )
+
+    def _update(self, found: _Lookup) -> Call:
+        samples = found.num_bags // found.num_tables
+        optimizer = _UPDATES[self.placed.sharding.optimizer]
+        return call(
+            f"fbgemm::split_embedding_backward_codegen_{optimizer}_unweighted_exact_cuda",
+            array((samples, found.num_columns), self._dtype),
+            *(array((found.num_numbers,), self._dtype), None, None, None, None),
+            array((found.num_tables + 1,), _LENGTH),
+            *(str(self.placed.model.size), None, None),
+            array((found.num_ids,), _SPLIT),
+            array((found.num_bags + 1,), _SPLIT),
+        )
+
+    def _bag(self, found: _Lookup) -> Call:
+        width = self.placed.model.size
+        return call(
+            "aten::_embedding_bag",
+            array((found.num_numbers // width, width), self._dtype),
+            array((found.num_ids,), _SPLIT),
+            array((found.num_bags,), _SPLIT),
+        )
+
+    def _permuted(self, num_ids: int) -> Call:
+        return calls.rows_of_table(max(1, num_ids), 1, max(1, num_ids), self._id_dtype)
+
+    def _packed(self, one: SchemeTraffic) -> Call:
+        numbers = one.pooled.back() if one.pooled is not None else one.reduced
+        count = 0 if numbers is None else numbers.of(self.rank)
+        return calls.gathered_copy((max(1, count), 1), self._dtype, row_stride=2)
+
+    def _inner(self, scheme: TableScheme) -> Group:
+        return Group.DATA if scheme is TableScheme.ROW else Group.SHARD
+
+    def _outer(self, scheme: TableScheme) -> Group:
+        return Group.REPLICA if scheme is TableScheme.TABLE_ROW else Group.DATA
+
+    @property
+    def _dtype(self) -> str:
+        return self.placed.sharding.number_format
+
+    @property
+    def _id_dtype(self) -> str:
+        return _ID_FORMATS[self.placed.sharding.id_bytes]

@@ -1,0 +1,229 @@
+"""`Step`: one operator of the model both ways; steps in a row become the blocks of a part.
+
+A step's items refer to each other by distance (`after=(-1,)`: the item before). Joined into a
+block, an exchange that names nothing sends what the last operator made, and one that no item of
+its own step waits for is waited for by what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from foretrace.graph import Part, Phase
+from foretrace.workload.blocks.block import (
+    Block,
+    Exchange,
+    Item,
+    Operator,
+    ParameterCount,
+    Passes,
+)
+from foretrace.workload.blocks.signatures import Call
+from foretrace.workload.models.flops import Recompute
+from foretrace.workload.plan.plan import Group, Plan
+
+Items = tuple[Item, ...]
+
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm")
+_BEFORE = (-1,)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Forward work, and the backward work that belongs to it."""
+
+    forward: Items = ()
+    backward: Items = ()
+    is_scores: bool = False  # what selective recompute computes again
+    # Whether a backward pass needs anything of it: not so of a layer's last product and sum.
+    is_needed_again: bool = True
+    # So many steps pass before what comes next waits for its exchanges.
+    delay: int = 0
+
+
+def operator(label: str, one: Call, *after: int, is_weight_gradient: bool = False) -> Operator:
+    """An operator of a step; `after` are distances, below 0."""
+    return Operator(
+        label,
+        one.name,
+        one.signature,
+        Phase.FORWARD,
+        after=after,
+        is_weight_gradient=is_weight_gradient,
+    )
+
+
+def exchange(
+    label: str,
+    collective: str,
+    group: Group,
+    size: tuple[int, str],
+    *after: int,
+    is_weight_gradient: bool = False,
+) -> Exchange:
+    """An exchange of a step of so many bytes in a number format; `after` are distances."""
+    return Exchange(
+        label,
+        collective,
+        group,
+        size[0],
+        size[1],
+        Phase.FORWARD,
+        after=after,
+        is_weight_gradient=is_weight_gradient,
+    )
+
+
+def awaited(one: Exchange, then: Sequence[Operator]) -> Items:
+    """An exchange and operators, the first of which waits for it."""
+    return (one, replace(then[0], after=(*then[0].after, *_BEFORE)), *then[1:])
+
+
+def passes_of(
+    part: Part,
+    steps: Sequence[Step],
+    parameters: ParameterCount,
+    plan: Plan,
+    *,
+    opening: Items = (),
+) -> Passes:
+    """Forward and backward block of steps in a row; layers begin with what is recomputed.
+
+    `opening` comes before all else in the backward pass.
+    """
+    forward = joined(_forward(steps, Phase.FORWARD))
+    again = _recomputed(steps, plan) if part is Part.LAYER else ()
+    opened = joined([_Run(opening, Phase.BACKWARD, 0)])
+    again = (*opened, *_moved(again, len(opened)))
+    turned = [_Run(step.backward, Phase.BACKWARD, step.delay) for step in reversed(steps)]
+    backward = joined(turned, before=again)
+    of_weights = {at for at, item in enumerate(backward) if item.is_weight_gradient}
+    inputs = _only(backward, set(range(len(backward))) - of_weights)
+    weights = _only(backward, of_weights)
+    return Passes(
+        part,
+        Block(part, forward),
+        Block(part, backward),
+        parameters,
+        input_backward=Block(part, inputs),
+        weight_backward=Block(part, weights),
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Items of one step in one direction."""
+
+    items: Items
+    phase: Phase
+    delay: int
+
+
+def _forward(steps: Sequence[Step], phase: Phase) -> list[_Run]:
+    return [_Run(step.forward, phase, step.delay) for step in steps]
+
+
+def joined(runs: Sequence[_Run], *, before: Items = ()) -> Items:
+    """Items of steps one after the other, their distances turned into positions."""
+    found = list(before)
+    last = next((at for at in reversed(range(len(found))) if _is_operator(found[at])), None)
+    due = dict.fromkeys(_unawaited(found, 0), 0)  # exchanges, and the step that waits for each
+    for number, run in enumerate(runs):
+        first = len(found)
+        for item in run.items:
+            at = len(found)
+            after = {at + distance for distance in item.after if at + distance >= 0}
+            is_sent = isinstance(item, Exchange)
+            if not is_sent or not item.after:
+                after.update(one for one, step in due.items() if step <= number)
+            if is_sent and last is not None and not item.after:
+                after.add(last)
+            if not is_sent:
+                due, last = {one: step for one, step in due.items() if step > number}, at
+            found.append(replace(item, after=tuple(sorted(after)), phase=run.phase))
+        due.update(dict.fromkeys(_unawaited(found, first), number + 1 + run.delay))
+    return tuple(found)
+
+
+def _moved(items: Items, distance: int) -> Items:
+    """Items whose positions all rise by as much."""
+    if not distance:
+        return items
+    return tuple(replace(item, after=tuple(at + distance for at in item.after)) for item in items)
+
+
+def _unawaited(items: Sequence[Item], first: int) -> tuple[int, ...]:
+    """Exchanges from a position on that no item waits for."""
+    awaited_at = {at for item in items[first:] for at in item.after}
+    return tuple(
+        at
+        for at in range(first, len(items))
+        if isinstance(items[at], Exchange) and at not in awaited_at
+    )
+
+
+def _is_operator(item: Item) -> bool:
+    return isinstance(item, Operator)
+
+
+def _only(items: Items, wanted: AbstractSet[int]) -> Items:
+    """Items at some positions, which are counted anew.
+
+    What waited for an item that is gone waits no more; an exchange whose waiting operator is
+    gone is waited for by the next one.
+    """
+    place: dict[int, int] = {}
+    kept: list[Item] = []
+    orphans: list[int] = []
+    awaited_at = {at for item in items for at in item.after}
+    awaited_still = {at for one in wanted for at in items[one].after}
+    for at, item in enumerate(items):
+        if at not in wanted:
+            continue
+        place[at] = len(kept)
+        after = {place[one] for one in item.after if one in place}
+        if isinstance(item, Operator):
+            after.update(orphans)
+            orphans = []
+        elif at in awaited_at and at not in awaited_still:
+            orphans.append(place[at])
+        kept.append(replace(item, after=tuple(sorted(after))))
+    return tuple(kept)
+
+
+def _recomputed(steps: Sequence[Step], plan: Plan) -> Items:
+    """What the backward pass of a layer computes again before it starts."""
+    if plan.recompute is Recompute.NONE:
+        return ()
+    implementation = plan.implementation
+    if plan.recompute is Recompute.SELECTIVE and implementation.selective == "scores":
+        return joined(_forward([step for step in steps if step.is_scores], Phase.RECOMPUTE))
+    if implementation.stops_recompute_early:
+        last = max((at for at, step in enumerate(steps) if step.is_needed_again), default=-1)
+        steps = steps[: last + 1]
+    again = joined(_forward(steps, Phase.RECOMPUTE))
+    return again if plan.recompute is Recompute.FULL else _but_saved(again)
+
+
+def _but_saved(items: Items) -> Items:
+    """Without what torchtitan's policy "op" saves: attention, scattered sums, every other product.
+
+    Source:
+        pytorch/torchtitan, torchtitan/distributed/activation_checkpoint.py: products are
+        counted from 1, those of even number are computed again.
+    """
+    saved: set[int] = set()
+    num_products = 0
+    for at, item in enumerate(items):
+        if isinstance(item, Exchange):
+            if item.collective == "reduce_scatter":
+                saved.add(at)
+        elif item.name in _PRODUCTS:
+            num_products += 1
+            if num_products % 2:
+                saved.add(at)
+        elif "attention" in item.name or "attn" in item.name:
+            saved.add(at)
+    return _only(items, set(range(len(items))) - saved)

@@ -1,0 +1,161 @@
+"""`blocks_of_transformer`: a transformer under a plan becomes the blocks of one rank."""
+
+from __future__ import annotations
+
+from foretrace.graph import Part
+from foretrace.workload.blocks.attention import attention_steps
+from foretrace.workload.blocks.block import Blocks, ParameterCount, Passes
+from foretrace.workload.blocks.calls import cast, embedding, fused, gathered_copy
+from foretrace.workload.blocks.counts import (
+    embedding_count,
+    head_count,
+    layer_count,
+    module_count,
+)
+from foretrace.workload.blocks.ends import embedding_steps, head_steps, loss_steps
+from foretrace.workload.blocks.experts import expert_steps
+from foretrace.workload.blocks.feed_forward import feed_forward_steps
+from foretrace.workload.blocks.linear import Weight, columns
+from foretrace.workload.blocks.pointwise import Joint, joins_sums, norm_step, residual_step
+from foretrace.workload.blocks.setting import Setting
+from foretrace.workload.blocks.signatures import num_bytes
+from foretrace.workload.blocks.steps import Items, Step, operator, passes_of
+from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
+from foretrace.workload.plan.plan import Plan
+
+_ALONE = Joint(sums_gradients=False)
+
+
+def blocks_of_transformer(model: Transformer, plan: Plan) -> Blocks:
+    """What one rank does for one microbatch, part by part; layers alike are one object.
+
+    Raises:
+        WorkloadError: for sizes that ranks cannot divide evenly, and settings blocks lack.
+    """
+    setting = Setting(model, plan)
+    known: dict[tuple[bool, Reach | None], Passes] = {}
+    layers: list[Passes] = []
+    for layer in model.layers:
+        key = (layer.has_experts, layer.reach)
+        if key not in known:
+            known[key] = _layer(setting, layer)
+        layers.append(known[key])
+    return Blocks(
+        embedding=_embedding(setting),
+        layers=tuple(layers),
+        head=_head(setting),
+        transfer_bytes=num_bytes(setting.own_tokens * model.hidden, setting.kept),
+        transfer_dtype=setting.kept,
+        notes=_notes(setting),
+    )
+
+
+def _layer(setting: Setting, layer: Layer) -> Passes:
+    parameters = layer_count(setting, layer)
+    return _passes(setting, Part.LAYER, layer_steps(setting, layer), parameters)
+
+
+def layer_steps(setting: Setting, layer: Layer) -> list[Step]:
+    """Attention and what follows it, each between a norm and a residual sum."""
+    model = setting.model
+    sizes = (setting.own_tokens, model.hidden)
+    experts = model.experts if layer.has_experts else None
+    steps = [norm_step(setting, "attention norm", sizes, Joint())]
+    steps += attention_steps(setting, layer.reach)
+    is_joined = joins_sums(setting)
+    if not is_joined:
+        steps.append(residual_step(setting, has_bias=model.attention.has_output_bias))
+    steps.append(norm_step(setting, "feed-forward norm", sizes, Joint(sums_before=is_joined)))
+    if experts is not None:
+        steps += expert_steps(setting, experts)
+    else:
+        steps += feed_forward_steps(setting, model.feed_forward.width)
+    has_bias = experts is None and model.feed_forward.has_bias
+    steps.append(residual_step(setting, has_bias=has_bias, is_last=True))
+    return steps
+
+
+def _embedding(setting: Setting) -> Passes:
+    return _passes(setting, Part.EMBEDDING, embedding_steps(setting), embedding_count(setting))
+
+
+def _head(setting: Setting) -> Passes:
+    model = setting.model
+    count = model.num_prediction_modules
+    steps = head_steps(setting, has_branches=count > 0)
+    parameters = head_count(setting)
+    for _ in range(count):
+        steps += _module_steps(setting)
+        one = module_count(setting)
+        parameters = ParameterCount(parameters.dense + one.dense, parameters.expert + one.expert)
+    return _passes(setting, Part.HEAD, steps, parameters)
+
+
+def _module_steps(setting: Setting) -> list[Step]:
+    """A prediction module: the next token's embedding joined to the last layer's output.
+
+    Source:
+        DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv:2412.19437, section 2.2; Megatron-LM,
+        multi_token_prediction.py: the projection is divided by columns and gathered.
+    """
+    model, plan = setting.model, setting.plan
+    width, own = model.hidden, setting.own_tokens
+    tokens = (plan.micro_batch, setting.length)
+    looked_up = embedding(setting.vocabulary, width, tokens, setting.kept)
+    halves = gathered_copy((2 * own, width), setting.kept, row_stride=2 * width)
+    joined = operator("embedding beside output", halves)
+    weight = Weight("module projection", 2 * width, setting.share(width, "hidden size"))
+    return [
+        Step((operator("embedding of the next token", looked_up),)),
+        norm_step(setting, "module embedding norm", (own, width), _ALONE),
+        norm_step(setting, "module output norm", (own, width), Joint()),
+        Step((joined,), (joined,)),
+        columns(setting, (weight,)),
+        *layer_steps(setting, model.layers[-1]),
+        norm_step(setting, "module final norm", (own, width), _ALONE),
+        columns(
+            setting,
+            (Weight("module output projection", width, setting.vocabulary),),
+            dtype=setting.multiplied_wide,
+        ),
+        *loss_steps(setting),
+    ]
+
+
+def _passes(setting: Setting, part: Part, steps: list[Step], parameters: ParameterCount) -> Passes:
+    plan = setting.plan
+    opening: Items = ()
+    count = parameters.dense + parameters.expert
+    if setting.gathers_parameters and plan.implementation.copies_shards and count:
+        precision = plan.precision
+        copied = operator(
+            "copy of gathered parameters", fused((count,), precision.parameters, reads=1)
+        )
+        sent = operator(
+            "copy of gradients to be reduced",
+            cast((count,), precision.parameters, precision.reduced),
+            is_weight_gradient=True,
+        )
+        steps = [Step((copied,), (sent,), is_needed_again=False), *steps]
+        opening = (copied,) if plan.reshard_after_forward else ()
+    return passes_of(part, steps, parameters, plan, opening=opening)
+
+
+def _notes(setting: Setting) -> tuple[str, ...]:
+    model, plan = setting.model, setting.plan
+    found: list[str] = []
+    if model.vocabulary % plan.tensor:
+        found.append(
+            f"vocabulary of {model.vocabulary:,} filled up to {setting.vocabulary:,} rows on "
+            f"each of {plan.tensor} ranks"
+        )
+    reach = model.reach
+    is_short = reach is not None and reach.num_tokens < plan.sequence
+    if reach is not None and is_short and (reach.kind is ReachKind.WINDOW or plan.context > 1):
+        found.append(
+            f"attention over {reach.num_tokens:,} tokens costs as much as each query against the "
+            "mean number of keys it sees"
+        )
+    if plan.token_shares is not None:
+        found.append("experts have the load of the most loaded rank on all ranks")
+    return tuple(found)

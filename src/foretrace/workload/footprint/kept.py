@@ -1,0 +1,190 @@
+"""Tensors that a layer keeps for its backward pass, one by one, where nothing is computed again.
+
+The list is what autograd's formulas save. Tensors that two operators save are listed once; views
+of parameters and tables of positions are not listed.
+
+Source:
+    Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv
+    2205.05198, section 4 (plain attention, dropout); derivatives.yaml of PyTorch;
+    TransformerEngine 2.9, pytorch/module/layernorm_linear.py; Megatron-LM
+    core/fusions/fused_bias_swiglu.py and core/transformer/moe/token_dispatcher.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from foretrace.workload.footprint.sizes import Sizes, format_bytes
+from foretrace.workload.footprint.software import Software
+from foretrace.workload.models.transformer import Experts, Layer, Norm, Transformer
+from foretrace.workload.plan.groups import expert_tensor_size
+from foretrace.workload.plan.plan import ContextExchange, Plan
+
+_FP32 = 4
+
+
+class Use(Enum):
+    """What a tensor is needed for."""
+
+    PRODUCT_INPUT = auto()  # of a weight's gradient
+    SCORES = auto()  # inside attention: what "selective" of 2205.05198 drops
+    OTHER = auto()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One tensor."""
+
+    label: str
+    num_bytes: int
+    use: Use = Use.OTHER
+
+
+def layer_kept(
+    model: Transformer, layer: Layer, plan: Plan, *, software: Software, sizes: Sizes
+) -> tuple[Kept, ...]:
+    """All tensors that one layer keeps of one microbatch on a rank."""
+    has_experts = layer.has_experts and model.experts is not None
+    parts: list[Kept] = list(_norm(model, plan, sizes, where="attention"))
+    parts += _attention(model, plan, software, sizes)
+    parts += _norm(model, plan, sizes, where="feed-forward")
+    if has_experts and model.experts is not None:
+        parts += _experts(model, model.experts, plan, sizes)
+    else:
+        parts += _feed_forward(model, plan, sizes, width=model.feed_forward.width)
+    if software.has_dropout:
+        mask = sizes.own_tokens * sizes.hidden
+        parts += [Kept("dropout of attention", mask), Kept("dropout of feed-forward", mask)]
+    return tuple(each for each in parts if each.num_bytes)
+
+
+def norm_kept(model: Transformer, plan: Plan, sizes: Sizes, *, where: str) -> tuple[Kept, ...]:
+    """What one norm keeps, and its result, which an unquantized product keeps as its input."""
+    return tuple(_norm(model, plan, sizes, where=where, is_quantized=False))
+
+
+def _norm(
+    model: Transformer, plan: Plan, sizes: Sizes, *, where: str, is_quantized: bool | None = None
+) -> Iterator[Kept]:
+    numbers = sizes.own_tokens * sizes.hidden
+    statistics = sizes.own_tokens * _FP32 * (1 if model.norm is Norm.RMS else 2)
+    if plan.implementation.fuses_norms or model.norm is not Norm.RMS:
+        yield Kept(f"input of {where}", round(numbers * sizes.activation))
+    else:
+        # Of `x * rsqrt(mean(x ** 2))` in fp32, then cast, then scaled.
+        yield Kept(f"input of {where} in fp32", numbers * _FP32)
+        yield Kept(f"norm of {where} before its scale", round(numbers * sizes.activation))
+    yield Kept(f"statistics of {where}", statistics)
+    quantized = sizes.is_quantized if is_quantized is None else is_quantized
+    number = sizes.product_input if quantized else sizes.activation
+    read = round(sizes.input_tokens * sizes.hidden * number)
+    yield Kept(f"norm of {where}", read, Use.PRODUCT_INPUT)
+
+
+def _attention(model: Transformer, plan: Plan, software: Software, sizes: Sizes) -> Iterator[Kept]:
+    attention = model.attention
+    heads = sizes.num_heads
+    kv_heads = heads if plan.implementation.repeats_keys else sizes.num_kv_heads
+    query = sizes.tokens * heads * attention.score_size
+    key = sizes.tokens * kv_heads * attention.score_size
+    value = sizes.tokens * kv_heads * attention.value_size
+    output = sizes.tokens * heads * attention.value_size
+    number = sizes.activation
+    if attention.latent is not None:
+        # Low-rank vectors: before their norm and after, which is a product's input.
+        low = attention.latent.query_rank + attention.latent.rank
+        yield Kept("low-rank queries, keys and values", round(sizes.tokens * low * number))
+        normed = round(sizes.tokens * low * sizes.product_input)
+        yield Kept("norm of low-rank vectors", normed, Use.PRODUCT_INPUT)
+    if attention.has_query_key_norm:
+        yield Kept("queries and keys before their norm", round((query + key) * number))
+        norms = sizes.tokens * (heads + sizes.num_kv_heads) * _FP32
+        yield Kept("statistics of queries and keys", norms)
+    yield Kept("queries", round(query * number))
+    yield Kept("keys", round(key * number))
+    yield Kept("values", round(value * number))
+    if plan.implementation.attention == "flash":
+        is_apart = sizes.is_quantized
+        use = Use.OTHER if is_apart else Use.PRODUCT_INPUT
+        yield Kept("attention", round(output * number), use)
+        yield Kept("log of sums of scores", sizes.tokens * heads * _FP32, Use.SCORES)
+    else:
+        is_apart = True
+        yield from _plain_scores(plan, software, sizes)
+    if plan.context > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
+        # Attention keeps its result for all tokens and some heads; the projection, for all
+        # heads and some tokens. Source: TransformerEngine >= 2.8, context_parallel.py.
+        yield Kept("attention before its exchange", round(output * number))
+    if is_apart:
+        read = round(output * sizes.product_input)
+        yield Kept("input of the projection", read, Use.PRODUCT_INPUT)
+
+
+def _plain_scores(plan: Plan, software: Software, sizes: Sizes) -> Iterator[Kept]:
+    scores = sizes.tokens * plan.sequence * sizes.num_heads
+    yield Kept("softmax of scores", round(scores * sizes.activation), Use.SCORES)
+    if software.has_dropout:
+        yield Kept("dropout of scores", scores, Use.SCORES)
+        yield Kept("scores after dropout", round(scores * sizes.activation), Use.SCORES)
+
+
+def _feed_forward(
+    model: Transformer, plan: Plan, sizes: Sizes, *, width: int, where: str = "feed-forward"
+) -> Iterator[Kept]:
+    numbers = sizes.tokens * (width // plan.tensor)
+    yield from _activation(model, plan, sizes, numbers=numbers, where=where)
+
+
+def _activation(
+    model: Transformer, plan: Plan, sizes: Sizes, *, numbers: int, where: str
+) -> Iterator[Kept]:
+    """Between the two products of a feed-forward part, `numbers` wide in all."""
+    inner = round(numbers * sizes.activation)
+    if model.feed_forward.is_gated:
+        yield Kept(f"gate and up of {where}", 2 * inner)
+        if not plan.implementation.fuses_activations:
+            yield Kept(f"activated gate of {where}", inner)
+    else:
+        yield Kept(f"up of {where}", inner)
+    read = round(numbers * sizes.product_input)
+    yield Kept(f"input of down of {where}", read, Use.PRODUCT_INPUT)
+
+
+def _experts(model: Transformer, experts: Experts, plan: Plan, sizes: Sizes) -> Iterator[Kept]:
+    routed = expert_tokens(experts, plan, sizes)
+    scores = sizes.own_tokens * experts.count * _FP32
+    yield Kept("scores of the router, and their softmax", 2 * scores)
+    read = round(routed * sizes.hidden * sizes.product_input)
+    yield Kept("tokens of experts", read, Use.PRODUCT_INPUT)
+    numbers = routed * experts.width // expert_tensor_size(plan)
+    yield from _activation(model, plan, sizes, numbers=numbers, where="experts")
+    # To weigh them: the gradient of a weight is a product with the result.
+    results = round(routed * sizes.hidden * sizes.activation)
+    yield Kept("results of experts", results)
+    if experts.num_shared:
+        yield from _feed_forward(
+            model,
+            plan,
+            sizes,
+            width=experts.num_shared * experts.shared_width,
+            where="shared experts",
+        )
+
+
+def expert_tokens(experts: Experts, plan: Plan, sizes: Sizes) -> int:
+    """Tokens that the experts of the fullest rank see; a token counts once for each of them."""
+    sent = sizes.own_tokens * experts.num_active * expert_tensor_size(plan)
+    if plan.token_shares is None:
+        return sent
+    held = max(1, experts.count // plan.expert)
+    shares = plan.token_shares
+    fullest = max(sum(shares[at : at + held]) for at in range(0, len(shares), held))
+    return round(sent * plan.expert * fullest)
+
+
+def transfer_bytes(plan: Plan, sizes: Sizes) -> int:
+    """What one stage sends to the next for one microbatch."""
+    number = format_bytes(plan.precision.activations)
+    return round(sizes.own_tokens * sizes.hidden * number) if plan.pipeline > 1 else 0

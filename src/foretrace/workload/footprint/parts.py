@@ -1,0 +1,204 @@
+"""`PartBytes`: what a layer, the embedding or the output keeps, and needs for a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.workload.footprint.kept import Kept, Use, expert_tokens, layer_kept, norm_kept
+from foretrace.workload.footprint.sizes import Sizes, sizes_of
+from foretrace.workload.footprint.software import Loss, Software
+from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.transformer import Layer, Transformer
+from foretrace.workload.plan.groups import expert_tensor_size
+from foretrace.workload.plan.plan import Implementation, Plan
+
+_FP32 = 4
+
+
+@dataclass(frozen=True)
+class PartBytes:
+    """Bytes of one part of the model for one microbatch on a rank."""
+
+    kept: tuple[Kept, ...]  # from the forward pass to the backward pass
+    forward: int  # beside them, at the worst moment of the forward pass
+    backward: int  # of the backward pass
+    # Of a backward pass that is taken apart, between gradients of inputs and of weights:
+    # inputs of products, and the gradients of their results.
+    until_weights: int = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """All that is kept."""
+        return sum(each.num_bytes for each in self.kept)
+
+
+def layer_bytes(model: Transformer, plan: Plan, software: Software, layer: Layer) -> PartBytes:
+    """What one layer keeps and needs.
+
+    Raises:
+        WorkloadError: if a number format is unknown.
+    """
+    sizes = sizes_of(model, plan, software)
+    everything = layer_kept(model, layer, plan, software=software, sizes=sizes)
+    kept = _after_recompute(model, plan, sizes, everything)
+    # What is computed again is there once more while the layer's gradients are.
+    dropped = max(0, _total(everything) - _total(kept))
+    own = round(sizes.own_tokens * sizes.hidden * sizes.activation)
+    gathered = round(sizes.tokens * sizes.hidden * sizes.activation) if sizes.gathers else 0
+    gradients = max(
+        _attention_gradients(model, plan, sizes), _feed_forward_gradients(model, plan, sizes, layer)
+    )
+    inputs = sum(each.num_bytes for each in everything if each.use is Use.PRODUCT_INPUT)
+    return PartBytes(
+        kept=kept,
+        forward=dropped + max(gathered, _sent(model, plan, sizes, layer)),
+        backward=dropped + gradients + own + gathered,
+        until_weights=inputs + _product_results(model, plan, sizes, layer),
+    )
+
+
+def head_bytes(model: Transformer, plan: Plan, software: Software) -> PartBytes:
+    """What the last norm, the output projection and the loss keep and need.
+
+    Raises:
+        WorkloadError: if a number format is unknown.
+    """
+    sizes = sizes_of(model, plan, software)
+    number = sizes.activation
+    logits = sizes.tokens * (model.vocabulary // plan.tensor)
+    loss = software.loss if plan.implementation.fuses_loss else Loss.PLAIN
+    # Of the logits: kept, beside that forward, and backward.
+    kept, forward, backward = {
+        Loss.PLAIN: (_FP32, number + _FP32, 2 * _FP32),
+        Loss.PARALLEL: (_FP32, number, _FP32 + number),
+        Loss.IN_PLACE: (number, 0, 0),
+        Loss.COMPILED: (number, 0, number),
+    }[loss]
+    hidden = round(sizes.tokens * sizes.hidden * number)
+    weights = round(model.vocabulary // plan.tensor * sizes.hidden * number)
+    # The product's own: gradients of the logits, of its input and of its weight. When they are
+    # reached, what the loss kept is gone.
+    gradient = 0 if loss is Loss.IN_PLACE else number - kept
+    product = round(logits * gradient) + hidden + weights + (hidden if sizes.gathers else 0)
+    norm = norm_kept(model, plan, sizes, where="output")
+    return PartBytes(
+        kept=(*norm, Kept("logits", round(logits * kept))),
+        forward=round(logits * forward) + (hidden if sizes.gathers else 0),
+        backward=max(round(logits * backward), product),
+    )
+
+
+def embedding_bytes(model: Transformer, plan: Plan, software: Software) -> PartBytes:
+    """What the lookup keeps and needs: its gradient is as large as the table.
+
+    Raises:
+        WorkloadError: if a number format is unknown.
+    """
+    sizes = sizes_of(model, plan, software)
+    mask = sizes.own_tokens * sizes.hidden if software.has_dropout else 0
+    table = round(model.vocabulary // plan.tensor * sizes.hidden * sizes.activation)
+    kept = (Kept("dropout of the embedding", mask),) if mask else ()
+    return PartBytes(kept=kept, forward=0, backward=table)
+
+
+def _total(tensors: tuple[Kept, ...]) -> int:
+    return sum(each.num_bytes for each in tensors)
+
+
+def _after_recompute(
+    model: Transformer, plan: Plan, sizes: Sizes, everything: tuple[Kept, ...]
+) -> tuple[Kept, ...]:
+    if plan.recompute is Recompute.NONE:
+        return everything
+    own = round(sizes.own_tokens * sizes.hidden * sizes.activation)
+    layer_input = Kept("input of the layer", own)
+    if plan.recompute is Recompute.FULL:
+        return (layer_input,)
+    if plan.implementation.selective == "scores":
+        return tuple(each for each in everything if each.use is not Use.SCORES)
+    return (layer_input, *_operator_results(model, plan, sizes))
+
+
+def _operator_results(model: Transformer, plan: Plan, sizes: Sizes) -> tuple[Kept, ...]:
+    """Results that torchtitan's "op" keeps: attention's, and those of every second product.
+
+    Source:
+        torchtitan 9dec370, parallelisms/parallelize_llama.py, `_save_list`.
+    """
+    implementation, number = plan.implementation, sizes.activation
+    products = _products(model, implementation, plan, sizes)
+    # Compiled code keeps what the backward pass reads, and nobody reads the last one.
+    if implementation.launch == "compiled":
+        products = products[:-1]
+    heads = sizes.tokens * sizes.num_heads
+    results = [Kept(label, round(numbers * number)) for label, numbers in products[::2]]
+    attention = (
+        Kept("attention", round(heads * model.attention.value_size * number)),
+        Kept("log of sums of scores", heads * _FP32, Use.SCORES),
+    )
+    return (*results, *(attention if implementation.attention == "flash" else ()))
+
+
+def _products(
+    model: Transformer, implementation: Implementation, plan: Plan, sizes: Sizes
+) -> list[tuple[str, int]]:
+    """Products of a dense layer in order, with the numbers in their results."""
+    attention = model.attention
+    query = sizes.tokens * sizes.num_heads * attention.score_size
+    key = sizes.tokens * sizes.num_kv_heads * attention.score_size
+    value = sizes.tokens * sizes.num_kv_heads * attention.value_size
+    inner = sizes.tokens * (model.feed_forward.width // plan.tensor)
+    is_gated = model.feed_forward.is_gated
+    output = sizes.own_tokens * sizes.hidden
+    if implementation.fuses_projections:
+        first = [("queries, keys and values", query + key + value)]
+        up = [("gate and up", inner * (2 if is_gated else 1))]
+    else:
+        first = [("queries", query), ("keys", key), ("values", value)]
+        up = [("gate", inner), ("up", inner)] if is_gated else [("up", inner)]
+    return [*first, ("projection", output), *up, ("down", output)]
+
+
+def _attention_gradients(model: Transformer, plan: Plan, sizes: Sizes) -> int:
+    attention, number = model.attention, sizes.activation
+    query = sizes.tokens * sizes.num_heads * attention.score_size
+    output = sizes.tokens * sizes.num_heads * attention.value_size
+    keys = sizes.tokens * sizes.num_kv_heads * (attention.score_size + attention.value_size)
+    inputs = round((query + keys + output) * number)
+    if plan.implementation.attention == "flash":
+        # Gradients of queries are summed up in fp32.
+        # Source: Dao, "FlashAttention-2", arXiv 2307.08691; dq_accum in its source.
+        return inputs + query * _FP32
+    scores = sizes.tokens * plan.sequence * sizes.num_heads
+    return inputs + round(2 * scores * number)
+
+
+def _feed_forward_gradients(model: Transformer, plan: Plan, sizes: Sizes, layer: Layer) -> int:
+    factor = (2 if model.feed_forward.is_gated else 1) + 1
+    if layer.has_experts and model.experts is not None:
+        routed = expert_tokens(model.experts, plan, sizes)
+        width = model.experts.width // expert_tensor_size(plan)
+        return round(routed * (factor * width + sizes.hidden) * sizes.activation)
+    inner = sizes.tokens * (model.feed_forward.width // plan.tensor)
+    return round(inner * factor * sizes.activation)
+
+
+def _sent(model: Transformer, plan: Plan, sizes: Sizes, layer: Layer) -> int:
+    """Copies of tokens on their way to experts of other ranks, sent and received."""
+    if not (layer.has_experts and model.experts is not None and plan.expert > 1):
+        return 0
+    routed = expert_tokens(model.experts, plan, sizes)
+    return round(2 * routed * sizes.hidden * sizes.activation)
+
+
+def _product_results(model: Transformer, plan: Plan, sizes: Sizes, layer: Layer) -> int:
+    """Gradients of the results of a layer's products."""
+    products = _products(model, plan.implementation, plan, sizes)
+    if layer.has_experts and model.experts is not None:
+        routed = expert_tokens(model.experts, plan, sizes)
+        wide = routed * model.experts.width // expert_tensor_size(plan)
+        factor = 2 if model.feed_forward.is_gated else 1
+        numbers = sum(each for _, each in products[:-2]) + routed * sizes.hidden + factor * wide
+    else:
+        numbers = sum(each for _, each in products)
+    return round(numbers * sizes.activation)

@@ -1,0 +1,194 @@
+"""What ranks with the same parameters say to each other, part by part or bucket by bucket.
+
+Gradients are reduced in buckets that fill in the order of the backward pass, chunk by chunk of
+the pipeline; ZeRO-3 gathers and scatters part by part (a layer, the embedding, the head).
+Parameters of experts have groups, and so buckets, of their own. Sizes are counted as nccl-tests
+does: what all-gather puts out, what reduce-scatter takes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import WorkloadError
+from foretrace.graph import Part, Phase
+from foretrace.workload.blocks.block import Block, Exchange, ParameterCount, Passes
+from foretrace.workload.plan.groups import group_size
+from foretrace.workload.plan.plan import Group, Plan, Sharding
+
+# OCP Microscaling Formats 1.0: 32 numbers share a byte of scale; NVFP4: 16 share one.
+_BYTES = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "mxfp8": 1.0 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+}
+
+
+def number_bytes(dtype: str) -> float:
+    """Bytes of one number, its share of a common scale included.
+
+    Raises:
+        WorkloadError: for a format that is not known.
+    """
+    try:
+        return _BYTES[dtype]
+    except KeyError:
+        raise WorkloadError(
+            f"no size is known for number format {dtype!r}: known are {', '.join(_BYTES)}"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Parameters with the same groups: the dense ones, or those of experts."""
+
+    is_expert: bool
+    shard: Group  # divides gradients, states or parameters, as `Plan.sharding` says
+    num_shards: int  # ranks of it; 1: nothing is divided
+    replica: Group | None  # reduces what `shard` does not; `None`: nothing is left
+    is_reduced: bool  # some other rank holds the same parameters
+
+    def count(self, parameters: ParameterCount) -> int:
+        """Of a part's parameters, those of this pool."""
+        return parameters.expert if self.is_expert else parameters.dense
+
+
+def pools_of(plan: Plan) -> tuple[Pool, Pool]:
+    """Dense parameters and those of experts."""
+    is_divided = plan.sharding is not Sharding.NONE
+    num_data, num_shards = group_size(plan, Group.DATA), group_size(plan, Group.SHARD)
+    num_copies = group_size(plan, Group.EXPERT_DATA)
+    dense = Pool(
+        is_expert=False,
+        shard=Group.SHARD,
+        num_shards=num_shards if is_divided else 1,
+        replica=_replica(plan, num_data, num_shards) if is_divided else Group.DATA,
+        is_reduced=num_data > 1,
+    )
+    expert = Pool(
+        is_expert=True,
+        shard=Group.EXPERT_DATA,
+        num_shards=num_copies if is_divided else 1,
+        replica=None if is_divided else Group.EXPERT_DATA,
+        is_reduced=num_copies > 1,
+    )
+    return dense, expert
+
+
+def _replica(plan: Plan, num_data: int, num_shards: int) -> Group | None:
+    return Group.REPLICA if group_size(plan, Group.REPLICA) > 1 and num_data > num_shards else None
+
+
+def shard_count(parameters: ParameterCount, pools: Sequence[Pool]) -> int:
+    """Parameters that one rank updates; uneven shards are rounded up."""
+    return sum(-(-pool.count(parameters) // pool.num_shards) for pool in pools)
+
+
+def total_parameters(parts: Sequence[Passes]) -> ParameterCount:
+    """Parameters of several parts together."""
+    return ParameterCount(
+        sum(part.parameters.dense for part in parts),
+        sum(part.parameters.expert for part in parts),
+    )
+
+
+def reduction(num_parameters: int, pool: Pool, plan: Plan) -> Block:
+    """Gradients of so many parameters are reduced, and scattered where they are divided."""
+    dtype = plan.precision.reduced
+    num_bytes = num_parameters * number_bytes(dtype)
+    items = []
+    if pool.num_shards > 1:
+        items.append(_exchange("reduce_scatter", pool.shard, num_bytes, dtype, Phase.BACKWARD))
+        num_bytes /= pool.num_shards
+    if pool.replica is not None:
+        after = tuple(range(len(items)))
+        items.append(
+            _exchange("all_reduce", pool.replica, num_bytes, dtype, Phase.BACKWARD, after)
+        )
+    return Block(Part.BUCKET, tuple(items))
+
+
+def gathering(num_parameters: int, pool: Pool, plan: Plan, phase: Phase) -> Block:
+    """So many divided parameters are made whole on every rank."""
+    dtype = plan.precision.parameters
+    num_bytes = num_parameters * number_bytes(dtype)
+    return Block(
+        Part.BUCKET, (_exchange("all_gather", pool.shard, num_bytes, dtype, phase),)
+    )
+
+
+def agreement(num_numbers: int, group: Group, dtype: str, phase: Phase, label: str) -> Block:
+    """All ranks of a group add up what each has."""
+    num_bytes = num_numbers * number_bytes(dtype)
+    item = replace(_exchange("all_reduce", group, num_bytes, dtype, phase), label=label)
+    return Block(Part.BUCKET, (item,))
+
+
+def _exchange(
+    collective: str,
+    group: Group,
+    num_bytes: float,
+    dtype: str,
+    phase: Phase,
+    after: tuple[int, ...] = (),
+) -> Exchange:
+    what = "parameters" if collective == "all_gather" else "gradients"
+    label = f"{collective.replace('_', '-')} of {what}"
+    return Exchange(label, collective, group, round(num_bytes), dtype, phase, after)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Parameters of one pool whose gradients are reduced together."""
+
+    pool: Pool
+    num_parameters: int
+    complete_at: int  # place, in the order of the backward pass, of the part that fills it
+
+
+def buckets_of(parts: Sequence[Passes], pools: Sequence[Pool], plan: Plan) -> tuple[Bucket, ...]:
+    """Buckets of a chunk's parts, which stand in the order of the backward pass."""
+    found = [bucket for pool in pools for bucket in _buckets(parts, pool, plan)]
+    return tuple(sorted(found, key=lambda bucket: bucket.complete_at))
+
+
+def _buckets(parts: Sequence[Passes], pool: Pool, plan: Plan) -> Iterator[Bucket]:
+    if not pool.is_reduced:
+        return
+    size = max(int(plan.bucket_bytes / number_bytes(plan.precision.reduced)), 1)
+    waiting, last = 0, 0
+    for place, part in enumerate(parts):
+        count = pool.count(part.parameters)
+        last = place if count else last
+        waiting += count
+        for _ in range(waiting // size):
+            yield Bucket(pool, size, place)
+        waiting %= size
+    if waiting:
+        yield Bucket(pool, waiting, last)
+
+
+def last_bucket_of_parts(
+    parts: Sequence[Passes], buckets: Sequence[Bucket], pool: Pool
+) -> list[int]:
+    """For each part the bucket with its parameters that is gathered last; -1: it has none.
+
+    Parameters are gathered from the last bucket to the first, which is the order of the forward
+    pass; so of a part's buckets the one that filled first comes last.
+    """
+    own = [place for place, bucket in enumerate(buckets) if bucket.pool is pool]
+    ends = np.cumsum([buckets[place].num_parameters for place in own])
+    found, begin = [], 0
+    for part in parts:
+        count = pool.count(part.parameters)
+        at = int(np.searchsorted(ends, begin, side="right")) if count and own else -1
+        found.append(own[at] if at >= 0 else -1)
+        begin += count
+    return found

@@ -1,0 +1,258 @@
+"""Items of one rank per stage become an `ExecutionGraph`.
+
+Every item is a launch on the host and an operation on the device; an exchange arrives, meets at
+its hub and finishes. A send leaves its own arrival and not the hub: it does not wait for the
+other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from foretrace.base import Int64s
+from foretrace.graph import (
+    NO_COLLECTIVE,
+    NO_LANE,
+    NO_LAYER,
+    NO_MICROBATCH,
+    NO_STEP,
+    Collective,
+    EdgeKind,
+    Edges,
+    ExecutionGraph,
+    Lane,
+    NodeKind,
+    Part,
+    Phase,
+    graph_of,
+)
+from foretrace.workload.layout.drafted import Drafted
+from foretrace.workload.layout.launch import Launch
+from foretrace.workload.layout.meetings import Meetings, RankTable
+from foretrace.workload.layout.tables import COMPUTE, NUM_STREAMS, SENDS, Tables
+
+STEP_NAME = "ProfilerStep#0"
+_HOST, _COMPUTE_STREAM = 1, 7  # numbers as a trace of PyTorch shows its threads and streams
+_LAUNCHED, _BEGUN, _SYNC = "launch", "step", "wait for the device"
+_START = "start"
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Numbers of nodes by what they stand for."""
+
+    launch: Int64s  # int64[items]
+    enter: Int64s  # int64[items], operation or arrival
+    finish: Int64s  # int64[exchanges]
+    hub: Int64s  # int64[collectives]
+    start: Int64s  # int64[stages]
+    begin: Int64s
+    sync: Int64s
+    end: Int64s
+
+    @staticmethod
+    def numbered(items: Drafted, meetings: Meetings, num_stages: int) -> _Nodes:
+        """All kinds one after the other."""
+        sizes = (
+            *(len(items), len(items), len(meetings.exchange), len(meetings)),
+            *[num_stages] * 4,
+        )
+        ends = np.cumsum(sizes)
+        return _Nodes(*(np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)))
+
+    def leave(self, meetings: Meetings) -> Int64s:
+        """Operation or finish of every item; int64[items]."""
+        leave = self.enter.copy()
+        leave[meetings.exchange] = self.finish
+        return leave
+
+
+def folded_graph(
+    items: Drafted, meetings: Meetings, *, ranks: RankTable, tables: Tables, launch: Launch
+) -> ExecutionGraph:
+    """The graph of one rank per stage.
+
+    Args:
+        items: what every stage launches.
+        meetings: which exchanges meet.
+        ranks: ranks of the stages; the first pipeline is the one in the graph.
+        tables: texts and exchanges that the items name.
+        launch: host times and lags.
+    """
+    num_stages = len(ranks.rank)
+    nodes = _Nodes.numbered(items, meetings, num_stages)
+    lanes = _Lanes(items, ranks)
+    return graph_of(
+        _columns(items, meetings, nodes, lanes, ranks=ranks, tables=tables, launch=launch),
+        _edges(items, meetings, nodes),
+        constants=launch.constants,
+        names=tables.names,
+        lanes=lanes.lanes,
+        step_names=(STEP_NAME,),
+        collectives=_collectives(items, meetings, ranks, tables),
+    )
+
+
+class _Lanes:
+    """A host thread and the streams in use of every stage's rank."""
+
+    def __init__(self, items: Drafted, ranks: RankTable) -> None:
+        self._of_item = items.stage * NUM_STREAMS + items.columns["stream"]
+        used = np.unique(self._of_item)
+        reps = ranks.rank[:, 0].tolist()
+        hosts = [Lane(rank, False, rank, -1, _HOST) for rank in reps]
+        streams = [
+            Lane(reps[lane // NUM_STREAMS], True, reps[lane // NUM_STREAMS], 0,
+                 _COMPUTE_STREAM + lane % NUM_STREAMS)
+            for lane in used.tolist()
+        ]
+        self.lanes = (*hosts, *streams)
+        self.item = len(hosts) + np.searchsorted(used, self._of_item)
+
+
+def _columns(
+    items: Drafted,
+    meetings: Meetings,
+    nodes: _Nodes,
+    lanes: _Lanes,
+    *,
+    ranks: RankTable,
+    tables: Tables,
+    launch: Launch,
+) -> Mapping[str, NDArray[np.generic]]:
+    num_nodes = int(nodes.end[-1]) + 1
+    rank, phase = ranks.rank[items.stage, 0], items.columns["phase"]
+    stages, exchange = np.arange(len(ranks.rank)), meetings.exchange
+    is_exchange = items.is_exchange
+    columns = {key: np.full(num_nodes, value, dtype) for key, (dtype, value) in _NEUTRAL.items()}
+
+    def put(where: Int64s, **values: ArrayLike) -> None:
+        for key, value in values.items():
+            columns[key][where] = value
+
+    described = {
+        "rank": rank,
+        "step": 0,
+        "operator": items.columns["operator"],
+        "operator_signature": items.columns["operator_signature"],
+        "part": items.columns["part"],
+        "phase": phase,
+        "layer": items.layer,
+        "microbatch": items.microbatch,
+    }
+    put(nodes.launch, **described, kind=NodeKind.LAUNCH, lane=items.stage)
+    put(nodes.launch, name=tables.name(_LAUNCHED), measured_ns=_host_ns(items, launch))
+    put(nodes.enter, **described, lane=lanes.item, name=items.columns["label"])
+    put(nodes.enter, kind=np.where(is_exchange, NodeKind.ARRIVE, NodeKind.KERNEL))
+    put(nodes.enter, measured_ns=np.where(is_exchange, 0, items.columns["measured_ns"]))
+    put(nodes.enter[exchange], collective=meetings.collective)
+    for key, value in described.items():
+        put(nodes.finish, **{key: value if np.ndim(value) == 0 else np.asarray(value)[exchange]})
+    put(nodes.finish, kind=NodeKind.FINISH, lane=lanes.item[exchange])
+    put(nodes.finish, name=items.columns["label"][exchange], collective=meetings.collective)
+    put(nodes.finish, measured_ns=items.columns["measured_ns"][exchange])
+    put(nodes.hub, kind=NodeKind.HUB, collective=np.arange(len(meetings)))
+    put(nodes.hub, name=_hub_names(items, meetings, tables))
+    for where, kind, name in (
+        (nodes.start, NodeKind.RANK_START, _START),
+        (nodes.begin, NodeKind.STEP_BEGIN, STEP_NAME),
+        (nodes.sync, NodeKind.SYNC, _SYNC),
+        (nodes.end, NodeKind.STEP_END, STEP_NAME),
+    ):
+        put(where, kind=kind, rank=ranks.rank[:, 0], lane=stages, name=tables.name(name))
+        put(where, step=NO_STEP if kind == NodeKind.RANK_START else 0)
+    return columns
+
+
+_NEUTRAL: Mapping[str, tuple[type[np.generic], int]] = {
+    "kind": (np.uint8, 0),
+    "rank": (np.int32, -1),
+    "lane": (np.int32, NO_LANE),
+    "name": (np.int32, 0),
+    "signature": (np.int32, -1),
+    "step": (np.int32, NO_STEP),
+    "operator": (np.int32, -1),
+    "operator_signature": (np.int32, -1),
+    "part": (np.uint8, Part.UNKNOWN),
+    "phase": (np.uint8, Phase.UNKNOWN),
+    "layer": (np.int16, NO_LAYER),
+    "microbatch": (np.int16, NO_MICROBATCH),
+    "collective": (np.int32, NO_COLLECTIVE),
+    "measured_ns": (np.int64, 0),
+    "inflation": (np.float32, 1),
+}
+
+
+def _host_ns(items: Drafted, launch: Launch) -> Int64s:
+    """Host time of every launch; int64[items]."""
+    by_phase = np.full(len(Phase), launch.forward_ns, np.int64)
+    by_phase[Phase.BACKWARD] = launch.backward_ns
+    by_phase[Phase.OPTIMIZER] = launch.optimizer_ns
+    own_ns = by_phase[items.columns["phase"].astype(np.int64)]
+    return np.where(items.is_exchange, launch.exchange_ns, own_ns)
+
+
+def _hub_names(items: Drafted, meetings: Meetings, tables: Tables) -> Int64s:
+    kind = items.columns["exchange"][meetings.exchange[meetings.first]].astype(np.int64)
+    name_of_kind = [tables.name(one.collective) for one in tables.kinds]
+    return np.array(name_of_kind, np.int64)[kind]
+
+
+def _edges(items: Drafted, meetings: Meetings, nodes: _Nodes) -> Edges:
+    leave = nodes.leave(meetings)
+    arrive, hub = nodes.enter[meetings.exchange], nodes.hub[meetings.collective]
+    is_send = items.columns["stream"][meetings.exchange] == SENDS
+    stage = items.stage
+    first = np.searchsorted(stage, np.arange(len(nodes.start)))
+    follows = np.flatnonzero(stage[1:] == stage[:-1])
+    num_items = np.bincount(stage, minlength=len(nodes.start))
+    has_any = num_items > 0
+    last_launch = np.where(has_any, nodes.launch[first + num_items - 1], nodes.begin)
+    return Edges.joined(
+        [
+            Edges.of(EdgeKind.HOST_ORDER, nodes.start, nodes.begin),
+            Edges.of(EdgeKind.HOST_ORDER, nodes.begin[has_any], nodes.launch[first[has_any]]),
+            Edges.of(EdgeKind.HOST_ORDER, nodes.launch[follows], nodes.launch[follows + 1]),
+            Edges.of(EdgeKind.HOST_ORDER, last_launch, nodes.sync),
+            Edges.of(EdgeKind.HOST_ORDER, nodes.sync, nodes.end),
+            Edges.of(EdgeKind.LAUNCH, nodes.launch, nodes.enter),
+            Edges.of(EdgeKind.STREAM, leave[items.before], nodes.enter[items.behind]),
+            Edges.of(EdgeKind.INTER_STREAM, leave[items.source], nodes.enter[items.target]),
+            Edges.of(EdgeKind.ARRIVAL, arrive, hub),
+            Edges.of(EdgeKind.TRANSFER, np.where(is_send, arrive, hub), nodes.finish),
+            Edges.of(EdgeKind.WAKE, leave[items.last], nodes.sync[stage[items.last]]),
+        ]
+    )
+
+
+def _collectives(
+    items: Drafted, meetings: Meetings, ranks: RankTable, tables: Tables
+) -> tuple[Collective, ...]:
+    kind = items.columns["exchange"][meetings.exchange][meetings.first].tolist()
+    position = meetings.position.tolist()
+    known: dict[object, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    found = []
+    for at, stages in enumerate(meetings.stages(items)):
+        group, one = meetings.group[at], tables.kinds[kind[at]]
+        members = known.get((group, stages))
+        if members is None:
+            recorded = tuple(sorted(ranks.rank[list(stages), 0].tolist()))
+            members = (ranks.members(group, recorded), recorded)
+            known[group, stages] = members
+        found.append(
+            Collective(
+                name=one.collective,
+                group=group.value,
+                ranks=members[0],
+                recorded_ranks=members[1],
+                position=position[at],
+                num_bytes=one.num_bytes,
+                dtype=one.dtype,
+                is_transfer_estimated=False,
+            )
+        )
+    return tuple(found)

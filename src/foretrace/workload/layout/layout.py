@@ -1,0 +1,90 @@
+"""`layout`: blocks under a plan become the graph of one step.
+
+1. A schedule's chunks get the model's parts; each pass of a chunk becomes a template.
+2. Every stage writes down which templates it launches, and what waits for what between them.
+3. Templates are repeated into items, items become nodes and edges, for one rank per stage.
+4. Unless folded, every rank gets its copy of its stage's nodes, and meets its own groups.
+"""
+
+from __future__ import annotations
+
+from foretrace.workload.blocks.block import Blocks
+from foretrace.workload.layout.chunks import chunks_of
+from foretrace.workload.layout.closing import Optimizer, close
+from foretrace.workload.layout.drafted import drafted
+from foretrace.workload.layout.folded import folded_graph
+from foretrace.workload.layout.laid_out import LaidOut, Role
+from foretrace.workload.layout.launch import Launch, launch_named
+from foretrace.workload.layout.meetings import RankTable, meetings_of
+from foretrace.workload.layout.pieces import Pieces
+from foretrace.workload.layout.sharded import GatheredChunks
+from foretrace.workload.layout.stage import StageProgram, Transfers
+from foretrace.workload.layout.tables import Tables
+from foretrace.workload.layout.unfolded import unfolded
+from foretrace.workload.layout.units import UnitTemplates
+from foretrace.workload.plan.plan import Plan
+from foretrace.workload.schedule.catalogue import schedule_of
+from foretrace.workload.schedule.unit import Schedule
+
+
+def layout(
+    blocks: Blocks,
+    plan: Plan,
+    schedule: Schedule | None = None,
+    *,
+    folded: bool = True,
+    launch: Launch | None = None,
+    optimizer: Optimizer | None = None,
+) -> LaidOut:
+    """The graph of one step of a model's blocks under a plan.
+
+    Args:
+        blocks: what a rank does for one microbatch, part by part.
+        plan: how that is laid over ranks and time.
+        schedule: the order of units on every stage; the plan's own if left out.
+        folded: one rank of every stage instead of all; times are the same where ranks of a stage
+            take the same time.
+        launch: host times and lags; the rule that the plan's implementation names if left out.
+        optimizer: makes the block that updates so many parameters.
+
+    Raises:
+        WorkloadError: if the plan, the schedule and the blocks do not fit each other.
+    """
+    schedule = schedule_of(plan) if schedule is None else schedule
+    tables, pieces = Tables(), Pieces()
+    templates = UnitTemplates(plan, tables)
+    chunks = chunks_of(blocks, plan, schedule)
+    transfers = Transfers(templates, blocks.transfer_bytes, blocks.transfer_dtype)
+    gathered = GatheredChunks(templates)
+    for stage in range(schedule.num_stages):
+        program = StageProgram(
+            stage,
+            schedule=schedule,
+            chunks=chunks,
+            templates=templates,
+            transfers=transfers,
+            gathered=gathered,
+            pieces=pieces,
+        )
+        program.write_units()
+        close(program, blocks, optimizer)
+    ranks = RankTable(plan)
+    items = drafted(pieces)
+    graph = folded_graph(
+        items,
+        meetings_of(items, ranks),
+        ranks=ranks,
+        tables=tables,
+        launch=launch or launch_named(plan.implementation.launch),
+    )
+    num_each = ranks.num_pipelines if folded else 1
+    roles = sorted(
+        (
+            Role(rank=rank, stage=stage, num_ranks=num_each)
+            for stage, own in enumerate(ranks.rank.tolist())
+            for rank in (own[:1] if folded else own)
+        ),
+        key=lambda role: role.rank,
+    )
+    graph = graph if folded else unfolded(graph, ranks)
+    return LaidOut(graph, plan, schedule, tuple(roles), is_folded=folded)

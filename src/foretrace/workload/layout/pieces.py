@@ -1,0 +1,63 @@
+"""`Pieces`: what every stage launches, template after template, and what waits for what between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from foretrace.graph import NO_MICROBATCH
+from foretrace.workload.layout.tables import NOTHING
+from foretrace.workload.layout.template import Template
+
+Place = tuple[int, int]  # piece, and item inside its template
+
+
+@dataclass(frozen=True)
+class Member:
+    """Whose work one of a template's woven stretches is."""
+
+    microbatch: int = NO_MICROBATCH
+    first_layer: int = 0
+
+
+NOBODY = Member()
+
+
+class Pieces:
+    """Templates as they are launched, stage by stage; pieces of a stage stand together."""
+
+    def __init__(self) -> None:
+        """Hold none yet."""
+        self.templates: list[Template] = []
+        self.template: list[int] = []  # by piece
+        self.stage: list[int] = []
+        self.members: list[tuple[Member, Member]] = []
+        self.transfer: list[int] = []  # number of a transfer between stages; NOTHING
+        self.barriers: list[int] = []  # pieces that wait for all communication before them
+        self.waits: list[tuple[int, int, int, int]] = []  # piece and item, for piece and item
+        self._known: dict[int, int] = {}
+
+    def add(
+        self,
+        stage: int,
+        template: Template,
+        members: Sequence[Member] = (NOBODY,),
+        *,
+        transfer: int = NOTHING,
+    ) -> int:
+        """Launch a template; returns the piece's number."""
+        number = self._known.get(id(template))
+        if number is None:
+            number = self._known[id(template)] = len(self.templates)
+            self.templates.append(template)
+        self.template.append(number)
+        self.stage.append(stage)
+        self.members.append((members[0], members[-1]))
+        self.transfer.append(transfer)
+        return len(self.template) - 1
+
+    def wait(self, target: Place, sources: Iterable[Place]) -> None:
+        """Let an item wait for others; where all share a stream its order is enough."""
+        self.waits.extend((*source, *target) for source in sources)
+
+

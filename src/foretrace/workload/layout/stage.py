@@ -1,0 +1,295 @@
+"""What one stage launches in a step: its units in order, with transfers around them.
+
+A unit waits for what its chunk works on: received from another stage, or left by a unit of its
+own. A receive is posted when the compute stream reaches the place where it was launched: one unit
+ahead of its use if transfers overlap, else just before it. A send leaves when its data are ready,
+whether or not the other side waits for it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from foretrace.base import WorkloadError
+from foretrace.graph import Part, Phase
+from foretrace.workload.blocks.block import Block, Exchange
+from foretrace.workload.layout.chunks import Chunk
+from foretrace.workload.layout.pieces import Member, Pieces, Place
+from foretrace.workload.layout.sharded import GatheredChunks, Gatherings
+from foretrace.workload.layout.tables import COMPUTE, NOTHING, RECEIVES, SENDS
+from foretrace.workload.layout.template import Template, template_of_block
+from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
+from foretrace.workload.plan.plan import Group, Plan, Sharding
+from foretrace.workload.schedule.unit import Pass, Schedule, Unit
+
+Result = tuple[bool, int, int]  # forward or not, microbatch, chunk that made it
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a microbatch passes before and behind a chunk."""
+
+    before: int  # chunk; NOTHING
+    behind: int
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A part's parameters, gathered for one pass."""
+
+    gathers: tuple[Place, ...]
+    consumed: Place  # the last operator that needs them
+
+
+class Transfers:
+    """Numbers of all transfers between stages, and templates of their two ends."""
+
+    def __init__(self, templates: UnitTemplates, num_bytes: int, dtype: str) -> None:
+        """Make templates of sends and receives in both directions."""
+        self._numbers: dict[Result, int] = {}
+        self._templates = {
+            (stream, is_forward): _with_stream(
+                template_of_block(_transfer(num_bytes, dtype, is_forward=is_forward, stream=stream),
+                                  templates.tables),
+                stream,
+            )
+            for stream in (SENDS, RECEIVES)
+            for is_forward in (True, False)
+        }
+
+    def number(self, result: Result) -> int:
+        """Number of the transfer of a result."""
+        return self._numbers.setdefault(result, len(self._numbers))
+
+    def template(self, stream: int, *, is_forward: bool) -> Template:
+        """One end of a transfer."""
+        return self._templates[stream, is_forward]
+
+
+def _transfer(num_bytes: int, dtype: str, *, is_forward: bool, stream: int) -> Block:
+    verb = "send" if stream == SENDS else "receive"
+    what, phase = ("activations", Phase.FORWARD) if is_forward else ("gradients", Phase.BACKWARD)
+    item = Exchange(f"{verb} {what}", "send_recv", Group.PIPELINE, num_bytes, dtype, phase)
+    return Block(Part.TRANSFER, (item,))
+
+
+def _with_stream(template: Template, stream: int) -> Template:
+    template.columns["stream"][:] = stream
+    return template
+
+
+class StageProgram:
+    """Writes down what one stage launches, unit by unit."""
+
+    def __init__(
+        self,
+        stage: int,
+        *,
+        schedule: Schedule,
+        chunks: Sequence[Chunk],
+        templates: UnitTemplates,
+        transfers: Transfers,
+        gathered: GatheredChunks,
+        pieces: Pieces,
+    ) -> None:
+        """Begin with nothing launched."""
+        self.stage = stage
+        self.plan: Plan = templates.plan
+        self.schedule, self.chunks = schedule, chunks
+        self.templates, self.transfers, self.pieces = templates, transfers, pieces
+        self.last_operator: Place | None = None
+        self._results: dict[Result, tuple[Place, ...]] = {}
+        self._received: dict[Result, Place] = {}
+        self._held_by: list[Place] = []  # what the next operator waits for
+        self._uses: list[_Use] = []
+        self._turns = _turns(schedule.units[stage])
+        self._flags = _flags(schedule.units[stage], self.plan)
+        self.gatherings = Gatherings(self, gathered)
+
+    def write_units(self) -> None:
+        """Launch all units."""
+        ahead = 1 if self.plan.overlap.pipeline else 0
+        for place, turn in enumerate(self._turns):
+            wanted = range(ahead + 1) if place == 0 else range(place + ahead, place + ahead + 1)
+            for other in wanted:
+                for unit in self._turns[other] if other < len(self._turns) else ():
+                    self._receive(unit)
+            for unit in turn:
+                self.gatherings.before(unit)
+            self._run(turn)
+            for unit in turn:
+                self._send(unit)
+        self._limit_gathers()
+
+    def follow(self, template: Template, *, is_barrier: bool = False) -> int:
+        """Launch something that works on all that was computed before it."""
+        piece = self.pieces.add(self.stage, template)
+        if is_barrier:
+            self.pieces.barriers.append(piece)
+        self._begin(piece, template, [self.last_operator] if self.last_operator else [])
+        return piece
+
+    def needed(self, unit: Unit) -> Result | None:
+        """The result that a unit works on; `None` at the first layer's forward pass."""
+        if unit.kind is Pass.WEIGHT:
+            return False, unit.microbatch, unit.chunk
+        route = self.route(unit)
+        if unit.kind is Pass.FORWARD:
+            return (True, unit.microbatch, route.before) if route.before >= 0 else None
+        if route.behind >= 0:
+            return False, unit.microbatch, route.behind
+        return True, unit.microbatch, unit.chunk
+
+    def route(self, unit: Unit) -> Route:
+        """The chunks around a unit's own."""
+        chunks = self.schedule.routes[self.schedule.route_of_microbatch[unit.microbatch]]
+        place = self.chunks[unit.chunk].place
+        return Route(
+            before=chunks[place - 1] if place else NOTHING,
+            behind=chunks[place + 1] if place + 1 < len(chunks) else NOTHING,
+        )
+
+    def _receive(self, unit: Unit) -> None:
+        needed = self.needed(unit)
+        if needed is None or self.schedule.stage_of_chunk[needed[2]] == self.stage:
+            return
+        template = self.transfers.template(RECEIVES, is_forward=needed[0])
+        piece = self.pieces.add(
+            self.stage,
+            template,
+            (Member(unit.microbatch),),
+            transfer=self.transfers.number(needed),
+        )
+        if self.last_operator:
+            self.pieces.wait((piece, 0), [self.last_operator])
+        self._received[needed] = (piece, 0)
+
+    def _send(self, unit: Unit) -> None:
+        if unit.kind is Pass.WEIGHT:
+            return
+        route, is_forward = self.route(unit), unit.kind is Pass.FORWARD
+        to = route.behind if is_forward else route.before
+        if to < 0 or self.schedule.stage_of_chunk[to] == self.stage:
+            return
+        result = (is_forward, unit.microbatch, unit.chunk)
+        piece = self.pieces.add(
+            self.stage,
+            self.transfers.template(SENDS, is_forward=is_forward),
+            (Member(unit.microbatch),),
+            transfer=self.transfers.number(result),
+        )
+        self.pieces.wait((piece, 0), self._results[result])
+        if not self.plan.overlap.pipeline:
+            self._held_by.append((piece, 0))
+
+    def _run(self, turn: Sequence[Unit]) -> None:
+        units = tuple(self._template(unit) for unit in turn)
+        if len(units) == 2:  # noqa: PLR2004  a joined pair
+            units = self.templates.pair(units[0], units[1])
+        template = units[0].template
+        members = [Member(unit.microbatch, self.chunks[unit.chunk].first_layer) for unit in turn]
+        sources = [self._sources(unit) for unit in turn]
+        piece = self.pieces.add(self.stage, template, members)
+        self._hold(piece, template)
+        for place, (unit, own) in enumerate(zip(turn, units, strict=True)):
+            for entry in template.entries[place]:
+                self.pieces.wait((piece, entry), sources[place])
+            exits = tuple((piece, one) for one in template.exits[place])
+            result = (unit.kind is Pass.FORWARD, unit.microbatch, unit.chunk)
+            self._results[result] = exits or tuple(sources[place])
+            self._held_by.extend((piece, one) for one in own.loose)
+            self._note_uses(piece, own)
+            self.gatherings.hold(unit, piece, own)
+
+    def _note_uses(self, piece: int, unit: UnitTemplate) -> None:
+        """Remember what was gathered, and which operator was the last to use it."""
+        last = unit.last_operator.tolist()
+        self._uses.extend(
+            _Use(tuple((piece, one) for one in gathers), (piece, operator))
+            for gathers, operator in zip(unit.gathers, last, strict=True)
+            if gathers and operator >= 0
+        )
+
+    def _limit_gathers(self) -> None:
+        """No part is gathered before as many parts are free again as may be held at once.
+
+        Source:
+            Zhao et al., "PyTorch FSDP", arXiv:2304.11277, section 3.4: the rate limiter.
+        """
+        ahead = self.plan.prefetch if self.plan.overlap.parameters else 0
+        uses = sorted(self._uses, key=lambda use: use.gathers)
+        for free, use in zip(uses, uses[ahead + 1 :], strict=False):
+            for gather in use.gathers:
+                if free.consumed < gather:  # of woven units, one may be ahead of the other
+                    self.pieces.wait(gather, [free.consumed])
+
+    def _sources(self, unit: Unit) -> list[Place]:
+        needed = self.needed(unit)
+        if needed is None:
+            return []
+        if needed in self._received:
+            return [self._received[needed]]
+        try:
+            return list(self._results[needed])
+        except KeyError:
+            raise WorkloadError(
+                f"schedule {self.schedule.name!r}, stage {self.stage}: {unit.kind.name.lower()} "
+                f"of microbatch {unit.microbatch} on chunk {unit.chunk} comes before what it "
+                f"works on, which chunk {needed[2]} of the same stage makes. Change their order."
+            ) from None
+
+    def _begin(self, piece: int, template: Template, sources: Sequence[Place]) -> None:
+        self._hold(piece, template)
+        for entry in template.entries[0]:
+            self.pieces.wait((piece, entry), sources)
+
+    def _hold(self, piece: int, template: Template) -> None:
+        """Let the first operator wait for what has to be over; remember the last one."""
+        if template.first_operator < 0:
+            return
+        self.pieces.wait((piece, template.first_operator), self._held_by)
+        self._held_by = []
+        self.last_operator = (piece, template.last_operator)
+
+    def _template(self, unit: Unit) -> UnitTemplate:
+        is_gathering, is_reducing = self._flags[unit]
+        return self.templates.unit(
+            self.chunks[unit.chunk], unit.kind, is_gathering=is_gathering, is_reducing=is_reducing
+        )
+
+
+def _turns(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
+    """Units that run together: joined pairs, else each alone."""
+    found: list[tuple[Unit, ...]] = []
+    rest: Iterator[Unit] = iter(units)
+    for unit in rest:
+        partner = next(rest, None) if unit.is_joined else None
+        found.append((unit,) if partner is None else (unit, partner))
+    return found
+
+
+def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[Unit, tuple[bool, bool]]:
+    """For every unit whether it gathers parameters part by part, and reduces gradients."""
+    first_of_chunk = {unit.chunk: unit for unit in reversed(units) if unit.kind is Pass.FORWARD}
+    last_of_chunk = {unit.chunk: unit for unit in units if unit.kind in _MAKES_GRADIENTS}
+    reduces_always = plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}
+    gathers_always = plan.reshard_after_forward or plan.pipeline == 1
+
+    def gathers(unit: Unit) -> bool:
+        if plan.sharding is not Sharding.ZERO3 or unit.kind is Pass.WEIGHT:
+            return False
+        if unit.kind is not Pass.FORWARD:
+            return plan.reshard_after_forward
+        return gathers_always or first_of_chunk[unit.chunk] == unit
+
+    def reduces(unit: Unit) -> bool:
+        if unit.kind not in _MAKES_GRADIENTS:
+            return False
+        is_last = last_of_chunk[unit.chunk] == unit and plan.overlap.gradients
+        return reduces_always or is_last
+
+    return {unit: (gathers(unit), reduces(unit)) for unit in units}
+
+
+_MAKES_GRADIENTS = (Pass.BACKWARD, Pass.WEIGHT)

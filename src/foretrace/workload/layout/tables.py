@@ -1,0 +1,68 @@
+"""Distinct texts, exchanges and blocks of a layout, each kept once and named by a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.workload.blocks.block import NO_SIGNATURE, Exchange, Item
+from foretrace.workload.plan.plan import Group
+
+NOTHING = -1  # in place of a number: there is none
+COMPUTE = 0  # stream of operators; groups have theirs behind it
+_GROUPS = tuple(Group)
+STREAM_OF_GROUP = {group: 1 + place for place, group in enumerate(_GROUPS)}
+# Transfers between stages leave and come at once: a link has two directions.
+SENDS, RECEIVES = STREAM_OF_GROUP[Group.PIPELINE], 1 + len(_GROUPS)
+NUM_STREAMS = 2 + len(_GROUPS)
+
+
+def group_of_stream(stream: int) -> Group:
+    """The group whose exchanges a stream carries."""
+    return Group.PIPELINE if stream == RECEIVES else _GROUPS[stream - 1]
+
+
+@dataclass(frozen=True)
+class ExchangeKind:
+    """What exchanges share that differ only in when they happen."""
+
+    collective: str
+    group: Group
+    num_bytes: int
+    dtype: str
+
+
+class Tables:
+    """Takes texts and exchanges; says which numbers they got."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._kinds: dict[ExchangeKind, int] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All texts, by number."""
+        return tuple(self._names)
+
+    @property
+    def kinds(self) -> tuple[ExchangeKind, ...]:
+        """All kinds of exchange, by number."""
+        return tuple(self._kinds)
+
+    def name(self, text: str) -> int:
+        """Number of a text."""
+        return self._names.setdefault(text, len(self._names))
+
+    def operator(self, item: Item) -> tuple[int, int]:
+        """Numbers of an item's operator and of its signature; NOTHING."""
+        if isinstance(item, Exchange):
+            return NOTHING, NOTHING
+        if item.signature == NO_SIGNATURE:
+            return self.name(item.name), NOTHING
+        return self.name(item.name), self.name(item.signature)
+
+    def kind(self, item: Item) -> int:
+        """Number of an exchange's kind; NOTHING for an operator."""
+        if not isinstance(item, Exchange):
+            return NOTHING
+        kind = ExchangeKind(item.collective, item.group, item.num_bytes, item.dtype)
+        return self._kinds.setdefault(kind, len(self._kinds))

@@ -1,0 +1,227 @@
+"""`Template`: items of a stretch of work as columns, made once and repeated by numpy.
+
+What an item waits for inside its template are edges between two streams; the order within a
+stream needs none. *Entries* wait for whatever the stretch works on; *exits* are what must have
+ended before somebody works on its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrace.base import Int64s, UInt8s
+from foretrace.graph import NO_LAYER
+from foretrace.workload.blocks.block import Block, Exchange, Item
+from foretrace.workload.layout.tables import COMPUTE, NOTHING, STREAM_OF_GROUP, Tables
+
+_COLUMNS: Mapping[str, type[np.generic]] = {
+    "stream": np.int32,
+    "label": np.int32,
+    "operator": np.int32,
+    "operator_signature": np.int32,
+    "exchange": np.int32,  # number of its kind; NOTHING for operators
+    "part": np.uint8,
+    "phase": np.uint8,
+    "layer": np.int32,  # from the first layer of the stretch; NO_LAYER
+    "measured_ns": np.int64,
+}
+Columns = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Template:
+    """Items of a stretch of work on one rank, in the order in which they are launched."""
+
+    columns: Columns
+    member: UInt8s  # uint8[items], which of two woven stretches an item belongs to
+    source: Int64s  # int64[edges], item waited for, on another stream
+    target: Int64s  # int64[edges], item that waits
+    entries: tuple[tuple[int, ...], ...]  # of each of the woven stretches
+    exits: tuple[tuple[int, ...], ...]
+    first_operator: int  # NOTHING
+    last_operator: int  # NOTHING
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self.member)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A template with the layer, counted within a stretch, that it is the work of."""
+
+    template: Template
+    layer: int = NO_LAYER
+
+
+def template_of_block(block: Block, tables: Tables) -> Template:
+    """A block's items; its own `after` become edges.
+
+    The first operator is an entry, and so is every exchange that names nothing it waits for.
+    The last operator is an exit, and so is every exchange that no later item waits for.
+    """
+    streams = [_stream(item) for item in block.items]
+    edges = [
+        (before, place)
+        for place, item in enumerate(block.items)
+        for before in item.after
+        if streams[before] != streams[place]
+    ]
+    awaited = {before for item in block.items for before in item.after}
+    operators = [place for place, stream in enumerate(streams) if stream == COMPUTE]
+    exchanges = [place for place, item in enumerate(block.items) if isinstance(item, Exchange)]
+    free = [place for place in exchanges if not block.items[place].after]
+    loose = [place for place in exchanges if place not in awaited]
+    return Template(
+        columns=_columns(block, streams, tables),
+        member=np.zeros(len(streams), np.uint8),
+        source=np.array([edge[0] for edge in edges], np.int64),
+        target=np.array([edge[1] for edge in edges], np.int64),
+        entries=((*operators[:1], *free),),
+        exits=((*operators[-1:], *loose),),
+        first_operator=operators[0] if operators else NOTHING,
+        last_operator=operators[-1] if operators else NOTHING,
+    )
+
+
+def _stream(item: Item) -> int:
+    return STREAM_OF_GROUP[item.group] if isinstance(item, Exchange) else COMPUTE
+
+
+def _columns(block: Block, streams: Sequence[int], tables: Tables) -> Columns:
+    items = block.items
+    operators = [tables.operator(item) for item in items]
+    values: Mapping[str, object] = {
+        "stream": streams,
+        "label": [tables.name(item.label) for item in items],
+        "operator": [pair[0] for pair in operators],
+        "operator_signature": [pair[1] for pair in operators],
+        "exchange": [tables.kind(item) for item in items],
+        "part": [block.part] * len(items),
+        "phase": [item.phase for item in items],
+        "layer": [NO_LAYER] * len(items),
+        "measured_ns": [item.measured_ns for item in items],
+    }
+    return {key: np.array(values[key], dtype) for key, dtype in _COLUMNS.items()}
+
+
+def chained(
+    parts: Sequence[Placed], extra: Sequence[tuple[int, int]] = (), *, side: frozenset[int]
+) -> Template:
+    """Stretches one after the other, each working on the result of the one before.
+
+    Args:
+        parts: the stretches; none: nothing is done.
+        extra: edges between items of two parts, as numbers of the whole's items.
+        side: places of parts that work on nobody's result, and whose result nobody works on
+            but `extra` says so.
+    """
+    if not parts:
+        return NOTHING_DONE
+    first = np.cumsum([0, *(len(part.template) for part in parts)])[:-1].astype(np.int64)
+    stream = np.concatenate([part.template.columns["stream"] for part in parts])
+    entries: list[int] = []
+    results: list[int] | None = None
+    edges = list(extra)
+    for place, part in enumerate(parts):
+        if place in side or not len(part.template):
+            continue
+        begin = int(first[place])
+        for entry in part.template.entries[0]:
+            if results is None:
+                entries.append(entry + begin)
+            else:
+                edges.extend((result, entry + begin) for result in results)
+        own = [one + begin for one in part.template.exits[0]]
+        results = own if part.template.last_operator >= 0 else [*own, *(results or ())]
+    pairs = np.array([edge for edge in edges if stream[edge[0]] != stream[edge[1]]], np.int64)
+    pairs = pairs.reshape(-1, 2)
+    sources = [part.template.source + begin for part, begin in zip(parts, first, strict=True)]
+    targets = [part.template.target + begin for part, begin in zip(parts, first, strict=True)]
+    operators = np.flatnonzero(stream == COMPUTE)
+    return Template(
+        columns=_joined_columns(parts),
+        member=np.zeros(len(stream), np.uint8),
+        source=np.concatenate([*sources, pairs[:, 0]]),
+        target=np.concatenate([*targets, pairs[:, 1]]),
+        entries=(tuple(entries),),
+        exits=(tuple(results or ()),),
+        first_operator=int(operators[0]) if len(operators) else NOTHING,
+        last_operator=int(operators[-1]) if len(operators) else NOTHING,
+    )
+
+
+def _joined_columns(parts: Sequence[Placed]) -> Columns:
+    columns = {
+        key: np.concatenate([part.template.columns[key] for part in parts]) for key in _COLUMNS
+    }
+    sizes = [len(part.template) for part in parts]
+    columns["layer"] = np.repeat(np.array([part.layer for part in parts], np.int32), sizes)
+    return columns
+
+
+NOTHING_DONE = Template(
+    columns={key: np.zeros(0, dtype) for key, dtype in _COLUMNS.items()},
+    member=np.zeros(0, np.uint8),
+    source=np.zeros(0, np.int64),
+    target=np.zeros(0, np.int64),
+    entries=((),),
+    exits=((),),
+    first_operator=NOTHING,
+    last_operator=NOTHING,
+)
+
+
+def woven(one: Template, other: Template) -> tuple[Template, Int64s, Int64s]:
+    """Two stretches launched in turns, so that one's communication hides behind the other's work.
+
+    Each is cut behind every exchange that its next operator waits for; pieces alternate, spread
+    evenly where one has more.
+
+    Returns:
+        Both together, and where in it the items of each are; int64[items] each.
+    """
+    when = np.concatenate([_turns(one), _turns(other)])
+    member = np.repeat(np.array([0, 1], np.uint8), [len(one), len(other)])
+    order = np.lexsort((np.arange(len(when)), member, when))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    own, others = place[: len(one)], place[len(one) :]
+
+    def moved(items: Sequence[int], to: Int64s) -> tuple[int, ...]:
+        return tuple(int(to[item]) for item in items)
+
+    columns = {
+        key: np.concatenate([one.columns[key], other.columns[key]])[order] for key in _COLUMNS
+    }
+    operators = np.flatnonzero(columns["stream"] == COMPUTE)
+    both = Template(
+        columns=columns,
+        member=member[order],
+        source=np.concatenate([own[one.source], others[other.source]]),
+        target=np.concatenate([own[one.target], others[other.target]]),
+        entries=(moved(one.entries[0], own), moved(other.entries[0], others)),
+        exits=(moved(one.exits[0], own), moved(other.exits[0], others)),
+        first_operator=int(operators[0]) if len(operators) else NOTHING,
+        last_operator=int(operators[-1]) if len(operators) else NOTHING,
+    )
+    return both, own, others
+
+
+def _turns(template: Template) -> NDArray[np.float64]:
+    """When in a woven pair each item's piece has its turn, from 0 to 1; float64[items]."""
+    size = len(template)
+    stream = template.columns["stream"]
+    is_held = (stream[template.target] == COMPUTE) & (stream[template.source] != COMPUTE)
+    held_by, held = template.source[is_held], template.target[is_held]
+    # An exchange that the next operator waits for: no operator is launched between the two.
+    before = np.append(0, np.cumsum(stream == COMPUTE))
+    is_exposed = before[held] == before[held_by]
+    piece = np.zeros(size + 1, np.int64)
+    piece[np.unique(held[is_exposed])] = 1
+    piece = np.cumsum(piece)[:size]
+    return (piece + 0.5) / (int(piece[-1]) + 1 if size else 1)

@@ -1,0 +1,218 @@
+"""Templates of whole units: a chunk's blocks in one pass, with what ZeRO adds between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.graph import NO_LAYER, Phase
+from foretrace.workload.blocks.block import Block, Passes
+from foretrace.workload.layout.chunks import Chunk, block_of
+from foretrace.workload.layout.data_parallel import (
+    Pool,
+    buckets_of,
+    gathering,
+    pools_of,
+    reduction,
+)
+from foretrace.workload.layout.tables import NOTHING, Tables
+from foretrace.workload.layout.template import (
+    Placed,
+    Template,
+    chained,
+    template_of_block,
+    woven,
+)
+from foretrace.workload.plan.plan import Plan, Sharding
+from foretrace.workload.schedule.unit import Pass
+
+
+@dataclass(frozen=True)
+class UnitTemplate:
+    """A unit's items, and where its parts are among them, in the order of the pass."""
+
+    template: Template
+    first_operator: Int64s  # int64[parts], NOTHING
+    last_operator: Int64s  # int64[parts], NOTHING
+    gathers: tuple[tuple[int, ...], ...]  # by part, items that gather its parameters
+    loose: tuple[int, ...]  # reductions that whatever follows on the stage has to wait for
+
+
+def woven_units(one: UnitTemplate, other: UnitTemplate) -> tuple[UnitTemplate, UnitTemplate]:
+    """Two units whose items are launched in turns; both have the common template."""
+    both, own, others = woven(one.template, other.template)
+    return _moved(one, both, own), _moved(other, both, others)
+
+
+def _moved(unit: UnitTemplate, both: Template, place: Int64s) -> UnitTemplate:
+    def moved(items: Int64s) -> Int64s:
+        return np.where(items >= 0, np.append(place, NOTHING)[items], NOTHING)
+
+    return UnitTemplate(
+        template=both,
+        first_operator=moved(unit.first_operator),
+        last_operator=moved(unit.last_operator),
+        gathers=tuple(tuple(int(place[one]) for one in gathers) for gathers in unit.gathers),
+        loose=tuple(int(place[one]) for one in unit.loose),
+    )
+
+
+class UnitTemplates:
+    """Makes templates of units, each distinct one once."""
+
+    def __init__(self, plan: Plan, tables: Tables) -> None:
+        """Make none yet."""
+        self.plan = plan
+        self.tables = tables
+        self.pools = pools_of(plan)
+        self._blocks: dict[int, tuple[Block, Template]] = {}
+        self._units: dict[object, UnitTemplate] = {}
+        self._pairs: dict[tuple[int, int], tuple[UnitTemplate, UnitTemplate]] = {}
+
+    def block(self, block: Block) -> Template:
+        """A block's template."""
+        # The block is kept with its template, so that its identity is not given to another.
+        known = self._blocks.get(id(block))
+        if known is None:
+            known = self._blocks[id(block)] = (block, template_of_block(block, self.tables))
+        return known[1]
+
+    def unit(
+        self, chunk: Chunk, kind: Pass, *, is_gathering: bool, is_reducing: bool
+    ) -> UnitTemplate:
+        """The template of one pass of a chunk.
+
+        Args:
+            chunk: what is run.
+            kind: in which pass.
+            is_gathering: parameters are gathered part by part: ZeRO-3.
+            is_reducing: gradients are reduced as they become ready.
+        """
+        key = (chunk.key, kind, is_gathering, is_reducing)
+        known = self._units.get(key)
+        if known is None:
+            known = self._unit(chunk, kind, is_gathering=is_gathering, is_reducing=is_reducing)
+            self._units[key] = known
+        return known
+
+    def pair(self, one: UnitTemplate, other: UnitTemplate) -> tuple[UnitTemplate, UnitTemplate]:
+        """Two units of these templates, woven."""
+        key = (id(one), id(other))  # both are kept, so their identities stay theirs
+        if key not in self._pairs:
+            self._pairs[key] = woven_units(one, other)
+        return self._pairs[key]
+
+    def _unit(
+        self, chunk: Chunk, kind: Pass, *, is_gathering: bool, is_reducing: bool
+    ) -> UnitTemplate:
+        turn = 1 if kind is Pass.FORWARD else -1
+        parts, layers = chunk.parts[::turn], chunk.layers[::turn]
+        phase = Phase.FORWARD if kind is Pass.FORWARD else Phase.BACKWARD
+        line = _Line(self, self.plan)
+        ahead = self.plan.prefetch if self.plan.overlap.parameters else 0
+        reductions = self._reductions(parts) if is_reducing else {}
+        for place, part in enumerate(parts):
+            if is_gathering:
+                wanted = range(ahead + 1) if place == 0 else range(place + ahead, place + ahead + 1)
+                for other in wanted:
+                    if other < len(parts):
+                        line.gather(other, self._gathers(parts[other], phase), layers[other])
+            line.work(place, block_of(part, kind), layers[place])
+            for reduce in reductions.get(place, ()):
+                line.reduce(reduce, layers[place])
+        return line.finished(len(parts))
+
+    def _gathers(self, part: Passes, phase: Phase) -> list[Block]:
+        return [
+            gathering(pool.count(part.parameters), pool, self.plan, phase)
+            for pool in self.pools
+            if pool.num_shards > 1 and pool.count(part.parameters)
+        ]
+
+    def _reductions(self, parts: Sequence[Passes]) -> dict[int, list[Block]]:
+        """What is reduced behind which part."""
+        found: dict[int, list[Block]] = {}
+        if self.plan.sharding is Sharding.ZERO3:
+            for place, part in enumerate(parts):
+                found[place] = [
+                    reduction(count, pool, self.plan)
+                    for pool in self.pools
+                    if (count := pool.count(part.parameters)) and pool.is_reduced
+                ]
+            return found
+        same: dict[tuple[int, Pool], Block] = {}
+        for bucket in buckets_of(parts, self.pools, self.plan):
+            key = (bucket.num_parameters, bucket.pool)
+            block = same.setdefault(key, reduction(*key, self.plan))
+            found.setdefault(bucket.complete_at, []).append(block)
+        return found
+
+
+class _Line:
+    """Collects the stretches of a unit, and what waits for what across them."""
+
+    def __init__(self, templates: UnitTemplates, plan: Plan) -> None:
+        self._templates = templates
+        self._plan = plan
+        self._placed: list[Placed] = []
+        self._num_items = 0
+        self._side: set[int] = set()
+        self._edges: list[tuple[int, int]] = []
+        self._gathers: dict[int, list[int]] = {}
+        self._operators: dict[int, tuple[int, int]] = {}
+        self._last_operator = -1
+        self._held_by: list[int] = []  # what the next operator waits for
+
+    def gather(self, place: int, blocks: Sequence[Block], layer: int) -> None:
+        """Gather a part's parameters."""
+        for block in blocks:
+            begin = self._add(block, layer, is_side=True)
+            self._gathers.setdefault(place, []).append(begin)
+
+    def work(self, place: int, block: Block, layer: int) -> None:
+        """A part's own work."""
+        template = self._templates.block(block)
+        begin = self._add(block, layer)
+        if template.first_operator < 0:
+            self._operators[place] = (-1, -1)
+            return
+        first, last = begin + template.first_operator, begin + template.last_operator
+        self._operators[place] = (first, last)
+        held_by = [*self._gathers.get(place, ()), *self._held_by]
+        self._edges.extend((one, first) for one in held_by)
+        self._held_by = []
+        self._last_operator = last
+
+    def reduce(self, block: Block, layer: int) -> None:
+        """Reduce gradients that the last operator made ready."""
+        template = self._templates.block(block)
+        begin = self._add(block, layer, is_side=True)
+        if self._last_operator >= 0:
+            self._edges.extend((self._last_operator, begin + e) for e in template.entries[0])
+        if not self._plan.overlap.gradients:
+            self._held_by.extend(begin + one for one in template.exits[0])
+
+    def finished(self, num_parts: int) -> UnitTemplate:
+        """The unit."""
+        template = chained(self._placed, self._edges, side=frozenset(self._side))
+        nothing = (-1, -1)
+        found = [self._operators.get(place, nothing) for place in range(num_parts)]
+        return UnitTemplate(
+            template=template,
+            first_operator=np.array([pair[0] for pair in found], np.int64),
+            last_operator=np.array([pair[1] for pair in found], np.int64),
+            gathers=tuple(tuple(self._gathers.get(place, ())) for place in range(num_parts)),
+            loose=tuple(self._held_by),
+        )
+
+    def _add(self, block: Block, layer: int, *, is_side: bool = False) -> int:
+        template = self._templates.block(block)
+        if is_side:
+            self._side.add(len(self._placed))
+        self._placed.append(Placed(template, layer if len(template) else NO_LAYER))
+        begin = self._num_items
+        self._num_items += len(template)
+        return begin

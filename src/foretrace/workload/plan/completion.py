@@ -1,0 +1,272 @@
+"""What a draft leaves open: the legal plans that agree with it, and what they assume.
+
+An axis of which nothing is said is not used: tp, cp, pp and ep are 1. dp follows from the number
+of ranks where that is known. The batch has to be stated, since any number would be legal. Number
+formats, overlap and kernels are `Plan`'s own defaults; a preset of the software states them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from foretrace.base import WorkloadError
+from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.transformer import Transformer
+from foretrace.workload.plan.draft import PlanDraft, field_value, key_of, plan_table, with_fields
+from foretrace.workload.plan.keys import Value
+from foretrace.workload.plan.legality import check_plan
+from foretrace.workload.plan.plan import Plan, Sharding
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_MOST_PLANS = 16  # each is laid out and simulated: what a user waits for grows with them
+_MICRO_BATCHES = (1, 2, 4)  # the sizes of nearly all published runs that state theirs
+
+Fields = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A key that was left open."""
+
+    key: str  # "memory.recompute"
+    values: tuple[Value, ...]  # what the plans have there, the first plan's first
+    reason: str  # why these, and why the first one comes first
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "key": self.key,
+            "values": [_shown(value) for value in self.values],
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Complete plans that agree with a draft."""
+
+    plans: tuple[Plan, ...]  # the one with all defaults first, where it is legal
+    assumptions: tuple[Assumption, ...]  # none: the draft was complete
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that counts as the answer; the others give the spread."""
+        return self.plans[0]
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per assumption: key, values, reason."""
+        # It takes longer to import than all else here; most callers want no frame.
+        import polars as pl
+
+        rows = [
+            (each.key, ", ".join(map(str, map(_shown, each.values))), each.reason)
+            for each in self.assumptions
+        ]
+        schema = {"key": pl.String, "values": pl.String, "reason": pl.String}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "plans": [plan_table(plan) for plan in self.plans],
+            "assumptions": [each.as_json() for each in self.assumptions],
+        }
+
+
+@dataclass(frozen=True)
+class _Open:
+    """Alternatives for fields that depend on each other; the default first."""
+
+    alternatives: tuple[Fields, ...]
+    reason: str
+
+
+def complete(draft: PlanDraft, model: Model, num_ranks: int | None = None) -> Plan:
+    """The one plan that counts as the answer for a draft.
+
+    Raises:
+        WorkloadError: as `completions`.
+    """
+    return completions(draft, model, num_ranks).plan
+
+
+def completions(
+    draft: PlanDraft,
+    model: Model,
+    num_ranks: int | None = None,
+    *,
+    fits: Callable[[Plan], bool] | None = None,
+    at_most: int = _MOST_PLANS,
+) -> Completions:
+    """Legal plans that agree with a draft, with what they assume beyond it.
+
+    All combinations of what is open, where these are few; else the defaults, and each other value
+    of one key beside the defaults of all others.
+
+    Args:
+        num_ranks: ranks that there are, if that is known.
+        fits: whether a plan's memory fits; those that do not are left out, unless none does.
+        at_most: combinations beyond which keys are varied one by one, and plans in all.
+
+    Raises:
+        WorkloadError: if the batch is not stated, or no plan that agrees is legal.
+    """
+    settled = _settled(draft, model, num_ranks)
+    opens = tuple(_opens(settled, model))
+    legal = _legal(settled, _combined(opens, at_most), model, num_ranks)
+    plans = tuple(plan for plan in legal if fits(plan)) if fits is not None else legal
+    plans = (plans or legal)[:at_most]
+    assumptions = [
+        Assumption(key_of(name), _values(plans, name), each.reason)
+        for each in opens
+        for name in each.alternatives[0]
+    ]
+    if not draft.states("sequence") and settled.states("sequence"):
+        reason = f"the longest that {model.name} was made for"
+        assumptions.insert(0, Assumption(key_of("sequence"), _values(plans, "sequence"), reason))
+    return Completions(plans, tuple(assumptions))
+
+
+def _settled(draft: PlanDraft, model: Model, num_ranks: int | None) -> PlanDraft:
+    """The draft with what follows from the model and the number of ranks."""
+    if not draft.states("global_batch"):
+        raise WorkloadError(
+            "the plan does not say how many sequences a step has: state global_batch, as in "
+            "global_batch = 2048 of [batch]"
+        )
+    plan = draft.plan()
+    fields: dict[str, Value] = {}
+    others = plan.tensor * plan.context * plan.pipeline
+    if not draft.states("data") and num_ranks is not None:
+        if num_ranks % others:
+            raise WorkloadError(
+                f"tp {plan.tensor} x cp {plan.context} x pp {plan.pipeline} = {others} does not "
+                f"divide {num_ranks:,} ranks: state dp, or take {num_ranks // others * others:,} "
+                "ranks"
+            )
+        fields["data"] = num_ranks // others
+    if not draft.states("sequence") and isinstance(model, Transformer):
+        if not model.context:
+            raise WorkloadError(
+                f"the plan does not say how long a sequence is, and nor does {model.name}: state "
+                "sequence of [batch], in tokens"
+            )
+        fields["sequence"] = model.context
+    return draft.with_fields(fields)
+
+
+def _opens(draft: PlanDraft, model: Model) -> Iterator[_Open]:
+    plan = draft.plan()
+    if plan.data * plan.context > 1 and not draft.states("sharding"):
+        yield _open_sharding(plan)
+    if isinstance(model, Transformer):
+        if not draft.states("recompute"):
+            values = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+            yield _one_field("recompute", values, "none costs no time, if its memory fits")
+        if plan.tensor > 1 and not draft.states("sequence_parallel"):
+            yield _open_sequence_parallel(model)
+        if plan.pipeline > 1:
+            yield from _open_schedule(draft, model)
+    if not draft.states("micro_batch"):
+        own = max(plan.global_batch // plan.data, 1)
+        sizes = tuple(size for size in _MICRO_BATCHES if own % size == 0)
+        yield _one_field("micro_batch", sizes, "small ones need least memory, and fill pipelines")
+
+
+def _one_field(name: str, values: Sequence[Value], reason: str) -> _Open:
+    return _Open(tuple({name: value} for value in values), reason)
+
+
+def _open_sharding(plan: Plan) -> _Open:
+    if plan.tensor == plan.pipeline == 1:
+        values = (Sharding.ZERO3, Sharding.ZERO1, Sharding.NONE)
+        return _one_field("sharding", values, "FSDP is what torchtitan and llm-foundry do")
+    few = (Sharding.ZERO1, Sharding.NONE)
+    return _one_field("sharding", few, "with tp or pp, Megatron's distributed optimizer")
+
+
+def _open_sequence_parallel(model: Transformer) -> _Open:
+    if model.experts is not None:
+        reason = "Megatron-LM refuses experts with tp and without it"
+        return _one_field("sequence_parallel", (True,), reason)
+    return _one_field("sequence_parallel", (True, False), "Megatron-Bridge's recipes with tp turn it on")
+
+
+def _open_schedule(draft: PlanDraft, model: Transformer) -> Iterator[_Open]:
+    is_open, chunks_are_open = not draft.states("schedule"), not draft.states("num_chunks")
+    plan = draft.plan()
+    several = _even_chunks(plan.pipeline, model.num_layers)
+    reason = "1F1B, or interleaved as Megatron-LM does with several chunks"
+    if is_open and chunks_are_open:
+        alternatives: list[Fields] = [{"schedule": "1f1b", "num_chunks": 1}]
+        alternatives += [{"schedule": "interleaved", "num_chunks": each} for each in several]
+        yield _Open(tuple(alternatives), reason)
+    elif is_open:
+        name = "interleaved" if plan.num_chunks > 1 else "1f1b"
+        yield _one_field("schedule", (name,), reason)
+    elif chunks_are_open and plan.schedule == "interleaved" and several:
+        yield _one_field("num_chunks", several, "few, more, and one layer in each")
+
+
+def _even_chunks(num_stages: int, num_layers: int) -> tuple[int, ...]:
+    """Numbers of chunks per stage that split layers evenly: the least, one between, the most.
+
+    Evenly also if the embedding and the output stand where a layer would.
+    """
+    found = [
+        chunks
+        for chunks in range(2, (num_layers + 2) // num_stages + 1)
+        if 0 in {num_layers % (num_stages * chunks), (num_layers + 2) % (num_stages * chunks)}
+    ]
+    return tuple(dict.fromkeys((found[0], found[len(found) // 2], found[-1]))) if found else ()
+
+
+def _combined(opens: Sequence[_Open], at_most: int) -> Iterator[dict[str, Value]]:
+    """Choices of one alternative for each; all defaults first."""
+    count = 1
+    for each in opens:
+        count *= len(each.alternatives)
+    if count <= at_most:
+        for choice in product(*(each.alternatives for each in opens)):
+            yield {name: value for fields in choice for name, value in fields.items()}
+        return
+    defaults = {name: value for each in opens for name, value in each.alternatives[0].items()}
+    yield defaults
+    for each in opens:
+        for fields in each.alternatives[1:]:
+            yield {**defaults, **fields}
+
+
+def _legal(
+    draft: PlanDraft,
+    choices: Iterator[dict[str, Value]],
+    model: Model,
+    num_ranks: int | None,
+) -> tuple[Plan, ...]:
+    plans, first_error = [], None
+    for fields in choices:
+        plan = with_fields(draft.plan(), fields)
+        try:
+            check_plan(plan, model, num_ranks)
+        except WorkloadError as err:
+            first_error = first_error or err
+        else:
+            plans.append(plan)
+    if not plans and first_error is not None:
+        raise first_error
+    return tuple(plans)
+
+
+def _values(plans: Sequence[Plan], name: str) -> tuple[Value, ...]:
+    found = (field_value(plan, name) for plan in plans)
+    return tuple(dict.fromkeys(value for value in found if value is not None))
+
+
+def _shown(value: Value) -> object:
+    return str(value) if isinstance(value, str) else value

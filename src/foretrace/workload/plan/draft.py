@@ -1,0 +1,179 @@
+"""`PlanDraft`: what a user states of a plan, from a file, from flags, or both."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from foretrace.base import (
+    Document,
+    Shelf,
+    WorkloadError,
+    as_table,
+    check_keys,
+    document_names,
+    read_document,
+)
+from foretrace.workload.plan.keys import KEY_OF_FIELD, KEYS, TABLES, Value, key_named, read_value
+from foretrace.workload.plan.plan import Plan
+from foretrace.workload.sharding.tables import TableSharding
+
+PLANS = Shelf(
+    noun="plan",
+    kinds=("plan",),
+    presets=Path(__file__).parent / "presets",
+    folder="",
+    error=WorkloadError,
+)
+_PARTS = ("overlap", "precision", "implementation", "tables")
+
+
+@dataclass(frozen=True)
+class PlanDraft:
+    """Statements about a plan; what is not among them is open."""
+
+    stated: Mapping[str, Value] = field(default_factory=dict)  # by field of `Plan`
+    name: str = ""
+    title: str = ""
+    path: Path | None = None  # `None`: it was not read from a file
+
+    def states(self, field_name: str) -> bool:
+        """Whether something is said about a field: "tensor", "overlap.gradients"."""
+        return field_name in self.stated
+
+    def with_fields(self, fields: Mapping[str, Value]) -> PlanDraft:
+        """The draft with fields of `Plan` set beside, or instead of, what it states."""
+        return replace(self, stated={**self.stated, **fields})
+
+    def with_keys(self, keys: Mapping[str, object]) -> PlanDraft:
+        """The draft with keys of plan files set beside, or instead of, what it states.
+
+        Args:
+            keys: values by path ("parallelism.tp"), or by name where one table alone has it
+                ("tp"). `None` leaves things as they are.
+
+        Raises:
+            WorkloadError: for an unknown key, or a value that it cannot hold.
+        """
+        fields: dict[str, Value] = {}
+        for name, written in keys.items():
+            if written is not None:
+                key = key_named(name)
+                fields[key.field] = read_value(key, written, "what was asked for")
+        return self.with_fields(fields)
+
+    def plan(self) -> Plan:
+        """The plan with the defaults of `Plan` for what is open, without any check."""
+        plan = Plan(name=self.name, path=self.path)
+        return with_fields(plan, self.stated)
+
+
+def with_fields(plan: Plan, fields: Mapping[str, Value]) -> Plan:
+    """A plan with some fields changed; "overlap.tensor" is a field of its `overlap`."""
+    own = {name: value for name, value in fields.items() if "." not in name}
+    parts = {}
+    for part in _PARTS:
+        inside = {
+            name.removeprefix(f"{part}."): value
+            for name, value in fields.items()
+            if name.startswith(f"{part}.")
+        }
+        if inside:
+            parts[part] = replace(getattr(plan, part) or TableSharding(), **inside)
+    # Values were read for their fields, which a type checker cannot see.
+    return replace(plan, **own, **parts)  # type: ignore[arg-type]
+
+
+def field_value(plan: Plan, field_name: str) -> Value | None:
+    """What a plan has in a field; `None` where the plan says that it follows from others."""
+    part, _, inside = field_name.partition(".")
+    value: Value | None = getattr(plan, part)
+    return getattr(value, inside) if inside and value is not None else value
+
+
+def plan_table(plan: Plan) -> dict[str, dict[str, object]]:
+    """A plan as the tables of a plan file: what `draft_of` reads back to the same plan."""
+    found: dict[str, dict[str, object]] = {table: {} for table in TABLES}
+    for key in KEYS:
+        value = field_value(plan, key.field)
+        if value is not None:
+            found[key.table][key.name] = _plain(value)
+    return {table: entries for table, entries in found.items() if entries}
+
+
+def draft_of(
+    tables: Mapping[str, object], *, name: str = "", path: Path | None = None
+) -> PlanDraft:
+    """A draft of the tables of a plan file.
+
+    Raises:
+        WorkloadError: for a table, a key or a value that no plan file has.
+    """
+    where = f"plan {name!r}" if name else "the plan"
+    return _draft(tables, name, path, where)
+
+
+def load_plan(name_or_path: str | Path, folders: Sequence[Path] = ()) -> PlanDraft:
+    """The draft of that name, or in that file, with what it extends merged in.
+
+    Args:
+        name_or_path: "megatron", or a TOML file.
+        folders: the user's own; looked through before the presets.
+
+    Raises:
+        WorkloadError: if there is none, or the file is wrong.
+    """
+    document: Document = read_document(name_or_path, PLANS, folders)
+    return _draft(document.table, document.name, document.path, document.where)
+
+
+def plan_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Names of all plans, sorted; a user's file hides the preset of its name."""
+    return document_names(PLANS, folders)
+
+
+def parsed_keys(texts: Sequence[str]) -> dict[str, object]:
+    """Keys and values of texts like `tp=8` or `overlap.gradients=false`.
+
+    A value is read as in a plan file; a word needs no quotes.
+
+    Raises:
+        WorkloadError: for a text without `=`.
+    """
+    found: dict[str, object] = {}
+    for text in texts:
+        name, sign, written = text.partition("=")
+        if not sign or not name.strip():
+            raise WorkloadError(f"{text!r} sets nothing: write a key and a value, as in tp=8")
+        try:
+            found[name.strip()] = tomllib.loads(f"value = {written}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name.strip()] = written.strip()
+    return found
+
+
+def _draft(tables: Mapping[str, object], name: str, path: Path | None, where: str) -> PlanDraft:
+    check_keys(tables, ("kind", "title", *TABLES), where, error=WorkloadError)
+    fields: dict[str, Value] = {}
+    for table in TABLES:
+        place = f"[{table}] of {where}"
+        entries = as_table(tables.get(table), place, error=WorkloadError)
+        keys = {key.name: key for key in KEYS if key.table == table}
+        check_keys(entries, tuple(keys), place, error=WorkloadError)
+        for entry, written in entries.items():
+            fields[keys[entry].field] = read_value(keys[entry], written, place)
+    return PlanDraft(fields, name=name, title=str(tables.get("title", name)), path=path)
+
+
+def _plain(value: object) -> object:
+    """As TOML and JSON have it."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def key_of(field_name: str) -> str:
+    """How a plan file calls a field: "parallelism.tp"."""
+    return KEY_OF_FIELD[field_name].path

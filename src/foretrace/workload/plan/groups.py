@@ -1,0 +1,181 @@
+"""Which ranks communicate with each other under a plan.
+
+Rank numbers count along `plan.order`. Experts look at the ranks of one stage anew: in the order
+of their numbers, the innermost `expert_tensor` divide one expert, the next `expert` of those hold
+different experts, and what remains holds the same ones.
+
+Source:
+    `RankGenerator` of Megatron-LM's `parallel_state`; for SHARD within DATA its distributed
+    optimizer with several instances, and PyTorch's hybrid sharding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from foretrace.base import Int64s, WorkloadError
+from foretrace.workload.plan.plan import Axis, Group, Plan
+
+_AXES = {
+    Group.TENSOR: (Axis.TENSOR,),
+    Group.CONTEXT: (Axis.CONTEXT,),
+    Group.PIPELINE: (Axis.PIPELINE,),
+    Group.DATA: (Axis.DATA, Axis.CONTEXT),
+    Group.ALL: tuple(Axis),
+}
+
+
+def axis_sizes(plan: Plan) -> Mapping[Axis, int]:
+    """Ranks along every axis."""
+    return {
+        Axis.TENSOR: plan.tensor,
+        Axis.CONTEXT: plan.context,
+        Axis.DATA: plan.data,
+        Axis.PIPELINE: plan.pipeline,
+    }
+
+
+def expert_tensor_size(plan: Plan) -> int:
+    """Ranks that divide one expert: as many as `tensor`, unless stated."""
+    return plan.tensor if plan.expert_tensor is None else plan.expert_tensor
+
+
+def shard_size(plan: Plan) -> int:
+    """Ranks of DATA that divide states or parameters: all of them, unless stated."""
+    return plan.data * plan.context if plan.shard_ranks is None else plan.shard_ranks
+
+
+def group_size(plan: Plan, group: Group) -> int:
+    """Ranks of every group of that kind.
+
+    Raises:
+        WorkloadError: as `groups_of`.
+    """
+    return int(groups_of(plan, group).shape[1])
+
+
+def groups_of(plan: Plan, group: Group) -> Int64s:
+    """All groups of one kind; int64[groups, ranks of each], the latter ascending.
+
+    Every rank is in one of them, but for EMBEDDING with stages in the middle, which are in none.
+
+    Raises:
+        WorkloadError: if the sizes of experts or shards do not divide the ranks they share.
+    """
+    if group in _AXES:
+        return _along(plan, _AXES[group])
+    if group is Group.EMBEDDING:
+        return _along(plan, (Axis.PIPELINE,))[:, [0, -1] if plan.pipeline > 1 else [0]]
+    if group is Group.MIRROR:
+        return _mirrors(plan)
+    if group in {Group.SHARD, Group.REPLICA}:
+        return _shards(plan, group)
+    return _experts(plan, group)
+
+
+def ranks_of(plan: Plan, group: Group, rank: int) -> tuple[int, ...]:
+    """The ranks of the group of that kind that a rank is in, ascending, itself among them.
+
+    None, if it is in none: a stage in the middle knows no EMBEDDING.
+
+    Raises:
+        ValueError: if there is no such rank.
+        WorkloadError: as `groups_of`.
+    """
+    _check_rank(plan, rank)
+    groups = groups_of(plan, group)
+    (rows,) = np.nonzero((groups == rank).any(axis=1))
+    return tuple(groups[rows[0]].tolist()) if rows.size else ()
+
+
+def coordinates(plan: Plan, rank: int) -> Mapping[Axis, int]:
+    """Where a rank stands along every axis.
+
+    Raises:
+        ValueError: if there is no such rank.
+    """
+    _check_rank(plan, rank)
+    sizes = axis_sizes(plan)
+    found = {}
+    for axis in plan.order:
+        rank, found[axis] = divmod(rank, sizes[axis])
+    return found
+
+
+def stage_of(plan: Plan, rank: int) -> int:
+    """The pipeline stage of a rank.
+
+    Raises:
+        ValueError: if there is no such rank.
+    """
+    return coordinates(plan, rank)[Axis.PIPELINE]
+
+
+def _check_rank(plan: Plan, rank: int) -> None:
+    if not 0 <= rank < plan.num_ranks:
+        raise ValueError(f"rank must be 0 to {plan.num_ranks - 1} under this plan, got {rank}")
+
+
+def _grid(plan: Plan) -> Int64s:
+    """Every rank at its place; the axes are those of `plan.order`, outermost first."""
+    sizes = axis_sizes(plan)
+    shape = [sizes[axis] for axis in reversed(plan.order)]
+    return np.arange(plan.num_ranks, dtype=np.int64).reshape(shape)
+
+
+def _along(plan: Plan, axes: tuple[Axis, ...]) -> Int64s:
+    """Groups whose ranks differ along these axes alone."""
+    outermost_first = tuple(reversed(plan.order))
+    inside = [place for place, axis in enumerate(outermost_first) if axis in axes]
+    outside = [place for place, axis in enumerate(outermost_first) if axis not in axes]
+    sizes = axis_sizes(plan)
+    size = math.prod(sizes[axis] for axis in axes)
+    return _grid(plan).transpose(outside + inside).reshape(-1, size)
+
+
+def _mirrors(plan: Plan) -> Int64s:
+    stages = _along(plan, (Axis.PIPELINE,))
+    if plan.schedule != "dualpipe" or plan.pipeline == 1:
+        return stages.reshape(-1, 1)
+    half = plan.pipeline // 2
+    return np.stack([stages[:, :half], stages[:, ::-1][:, :half]], axis=2).reshape(-1, 2)
+
+
+def _shards(plan: Plan, group: Group) -> Int64s:
+    data = _along(plan, (Axis.DATA, Axis.CONTEXT))
+    size = shard_size(plan)
+    if size < 1 or data.shape[1] % size:
+        raise WorkloadError(
+            f"shards over {size} ranks do not divide dp {plan.data} x cp {plan.context} = "
+            f"{data.shape[1]} ranks: {nearest_divisor(data.shape[1], size)} would"
+        )
+    split = data.reshape(len(data), -1, size)
+    if group is Group.SHARD:
+        return split.reshape(-1, size)
+    return split.transpose(0, 2, 1).reshape(-1, data.shape[1] // size)
+
+
+def _experts(plan: Plan, group: Group) -> Int64s:
+    stages = _along(plan, (Axis.TENSOR, Axis.CONTEXT, Axis.DATA))
+    tensor = expert_tensor_size(plan)
+    size = tensor * plan.expert
+    if tensor < 1 or plan.expert < 1 or stages.shape[1] % size:
+        raise WorkloadError(
+            f"etp {tensor} x ep {plan.expert} = {size} does not divide the ranks of a stage, "
+            f"tp {plan.tensor} x cp {plan.context} x dp {plan.data} = {stages.shape[1]}: with "
+            f"etp {tensor}, ep {nearest_divisor(stages.shape[1] // max(tensor, 1), plan.expert)} "
+            "would"
+        )
+    # Axes: stage, copies of the same experts, different experts, parts of one expert.
+    split = stages.reshape(len(stages), -1, plan.expert, tensor)
+    inside = {Group.EXPERT_TENSOR: 3, Group.EXPERT: 2, Group.EXPERT_DATA: 1}[group]
+    return np.moveaxis(split, inside, 3).reshape(-1, split.shape[inside])
+
+
+def nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor of a number that is nearest to another; the smaller one if two are."""
+    divisors = [each for each in range(1, max(number, 1) + 1) if number % each == 0] or [1]
+    return min(divisors, key=lambda each: (abs(each - wanted), each))

@@ -1,0 +1,236 @@
+"""Whether a model can run under a plan; if not, the arithmetic and the nearest number that would.
+
+Source:
+    The checks are those of Megatron-LM's `TransformerConfig` and `parallel_state`, unless a
+    comment names another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from foretrace.base import WorkloadError
+from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.totals import TotalsOnly
+from foretrace.workload.models.transformer import Positions, Transformer
+from foretrace.workload.plan.groups import (
+    axis_sizes,
+    expert_tensor_size,
+    group_size,
+    nearest_divisor,
+)
+from foretrace.workload.plan.layers import chunk_layers
+from foretrace.workload.plan.plan import Axis, Group, Plan, Sharding
+from foretrace.workload.schedule.catalogue import schedule_of
+
+_SIZES = (
+    ("tensor", "tp"),
+    ("context", "cp"),
+    ("data", "dp"),
+    ("pipeline", "pp"),
+    ("expert", "ep"),
+    ("micro_batch", "micro_batch"),
+    ("global_batch", "global_batch"),
+    ("sequence", "sequence"),
+    ("num_chunks", "chunks"),
+)
+# How far shares of tokens may miss a sum of 1: they are written with a few digits.
+_SHARES_TOLERANCE = 1e-3
+
+
+def check_plan(plan: Plan, model: Model, num_ranks: int | None = None) -> None:
+    """Refuse a plan under which the model cannot run.
+
+    Args:
+        num_ranks: ranks that there are, if that is known: the plan may take fewer.
+
+    Raises:
+        WorkloadError: for the first thing that is wrong.
+    """
+    for problem in _problems(plan, model, num_ranks):
+        raise WorkloadError(f"plan {plan.name!r}: {problem}" if plan.name else problem)
+    if isinstance(model, Transformer):
+        chunk_layers(plan, model.num_layers)
+    group_size(plan, Group.EXPERT)
+    group_size(plan, Group.SHARD)
+    schedule_of(plan)
+
+
+def _problems(plan: Plan, model: Model, num_ranks: int | None) -> Iterator[str]:
+    """Everything wrong that numbers alone show, in the order in which it should be mended."""
+    yield from _of_sizes(plan)
+    if isinstance(model, Transformer):
+        yield from _of_attention(plan, model)
+        yield from _of_widths(plan, model)
+        yield from _of_sequence(plan, model)
+        yield from _of_experts(plan, model)
+        yield from _of_layers(plan, model)
+        if plan.tables is not None:
+            yield f"there are [tables], and {model.name} looks nothing up in any: leave them out"
+    else:
+        yield from _of_other_model(plan, model)
+    yield from _of_ranks(plan, num_ranks)
+    yield from _of_batch(plan)
+    yield from _of_sharding(plan)
+
+
+def _of_sizes(plan: Plan) -> Iterator[str]:
+    for name, key in _SIZES:
+        value = getattr(plan, name)
+        if value < 1:
+            yield f"{key} is {value}: it has to be at least 1"
+    if sorted(plan.order) != sorted(Axis):
+        yield (
+            f"order is {[axis.value for axis in plan.order]}: it has to name each of "
+            f"{', '.join(Axis)} once"
+        )
+
+
+def _of_ranks(plan: Plan, num_ranks: int | None) -> Iterator[str]:
+    if num_ranks is None or plan.num_ranks <= num_ranks:
+        return
+    others = plan.num_ranks // plan.data
+    advice = (
+        f"dp {num_ranks // others} would fit" if others <= num_ranks else "take smaller tp or pp"
+    )
+    yield f"{_product(plan)} = {plan.num_ranks:,} ranks, and there are {num_ranks:,}: {advice}"
+
+
+def _product(plan: Plan) -> str:
+    sizes = axis_sizes(plan)
+    return " x ".join(f"{axis.value} {sizes[axis]}" for axis in plan.order)
+
+
+def _of_batch(plan: Plan) -> Iterator[str]:
+    at_once = plan.micro_batch * plan.data
+    if plan.global_batch % at_once:
+        below = plan.global_batch // at_once * at_once
+        nearest = f"{below:,} or {below + at_once:,}" if below else f"{at_once:,}"
+        yield (
+            f"micro_batch {plan.micro_batch} x dp {plan.data} = {at_once:,} sequences at once do "
+            f"not divide a global batch of {plan.global_batch:,}: {nearest} would be divided"
+        )
+
+
+def _of_sharding(plan: Plan) -> Iterator[str]:
+    if plan.sharding is Sharding.NONE and (plan.shard_ranks or 1) > 1:
+        yield (
+            f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
+            "choose zero1, zero2 or zero3, or leave the ranks out"
+        )
+
+
+def _of_attention(plan: Plan, model: Transformer) -> Iterator[str]:
+    attention, tensor = model.attention, plan.tensor
+    if attention.num_heads % tensor:
+        nearest = nearest_divisor(attention.num_heads, tensor)
+        yield f"tp {tensor} does not divide {attention.num_heads} heads: tp {nearest} would"
+        return
+    heads = attention.num_kv_heads
+    # Beyond the number of key-value heads, several ranks hold the same one.
+    if attention.latent is None and heads % tensor and tensor % heads:
+        nearest = nearest_divisor(math.gcd(heads, attention.num_heads), tensor)
+        yield (
+            f"tp {tensor} does not divide {heads} kv heads, nor do they divide it: "
+            f"tp {nearest} would"
+        )
+
+
+def _of_widths(plan: Plan, model: Transformer) -> Iterator[str]:
+    widths = []
+    if any(not layer.has_experts for layer in model.layers):
+        widths.append(("tp", plan.tensor, model.feed_forward.width, "of the feed-forward part"))
+    experts = model.experts
+    if experts is not None:
+        tensor = expert_tensor_size(plan)
+        widths.append(("etp", tensor, experts.width, "of an expert"))
+        if experts.num_shared:
+            width = experts.num_shared * experts.shared_width
+            widths.append(("tp", plan.tensor, width, "of the shared experts"))
+    for key, ranks, width, of_what in widths:
+        if ranks < 1 or width % ranks:
+            nearest = nearest_divisor(width, ranks)
+            yield f"{key} {ranks} does not divide the width {width} {of_what}: {nearest} would"
+
+
+def _of_sequence(plan: Plan, model: Transformer) -> Iterator[str]:
+    # Each rank takes one piece from the front and one from the back, so that all have as much
+    # to do under a causal mask.
+    parts = 2 * plan.context if plan.context > 1 else 1
+    if plan.sequence % parts:
+        yield (
+            f"2 x cp {plan.context} = {parts} pieces do not divide a sequence of {plan.sequence:,} "
+            f"tokens: {_multiples(plan.sequence, parts)} would be divided"
+        )
+    own = plan.sequence // plan.context
+    if plan.sequence_parallel and own % plan.tensor:
+        yield (
+            f"sequence parallel over tp {plan.tensor} does not divide the {own:,} tokens of a rank "
+            f"(sequence {plan.sequence:,} / cp {plan.context}): {_multiples(own, plan.tensor)} "
+            "tokens would be divided"
+        )
+    if model.positions is Positions.LEARNED and plan.sequence > model.context:
+        yield (
+            f"a sequence of {plan.sequence:,} tokens is longer than the {model.context:,} "
+            f"positions that {model.name} has learned: take at most these"
+        )
+
+
+def _multiples(number: int, of: int) -> str:
+    below = number // of * of
+    return f"{below:,} or {below + of:,}" if below else f"{of:,}"
+
+
+def _of_experts(plan: Plan, model: Transformer) -> Iterator[str]:
+    experts = model.experts
+    if experts is None:
+        if plan.expert > 1 or plan.token_shares is not None:
+            what = f"ep is {plan.expert}" if plan.expert > 1 else "there are token_shares"
+            yield f"{what}, and {model.name} has no experts: leave it out"
+        if plan.expert_tensor not in {None, 1, plan.tensor}:
+            yield f"etp is {plan.expert_tensor}, and {model.name} has no experts: leave it out"
+        return
+    if experts.count % plan.expert:
+        nearest = nearest_divisor(experts.count, plan.expert)
+        yield f"ep {plan.expert} does not divide {experts.count} experts: ep {nearest} would"
+    shares = plan.token_shares
+    if shares is not None and (
+        len(shares) != experts.count or min(shares) < 0 or abs(sum(shares) - 1) > _SHARES_TOLERANCE
+    ):
+        yield (
+            f"token_shares has {len(shares)} numbers that sum to {sum(shares):.4g}: expected is "
+            f"one of at least 0 for each of {experts.count} experts, with a sum of 1"
+        )
+
+
+def _of_layers(plan: Plan, model: Transformer) -> Iterator[str]:
+    chunks = plan.pipeline * plan.num_chunks
+    # The embedding and the output may each stand where a layer would: Llama 3, arXiv:2407.21783.
+    most = model.num_layers + 2
+    if chunks > most:
+        nearest = max(model.num_layers // plan.pipeline, 1)
+        advice = (
+            f"pp {model.num_layers} at most"
+            if plan.pipeline > most
+            else f"{nearest} chunk{'s' if nearest > 1 else ''} a stage would do"
+        )
+        yield (
+            f"pp {plan.pipeline} x {plan.num_chunks} chunks a stage = {chunks} chunks for "
+            f"{model.num_layers} layers, an embedding and an output leaves some empty: {advice}"
+        )
+
+
+def _of_other_model(plan: Plan, model: Model) -> Iterator[str]:
+    if isinstance(model, TotalsOnly):
+        yield (
+            f"of {model.name} only totals are known, so no plan can lay out its layers: "
+            "describe its shape in a file of its own"
+        )
+    for name, key in _SIZES:
+        value = getattr(plan, name)
+        if name in {"tensor", "context", "pipeline", "expert", "num_chunks"} and value > 1:
+            yield (
+                f"{key} is {value}, and {model.name} is a {model.kind} model, whose layers only "
+                f"dp divides: leave {key} out"
+            )

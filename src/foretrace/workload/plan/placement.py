@@ -1,0 +1,120 @@
+"""Where a plan's groups lie in the network of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.base import Int64s, WorkloadError
+from foretrace.machine import Machine
+from foretrace.workload.plan.groups import groups_of
+from foretrace.workload.plan.plan import Group, Plan
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Span:
+    """Groups of one kind, and the tiers of network between their ranks."""
+
+    group: Group
+    size: int  # ranks of each
+    num_groups: int
+    tiers: tuple[str, ...]  # that any of them uses, innermost first
+    num_by_outermost: tuple[tuple[str, int], ...]  # how many groups reach a tier and no further
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "group": self.group.value,
+            "size": self.size,
+            "num_groups": self.num_groups,
+            "tiers": list(self.tiers),
+            "num_by_outermost": dict(self.num_by_outermost),
+        }
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a plan's groups use of a machine's network; rank r stands at place r."""
+
+    machine: str
+    spans: tuple[Span, ...]  # of groups of more than one rank
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per kind of group: group, size, num_groups, tiers, outermost."""
+        # It takes longer to import than all else here; most callers want no frame.
+        import polars as pl
+
+        rows = [
+            (
+                span.group.value,
+                span.size,
+                span.num_groups,
+                ", ".join(span.tiers),
+                ", ".join(f"{count} {name}" for name, count in span.num_by_outermost),
+            )
+            for span in self.spans
+        ]
+        schema = {
+            "group": pl.String,
+            "size": pl.Int64,
+            "num_groups": pl.Int64,
+            "tiers": pl.String,
+            "outermost": pl.String,
+        }
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {"machine": self.machine, "spans": [span.as_json() for span in self.spans]}
+
+
+def describe_placement(plan: Plan, machine: Machine) -> Placement:
+    """For each kind of group, the tiers that its ranks have between them.
+
+    A tier is used where two ranks share an instance of it but of none inside it.
+
+    Raises:
+        WorkloadError: if the machine has fewer ranks than the plan, or the sizes of experts or
+            shards do not divide the ranks they share.
+    """
+    if plan.num_ranks > machine.num_ranks:
+        raise WorkloadError(
+            f"the plan has {plan.num_ranks:,} ranks, and machine {machine.name!r} "
+            f"{machine.num_ranks:,}: take a larger machine, or fewer ranks"
+        )
+    spans = (_span(plan, machine, group) for group in Group)
+    return Placement(machine.name, tuple(span for span in spans if span.size > 1))
+
+
+def _span(plan: Plan, machine: Machine, group: Group) -> Span:
+    groups = groups_of(plan, group)
+    names = [tier.name for tier in machine.tiers]
+    counts = [np.full(len(groups), groups.shape[1])]
+    counts += [_num_instances(groups, tier.num_ranks) for tier in machine.tiers]
+    # bool[tiers, groups]: some ranks that were apart inside the tier are together in it.
+    uses = np.array([inside > here for inside, here in pairwise(counts)])
+    num_from_here_out = np.cumsum(uses[::-1], axis=0)[::-1]
+    is_outermost = uses & (num_from_here_out == 1)
+    reached = [int(count) for count in is_outermost.sum(axis=1)]
+    return Span(
+        group,
+        size=groups.shape[1],
+        num_groups=len(groups),
+        tiers=tuple(name for name, used in zip(names, uses, strict=True) if used.any()),
+        num_by_outermost=tuple(
+            (name, count) for name, count in zip(names, reached, strict=True) if count
+        ),
+    )
+
+
+def _num_instances(groups: Int64s, num_ranks: int) -> Int64s:
+    """How many instances of so many ranks each group touches; its ranks ascend."""
+    instances = groups // num_ranks
+    changes: Int64s = (np.diff(instances, axis=1) > 0).sum(axis=1) + 1
+    return changes

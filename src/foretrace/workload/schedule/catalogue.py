@@ -1,0 +1,111 @@
+"""The schedule of a plan: known by name, or read from the file that the plan names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretrace.base import WorkloadError
+from foretrace.workload.plan.plan import Plan
+from foretrace.workload.schedule.dualpipe import dualpipe
+from foretrace.workload.schedule.legality import stuck_units
+from foretrace.workload.schedule.orders import (
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+    zb_h1,
+)
+from foretrace.workload.schedule.unit import Schedule
+from foretrace.workload.schedule.written import is_written, read_schedule
+
+_OF_ONE_CHUNK = {
+    "gpipe": gpipe,
+    "1f1b": one_forward_one_backward,
+    "zb-h1": zb_h1,
+    "dualpipe": dualpipe,
+}
+_INTERLEAVED = "interleaved"
+_NONE = "none"
+SCHEDULES = (_NONE, "gpipe", "1f1b", _INTERLEAVED, "zb-h1", "dualpipe")
+
+
+def schedule_of(plan: Plan) -> Schedule:
+    """The order of units of every stage of a plan.
+
+    A plan without pipeline has one stage, which takes a microbatch forward and at once backward:
+    gradients are accumulated. A file is looked for beside the plan's own, then where one stands.
+
+    Raises:
+        WorkloadError: for an unknown name, numbers that the schedule cannot run with, or a file
+            that is wrong.
+    """
+    num_microbatches = plan.num_microbatches
+    if num_microbatches < 1:
+        raise WorkloadError(
+            f"a global batch of {plan.global_batch} sequences over dp {plan.data} with "
+            f"microbatches of {plan.micro_batch} leaves no microbatch: "
+            f"the batch has to hold at least {plan.micro_batch * plan.data}"
+        )
+    if is_written(plan.schedule):
+        return _from_file(plan)
+    if plan.schedule not in SCHEDULES:
+        raise WorkloadError(
+            f"no schedule is called {plan.schedule!r}: known are {', '.join(SCHEDULES)}, or name "
+            "a .toml or .csv file with each stage's order"
+        )
+    if plan.schedule == _INTERLEAVED and plan.pipeline > 1:
+        return _interleaved(plan)
+    if plan.num_chunks > 1:
+        raise WorkloadError(
+            f"schedule {plan.schedule!r} with pp {plan.pipeline} has one chunk on each stage, not "
+            f"{plan.num_chunks}: several need the schedule 'interleaved' and pp above 1"
+        )
+    if plan.pipeline == 1 and plan.schedule != "gpipe":
+        return one_forward_one_backward(1, num_microbatches)
+    if plan.schedule == _NONE:
+        raise WorkloadError(
+            f"schedule 'none' has no order for pp {plan.pipeline}: choose one of "
+            f"{', '.join(SCHEDULES[1:])}"
+        )
+    return _OF_ONE_CHUNK[plan.schedule](plan.pipeline, num_microbatches)
+
+
+def _interleaved(plan: Plan) -> Schedule:
+    contiguous = plan.contiguous or plan.pipeline
+    schedule = interleaved(
+        plan.pipeline,
+        plan.num_microbatches,
+        num_chunks=plan.num_chunks,
+        contiguous=contiguous,
+    )
+    # Megatron's usual case cannot stand still, and is the one that has to be fast.
+    is_usual = contiguous == plan.pipeline and plan.num_microbatches % plan.pipeline == 0
+    if not is_usual and stuck_units(schedule):
+        raise WorkloadError(
+            f"schedule 'interleaved' with pp {plan.pipeline} x {plan.num_chunks} chunks stands "
+            f"still: of {plan.num_microbatches} microbatches {contiguous} of a chunk come in a "
+            f"row, and the last group has {plan.num_microbatches % contiguous or contiguous}, "
+            f"where groups of at least pp = {plan.pipeline} always run: contiguous = "
+            f"{plan.num_microbatches} would, or {plan.pipeline} with a multiple of "
+            f"{plan.pipeline} microbatches"
+        )
+    return schedule
+
+
+def _from_file(plan: Plan) -> Schedule:
+    written = Path(plan.schedule)
+    beside = plan.path.parent / written if plan.path is not None else written
+    schedule = read_schedule(beside if beside.is_file() else written)
+    found = (
+        schedule.num_stages,
+        schedule.num_microbatches,
+        len(schedule.routes[0]),
+    )
+    stated = (plan.pipeline, plan.num_microbatches, plan.pipeline * plan.num_chunks)
+    if found != stated:
+        raise WorkloadError(
+            f"schedule file {plan.schedule!r} is for {found[0]} stages, {found[1]} microbatches "
+            f"and {found[2]} chunks on a route, and the plan has pp {stated[0]}, {stated[1]} "
+            f"microbatches and {stated[2]} chunks (pp {plan.pipeline} x {plan.num_chunks} a "
+            "stage): change one of them"
+        )
+    return schedule

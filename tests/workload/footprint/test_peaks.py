@@ -1,0 +1,105 @@
+"""Microbatches in flight, from the order of a stage's units."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace.workload import Plan, Schedule, schedule_of
+from foretrace.workload.footprint.parts import PartBytes
+from foretrace.workload.footprint.peaks import ChunkBytes, chunk_bytes, stage_peak
+from foretrace.workload.footprint.kept import Kept
+
+
+def in_flight(schedule: Schedule, stage: int, *, until_weights: int = 0) -> int:
+    """Most chunks that a stage keeps, when each keeps one byte... times a thousand."""
+    chunk = ChunkBytes(1000, 1000, 1000, until_weights)
+    chunks = dict.fromkeys(range(len(schedule.stage_of_chunk)), chunk)
+    return stage_peak(schedule.units[stage], chunks).kept // 1000
+
+
+def plan(name: str, *, chunks: int = 1, microbatches: int = 16, stages: int = 4) -> Plan:
+    """A pipeline of one sequence a microbatch."""
+    return Plan(pipeline=stages, num_chunks=chunks, schedule=name, global_batch=microbatches)
+
+
+def test_gpipe_keeps_every_microbatch() -> None:
+    schedule = schedule_of(plan("gpipe"))
+
+    assert [in_flight(schedule, stage) for stage in range(4)] == [16] * 4
+
+
+def test_1f1b_keeps_one_microbatch_less_on_every_later_stage() -> None:
+    schedule = schedule_of(plan("1f1b"))
+
+    assert [in_flight(schedule, stage) for stage in range(4)] == [4, 3, 2, 1]
+
+
+def test_few_microbatches_are_all_that_is_kept() -> None:
+    schedule = schedule_of(plan("1f1b", microbatches=2))
+
+    assert [in_flight(schedule, stage) for stage in range(4)] == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_interleaved_keeps_more_by_the_factor_of_its_paper(chunks: int) -> None:
+    # Korthikanti et al., arXiv 2205.05198, section 4.2.3: 1 + (p - 1) / (p v) of 1F1B's on the
+    # first stage: p v + p - 1 chunks.
+    stages = 4
+    schedule = schedule_of(plan("interleaved", chunks=chunks))
+
+    assert in_flight(schedule, 0) == stages * chunks + stages - 1
+
+
+def test_zero_bubble_keeps_no_more_than_1f1b_where_weights_wait_for_nothing() -> None:
+    # Qi et al., arXiv 2401.10241, table 1: ZB-H1 has 1F1B's peak on the first stage.
+    first = in_flight(schedule_of(plan("zb-h1")), 0)
+
+    assert first == in_flight(schedule_of(plan("1f1b")), 0)
+
+
+def test_what_waits_for_weights_is_kept_until_their_pass() -> None:
+    schedule = schedule_of(plan("zb-h1"))
+
+    without = in_flight(schedule, 3)
+    held = in_flight(schedule, 3, until_weights=1000)
+
+    assert held > without
+
+
+@given(
+    stages=st.integers(2, 5),
+    microbatches=st.integers(1, 12),
+    name=st.sampled_from(["gpipe", "1f1b", "zb-h1"]),
+    kept=st.integers(1, 50),
+    forward=st.integers(0, 50),
+    backward=st.integers(0, 50),
+)
+def test_a_peak_is_what_adding_up_by_hand_gives(  # noqa: PLR0913 - one argument a number
+    stages: int, microbatches: int, name: str, kept: int, forward: int, backward: int
+) -> None:
+    schedule = schedule_of(plan(name, stages=stages, microbatches=microbatches))
+    chunk = ChunkBytes(kept, kept + forward, kept + backward, 0)
+    chunks = dict.fromkeys(range(stages), chunk)
+
+    for units in schedule.units:
+        alive: set[int] = set()
+        most = 0
+        for unit in units:
+            if unit.kind.name == "FORWARD":
+                alive.add(unit.microbatch)
+                most = max(most, len(alive) * kept + forward)
+            elif unit.kind.name in {"BACKWARD", "INPUT"}:
+                most = max(most, len(alive) * kept + backward)
+                alive.remove(unit.microbatch)
+        peak = stage_peak(units, chunks)
+
+        assert peak.kept + peak.more == most
+
+
+def test_a_chunk_is_fullest_where_its_parts_before_and_a_moment_add_up_to_most() -> None:
+    first = PartBytes(kept=(Kept("a", 10),), forward=100, backward=5)
+    second = PartBytes(kept=(Kept("b", 20),), forward=1, backward=200)
+
+    assert chunk_bytes((first, second)) == ChunkBytes(30, 110, 230, 0)
