@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretrace.api import blocks as blocks
     from foretrace.api import breakdown as breakdown
     from foretrace.api import compare as compare
+    from foretrace.api import convert as convert
     from foretrace.api import critical_path as critical_path
     from foretrace.api import diagnose as diagnose
     from foretrace.api import effect as effect
@@ -43,6 +44,7 @@ __all__ = [
     "blocks",
     "breakdown",
     "compare",
+    "convert",
     "critical_path",
     "diagnose",
     "effect",

@@ -69,3 +69,12 @@ def test_rows_do_not_depend_on_their_neighbours() -> None:
     alone = [gemm_ns(GemmShapes.of(sizes[at : at + 1], "bf16"), CHIP, STARTS)[0] for at in range(3)]
 
     assert together.tolist() == alone
+
+
+def test_four_bit_operands_are_half_as_many_bytes_as_eight_bit_ones() -> None:
+    sizes = np.array([[1, 4096, 4096, 4096]], np.int64)
+
+    moved = [GemmShapes.of(sizes, dtype).num_bytes[0] for dtype in ("fp8", "fp4")]
+
+    results = 2 * 4096 * 4096
+    assert (moved[0] - results) / (moved[1] - results) == 2

@@ -167,3 +167,30 @@ def test_no_shapes_are_too_odd(
     assert all(size >= 0 for size in found.sizes)
     if found.model == "gemm":
         assert all(size > 0 for size in found.sizes)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [
+        ("aten::_scaled_dot_product_cudnn_attention", "flash"),
+        ("aten::_scaled_dot_product_flash_attention", "flash2"),
+    ],
+)
+def test_an_operator_of_a_newer_library_says_so_without_its_kernel(
+    operator: str, kind: str
+) -> None:
+    tensors = [([1, 8, 512, 64], "c10::BFloat16")] * 3
+
+    found = operation_of(operator, signature(*tensors))
+
+    assert (found.model, found.kind) == ("attention", kind)
+
+
+def test_products_of_four_bits_and_of_tf32_keep_their_format() -> None:
+    formats = ("c10::Float4_e2m1fn", "tensorfloat32")
+
+    found = [
+        operation_of("aten::mm", signature(([8, 16], name), ([16, 32], name))) for name in formats
+    ]
+
+    assert [one.dtype for one in found] == ["fp4", "tf32"]

@@ -17,9 +17,7 @@ from foretrace.cost import BandwidthOnly, graph_costs
 from foretrace.graph import NodeKind, verify
 from foretrace.machine import Machine, load_machine
 from foretrace.simulate import simulate
-from foretrace.workload import Blocks, Plan
-from foretrace.workload.layout.launch import AT_ONCE
-from foretrace.workload.layout.layout import layout
+from foretrace.workload import AT_ONCE, Blocks, Plan, layout
 from tests.estimate.madmax import dlrm, language_model
 
 KINDS = ("GEMM", "EMB", "A2A", "AR", "AG", "RS")

@@ -313,3 +313,39 @@ def test_any_shapes_give_counts_that_are_no_less_than_nothing_or_no_work(
             assert work.flops >= 0
             assert min(work.bytes_read, work.bytes_written) >= UNKNOWN_BYTES
             assert work.num_bytes >= UNKNOWN_BYTES
+
+
+def test_the_largest_of_each_row_come_with_their_places() -> None:
+    work = work_of("aten::topk", signature(([128, 64], "float"), SCALAR, values={1: "8"}))
+
+    assert work is not None
+    assert work.bytes_read == 128 * 64 * 4
+    assert work.bytes_written == 128 * 8 * (4 + 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [
+        ("flash_attn::_flash_attn_forward", 256 * 768 + 256 * 257 // 2),
+        ("aten::_flash_attention_forward", 256 * 257 // 2),
+    ],
+)
+def test_a_mask_over_more_keys_than_queries_is_aligned_as_the_library_does(
+    name: str, pairs: int
+) -> None:
+    causal = {5: "True"} if name.startswith("flash_attn") else {8: "True"}
+    tensors = [([1, length, 4, 64], BF16) for length in (256, 1024, 1024)]
+
+    work = work_of(name, signature(*tensors, *([SCALAR] * 6), values=causal))
+
+    assert work is not None
+    assert work.flops == 2 * 2 * 4 * 64 * pairs
+
+
+def test_formats_of_half_a_byte_leave_traffic_unknown() -> None:
+    text = signature(*[([128, 128], "c10::Float4_e2m1fn")] * 2)
+
+    work = work_of("aten::_scaled_mm", text)
+
+    assert work is not None
+    assert (work.dtype, work.flops, work.num_bytes) == ("fp4", 2 * 128**3, UNKNOWN_BYTES)

@@ -53,6 +53,9 @@ from foretrace.analyze.diagnosis import Cause as Cause
 from foretrace.analyze.diagnosis import diagnosis as diagnosis
 from foretrace.analyze.effects import Effect as Effect
 from foretrace.analyze.effects import effect as effect
+from foretrace.analyze.exposed import ExposedRow as ExposedRow
+from foretrace.analyze.exposed import ExposedTransfers as ExposedTransfers
+from foretrace.analyze.exposed import exposed_transfers as exposed_transfers
 from foretrace.analyze.hangs import Hang as Hang
 from foretrace.analyze.hangs import LastSeen as LastSeen
 from foretrace.analyze.hangs import Stuck as Stuck

@@ -17,6 +17,8 @@ from foretrace.api.analyses import sensitivity as sensitivity
 from foretrace.api.analyses import step_name as step_name
 from foretrace.api.analyses import stragglers as stragglers
 from foretrace.api.analyses import what_helps as what_helps
+from foretrace.api.convert import Format as Format
+from foretrace.api.convert import convert as convert
 from foretrace.api.display import register_displays as register_displays
 from foretrace.api.job import Job as Job
 from foretrace.api.outputs import write_trace as write_trace

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
+from foretrace.api.chakra import chakra_job
 from foretrace.api.job import Job
 from foretrace.capture import record
 from foretrace.graph import (
@@ -20,7 +21,7 @@ from foretrace.graph import (
 )
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
-from foretrace.trace import Contents, load_traces
+from foretrace.trace import Contents, chakra_paths, load_traces
 from foretrace.trace import inspect as inspected
 from foretrace.validate import ReplayReport, replay_report
 
@@ -43,7 +44,7 @@ def load(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Job:
-    """A run from the profiler files of its ranks.
+    """A run from the profiler files of its ranks, or from their Chakra files.
 
     Args:
         paths: files, globs or folders; one trace per rank.
@@ -58,9 +59,12 @@ def load(
         TraceError: if a file cannot be read, or two cannot belong together.
         GraphError: if the traces hold nothing to replay, or the file of blocks is wrong.
     """
+    listed = (paths,) if isinstance(paths, str | Path) else tuple(paths)
+    if (files := chakra_paths(listed)) and steps is None and blocks is None:
+        return chakra_job(files, ranks=ranks)
     corrections = Corrections() if blocks is None else read_corrections(Path(blocks))
     traces = load_traces(
-        paths,
+        listed,
         ranks=ranks,
         steps=steps,
         cache_folder=_cache_folder(cache),

@@ -142,6 +142,8 @@ def _tensor(kind: str, value: object, shape: object, *, strides: object) -> Reco
         device=device,
         dtype=_DTYPES.get(name, name),
         shape=sizes,
-        strides=tuple(strides) if isinstance(strides, list) and has_strides else contiguous_strides(sizes),
+        strides=tuple(strides)
+        if isinstance(strides, list) and has_strides
+        else contiguous_strides(sizes),
         has_strides=has_strides,
     )

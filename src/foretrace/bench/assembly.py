@@ -4,43 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from itertools import zip_longest
 
 from foretrace.base import TraceError
 from foretrace.bench.arguments import Opaque
 from foretrace.bench.collectives import Collective, collective_of, groups_of, is_collective
 from foretrace.bench.contents import contents_of
-from foretrace.bench.identities import Identities, Use, Value, identities, value_indices
+from foretrace.bench.identities import Identities, Use, Value, ValueId, identities, value_indices
+from foretrace.bench.mode import Mode
 from foretrace.bench.opening import replayed
-from foretrace.bench.program import Call, Coverage, Cut, Given, Program, records_in
+from foretrace.bench.program import (
+    USUAL_STREAM,
+    Call,
+    Coverage,
+    Cut,
+    Given,
+    Number,
+    Program,
+    records_in,
+)
 from foretrace.bench.schema import parsed_schema
+from foretrace.bench.timing import NOTHING_MEASURED, Measured
 from foretrace.bench.tree import Tree, chosen, is_operator
 
-USUAL_STREAM = -1
 _BUILT_IN = ("aten", "prims", "quantized")
 _ROOTS = ("[pytorch|profiler|", "ProfilerStep#")
+# A backend's mark ends on another thread: what follows seems to lie inside of it.
+_BACKENDS = ("gloo:", "nccl:")
 _ENGINE = "autograd::engine::evaluate_function: "
+# How PyTorch wraps a number that is given for a tensor, and what stands for it here.
+_WRAPPED = {"float64": "1.0", "int64": "1", "bool": "True"}
 _HARMLESS = ("Generator",)  # left out, an operator takes the device's own
-
-
-class Mode(Enum):
-    """What of a step is replayed."""
-
-    FULL = "full"
-    COMPUTE = "compute"  # no collectives
-    COMMUNICATION = "communication"  # nothing else
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a Kineto trace says of operators, by node."""
-
-    duration_ns: Mapping[int, int]
-    stream: Mapping[int, int]
-
-
-NOTHING_MEASURED = Measured({}, {})
 
 
 def program_of(
@@ -65,21 +59,15 @@ def program_of(
     Raises:
         TraceError: if nothing is left to replay.
     """
-    topmost = chosen(tree, step=step, subgraph=None)
-    found = identities(tree, topmost)
-    inside = topmost if subgraph is None else chosen(tree, step=step, subgraph=subgraph)
-    nodes = [
-        node
-        for node in replayed(tree, found, inside)
-        if mode is Mode.FULL
-        or is_collective(tree.nodes[node].name) is (mode is Mode.COMMUNICATION)
-    ]
-    if not nodes:
-        raise TraceError(f"the execution trace holds nothing to replay in mode {mode.value!r}")
+    found = identities(tree, chosen(tree, step=step, subgraph=None))
+    inside = chosen(tree, step=step, subgraph=subgraph)
+    nodes = _of_mode(tree, replayed(tree, found, inside), mode)
     uses = {node: found.uses[node] for node in nodes}
     assembly = _Assembly(tree, found, uses, measured)
     calls = tuple(assembly.call(node) for node in nodes)
-    kept = [one for one in inside if mode is Mode.FULL or not set(nodes).isdisjoint(_family(tree, one))]
+    kept = [
+        one for one in inside if mode is Mode.FULL or not set(nodes).isdisjoint(_family(tree, one))
+    ]
     return Program(
         source=source,
         device=_device(found, uses),
@@ -91,6 +79,25 @@ def program_of(
     )
 
 
+def replayed_nodes(
+    tree: Tree, *, mode: Mode, step: str | None, subgraph: str | None
+) -> tuple[int, ...]:
+    """The operators that `program_of` replays with the same arguments, as they began."""
+    found = identities(tree, chosen(tree, step=step, subgraph=None))
+    return _of_mode(tree, replayed(tree, found, chosen(tree, step=step, subgraph=subgraph)), mode)
+
+
+def _of_mode(tree: Tree, nodes: Sequence[int], mode: Mode) -> tuple[int, ...]:
+    wanted = tuple(
+        node
+        for node in nodes
+        if mode is Mode.FULL or is_collective(tree.nodes[node].name) is (mode is Mode.COMMUNICATION)
+    )
+    if not wanted:
+        raise TraceError(f"the execution trace holds nothing to replay in mode {mode.value!r}")
+    return wanted
+
+
 class _Assembly:
     """The state while calls are put together: which tensors are there."""
 
@@ -100,16 +107,21 @@ class _Assembly:
         self.tree, self.found, self.uses, self.measured = tree, found, uses, measured
         self.contents = contents_of(tree, found.values, uses)
         self.given: dict[int, Given] = {}
+        self.numbers = _wrapped_numbers(tree, found, uses)
         self._there: set[int] = set()
         self._by_memory: dict[int, int] = {}  # a value that is there, by memory
+        streams = Counter(measured.stream.get(node, USUAL_STREAM) for node in uses)
+        self.usual_stream = streams.most_common(1)[0][0]
+        self._stream_by_memory: dict[int, int] = {}  # of the operator that used it last
         self._pending: dict[int, list[int]] = {}  # collectives under way, by memory
 
     def call(self, node: int) -> Call:
         """The call of one operator; what it needs is given or cut first."""
         recorded, use = self.tree.nodes[node], self.uses[node]
+        reads = tuple(self._with_numbers(one) for one in use.reads)
         cuts = [
             cut
-            for index in dict.fromkeys(value_indices(use.reads))
+            for index in dict.fromkeys(value_indices(reads))
             if (cut := self._provided(index)) is not None
         ]
         new = [
@@ -125,22 +137,44 @@ class _Assembly:
             node=node,
             name=recorded.name,
             schema=parsed_schema(recorded.schema),
-            reads=use.reads,
+            reads=reads,
             returns=use.returns,
             makes=frozenset(new),
             label=_label(self.tree, node),
             collective=collective,
             cuts=tuple(cuts),
             waits=waits,
-            stream=self.measured.stream.get(node, USUAL_STREAM),
+            stream=self._stream_of(node),
+            after=self._after(node, use),
             duration_ns=self.measured.duration_ns.get(node, 0),
             reason="" if collective is not None else _reason(recorded.name, recorded.schema, use),
         )
+
+    def _with_numbers(self, value: object) -> object:
+        """Arguments with plain numbers where PyTorch had wrapped one."""
+        if isinstance(value, ValueId) and value.index in self.numbers:
+            return Number(_WRAPPED[self.found.values[value.index].record.dtype])
+        return value
 
     def _collective(self, node: int, use: Use) -> Collective | None:
         if not is_collective(self.tree.nodes[node].name):
             return None
         return collective_of(self.tree, node, use.reads)
+
+    def _stream_of(self, node: int) -> int:
+        stream = self.measured.stream.get(node, USUAL_STREAM)
+        is_usual = stream == self.usual_stream or is_collective(self.tree.nodes[node].name)
+        return USUAL_STREAM if is_usual else stream
+
+    def _after(self, node: int, use: Use) -> tuple[int, ...]:
+        """Other streams that used its tensors last."""
+        stream = self._stream_of(node)
+        values = [self.found.values[one] for one in value_indices((use.reads, use.returns))]
+        memories = {value.memory.index for value in values}
+        others = {self._stream_by_memory.get(one, USUAL_STREAM) for one in memories} - {stream}
+        for memory in memories:
+            self._stream_by_memory[memory] = stream
+        return tuple(sorted(others))
 
     def _waits(self, node: int, use: Use, *, is_collective: bool) -> tuple[int, ...]:
         """Collectives that must have ended: those on memory that is used now."""
@@ -169,10 +203,29 @@ class _Assembly:
         self._is_there(value)
         if is_view and base is not None:
             return Cut(index, base, value.record)
-        self.given[index] = Given(
-            index, value.record, self.contents.get(index), value.memory.index
-        )
+        self.given[index] = Given(index, value.record, self.contents.get(index), value.memory.index)
         return None
+
+
+def _wrapped_numbers(tree: Tree, found: Identities, uses: Mapping[int, Use]) -> set[int]:
+    """Tensors that are plain numbers: of no dimension, made by nobody, read and never written."""
+    numbers, others = set(), set()
+    for node, use in uses.items():
+        schema = parsed_schema(tree.nodes[node].schema)
+        kinds = [one.type for one in schema.parameters] if schema is not None else []
+        for kind, value in zip_longest(kinds, use.reads):
+            if kind == "Tensor" and isinstance(value, ValueId):
+                numbers.add(value.index)
+            else:
+                others.update(value_indices(value))
+    return {
+        one
+        for one in numbers - others
+        if not found.values[one].makers
+        and (record := found.values[one].record).shape == ()
+        and record.device == "cpu"
+        and record.dtype in _WRAPPED
+    }
 
 
 def _family(tree: Tree, node: int) -> set[int]:
@@ -183,7 +236,7 @@ def _label(tree: Tree, node: int) -> str:
     """What the operator ran inside of: the innermost node that is no operator itself."""
     for one in tree.ancestors(node):
         name = tree.nodes[one].name
-        if not is_operator(tree.nodes[one]):
+        if not is_operator(tree.nodes[one]) and not name.startswith(_BACKENDS):
             return "" if name.startswith(_ROOTS) else name.removeprefix(_ENGINE)
     return ""
 

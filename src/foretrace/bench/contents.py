@@ -16,14 +16,13 @@ from foretrace.bench.identities import Use, Value, ValueId, value_indices
 from foretrace.bench.tree import Tree
 
 # Operators whose result holds the integers of their inputs.
-_MOVES = frozenset(
-    (
-        "_to_copy _unsafe_view alias as_strided cat chunk clone contiguous copy_ detach expand "
-        "expand_as flatten index_select lift_fresh narrow new_empty permute repeat reshape select "
-        "slice split split_with_sizes squeeze stack t to transpose unbind unflatten unsqueeze view "
-        "view_as"
-    ).split()
-)
+_NAMES_OF_MOVES = """
+_to_copy _unsafe_view alias as_strided cat chunk clone contiguous copy_ detach expand
+expand_as flatten index_select lift_fresh narrow new_empty permute repeat reshape select
+slice split split_with_sizes squeeze stack t to transpose unbind unflatten unsqueeze view
+view_as
+"""
+_MOVES = frozenset(_NAMES_OF_MOVES.split())
 # Operator: position of the target, position of the scores whose dimension 1 is the classes.
 _TARGETS = {
     "cross_entropy_loss": (1, 0),
@@ -36,19 +35,25 @@ _TARGETS = {
     "nll_loss2d_backward": (2, 1),
 }
 # Operator: positions of the rows' number (of a table, or as a number) and of the indices.
-_LOOK_UPS = {"embedding": (0, 1), "embedding_bag": (0, 1), "_embedding_bag": (0, 1)}
+_LOOK_UPS = {
+    "embedding": (0, 1),
+    "embedding_bag": (0, 1),
+    "_embedding_bag": (0, 1),
+    "_embedding_bag_forward_only": (0, 1),
+}
 _LOOK_UP_GRADIENTS = {
     "embedding_backward": (2, 1),
     "embedding_dense_backward": (2, 1),
     "_embedding_bag_backward": (6, 1),
     "_embedding_bag_dense_backward": (5, 1),
 }
-_ALONG_DIMENSION = frozenset(
-    "gather scatter scatter_ scatter_add scatter_add_ index_select index_add_ index_fill_ "
-    "take_along_dim scatter_reduce scatter_reduce_ index_copy_".split()
-)
-_BY_LISTS = frozenset("index index_put index_put_ _index_put_impl_ _unsafe_index".split())
-_BAGS = frozenset("embedding_bag _embedding_bag _embedding_bag_forward_only".split())
+_NAMES_OF_ALONG_DIMENSION = """
+gather scatter scatter_ scatter_add scatter_add_ index_select index_add_ index_fill_
+take_along_dim scatter_reduce scatter_reduce_ index_copy_
+"""
+_ALONG_DIMENSION = frozenset(_NAMES_OF_ALONG_DIMENSION.split())
+_BY_LISTS = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+_BAGS = ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 # Operators that need a positive number, and where: a root, a variance, Adam's second moments.
 _POSITIVE = {
     "sqrt": 0,
@@ -128,29 +133,37 @@ def _recorded(attributes: Mapping[str, object], use: Use) -> list[tuple[int, Con
 
 
 def _demands(name: str, use: Use, values: Sequence[Value]) -> list[tuple[int, Contents]]:
-    """What this operator asks of the integers that it reads."""
+    """What this operator asks of the numbers that it reads."""
     reads = use.reads
+    found: list[tuple[int, Contents]] = []
     if name in _POSITIVE:
         wanted = reads[_POSITIVE[name]] if len(reads) > _POSITIVE[name] else None
-        return [(one, Contents(0, 0, is_positive=True)) for one in value_indices(wanted)]
+        found += [(one, Contents(0, 0, is_positive=True)) for one in value_indices(wanted)]
     if name in _TARGETS:
         target, scores = _TARGETS[name]
         shape = _shape(reads, scores, values)
-        return _below(reads, target, shape[1 if len(shape) > 1 else 0] if shape else 1)
+        found += _below(reads, target, shape[1 if len(shape) > 1 else 0] if shape else 1)
+    if name in _BAGS:
+        found += _offsets(reads, values)
+    return found + _indices_demanded(name, reads, values)
+
+
+def _indices_demanded(
+    name: str, reads: Sequence[object], values: Sequence[Value]
+) -> list[tuple[int, Contents]]:
+    """What an operator asks of indices: that they lie inside what they index."""
     if name in _LOOK_UPS:
         table, indices = _LOOK_UPS[name]
-        found = _below(reads, indices, (_shape(reads, table, values) or (1,))[0])
-        return found + (_offsets(reads, values) if name in _BAGS else [])
+        return _below(reads, indices, (_shape(reads, table, values) or (1,))[0])
     if name in _LOOK_UP_GRADIENTS:
         count, indices = _LOOK_UP_GRADIENTS[name]
         number = reads[count] if count < len(reads) else 1
         return _below(reads, indices, number if isinstance(number, int) else 1)
+    shape = _shape(reads, 0, values)
     if name in _ALONG_DIMENSION:
-        shape = _shape(reads, 0, values)
         dimension = reads[1] if len(reads) > 1 and isinstance(reads[1], int) else 0
         return _below(reads, 2, shape[dimension] if shape else 1)
     if name in _BY_LISTS and len(reads) > 1 and isinstance(reads[1], list):
-        shape = _shape(reads, 0, values)
         pairs = zip(reads[1], shape, strict=False)
         return [one for index, size in pairs for one in _below((index,), 0, size)]
     return []

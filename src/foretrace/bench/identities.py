@@ -136,7 +136,7 @@ class _Walk:
             if _is_alike(self.values[i].record, record)
         ]
         visible = [one for one in alike if not one.makers or self.tree.is_topmost(one.makers[-1])]
-        return (visible or alike or [None])[0]
+        return next(iter(visible or alike), None)
 
     def _returned(
         self, node: int, reads: tuple[object, ...], *, first_new: int
@@ -213,4 +213,3 @@ def _is_alike(one: TensorRecord, other: TensorRecord) -> bool:
         and one.dtype == other.dtype
         and (not has_strides or one.strides == other.strides or 0 in one.shape)
     )
-

@@ -9,6 +9,8 @@ from keyword import iskeyword
 
 from foretrace.bench.arguments import Opaque
 from foretrace.bench.identities import ValueId
+from foretrace.bench.portable import PORTABLE
+from foretrace.bench.program import Number
 from foretrace.bench.schema import Parameter, Schema
 
 # c10/core/ScalarType.h
@@ -33,6 +35,8 @@ Naming = Callable[[int], str]
 
 def callee(schema: Schema) -> str:
     """How the program names the operator."""
+    if schema.operator in PORTABLE:
+        return schema.name
     text = f"torch.ops.{schema.namespace}.{schema.name}"
     text = f"aten.{schema.name}" if schema.namespace == "aten" else text
     if iskeyword(schema.overload):
@@ -74,6 +78,12 @@ def literal(value: object, kind: str, name_of: Naming) -> str:
     if isinstance(value, list | tuple):
         inside = ", ".join(literal(one, kind.removesuffix("[]"), name_of) for one in value)
         return f"[{inside}]"
+    if isinstance(value, Number):
+        return value.text
+    return _plain(value, kind)
+
+
+def _plain(value: object, kind: str) -> str:
     if isinstance(value, Opaque):
         return "None"
     if kind in _ENUMERATIONS and isinstance(value, int):

@@ -11,6 +11,9 @@ from foretrace.bench.contents import Contents
 from foretrace.bench.schema import Schema
 
 
+USUAL_STREAM = -1  # what most operators run on
+
+
 @dataclass(frozen=True)
 class Given:
     """A tensor that is there before the first operator."""
@@ -19,6 +22,16 @@ class Given:
     record: TensorRecord
     contents: Contents | None
     lies_in: int  # the given value whose memory it shares; itself, if its own
+
+
+@dataclass(frozen=True)
+class Number:
+    """A plain number among the arguments, which PyTorch wrapped into a tensor.
+
+    The trace does not hold it; one changes nothing that is multiplied, divided or decayed by it.
+    """
+
+    text: str  # "1.0", "1", "True"
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,7 @@ class Call:
     cuts: tuple[Cut, ...]  # made just before
     waits: tuple[int, ...]  # nodes of collectives that must have ended before
     stream: int  # device stream of its kernels; -1: the usual one
+    after: tuple[int, ...]  # other streams whose work it needs, as far as they have come
     duration_ns: int  # measured; 0: unknown
     reason: str  # why it cannot be replayed; "" if it can
 

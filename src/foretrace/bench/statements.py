@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from foretrace.bench.arguments import TensorRecord
 from foretrace.bench.identities import ValueId, value_indices
+from foretrace.bench.layout import target_list
 from foretrace.bench.literals import argument_list, callee, literal
-from foretrace.bench.program import Call, Program
+from foretrace.bench.program import USUAL_STREAM, Call, Program
 from foretrace.bench.repetition import Item
 
 _MOST_SHOWN = 3  # results whose shapes stand in a line's comment
@@ -16,7 +17,17 @@ _LEAST_DURATION_NS = 1000
 Naming = Callable[[int], str]
 
 
-def lines_of(call: Call, program: Program, *, name_of: Naming, wanted: Callable[[int], bool]) -> Iterator[str]:
+def with_streams(lines: list[str], call: Call) -> list[str]:
+    """The lines of a call, on its stream and after what it needs of other streams."""
+    if call.stream == USUAL_STREAM:
+        return [*(f"join({stream})" for stream in call.after), *lines]
+    after = f", after=[{', '.join(map(str, call.after))}]" if call.after else ""
+    return [f"with on({call.stream}{after}):", *(f"    {line}" for line in lines)]
+
+
+def lines_of(
+    call: Call, program: Program, *, name_of: Naming, wanted: Callable[[int], bool]
+) -> Iterator[str]:
     """The lines that run one call.
 
     Args:
@@ -59,12 +70,12 @@ def item_of(call: Call, program: Program) -> Item:
     reads = tuple(value_indices(call.reads)) + tuple(cut.base for cut in call.cuts)
     makes = tuple(one for one in value_indices(call.returns) if one in call.makes)
     made_before = tuple(cut.value for cut in call.cuts)
-    if call.collective is not None or call.waits:
+    if call.collective is not None or call.waits or call.after or call.stream != USUAL_STREAM:
         return Item(None, reads, makes)
-    text = tuple(
-        lines_of(call, program, name_of=lambda _: "?", wanted=lambda _: True)
+    text = tuple(lines_of(call, program, name_of=lambda _: "?", wanted=lambda _: True))
+    return Item(
+        (text, call.stream, bool(call.reason)), (*made_before, *reads), (*made_before, *makes)
     )
-    return Item((text, call.stream, bool(call.reason)), (*made_before, *reads), (*made_before, *makes))
 
 
 def work_name(node: int) -> str:
@@ -98,7 +109,7 @@ def _unsupported(
     arguments = literal(list(call.reads), "", name_of)
     text = f'other("{call.name}", {arguments}, [{shapes}])'
     names = [name_of(one) if wanted(one) else "_" for one in made]
-    return f"{', '.join(names)} = {text}" if any(name != "_" for name in names) else text
+    return f"{target_list(names)} = {text}" if set(names) - {"_"} else text
 
 
 def _target(call: Call, name_of: Naming, wanted: Callable[[int], bool]) -> str:
@@ -114,9 +125,9 @@ def _target(call: Call, name_of: Naming, wanted: Callable[[int], bool]) -> str:
 
     if not any(wanted(each) for each in value_indices(call.returns) if each in call.makes):
         return ""
-    returns: Sequence[object] = call.returns
+    returns = call.returns
     expected = len(call.schema.results) if call.schema is not None else len(returns)
     if expected == 1:
         value = returns[0] if len(returns) == 1 else list(returns)
         return one(value)
-    return ", ".join(one(each) for each in returns)
+    return target_list([one(each) for each in returns])

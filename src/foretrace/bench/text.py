@@ -7,33 +7,43 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from foretrace.bench.arguments import TensorRecord, contiguous_strides
+from foretrace.bench.contents import Contents
 from foretrace.bench.identities import value_indices
+from foretrace.bench.layout import deletion, target_list, with_comment, wrapped
+from foretrace.bench.portable import PORTABLE
 from foretrace.bench.program import Call, Given, Program
 from foretrace.bench.repetition import Run, runs_of
-from foretrace.bench.statements import comment_of, item_of, lines_of, shape_text, work_name
+from foretrace.bench.statements import comment_of, item_of, lines_of, with_streams, work_name
 
-STEP_MARK = "## foretrace bench step ##"
 _INDENT = "    "
-_MOST_LISTED = 20
-_WIDTH = 100
 
 
-def text_of(program: Program, *, is_flat: bool = False) -> str:
+def text_of(program: Program, *, recipe: str, is_flat: bool = False) -> str:
     """The program's text.
 
     Args:
         program: what to write.
+        recipe: what it was made with, kept for `foretrace bench check`.
         is_flat: every call on its own, without functions for what repeats.
     """
     writer = _Writer(program, is_flat=is_flat)
-    step = list(writer.step())
+    step = ["\n".join(writer.step())]
     parts = [
         _head(program, writer.num_functions),
-        "\n".join(_constants(program)),
-        "\n\n\n".join(["\n".join(_given(program, writer)), *writer.functions, "\n".join(step)]),
+        "\n".join(_constants(program, recipe)),
+        "\n\n\n".join(
+            [*_portable(program), "\n".join(_given(program, writer)), *writer.functions, *step]
+        ),
         files("foretrace.bench").joinpath("harness.txt").read_text(encoding="utf-8"),
     ]
-    return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
+    text = "\n\n\n".join(part.strip("\n") for part in parts)
+    return "\n".join(wrapped(line) for line in text.splitlines()) + "\n"
+
+
+def _portable(program: Program) -> Iterator[str]:
+    """Functions for operators of one kind of device."""
+    for name in dict.fromkeys(call.name for call in program.calls if call.name in PORTABLE):
+        yield PORTABLE[name].strip("\n")
 
 
 class _Writer:
@@ -84,8 +94,8 @@ class _Writer:
         lines = list(
             lines_of(call, self.program, name_of=self._name, wanted=self.last_read.__contains__)
         )
-        lines[-1] = _with_comment(lines[-1], comment_of(call, self.program))
-        yield from lines
+        lines[-1] = with_comment(lines[-1], comment_of(call, self.program))
+        yield from with_streams(lines, call)
         yield from self._freed(range(at, at + 1))
 
     def _freed(self, calls: range) -> Iterator[str]:
@@ -98,7 +108,7 @@ class _Writer:
         ]
         names = [self._name(one) for one in dict.fromkeys(dead)]
         if names:
-            yield f"del {', '.join(names)}"
+            yield deletion(names)
 
     def _run(self, run: Run) -> Iterator[str]:
         windows = list(run.windows())
@@ -110,20 +120,19 @@ class _Writer:
             self.functions.append(body.replace("NAME", name, 1))
         for window, outside in zip(windows, shapes, strict=True):
             made = self._made(window)
-            targets = [
-                self._name(made[i]) if self._is_left(made[i], window) else "_" for i in left
-            ]
+            targets = [self._name(made[i]) if self._is_left(made[i], window) else "_" for i in left]
             given = ", ".join(self._name(one) for one in outside)
             text = f"{name}({given})"
-            yield f"{', '.join(targets)} = {text}" if set(targets) - {"_"} else text
+            yield f"{target_list(targets)} = {text}" if set(targets) - {"_"} else text
             inside = set(made)
             dead = [
-                one for one in outside
+                one
+                for one in outside
                 if self.last_read[one] in window and not self._name(one).startswith("x.")
             ]
             dead = [one for one in dead if one not in inside]
             if dead:
-                yield f"del {', '.join(self._name(one) for one in dead)}"
+                yield deletion([self._name(one) for one in dead])
 
     def _outside(self, window: range) -> list[int]:
         """Values that a window reads but does not make, as first read."""
@@ -165,7 +174,7 @@ class _Writer:
                 )
             )
             comments = {comment_of(self.calls[w[offset]], self.program) for w in windows}
-            lines[-1] = _with_comment(lines[-1], comments.pop() if len(comments) == 1 else "")
+            lines[-1] = with_comment(lines[-1], comments.pop() if len(comments) == 1 else "")
             yield from (_INDENT + line for line in lines)
             dead = [
                 names[one]
@@ -173,15 +182,18 @@ class _Writer:
                 if one in last and last[one] == at and one not in returned and one in set(made)
             ]
             if dead and at != first[-1]:
-                yield f"{_INDENT}del {', '.join(dict.fromkeys(dead))}"
+                yield _INDENT + deletion(list(dict.fromkeys(dead)))
         if returned:
-            yield f"{_INDENT}return {', '.join(names[one] for one in returned)}"
+            yield f"{_INDENT}return {target_list([names[one] for one in returned])}"
 
 
 def _read(call: Call) -> list[int]:
     """Values that must be there before a call, as first read."""
     cut = {one.value for one in call.cuts}
-    return [*(one.base for one in call.cuts), *(i for i in value_indices(call.reads) if i not in cut)]
+    return [
+        *(one.base for one in call.cuts),
+        *(i for i in value_indices(call.reads) if i not in cut),
+    ]
 
 
 def _makes(call: Call) -> list[int]:
@@ -191,10 +203,6 @@ def _makes(call: Call) -> list[int]:
 
 def _touched(call: Call) -> list[int]:
     return [*_read(call), *_makes(call), *value_indices(call.reads)]
-
-
-def _with_comment(line: str, comment: str) -> str:
-    return f"{line}  # {comment}" if comment else line
 
 
 def _head(program: Program, num_functions: int) -> str:
@@ -216,7 +224,13 @@ def _head(program: Program, num_functions: int) -> str:
     if num_functions:
         lines.append("Calls that repeat with the same wiring are functions, `repeated_1`, ...")
     lines += ['"""', "", "import argparse", "import json", "import math", "import os"]
-    lines += ["import statistics", "import sys", "import time", "from types import SimpleNamespace"]
+    lines += [
+        "import statistics",
+        "import sys",
+        "import time",
+        "from contextlib import nullcontext",
+        "from types import SimpleNamespace",
+    ]
     lines += ["", "import torch", "import torch.distributed as dist"]
     return "\n".join(lines)
 
@@ -226,7 +240,8 @@ def _time_part(program: Program) -> str:
     return "" if share is None else f", {100 * share:.1f}% of their time,"
 
 
-def _constants(program: Program) -> Iterator[str]:
+def _constants(program: Program, recipe: str) -> Iterator[str]:
+    yield f"SOURCE = {recipe}"
     yield "aten = torch.ops.aten"
     yield 'CPU = torch.device("cpu")'
     yield "DEVICE = CPU  # of everything that was not on the CPU; `main` sets it"
@@ -234,7 +249,6 @@ def _constants(program: Program) -> Iterator[str]:
     yield f"WORLD_SIZE = {program.world_size}  # ranks of the recorded job"
     groups = {one.name: list(one.ranks) for one in program.groups if one.ranks}
     yield f"GROUPS = {groups!r}  # ranks of each process group but the one of all"
-    yield f'STEP_MARK = "{STEP_MARK}"'
     yield ""
     yield "# Operators that PyTorch alone does not have, as functions of their arguments."
     yield "REGISTERED = {"
@@ -269,9 +283,7 @@ def _assigned(names: Sequence[str], text: str) -> Iterator[str]:
     if len(names) == 1:
         yield f"{names[0]} = {text}"
         return
-    for begin in range(0, len(names), _MOST_LISTED):
-        some = names[begin : begin + _MOST_LISTED]
-        yield f"{', '.join(some)}{',' * (len(some) == 1)} = ({text} for _ in range({len(some)}))"
+    yield f"{target_list(names)} = ({text} for _ in range({len(names)}))"
 
 
 def _shared(cuts: Sequence[Given], program: Program, writer: _Writer) -> Iterator[str]:
@@ -295,7 +307,8 @@ def _shared(cuts: Sequence[Given], program: Program, writer: _Writer) -> Iterato
 
 
 def _filled(one: Given, device: str) -> str:
-    record, contents = one.record, one.contents
+    """The call that makes a tensor that is there before the step."""
+    record = one.record
     parts = [str(size) for size in record.shape]
     if record.strides != contiguous_strides(record.shape):
         parts.append(f"strides={record.strides}")
@@ -303,18 +316,18 @@ def _filled(one: Given, device: str) -> str:
         parts.append("on=CPU")
     if record.dtype == "bool":
         return f"make.flags({', '.join(parts)})"
-    if record.dtype.startswith(("float", "bfloat", "complex")):
-        if record.dtype != "float32":
-            parts.append(f"dtype=torch.{record.dtype}")
-        if contents is not None and contents.is_positive:
-            parts.append("positive=True")
-        return f"make.floats({', '.join(parts)})"
-    if record.dtype != "int64":
+    is_floating = record.dtype.startswith(("float", "bfloat", "complex"))
+    if record.dtype != ("float32" if is_floating else "int64"):
         parts.append(f"dtype=torch.{record.dtype}")
+    if is_floating:
+        parts += ["positive=True"] if one.contents is not None and one.contents.is_positive else []
+        return f"make.floats({', '.join(parts)})"
+    return _integers(parts, one.contents)
+
+
+def _integers(parts: list[str], contents: Contents | None) -> str:
     if contents is not None and contents.is_offsets:
         return f"make.offsets({', '.join([*parts, f'total={contents.high}'])})"
-    if contents is not None and contents.low:
-        parts.append(f"low={contents.low}")
-    if contents is not None and contents.high:
-        parts.append(f"high={contents.high}")
+    limits = {} if contents is None else {"low": contents.low, "high": contents.high}
+    parts = [*parts, *(f"{name}={limit}" for name, limit in limits.items() if limit)]
     return f"make.integers({', '.join(parts)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretrace.base import TraceError
 from foretrace.bench.source import Node
@@ -46,8 +46,12 @@ class Tree:
 
 
 def tree_of(nodes: Sequence[Node]) -> Tree:
-    """The tree of these nodes."""
-    by_id = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
+    """The tree of these nodes.
+
+    Args:
+        nodes: in the order of the file, which is the order in which they ended.
+    """
+    by_id = {node.id: node for node in sorted(_with_parents(nodes), key=lambda node: node.id)}
     children: dict[int, list[int]] = {}
     for node in by_id.values():
         if node.parent != node.id:
@@ -55,11 +59,26 @@ def tree_of(nodes: Sequence[Node]) -> Tree:
     return Tree(by_id, children, frozenset(_topmost(by_id, children)))
 
 
+def _with_parents(nodes: Sequence[Node]) -> Iterator[Node]:
+    """The nodes with the parents that they ran inside of.
+
+    A node that ended after an operator did not run inside of it, whatever the file says: marks of
+    gloo's threads, seen with PyTorch 2.13, leave an operator on the observer's stack that ended.
+    """
+    by_id = {node.id: node for node in nodes}
+    ended = {node.id: i for i, node in enumerate(nodes)}
+    for node in nodes:
+        parent = node.parent
+        while parent in by_id and by_id[parent].schema and ended[parent] < ended[node.id]:
+            parent = by_id[parent].parent
+        yield node if parent == node.parent else replace(node, parent=parent)
+
+
 def is_operator(node: Node) -> bool:
     """Whether a replay calls it: it has a schema, or is a generated kernel."""
-    return (
-        bool(node.schema) and not node.name.startswith(_WRAPPERS)
-    ) or node.attributes.get("kernel_backend") == "triton"
+    return (bool(node.schema) and not node.name.startswith(_WRAPPERS)) or node.attributes.get(
+        "kernel_backend"
+    ) == "triton"
 
 
 def _topmost(nodes: dict[int, Node], children: dict[int, list[int]]) -> Iterator[int]:
@@ -98,9 +117,7 @@ def chosen(tree: Tree, *, step: str | None, subgraph: str | None) -> tuple[int, 
 
 def step_names(tree: Tree) -> dict[str, int]:
     """Steps that the trace marks, with the node that begins each."""
-    return {
-        node.name: node.id for node in tree.nodes.values() if node.name.startswith(_STEP)
-    }
+    return {node.name: node.id for node in tree.nodes.values() if node.name.startswith(_STEP)}
 
 
 def _step_range(tree: Tree, step: str | None) -> tuple[int, int]:
@@ -121,9 +138,7 @@ def _step_range(tree: Tree, step: str | None) -> tuple[int, int]:
 
 def _inside(tree: Tree, found: list[int], label: str) -> list[int]:
     inside = [
-        node
-        for node in found
-        if any(tree.nodes[one].name == label for one in tree.ancestors(node))
+        node for node in found if any(tree.nodes[one].name == label for one in tree.ancestors(node))
     ]
     if not inside:
         labels = {tree.nodes[one].name for node in found for one in tree.ancestors(node)}

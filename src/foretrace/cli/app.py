@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from foretrace import __version__
-from foretrace.cli import machine, model, validate
+from foretrace.cli import bench, machine, model, validate
 from foretrace.cli.analyze import analyze
 from foretrace.cli.breakdown import breakdown
 from foretrace.cli.calibrate import calibrate
 from foretrace.cli.compare import compare
+from foretrace.cli.convert import convert
 from foretrace.cli.critical_path import critical_path
 from foretrace.cli.errors import errors_as_sentences
 from foretrace.cli.hang import hang
@@ -40,6 +41,7 @@ COMMANDS = (
     memory,
     compare,
     report,
+    convert,
     measure,
     calibrate,
 )  # in the order of `--help`
@@ -52,6 +54,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command(name=command.__name__.replace("_", "-"))(command)
+app.add_typer(bench.app, name="bench")
 app.add_typer(machine.app, name="machine")
 app.add_typer(model.app, name="model")
 app.add_typer(validate.app, name="validate")

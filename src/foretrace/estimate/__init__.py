@@ -1,1 +1,15 @@
 """Floor 5: a model, a plan and a machine become a step that has not been run."""
+
+from __future__ import annotations
+
+from foretrace.estimate.assumed import Alternative as Alternative
+from foretrace.estimate.assumed import Assumed as Assumed
+from foretrace.estimate.compose import estimate as estimate
+from foretrace.estimate.compose import estimate_draft as estimate_draft
+from foretrace.estimate.estimate import Estimate as Estimate
+from foretrace.estimate.interval import FamilySpread as FamilySpread
+from foretrace.estimate.interval import Interval as Interval
+from foretrace.estimate.where import Parts as Parts
+from foretrace.estimate.where import RankParts as RankParts
+from foretrace.estimate.where import Where as Where
+from foretrace.estimate.where import where as where

@@ -7,16 +7,20 @@ from foretrace.cost import CostModel, FittedCosts, Inflation
 from foretrace.estimate.durations import run
 from foretrace.estimate.estimate import Estimate
 from foretrace.estimate.interval import interval
-from foretrace.machine import Machine
+from foretrace.machine import Chip, Machine
 from foretrace.workload import (
     Convention,
+    Footprint,
     Model,
     Plan,
+    Recommender,
+    Transformer,
     blocks_of_model,
     check_plan,
     flops,
     footprint,
     layout,
+    recommender_footprint,
     schedule_of,
 )
 
@@ -67,9 +71,18 @@ def estimate(
         timeline=done.timeline,
         costs=done.costs,
         interval=interval(done),
-        footprint=footprint(model, plan, schedule, capacity=chip.memory_bytes),
+        footprint=_footprint(model, plan, chip),
         flops=flops(model, plan.sequence, convention=convention),
         convention=convention,
         peak_flops_per_ns=chip.peak_flops_per_ns(plan.precision.products),
         price_per_hour=price_per_hour,
     )
+
+
+def _footprint(model: Model, plan: Plan, chip: Chip) -> Footprint | None:
+    """Memory of models whose tensors are known one by one; a diffusion network's are not yet."""
+    if isinstance(model, Transformer):
+        return footprint(model, plan, schedule_of(plan), capacity=chip.memory_bytes)
+    if isinstance(model, Recommender):
+        return recommender_footprint(model, plan, capacity=chip.memory_bytes)
+    return None

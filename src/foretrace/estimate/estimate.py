@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from foretrace.analyze import Breakdown, Parts, breakdown
-from foretrace.cost import Costs, Inflation, Source
+from foretrace.analyze import Breakdown, breakdown
+from foretrace.cost import Costs, Source
+from foretrace.estimate.assumed import Assumed
 from foretrace.estimate.interval import Interval
+from foretrace.estimate.where import Where, where
 from foretrace.graph import Timeline
 from foretrace.machine import Machine
 from foretrace.workload import (
@@ -44,6 +47,7 @@ class Estimate:
     convention: Convention
     peak_flops_per_ns: float | None  # of one chip in the format of the plan's products
     price_per_hour: float | None = None  # of one chip
+    assumed: Assumed | None = None  # `None`: the plan was complete
     notes: tuple[str, ...] = ()
 
     @property
@@ -51,29 +55,15 @@ class Estimate:
         """Length of the step."""
         return self.interval.step_ns
 
-    @property
+    @cached_property
     def breakdown(self) -> Breakdown:
-        """The step in parts, a row for each rank in the graph."""
+        """The step in the four components, a row for each rank in the graph."""
         return breakdown(self.timeline)
 
-    @property
-    def parts(self) -> Parts:
-        """The step in parts, of the mean rank."""
-        found = self.breakdown.rows
-        count_by_rank = {role.rank: role.num_ranks for role in self.laid_out.roles}
-        total = sum(count_by_rank[row.rank] for row in found)
-        names = found[0].parts.as_json()
-        means = {
-            name: sum(row.parts.as_json()[name] * count_by_rank[row.rank] for row in found) / total
-            for name in names
-        }
-        rest = {name: round(mean) for name, mean in means.items() if name != "idle"}
-        return Parts(
-            exposed_compute_ns=rest["exposed_compute"],
-            overlapped_ns=rest["overlapped"],
-            exposed_communication_ns=rest["exposed_communication"],
-            idle_ns=self.step_ns - sum(rest.values()),
-        )
+    @cached_property
+    def where(self) -> Where:
+        """What the step is spent on, a row for each rank in the graph; with its mean."""
+        return where(self.timeline, self.laid_out.roles)
 
     @property
     def samples_per_step(self) -> int:
@@ -124,9 +114,22 @@ class Estimate:
                 shares[source.name.lower()] = share
         return shares
 
+    @property
+    def unit(self) -> str:
+        """What throughput counts: "token" or "sample"."""
+        return self.flops.unit if isinstance(self.model, Transformer) else "sample"
+
+    def __repr__(self) -> str:
+        """One line: what, how long, how sure."""
+        return (
+            f"Estimate({self.model.name} on {self.plan.num_ranks:,} x {self.machine.chip.name}: "
+            f"{self.step_ns / 1e6:,.3f} ms, {self.interval.low_ns / 1e6:,.3f} to "
+            f"{self.interval.high_ns / 1e6:,.3f} ms)"
+        )
+
     def to_frame(self) -> pl.DataFrame:
-        """The step in parts, a row for each rank in the graph."""
-        return self.breakdown.to_frame()
+        """One row per rank in the graph: rank, stage, num_ranks, step_ns, every part in ns."""
+        return self.where.to_frame()
 
     def as_json(self) -> dict[str, object]:
         """Everything but the timeline, times in ns."""

@@ -11,8 +11,9 @@ from foretrace.graph.blocks import Corrections as Corrections
 from foretrace.graph.blocks import blocks_of as blocks_of
 from foretrace.graph.blocks import read_corrections as read_corrections
 from foretrace.graph.build import build_recording as build_recording
-from foretrace.graph.edges import Edges as Edges
 from foretrace.graph.chakra import chakra_recording as chakra_recording
+from foretrace.graph.constants import DEFAULT_NS as DEFAULT_NS
+from foretrace.graph.edges import Edges as Edges
 from foretrace.graph.graph import Collective as Collective
 from foretrace.graph.graph import EdgeConstant as EdgeConstant
 from foretrace.graph.graph import ExecutionGraph as ExecutionGraph

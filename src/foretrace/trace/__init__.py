@@ -13,7 +13,9 @@ from foretrace.trace.chakra import NodeType as NodeType
 from foretrace.trace.chakra import Texts as Texts
 from foretrace.trace.chakra import ValueField as ValueField
 from foretrace.trace.chakra import chakra_batches as chakra_batches
+from foretrace.trace.chakra import chakra_paths as chakra_paths
 from foretrace.trace.chakra import listed_numbers as listed_numbers
+from foretrace.trace.chakra import read_any as read_any
 from foretrace.trace.chakra import read_chakra as read_chakra
 from foretrace.trace.columns import NO_ID as NO_ID
 from foretrace.trace.columns import NO_STRING as NO_STRING

@@ -18,6 +18,8 @@ from foretrace.workload.footprint.footprint import Footprint as Footprint
 from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint
 from foretrace.workload.footprint.kept import Kept as Kept
 from foretrace.workload.footprint.software import MEGATRON as MEGATRON
+from foretrace.workload.footprint.software import MEGATRON_EARLY_2025 as MEGATRON_EARLY_2025
+from foretrace.workload.footprint.software import MEGATRON_ENGINE_LOSS as MEGATRON_ENGINE_LOSS
 from foretrace.workload.footprint.software import PYTORCH as PYTORCH
 from foretrace.workload.footprint.software import Loss as Loss
 from foretrace.workload.footprint.software import Software as Software
@@ -104,6 +106,7 @@ from foretrace.workload.schedule.unit import Unit as Unit
 from foretrace.workload.sharding.balance import differencing as differencing
 from foretrace.workload.sharding.balance import greedy as greedy
 from foretrace.workload.sharding.balance import longest_first_bound as longest_first_bound
+from foretrace.workload.sharding.memory import recommender_footprint as recommender_footprint
 from foretrace.workload.sharding.placement import PlacedTables as PlacedTables
 from foretrace.workload.sharding.placement import Shard as Shard
 from foretrace.workload.sharding.placement import place_tables as place_tables

@@ -27,6 +27,7 @@ from foretrace.workload import (
     Plan,
     Precision,
     Recommender,
+    Sharding,
     TableOptimizer,
     TableScheme,
     TableSharding,
@@ -217,7 +218,8 @@ def test_every_operator_can_be_costed(
     scheme: TableScheme, optimizer: TableOptimizer, name: str
 ) -> None:
     tables = TableSharding(scheme=scheme, optimizer=optimizer)
-    plan = plan_of(8, 32, shard_ranks=4, implementation=Implementation(fuses_optimizer=False))
+    inside = 4 if scheme is TableScheme.TABLE_ROW else None
+    plan = plan_of(8, 32, shard_ranks=inside, implementation=Implementation(fuses_optimizer=False))
 
     for one in items_of(preset(name), plan, tables):
         if isinstance(one, Operator):
@@ -272,9 +274,10 @@ def test_the_interaction_waits_for_vectors_and_the_update_for_gradients() -> Non
     forward, backward = passes.forward.items, passes.backward.items
     waits = {one.label: one.after for one in (*forward, *backward)}
     vectors = [one.label for one in forward].index("table-wise pooled vectors")
-    gradients = [one.label for one in backward].index("table-wise gradients of vectors")
+    labels = [one.label for one in backward]
+    gradients = labels.index("table-wise gradients of vectors")
     assert waits["vectors side by side"] == (vectors,)
-    assert gradients in waits["table-wise update"]
+    assert backward[labels.index("table-wise ids sorted")].after == (gradients,)
     reductions = [
         at for at, one in enumerate(backward) if "all_reduce" in getattr(one, "collective", "")
     ]
@@ -292,7 +295,7 @@ def test_ids_that_are_not_sent_ahead_hold_up_the_lookup() -> None:
     ids = labels.index("table-wise ids")
     assert ids < labels.index("table-wise lookup")
     assert any(ids in one.after for one in forward)
-    assert not any("ids" in one.label for one in passes.backward.items)
+    assert "table-wise ids" not in [one.label for one in passes.backward.items]
 
 
 def test_without_overlap_gradients_are_reduced_at_the_end() -> None:
@@ -307,10 +310,20 @@ def test_one_rank_exchanges_nothing() -> None:
 
 
 def test_a_plan_that_divides_networks_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="the plan has tp = 2, pp = 4; set these to 1"):
-        blocks_of_recommender(public_model(), Plan(tensor=2, pipeline=4), PUBLIC)
+    with pytest.raises(WorkloadError, match=r"tp is 2, and .* only dp divides"):
+        blocks_of_recommender(public_model(), Plan(tensor=2), PUBLIC)
+
+
+def test_sharded_networks_are_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"sharding is 'zero1', .* set it to 'none'"):
+        blocks_of_recommender(public_model(), plan_of(8, 16, sharding=Sharding.ZERO1), PUBLIC)
+
+
+def test_ids_of_an_odd_size_are_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"id_bytes of .tables. is 5"):
+        blocks_of_recommender(public_model(), plan_of(8, 16), replace(PUBLIC, id_bytes=5))
 
 
 def test_gradients_cannot_be_accumulated() -> None:
-    with pytest.raises(WorkloadError, match=r"16 x 8 ranks = 128, the global batch is 256"):
+    with pytest.raises(WorkloadError, match="dp 8 = 128, and global_batch is 256"):
         blocks_of_recommender(public_model(), replace(plan_of(8, 16), global_batch=256), PUBLIC)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from foretrace.machine import Chip, load_chip
 from foretrace.workload import (
-    MEGATRON,
+    MEGATRON_EARLY_2025,
+    MEGATRON_ENGINE_LOSS,
     PYTORCH,
     ContextExchange,
     Footprint,
     Implementation,
-    Loss,
     Plan,
     Precision,
     Recompute,
@@ -36,11 +36,6 @@ _CHIPS = {
     "B200": "b200-sxm",
     "GB200": "gb200",
 }
-# Megatron-LM with TransformerEngine 2.11, its launcher (`run_pretrain_llama3.sh`) and "cef": the
-# loss of TransformerEngine.
-_SIMUMAX = replace(MEGATRON, loss=Loss.IN_PLACE)
-# NeMo of 2025-01 to 2025-04: TransformerEngine before 2.3 has no unused gradients that stay.
-_NEMO = replace(MEGATRON, keeps_dummy_gradients=False)
 _TORCHTITAN = Implementation(
     fuses_norms=False,
     fuses_activations=False,
@@ -125,13 +120,16 @@ def _torchtitan(row: dict[str, str]) -> tuple[Implementation, Precision, Softwar
 
 
 def _simumax(row: dict[str, str]) -> tuple[Implementation, Precision, Software]:
-    return Implementation(), Precision(products=row["precision"]), _SIMUMAX
+    # Megatron-LM 23e00ed with TransformerEngine 2.11, whose loss is "cef" in the runs' names.
+    return Implementation(), Precision(products=row["precision"]), MEGATRON_ENGINE_LOSS
 
 
 def _mlperf(row: dict[str, str]) -> tuple[Implementation, Precision, Software]:
     # grad_reduce_in_fp32=False in pretrain.py, FP8_PARAMS=True in config_common.sh.
-    precision = Precision(products="fp8", parameters="fp8", gradients="bf16", reduced="bf16")
-    return Implementation(), precision, _NEMO
+    number = row["precision"]
+    precision = Precision(products=number, parameters=number, gradients="bf16", reduced="bf16")
+    # TransformerEngine of 2025-01 to 2025-04.
+    return Implementation(), precision, MEGATRON_EARLY_2025
 
 
 def _plan(row: dict[str, str], implementation: Implementation, precision: Precision) -> Plan:

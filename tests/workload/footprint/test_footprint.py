@@ -16,11 +16,13 @@ from foretrace.workload import (
     Plan,
     Recompute,
     Sharding,
+    Transformer,
     footprint,
     load_model,
     schedule_of,
     software_of,
 )
+from foretrace.workload.footprint.parts import layer_bytes
 
 _PLAN = Plan(
     tensor=8, pipeline=16, data=128, global_batch=2048, sequence=8192, sequence_parallel=True
@@ -149,3 +151,81 @@ def test_tables_and_json_say_the_same() -> None:
     assert frame.height == len(found.stages) == 16
     assert frame["total"].max() == found.peak.total
     assert said["margin"] == 80 * 2**30 - found.peak.total
+
+
+@pytest.mark.parametrize(
+    ("context", "data", "batch", "sequence"),
+    [(1, 64, 32, 8192), (1, 128, 16, 8192), (16, 8, 16, 131_072)],
+)
+def test_llama_3_405b_fits_its_gpus_without_recompute_as_it_was_trained(
+    context: int, data: int, batch: int, sequence: int
+) -> None:
+    # Llama Team, arXiv 2407.21783, table 4 and section 3.3.2: "without activation checkpointing".
+    plan = replace(
+        _PLAN,
+        context=context,
+        data=data,
+        global_batch=batch * data,
+        sequence=sequence,
+        sharding=Sharding.ZERO2,
+        schedule="interleaved",
+        num_chunks=8,
+    )
+
+    found = footprint(
+        load_model("llama3-405b"), plan, schedule_of(plan), chip=load_chip("h100-sxm")
+    )
+
+    assert found.fits is True
+
+
+def test_llama_3_405b_would_not_fit_without_sequence_parallel() -> None:
+    plan = replace(_PLAN, sharding=Sharding.ZERO2, sequence_parallel=False)
+
+    found = footprint(
+        load_model("llama3-405b"), plan, schedule_of(plan), chip=load_chip("h100-sxm")
+    )
+
+    assert found.fits is False
+
+
+def test_a_layer_of_deepseek_v3_keeps_what_its_sizes_add_up_to() -> None:
+    # Sizes of deepseek-ai/DeepSeek-V3, config.json; bytes of one token.
+    hidden, heads, experts = 7168, 128, 8
+    norms = 2 * (2 * hidden + 4 + 2 * hidden)
+    latent = 2 * 2 * (1536 + 512)
+    attention = 2 * heads * (192 + 192 + 128 + 128) + 4 * heads
+    routed = 2 * 4 * 256 + experts * (2 * hidden + 2 * 3 * 2048)
+    shared = 2 * 3 * 2048
+    plan = Plan(data=8, expert=8, global_batch=8, sequence=4096)
+    model = load_model("deepseek-v3")
+    assert isinstance(model, Transformer)
+
+    kept = layer_bytes(model, plan, MEGATRON, model.layers[-1]).kept_bytes
+
+    assert kept == 4096 * (norms + latent + attention + routed + shared)
+
+
+def test_tokens_are_kept_once_more_where_weights_are_applied_to_them() -> None:
+    plan = Plan(data=8, expert=8, global_batch=8, sequence=4096)
+    model = load_model("mixtral-8x7b")
+    assert isinstance(model, Transformer)
+
+    within, apart = (
+        layer_bytes(model, plan, replace(MEGATRON, weighs_in_activation=each), model.layers[0])
+        for each in (True, False)
+    )
+
+    assert apart.kept_bytes - within.kept_bytes == 4096 * 2 * 4096 * 2
+
+
+def test_pytorch_keeps_whole_gradients_until_the_end_of_a_pipeline() -> None:
+    implementation = replace(_PLAN.implementation, copies_shards=True)
+    plan = replace(_PLAN, sharding=Sharding.ZERO3, implementation=implementation)
+    plan = replace(plan, reshard_after_forward=False)
+
+    waits = of(plan).stages[1].buffers
+    alone = replace(plan, implementation=replace(implementation, copies_shards=False))
+
+    # 8 layers of 3,187,703,808 parameters on 8 tensor ranks, in fp32, norms not divided.
+    assert waits - of(alone).stages[1].buffers > 8 * 3.18e9 / 8 * 4

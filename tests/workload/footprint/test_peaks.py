@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.workload import Plan, Schedule, schedule_of
+from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
 from foretrace.workload.footprint.peaks import ChunkBytes, chunk_bytes, stage_peak
-from foretrace.workload.footprint.kept import Kept
 
 
 def in_flight(schedule: Schedule, stage: int, *, until_weights: int = 0) -> int:
@@ -59,6 +59,21 @@ def test_zero_bubble_keeps_no_more_than_1f1b_where_weights_wait_for_nothing() ->
     assert first == in_flight(schedule_of(plan("1f1b")), 0)
 
 
+@pytest.mark.parametrize("stages", [4, 6, 8])
+def test_dualpipe_keeps_a_stage_more_than_there_are(stages: int) -> None:
+    # DeepSeek-AI, arXiv 2412.19437, table 2: activations of PP + 1, where 1F1B has PP.
+    schedule = schedule_of(plan("dualpipe", stages=stages, microbatches=4 * stages))
+
+    assert [in_flight(schedule, stage) for stage in range(stages)] == [stages + 1] * stages
+
+
+def test_weights_of_zb_h1_wait_within_the_memory_of_1f1b() -> None:
+    # Qi et al., arXiv 2401.10241, table 2: p M_B on every stage, even if nothing is freed by B.
+    schedule = schedule_of(plan("zb-h1"))
+
+    assert [in_flight(schedule, stage, until_weights=1000) for stage in range(4)] == [4] * 4
+
+
 def test_what_waits_for_weights_is_kept_until_their_pass() -> None:
     schedule = schedule_of(plan("zb-h1"))
 
@@ -76,7 +91,7 @@ def test_what_waits_for_weights_is_kept_until_their_pass() -> None:
     forward=st.integers(0, 50),
     backward=st.integers(0, 50),
 )
-def test_a_peak_is_what_adding_up_by_hand_gives(  # noqa: PLR0913 - one argument a number
+def test_a_peak_is_what_adding_up_by_hand_gives(
     stages: int, microbatches: int, name: str, kept: int, forward: int, backward: int
 ) -> None:
     schedule = schedule_of(plan(name, stages=stages, microbatches=microbatches))

@@ -86,6 +86,15 @@ def test_a_table_row_wise_table_stays_on_one_host() -> None:
     assert [one.num_rows for one in placed.shards] == [50, 50, 30, 30]
 
 
+def test_a_rank_whose_host_has_a_table_gets_less_besides() -> None:
+    sharding = TableSharding(exceptions=((0, TableScheme.TABLE_ROW),))
+
+    placed = place(recommender((100, 60, 60)), 4, sharding)
+
+    assert {one.rank for one in placed.shards if one.table == 0} == {0, 1}
+    assert {one.rank for one in placed.shards if one.table > 0} == {2, 3}
+
+
 def test_bytes_hold_the_table_and_what_its_optimizer_keeps() -> None:
     model = recommender((10,), size=8)
 

@@ -31,7 +31,7 @@ from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
 from foretrace.cost.network.span import Span, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
-from foretrace.cost.network.tiers import TAPER, tiers_ns
+from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, tiers_ns
 from foretrace.machine import Chip, Machine, dtype_key
 
 # Collectives whose data moves alike, the nearest first.
@@ -104,7 +104,10 @@ def _far(one: Constants, chip: Chip) -> tuple[int, str]:
 def chosen_between(
     span: Span, *, constants: Sequence[Constants], variant: str = ""
 ) -> ChosenCollective:
-    """Constants between hosts: of the network's technology, else of any other measured one.
+    """Constants between hosts: of the network's technology, else NCCL's own of any network.
+
+    Of another network that was measured only the share of its bandwidth that messages reach is
+    taken: how long hops take is the network's own.
 
     Raises:
         MachineError: if there are none at all.
@@ -117,7 +120,8 @@ def chosen_between(
         if one.chip == technology:
             return ChosenCollective(fit, Source.FITTED)
         untapered = {name: value for name, value in fit.values.items() if name != TAPER}
-        return ChosenCollective(replace(fit, values=untapered), Source.TRANSFERRED)
+        values = {**untapered, **NCCL_HOPS}
+        return ChosenCollective(replace(fit, values=values), Source.TRANSFERRED)
     raise _lacking("collectives between hosts")
 
 

@@ -39,6 +39,20 @@ CONSTANTS = (
 # Bandwidth lost in groups of more hosts than the fit has seen. One number, measured at one size.
 TAPER, TAPER_BEYOND = "taper", "taper_beyond_hosts"
 
+# Where no network of a technology was measured: latencies and rates by which NCCL itself chooses
+# between rings, trees and protocols. Source: NCCL 2.28, src/graph/tuning.cc: base latency 8.4 us;
+# over the network Simple 14 us a hop in rings and trees, LL128 8.5 us; LL128 carries 120 bytes of
+# 128, trees reach 0.92 of a ring.
+NCCL_HOPS: Mapping[str, float] = {
+    "start_ns": 8_400.0,
+    "ring_hop_ns": 14_000.0,
+    "tree_hop_ns": 8_500.0,
+    "chunk_hop_ns": 14_000.0,
+    "packet_rate": 120 / 128,
+    "tree_rate": 0.92,
+    "ramp_ns": 0.0,
+}
+
 _TREES = frozenset((ALL_REDUCE, BROADCAST, REDUCE))
 _SHARPNESS = 4.0
 
@@ -120,7 +134,7 @@ def _around_ns(
     depth = rounds * np.log2(span.num_domains)
     packets_ns = depth * values["tree_hop_ns"] + tree_bytes / (rate * values["packet_rate"])
     full_ns = tree_bytes / rate
-    ramp_ns = values["ramp_ns"] * full_ns / (full_ns + values["ramp_ns"])
+    ramp_ns = values["ramp_ns"] * full_ns / np.maximum(full_ns + values["ramp_ns"], 1.0)
     chunks_ns = depth * values["chunk_hop_ns"] + full_ns / values["tree_rate"] + ramp_ns
     best_ns: Float64s = np.minimum(np.minimum(ring_ns, packets_ns), chunks_ns)
     return best_ns

@@ -5,6 +5,7 @@ The file passes through a buffer, so what is held beside the columns does not gr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from foretrace.trace.ranks import rank_in_name
 from foretrace.trace.source import CutShortError, opened_bytes
 
 BATCH_NODES = 1 << 16
+# Not the last part of a version, as in `resnet_et_1.1.1.json`.
+_NUMBERED = re.compile(r"[^.\d]\.(\d+)\.(?:et|json)")
 _LEAST = 1 << 12  # rows of a new table
 _BUFFER_BYTES = 1 << 20
 _ALL = 1 << 62
@@ -42,7 +45,7 @@ def read_chakra(path: Path) -> ChakraTrace:
             version=metadata.texts.text_of(int(metadata.name[0])),
             metadata=metadata,
             nodes=nodes,
-            rank=_rank(path, metadata),
+            rank=rank_of(path, metadata),
             is_truncated=reader.is_truncated,
             notes=reader.notes(nodes),
             file_bytes=path.stat().st_size,
@@ -61,12 +64,12 @@ def chakra_batches(path: Path, num_nodes: int = BATCH_NODES) -> Iterator[ChakraN
             yield nodes
 
 
-def _rank(path: Path, metadata: ChakraNodes) -> int | None:
+def rank_of(path: Path, metadata: ChakraNodes) -> int | None:
+    """The rank that a file states, or its name: `chakra.3.et` by Chakra's own rule."""
     if metadata.has("rank")[0]:
         return int(metadata.numbers("rank")[0])
-    # chakra.3.et, trace.3.et.gz: Chakra's own rule
-    words = [word for word in path.name.split(".") if word.isdigit()]
-    return int(words[-1]) if words else rank_in_name(path)
+    match = _NUMBERED.search(path.name)
+    return int(match.group(1)) if match else rank_in_name(path)
 
 
 @contextmanager

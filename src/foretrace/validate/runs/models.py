@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from foretrace.base import WorkloadError
 from foretrace.validate.runs.table import PublishedRun
-from foretrace.workload import Transformer, load_model, model_names
+from foretrace.workload import Positions, Transformer, load_model, model_names
 
 # Whose kind of layers (norms, biases, gates, positions) a model has, by how its name begins; its
 # sizes come from the columns. The longest beginning counts.
@@ -67,6 +67,8 @@ def model_of(run: PublishedRun) -> Transformer:
         num_layers=run.layers or base.num_layers,
         hidden=hidden,
         vocabulary=run.vocab or base.vocabulary,
+        # Software makes a table of learned positions as long as the sequence.
+        context=run.seq_len if base.positions is Positions.LEARNED else base.context,
         attention=attention,
         feed_forward=feed_forward,
         experts=experts,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from foretrace.cost import CostModel
-from foretrace.estimate import Estimate, estimate
+from foretrace.estimate.compose import estimate
+from foretrace.estimate.estimate import Estimate
 from foretrace.machine import Machine
 from foretrace.workload import Model, Plan
 
@@ -50,7 +51,7 @@ def _microbatches(plan: Plan) -> tuple[int, int]:
     if stages == 1:
         return 2, 3
     if plan.num_chunks > 1:
-        return 2 * stages, 3 * stages  # a group of microbatches is as long as the pipeline
+        return stages, 2 * stages  # a group of microbatches is as long as the pipeline
     if plan.schedule == "dualpipe":
         return 2 * stages, 3 * stages
     return stages, stages + min(stages, _MOST_MORE)

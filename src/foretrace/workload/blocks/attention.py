@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from foretrace.workload.blocks.calls import gathered_copy, row_sum
 from foretrace.workload.blocks.linear import Weight, columns, plain, rows_divided
-from foretrace.workload.blocks.pointwise import norm_step, rotary_items
+from foretrace.workload.blocks.pointwise import norm_step, rotary_step
 from foretrace.workload.blocks.scores import scores_step
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call
@@ -54,8 +54,7 @@ def _projections(setting: Setting, heads: int) -> list[Step]:
             steps.append(norm_step(setting, label, (setting.tokens * count, size)))
     if setting.model.positions is Positions.ROTARY:
         for label, count in (("query rotation", heads), ("key rotation", keys)):
-            items = rotary_items(setting, label, setting.tokens, (count, size))
-            steps.append(Step(items, items))
+            steps.append(rotary_step(setting, label, setting.tokens, (count, size)))
     if setting.plan.implementation.repeats_keys and keys < heads:
         steps.append(_repeated_keys(setting, heads, keys))
     return steps
@@ -63,7 +62,7 @@ def _projections(setting: Setting, heads: int) -> list[Step]:
 
 def _repeated_keys(setting: Setting, heads: int, keys: int) -> Step:
     """Keys and values are copied for every head that shares them, and their gradients summed."""
-    size, dtype = setting.model.attention.head_size, setting.kept
+    size, dtype = setting.model.attention.head_size, setting.made
     shape = (setting.tokens, keys, heads // keys, size)
     source = array(shape, dtype, (keys * size, size, 0, 1))
     forward = call("aten::copy_", array(shape, dtype), source, "False")
@@ -97,14 +96,12 @@ def _latent_projections(setting: Setting, latent: Latent, heads: int) -> list[St
     steps.append(norm_step(setting, "key and value latent norm", (own, latent.rank)))
     up = heads * (attention.head_size + latent.value_size)
     steps.append(columns(setting, (Weight("key and value up projection", latent.rank, up),)))
-    turned = (
-        *rotary_items(setting, "query rotation", tokens, (heads, latent.rotary_size)),
-        *rotary_items(setting, "key rotation", tokens, (1, latent.rotary_size)),
-    )
+    rotary = latent.rotary_size
+    steps.append(rotary_step(setting, "query rotation", tokens, (heads, rotary)))
+    steps.append(rotary_step(setting, "key rotation", tokens, (1, rotary)))
     size = attention.score_size
     copied = gathered_copy(
-        (tokens * heads, size), setting.kept, row_stride=attention.head_size + latent.value_size
+        (tokens * heads, size), setting.made, row_stride=attention.head_size + latent.value_size
     )
     joined = tuple(operator(f"{what} with positions", copied) for what in ("queries", "keys"))
-    steps.append(Step((*turned, *joined), (*joined, *turned)))
-    return steps
+    return [*steps, Step(joined, joined)]

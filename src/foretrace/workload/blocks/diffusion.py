@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from foretrace.base import WorkloadError
 from foretrace.graph import Part
 from foretrace.workload.blocks.block import Blocks, ParameterCount, Passes
 from foretrace.workload.blocks.diffusion_stages import (
@@ -30,6 +29,7 @@ from foretrace.workload.blocks.diffusion_stages import (
 )
 from foretrace.workload.blocks.steps import passes_of
 from foretrace.workload.models.diffusion import Diffusion
+from foretrace.workload.plan.legality import check_plan
 from foretrace.workload.plan.plan import Plan
 
 _TIME_WIDTH = 4  # width of the time embedding over the first level's channels
@@ -46,13 +46,7 @@ def blocks_of_diffusion(model: Diffusion, plan: Plan) -> Blocks:
     Raises:
         WorkloadError: if the plan divides the network itself.
     """
-    others = {"tp": plan.tensor, "cp": plan.context, "pp": plan.pipeline, "ep": plan.expert}
-    wrong = ", ".join(f"{name} = {size}" for name, size in others.items() if size != 1)
-    if wrong:
-        raise WorkloadError(
-            f"{model.name!r} is a diffusion network, which is trained data parallel here: the "
-            f"plan has {wrong}; set these to 1 (sharding over dp ranks is possible)"
-        )
+    check_plan(plan, model)
     walk = _Walk(model, plan)
     return Blocks(
         embedding=walk.passes(Part.EMBEDDING, "in", walk.begin()),

@@ -11,6 +11,8 @@ Source:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from foretrace.workload.blocks.block import Exchange, Operator
 from foretrace.workload.blocks.calls import (
     cast,
@@ -24,7 +26,7 @@ from foretrace.workload.blocks.calls import (
     zeros,
 )
 from foretrace.workload.blocks.linear import Weight, accumulation, columns
-from foretrace.workload.blocks.pointwise import Joint, norm_step
+from foretrace.workload.blocks.pointwise import Joint, norm_step, stream_norm_steps
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call, num_bytes
 from foretrace.workload.blocks.steps import Step, exchange, operator
@@ -50,7 +52,7 @@ def embedding_steps(setting: Setting) -> list[Step]:
         forward.append(exchange("sum of embeddings", collective, Group.TENSOR, size))
         if is_cut:
             gathered = exchange("gathered embedding gradients", "all_gather", Group.TENSOR, size)
-            backward.insert(0, gathered)
+            backward = [gathered, backward[0], replace(backward[1], after=(-2,)), *backward[2:]]
     steps = [Step(tuple(forward), tuple(backward))]
     own = (setting.own_tokens, width)
     if model.positions is Positions.LEARNED:
@@ -90,11 +92,10 @@ def head_steps(setting: Setting, *, has_branches: bool = False) -> list[Step]:
         setting: model and plan.
         has_branches: whether prediction modules take the last layer's output too.
     """
-    own = (setting.own_tokens, setting.model.hidden)
     joint = Joint(sums_gradients=has_branches)
     weight = Weight("output projection", setting.model.hidden, setting.vocabulary)
     return [
-        norm_step(setting, "final norm", own, joint),
+        *stream_norm_steps(setting, "final norm", joint),
         columns(setting, (weight,), dtype=setting.multiplied_wide),
         *loss_steps(setting),
     ]
@@ -109,7 +110,7 @@ def loss_steps(setting: Setting) -> list[Step]:
 
 def _fused_loss(setting: Setting) -> Step:
     """Logits are read once each way; their gradient takes their place."""
-    rows, columns_here, kept = setting.tokens, setting.vocabulary, setting.multiplied_wide
+    rows, columns_here, kept = setting.tokens, setting.vocabulary, setting.made
     read = operator("cross entropy", loss("aten::cross_entropy_loss", rows, columns_here, kept))
     gradient = softmax("aten::_log_softmax_backward_data", (rows, columns_here), kept)
     back = (operator("cross entropy gradient", gradient),)
@@ -133,7 +134,7 @@ def _fused_loss(setting: Setting) -> Step:
 
 def _plain_loss(setting: Setting) -> Step:
     """PyTorch's cross entropy of logits in fp32: logarithms of a softmax, then the loss."""
-    rows, kept = setting.tokens, setting.multiplied_wide
+    rows, kept = setting.tokens, setting.made
     shape = (rows, setting.vocabulary)
     gradient = softmax("aten::_log_softmax_backward_data", shape, _WIDE, reads=2)
     forward = [
@@ -144,7 +145,7 @@ def _plain_loss(setting: Setting) -> Step:
         operator("loss gradient", loss_backward(*shape, _WIDE)),
         operator("log softmax gradient", gradient),
     ]
-    if kept not in {"fp32", "tf32"}:
+    if kept != _WIDE:
         forward.insert(0, operator("cast of logits", cast(shape, kept, _WIDE)))
         backward.append(operator("cast of logits' gradient", cast(shape, _WIDE, kept)))
     return Step(tuple(forward), tuple(backward))
@@ -152,7 +153,7 @@ def _plain_loss(setting: Setting) -> Step:
 
 def _parallel_loss(setting: Setting) -> Step:
     """Megatron's operators one by one, in fp32."""
-    rows, kept = setting.tokens, setting.multiplied_wide
+    rows, kept = setting.tokens, setting.made
     shape = (rows, setting.vocabulary)
     logits = array(shape, _WIDE)
     forward: list[Operator | Exchange] = []
@@ -160,7 +161,7 @@ def _parallel_loss(setting: Setting) -> Step:
         operator("copy of softmax", elementwise("aten::clone", shape, _WIDE)),
         operator("gradient of each loss", call("aten::mul", logits, array((rows, 1), _WIDE))),
     ]
-    if kept not in {"fp32", "tf32"}:
+    if kept != _WIDE:
         forward.append(operator("cast of logits", cast(shape, kept, _WIDE)))
         backward.append(operator("cast of logits' gradient", cast(shape, _WIDE, kept)))
     each = call("aten::sub", logits, array((rows, 1), _WIDE))

@@ -111,11 +111,11 @@ def expert_steps(setting: Setting, experts: Experts) -> list[Step]:
     steps = [_router(load), *_there(load, between), *_grouped(load), *_back(load)]
     steps += [] if is_beside else shared
     if shared:
-        total = elementwise("aten::add", (load.own, width), setting.kept, reads=2)
+        total = elementwise("aten::add", (load.own, width), setting.made, reads=2)
         sums = operator("sum of routed and shared", total)
         steps.append(Step((sums,), is_needed_again=False))
     branches = 2 + bool(shared)  # router, experts, shared experts take the same input
-    added = elementwise("aten::add", (load.own, width), setting.kept, reads=2)
+    added = elementwise("aten::add", (load.own, width), setting.made, reads=2)
     first = Step((), (operator("sum of input gradients", added),) * (branches - 1))
     return [first, *steps]
 
@@ -143,7 +143,7 @@ def _router(load: Load) -> Step:
 def _there(load: Load, between: list[Step]) -> list[Step]:
     """Tokens in order of experts, sent, and in order again where a rank has several."""
     own, chosen = load.own, load.own * load.experts.num_active
-    width, kept = load.setting.model.hidden, load.setting.kept
+    width, kept = load.setting.model.hidden, load.setting.made
     copied = operator("tokens in order of experts", rows_of_table(own, width, chosen, kept))
     by_token = (own, load.experts.num_active, width)
     summed = operator("sum of token gradients", row_sum(by_token, kept, 1))
@@ -171,13 +171,13 @@ def _there(load: Load, between: list[Step]) -> list[Step]:
 
 def _sorted(load: Load) -> Call:
     """Tokens of a rank's experts change places."""
-    return rows_of_table(load.total, load.setting.model.hidden, load.total, load.setting.kept)
+    return rows_of_table(load.total, load.setting.model.hidden, load.total, load.setting.made)
 
 
 def _back(load: Load) -> list[Step]:
     """The same way back; a token's results are weighed and summed."""
     own, chosen = load.own, load.own * load.experts.num_active
-    width, kept = load.setting.model.hidden, load.setting.kept
+    width, kept = load.setting.model.hidden, load.setting.made
     summed = operator(
         "weighted sum of experts", row_sum((own, load.experts.num_active, width), kept, 1)
     )
@@ -205,13 +205,13 @@ def _back(load: Load) -> list[Step]:
 def _all_to_all(load: Load, label: str) -> tuple[Exchange, ...]:
     if load.setting.plan.expert == 1:
         return ()
-    kept = load.setting.kept
+    kept = load.setting.made
     size = (num_bytes(load.sent * load.setting.model.hidden, kept), kept)
     return (exchange(label, "all_to_all", Group.EXPERT, size),)
 
 
 def _over_expert_tensor(load: Load, label: str, collective: str) -> Exchange:
-    kept = load.setting.kept
+    kept = load.setting.made
     size = (num_bytes(load.total * load.setting.model.hidden, kept), kept)
     return exchange(label, collective, Group.EXPERT_TENSOR, size)
 

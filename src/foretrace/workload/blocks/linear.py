@@ -52,7 +52,7 @@ class _Products:
     dtype: str
 
     def forward(self, rows: int) -> tuple[Operator, ...]:
-        found: list[Operator] = []
+        found = [*self._measured("input", (rows, self.weights[0].inputs))]
         for weight in self.weights:
             found.extend(self._cast(weight))
             make = product_with_bias if weight.has_bias else product
@@ -65,11 +65,12 @@ class _Products:
         """Gradient of the input: a product each, and their sum."""
         found: list[Operator] = []
         for at, weight in enumerate(self.weights):
+            found.extend(self._measured("gradient", (self.rows, weight.outputs)))
             one = product(self.rows, weight.inputs, weight.outputs, self.dtype)
             found.append(operator(f"{weight.label} input gradient", one))
             if at:
                 shape = (self.rows, weight.inputs)
-                total = elementwise("aten::add", shape, self.setting.kept, reads=2)
+                total = elementwise("aten::add", shape, self.setting.made, reads=2)
                 found.append(operator("sum of input gradients", total))
         return tuple(found)
 
@@ -79,13 +80,31 @@ class _Products:
             found.extend(weight_gradient(self.setting, weight, self.rows, self.dtype))
         return tuple(found)
 
+    def gathered_size(self, width: int) -> tuple[int, str]:
+        """Of tokens before they are multiplied: quantised first, then gathered.
+
+        Source:
+            NVIDIA/TransformerEngine, transformer_engine/pytorch/module/linear.py.
+        """
+        dtype = self.dtype if self.setting.is_quantised else self.setting.made
+        return num_bytes(self.rows * width, dtype), dtype
+
     def _cast(self, weight: Weight) -> tuple[Operator, ...]:
         setting = self.setting
         if not setting.casts_weights or self.dtype != setting.multiplied:
             return ()
         shape = (weight.outputs, weight.inputs)
         one = cast(shape, setting.plan.precision.parameters, setting.multiplied)
-        return (operator(f"cast of {weight.label} weight", one),)
+        return (*self._measured("weight", shape), operator(f"cast of {weight.label} weight", one))
+
+    def _measured(self, what: str, shape: tuple[int, int]) -> tuple[Operator, ...]:
+        """The largest number of what is about to be quantised, where software looks for it."""
+        setting = self.setting
+        is_narrow = setting.is_quantised and self.dtype == setting.multiplied
+        if not is_narrow or not setting.plan.implementation.measures_scales:
+            return ()
+        largest = call("aten::amax", array(shape, setting.made))
+        return (operator(f"largest {what} of {self.weights[0].label}", largest),)
 
 
 def weight_gradient(
@@ -103,7 +122,7 @@ def weight_gradient(
         one = product(*shape, rows, dtype)
     found = [operator(label, one, is_weight_gradient=True)]
     if weight.has_bias:
-        sums = row_sum((rows, weight.outputs), setting.kept, 0)
+        sums = row_sum((rows, weight.outputs), setting.made, 0)
         found.append(operator(f"{weight.label} bias gradient", sums, is_weight_gradient=True))
     if not setting.is_quantised and setting.casts_weights:
         one = cast(shape, dtype, precision.parameters)
@@ -142,35 +161,35 @@ def columns(
     products = _Products(setting, weights, rows, dtype or setting.multiplied)
     forward, inputs = products.forward(rows), products.inputs()
     gradients = products.weight_gradients()
-    narrow = _narrowing(setting, rows, weights[0].inputs)
     if setting.plan.tensor == 1:
-        return Step((*narrow[0], *forward), (*inputs, *gradients, *narrow[1]))
+        return Step(forward, (*inputs, *gradients))
     size = _size(setting, rows * weights[0].inputs)
     label = weights[0].label
     is_beside = setting.plan.overlap.tensor_backward
     if not setting.is_sequence_parallel:
         total = exchange(f"sum of {label} input gradients", "all_reduce", Group.TENSOR, size)
         gradients = gradients if is_beside else _after(gradients, -1)
-        return Step((*narrow[0], *forward), (*inputs, total, *gradients, *narrow[1]))
+        return Step(forward, (*inputs, total, *gradients))
     return Step(
-        (*narrow[0], *_gathered(products, label, size)),
-        (*_scattered_back(setting, (inputs, gradients), label, size), *narrow[1]),
+        _gathered(products, label),
+        _scattered_back(products, (inputs, gradients), label, size),
     )
 
 
 def _scattered_back(
-    setting: Setting,
-    products: tuple[tuple[Operator, ...], tuple[Operator, ...]],
+    products: _Products,
+    backward: tuple[tuple[Operator, ...], tuple[Operator, ...]],
     label: str,
     size: tuple[int, str],
 ) -> Items:
     """The input is gathered again for the weights' gradient, the input's gradient scattered."""
-    inputs, gradients = products
+    inputs, gradients = backward
+    setting = products.setting
     gathered = exchange(
         f"gathered input of {label}",
         "all_gather",
         Group.TENSOR,
-        size,
+        products.gathered_size(products.weights[0].inputs),
         is_weight_gradient=True,
     )
     scattered = exchange(f"sum of {label} input gradients", "reduce_scatter", Group.TENSOR, size)
@@ -187,8 +206,9 @@ def _after(operators: tuple[Operator, ...], *distances: int) -> tuple[Operator, 
     return (replace(first, after=(*first.after, *distances)), *operators[1:])
 
 
-def _gathered(products: _Products, label: str, size: tuple[int, str]) -> Items:
+def _gathered(products: _Products, label: str) -> Items:
     """Tokens are gathered, then multiplied: at once, or piece by piece."""
+    size = products.gathered_size(products.weights[0].inputs)
     pieces = _num_pieces(products.setting, products.rows)
     found: list[Items] = []
     num_items = 0
@@ -246,19 +266,14 @@ def rows_divided(
     scattered = exchange(label, "reduce_scatter", Group.TENSOR, piece, *sent)
     one: Items = (*products.forward(rows // pieces), scattered)
     forward = tuple(item for _ in range(pieces) for item in one)
-    gathered = exchange(f"gathered gradient of {weight.label}", "all_gather", Group.TENSOR, size)
+    gathered = exchange(
+        f"gathered gradient of {weight.label}",
+        "all_gather",
+        Group.TENSOR,
+        products.gathered_size(weight.outputs),
+    )
     return Step(forward, (gathered, *_after(back, -1)), is_needed_again=not is_last)
 
 
-def _narrowing(setting: Setting, rows: int, width: int) -> tuple[Items, Items]:
-    """Casts of a wider stream of activations to what products take, and of gradients back."""
-    kept, multiplied = setting.kept, setting.multiplied
-    if setting.is_quantised or num_bytes(1, kept) <= num_bytes(1, multiplied):
-        return (), ()
-    to = operator("cast of activations", cast((rows, width), kept, multiplied))
-    back = operator("cast of activations' gradient", cast((rows, width), multiplied, kept))
-    return (to,), (back,)
-
-
 def _size(setting: Setting, num_elements: int) -> tuple[int, str]:
-    return num_bytes(num_elements, setting.kept), setting.kept
+    return num_bytes(num_elements, setting.made), setting.made

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from foretrace.base import WorkloadError
 from foretrace.workload.blocks.block import Blocks
+from foretrace.workload.blocks.diffusion import blocks_of_diffusion
+from foretrace.workload.blocks.recommender import blocks_of_recommender
 from foretrace.workload.blocks.transformer import blocks_of_transformer
+from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Plan
 
@@ -19,7 +23,11 @@ def blocks_of_model(model: Model, plan: Plan) -> Blocks:
     """
     if isinstance(model, Transformer):
         return blocks_of_transformer(model, plan)
+    if isinstance(model, Recommender):
+        return blocks_of_recommender(model, plan)
+    if isinstance(model, Diffusion):
+        return blocks_of_diffusion(model, plan)
     raise WorkloadError(
-        f"model {model.name!r} is a {model.kind}, whose shapes are not known as blocks: take a "
-        "transformer"
+        f"model {model.name!r} is a {model.kind}, of which only totals are known: describe its "
+        "shape in a file of its own, or take another"
     )

@@ -19,7 +19,7 @@ from foretrace.workload.blocks.calls import (
     scaled_rows,
 )
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.signatures import Call, array, call, num_bytes
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.models.transformer import Norm
 
@@ -34,6 +34,24 @@ class Joint:
     sums_gradients: bool = True  # its input has another user, whose gradient is added
 
 
+def stream_norm_steps(setting: Setting, label: str, joint: Joint | None = None) -> list[Step]:
+    """A norm of the residual stream; a wider one is cast to what products take before it.
+
+    Source:
+        mosaicml/llm-foundry, llmfoundry/models/layers/norm.py, `LPLayerNorm`.
+    """
+    joint = joint or Joint()
+    sizes = shape = (setting.own_tokens, setting.model.hidden)
+    if num_bytes(1, setting.kept) == num_bytes(1, setting.made):
+        return [norm_step(setting, label, sizes, joint)]
+    to = operator("cast of activations", cast(shape, setting.kept, setting.made))
+    back = operator("cast of activations' gradient", cast(shape, setting.made, setting.kept))
+    total = operator("residual gradient sum", _sum(setting, *shape))
+    summed = (total,) if joint.sums_gradients else ()
+    alone = Joint(sums_gradients=False)
+    return [Step((to,), (back, *summed)), norm_step(setting, label, sizes, alone)]
+
+
 def norm_step(
     setting: Setting, label: str, sizes: tuple[int, int], joint: Joint | None = None
 ) -> Step:
@@ -44,16 +62,17 @@ def norm_step(
 
 
 def joins_sums(setting: Setting) -> bool:
-    """Whether a residual sum and the norm after it are one kernel."""
-    implementation = setting.plan.implementation
-    return implementation.fuses_residuals and implementation.fuses_norms
+    """Whether a residual sum and the norm after it are one kernel: a compiler makes it so."""
+    said = setting.plan.implementation
+    is_one_format = num_bytes(1, setting.kept) == num_bytes(1, setting.made)
+    return is_one_format and said.fuses_residuals and said.fuses_norms and said.launch == "compiled"
 
 
 def _norm_forward(
     setting: Setting, label: str, sizes: tuple[int, int], joint: Joint | None
 ) -> Items:
     rows, width = sizes
-    kept, name = setting.kept, _norm_name(setting)
+    kept, name = setting.made, _norm_name(setting)
     is_fused = setting.plan.implementation.fuses_norms
     if not is_fused and setting.model.norm is Norm.RMS:
         return _composed(label, rows, width, kept)
@@ -71,7 +90,7 @@ def _norm_backward(
     setting: Setting, label: str, sizes: tuple[int, int], joint: Joint | None
 ) -> Items:
     rows, width = sizes
-    kept, name = setting.kept, _norm_name(setting)
+    kept, name = setting.made, _norm_name(setting)
     is_fused = setting.plan.implementation.fuses_norms
     count = 2 if setting.model.norm is Norm.LAYER else 1
     found: list[Operator] = []
@@ -134,9 +153,14 @@ def _composed_backward(label: str, rows: int, width: int, kept: str) -> list[Ope
         ("gradient of roots", elementwise("aten::mul", shape, _WIDE, reads=2)),
         ("gradient of roots, sum", row_sum(shape, _WIDE, 1)),
         ("gradient by roots", scaled_rows(shape, _WIDE)),
+        ("root power", elementwise("aten::pow", (rows, 1), _WIDE)),
+        ("root factor", elementwise("aten::mul", (rows, 1), _WIDE)),
         ("root gradient", elementwise("aten::mul", (rows, 1), _WIDE, reads=2)),
-        ("gradient of squares", scaled_rows(shape, _WIDE)),
-        ("square gradient", elementwise("aten::mul", shape, _WIDE, reads=2)),
+        # What is one number a row is read as if it were a row.
+        ("gradient of the mean", call("aten::div", array(shape, _WIDE, (1, 0)))),
+        ("power of squares", elementwise("aten::pow", shape, _WIDE)),
+        ("factor of squares", elementwise("aten::mul", shape, _WIDE)),
+        ("gradient of squares", elementwise("aten::mul", shape, _WIDE, reads=2)),
         ("sum", elementwise("aten::add", shape, _WIDE, reads=2)),
         ("cast", cast(shape, _WIDE, kept)),
     ]
@@ -165,7 +189,7 @@ def _sum(setting: Setting, rows: int, width: int) -> Call:
 
 def activation_step(setting: Setting, rows: int, width: int, *, is_gated: bool) -> Step:
     """SwiGLU of two products' results, or GELU of one's."""
-    shape, dtype = (rows, width), _product_result(setting)
+    shape, dtype = (rows, width), setting.made
     is_fused = setting.plan.implementation.fuses_activations
     if is_gated and is_fused:
         return Step(
@@ -193,28 +217,23 @@ def activation_step(setting: Setting, rows: int, width: int, *, is_gated: bool) 
     )
 
 
-def rotary_items(setting: Setting, label: str, rows: int, sizes: tuple[int, int]) -> Items:
+def rotary_step(setting: Setting, label: str, rows: int, sizes: tuple[int, int]) -> Step:
     """Rotation of heads of a size by position; the gradient is turned back likewise.
 
     Source:
         meta-llama/llama, llama/model.py, `apply_rotary_emb`: as complex numbers, in fp32.
     """
     heads, size = sizes
-    shape, dtype = (rows, heads, size), _product_result(setting)
+    shape, dtype = (rows, heads, size), setting.made
     if setting.plan.implementation.fuses_rotary:
-        return (operator(label, fused(shape, dtype, reads=1)),)
-    pairs = array((rows, heads, size // 2), "complex64")
+        one = operator(label, fused(shape, dtype, reads=1))
+        return Step((one,), (one,))
     angles = array((rows, 1, size // 2), "complex64")
-    turn = operator(f"{label}: rotation", call("aten::mul", pairs, angles))
-    if dtype == _WIDE:
-        return (turn,)
-    return (
-        operator(f"{label}: cast to fp32", cast(shape, dtype, _WIDE)),
-        turn,
-        operator(f"{label}: cast", cast(shape, _WIDE, dtype)),
-    )
-
-
-def _product_result(setting: Setting) -> str:
-    """Number format of what products give: theirs, but not below 16 bit."""
-    return "fp32" if setting.multiplied_wide == "tf32" else setting.multiplied_wide
+    turn = call("aten::mul", array((rows, heads, size // 2), "complex64"), angles)
+    items = [operator(f"{label}: rotation", turn)]
+    if dtype != _WIDE:
+        items.insert(0, operator(f"{label}: cast to fp32", cast(shape, dtype, _WIDE)))
+        items.append(operator(f"{label}: cast", cast(shape, _WIDE, dtype)))
+    conjugate = operator(f"{label}: angles turned back", call("aten::clone", angles))
+    at = len(items) - (2 if dtype != _WIDE else 1)
+    return Step(tuple(items), (*items[:at], conjugate, *items[at:]))

@@ -10,9 +10,8 @@ and the update of dense parameters included.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from foretrace.base import WorkloadError
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.block import Blocks, ParameterCount, Passes
@@ -21,6 +20,7 @@ from foretrace.workload.blocks.recommender_networks import Gradient, Networks
 from foretrace.workload.blocks.recommender_tables import TableWork
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.models.recommender import Recommender
+from foretrace.workload.plan.legality import check_plan
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.sharding.placement import PlacedTables, place_tables
 from foretrace.workload.sharding.tables import TableOptimizer, TableSharding
@@ -55,8 +55,8 @@ def blocks_of_recommender(
     Raises:
         WorkloadError: if the plan is not data parallel, or the tables do not fit it.
     """
-    _check(model, plan)
     sharding = tables or plan.tables or TableSharding()
+    check_plan(replace(plan, tables=sharding), model)
     placed = place_tables(
         model,
         sharding,
@@ -84,24 +84,6 @@ def blocks_of_recommender(
             "copies of the batch from the host are left out: they run ahead on their own stream",
         ),
     )
-
-
-def _check(model: Recommender, plan: Plan) -> None:
-    others = {"tp": plan.tensor, "cp": plan.context, "pp": plan.pipeline, "ep": plan.expert}
-    wrong = {name: size for name, size in others.items() if size != 1}
-    if wrong:
-        named = ", ".join(f"{name} = {size}" for name, size in wrong.items())
-        raise WorkloadError(
-            f"{model.name!r} is a recommender, whose networks are replicated and whose tables "
-            f"are divided among dp ranks: the plan has {named}; set these to 1"
-        )
-    if plan.global_batch != plan.micro_batch * plan.data:
-        raise WorkloadError(
-            f"the update of {model.name!r}'s tables is part of the backward pass, so gradients "
-            f"cannot be accumulated: micro batch {plan.micro_batch} x {plan.data} ranks = "
-            f"{plan.micro_batch * plan.data}, the global batch is {plan.global_batch}; make them "
-            "equal"
-        )
 
 
 @dataclass(frozen=True)

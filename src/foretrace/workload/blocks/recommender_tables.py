@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.recommender_items import Items
@@ -19,6 +20,13 @@ _UPDATES = {
     TableOptimizer.ROW_WISE_ADAGRAD: "rowwise_adagrad",
     TableOptimizer.ADAGRAD: "adagrad",
 }
+# Kernels that bring ids in order, counted in the public 8-rank run (facebookresearch/param,
+# et_replay/tests/inputs/dlrm_kineto, rank 0): prefix sums, fills and casts, each over one number
+# a bag, before ids are permuted; the same before rows are read; and before rows are updated.
+_BEFORE_PERMUTING, _BEFORE_LOOKUP, _BEFORE_UPDATE = 6, 8, 11
+# A radix sort of ids reads and writes keys and values once for every 8 bits of the keys (CUB);
+# 26 bits in the same run.
+_SORT_PASSES = 4
 
 
 @dataclass(frozen=True)
@@ -45,14 +53,15 @@ class TableWork:
         """Ids, and before them how many there are, go to the ranks that hold the rows."""
         if self.placed.num_ranks == 1:
             return
-        for one in traffic(self.placed, self.batch):
+        for one in self._traffic:
             name, ids = one.scheme.value, one.ids.of(self.rank)
+            lengths = one.lengths.of(self.rank)
+            self._prepare(items, name, _BEFORE_PERMUTING, lengths)
             items.add(f"{name} ids in order of ranks", self._permuted(ids))
             items.exchange(
                 f"{name} splits", "all_to_all", numbers=one.splits.of(self.rank), dtype=_SPLIT
             )
             before = items.last
-            lengths = one.lengths.of(self.rank)
             items.exchange(
                 f"{name} lengths", "all_to_allv", numbers=lengths, dtype=_LENGTH, after=(before,)
             )
@@ -65,12 +74,14 @@ class TableWork:
     def lookup(self, items: Items) -> None:
         """Rows are read and added up, vectors go to the ranks whose samples they belong to."""
         arrived = []
-        for one in traffic(self.placed, self.batch):
+        for one in self._traffic:
             found = self._found(one.scheme)
             name = one.scheme.value
             if found is not None:
                 if self.placed.num_ranks > 1:
+                    self._prepare(items, name, _BEFORE_PERMUTING, found.num_bags)
                     items.add(f"{name} ids in order of tables", self._permuted(found.num_ids))
+                self._prepare(items, name, _BEFORE_LOOKUP, found.num_bags)
                 items.add(f"{name} lookup", self._lookup(found))
             arrived += self._send_vectors(items, one)
         replicated = self._found(TableScheme.DATA)
@@ -99,7 +110,7 @@ class TableWork:
         """Gradients of vectors go back to the ranks that hold the rows; updates wait for them."""
         if self.placed.num_ranks == 1:
             return
-        for one in traffic(self.placed, self.batch):
+        for one in self._traffic:
             name, dtype = one.scheme.value, self._dtype
             items.add(f"{name} gradients in order of ranks", self._packed(one))
             if one.pooled is not None:
@@ -114,13 +125,14 @@ class TableWork:
     def update(self, items: Items) -> None:
         """Rows that were looked up are updated, as soon as their gradients are there."""
         by_label = items.positions()
-        for one in traffic(self.placed, self.batch):
+        for one in self._traffic:
             found = self._found(one.scheme)
             name = one.scheme.value
             for label in (f"{name} gradients of vectors", f"{name} gradients of vectors gathered"):
                 if label in by_label:
                     items.wait(by_label[label])
             if found is not None:
+                self._sort(items, name, found)
                 items.add(f"{name} update", self._update(found))
 
     def update_replicated(self, items: Items) -> None:
@@ -130,12 +142,26 @@ class TableWork:
             return
         width = self.placed.model.size
         rows = found.num_numbers // width
+        self._sort(items, TableScheme.DATA.value, found)
         gradient = array((found.num_bags, width), self._dtype)
         index = array((found.num_ids,), _SPLIT)
         items.add(
             "replicated tables gradient",
             call("aten::embedding_dense_backward", gradient, index, str(rows), "-1", "False"),
         )
+
+    def _prepare(self, items: Items, name: str, count: int, numbers: int) -> None:
+        """Prefix sums, fills and casts of how many ids there are."""
+        one = calls.elementwise("aten::clone", (max(1, numbers),), _LENGTH)
+        for _ in range(count):
+            items.add(f"{name} offsets", one)
+
+    def _sort(self, items: Items, name: str, found: _Lookup) -> None:
+        """Ids in order, so that every row is written once."""
+        pair = calls.elementwise("aten::clone", (2, max(1, found.num_ids)), _SPLIT)
+        for _ in range(_SORT_PASSES):
+            items.add(f"{name} ids sorted", pair)
+        self._prepare(items, name, _BEFORE_UPDATE, found.num_ids)
 
     def _found(self, scheme: TableScheme) -> _Lookup | None:
         """What a rank looks up by one scheme; of no rank in particular, the busiest's."""
@@ -202,6 +228,10 @@ class TableWork:
 
     def _outer(self, scheme: TableScheme) -> Group:
         return Group.REPLICA if scheme is TableScheme.TABLE_ROW else Group.DATA
+
+    @cached_property
+    def _traffic(self) -> tuple[SchemeTraffic, ...]:
+        return traffic(self.placed, self.batch)
 
     @property
     def _dtype(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from foretrace.base import WorkloadError
 from foretrace.operators import Tensor
 from foretrace.workload.blocks.block import Exchange, Item, Operator
-from foretrace.workload.blocks.calls import elementwise, fused, softmax
+from foretrace.workload.blocks.calls import elementwise, fused, gathered_copy, softmax
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import Call, array, call, num_bytes
 from foretrace.workload.blocks.steps import Items, Step, exchange, operator
@@ -45,13 +45,13 @@ class _Heads:
     @property
     def dtype(self) -> str:
         """Of queries, keys and values."""
-        return self.setting.multiplied_wide
+        return self.setting.made
 
     def kept_bytes(self, tokens: int) -> int:
         """Of keys and values."""
         attention = self.setting.model.attention
         size = attention.score_size + attention.value_size
-        return num_bytes(tokens * self.keys * size, self.setting.kept)
+        return num_bytes(tokens * self.keys * size, self.setting.made)
 
 
 def scores_step(setting: Setting, count: int, reach: Reach | None) -> Step:
@@ -183,7 +183,7 @@ def _gathered(heads: _Heads, reach: Reach | None) -> Step:
             _Piece(plan.micro_batch, half, half, is_causal=True),
             _Piece(plan.micro_batch, half, plan.sequence, is_causal=True),
         )
-    size = (heads.kept_bytes(plan.micro_batch * plan.sequence), setting.kept)
+    size = (heads.kept_bytes(plan.micro_batch * plan.sequence), setting.made)
     gathered = exchange("gathered keys and values", "all_gather", Group.CONTEXT, size)
     scattered = exchange("sum of key and value gradients", "reduce_scatter", Group.CONTEXT, size)
     ordered = _in_order(heads, "keys and values in order")
@@ -206,7 +206,7 @@ def _in_order(heads: _Heads, label: str) -> Operator:
     attention, plan = heads.setting.model.attention, heads.setting.plan
     width = heads.keys * (attention.score_size + attention.value_size)
     shape = (plan.micro_batch * plan.sequence, width)
-    return operator(label, fused(shape, heads.setting.kept, reads=1))
+    return operator(label, fused(shape, heads.setting.made, reads=1))
 
 
 def _ring(heads: _Heads) -> Step:
@@ -262,13 +262,13 @@ def _ring_backward(heads: _Heads, calls: list[Call]) -> Items:
     width = heads.keys * (attention.score_size + attention.value_size)
     summed = operator(
         "sum of key and value gradients",
-        elementwise("aten::add", (setting.tokens, width), setting.kept, reads=2),
+        elementwise("aten::add", (setting.tokens, width), setting.made, reads=2),
     )
     gradients = exchange(
         "key and value gradients passed on",
         "send_recv",
         Group.CONTEXT,
-        (heads.kept_bytes(setting.tokens), setting.kept),
+        (heads.kept_bytes(setting.tokens), setting.made),
     )
     row = _Row()
     is_beside = setting.plan.overlap.context
@@ -289,7 +289,7 @@ def _ring_backward(heads: _Heads, calls: list[Call]) -> Items:
 
 
 def _passed_on(heads: _Heads) -> Exchange:
-    size = (heads.kept_bytes(heads.setting.tokens), heads.setting.kept)
+    size = (heads.kept_bytes(heads.setting.tokens), heads.setting.made)
     return exchange("keys and values passed on", "send_recv", Group.CONTEXT, size)
 
 
@@ -314,13 +314,18 @@ def _plain(heads: _Heads) -> Step:
     turned_values = array((batch, attention.value_size, length), dtype)
     masked = softmax("ScaledUpperTriangMaskedSoftmax", (batch, length, length), dtype)
     gradient = softmax("aten::_softmax_backward_data", (batch, length, length), dtype, reads=2)
+    # Results of heads are brought side by side, token by token; their gradients back.
+    rows = (plan.micro_batch * length * heads.count, attention.value_size)
+    moved = gathered_copy(rows, dtype, row_stride=heads.count * attention.value_size)
     return Step(
         (
             operator("scores", call("aten::bmm", queries, turned)),
             operator("softmax", masked),
             operator("weighted values", call("aten::bmm", scores, values)),
+            operator("heads side by side", moved),
         ),
         (
+            operator("gradients by head", moved),
             operator("score gradient", call("aten::bmm", values, turned_values)),
             operator("value gradient", call("aten::bmm", scores, values)),
             operator("softmax gradient", gradient),

@@ -66,6 +66,12 @@ class Setting:
         """Of products that stay in 16 bit or more: routers, the output projection, attention."""
         return self.kept if self.is_quantised else self.multiplied
 
+    @cached_property
+    def made(self) -> str:
+        """Number format of what products give, and of messages with it."""
+        found = "fp32" if self.multiplied_wide == "tf32" else self.multiplied_wide
+        return min(self.kept, found, key=lambda dtype: num_bytes(1, dtype))
+
     @property
     def gathers_parameters(self) -> bool:
         """Whether parameters are gathered before use."""

@@ -39,6 +39,7 @@ class Step:
     is_scores: bool = False  # what selective recompute computes again
     # Whether a backward pass needs anything of it: not so of a layer's last product and sum.
     is_needed_again: bool = True
+    is_again: bool = True  # whether recompute does it again
     # So many steps pass before what comes next waits for its exchanges.
     delay: int = 0
 
@@ -198,6 +199,7 @@ def _recomputed(steps: Sequence[Step], plan: Plan) -> Items:
     if plan.recompute is Recompute.NONE:
         return ()
     implementation = plan.implementation
+    steps = [step for step in steps if step.is_again]
     if plan.recompute is Recompute.SELECTIVE and implementation.selective == "scores":
         return joined(_forward([step for step in steps if step.is_scores], Phase.RECOMPUTE))
     if implementation.stops_recompute_early:

@@ -16,7 +16,12 @@ from foretrace.workload.blocks.ends import embedding_steps, head_steps, loss_ste
 from foretrace.workload.blocks.experts import expert_steps
 from foretrace.workload.blocks.feed_forward import feed_forward_steps
 from foretrace.workload.blocks.linear import Weight, columns
-from foretrace.workload.blocks.pointwise import Joint, joins_sums, norm_step, residual_step
+from foretrace.workload.blocks.pointwise import (
+    Joint,
+    joins_sums,
+    residual_step,
+    stream_norm_steps,
+)
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.blocks.steps import Items, Step, operator, passes_of
@@ -46,6 +51,7 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> Blocks:
         head=_head(setting),
         transfer_bytes=num_bytes(setting.own_tokens * model.hidden, setting.kept),
         transfer_dtype=setting.kept,
+        tied_parameters=setting.vocabulary * model.hidden if model.ties_embeddings else 0,
         notes=_notes(setting),
     )
 
@@ -58,14 +64,13 @@ def _layer(setting: Setting, layer: Layer) -> Passes:
 def layer_steps(setting: Setting, layer: Layer) -> list[Step]:
     """Attention and what follows it, each between a norm and a residual sum."""
     model = setting.model
-    sizes = (setting.own_tokens, model.hidden)
     experts = model.experts if layer.has_experts else None
-    steps = [norm_step(setting, "attention norm", sizes, Joint())]
+    steps = stream_norm_steps(setting, "attention norm")
     steps += attention_steps(setting, layer.reach)
     is_joined = joins_sums(setting)
     if not is_joined:
         steps.append(residual_step(setting, has_bias=model.attention.has_output_bias))
-    steps.append(norm_step(setting, "feed-forward norm", sizes, Joint(sums_before=is_joined)))
+    steps += stream_norm_steps(setting, "feed-forward norm", Joint(sums_before=is_joined))
     if experts is not None:
         steps += expert_steps(setting, experts)
     else:
@@ -107,12 +112,12 @@ def _module_steps(setting: Setting) -> list[Step]:
     weight = Weight("module projection", 2 * width, setting.share(width, "hidden size"))
     return [
         Step((operator("embedding of the next token", looked_up),)),
-        norm_step(setting, "module embedding norm", (own, width), _ALONE),
-        norm_step(setting, "module output norm", (own, width), Joint()),
+        *stream_norm_steps(setting, "module embedding norm", _ALONE),
+        *stream_norm_steps(setting, "module output norm"),
         Step((joined,), (joined,)),
         columns(setting, (weight,)),
         *layer_steps(setting, model.layers[-1]),
-        norm_step(setting, "module final norm", (own, width), _ALONE),
+        *stream_norm_steps(setting, "module final norm", _ALONE),
         columns(
             setting,
             (Weight("module output projection", width, setting.vocabulary),),
@@ -136,7 +141,7 @@ def _passes(setting: Setting, part: Part, steps: list[Step], parameters: Paramet
             cast((count,), precision.parameters, precision.reduced),
             is_weight_gradient=True,
         )
-        steps = [Step((copied,), (sent,), is_needed_again=False), *steps]
+        steps = [Step((copied,), (sent,), is_again=False), *steps]
         opening = (copied,) if plan.reshard_after_forward else ()
     return passes_of(part, steps, parameters, plan, opening=opening)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 
 from foretrace.base import WorkloadError
 from foretrace.machine import Chip
 from foretrace.workload.footprint.footprint import Footprint, StageFootprint
-from foretrace.workload.footprint.gathered import dummy_gradient_bytes, gathered_bytes
+from foretrace.workload.footprint.gathered import (
+    dummy_gradient_bytes,
+    gathered_bytes,
+    reduction_bytes,
+)
 from foretrace.workload.footprint.kept import transfer_bytes
 from foretrace.workload.footprint.parts import (
     PartBytes,
@@ -31,7 +36,7 @@ from foretrace.workload.schedule.unit import Schedule
 _CONTEXT_BYTES = 1343 * 2**20
 # Products of 8-bit numbers want both inputs along rows.
 # Source: TransformerEngine 2.9, pytorch/utils.py, is_non_tn_fp8_gemm_supported.
-_ROWS_ONLY = ("Ada Lovelace", "Hopper")
+_ROWS_ONLY = ("Ada", "Hopper")
 _NOTES = (
     "not counted: buffers of NCCL, and memory lost between tensors (fragmentation)",
     "activations are those of the fullest moment; every stage has its own",
@@ -110,12 +115,12 @@ class _Stages:
         chunks = [
             chunk for chunk, home in enumerate(self._schedule.stage_of_chunk) if home == stage
         ]
-        activations = {chunk: self._chunk(chunk) for chunk in chunks}
-        peak = stage_peak(self._schedule.units[stage], activations)
         ends = reduce(Held.__add__, (self._ends(chunk) for chunk in chunks), Held())
         ends = self._without_copy(ends, chunks)
+        activations = {chunk: self._chunk(chunk, ends) for chunk in chunks}
+        peak = stage_peak(self._schedule.units[stage], activations)
         layers = tuple(
-            self._layer_held(layer) for chunk in chunks for layer in self._layers_of_chunk[chunk]
+            self._layer_held(layer) for chunk in chunks for layer in self._of_chunk(chunk)
         )
         held = reduce(Held.__add__, layers, ends)
         states = states_of(held, self._plan, keeps_transposes=self._keeps_transposes())
@@ -142,13 +147,25 @@ class _Stages:
                 at += count
         return found
 
-    def _chunk(self, chunk: int) -> ChunkBytes:
-        parts = [self.layer(layer) for layer in self._layers_of_chunk[chunk]]
+    def _chunk(self, chunk: int, ends: Held) -> ChunkBytes:
+        parts = [self._reduced(self.layer(each), ends, each) for each in self._of_chunk(chunk)]
         if self._is_first(chunk):
-            parts.insert(0, embedding_bytes(self._model, self._plan, self._software))
+            embedding = embedding_bytes(self._model, self._plan, self._software)
+            parts.insert(0, self._reduced(embedding, ends, None))
         if self._is_last(chunk):
             parts.append(head_bytes(self._model, self._plan, self._software))
         return chunk_bytes(tuple(parts))
+
+    def _reduced(self, part: PartBytes, ends: Held, layer: Layer | None) -> PartBytes:
+        """With the whole gradients that ZeRO-3 has for a moment."""
+        if self._plan.sharding is not Sharding.ZERO3:
+            return part
+        held = Held() if layer is None else self._layer_held(layer)
+        more = reduction_bytes(self._plan, ends, held, is_embedding=layer is None)
+        return replace(part, backward=part.backward + more)
+
+    def _of_chunk(self, chunk: int) -> tuple[Layer, ...]:
+        return self._layers_of_chunk[chunk]
 
     def _ends(self, chunk: int) -> Held:
         embedding, output = ends_held(self._model, self._plan)

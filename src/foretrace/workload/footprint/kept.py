@@ -23,6 +23,9 @@ from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import ContextExchange, Plan
 
 _FP32 = 4
+# What a feed-forward part has between its first products and its last one.
+GATE, UP, GATE_AND_UP = "gate", "up", "gate and up"
+_ACTIVATED, _DOWN_INPUT = "activated gate", "input of down"
 
 
 class Use(Enum):
@@ -52,6 +55,10 @@ def layer_kept(
     parts += _norm(model, plan, sizes, where="feed-forward")
     if has_experts and model.experts is not None:
         parts += _experts(model, model.experts, plan, sizes)
+        if not software.weighs_in_activation:
+            # To weigh them: the gradient of a weight is a product with what it weighs.
+            routed = expert_tokens(model.experts, plan, sizes)
+            parts.append(Kept("weighed tokens", round(routed * sizes.hidden * sizes.activation)))
     else:
         parts += _feed_forward(model, plan, sizes, width=model.feed_forward.width)
     if software.has_dropout:
@@ -131,7 +138,7 @@ def _plain_scores(plan: Plan, software: Software, sizes: Sizes) -> Iterator[Kept
 
 
 def _feed_forward(
-    model: Transformer, plan: Plan, sizes: Sizes, *, width: int, where: str = "feed-forward"
+    model: Transformer, plan: Plan, sizes: Sizes, *, width: int, where: str = ""
 ) -> Iterator[Kept]:
     numbers = sizes.tokens * (width // plan.tensor)
     yield from _activation(model, plan, sizes, numbers=numbers, where=where)
@@ -143,13 +150,13 @@ def _activation(
     """Between the two products of a feed-forward part, `numbers` wide in all."""
     inner = round(numbers * sizes.activation)
     if model.feed_forward.is_gated:
-        yield Kept(f"gate and up of {where}", 2 * inner)
+        yield Kept(GATE_AND_UP + where, 2 * inner)
         if not plan.implementation.fuses_activations:
-            yield Kept(f"activated gate of {where}", inner)
+            yield Kept(_ACTIVATED + where, inner)
     else:
-        yield Kept(f"up of {where}", inner)
+        yield Kept(UP + where, inner)
     read = round(numbers * sizes.product_input)
-    yield Kept(f"input of down of {where}", read, Use.PRODUCT_INPUT)
+    yield Kept(_DOWN_INPUT + where, read, Use.PRODUCT_INPUT)
 
 
 def _experts(model: Transformer, experts: Experts, plan: Plan, sizes: Sizes) -> Iterator[Kept]:
@@ -159,17 +166,14 @@ def _experts(model: Transformer, experts: Experts, plan: Plan, sizes: Sizes) -> 
     read = round(routed * sizes.hidden * sizes.product_input)
     yield Kept("tokens of experts", read, Use.PRODUCT_INPUT)
     numbers = routed * experts.width // expert_tensor_size(plan)
-    yield from _activation(model, plan, sizes, numbers=numbers, where="experts")
-    # To weigh them: the gradient of a weight is a product with the result.
-    results = round(routed * sizes.hidden * sizes.activation)
-    yield Kept("results of experts", results)
+    yield from _activation(model, plan, sizes, numbers=numbers, where=" of experts")
     if experts.num_shared:
         yield from _feed_forward(
             model,
             plan,
             sizes,
             width=experts.num_shared * experts.shared_width,
-            where="shared experts",
+            where=" of shared experts",
         )
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.workload.footprint.kept import Kept, Use, expert_tokens, layer_kept, norm_kept
+from foretrace.workload.footprint.kept import (
+    GATE,
+    GATE_AND_UP,
+    UP,
+    Kept,
+    Use,
+    expert_tokens,
+    layer_kept,
+    norm_kept,
+)
 from foretrace.workload.footprint.sizes import Sizes, sizes_of
 from foretrace.workload.footprint.software import Loss, Software
 from foretrace.workload.models.flops import Recompute
@@ -74,6 +83,10 @@ def head_bytes(model: Transformer, plan: Plan, software: Software) -> PartBytes:
         Loss.IN_PLACE: (number, 0, 0),
         Loss.COMPILED: (number, 0, number),
     }[loss]
+    if loss is Loss.PLAIN and software.counts_holes:
+        # The 16-bit logits are gone, and what comes is twice as large as the block they left: an
+        # allocator that moves nothing cannot use it.
+        backward += number
     hidden = round(sizes.tokens * sizes.hidden * number)
     weights = round(model.vocabulary // plan.tensor * sizes.hidden * number)
     # The product's own: gradients of the logits, of its input and of its weight. When they are
@@ -152,10 +165,10 @@ def _products(
     output = sizes.own_tokens * sizes.hidden
     if implementation.fuses_projections:
         first = [("queries, keys and values", query + key + value)]
-        up = [("gate and up", inner * (2 if is_gated else 1))]
+        up = [(GATE_AND_UP, inner * 2) if is_gated else (UP, inner)]
     else:
         first = [("queries", query), ("keys", key), ("values", value)]
-        up = [("gate", inner), ("up", inner)] if is_gated else [("up", inner)]
+        up = [(GATE, inner), (UP, inner)] if is_gated else [(UP, inner)]
     return [*first, ("projection", output), *up, ("down", output)]
 
 

@@ -6,7 +6,7 @@ tensors for the backward pass. Every switch here was read in the framework's sou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from foretrace.workload.plan.plan import Plan, Sharding
@@ -48,11 +48,16 @@ class Software:
     regathers_inputs: bool
     # Inputs of 8-bit products are kept in 8 bits; else as they were.
     keeps_quantized: bool
+    # Routing weights are applied within the experts' activation; else to another copy of tokens.
+    # Source: Megatron-LM 23e00ed, core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu_impl.
+    weighs_in_activation: bool
     has_dropout: bool  # with a byte an element to remember what was dropped
     # One unused gradient for every shape of weight, for autograd's sake, which stays.
     # Source: TransformerEngine, pytorch/module/base.py, get_dummy_wgrad.
     keeps_dummy_gradients: bool
     workspace_bytes: int  # of libraries, taken from the framework's allocator
+    # Its statistics are of reserved memory, with holes between tensors that nothing fits into.
+    counts_holes: bool = False
 
 
 # Source: Megatron-LM 23e00ed with TransformerEngine 2.11: tensor_parallel/layers.py (gathers
@@ -62,19 +67,26 @@ MEGATRON = Software(
     loss=Loss.PARALLEL,
     regathers_inputs=True,
     keeps_quantized=True,
+    weighs_in_activation=True,
     has_dropout=False,
     keeps_dummy_gradients=True,
     workspace_bytes=_CUBLAS_BYTES + _ENGINE_BYTES,
 )
+# The same with the loss of TransformerEngine: `--cross-entropy-fusion-impl te`.
+MEGATRON_ENGINE_LOSS = replace(MEGATRON, name="megatron, engine's loss", loss=Loss.IN_PLACE)
+# With TransformerEngine before 2.3 (April 2025), which keeps no unused gradients.
+MEGATRON_EARLY_2025 = replace(MEGATRON, name="megatron early 2025", keeps_dummy_gradients=False)
 # Source: torchtitan 9dec370, torchao eab345c (float8 products keep their 16-bit input).
 PYTORCH = Software(
     name="pytorch",
     loss=Loss.COMPILED,
     regathers_inputs=False,
     keeps_quantized=False,
+    weighs_in_activation=False,
     has_dropout=False,
     keeps_dummy_gradients=False,
     workspace_bytes=_CUBLAS_BYTES,
+    counts_holes=True,
 )
 
 

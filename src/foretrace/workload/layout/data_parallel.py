@@ -13,36 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import WorkloadError
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Exchange, ParameterCount, Passes
+from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.plan.groups import group_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
-
-# OCP Microscaling Formats 1.0: 32 numbers share a byte of scale; NVFP4: 16 share one.
-_BYTES = {
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "mxfp8": 1.0 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,
-}
-
-
-def number_bytes(dtype: str) -> float:
-    """Bytes of one number, its share of a common scale included.
-
-    Raises:
-        WorkloadError: for a format that is not known.
-    """
-    try:
-        return _BYTES[dtype]
-    except KeyError:
-        raise WorkloadError(
-            f"no size is known for number format {dtype!r}: known are {', '.join(_BYTES)}"
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -102,46 +77,46 @@ def total_parameters(parts: Sequence[Passes]) -> ParameterCount:
 def reduction(num_parameters: int, pool: Pool, plan: Plan) -> Block:
     """Gradients of so many parameters are reduced, and scattered where they are divided."""
     dtype = plan.precision.reduced
-    num_bytes = num_parameters * number_bytes(dtype)
-    items = []
+    size = num_bytes(num_parameters, dtype)
+    items: tuple[Exchange, ...] = ()
     if pool.num_shards > 1:
-        items.append(_exchange("reduce_scatter", pool.shard, num_bytes, dtype, Phase.BACKWARD))
-        num_bytes /= pool.num_shards
+        scattered = _sum("reduce-scatter of gradients", pool.shard, size, dtype)
+        items = (replace(scattered, collective="reduce_scatter"),)
+        size = -(-size // pool.num_shards)
     if pool.replica is not None:
-        after = tuple(range(len(items)))
-        items.append(
-            _exchange("all_reduce", pool.replica, num_bytes, dtype, Phase.BACKWARD, after)
-        )
-    return Block(Part.BUCKET, tuple(items))
+        total = _sum("all-reduce of gradients", pool.replica, size, dtype)
+        items = (*items, replace(total, after=tuple(range(len(items)))))
+    return Block(Part.BUCKET, items)
 
 
 def gathering(num_parameters: int, pool: Pool, plan: Plan, phase: Phase) -> Block:
     """So many divided parameters are made whole on every rank."""
     dtype = plan.precision.parameters
-    num_bytes = num_parameters * number_bytes(dtype)
-    return Block(
-        Part.BUCKET, (_exchange("all_gather", pool.shard, num_bytes, dtype, phase),)
+    item = Exchange(
+        label="all-gather of parameters",
+        collective="all_gather",
+        group=pool.shard,
+        num_bytes=num_bytes(num_parameters, dtype),
+        dtype=dtype,
+        phase=phase,
     )
-
-
-def agreement(num_numbers: int, group: Group, dtype: str, phase: Phase, label: str) -> Block:
-    """All ranks of a group add up what each has."""
-    num_bytes = num_numbers * number_bytes(dtype)
-    item = replace(_exchange("all_reduce", group, num_bytes, dtype, phase), label=label)
     return Block(Part.BUCKET, (item,))
 
 
-def _exchange(
-    collective: str,
-    group: Group,
-    num_bytes: float,
-    dtype: str,
-    phase: Phase,
-    after: tuple[int, ...] = (),
-) -> Exchange:
-    what = "parameters" if collective == "all_gather" else "gradients"
-    label = f"{collective.replace('_', '-')} of {what}"
-    return Exchange(label, collective, group, round(num_bytes), dtype, phase, after)
+def agreement(num_numbers: int, group: Group, dtype: str, label: str) -> Block:
+    """All ranks of a group add up what each has, behind the backward pass."""
+    return Block(Part.BUCKET, (_sum(label, group, num_bytes(num_numbers, dtype), dtype),))
+
+
+def _sum(label: str, group: Group, size: int, dtype: str) -> Exchange:
+    return Exchange(
+        label=label,
+        collective="all_reduce",
+        group=group,
+        num_bytes=size,
+        dtype=dtype,
+        phase=Phase.BACKWARD,
+    )
 
 
 @dataclass(frozen=True)
@@ -162,7 +137,7 @@ def buckets_of(parts: Sequence[Passes], pools: Sequence[Pool], plan: Plan) -> tu
 def _buckets(parts: Sequence[Passes], pool: Pool, plan: Plan) -> Iterator[Bucket]:
     if not pool.is_reduced:
         return
-    size = max(int(plan.bucket_bytes / number_bytes(plan.precision.reduced)), 1)
+    size = max(plan.bucket_bytes // num_bytes(1, plan.precision.reduced), 1)
     waiting, last = 0, 0
     for place, part in enumerate(parts):
         count = pool.count(part.parameters)

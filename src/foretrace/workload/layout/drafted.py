@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_LAYER
 from foretrace.workload.layout.pieces import Pieces
 from foretrace.workload.layout.tables import COMPUTE, NOTHING, NUM_STREAMS, RECEIVES, SENDS
-from foretrace.workload.layout.template import Template
+from foretrace.workload.layout.template import Columns, Template
 
 
 @dataclass(frozen=True)
 class Drafted:
     """All items of all stages and what they wait for; a stage's items stand together."""
 
-    columns: Mapping[str, NDArray[np.generic]]  # as a template's, by item
+    columns: Columns  # as a template's, by item
     stage: Int64s  # int64[items]
     microbatch: Int64s  # int64[items]; NO_MICROBATCH
     layer: Int64s  # int64[items], over all stages; NO_LAYER
     transfer: Int64s  # int64[items], number of a transfer; NOTHING
-    source: Int64s  # int64[edges], item waited for, on another stream of the same rank
+    # Item waited for, int64[edges]: on another stream, of another rank where a transfer's data are.
+    source: Int64s
     target: Int64s  # int64[edges]
     before: Int64s  # int64[pairs], item before another on the same stream of the same rank
     behind: Int64s  # int64[pairs]
@@ -54,9 +54,9 @@ def drafted(pieces: Pieces) -> Drafted:
     }
     member = np.concatenate([one.member for one in pieces.templates])[row]
     piece = np.repeat(np.arange(len(size)), size)
-    microbatch = np.array([[one.microbatch for one in pair] for pair in pieces.members], np.int64)
-    first_layer = np.array([[one.first_layer for one in pair] for pair in pieces.members], np.int64)
-    layer = columns["layer"].astype(np.int64)
+    microbatch = np.array(pieces.microbatch, np.int64)
+    first_layer = np.array(pieces.first_layer, np.int64)
+    layer = columns["layer"]
     stage = np.array(pieces.stage, np.int64)[piece]
     lane = stage * NUM_STREAMS + columns["stream"]
     by_lane = np.argsort(lane, kind="stable")
@@ -74,8 +74,8 @@ def drafted(pieces: Pieces) -> Drafted:
     return Drafted(
         columns=columns,
         stage=stage,
-        microbatch=microbatch[piece, member],
-        layer=np.where(layer == NO_LAYER, NO_LAYER, layer + first_layer[piece, member]),
+        microbatch=microbatch[member, piece],
+        layer=np.where(layer == NO_LAYER, NO_LAYER, layer + first_layer[member, piece]),
         transfer=np.array(pieces.transfer, np.int64)[piece],
         source=edges[0],
         target=edges[1],
@@ -135,5 +135,3 @@ def _at_barriers(pieces: Pieces, first: Int64s, lane: Int64s, by_lane: Int64s) -
                 if place > low and lane[begin + entry] != own
             )
     return np.array(edges, np.int64).reshape(-1, 2).T
-
-

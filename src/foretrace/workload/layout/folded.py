@@ -30,10 +30,11 @@ from foretrace.graph import (
     Phase,
     graph_of,
 )
+from foretrace.trace import collective_kind_of
 from foretrace.workload.layout.drafted import Drafted
 from foretrace.workload.layout.launch import Launch
 from foretrace.workload.layout.meetings import Meetings, RankTable
-from foretrace.workload.layout.tables import COMPUTE, NUM_STREAMS, SENDS, Tables
+from foretrace.workload.layout.tables import NUM_STREAMS, SENDS, Tables
 
 STEP_NAME = "ProfilerStep#0"
 _HOST, _COMPUTE_STREAM = 1, 7  # numbers as a trace of PyTorch shows its threads and streams
@@ -104,14 +105,21 @@ class _Lanes:
         self._of_item = items.stage * NUM_STREAMS + items.columns["stream"]
         used = np.unique(self._of_item)
         reps = ranks.rank[:, 0].tolist()
-        hosts = [Lane(rank, False, rank, -1, _HOST) for rank in reps]
+        hosts = [_host_thread(rank) for rank in reps]
         streams = [
-            Lane(reps[lane // NUM_STREAMS], True, reps[lane // NUM_STREAMS], 0,
-                 _COMPUTE_STREAM + lane % NUM_STREAMS)
-            for lane in used.tolist()
+            _device_stream(reps[lane // NUM_STREAMS], lane % NUM_STREAMS) for lane in used.tolist()
         ]
         self.lanes = (*hosts, *streams)
         self.item = len(hosts) + np.searchsorted(used, self._of_item)
+
+
+def _host_thread(rank: int) -> Lane:
+    return Lane(rank=rank, is_device=False, process=rank, device=-1, number=_HOST)
+
+
+def _device_stream(rank: int, stream: int) -> Lane:
+    number = _COMPUTE_STREAM + stream
+    return Lane(rank=rank, is_device=True, process=rank, device=0, number=number)
 
 
 def _columns(
@@ -192,13 +200,13 @@ def _host_ns(items: Drafted, launch: Launch) -> Int64s:
     by_phase = np.full(len(Phase), launch.forward_ns, np.int64)
     by_phase[Phase.BACKWARD] = launch.backward_ns
     by_phase[Phase.OPTIMIZER] = launch.optimizer_ns
-    own_ns = by_phase[items.columns["phase"].astype(np.int64)]
+    own_ns = by_phase[items.columns["phase"]]
     return np.where(items.is_exchange, launch.exchange_ns, own_ns)
 
 
 def _hub_names(items: Drafted, meetings: Meetings, tables: Tables) -> Int64s:
-    kind = items.columns["exchange"][meetings.exchange[meetings.first]].astype(np.int64)
-    name_of_kind = [tables.name(one.collective) for one in tables.kinds]
+    kind = items.columns["exchange"][meetings.exchange[meetings.first]]
+    name_of_kind = [tables.name(collective_kind_of(one.collective)) for one in tables.kinds]
     return np.array(name_of_kind, np.int64)[kind]
 
 
@@ -233,22 +241,23 @@ def _collectives(
     items: Drafted, meetings: Meetings, ranks: RankTable, tables: Tables
 ) -> tuple[Collective, ...]:
     kind = items.columns["exchange"][meetings.exchange][meetings.first].tolist()
-    position = meetings.position.tolist()
-    known: dict[object, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    position, kinds = meetings.position.tolist(), tables.kinds
+    names = [collective_kind_of(one.collective) for one in kinds]  # as replays call them
+    known: dict[object, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     found = []
     for at, stages in enumerate(meetings.stages(items)):
-        group, one = meetings.group[at], tables.kinds[kind[at]]
-        members = known.get((group, stages))
+        one = kinds[kind[at]]
+        members = known.get((one.group, stages))
         if members is None:
             recorded = tuple(sorted(ranks.rank[list(stages), 0].tolist()))
-            members = (ranks.members(group, recorded), recorded)
-            known[group, stages] = members
+            members = (one.group.value, ranks.members(one.group, recorded), recorded)
+            known[one.group, stages] = members
         found.append(
             Collective(
-                name=one.collective,
-                group=group.value,
-                ranks=members[0],
-                recorded_ranks=members[1],
+                name=names[kind[at]],
+                group=members[0],
+                ranks=members[1],
+                recorded_ranks=members[2],
                 position=position[at],
                 num_bytes=one.num_bytes,
                 dtype=one.dtype,

@@ -45,7 +45,7 @@ def layout(
         folded: one rank of every stage instead of all; times are the same where ranks of a stage
             take the same time.
         launch: host times and lags; the rule that the plan's implementation names if left out.
-        optimizer: makes the block that updates so many parameters.
+        optimizer: makes the block that updates so many parameters; Adam's if left out.
 
     Raises:
         WorkloadError: if the plan, the schedule and the blocks do not fit each other.
@@ -68,6 +68,7 @@ def layout(
         )
         program.write_units()
         close(program, blocks, optimizer)
+    transfers.connect(pieces)
     ranks = RankTable(plan)
     items = drafted(pieces)
     graph = folded_graph(

@@ -31,10 +31,13 @@ class Pieces:
         self.templates: list[Template] = []
         self.template: list[int] = []  # by piece
         self.stage: list[int] = []
-        self.members: list[tuple[Member, Member]] = []
+        # Of the two woven stretches, or twice of the only one; plain numbers by piece, since many
+        # small objects keep the garbage collector busy.
+        self.microbatch: tuple[list[int], list[int]] = ([], [])
+        self.first_layer: tuple[list[int], list[int]] = ([], [])
         self.transfer: list[int] = []  # number of a transfer between stages; NOTHING
         self.barriers: list[int] = []  # pieces that wait for all communication before them
-        self.waits: list[tuple[int, int, int, int]] = []  # piece and item, for piece and item
+        self.waits: list[int] = []  # in fours: piece and item waited for, piece and item that wait
         self._known: dict[int, int] = {}
 
     def add(
@@ -52,12 +55,13 @@ class Pieces:
             self.templates.append(template)
         self.template.append(number)
         self.stage.append(stage)
-        self.members.append((members[0], members[-1]))
+        for place, member in enumerate((members[0], members[-1])):
+            self.microbatch[place].append(member.microbatch)
+            self.first_layer[place].append(member.first_layer)
         self.transfer.append(transfer)
         return len(self.template) - 1
 
     def wait(self, target: Place, sources: Iterable[Place]) -> None:
         """Let an item wait for others; where all share a stream its order is enough."""
-        self.waits.extend((*source, *target) for source in sources)
-
-
+        for source in sources:
+            self.waits += (*source, *target)

@@ -10,8 +10,8 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from foretrace.graph import Phase
 from foretrace.workload.layout.chunks import Chunk
@@ -20,13 +20,11 @@ from foretrace.workload.layout.data_parallel import (
     gathering,
     last_bucket_of_parts,
 )
+from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.template import Placed, Template, chained
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Sharding
 from foretrace.workload.schedule.unit import Pass, Unit
-
-if TYPE_CHECKING:
-    from foretrace.workload.layout.stage import StageProgram
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,7 @@ def gathered_chunk(chunk: Chunk, templates: UnitTemplates) -> Gathered:
     order = [at for at in reversed(range(len(buckets))) if buckets[at].pool.num_shards > 1]
     item = {at: place for place, at in enumerate(order)}
     blocks = [
-        gathering(buckets[at].num_parameters, buckets[at].pool, plan, Phase.FORWARD)
-        for at in order
+        gathering(buckets[at].num_parameters, buckets[at].pool, plan, Phase.FORWARD) for at in order
     ]
     parts = [Placed(templates.block(block)) for block in blocks]
     held_by: list[tuple[int, ...]] = [()] * len(backward)
@@ -61,6 +58,7 @@ class GatheredChunks:
 
     def __init__(self, templates: UnitTemplates) -> None:
         """Make none yet."""
+        self.plan = templates.plan
         self._templates = templates
         self._known: dict[object, Gathered] = {}
 
@@ -74,21 +72,24 @@ class GatheredChunks:
 class Gatherings:
     """Gathers every chunk of a stage, ahead of its first use or behind the optimizer."""
 
-    def __init__(self, program: StageProgram, gathered: GatheredChunks) -> None:
+    def __init__(
+        self,
+        stage: int,
+        *,
+        units: Sequence[Unit],
+        chunks: Sequence[Chunk],
+        gathered: GatheredChunks,
+        pieces: Pieces,
+    ) -> None:
         """Plan what is gathered when."""
-        self._program = program
-        units = program.schedule.units[program.stage]
+        plan = gathered.plan
         first = {unit.chunk: unit for unit in reversed(units) if unit.kind is Pass.FORWARD}
-        forward = [unit for unit in units if first.get(unit.chunk) == unit]
-        plan = program.plan
         is_any = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
-        self._first_units = forward if is_any else []
+        self._stage, self._pieces = stage, pieces
         self._is_ahead = plan.overlap.parameters
-        self._pieces: dict[int, int] = {}
-        self._gathered = {
-            unit.chunk: gathered.of(program.chunks[unit.chunk])
-            for unit in self._first_units
-        }
+        self._first_units = [unit for unit in units if is_any and first.get(unit.chunk) == unit]
+        self._gathered = {unit.chunk: gathered.of(chunks[unit.chunk]) for unit in self._first_units}
+        self._piece_of_chunk: dict[int, int] = {}
 
     def before(self, unit: Unit) -> None:
         """Gather what the unit's chunk and the stage's next one need."""
@@ -97,7 +98,7 @@ class Gatherings:
         place = self._first_units.index(unit)
         for wanted in self._first_units[0 if place == 0 else place + 1 : place + 2]:
             template = self._gathered[wanted.chunk].template
-            self._pieces[wanted.chunk] = self._program.pieces.add(self._program.stage, template)
+            self._piece_of_chunk[wanted.chunk] = self._pieces.add(self._stage, template)
 
     def hold(self, unit: Unit, piece: int, template: UnitTemplate) -> None:
         """Let each part of a chunk's first forward pass wait for its parameters."""
@@ -106,15 +107,17 @@ class Gatherings:
         gathered = self._gathered[unit.chunk].held_by
         for first, held_by in zip(template.first_operator.tolist(), gathered, strict=True):
             if first >= 0:
-                sources = [(self._pieces[unit.chunk], item) for item in held_by]
-                self._program.pieces.wait((piece, first), sources)
+                sources = [(self._piece_of_chunk[unit.chunk], item) for item in held_by]
+                self._pieces.wait((piece, first), sources)
 
-    def behind_optimizer(self) -> None:
-        """Gather everything at the end of the step, if it was not gathered ahead."""
+    def behind(self, last_operator: Place | None) -> None:
+        """Gather everything behind the optimizer, if it was not gathered ahead."""
         if self._is_ahead:
             return
         for unit in self._first_units:
             template = self._gathered[unit.chunk].template
-            piece = self._program.pieces.add(self._program.stage, template)
-            if self._program.last_operator and len(template):
-                self._program.pieces.wait((piece, 0), [self._program.last_operator])
+            piece = self._pieces.add(self._stage, template)
+            if last_operator is not None:
+                sources = [last_operator]
+                for item in range(len(template)):
+                    self._pieces.wait((piece, item), sources)

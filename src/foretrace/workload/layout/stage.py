@@ -17,7 +17,7 @@ from foretrace.workload.blocks.block import Block, Exchange
 from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.pieces import Member, Pieces, Place
 from foretrace.workload.layout.sharded import GatheredChunks, Gatherings
-from foretrace.workload.layout.tables import COMPUTE, NOTHING, RECEIVES, SENDS
+from foretrace.workload.layout.tables import NOTHING, RECEIVES, SENDS
 from foretrace.workload.layout.template import Template, template_of_block
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Group, Plan, Sharding
@@ -48,10 +48,14 @@ class Transfers:
     def __init__(self, templates: UnitTemplates, num_bytes: int, dtype: str) -> None:
         """Make templates of sends and receives in both directions."""
         self._numbers: dict[Result, int] = {}
+        self._data: dict[int, tuple[Place, ...]] = {}
+        self._posted: dict[int, Place] = {}
         self._templates = {
             (stream, is_forward): _with_stream(
-                template_of_block(_transfer(num_bytes, dtype, is_forward=is_forward, stream=stream),
-                                  templates.tables),
+                template_of_block(
+                    _transfer(num_bytes, dtype, is_forward=is_forward, stream=stream),
+                    templates.tables,
+                ),
                 stream,
             )
             for stream in (SENDS, RECEIVES)
@@ -61,6 +65,31 @@ class Transfers:
     def number(self, result: Result) -> int:
         """Number of the transfer of a result."""
         return self._numbers.setdefault(result, len(self._numbers))
+
+    def sent(self, number: int, data: Sequence[Place]) -> None:
+        """Note what has to be ready before a transfer leaves."""
+        self._data[number] = tuple(data)
+
+    def posted(self, number: int, place: Place) -> None:
+        """Note the item that receives a transfer."""
+        self._posted[number] = place
+
+    def connect(self, pieces: Pieces) -> None:
+        """Let every receive begin when there is something to receive.
+
+        On a device it would begin when posted, and wait. That it does not here keeps the wait for
+        another stage apart from the transfer, and from slowing kernels that run meanwhile.
+
+        Raises:
+            WorkloadError: if something is received that no stage sends.
+        """
+        for number, place in self._posted.items():
+            if number not in self._data:
+                raise WorkloadError(
+                    "the schedule lets a stage receive what no stage sends: check its units with "
+                    "foretrace.workload.check_schedule"
+                )
+            pieces.wait(place, self._data[number])
 
     def template(self, stream: int, *, is_forward: bool) -> Template:
         """One end of a transfer."""
@@ -105,7 +134,9 @@ class StageProgram:
         self._uses: list[_Use] = []
         self._turns = _turns(schedule.units[stage])
         self._flags = _flags(schedule.units[stage], self.plan)
-        self.gatherings = Gatherings(self, gathered)
+        self.gatherings = Gatherings(
+            stage, units=schedule.units[stage], chunks=chunks, gathered=gathered, pieces=pieces
+        )
 
     def write_units(self) -> None:
         """Launch all units."""
@@ -155,12 +186,9 @@ class StageProgram:
         if needed is None or self.schedule.stage_of_chunk[needed[2]] == self.stage:
             return
         template = self.transfers.template(RECEIVES, is_forward=needed[0])
-        piece = self.pieces.add(
-            self.stage,
-            template,
-            (Member(unit.microbatch),),
-            transfer=self.transfers.number(needed),
-        )
+        number = self.transfers.number(needed)
+        piece = self.pieces.add(self.stage, template, (Member(unit.microbatch),), transfer=number)
+        self.transfers.posted(number, (piece, 0))
         if self.last_operator:
             self.pieces.wait((piece, 0), [self.last_operator])
         self._received[needed] = (piece, 0)
@@ -173,13 +201,15 @@ class StageProgram:
         if to < 0 or self.schedule.stage_of_chunk[to] == self.stage:
             return
         result = (is_forward, unit.microbatch, unit.chunk)
+        number = self.transfers.number(result)
         piece = self.pieces.add(
             self.stage,
             self.transfers.template(SENDS, is_forward=is_forward),
             (Member(unit.microbatch),),
-            transfer=self.transfers.number(result),
+            transfer=number,
         )
         self.pieces.wait((piece, 0), self._results[result])
+        self.transfers.sent(number, self._results[result])
         if not self.plan.overlap.pipeline:
             self._held_by.append((piece, 0))
 

@@ -18,18 +18,19 @@ from foretrace.graph import NO_LAYER
 from foretrace.workload.blocks.block import Block, Exchange, Item
 from foretrace.workload.layout.tables import COMPUTE, NOTHING, STREAM_OF_GROUP, Tables
 
-_COLUMNS: Mapping[str, type[np.generic]] = {
-    "stream": np.int32,
-    "label": np.int32,
-    "operator": np.int32,
-    "operator_signature": np.int32,
-    "exchange": np.int32,  # number of its kind; NOTHING for operators
-    "part": np.uint8,
-    "phase": np.uint8,
-    "layer": np.int32,  # from the first layer of the stretch; NO_LAYER
-    "measured_ns": np.int64,
-}
-Columns = Mapping[str, NDArray[np.generic]]
+# int64[items] each.
+_COLUMNS = (
+    "stream",
+    "label",
+    "operator",
+    "operator_signature",
+    "exchange",  # number of its kind; NOTHING for operators
+    "part",
+    "phase",
+    "layer",  # from the first layer of the stretch; NO_LAYER
+    "measured_ns",
+)
+Columns = Mapping[str, Int64s]
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _columns(block: Block, streams: Sequence[int], tables: Tables) -> Columns:
         "layer": [NO_LAYER] * len(items),
         "measured_ns": [item.measured_ns for item in items],
     }
-    return {key: np.array(values[key], dtype) for key, dtype in _COLUMNS.items()}
+    return {key: np.array(values[key], np.int64) for key in _COLUMNS}
 
 
 def chained(
@@ -160,12 +161,12 @@ def _joined_columns(parts: Sequence[Placed]) -> Columns:
         key: np.concatenate([part.template.columns[key] for part in parts]) for key in _COLUMNS
     }
     sizes = [len(part.template) for part in parts]
-    columns["layer"] = np.repeat(np.array([part.layer for part in parts], np.int32), sizes)
+    columns["layer"] = np.repeat(np.array([part.layer for part in parts], np.int64), sizes)
     return columns
 
 
 NOTHING_DONE = Template(
-    columns={key: np.zeros(0, dtype) for key, dtype in _COLUMNS.items()},
+    columns={key: np.zeros(0, np.int64) for key in _COLUMNS},
     member=np.zeros(0, np.uint8),
     source=np.zeros(0, np.int64),
     target=np.zeros(0, np.int64),

@@ -51,7 +51,7 @@ def unfolded(graph: ExecutionGraph, ranks: RankTable) -> ExecutionGraph:
         phase=graph.phase[node],
         layer=graph.layer[node],
         microbatch=graph.microbatch[node],
-        collective=_collective_column(graph, meets, first, stage, num_pipelines),
+        collective=_collective_column(graph, meets, first, stage),
         measured_ns=graph.measured_ns[node],
         inflation=graph.inflation[node],
         first_edge=first_edge,
@@ -134,7 +134,9 @@ def _edges(
         edge[place] = chosen[:, None]
     _leave_hubs(graph, ranks, meets, first, predecessor=predecessor)
     copy_degree = np.repeat(degree, np.diff(first))
-    _meet_at_hubs(graph, ranks, meets, first, predecessor=predecessor, edge=edge, degree=copy_degree)
+    _meet_at_hubs(
+        graph, ranks, meets, first, predecessor=predecessor, edge=edge, degree=copy_degree
+    )
     return np.append(0, np.cumsum(copy_degree)), predecessor, edge
 
 
@@ -199,11 +201,9 @@ def _lanes(graph: ExecutionGraph, ranks: RankTable) -> tuple[Lane, ...]:
     )
 
 
-def _collectives(
-    graph: ExecutionGraph, ranks: RankTable, meets: _Meets
-) -> tuple[Collective, ...]:
+def _collectives(graph: ExecutionGraph, ranks: RankTable, meets: _Meets) -> tuple[Collective, ...]:
     members: dict[int, list[tuple[int, ...]]] = {}
-    found = []
+    found: list[Collective] = []
     for one, meeting in zip(graph.collectives, meets.of, strict=True):
         if id(meeting) not in members:
             members[id(meeting)] = _members(one, meeting, ranks)
@@ -233,7 +233,7 @@ def _members(one: Collective, meeting: _Meeting, ranks: RankTable) -> list[tuple
 
 
 def _collective_column(
-    graph: ExecutionGraph, meets: _Meets, first: Int64s, stage: Int64s, num_pipelines: int
+    graph: ExecutionGraph, meets: _Meets, first: Int64s, stage: Int64s
 ) -> Int32s:
     """Collective of every copy; int32[copies]."""
     column = np.full(int(first[-1]), NO_COLLECTIVE, np.int32)

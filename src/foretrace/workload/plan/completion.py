@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import WorkloadError
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.draft import PlanDraft, field_value, key_of, plan_table, with_fields
 from foretrace.workload.plan.keys import Value
@@ -163,7 +164,8 @@ def _settled(draft: PlanDraft, model: Model, num_ranks: int | None) -> PlanDraft
 
 def _opens(draft: PlanDraft, model: Model) -> Iterator[_Open]:
     plan = draft.plan()
-    if plan.data * plan.context > 1 and not draft.states("sharding"):
+    is_sharded = not isinstance(model, Recommender)  # which divides its tables instead
+    if plan.data * plan.context > 1 and is_sharded and not draft.states("sharding"):
         yield _open_sharding(plan)
     if isinstance(model, Transformer):
         if not draft.states("recompute"):
@@ -171,10 +173,16 @@ def _opens(draft: PlanDraft, model: Model) -> Iterator[_Open]:
             yield _one_field("recompute", values, "none costs no time, if its memory fits")
         if plan.tensor > 1 and not draft.states("sequence_parallel"):
             yield _open_sequence_parallel(model)
+        if plan.tensor > 1 and model.experts is not None and not draft.states("expert_tensor"):
+            reason = "Megatron-Bridge's recipes divide no expert; Megatron-LM does unless told"
+            yield _one_field("expert_tensor", (1, plan.tensor), reason)
         if plan.pipeline > 1:
             yield from _open_schedule(draft, model)
     if not draft.states("micro_batch"):
         own = max(plan.global_batch // plan.data, 1)
+        if isinstance(model, Recommender):
+            yield _one_field("micro_batch", (own,), "a recommender accumulates no gradients")
+            return
         sizes = tuple(size for size in _MICRO_BATCHES if own % size == 0)
         yield _one_field("micro_batch", sizes, "small ones need least memory, and fill pipelines")
 
@@ -195,7 +203,9 @@ def _open_sequence_parallel(model: Transformer) -> _Open:
     if model.experts is not None:
         reason = "Megatron-LM refuses experts with tp and without it"
         return _one_field("sequence_parallel", (True,), reason)
-    return _one_field("sequence_parallel", (True, False), "Megatron-Bridge's recipes with tp turn it on")
+    return _one_field(
+        "sequence_parallel", (True, False), "Megatron-Bridge's recipes with tp turn it on"
+    )
 
 
 def _open_schedule(draft: PlanDraft, model: Transformer) -> Iterator[_Open]:
@@ -217,14 +227,14 @@ def _open_schedule(draft: PlanDraft, model: Transformer) -> Iterator[_Open]:
 def _even_chunks(num_stages: int, num_layers: int) -> tuple[int, ...]:
     """Numbers of chunks per stage that split layers evenly: the least, one between, the most.
 
-    Evenly also if the embedding and the output stand where a layer would.
+    Where none does, those that do if the embedding and the output stand where a layer would.
     """
-    found = [
-        chunks
-        for chunks in range(2, (num_layers + 2) // num_stages + 1)
-        if 0 in {num_layers % (num_stages * chunks), (num_layers + 2) % (num_stages * chunks)}
-    ]
-    return tuple(dict.fromkeys((found[0], found[len(found) // 2], found[-1]))) if found else ()
+    for places in (num_layers, num_layers + 2):
+        each_stage, rest = divmod(places, num_stages)
+        found = [chunks for chunks in range(2, each_stage + 1) if each_stage % chunks == 0]
+        if found and not rest:
+            return tuple(dict.fromkeys((found[0], found[len(found) // 2], found[-1])))
+    return ()
 
 
 def _combined(opens: Sequence[_Open], at_most: int) -> Iterator[dict[str, Value]]:

@@ -69,8 +69,9 @@ class Key:
 
 
 def _count(written: object) -> int | None:
-    is_count = type(written) is int and 1 <= written <= _MAX_COUNT
-    return written if is_count and isinstance(written, int) else None
+    if isinstance(written, bool) or not isinstance(written, int):
+        return None
+    return written if 1 <= written <= _MAX_COUNT else None
 
 
 def _whole(written: object) -> int | None:
@@ -179,6 +180,8 @@ def _part_keys(
             yield _enum_key(path, path, type(default))
         elif isinstance(default, bool):
             yield _flag_key(path, path)
+        elif isinstance(default, int) and default > 0:
+            yield _count_key(path, path)
         elif isinstance(default, int):
             yield Key(path, path, _whole, "a whole number of at least 0")
         elif isinstance(default, float):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from foretrace.base import WorkloadError
 from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.models.totals import TotalsOnly
 from foretrace.workload.models.transformer import Positions, Transformer
 from foretrace.workload.plan.groups import (
@@ -21,8 +22,9 @@ from foretrace.workload.plan.groups import (
     nearest_divisor,
 )
 from foretrace.workload.plan.layers import chunk_layers
-from foretrace.workload.plan.plan import Axis, Group, Plan, Sharding
+from foretrace.workload.plan.plan import Axis, ContextExchange, Group, Plan, Sharding
 from foretrace.workload.schedule.catalogue import schedule_of
+from foretrace.workload.sharding.tables import TableScheme
 
 _SIZES = (
     ("tensor", "tp"),
@@ -34,6 +36,10 @@ _SIZES = (
     ("global_batch", "global_batch"),
     ("sequence", "sequence"),
     ("num_chunks", "chunks"),
+    ("contiguous", "contiguous"),
+    ("expert_tensor", "etp"),
+    ("shard_ranks", "ranks of [sharding]"),
+    ("bucket_bytes", "bucket_bytes"),
 )
 # How far shares of tokens may miss a sum of 1: they are written with a few digits.
 _SHARES_TOLERANCE = 1e-3
@@ -70,15 +76,22 @@ def _problems(plan: Plan, model: Model, num_ranks: int | None) -> Iterator[str]:
             yield f"there are [tables], and {model.name} looks nothing up in any: leave them out"
     else:
         yield from _of_other_model(plan, model)
+    if isinstance(model, Recommender):
+        yield from _of_recommender(plan, model)
     yield from _of_ranks(plan, num_ranks)
     yield from _of_batch(plan)
+    if plan.contiguous is not None and plan.schedule != "interleaved":
+        yield (
+            f"contiguous is {plan.contiguous} with the schedule {plan.schedule!r}, which has no "
+            "use for it: choose 'interleaved', or leave it out"
+        )
     yield from _of_sharding(plan)
 
 
 def _of_sizes(plan: Plan) -> Iterator[str]:
     for name, key in _SIZES:
         value = getattr(plan, name)
-        if value < 1:
+        if value is not None and value < 1:
             yield f"{key} is {value}: it has to be at least 1"
     if sorted(plan.order) != sorted(Axis):
         yield (
@@ -114,7 +127,12 @@ def _of_batch(plan: Plan) -> Iterator[str]:
 
 
 def _of_sharding(plan: Plan) -> Iterator[str]:
-    if plan.sharding is Sharding.NONE and (plan.shard_ranks or 1) > 1:
+    # Where rows of tables are divided in a host, the shard ranks are the host's.
+    divides_rows = plan.tables is not None and TableScheme.TABLE_ROW in {
+        plan.tables.scheme,
+        *(scheme for _, scheme in plan.tables.exceptions),
+    }
+    if plan.sharding is Sharding.NONE and (plan.shard_ranks or 1) > 1 and not divides_rows:
         yield (
             f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
             "choose zero1, zero2 or zero3, or leave the ranks out"
@@ -155,14 +173,7 @@ def _of_widths(plan: Plan, model: Transformer) -> Iterator[str]:
 
 
 def _of_sequence(plan: Plan, model: Transformer) -> Iterator[str]:
-    # Each rank takes one piece from the front and one from the back, so that all have as much
-    # to do under a causal mask.
-    parts = 2 * plan.context if plan.context > 1 else 1
-    if plan.sequence % parts:
-        yield (
-            f"2 x cp {plan.context} = {parts} pieces do not divide a sequence of {plan.sequence:,} "
-            f"tokens: {_multiples(plan.sequence, parts)} would be divided"
-        )
+    yield from _of_context(plan, model)
     own = plan.sequence // plan.context
     if plan.sequence_parallel and own % plan.tensor:
         yield (
@@ -174,6 +185,29 @@ def _of_sequence(plan: Plan, model: Transformer) -> Iterator[str]:
         yield (
             f"a sequence of {plan.sequence:,} tokens is longer than the {model.context:,} "
             f"positions that {model.name} has learned: take at most these"
+        )
+
+
+def _of_context(plan: Plan, model: Transformer) -> Iterator[str]:
+    if plan.context == 1:
+        return
+    if plan.context_exchange is ContextExchange.ALL_TO_ALL:
+        heads = model.attention.num_heads
+        parts, text = plan.context, f"cp {plan.context} pieces"
+        if heads % (plan.tensor * parts):
+            yield (
+                f"tp {plan.tensor} x cp {parts} = {plan.tensor * parts} does not divide {heads} "
+                "heads, which an all-to-all exchange has to: cp "
+                f"{nearest_divisor(heads // plan.tensor, parts)} would"
+            )
+    else:
+        # Each rank takes one piece from the front and one from the back, so that all have as
+        # much to do under a causal mask.
+        parts, text = 2 * plan.context, f"2 x cp {plan.context} = {2 * plan.context} pieces"
+    if plan.sequence % parts:
+        yield (
+            f"{text} do not divide a sequence of {plan.sequence:,} tokens: "
+            f"{_multiples(plan.sequence, parts)} would be divided"
         )
 
 
@@ -234,3 +268,21 @@ def _of_other_model(plan: Plan, model: Model) -> Iterator[str]:
                 f"{key} is {value}, and {model.name} is a {model.kind} model, whose layers only "
                 f"dp divides: leave {key} out"
             )
+
+
+def _of_recommender(plan: Plan, model: Recommender) -> Iterator[str]:
+    if plan.sharding is not Sharding.NONE:
+        yield (
+            f"sharding is {plan.sharding.value!r}, and {model.name} divides its tables already, "
+            "while its networks are small: set it to 'none'; [tables] says how tables are divided"
+        )
+    id_bytes = 8 if plan.tables is None else plan.tables.id_bytes
+    if id_bytes not in {4, 8}:
+        yield f"id_bytes of [tables] is {id_bytes}: ids are numbers of 4 or 8 bytes"
+    at_once = plan.micro_batch * plan.data
+    if plan.global_batch != at_once:
+        yield (
+            f"rows of {model.name}'s tables are updated in every backward pass, so gradients are "
+            f"not accumulated: micro_batch {plan.micro_batch} x dp {plan.data} = {at_once:,}, and "
+            f"global_batch is {plan.global_batch:,}: make them equal"
+        )

@@ -98,6 +98,9 @@ class Implementation:
     # Recompute ends with the last result that the backward pass needs, so that a layer's last
     # product is not done again: torch.utils.checkpoint without reentrance.
     stops_recompute_early: bool = False
+    # Operands of eight bits are first read for their largest value: torchao's dynamic scaling,
+    # Transformer Engine's current scaling. Else their scale is known, or of small blocks.
+    measures_scales: bool = False
     # Host time per operation: "eager", "compiled" or "graph" (CUDA graphs); see `layout.launch`.
     launch: str = "eager"
 
@@ -136,7 +139,7 @@ class Plan:
     global_batch: int = 1  # sequences of one step, over all ranks of DATA
     sequence: int = 2048  # tokens
 
-    schedule: str = "1f1b"  # a name that `foretrace.workload.schedule_named` knows, or a file
+    schedule: str = "1f1b"  # one of `foretrace.workload.SCHEDULES`, or a file
     num_chunks: int = 1  # parts of the model that each stage holds (virtual stages)
     contiguous: int | None = None  # microbatches of one chunk in a row; `None`: `pipeline`
     # Layers of each chunk, first to last; `None`: as even as can be.

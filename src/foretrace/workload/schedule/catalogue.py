@@ -38,8 +38,7 @@ def schedule_of(plan: Plan) -> Schedule:
         WorkloadError: for an unknown name, numbers that the schedule cannot run with, or a file
             that is wrong.
     """
-    num_microbatches = plan.num_microbatches
-    if num_microbatches < 1:
+    if plan.num_microbatches < 1:
         raise WorkloadError(
             f"a global batch of {plan.global_batch} sequences over dp {plan.data} with "
             f"microbatches of {plan.micro_batch} leaves no microbatch: "
@@ -54,19 +53,23 @@ def schedule_of(plan: Plan) -> Schedule:
         )
     if plan.schedule == _INTERLEAVED and plan.pipeline > 1:
         return _interleaved(plan)
+    return _of_one_chunk(plan)
+
+
+def _of_one_chunk(plan: Plan) -> Schedule:
     if plan.num_chunks > 1:
         raise WorkloadError(
             f"schedule {plan.schedule!r} with pp {plan.pipeline} has one chunk on each stage, not "
             f"{plan.num_chunks}: several need the schedule 'interleaved' and pp above 1"
         )
     if plan.pipeline == 1 and plan.schedule != "gpipe":
-        return one_forward_one_backward(1, num_microbatches)
+        return one_forward_one_backward(1, plan.num_microbatches)
     if plan.schedule == _NONE:
         raise WorkloadError(
             f"schedule 'none' has no order for pp {plan.pipeline}: choose one of "
             f"{', '.join(SCHEDULES[1:])}"
         )
-    return _OF_ONE_CHUNK[plan.schedule](plan.pipeline, num_microbatches)
+    return _OF_ONE_CHUNK[plan.schedule](plan.pipeline, plan.num_microbatches)
 
 
 def _interleaved(plan: Plan) -> Schedule:

@@ -48,19 +48,25 @@ def greedy(
     """
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    taken = list(loads) if loads is not None else [0.0] * num_bins
-    left = list(room) if room is not None else None
     size = list(sizes) if sizes is not None else [0] * len(costs)
+    left = list(room) if room is not None else None
+    begin = list(loads) if loads is not None else [0.0] * num_bins
+    by_load = [(load, at) for at, load in enumerate(begin)]
+    heapq.heapify(by_load)
     bins = [-1] * len(costs)
     for item in sorted(range(len(costs)), key=lambda at: (-costs[at], -size[at], at)):
-        fits = [at for at in range(num_bins) if left is None or left[at] >= size[item]]
-        if not fits:
-            continue
-        chosen = min(fits, key=lambda at: (taken[at], at))
-        bins[item] = chosen
-        taken[chosen] += costs[item]
-        if left is not None:
-            left[chosen] -= size[item]
+        full: list[tuple[float, int]] = []
+        while by_load:
+            load, chosen = heapq.heappop(by_load)
+            if left is None or left[chosen] >= size[item]:
+                bins[item] = chosen
+                if left is not None:
+                    left[chosen] -= size[item]
+                full.append((load + costs[item], chosen))
+                break
+            full.append((load, chosen))
+        for each in full:
+            heapq.heappush(by_load, each)
     return bins
 
 

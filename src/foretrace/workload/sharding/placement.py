@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 _STATE_BYTES = 4  # of one number of an optimizer: kept in 32 bit
-_WHOLE = frozenset((TableScheme.TABLE, TableScheme.COLUMN))  # dealt piece by piece
+_ON_RANKS = frozenset((TableScheme.TABLE, TableScheme.COLUMN))
+_ON_HOSTS = frozenset((TableScheme.TABLE_ROW,))
 _SHOWN = 5  # tables that an error names at most
 
 
@@ -56,9 +58,17 @@ class PlacedTables:
             totals[shard.rank] += shard.num_bytes
         return tuple(totals)
 
-    def of_rank(self, rank: int, *schemes: TableScheme) -> tuple[Shard, ...]:
-        """Shards of one rank by these schemes, by table."""
-        return tuple(one for one in self.shards if one.rank == rank and one.scheme in schemes)
+    @cached_property
+    def _by_place(self) -> Mapping[tuple[int, TableScheme], tuple[Shard, ...]]:
+        """Shards by rank and scheme, by table."""
+        found: dict[tuple[int, TableScheme], list[Shard]] = {}
+        for one in self.shards:
+            found.setdefault((one.rank, one.scheme), []).append(one)
+        return {place: tuple(shards) for place, shards in found.items()}
+
+    def of_rank(self, rank: int, scheme: TableScheme) -> tuple[Shard, ...]:
+        """Shards of one rank by one scheme, by table."""
+        return self._by_place.get((rank, scheme), ())
 
     def scheme_of(self, table: int) -> TableScheme:
         """How a table is divided."""
@@ -77,11 +87,13 @@ class PlacedTables:
     def lookups(self, shard: Shard, batch: int) -> float:
         """Rows that are read from one shard in one forward pass."""
         samples = batch if shard.scheme is TableScheme.DATA else batch * self.num_ranks
-        share = {
-            TableScheme.ROW: self.num_ranks,
-            TableScheme.TABLE_ROW: self.ranks_per_host,
-        }.get(shard.scheme, 1)
-        return samples * self.model.pooling[shard.table] / share
+        return samples * self.model.pooling[shard.table] / self.num_parts(shard.scheme)
+
+    def num_parts(self, scheme: TableScheme) -> int:
+        """Ranks that the rows of a table by this scheme are divided among."""
+        if scheme is TableScheme.ROW:
+            return self.num_ranks
+        return self.ranks_per_host if scheme is TableScheme.TABLE_ROW else 1
 
     def to_frame(self) -> pl.DataFrame:
         """One row a shard: `table`, `rank`, `scheme`, `rows`, `columns`, `bytes`."""
@@ -132,8 +144,9 @@ def place_tables(
 ) -> PlacedTables:
     """Where every table of a model stands.
 
-    Tables that every rank holds a part of come first; the others are dealt to what load these
-    leave equal, by cost. With the differencing method room is checked afterwards.
+    Tables that every rank holds a part of come first, then those of hosts; the others are dealt by
+    cost to ranks that have least. The differencing method looks at neither what is there nor at
+    room, which is checked afterwards.
 
     Args:
         model: its tables.
@@ -152,39 +165,19 @@ def place_tables(
             f"{num_ranks} ranks cannot be divided into hosts of {inside}: the second number must "
             "divide the first"
         )
-    schemes = _schemes(model, sharding)
-    placing = _Placing(model, sharding, num_ranks, inside)
-    cost_work = {
-        table: LookupWork(
-            batch=batch,
-            num_ranks=num_ranks,
-            ranks_per_host=inside,
-            pooling=model.pooling[table]
-            if sharding.assumed_pooling is None
-            else sharding.assumed_pooling,
-            number_bytes=placing.number_bytes,
-            id_bytes=sharding.id_bytes,
-        )
-        for table in range(model.num_tables)
-    }
-    spread = placing.spread(schemes)
-    pieces, costs = [], []
-    for table, scheme in enumerate(schemes):
-        if scheme not in {*_WHOLE, TableScheme.TABLE_ROW}:
-            continue
-        for columns in placing.pieces(table, scheme):
-            pieces.append((table, columns))
-            cost = shard_cost(
-                scheme,
-                cost_work[table],
-                num_rows=model.rows[table],
-                num_columns=columns,
-                rates=rates,
-            )
-            costs.append(cost.total_ns)
-    dealt = placing.dealt(pieces, costs, schemes=schemes, spread=spread)
-    shards = tuple(sorted([*spread, *dealt], key=lambda one: (one.table, one.rank)))
-    return _checked(PlacedTables(model, sharding, num_ranks, inside, shards))
+    placing = _Placing(
+        model,
+        sharding,
+        num_ranks,
+        inside,
+        batch=batch,
+        rates=rates or PlannerRates(),
+        schemes=_schemes(model, sharding),
+    )
+    spread = placing.spread()
+    shards = [*spread, *placing.dealt(spread)]
+    shards.sort(key=lambda one: (one.table, one.rank))
+    return _checked(PlacedTables(model, sharding, num_ranks, inside, tuple(shards)))
 
 
 def _schemes(model: Recommender, sharding: TableSharding) -> list[TableScheme]:
@@ -201,17 +194,29 @@ def _schemes(model: Recommender, sharding: TableSharding) -> list[TableScheme]:
 
 
 @dataclass(frozen=True)
+class _Piece:
+    """What is dealt to one rank, or one host."""
+
+    table: int
+    num_columns: int
+    cost_ns: float
+
+
+@dataclass(frozen=True)
 class _Placing:
     model: Recommender
     sharding: TableSharding
     num_ranks: int
     ranks_per_host: int
+    batch: int
+    rates: PlannerRates
+    schemes: Sequence[TableScheme]  # of each table
 
-    @property
+    @cached_property
     def number_bytes(self) -> float:
         return bytes_of_number(self.sharding.number_format)
 
-    def shard(self, table: int, rank: int, scheme: TableScheme, size: tuple[int, int]) -> Shard:
+    def shard(self, table: int, rank: int, size: tuple[int, int]) -> Shard:
         rows, columns = size
         kept = {
             TableOptimizer.SGD: 0,
@@ -219,105 +224,108 @@ class _Placing:
             TableOptimizer.ADAGRAD: rows * columns,
         }[self.sharding.optimizer]
         num_bytes = round(rows * columns * self.number_bytes) + _STATE_BYTES * kept
-        return Shard(table, rank, scheme, rows, columns, num_bytes)
+        return Shard(table, rank, self.schemes[table], rows, columns, num_bytes)
 
-    def spread(self, schemes: Sequence[TableScheme]) -> list[Shard]:
+    def spread(self) -> list[Shard]:
         """Shards of tables that every rank holds whole, or rows of."""
-        size = self.model.size
+        size, ranks = self.model.size, range(self.num_ranks)
         found = []
-        for table, scheme in enumerate(schemes):
+        for table, scheme in enumerate(self.schemes):
             rows = self.model.rows[table]
-            for rank in range(self.num_ranks):
-                if scheme is TableScheme.DATA:
-                    found.append(self.shard(table, rank, scheme, (rows, size)))
-                if scheme is TableScheme.ROW:
-                    part = _part(rows, rank, self.num_ranks)
-                    found.append(self.shard(table, rank, scheme, (part, size)))
+            if scheme is TableScheme.DATA:
+                found += [self.shard(table, rank, (rows, size)) for rank in ranks]
+            if scheme is TableScheme.ROW:
+                parts = [_part(rows, rank, self.num_ranks) for rank in ranks]
+                found += [self.shard(table, rank, (parts[rank], size)) for rank in ranks]
         return found
 
-    def pieces(self, table: int, scheme: TableScheme) -> list[int]:
-        """Columns of each piece that is dealt on its own."""
+    def dealt(self, spread: Sequence[Shard]) -> list[Shard]:
+        """Shards of what one host holds, then of what one rank holds."""
+        found: list[Shard] = []
+        loads = [0.0] * self.num_ranks
+        for schemes, inside in ((_ON_HOSTS, self.ranks_per_host), (_ON_RANKS, 1)):
+            pieces = [
+                piece
+                for table, scheme in enumerate(self.schemes)
+                if scheme in schemes
+                for piece in self.pieces(table)
+            ]
+            begin = loads[::inside]
+            bins = self.bins(pieces, begin, taken=[*spread, *found]) if pieces else []
+            for piece, place in zip(pieces, bins, strict=True):
+                rows = self.model.rows[piece.table]
+                for at in range(inside):
+                    size = (_part(rows, at, inside), piece.num_columns)
+                    rank = place * inside + at
+                    found.append(self.shard(piece.table, rank, size))
+                    loads[rank] += piece.cost_ns
+        return found
+
+    def pieces(self, table: int) -> list[_Piece]:
+        """What of a table is dealt on its own: all of it, or some columns."""
         size, width = self.model.size, self.sharding.column_width
-        if scheme is not TableScheme.COLUMN or size <= width:
-            return [size]
+        if self.schemes[table] is not TableScheme.COLUMN or size <= width:
+            return [self.piece(table, size)]
         if size % width:
             raise WorkloadError(
                 f"table {table} has {size} columns, which pieces of {width} do not divide: "
                 f"{size} = {size // width} x {width} + {size % width}; choose a column width that "
                 f"divides {size}"
             )
-        return [width] * (size // width)
+        return [self.piece(table, width)] * (size // width)
 
-    def dealt(
-        self,
-        pieces: Sequence[tuple[int, int]],
-        costs: Sequence[float],
-        *,
-        schemes: Sequence[TableScheme],
-        spread: Sequence[Shard],
-    ) -> list[Shard]:
-        """Shards of pieces that one rank, or one host, holds."""
-        found: list[Shard] = []
-        for is_host in (True, False):
-            chosen = [
-                at
-                for at, (table, _) in enumerate(pieces)
-                if (schemes[table] is TableScheme.TABLE_ROW) == is_host
-            ]
-            if chosen:
-                bins = self._bins(
-                    [pieces[at] for at in chosen],
-                    [costs[at] for at in chosen],
-                    taken=[*spread, *found],
-                    is_host=is_host,
-                )
-                for at, place in zip(chosen, bins, strict=True):
-                    found += self._shards(pieces[at], schemes, place)
-        return found
+    def piece(self, table: int, num_columns: int) -> _Piece:
+        assumed = self.sharding.assumed_pooling
+        work = LookupWork(
+            batch=self.batch,
+            num_ranks=self.num_ranks,
+            ranks_per_host=self.ranks_per_host,
+            pooling=self.model.pooling[table] if assumed is None else assumed,
+            number_bytes=self.number_bytes,
+            id_bytes=self.sharding.id_bytes,
+        )
+        cost = shard_cost(
+            self.schemes[table],
+            work,
+            num_rows=self.model.rows[table],
+            num_columns=num_columns,
+            rates=self.rates,
+        )
+        return _Piece(table, num_columns, cost.total_ns)
 
-    def _shards(
-        self, piece: tuple[int, int], schemes: Sequence[TableScheme], place: int
-    ) -> list[Shard]:
-        table, columns = piece
-        scheme, rows = schemes[table], self.model.rows[table]
-        if scheme is not TableScheme.TABLE_ROW:
-            return [self.shard(table, place, scheme, (rows, columns))]
-        inside = self.ranks_per_host
-        return [
-            self.shard(table, place * inside + at, scheme, (_part(rows, at, inside), columns))
-            for at in range(inside)
-        ]
-
-    def _bins(
-        self,
-        pieces: Sequence[tuple[int, int]],
-        costs: Sequence[float],
-        *,
-        taken: Sequence[Shard],
-        is_host: bool,
+    def bins(
+        self, pieces: Sequence[_Piece], loads: Sequence[float], *, taken: Sequence[Shard]
     ) -> list[int]:
-        num_bins = self.num_ranks // self.ranks_per_host if is_host else self.num_ranks
+        """A host or a rank for each piece; as many as there are loads to begin with."""
+        num_bins = len(loads)
+        inside = self.num_ranks // num_bins
+        costs = [piece.cost_ns for piece in pieces]
         if self.sharding.balance is Balance.DIFFERENCING:
             return differencing(costs, num_bins)
-        # Of a host's rank: rows are divided among them.
-        share = self.ranks_per_host if is_host else 1
+        # On each of a host's ranks.
         largest = [
-            self.shard(table, 0, TableScheme.TABLE, (-(-self.model.rows[table] // share), columns))
-            for table, columns in pieces
+            self.shard(
+                piece.table, 0, (-(-self.model.rows[piece.table] // inside), piece.num_columns)
+            )
+            for piece in pieces
         ]
         sizes = [one.num_bytes for one in largest]
-        room = None
-        if self.sharding.capacity_bytes is not None:
-            used = [0] * num_bins
-            for one in taken:
-                used[one.rank // share] += one.num_bytes
-            room = [self.sharding.capacity_bytes - each // share for each in used]
-        bins = greedy(costs, num_bins, sizes=sizes, room=room)
+        room = self.room(num_bins, inside, taken)
+        bins = greedy(costs, num_bins, sizes=sizes, room=room, loads=loads)
         if -1 in bins:
-            raise self._no_room(pieces[bins.index(-1)][0], sizes[bins.index(-1)])
+            raise self.no_room(pieces[bins.index(-1)].table, sizes[bins.index(-1)])
         return bins
 
-    def _no_room(self, table: int, size: int) -> WorkloadError:
+    def room(self, num_bins: int, inside: int, taken: Sequence[Shard]) -> list[int] | None:
+        """Bytes that are left on a rank of each bin."""
+        if self.sharding.capacity_bytes is None:
+            return None
+        used = [0] * num_bins
+        for one in taken:
+            used[one.rank // inside] += one.num_bytes
+        return [self.sharding.capacity_bytes - each // inside for each in used]
+
+    def no_room(self, table: int, size: int) -> WorkloadError:
         capacity = self.sharding.capacity_bytes or 0
         rows, columns = self.model.rows[table], self.model.size
         return WorkloadError(
@@ -339,7 +347,8 @@ def _checked(placed: PlacedTables) -> PlacedTables:
     fullest = max(range(placed.num_ranks), key=lambda rank: totals[rank])
     if capacity is None or totals[fullest] <= capacity:
         return placed
-    held = sorted(placed.of_rank(fullest, *TableScheme), key=lambda one: -one.num_bytes)
+    own = [one for one in placed.shards if one.rank == fullest]
+    held = sorted(own, key=lambda one: -one.num_bytes)
     named = ", ".join(f"table {one.table}: {one.num_bytes:,}" for one in held[:_SHOWN])
     raise WorkloadError(
         f"tables of {placed.model.name!r} do not fit rank {fullest} of {placed.num_ranks}: "

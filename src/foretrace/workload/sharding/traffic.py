@@ -103,11 +103,9 @@ class _Scheme:
 
     def _pooling(self, shards: Sequence[Shard]) -> float:
         """Ids of one sample that go to a rank."""
-        share = {
-            TableScheme.ROW: self.placed.num_ranks,
-            TableScheme.TABLE_ROW: self.placed.ranks_per_host,
-        }.get(self.scheme, 1)
-        return sum(self.placed.model.pooling[one.table] for one in shards) / share
+        pooling = self.placed.model.pooling
+        num_parts = self.placed.num_parts(self.scheme)
+        return sum(pooling[one.table] for one in shards) / num_parts
 
     def _columns(self) -> list[int]:
         return [sum(one.num_columns for one in shards) for shards in self.by_rank]

@@ -1,0 +1,138 @@
+"""`generate`: an execution trace becomes a benchmark, with what was asked of it written inside."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretrace.base import TraceError, written_beside
+from foretrace.bench.assembly import program_of
+from foretrace.bench.mode import Mode
+from foretrace.bench.program import Program
+from foretrace.bench.source import read_nodes
+from foretrace.bench.text import text_of
+from foretrace.bench.timing import NOTHING_MEASURED, measured_of
+from foretrace.bench.tree import chosen, tree_of
+from foretrace.trace import load_traces
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_RECIPE = "SOURCE = "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What of a trace is replayed."""
+
+    mode: Mode = Mode.FULL
+    step: str | None = None  # name or number; the first whole one, if left out
+    subgraph: str | None = None  # name that the operators ran inside of
+    is_flat: bool = False  # no functions for calls that repeat
+
+    def as_text(self, file: str) -> str:
+        """As a benchmark keeps it."""
+        return repr({"file": file, **asdict(self), "mode": self.mode.value})
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A program that replays a step, and what it covers."""
+
+    text: str
+    program: Program
+    recipe: Recipe
+
+    def write(self, path: Path) -> None:
+        """Write the program to a file, whole or not at all."""
+        with written_beside(path) as beside:
+            beside.write_text(self.text, encoding="utf-8")
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per kind of operator that is not replayed."""
+        import polars as pl  # on demand: it takes longer to import than most commands take
+
+        return pl.DataFrame(
+            self.program.coverage.unsupported,
+            schema={
+                "operator": pl.String,
+                "reason": pl.String,
+                "calls": pl.Int64,
+                "duration_ns": pl.Int64,
+            },
+            orient="row",
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """What it covers, as plain values."""
+        coverage = self.program.coverage
+        return {
+            "source": self.program.source,
+            "device": self.program.device,
+            "mode": self.recipe.mode.value,
+            "ranks": self.program.world_size,
+            "operators": coverage.num_operators,
+            "replayed": coverage.num_replayed,
+            "share": coverage.share,
+            "time_share": coverage.time_share,
+            "calls": len(self.program.calls),
+            "lines": self.text.count("\n"),
+            "unsupported": self.to_frame().to_dicts(),
+        }
+
+
+def generate(path: Path, *, kineto: Path | None = None, recipe: Recipe | None = None) -> Benchmark:
+    """The benchmark of a trace.
+
+    Args:
+        path: an execution trace.
+        kineto: the Kineto trace of the same run: times and streams of operators.
+        recipe: what of it to replay; a whole step, if left out.
+
+    Raises:
+        TraceError: if a file cannot be read, or holds nothing of what is asked for.
+    """
+    recipe = recipe or Recipe()
+    tree = tree_of(read_nodes(path))
+    measured = NOTHING_MEASURED
+    if kineto is not None:
+        (trace,) = load_traces([kineto])
+        measured = measured_of(tree, chosen(tree, step=recipe.step, subgraph=None), trace)
+    program = program_of(
+        tree,
+        source=path.name,
+        mode=recipe.mode,
+        step=recipe.step,
+        subgraph=recipe.subgraph,
+        measured=measured,
+    )
+    text = text_of(program, recipe=recipe.as_text(path.name), is_flat=recipe.is_flat)
+    return Benchmark(text, program, recipe)
+
+
+def recipe_in(path: Path) -> Recipe:
+    """What a benchmark's program was made with.
+
+    Raises:
+        TraceError: if it is no program that `foretrace bench generate` wrote.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = next((line[len(_RECIPE) :] for line in lines if line.startswith(_RECIPE)), "")
+    try:
+        said = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        said = None
+    if not isinstance(said, Mapping):
+        raise TraceError(
+            f"{str(path)!r} is no benchmark: it says nothing of the trace that it replays; "
+            "make one with `foretrace bench generate`"
+        )
+    return Recipe(
+        mode=Mode(said["mode"]),
+        step=said["step"],
+        subgraph=said["subgraph"],
+        is_flat=said["is_flat"],
+    )

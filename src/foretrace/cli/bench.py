@@ -1,0 +1,142 @@
+"""`foretrace bench`: benchmarks that run, made of execution traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretrace.bench import Mode, Recipe, Running
+from foretrace.bench import check as checked
+from foretrace.bench import generate as generated
+from foretrace.bench import package as packaged
+from foretrace.cli import options
+from foretrace.cli.bench_table import print_benchmark, print_check
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import activity
+
+app = typer.Typer(rich_markup_mode=None)
+
+_DIFFERENT = 1
+
+Kineto = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="KINETO", dir_okay=False, help="The run's Kineto trace: times and streams."
+    ),
+]
+Trace = Annotated[
+    Path, typer.Argument(metavar="ET", dir_okay=False, help="An execution trace of PyTorch.")
+]
+Program = Annotated[
+    Path, typer.Argument(metavar="BENCH", dir_okay=False, help="What `bench generate` wrote.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Make a benchmark that runs of an execution trace, check it, pack it for others."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def generate(
+    trace: Trace,
+    *,
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="OUT.py", dir_okay=False, help="Program to write."),
+    ] = Path("bench.py"),
+    kineto: Kineto = None,
+    mode: Annotated[
+        Mode, typer.Option(help="Everything, all but collectives, or collectives alone.")
+    ] = Mode.FULL,
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Step, by name or number. Default: the first."),
+    ] = None,
+    subgraph: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="Only operators inside nodes of this name."),
+    ] = None,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="Write every call out; make no functions of repeats.")
+    ] = False,
+    json: options.AsJson = False,
+) -> None:
+    """Write one Python program that replays a step's operators and needs only PyTorch."""
+    recipe = Recipe(mode=mode, step=step, subgraph=subgraph, is_flat=flat)
+    with activity() as doing:
+        doing.now(f"reading {trace.name}")
+        made = generated(trace, kineto=kineto, recipe=recipe)
+        made.write(out)
+    Outputs(json).give(made, lambda: print_benchmark(made, out))
+
+
+@app.command()
+def check(
+    program: Program,
+    *,
+    against: Annotated[
+        Path,
+        typer.Option(metavar="ET", dir_okay=False, help="The execution trace that it was made of."),
+    ],
+    kineto: Kineto = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help="cuda or cpu. Default: as recorded.")
+    ] = None,
+    ranks: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Processes; 1 leaves collectives out.")
+    ] = 1,
+    iterations: Annotated[int, typer.Option(min=1, metavar="N", help="Steps to measure.")] = 10,
+    warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Steps before those.")] = 5,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Threads of one CPU operator.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="When to give up.")
+    ] = 600.0,
+    fail_if_different: Annotated[
+        bool,
+        typer.Option("--fail-if-different", help="End with 1 if operators or FLOPs differ."),
+    ] = False,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Run a benchmark; compare operators, FLOPs, time and busy share with its source."""
+    running = Running(
+        device=device,
+        ranks=ranks,
+        iterations=iterations,
+        warmup=warmup,
+        threads=threads,
+        timeout_seconds=timeout,
+    )
+    with activity() as doing:
+        doing.now(f"running {program.name}")
+        found = checked(program, against=against, kineto=kineto, running=running)
+    Outputs(json, csv, parquet).give(found, lambda: print_check(found))
+    if fail_if_different and not found.is_same:
+        raise typer.Exit(_DIFFERENT)
+
+
+@app.command()
+def package(
+    programs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="BENCH...", dir_okay=False, help="One benchmark, or one per rank, in order."
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="OUT.pyz", dir_okay=False, help="File to write."),
+    ] = Path("bench.pyz"),
+) -> None:
+    """Pack benchmarks into one file that `python OUT.pyz` runs, each rank its own."""
+    packaged(programs, out)
+    typer.echo(f"wrote {out}: run it with `python {out}`, or under torchrun")

@@ -1,0 +1,44 @@
+"""`foretrace convert`: a run in the files of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretrace import api
+from foretrace.api import Format
+from foretrace.cli import options
+from foretrace.cli.progress import activity
+from foretrace.cli.source import Source
+from foretrace.report import bytes_text
+
+
+def convert(
+    paths: options.Paths,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where to; of chakra and kineto the files' prefix.",
+        ),
+    ],
+    to: Annotated[Format, typer.Option("--to", help="What to write.")],
+    replayed: options.Replayed = False,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Write a run as Chakra, Perfetto, Kineto or Parquet files."""
+    source = Source(paths, ranks, no_cache, workers)
+    with activity() as doing:
+        job = source.job(doing)
+        doing.now(f"writing {to.value}")
+        written = api.convert(job, output, to=to, replayed=replayed)
+    num_bytes = sum(path.stat().st_size for path in written)
+    files = f"{written[0]} and {len(written) - 1} more" if len(written) > 1 else str(written[0])
+    typer.echo(f"wrote {files}, {bytes_text(num_bytes)}", err=True)

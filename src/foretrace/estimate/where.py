@@ -1,0 +1,190 @@
+"""`Where`: what a step is spent on, with waiting for other ranks apart from transfers.
+
+A breakdown counts a wait inside a collective as exposed communication, and a wait for something
+to receive as idle. Here both are waiting for others: in a pipeline, its bubble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze import breakdown, exposed_transfers, idle_causes, windows
+from foretrace.graph import Timeline
+from foretrace.workload import Role
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A length of time in parts that sum to it exactly."""
+
+    compute_ns: int  # computation alone
+    overlapped_ns: int  # computation beside communication
+    waiting_ns: int  # neither computation nor a transfer, because of another rank
+    idle_ns: int  # neither, because of the rank itself: launches, hand-overs between streams
+    transfer_ns_by_group: Mapping[str, int] = field(default_factory=dict)  # no computation beside
+
+    @property
+    def transfer_ns(self) -> int:
+        """Exposed transfers of all groups."""
+        return sum(self.transfer_ns_by_group.values())
+
+    @property
+    def total_ns(self) -> int:
+        """Sum of all parts."""
+        return sum(self.by_name().values())
+
+    def by_name(self) -> dict[str, int]:
+        """Time by part, in ns: compute, overlapped, transfer of each group, waiting, idle."""
+        return {
+            "compute": self.compute_ns,
+            "overlapped": self.overlapped_ns,
+            **{f"transfer {group}": ns for group, ns in self.transfer_ns_by_group.items()},
+            "waiting": self.waiting_ns,
+            "idle": self.idle_ns,
+        }
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, in ns."""
+        return {
+            "compute": self.compute_ns,
+            "overlapped": self.overlapped_ns,
+            "transfers": dict(self.transfer_ns_by_group),
+            "waiting": self.waiting_ns,
+            "idle": self.idle_ns,
+        }
+
+
+@dataclass(frozen=True)
+class RankParts:
+    """The step of one rank of the graph."""
+
+    rank: int
+    stage: int
+    num_ranks: int  # that it stands for
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class Where:
+    """One step of the job, in parts on every rank of the graph; by rank."""
+
+    step_ns: int
+    rows: tuple[RankParts, ...]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups that have exposed transfers on any rank, in order of their time."""
+        return tuple(self.mean.transfer_ns_by_group)
+
+    @property
+    def mean(self) -> Parts:
+        """Of the mean rank of all that the rows stand for; parts still sum to the step."""
+        counts = [row.num_ranks for row in self.rows]
+        by_name: dict[str, int] = {}
+        for row, count in zip(self.rows, counts, strict=True):
+            for name, time_ns in row.parts.by_name().items():
+                by_name[name] = by_name.get(name, 0) + count * time_ns
+        return _parts_of(_shared(by_name, sum(counts)))
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per rank of the graph: rank, stage, num_ranks, step_ns, every part in ns."""
+        import polars as pl  # on demand: it takes longer to import than this analysis to run
+
+        names = [*self.mean.by_name()]
+        rows = [
+            {
+                "rank": row.rank,
+                "stage": row.stage,
+                "num_ranks": row.num_ranks,
+                "step_ns": self.step_ns,
+                **{
+                    f"{name.replace(' ', '_')}_ns": row.parts.by_name().get(name, 0)
+                    for name in names
+                },
+            }
+            for row in self.rows
+        ]
+        return pl.DataFrame(rows)
+
+    def as_json(self) -> list[dict[str, object]]:
+        """One mapping per rank of the graph, times in ns."""
+        return [
+            {
+                "rank": row.rank,
+                "stage": row.stage,
+                "num_ranks": row.num_ranks,
+                "parts": row.parts.as_json(),
+            }
+            for row in self.rows
+        ]
+
+
+def where(timeline: Timeline, roles: Sequence[Role]) -> Where:
+    """What the step of a simulated timeline is spent on.
+
+    Args:
+        timeline: of one step.
+        roles: of the ranks in its graph.
+    """
+    step_ns = int(windows(timeline).duration_ns[0])
+    exposed = exposed_transfers(timeline)
+    lost = idle_causes(timeline)
+    is_by_others = lost.culprit_rank != lost.rank
+    by_rank = {row.rank: row for row in breakdown(timeline).rows}
+    transfers = {row.rank: {} for row in exposed.rows} | {role.rank: {} for role in roles}
+    for one in exposed.rows:
+        own: dict[str, int] = transfers[one.rank]
+        own[one.group] = own.get(one.group, 0) + one.time_ns
+    size = max(by_rank) + 1
+    # Whole numbers below 2**53, so sums in float64 are exact.
+    lost_to_others = np.bincount(
+        lost.rank[is_by_others], lost.duration_ns[is_by_others], size
+    ).tolist()
+    lost_alone = np.bincount(
+        lost.rank[~is_by_others], lost.duration_ns[~is_by_others], size
+    ).tolist()
+    rows = []
+    for role in sorted(roles, key=lambda role: role.rank):
+        found = by_rank[role.rank]
+        # A rank whose own step is over earlier waits for the job's to end.
+        waiting_ns = int(lost_to_others[role.rank]) + step_ns - found.step_ns
+        parts = Parts(
+            compute_ns=found.parts.exposed_compute_ns,
+            overlapped_ns=found.parts.overlapped_ns,
+            waiting_ns=waiting_ns,
+            idle_ns=int(lost_alone[role.rank]),
+            transfer_ns_by_group=transfers[role.rank],
+        )
+        rows.append(RankParts(role.rank, role.stage, role.num_ranks, parts))
+    return Where(step_ns, tuple(rows))
+
+
+def _shared(by_name: Mapping[str, int], count: int) -> dict[str, int]:
+    """Sums over so many ranks as those of one; the largest remainders are rounded up."""
+    found = {name: time_ns // count for name, time_ns in by_name.items()}
+    left = (sum(by_name.values()) - count * sum(found.values())) // count
+    for name in sorted(by_name, key=lambda name: (-(by_name[name] % count), name))[:left]:
+        found[name] += 1
+    return found
+
+
+def _parts_of(by_name: Mapping[str, int]) -> Parts:
+    transfers = {
+        name.removeprefix("transfer "): time_ns
+        for name, time_ns in by_name.items()
+        if name.startswith("transfer ")
+    }
+    return Parts(
+        compute_ns=by_name["compute"],
+        overlapped_ns=by_name["overlapped"],
+        waiting_ns=by_name["waiting"],
+        idle_ns=by_name["idle"],
+        transfer_ns_by_group=dict(sorted(transfers.items(), key=lambda item: -item[1])),
+    )

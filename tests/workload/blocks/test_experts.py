@@ -1,0 +1,157 @@
+"""Experts: messages, loads, and what runs beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from foretrace.base import WorkloadError
+from foretrace.graph import Phase
+from foretrace.operators import parsed_shapes
+from foretrace.workload import Convention, Group, Overlap, Passes, Plan, blocks_of_model, flops
+from tests.workload.blocks.counting import (
+    exchanges,
+    operators,
+    parts,
+    product_flops,
+    transformer,
+    volumes,
+)
+
+MIXTRAL = transformer("mixtral-8x7b")
+DEEPSEEK = transformer("deepseek-v3")
+MAVERICK = transformer("llama4-maverick")
+PLAN = Plan(sequence=4096)
+ALL_TO_ALL = (Group.EXPERT, "all_to_all")
+
+
+def with_experts(name: str, plan: Plan) -> Passes:
+    model = transformer(name)
+    blocks = blocks_of_model(model, plan)
+    at = next(one.index for one in model.layers if one.has_experts)
+    return blocks.layers[at]
+
+
+@pytest.mark.parametrize("expert", [2, 4, 8])
+def test_tokens_go_to_their_experts_and_back_each_way(expert: int) -> None:
+    layer = with_experts("mixtral-8x7b", replace(PLAN, expert=expert, data=8))
+    one = 4096 * 2 * 4096 * 2  # tokens, experts of each, hidden size, bytes
+
+    assert volumes(layer.forward) == {ALL_TO_ALL: 2 * one}
+    assert volumes(layer.backward) == {ALL_TO_ALL: 2 * one}
+    assert [item.num_bytes for item in exchanges(layer.forward)] == [one, one]
+
+
+def test_tensor_ranks_send_their_share_of_the_tokens() -> None:
+    plan = replace(PLAN, tensor=4, expert=4, expert_tensor=1, sequence_parallel=True, data=2)
+
+    found = volumes(with_experts("mixtral-8x7b", plan).forward)
+
+    assert found[ALL_TO_ALL] == 2 * (4096 // 4) * 2 * 4096 * 2
+
+
+def test_ranks_that_divide_an_expert_gather_its_tokens() -> None:
+    plan = replace(PLAN, tensor=2, expert=4, expert_tensor=2, sequence_parallel=True, data=4)
+
+    found = volumes(with_experts("mixtral-8x7b", plan).forward)
+
+    gathered = 2 * (4096 // 2) * 2 * 4096 * 2
+    assert found[Group.EXPERT_TENSOR, "all_gather"] == gathered
+    assert found[Group.EXPERT_TENSOR, "reduce_scatter"] == gathered
+
+
+def test_one_rank_holds_all_experts_and_sends_nothing() -> None:
+    layer = with_experts("mixtral-8x7b", PLAN)
+
+    assert not exchanges(layer.forward)
+    grouped = [one for one in operators(layer.forward) if one.name == "aten::bmm"]
+    shapes = parsed_shapes(grouped[0].signature)
+    assert shapes is not None
+    first = shapes.tensor(0)
+    assert first is not None
+    assert first.shape == (8, 4096 * 2 // 8, 4096)
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "llama4-maverick"])
+def test_products_of_an_even_load_are_those_of_the_account(name: str) -> None:
+    model = replace(transformer(name), num_prediction_modules=0)
+    account = flops(model, 4096, convention=Convention.FULL)
+    scores = next(part.forward for part in account.parts if part.part == "attention scores")
+
+    found = sum(
+        product_flops(one.forward, Phase.FORWARD, of_attention=False)
+        for one in parts(blocks_of_model(model, PLAN))
+    )
+
+    assert found == pytest.approx((account.forward - scores) * 4096, rel=1e-12)
+
+
+def test_the_most_loaded_rank_decides_shapes_and_messages() -> None:
+    shares = (0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05)
+    plan = replace(PLAN, expert=4, data=4, token_shares=shares)
+
+    layer = with_experts("mixtral-8x7b", plan)
+
+    received = [round(4096 * 4 * 2 * share) for share in (0.3, 0.2)]
+    rows = [
+        tensor.shape[0]
+        for one in operators(layer.forward)
+        if one.label == "experts' up projection"
+        if (shapes := parsed_shapes(one.signature)) is not None
+        if (tensor := shapes.tensor(0)) is not None
+    ]
+    assert rows == received
+    assert exchanges(layer.forward)[0].num_bytes == sum(received) * 4096 * 2
+
+
+def test_shares_of_another_number_of_experts_are_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"2 numbers, .* has 8 experts"):
+        blocks_of_model(MIXTRAL, replace(PLAN, token_shares=(0.5, 0.5)))
+
+
+def test_experts_that_ranks_cannot_divide_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="ep 3 does not divide 8 experts"):
+        blocks_of_model(MIXTRAL, replace(PLAN, expert=3, data=3))
+
+
+def test_shared_experts_run_beside_messages_where_they_overlap() -> None:
+    plan = replace(PLAN, expert=8, data=8, overlap=Overlap(expert=True))
+    block = with_experts("deepseek-v3", plan).forward
+    labels = [item.label for item in block.items]
+    sent = labels.index("tokens to experts")
+
+    waiting = next(at for at, item in enumerate(block.items) if sent in item.after)
+
+    assert labels[sent + 1] == "shared expert up projection"
+    assert labels[waiting] == "tokens by expert"
+    assert waiting > labels.index("shared expert down projection")
+
+
+def test_exposed_messages_are_waited_for_at_once() -> None:
+    block = with_experts("deepseek-v3", replace(PLAN, expert=8, data=8)).forward
+    labels = [item.label for item in block.items]
+    sent = labels.index("tokens to experts")
+
+    assert block.items[sent + 1].after == (sent,)
+    assert labels[sent + 1] == "tokens by expert"
+
+
+def test_layers_alternate_between_dense_and_experts() -> None:
+    blocks = blocks_of_model(MAVERICK, PLAN)
+
+    is_routed = [any(item.label == "router" for item in one.forward.items) for one in blocks.layers]
+
+    assert is_routed == [layer.has_experts for layer in MAVERICK.layers]
+
+
+def test_prediction_modules_follow_the_loss() -> None:
+    mtp = transformer("deepseek-v3-mtp")
+    head = blocks_of_model(mtp, replace(PLAN, expert=8, data=8)).head
+    assert head is not None
+
+    labels = [item.label for item in head.forward.items]
+
+    assert labels.index("cross entropy") < labels.index("module projection")
+    assert "router" in labels
+    assert head.parameters.expert == mtp.experts.count // 8 * 3 * 7168 * 2048  # type: ignore[union-attr]
