@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from foretrace.api import critical_path as critical_path
     from foretrace.api import diagnose as diagnose
     from foretrace.api import effect as effect
+    from foretrace.api import estimate as estimate
     from foretrace.api import hang as hang
     from foretrace.api import idle as idle
     from foretrace.api import inspect as inspect
+    from foretrace.api import link as link
     from foretrace.api import load as load
     from foretrace.api import memory as memory
     from foretrace.api import operators as operators
@@ -48,9 +50,11 @@ __all__ = [
     "critical_path",
     "diagnose",
     "effect",
+    "estimate",
     "hang",
     "idle",
     "inspect",
+    "link",
     "load",
     "memory",
     "operators",

@@ -20,7 +20,10 @@ from foretrace.api.analyses import what_helps as what_helps
 from foretrace.api.convert import Format as Format
 from foretrace.api.convert import convert as convert
 from foretrace.api.display import register_displays as register_displays
+from foretrace.api.estimates import estimate as estimate
+from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
 from foretrace.api.job import Job as Job
+from foretrace.api.links import link as link
 from foretrace.api.outputs import write_trace as write_trace
 from foretrace.api.reports import report as report
 from foretrace.api.reports import write_report as write_report

@@ -31,7 +31,9 @@ from foretrace.analyze import (
 )
 from foretrace.api.job import Job
 from foretrace.api.verbs import simulate, step_names
+from foretrace.estimate import Estimate
 from foretrace.graph import Timeline
+from foretrace.machine import Chip
 from foretrace.trace import load_snapshot
 
 __all__ = [
@@ -51,7 +53,7 @@ __all__ = [
     "what_helps",
 ]
 
-Subject: TypeAlias = Job | Timeline
+Subject: TypeAlias = Job | Timeline | Estimate
 Changes: TypeAlias = Change | str | Sequence[Change | str]
 
 
@@ -162,7 +164,9 @@ def diagnose(subject: Subject) -> tuple[Cause, ...]:
     Args:
         subject: a job, or a timeline, which cannot tell a hang.
     """
-    return analyze.diagnosis(subject.recording if isinstance(subject, Job) else subject)
+    return analyze.diagnosis(
+        subject.recording if isinstance(subject, Job) else measured_of(subject)
+    )
 
 
 def hang(job: Job) -> Hang | None:
@@ -183,14 +187,17 @@ def operators(subject: Subject, *, step: str | int | None = None) -> OperatorTab
     return analyze.operators(measured_of(subject), step=step_name(step))
 
 
-def roofline(job: Job, table: OperatorTable | None = None) -> Roofline:
+def roofline(subject: Job | Estimate, table: OperatorTable | None = None) -> Roofline:
     """How near each operator comes to the peak of the chip that the job ran on.
 
     Args:
-        table: what `operators` returned; that of the job, if left out.
+        table: what `operators` returned; that of the job, or estimate, if left out.
     """
-    chip = analyze.chip_of(name for meta in job.metas for name in meta.device_names)
-    return analyze.roofline(operators(job) if table is None else table, chip=chip)
+    if isinstance(subject, Estimate):
+        chip: Chip | None = subject.machine.chip
+    else:
+        chip = analyze.chip_of(name for meta in subject.metas for name in meta.device_names)
+    return analyze.roofline(operators(subject) if table is None else table, chip=chip)
 
 
 def attention(subject: Subject, *, step: str | int | None = None) -> AttentionProfile:
@@ -250,12 +257,16 @@ def compare(
 
 
 def measured_of(subject: Subject) -> Timeline:
-    """A timeline as it is, or what was measured of a job."""
+    """A timeline as it is, what was measured of a job, or what was simulated of an estimate."""
+    if isinstance(subject, Estimate):
+        return subject.timeline
     return subject.measured if isinstance(subject, Job) else subject
 
 
 def replayed_of(subject: Subject) -> Timeline:
-    """A timeline as it is, or a job's replay."""
+    """A timeline as it is, a job's replay, or what was simulated of an estimate."""
+    if isinstance(subject, Estimate):
+        return subject.timeline
     return simulate(subject) if isinstance(subject, Job) else subject
 
 

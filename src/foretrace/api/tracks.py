@@ -19,9 +19,11 @@ from foretrace.exchange import Slices, Track, cause_slices, memory_counters, pat
 from foretrace.graph import Recording, Timeline
 
 
-def found_tracks(timeline: Timeline, recording: Recording) -> tuple[Track, ...]:
+def found_tracks(timeline: Timeline, recording: Recording | None = None) -> tuple[Track, ...]:
     """The critical path of every step, why each rank was idle, and its memory if recorded."""
-    memory = memory_counters(recording.memory) if timeline.is_measured else ()
+    memory: tuple[Track, ...] = ()
+    if recording is not None and timeline.is_measured:
+        memory = memory_counters(recording.memory)
     table = windows(timeline)
     if not len(table):
         return memory

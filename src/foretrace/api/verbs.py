@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from foretrace.api.chakra import chakra_job
+from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
 from foretrace.capture import record
+from foretrace.estimate import Estimate
 from foretrace.graph import (
     Ablation,
     Blocks,
@@ -67,7 +69,7 @@ def load(
         listed,
         ranks=ranks,
         steps=steps,
-        cache_folder=_cache_folder(cache),
+        cache_folder=cache_folder_of(cache),
         workers=workers,
         progress=progress,
     )
@@ -75,7 +77,7 @@ def load(
     return Job(recording, tuple(trace.meta for trace in traces))
 
 
-def blocks(subject: Job | Timeline) -> Blocks:
+def blocks(subject: Job | Timeline | Estimate) -> Blocks:
     """Parts of the model, their phases, layers and microbatches, with their times."""
     return blocks_of(subject.graph)
 
@@ -93,7 +95,7 @@ def inspect(
     Raises:
         TraceError: if a file cannot be read.
     """
-    return inspected(paths, cache_folder=_cache_folder(cache), progress=progress)
+    return inspected(paths, cache_folder=cache_folder_of(cache), progress=progress)
 
 
 def simulate(job: Job, *, without: Without = ()) -> Timeline:
@@ -145,9 +147,3 @@ def step_names(steps: Iterable[str | int]) -> tuple[str, ...]:
     return tuple(
         f"{STEP_MARK}{one}" if isinstance(one, int) or one.isdigit() else one for one in steps
     )
-
-
-def _cache_folder(cache: bool | Path) -> Path | None:  # noqa: FBT001  as `load` takes it
-    if isinstance(cache, Path):
-        return cache
-    return Path.home() / ".cache" / "foretrace" if cache else None

@@ -10,7 +10,6 @@ from foretrace.bench.collectives import Collective, Group
 from foretrace.bench.contents import Contents
 from foretrace.bench.schema import Schema
 
-
 USUAL_STREAM = -1  # what most operators run on
 
 

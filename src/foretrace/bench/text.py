@@ -16,6 +16,20 @@ from foretrace.bench.repetition import Run, runs_of
 from foretrace.bench.statements import comment_of, item_of, lines_of, with_streams, work_name
 
 _INDENT = "    "
+_IMPORTS = '''"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist'''
 
 
 def text_of(program: Program, *, recipe: str, is_flat: bool = False) -> str:
@@ -223,16 +237,7 @@ def _head(program: Program, num_functions: int) -> str:
     ]
     if num_functions:
         lines.append("Calls that repeat with the same wiring are functions, `repeated_1`, ...")
-    lines += ['"""', "", "import argparse", "import json", "import math", "import os"]
-    lines += [
-        "import statistics",
-        "import sys",
-        "import time",
-        "from contextlib import nullcontext",
-        "from types import SimpleNamespace",
-    ]
-    lines += ["", "import torch", "import torch.distributed as dist"]
-    return "\n".join(lines)
+    return "\n".join([*lines, _IMPORTS])
 
 
 def _time_part(program: Program) -> str:

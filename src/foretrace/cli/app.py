@@ -16,6 +16,7 @@ from foretrace.cli.compare import compare
 from foretrace.cli.convert import convert
 from foretrace.cli.critical_path import critical_path
 from foretrace.cli.errors import errors_as_sentences
+from foretrace.cli.estimate import estimate
 from foretrace.cli.hang import hang
 from foretrace.cli.idle import idle
 from foretrace.cli.inspect import inspect
@@ -40,6 +41,7 @@ COMMANDS = (
     operators,
     memory,
     compare,
+    estimate,
     report,
     convert,
     measure,

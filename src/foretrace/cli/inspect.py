@@ -11,15 +11,18 @@ import typer
 from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.blocks_table import FoundBlocks, print_blocks
-from foretrace.cli.inspect_table import print_contents
+from foretrace.cli.inspect_table import print_contents, print_links
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import cache_folder
 from foretrace.cli.source import Source
+from foretrace.graph import Links
 from foretrace.trace import Contents
 
 if TYPE_CHECKING:
     import polars as pl
+
+NO_LINKS = Links(())
 
 
 def inspect(
@@ -57,7 +60,14 @@ def inspect(
         found = api.inspect(
             paths, cache=False if no_cache else cache_folder(), progress=doing.advance
         )
-    Outputs(json, csv, parquet).give(Files(found), lambda: print_contents(found))
+        doing.now("joining execution traces")
+        links = api.link(paths, cache=False if no_cache else cache_folder())
+
+    def show() -> None:
+        print_contents(found)
+        print_links(links)
+
+    Outputs(json, csv, parquet).give(Files(found, links), show)
 
 
 @dataclass(frozen=True)
@@ -65,10 +75,16 @@ class Files:
     """What all files contain."""
 
     rows: tuple[Contents, ...]
+    links: Links = NO_LINKS  # of those with an execution trace beside them
 
     def as_json(self) -> list[dict[str, object]]:
         """Everything, one mapping per file."""
-        return [asdict(one) for one in self.rows]
+        by_rank = {one.rank: one.as_json() for one in self.links.by_rank}
+        rows = [asdict(one) for one in self.rows]
+        for row, one in zip(rows, self.rows, strict=True):
+            if one.rank in by_rank:
+                row["execution_trace"] = by_rank[one.rank]
+        return rows
 
     def to_frame(self) -> pl.DataFrame:
         """One row per file; what a file has several of is a list."""
@@ -82,6 +98,6 @@ class Files:
                 else value
                 for name, value in row.items()
             }
-            for row in self.as_json()
+            for row in map(asdict, self.rows)
         ]
         return pl.DataFrame(rows, infer_schema_length=None)

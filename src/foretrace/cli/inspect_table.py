@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foretrace.cli.tables import plain_table, sentences_table
+from foretrace.graph import Links
 from foretrace.report import bytes_text, count_text, duration_text
 from foretrace.trace import Contents
 
@@ -143,3 +144,25 @@ def _print_sentences(console: Console, title: str, sentences: Sequence[str]) -> 
         return
     console.print(f"\n{title}", style="bold")
     console.print(sentences_table(sentences))
+
+
+def print_links(links: Links) -> None:
+    """Print which operators of execution traces beside the files are which of their events."""
+    if not links.by_rank:
+        return
+    table = plain_table("rank", "execution trace", "schema", "by", "operators", "linked",
+                        text_columns=(1, 2, 3))  # fmt: skip
+    for one in links.by_rank[:MAX_FILES]:
+        table.add_row(
+            "?" if one.rank is None else str(one.rank),
+            one.execution_trace.path.name,
+            one.execution_trace.schema,
+            one.method.value + (" (first that fits)" if one.is_ambiguous else ""),
+            f"{one.num_operators:,}",
+            f"{one.coverage:.1%}",
+        )
+    if len(links.by_rank) > MAX_FILES:
+        table.add_row("", f"and {len(links.by_rank) - MAX_FILES:,} more: --json", "", "", "", "")
+    console = Console(highlight=False)
+    console.print("\nexecution traces", style="bold")
+    console.print(table)

@@ -31,6 +31,14 @@ def model_folders() -> tuple[Path, ...]:
     return _own_folders("FORETRACE_MODELS", "models")
 
 
+def plan_folders() -> tuple[Path, ...]:
+    """Where the user's own plans are: `FORETRACE_PLANS`, or the platform's folder.
+
+    A folder that does not exist is left out.
+    """
+    return _own_folders("FORETRACE_PLANS", "plans")
+
+
 def _own_folders(variable: str, name: str) -> tuple[Path, ...]:
     own = os.environ.get(variable)
     base = os.environ.get("XDG_CONFIG_HOME")

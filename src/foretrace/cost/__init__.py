@@ -27,6 +27,9 @@ from foretrace.cost.errors import Predictions as Predictions
 from foretrace.cost.fitted import FittedCosts as FittedCosts
 from foretrace.cost.gemm import GemmShapes as GemmShapes
 from foretrace.cost.gemm import gemm_ns as gemm_ns
+from foretrace.cost.in_steps import power_factor as power_factor
+from foretrace.cost.in_steps import step_costs as step_costs
+from foretrace.cost.in_steps import under_lasting_load as under_lasting_load
 from foretrace.cost.inflation import Inflation as Inflation
 from foretrace.cost.inflation import inflated as inflated
 from foretrace.cost.inflation import measured_inflation as measured_inflation

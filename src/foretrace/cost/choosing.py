@@ -11,7 +11,11 @@ from foretrace.cost.errors import REGIONS
 from foretrace.machine import Chip
 
 # NVIDIA's architectures by age: a chip without measurements resembles its neighbours most.
-_BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")
+_BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
+# A chip's own constants from fewer rows than this give way to those of a twin: the same chip with
+# another memory. Some 200 products along one line of shapes put an A100 of 40 GB a third below
+# one of 80 GB, which has the same processors, clock and power limit.
+_FEW_ROWS = 250
 # What runs on the same units stands in for a format that nobody measured, the nearest first.
 _STAND_INS = {
     "tf32": ("16bit",),
@@ -23,6 +27,7 @@ _STAND_INS = {
     "fp32": ("16bit",),
 }
 
+_PRODUCTS = "gemm"
 
 # Where nothing tells how far a model is off: from half to twice, wider than any model tested.
 UNTESTED_SPREAD = Spread(0.5, 2.0)
@@ -52,32 +57,52 @@ def chosen_fit(
     own = next((one for one in constants if one.chip == chip.name), None)
     found = own.fit(model, kind, width) if own is not None else None
     if found is not None:
-        return Chosen(found, Source.FITTED, dict(found.spread_by_region))
+        twin = _twin(found, chip, constants) if model == _PRODUCTS else None
+        return Chosen(twin or found, Source.FITTED, dict((twin or found).spread_by_region))
     for stand_in in (width, *_STAND_INS.get(width, ())):
-        for one in _nearest(chip, constants):
-            found = one.fit(model, kind, stand_in)
-            if found is not None:
-                spread = _spread_elsewhere((model, kind, stand_in), found, constants)
-                return Chosen(found, Source.TRANSFERRED, spread)
+        fits = [
+            (_distance(chip, one), -fit.num_rows, one.chip, fit)
+            for one in constants
+            if (fit := one.fit(model, kind, stand_in)) is not None
+        ]
+        if fits:
+            nearest = min(fits, key=lambda one: one[:3])[3]
+            spread = _spread_elsewhere((model, kind, stand_in), nearest, constants)
+            return Chosen(nearest, Source.TRANSFERRED, spread)
     return None
 
 
-def _nearest(chip: Chip, constants: Sequence[Constants]) -> list[Constants]:
-    """The chip's own, the same architecture's, neighbours by age, then all chips together."""
+def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
+    """Constants of the same chip with another memory, where the chip's own rest on few rows."""
+    if own.num_rows >= _FEW_ROWS:
+        return None
+    silicon, _, _ = chip.name.rpartition("-")
+    twins = [
+        fit
+        for one in constants
+        if one.chip != chip.name
+        and one.architecture == chip.architecture
+        and one.chip.rpartition("-")[0] == silicon
+        and (fit := one.fit(own.model, own.kind, own.width)) is not None
+        and fit.num_rows >= _FEW_ROWS
+    ]
+    return max(twins, key=lambda fit: fit.num_rows, default=None)
 
-    def distance(one: Constants) -> tuple[int, str]:
-        if one.chip == chip.name:
-            return (-1, "")
-        if one.chip == ELSEWHERE:
-            return (len(_BY_AGE), "")
-        if one.architecture == chip.architecture:
-            return (0, one.chip)
-        if one.architecture in _BY_AGE and chip.architecture in _BY_AGE:
-            apart = _BY_AGE.index(one.architecture) - _BY_AGE.index(chip.architecture)
-            return (abs(apart), one.chip)
-        return (len(_BY_AGE) + 1, one.chip)
 
-    return sorted(constants, key=distance)
+def _distance(chip: Chip, one: Constants) -> int:
+    """The chip's own, the same architecture's, neighbours by age, then all chips together.
+
+    Of chips equally near the one with the most rows counts.
+    """
+    if one.chip == chip.name:
+        return -1
+    if one.chip == ELSEWHERE:
+        return len(_BY_AGE)
+    if one.architecture == chip.architecture:
+        return 0
+    if one.architecture in _BY_AGE and chip.architecture in _BY_AGE:
+        return abs(_BY_AGE.index(one.architecture) - _BY_AGE.index(chip.architecture))
+    return len(_BY_AGE) + 1
 
 
 def _spread_elsewhere(

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
 from foretrace.base import MachineError
-from foretrace.cost import CostModel, FittedCosts, Inflation
-from foretrace.estimate.durations import run
+from foretrace.cost import CostModel, FittedCosts, Inflation, Source
+from foretrace.estimate.assumed import Alternative, Assumed
+from foretrace.estimate.durations import Run, run
 from foretrace.estimate.estimate import Estimate
 from foretrace.estimate.interval import interval
-from foretrace.machine import Chip, Machine
+from foretrace.machine import Machine
 from foretrace.workload import (
+    Completions,
     Convention,
     Footprint,
     Model,
     Plan,
+    PlanDraft,
     Recommender,
     Transformer,
     blocks_of_model,
     check_plan,
+    completions,
     flops,
     footprint,
     layout,
+    plan_table,
     recommender_footprint,
     schedule_of,
 )
+
+_MAX_NAMES = 5  # in a note
 
 
 def estimate(
@@ -52,17 +64,16 @@ def estimate(
     Raises:
         WorkloadError: if the plan is not legal for the model.
         MachineError: if the machine is too small, or cannot be costed.
+        ValueError: if the price is negative.
     """
+    if price_per_hour is not None and not price_per_hour >= 0:
+        raise ValueError(f"price_per_hour must not be negative, got {price_per_hour}")
     check_plan(plan, model)
-    if plan.num_ranks > machine.num_ranks:
-        raise MachineError(
-            f"the plan needs {plan.num_ranks:,} chips, and machine {machine.name!r} has "
-            f"{machine.num_ranks:,}: take a larger machine or fewer ranks."
-        )
+    _check_size(plan.num_ranks, machine)
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
     done = run(laid_out.graph, costs or FittedCosts(machine), inflation or Inflation())
-    chip = machine.chip
+    memory = _memory(model, plan, machine)
     return Estimate(
         model=model,
         plan=plan,
@@ -71,18 +82,132 @@ def estimate(
         timeline=done.timeline,
         costs=done.costs,
         interval=interval(done),
-        footprint=_footprint(model, plan, chip),
+        footprint=memory,
         flops=flops(model, plan.sequence, convention=convention),
         convention=convention,
-        peak_flops_per_ns=chip.peak_flops_per_ns(plan.precision.products),
+        peak_flops_per_ns=machine.chip.peak_flops_per_ns(plan.precision.products),
         price_per_hour=price_per_hour,
+        notes=tuple(_notes(model, plan, machine, done, memory)),
     )
 
 
-def _footprint(model: Model, plan: Plan, chip: Chip) -> Footprint | None:
-    """Memory of models whose tensors are known one by one; a diffusion network's are not yet."""
-    if isinstance(model, Transformer):
-        return footprint(model, plan, schedule_of(plan), capacity=chip.memory_bytes)
+def estimate_draft(
+    model: Model,
+    draft: PlanDraft,
+    machine: Machine,
+    *,
+    num_ranks: int | None = None,
+    costs: CostModel | None = None,
+    inflation: Inflation | None = None,
+    convention: Convention = Convention.CAUSAL,
+    folded: bool = True,
+    price_per_hour: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate:
+    """One step under a plan that may leave keys open; every legal plan that agrees is tried.
+
+    The first of them is the answer; `Estimate.assumed` has what it assumes, and the spread. Plans
+    whose memory does not fit are left out, unless none fits.
+
+    Args:
+        model: of any kind that has layers.
+        draft: what is stated.
+        machine: as in `estimate`.
+        num_ranks: chips to use, from which dp follows where the draft does not state it.
+        costs: as in `estimate`, as all that follow.
+        inflation: so too.
+        convention: so too.
+        folded: so too.
+        price_per_hour: so too.
+        progress: called with plans done and plans in all.
+
+    Raises:
+        WorkloadError: if the batch is not stated, or no plan that agrees is legal for the model.
+        MachineError: as `estimate`.
+        ValueError: so too.
+    """
+    if num_ranks is not None:
+        _check_size(num_ranks, machine)
+    found = completions(
+        draft, model, num_ranks, fits=lambda plan: _fits(_memory(model, plan, machine))
+    )
+    plans, total = found.plans, len(found.plans)
+    others = []
+    answer = None
+    costs = costs or FittedCosts(machine)
+    for done, plan in enumerate(plans):
+        one = estimate(
+            model,
+            plan,
+            machine,
+            costs=costs,
+            inflation=inflation,
+            convention=convention,
+            folded=folded or done > 0,  # only the answer is looked into
+            price_per_hour=price_per_hour,
+        )
+        answer = answer or one
+        others.append(_alternative(found, one))
+        if progress is not None:
+            progress(done + 1, total)
+    assert answer is not None  # noqa: S101  completions are never empty
+    if not found.assumptions:
+        return answer
+    return replace(answer, assumed=Assumed(found.assumptions, tuple(others)))
+
+
+def _alternative(found: Completions, one: Estimate) -> Alternative:
+    table = plan_table(one.plan)
+    paths = [assumption.key.split(".", 1) for assumption in found.assumptions]
+    memory = one.footprint
+    return Alternative(
+        values={f"{part}.{key}": table.get(part, {}).get(key) for part, key in paths},
+        step_ns=one.step_ns,
+        low_ns=one.interval.low_ns,
+        high_ns=one.interval.high_ns,
+        peak_bytes=None if memory is None else memory.peak.total,
+        fits=None if memory is None else memory.fits,
+    )
+
+
+def _check_size(num_ranks: int, machine: Machine) -> None:
+    if num_ranks > machine.num_ranks:
+        raise MachineError(
+            f"the plan needs {num_ranks:,} chips, and machine {machine.name!r} has "
+            f"{machine.num_ranks:,}: take a larger machine or fewer ranks"
+        )
+
+
+def _memory(model: Model, plan: Plan, machine: Machine) -> Footprint | None:
+    """Bytes of every stage; `None` for a model whose tensors are not known one by one."""
     if isinstance(model, Recommender):
-        return recommender_footprint(model, plan, capacity=chip.memory_bytes)
-    return None
+        return recommender_footprint(model, plan, capacity=machine.chip.memory_bytes)
+    if not isinstance(model, Transformer):
+        return None
+    return footprint(model, plan, schedule_of(plan), chip=machine.chip)
+
+
+def _fits(memory: Footprint | None) -> bool:
+    return memory is None or memory.fits is not False
+
+
+def _notes(
+    model: Model, plan: Plan, machine: Machine, done: Run, memory: Footprint | None
+) -> list[str]:
+    """What a reader of the figures has to know."""
+    found = []
+    unknown = np.unique(done.timeline.graph.operator[done.costs.source == Source.UNKNOWN])
+    names = [done.timeline.graph.names[at] for at in unknown.tolist() if at >= 0]
+    if names:
+        listed = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
+        found.append(f"no cost model knows {listed}: taken to need no time")
+    if machine.chip.peak_flops_per_ns(plan.precision.products) is None:
+        found.append(
+            f"the peak of {machine.chip.name} in {plan.precision.products} is not known, so there "
+            "is no MFU"
+        )
+    if memory is None:
+        found.append(f"memory of {model.name}, a {model.kind}, is not known")
+    else:
+        found.extend(memory.notes)
+    return found

@@ -12,7 +12,7 @@ from foretrace.cost import Costs, Source
 from foretrace.estimate.assumed import Assumed
 from foretrace.estimate.interval import Interval
 from foretrace.estimate.where import Where, where
-from foretrace.graph import Timeline
+from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.machine import Machine
 from foretrace.workload import (
     Convention,
@@ -22,6 +22,7 @@ from foretrace.workload import (
     Model,
     Plan,
     Transformer,
+    plan_table,
 )
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class Estimate:
         """Length of the step."""
         return self.interval.step_ns
 
+    @property
+    def graph(self) -> ExecutionGraph:
+        """Who waits for whom."""
+        return self.laid_out.graph
+
     @cached_property
     def breakdown(self) -> Breakdown:
         """The step in the four components, a row for each rank in the graph."""
@@ -73,8 +79,7 @@ class Estimate:
     @property
     def units_per_step(self) -> int:
         """Tokens of one step; samples, where a model has no tokens."""
-        is_tokens = isinstance(self.model, Transformer)
-        return self.samples_per_step * (self.plan.sequence if is_tokens else 1)
+        return self.samples_per_step * (self.plan.sequence if self.unit == "token" else 1)
 
     @property
     def units_per_s(self) -> float:
@@ -117,7 +122,7 @@ class Estimate:
     @property
     def unit(self) -> str:
         """What throughput counts: "token" or "sample"."""
-        return self.flops.unit if isinstance(self.model, Transformer) else "sample"
+        return "token" if isinstance(self.model, Transformer) else "sample"
 
     def __repr__(self) -> str:
         """One line: what, how long, how sure."""
@@ -132,34 +137,42 @@ class Estimate:
         return self.where.to_frame()
 
     def as_json(self) -> dict[str, object]:
-        """Everything but the timeline, times in ns."""
-        unit = self.flops.unit
+        """Everything but the timeline, times in ns, memory in bytes, the plan as its file."""
+        found = self.interval
         return {
             "model": self.model.name,
             "machine": self.machine.name,
+            "chip": self.machine.chip.name,
             "num_ranks": self.plan.num_ranks,
+            "status": "predicted" if self.assumed is None else "assumed",
             "step_ns": self.step_ns,
-            "low_ns": self.interval.low_ns,
-            "high_ns": self.interval.high_ns,
-            "components": self.parts.as_json(),
+            "low_ns": found.low_ns,
+            "high_ns": found.high_ns,
+            "parts": self.where.mean.as_json(),
+            "ranks": self.where.as_json(),
             "breakdown": self.breakdown.as_json(),
             "memory": None if self.footprint is None else self.footprint.as_json(),
+            **self._throughput(),
+            "uncertainty": [one.as_json() for one in found.families],
+            "sources": dict(self.share_by_source),
+            "plan": plan_table(self.plan),
+            "is_folded": self.laid_out.is_folded,
+            "assumed": None if self.assumed is None else self.assumed.as_json(),
+            "notes": list(self.notes),
+        }
+
+    def _throughput(self) -> dict[str, object]:
+        unit = self.unit
+        return {
             f"{unit}s_per_step": self.units_per_step,
             f"{unit}s_per_s": self.units_per_s,
             f"{unit}s_per_s_per_rank": self.units_per_s / self.plan.num_ranks,
+            f"flops_per_{unit}": self.flops.training,
             "flops_per_s_per_rank": self.flops_per_ns_per_rank * _NS_PER_S,
+            "peak_flops_per_s": None
+            if self.peak_flops_per_ns is None
+            else self.peak_flops_per_ns * _NS_PER_S,
             "mfu": self.mfu,
             "convention": self.convention.value,
             f"price_per_million_{unit}s": self.price_per_million,
-            "uncertainty": [
-                {
-                    "family": one.family,
-                    "critical_ns": one.critical_ns,
-                    "low_ns": one.low_ns,
-                    "high_ns": one.high_ns,
-                }
-                for one in self.interval.families
-            ],
-            "sources": dict(self.share_by_source),
-            "notes": list(self.notes),
         }

@@ -27,6 +27,15 @@ class FamilySpread:
     low_ns: int  # by how much the step is shorter at the 10th percentile, 0 or more
     high_ns: int  # by how much longer at the 90th
 
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "family": self.family,
+            "critical_ns": self.critical_ns,
+            "low_ns": self.low_ns,
+            "high_ns": self.high_ns,
+        }
+
 
 @dataclass(frozen=True)
 class Interval:

@@ -19,6 +19,11 @@ from foretrace.graph.graph import EdgeConstant as EdgeConstant
 from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
 from foretrace.graph.graph import Finding as Finding
 from foretrace.graph.graph import Lane as Lane
+from foretrace.graph.link import Link as Link
+from foretrace.graph.link import LinkMethod as LinkMethod
+from foretrace.graph.link import Links as Links
+from foretrace.graph.link import link as link
+from foretrace.graph.link import links_of as links_of
 from foretrace.graph.nodes import DEVICE_KINDS as DEVICE_KINDS
 from foretrace.graph.nodes import HOST_KINDS as HOST_KINDS
 from foretrace.graph.nodes import NO_COLLECTIVE as NO_COLLECTIVE

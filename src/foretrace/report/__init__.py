@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from foretrace.report.answers import Answers as Answers
 from foretrace.report.cost_plot import cost_plot as cost_plot
+from foretrace.report.estimate_rows import Fact as Fact
+from foretrace.report.estimate_rows import assumption_text as assumption_text
+from foretrace.report.estimate_rows import estimate_facts as estimate_facts
+from foretrace.report.estimate_rows import estimate_subject as estimate_subject
+from foretrace.report.estimate_rows import part_text as part_text
+from foretrace.report.estimate_rows import source_text as source_text
 from foretrace.report.numbers import bytes_text as bytes_text
 from foretrace.report.numbers import component_text as component_text
 from foretrace.report.numbers import count_text as count_text

@@ -177,6 +177,16 @@ Part: TypeAlias = Table | ShareBar | Legend | Paragraph | Sentences | SideBySide
 
 
 @dataclass(frozen=True)
+class Card:
+    """One figure at the top of a page."""
+
+    label: str
+    value: str
+    remark: str
+    is_missing: bool = False  # `value` says so
+
+
+@dataclass(frozen=True)
 class Section:
     """One answer."""
 

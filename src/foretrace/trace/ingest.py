@@ -106,6 +106,21 @@ def at_path(trace: Trace, path: Path) -> Trace:
     return replace(trace, meta=replace(trace.meta, path=path))
 
 
+def read_traces(paths: Sequence[Path], *, cache_folder: Path | None = None) -> list[Trace]:
+    """The trace of each file with the rank that it or its name states, in the order of the files.
+
+    Raises:
+        TraceError: if a file cannot be read.
+    """
+    traces = read_files(paths, cache_folder=cache_folder, workers=None, progress=None)
+    return [
+        trace
+        if trace.meta.rank is not None
+        else replace(trace, meta=replace(trace.meta, rank=rank_in_name(trace.meta.path)))
+        for trace in traces
+    ]
+
+
 def read_files(
     paths: Sequence[Path],
     *,
@@ -116,7 +131,7 @@ def read_files(
     """The trace of each file, in the order of the files, whatever runs they are of."""
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    num_threads = min(workers or min(os.cpu_count() or 1, _MAX_THREADS), len(paths))
+    num_threads = max(min(workers or min(os.cpu_count() or 1, _MAX_THREADS), len(paths)), 1)
     read = partial(read_cached, cache_folder=cache_folder)
     done = 0
     if num_threads == 1:

@@ -25,6 +25,7 @@ from foretrace.workload import (
     launch_named,
     layout,
     load_model,
+    schedule_of,
 )
 from tests.workload.layout.parts import (
     durations,
@@ -163,6 +164,29 @@ def test_a_receive_without_a_send_is_refused() -> None:
 
     with pytest.raises(WorkloadError, match="receive what no stage sends"):
         layout(model(2), Plan(pipeline=2), schedule)
+
+
+def test_a_schedule_of_other_microbatches_is_refused() -> None:
+    schedule = schedule_of(Plan(pipeline=2, global_batch=8))
+
+    with pytest.raises(WorkloadError, match="2 stages and 8 microbatches, and the plan has pp 2 a"):
+        layout(model(2), Plan(pipeline=2, global_batch=4), schedule)
+
+
+def test_graphs_grow_linearly_with_layers_and_with_ranks() -> None:
+    by_layers = [
+        layout(model(count), replace(PLAN, pipeline=1), optimizer=no_update).graph.num_nodes
+        for count in (4, 8, 12)
+    ]
+    by_ranks = [
+        layout(model(4), replace(PLAN, data=count, global_batch=4 * count), folded=False).graph
+        for count in (2, 4, 8)
+    ]
+
+    assert by_layers[2] - by_layers[1] == by_layers[1] - by_layers[0]
+    # Hubs of collectives over all ranks are as many whatever the number of ranks.
+    assert by_ranks[2].num_edges == 2 * by_ranks[1].num_edges == 4 * by_ranks[0].num_edges
+    assert by_ranks[2].num_nodes < 4 * by_ranks[0].num_nodes
 
 
 @settings(max_examples=15)

@@ -170,17 +170,26 @@ def test_prefetching_hides_gathers_that_are_shorter_than_the_work_beside_them() 
     assert lengths == [8 * 300 + 16 * 90, 8 * 300 + 90]
 
 
-def test_what_does_not_overlap_is_waited_for() -> None:
+@pytest.mark.parametrize("sharding", [Sharding.ZERO2, Sharding.ZERO3])
+@pytest.mark.parametrize("microbatches", [1, 3])
+def test_what_does_not_overlap_is_waited_for(sharding: Sharding, microbatches: int) -> None:
     blocks = model(8, layer(100, 100, 100, parameters=ParameterCount(64)))
     exposed = Overlap(gradients=False, parameters=False)
-    plan = Plan(data=2, global_batch=2, sharding=Sharding.ZERO3, overlap=exposed)
+    plan = Plan(
+        data=2,
+        global_batch=2 * microbatches,
+        sharding=sharding,
+        bucket_bytes=64 * GRADIENT_BYTES,
+        overlap=exposed,
+    )
     graph = laid_out(blocks, plan).graph
 
     is_finish = graph.kind == NodeKind.FINISH
     timeline = simulate(graph, np.where(is_finish, 30, graph.measured_ns))
 
-    assert step_ns(timeline) == 8 * 300 + int(is_finish.sum()) * 30
-    assert is_finish.sum() == 3 * 8
+    assert step_ns(timeline) == 8 * 300 * microbatches + int(is_finish.sum()) * 30
+    num_gathers = 2 * microbatches if sharding is Sharding.ZERO3 else 1
+    assert is_finish.sum() == (num_gathers + microbatches) * 8
 
 
 def test_gathered_buckets_hold_up_only_the_layers_they_belong_to() -> None:

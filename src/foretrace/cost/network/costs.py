@@ -44,7 +44,7 @@ _ALIKE = {
     REDUCE: (REDUCE, REDUCE_SCATTER, ALL_GATHER),
     SEND_RECV: (SEND_RECV, ALL_TO_ALL),
 }
-_BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")
+_BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
 # Measured over predicted where another collective's or chip's constants answer: middle 80% over all
 # collectives of five chips on NVSwitch, each predicted without its own (docs/cost/collectives.md).
 _ELSEWHERE = {BELOW: Spread(0.63, 1.48), FROM: Spread(0.76, 1.25)}

@@ -54,9 +54,7 @@ def machine_of(run: PublishedRun) -> Machine:
     if kind.chip is not None:
         host = replace(host, chip=load_chip(kind.chip))
     per_host = min(run.gpus_per_node or host.num_chips, run.num_gpus)
-    domain = min(max(run.nvlink_domain or per_host, per_host), run.num_gpus)
-    if run.num_gpus % domain:
-        domain = per_host
+    domain = _domain(run, per_host)
     tiers = [_tier("domain", TierKind.SCALE_UP, domain, host.scale_up_bytes_per_ns)]
     if run.num_gpus > domain:
         tiers.append(_tier("network", TierKind.POD, run.num_gpus, host.network_bytes_per_ns))
@@ -69,6 +67,13 @@ def machine_of(run: PublishedRun) -> Machine:
         parent="",
         path=host.path,
     )
+
+
+def _domain(run: PublishedRun, per_host: int) -> int:
+    """GPUs of one scale-up domain: the most that divide the run's, as jobs take even shares."""
+    most = min(max(run.nvlink_domain or per_host, per_host), run.num_gpus)
+    even = (size for size in range(most, per_host, -per_host) if run.num_gpus % size == 0)
+    return next(even, per_host)
 
 
 def _tier(name: str, kind: TierKind, num_ranks: int, bytes_per_ns: float | None) -> Tier:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import TypeVar
 
 from foretrace.base import WorkloadError
@@ -24,7 +23,6 @@ from foretrace.workload import (
 )
 
 _T = TypeVar("_T")
-_MOST_PLANS = 9
 _SHARDINGS = {
     "none": Sharding.NONE,
     "zero1": Sharding.ZERO1,
@@ -40,6 +38,7 @@ _SCHEDULES = {
     "gpipe": "gpipe",
 }
 _RECOMPUTES = {one.value: one for one in Recompute}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _PRODUCTS_OF_16_BITS = ("bf16", "fp16")
 _MICRO_BATCHES = (1, 2, 4)  # of tables that do not print theirs
 
@@ -73,9 +72,17 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
         )
         if len(values) > 1
     )
+    answers = (micro_batch[0], recompute[0], sharding[0])
+    # One statement at a time is varied: what is likeliest of the others stays.
+    choices = [
+        answers,
+        *((size, *answers[1:]) for size in micro_batch[1:]),
+        *((answers[0], kept, answers[2]) for kept in recompute[1:]),
+        *((*answers[:2], divided) for divided in sharding[1:]),
+    ]
     plans: list[Plan] = []
     reasons: list[str] = []
-    for size, kept, divided in product(micro_batch, recompute, sharding):
+    for size, kept, divided in choices:
         plan = replace(base, micro_batch=size, recompute=kept, sharding=divided)
         try:
             check_plan(plan, model)
@@ -85,7 +92,7 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
             plans.append(plan)
     if not plans:
         raise WorkloadError(f"run {run.id!r} has no legal plan: {reasons[0]}")
-    return Planned(tuple(plans[:_MOST_PLANS]), assumed)
+    return Planned(tuple(plans), assumed)
 
 
 def _refuse_unknown(run: PublishedRun) -> None:
@@ -122,10 +129,21 @@ def _base(run: PublishedRun, software: Software) -> Plan:
         sequence_parallel=sequence_parallel and tensor > 1,
         context_exchange=software.context_exchange,
         reshard_after_forward=run.sharding != "zero2",
+        bucket_bytes=_bucket_bytes(run, software),
         overlap=software.overlap,
         precision=_precision(run, software),
         implementation=software.implementation,
     )
+
+
+def _bucket_bytes(run: PublishedRun, software: Software) -> int:
+    """Megatron-LM's: 40 M parameters, or 1 M for each rank of the group, if that is more.
+
+    Source:
+        `DistributedDataParallel` of megatron/core/distributed.
+    """
+    ranks = (run.dp or 1) * (run.cp or 1)
+    return max(40_000_000, 1_000_000 * ranks) * _BYTES[software.reduced]
 
 
 def _schedule(run: PublishedRun, *, pipeline: int, chunks: int) -> str:
@@ -170,6 +188,10 @@ def _shardings(run: PublishedRun, software: Software) -> tuple[Sharding, ...]:
         raise WorkloadError(
             f"run {run.id!r} is sharded by {run.sharding!r}: known are {', '.join(_SHARDINGS)}."
         )
+    if known is Sharding.ZERO2 and (run.pp or 1) > 1:
+        # Gradients of a stage are reduced once a step, after the last microbatch: MegaScale says
+        # that its ZeRO 2 sends no more than plain data parallelism.
+        return (Sharding.ZERO1,)
     is_fsdp = known is Sharding.ZERO2 and software_of(run).name.startswith(("llm", "torchtitan"))
     # FSDP's SHARD_GRAD_OP gathers parameters too, once a microbatch, and keeps them until the
     # backward pass.

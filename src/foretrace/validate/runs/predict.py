@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from foretrace.base import ModelError
 from foretrace.cost import CostModel
@@ -14,14 +14,16 @@ from foretrace.validate.runs.models import model_of
 from foretrace.validate.runs.plans import Planned, plans_of
 from foretrace.validate.runs.results import RunPrediction, Status
 from foretrace.validate.runs.roofline import roofline_s
-from foretrace.validate.runs.steps import StepTime, step_of
+from foretrace.validate.runs.software import software_of
+from foretrace.validate.runs.steps import Steps
 from foretrace.validate.runs.table import PublishedRun
-from foretrace.workload import Plan, Transformer
+from foretrace.workload import Transformer
 
 _NS_PER_S = 1e9
 _BYTES_PER_GIB = 1 << 30
 
 CostsOf = Callable[[PublishedRun, Machine], CostModel]
+_Key = tuple[Transformer, str, str]
 
 
 def predict_runs(
@@ -38,8 +40,9 @@ def predict_runs(
         progress: called after each run with how many are done, and of how many.
     """
     found: list[RunPrediction] = []
+    known: dict[_Key, Steps] = {}
     for run in runs:
-        found.append(prediction_of(run, costs))
+        found.append(_prediction(run, costs, known))
         if progress is not None:
             progress(len(found), len(runs))
     return tuple(found)
@@ -47,12 +50,19 @@ def predict_runs(
 
 def prediction_of(run: PublishedRun, costs: CostsOf = costs_of) -> RunPrediction:
     """One run; what cannot be laid out is refused, with the reason."""
+    return _prediction(run, costs, {})
+
+
+def _prediction(run: PublishedRun, costs: CostsOf, known: dict[_Key, Steps]) -> RunPrediction:
     nothing = _refused(run)
     try:
         model = model_of(run)
         machine = machine_of(run)
         planned = plans_of(run, model)
-        return _predicted(nothing, model, planned, _Steps(model, machine, costs(run, machine)))
+        key = (model, machine.title, software_of(run).name)
+        if key not in known:
+            known[key] = Steps(model, machine, costs(run, machine))
+        return _predicted(nothing, planned, known[key])
     except ModelError as err:
         return replace(nothing, why=str(err))
 
@@ -77,37 +87,22 @@ def _refused(run: PublishedRun) -> RunPrediction:
     )
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """Steps of one model on one machine."""
-
-    model: Transformer
-    machine: Machine
-    costs: CostModel
-
-    def of(self, plan: Plan) -> StepTime:
-        """One step under a plan."""
-        return step_of(self.model, plan, self.machine, self.costs)
-
-
-def _predicted(
-    nothing: RunPrediction, model: Transformer, planned: Planned, steps: _Steps
-) -> RunPrediction:
-    times = [steps.of(plan) for plan in planned.plans]
-    answer, chosen = times[0], planned.plans[0]
-    low_ns = min(one.low_ns for one in times)
-    high_ns = max(one.high_ns for one in times)
-    peak = answer.peak_bytes
+def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPrediction:
+    answer, *others = planned.plans
+    time = steps.of(answer)
+    rough_ns = steps.roughly(answer) if others else time.step_ns
+    ratios = [1.0, *(steps.roughly(plan) / rough_ns for plan in others)]
+    roofline = roofline_s(steps.model, answer, steps.machine)
     why = ""
     if planned.assumed:
-        why = f"not printed: {', '.join(planned.assumed)}; spread over {len(times)} legal plans"
+        why = f"not printed: {', '.join(planned.assumed)}; spread over {len(ratios)} legal plans"
     return replace(
         nothing,
-        predicted_s=answer.step_ns / _NS_PER_S,
-        low_s=low_ns / _NS_PER_S,
-        high_s=high_ns / _NS_PER_S,
-        roofline_s=roofline_s(model, chosen, steps.machine),
+        predicted_s=time.step_ns / _NS_PER_S,
+        low_s=time.low_ns / _NS_PER_S * min(ratios),
+        high_s=time.high_ns / _NS_PER_S * max(ratios),
+        roofline_s=roofline,
         status=Status.ASSUMED if planned.assumed else Status.PREDICTED,
         why=why,
-        predicted_memory_gib=None if peak is None else peak / _BYTES_PER_GIB,
+        predicted_memory_gib=None if time.peak_bytes is None else time.peak_bytes / _BYTES_PER_GIB,
     )

@@ -136,6 +136,16 @@ _MEGATRON_2021 = Software(
     recompute=Recompute.FULL,
 )
 # Jiang et al., "MegaScale", arXiv:2402.15627: FlashAttention 2, sequence parallelism, all overlapped.
+# The same paper's baseline, Megatron-LM of January 2023: Korthikanti et al., arXiv:2205.05198,
+# sequence parallelism and selective recompute; gradients reduced after the backward pass.
+_MEGATRON_2023 = Software(
+    name="Megatron-LM 2023",
+    implementation=Implementation(attention="plain", fuses_residuals=True),
+    overlap=_NOTHING_OVERLAPS,
+    reduced="fp16",
+    recompute=Recompute.SELECTIVE,
+    sequence_parallel=True,
+)
 _MEGASCALE = Software(
     name="MegaScale",
     implementation=Implementation(fuses_residuals=True),
@@ -181,7 +191,7 @@ def software_of(run: PublishedRun) -> Software:
             return software
     for begin, software in (
         ("neusight", _HUGGING_FACE),
-        ("megascale", _MEGASCALE if run.id.endswith("-megascale") else _MEGATRON_2021),
+        ("megascale", _MEGASCALE if run.id.endswith("-megascale") else _MEGATRON_2023),
         ("llama3", _LLAMA3),
         ("deepseek", _MEGATRON_BRIDGE),
     ):

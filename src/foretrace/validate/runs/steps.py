@@ -1,4 +1,4 @@
-"""`step_of`: a step's time and interval by the estimate; a long step from two short ones.
+"""Steps by the estimate; a step of many microbatches from two of few.
 
 From some number of microbatches on, every further one adds the same: a pipeline in its steady
 state, or gradients that are accumulated. So a step of hundreds of microbatches is that of a few,
@@ -7,15 +7,14 @@ and as often as it takes the difference that some more of them make.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from foretrace.cost import CostModel
-from foretrace.estimate.compose import estimate
-from foretrace.estimate.estimate import Estimate
+from foretrace.estimate import Estimate, estimate
 from foretrace.machine import Machine
-from foretrace.workload import Model, Plan
+from foretrace.workload import Plan, Transformer
 
-_MOST_MORE = 8  # microbatches in the longer of two steps beyond those of the shorter
+_FEW = 8  # microbatches of the shorter of two steps in a pipeline without chunks, at most
 
 
 @dataclass(frozen=True)
@@ -28,25 +27,51 @@ class StepTime:
     peak_bytes: int | None  # of the fullest stage
 
 
-def step_of(model: Model, plan: Plan, machine: Machine, costs: CostModel) -> StepTime:
-    """One step of a model under a plan.
+@dataclass(frozen=True)
+class Steps:
+    """Steps of one model on one machine; what was simulated is kept."""
 
-    Raises:
-        ModelError: if the plan cannot be laid out or costed.
-    """
-    few, more = _microbatches(plan)
-    if plan.num_microbatches <= more:
-        return _time_of(estimate(model, plan, machine, costs=costs))
-    short = _time_of(estimate(model, _with_microbatches(plan, few), machine, costs=costs))
-    long = _time_of(estimate(model, _with_microbatches(plan, more), machine, costs=costs))
-    times = (plan.num_microbatches - more) / (more - few)
-    step_ns = long.step_ns + times * (long.step_ns - short.step_ns)
-    grown = step_ns / long.step_ns
-    return StepTime(step_ns, long.low_ns * grown, long.high_ns * grown, long.peak_bytes)
+    model: Transformer
+    machine: Machine
+    costs: CostModel
+    known: dict[Plan, StepTime] = field(default_factory=dict)  # of plans as simulated
+
+    def of(self, plan: Plan) -> StepTime:
+        """One step under a plan.
+
+        Raises:
+            ModelError: if the plan cannot be laid out or costed.
+        """
+        few, more = few_microbatches(plan)
+        if plan.num_microbatches <= more:
+            return self._simulated(plan)
+        short = self._simulated(_with_microbatches(plan, few))
+        long = self._simulated(_with_microbatches(plan, more))
+        times = (plan.num_microbatches - more) / (more - few)
+        step_ns = long.step_ns + times * (long.step_ns - short.step_ns)
+        grown = step_ns / long.step_ns
+        return StepTime(step_ns, long.low_ns * grown, long.high_ns * grown, long.peak_bytes)
+
+    def roughly(self, plan: Plan) -> float:
+        """Duration of a step in ns from its first microbatches, by the length of its pipeline."""
+        few, more = few_microbatches(plan)
+        if plan.num_microbatches <= more:
+            return self._simulated(plan).step_ns
+        fill = (plan.pipeline - 1) / plan.num_chunks
+        times = (plan.num_microbatches + fill) / (few + fill)
+        return self._simulated(_with_microbatches(plan, few)).step_ns * times
+
+    def _simulated(self, plan: Plan) -> StepTime:
+        plan = replace(plan, name="")
+        found = self.known.get(plan)
+        if found is None:
+            found = _time_of(estimate(self.model, plan, self.machine, costs=self.costs))
+            self.known[plan] = found
+        return found
 
 
-def _microbatches(plan: Plan) -> tuple[int, int]:
-    """Microbatches of the shorter and the longer step, both in the steady state."""
+def few_microbatches(plan: Plan) -> tuple[int, int]:
+    """Microbatches of a shorter and a longer step between which every one adds the same."""
     stages = plan.pipeline
     if stages == 1:
         return 2, 3
@@ -54,7 +79,8 @@ def _microbatches(plan: Plan) -> tuple[int, int]:
         return stages, 2 * stages  # a group of microbatches is as long as the pipeline
     if plan.schedule == "dualpipe":
         return 2 * stages, 3 * stages
-    return stages, stages + min(stages, _MOST_MORE)
+    few = min(stages, _FEW)
+    return few, 2 * few
 
 
 def _with_microbatches(plan: Plan, count: int) -> Plan:

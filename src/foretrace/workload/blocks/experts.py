@@ -178,11 +178,11 @@ def _back(load: Load) -> list[Step]:
     """The same way back; a token's results are weighed and summed."""
     own, chosen = load.own, load.own * load.experts.num_active
     width, kept = load.setting.model.hidden, load.setting.made
-    summed = operator(
-        "weighted sum of experts", row_sum((own, load.experts.num_active, width), kept, 1)
-    )
-    spread = operator("gradients by expert", rows_of_table(own, width, chosen, kept))
     message = _all_to_all(load, "tokens home")
+    by_token = (own, load.experts.num_active, width)
+    awaited_at = (-1,) if message else ()
+    summed = operator("weighted sum of experts", row_sum(by_token, kept, 1), *awaited_at)
+    spread = operator("gradients by expert", rows_of_table(own, width, chosen, kept))
     out = _all_to_all(load, "gradients to experts")
     found: list[Step] = []
     if load.num_local > 1:

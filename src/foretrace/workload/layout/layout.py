@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from foretrace.base import WorkloadError
 from foretrace.workload.blocks.block import Blocks
 from foretrace.workload.layout.chunks import chunks_of
 from foretrace.workload.layout.closing import Optimizer, close
@@ -18,8 +19,9 @@ from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.meetings import RankTable, meetings_of
 from foretrace.workload.layout.pieces import Pieces
 from foretrace.workload.layout.sharded import GatheredChunks
-from foretrace.workload.layout.stage import StageProgram, Transfers
+from foretrace.workload.layout.stage import StageProgram
 from foretrace.workload.layout.tables import Tables
+from foretrace.workload.layout.transfers import Transfers
 from foretrace.workload.layout.unfolded import unfolded
 from foretrace.workload.layout.units import UnitTemplates
 from foretrace.workload.plan.plan import Plan
@@ -51,6 +53,7 @@ def layout(
         WorkloadError: if the plan, the schedule and the blocks do not fit each other.
     """
     schedule = schedule_of(plan) if schedule is None else schedule
+    _check(schedule, plan)
     tables, pieces = Tables(), Pieces()
     templates = UnitTemplates(plan, tables)
     chunks = chunks_of(blocks, plan, schedule)
@@ -89,3 +92,15 @@ def layout(
     )
     graph = graph if folded else unfolded(graph, ranks)
     return LaidOut(graph, plan, schedule, tuple(roles), is_folded=folded)
+
+
+def _check(schedule: Schedule, plan: Plan) -> None:
+    """Refuse a schedule of other stages or microbatches than the plan's."""
+    found = (schedule.num_stages, schedule.num_microbatches)
+    stated = (plan.pipeline, plan.num_microbatches)
+    if found != stated:
+        raise WorkloadError(
+            f"schedule {schedule.name!r} is for {found[0]} stages and {found[1]} microbatches, and "
+            f"the plan has pp {stated[0]} and {stated[1]} microbatches: lay out with the schedule "
+            "of the plan, foretrace.workload.schedule_of"
+        )

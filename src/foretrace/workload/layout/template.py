@@ -180,8 +180,8 @@ NOTHING_DONE = Template(
 def woven(one: Template, other: Template) -> tuple[Template, Int64s, Int64s]:
     """Two stretches launched in turns, so that one's communication hides behind the other's work.
 
-    Each is cut behind every exchange that its next operator waits for; pieces alternate, spread
-    evenly where one has more.
+    Each is cut before every operator that waits for an exchange; pieces alternate, spread evenly
+    where one has more.
 
     Returns:
         Both together, and where in it the items of each are; int64[items] each.
@@ -218,11 +218,7 @@ def _turns(template: Template) -> NDArray[np.float64]:
     size = len(template)
     stream = template.columns["stream"]
     is_held = (stream[template.target] == COMPUTE) & (stream[template.source] != COMPUTE)
-    held_by, held = template.source[is_held], template.target[is_held]
-    # An exchange that the next operator waits for: no operator is launched between the two.
-    before = np.append(0, np.cumsum(stream == COMPUTE))
-    is_exposed = before[held] == before[held_by]
     piece = np.zeros(size + 1, np.int64)
-    piece[np.unique(held[is_exposed])] = 1
+    piece[template.target[is_held]] = 1
     piece = np.cumsum(piece)[:size]
     return (piece + 0.5) / (int(piece[-1]) + 1 if size else 1)

@@ -1,0 +1,108 @@
+"""A step that has not been run: from names, files or values to an `Estimate` and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from foretrace import exchange
+from foretrace.api.tracks import found_tracks
+from foretrace.cost import CostModel, Inflation
+from foretrace.estimate import Estimate, estimate_draft
+from foretrace.estimate import estimate as estimated
+from foretrace.machine import Machine, load_machine
+from foretrace.workload import Convention, Model, Plan, PlanDraft, load_model, load_plan
+
+Named: TypeAlias = str | Path
+
+
+def estimate(
+    model: Model | Named,
+    plan: Plan | PlanDraft | Mapping[str, object] | Named,
+    machine: Machine | Named,
+    *,
+    num_ranks: int | None = None,
+    convention: Convention | str = Convention.CAUSAL,
+    price_per_hour: float | None = None,
+    folded: bool = True,
+    costs: CostModel | None = None,
+    inflation: Inflation | None = None,
+    folders: Sequence[Path] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate:
+    """One training step of a model under a plan on a machine, with nothing run.
+
+    Args:
+        model: a name ("llama3-405b"), a TOML file, a `config.json` of Hugging Face, or a model.
+        plan: keys of a plan file ({"tp": 8, "global_batch": 512}), a preset's name, a TOML file,
+            or a plan. What it leaves open is assumed, and the spread over it told.
+        machine: a name ("dgx-h100"), a TOML file, or a machine.
+        num_ranks: chips to use, from which dp follows where the plan does not state it.
+        convention: how FLOPs are counted: "causal", "full", "parameters" or
+            "parameters-without-embeddings".
+        price_per_hour: of one chip, in any currency.
+        folded: simulate one rank of each role instead of all.
+        costs: what predicts durations; the fitted models of this version if left out.
+        inflation: how much slower kernels are beside communication; the published mean if left
+            out.
+        folders: of files that names are looked up in, before the presets.
+        progress: called with plans done and plans in all.
+
+    Raises:
+        WorkloadError: if the model or the plan is wrong, or they do not fit each other.
+        MachineError: if there is no such machine, it is too small, or it cannot be costed.
+    """
+    found_model = load_model(model, folders) if isinstance(model, str | Path) else model
+    found_machine = load_machine(machine, folders) if isinstance(machine, str | Path) else machine
+    counted = Convention(convention)
+    if isinstance(plan, Plan):
+        return estimated(
+            found_model,
+            plan,
+            found_machine,
+            costs=costs,
+            inflation=inflation,
+            convention=counted,
+            folded=folded,
+            price_per_hour=price_per_hour,
+        )
+    return estimate_draft(
+        found_model,
+        _draft_of(plan, folders),
+        found_machine,
+        num_ranks=num_ranks,
+        costs=costs,
+        inflation=inflation,
+        convention=counted,
+        folded=folded,
+        price_per_hour=price_per_hour,
+        progress=progress,
+    )
+
+
+def _draft_of(
+    plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]
+) -> PlanDraft:
+    if isinstance(plan, PlanDraft):
+        return plan
+    if isinstance(plan, str | Path):
+        return load_plan(plan, folders)
+    return PlanDraft().with_keys(plan)
+
+
+def write_estimate_trace(path: str | Path, found: Estimate) -> None:
+    """Write the simulated step as a file that opens in Perfetto.
+
+    Args:
+        path: where to. Perfetto's own format if the name ends in `.pftrace`, else Chrome's JSON;
+            compressed if `.gz` follows.
+    """
+    exchange.write_trace(
+        Path(path),
+        {ESTIMATED: found.timeline},
+        tracks_by_title={ESTIMATED: found_tracks(found.timeline)},
+    )
+
+
+ESTIMATED = "estimated"  # what files call the simulated step

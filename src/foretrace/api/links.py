@@ -1,0 +1,41 @@
+"""Execution traces joined with the Kineto traces that they lie beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from foretrace.api.folders import cache_folder_of
+from foretrace.graph import Links, links_of
+from foretrace.trace import (
+    discover,
+    execution_traces_beside,
+    read_execution_trace,
+    read_traces,
+)
+
+Paths: TypeAlias = str | Path | Iterable[str | Path]
+
+
+def link(paths: Paths, *, cache: bool | Path = True) -> Links:
+    """Which event of each Kineto trace every operator of its execution trace is.
+
+    Gives operators their schemas, tensors their identity, and communication its whole metadata.
+    Ranks without an execution trace beside them are left out.
+
+    Args:
+        paths: the Kineto files: files, globs or folders.
+        cache: whether to keep the parsed columns, as in `load`.
+
+    Raises:
+        TraceError: if a file cannot be read.
+    """
+    found = execution_traces_beside(discover(paths).paths)
+    traces = read_traces(list(found), cache_folder=cache_folder_of(cache))
+    return links_of(
+        [
+            (trace, read_execution_trace(path))
+            for trace, path in zip(traces, found.values(), strict=True)
+        ]
+    )

@@ -1,0 +1,157 @@
+"""What tables, notebooks and pages say of an estimate, in words; nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from foretrace.estimate import Estimate
+from foretrace.report.numbers import bytes_text, count_text, duration_text, rate_text
+from foretrace.workload import Assumption, Convention, Footprint
+
+_NS_PER_S = 1_000_000_000
+
+_PARTS = {
+    "compute": "compute alone",
+    "overlapped": "compute beside communication",
+    "waiting": "waiting for other ranks",
+    "idle": "launches and hand-overs",
+}
+_GROUPS = {
+    "tp": "tensor parallel",
+    "cp": "context parallel",
+    "pp": "between stages",
+    "dp": "data parallel",
+    "shard": "shards",
+    "replica": "between shards' copies",
+    "ep": "experts",
+    "etp": "within experts",
+    "edp": "experts' copies",
+    "embedding": "tied embedding",
+    "mirror": "mirrored stages",
+    "all": "all ranks",
+}
+_SOURCES = {
+    "measured": "this very operation was recorded",
+    "table": "your table of measurements has the shape",
+    "scaled": "measured at another shape",
+    "fitted": "a model fitted to measurements of this chip",
+    "transferred": "a model fitted to another chip",
+    "roofline": "peaks of the data sheet alone",
+    "unknown": "not predicted: no time taken",
+}
+_CONVENTIONS = {
+    Convention.CAUSAL: "causal: scores of earlier tokens only",
+    Convention.FULL: "full: scores of all tokens",
+    Convention.PARAMETERS: "6 N, no scores",
+    Convention.PARAMETERS_WITHOUT_EMBEDDINGS: "6 N without embeddings, no scores",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One figure with what belongs to it."""
+
+    name: str
+    value: str
+    remark: str
+    is_first: bool = False  # the answer
+
+
+def estimate_subject(found: Estimate) -> str:
+    """What the estimate is of: machine, plan, batch."""
+    plan = found.plan
+    axes = {"tp": plan.tensor, "cp": plan.context, "pp": plan.pipeline, "dp": plan.data}
+    sizes = [f"{name} {size}" for name, size in axes.items() if size > 1]
+    if plan.expert > 1:
+        sizes.append(f"ep {plan.expert}")
+    batch = count_text(plan.global_batch, "sequence" if found.unit == "token" else "sample")
+    if found.unit == "token":
+        batch += f" of {plan.sequence:,} tokens"
+    schedule = [f"schedule {plan.schedule}"] if plan.pipeline > 1 else []
+    chunks = [f"{plan.num_chunks} chunks"] if plan.num_chunks > 1 else []
+    settings = [
+        f"{batch} in passes of {plan.micro_batch:,}",
+        *schedule,
+        *chunks,
+        f"sharding {plan.sharding.value}",
+        f"recompute {plan.recompute.value}",
+        plan.precision.products,
+    ]
+    name = f", plan {plan.name}" if plan.name else ""
+    return (
+        f"{plan.num_ranks:,} x {found.machine.chip.name} of {found.machine.name}{name}: "
+        f"{' x '.join(sizes) or 'one rank'}; {', '.join(settings)}"
+    )
+
+
+def estimate_facts(found: Estimate) -> tuple[Fact, ...]:
+    """The figures that matter, the answer first."""
+    return tuple(_facts(found))
+
+
+def _facts(found: Estimate) -> Iterator[Fact]:
+    interval, unit = found.interval, found.unit
+    yield Fact(
+        "step" if found.assumed is None else "step, assumed",
+        duration_text(interval.step_ns),
+        f"middle 80 %: {duration_text(interval.low_ns)} to {duration_text(interval.high_ns)}",
+        is_first=True,
+    )
+    per_rank = found.units_per_s / found.plan.num_ranks
+    yield Fact(
+        f"{unit}s per second", _rate(found.units_per_s), f"{_rate(per_rank)} of each chip"
+    )
+    flops = rate_text(found.flops_per_ns_per_rank * _NS_PER_S, "FLOP/s")
+    counted = _CONVENTIONS[found.convention] if unit == "token" else "of the model's operators"
+    yield Fact("model FLOPs of each chip", flops, counted)
+    if found.mfu is not None and found.peak_flops_per_ns is not None:
+        peak = rate_text(found.peak_flops_per_ns * _NS_PER_S, "FLOP/s")
+        yield Fact(
+            "MFU",
+            f"{100 * found.mfu:.1f} %",
+            f"{found.convention.value}, of {peak} in {found.plan.precision.products}, dense",
+        )
+    if found.footprint is not None:
+        yield _memory_fact(found.footprint)
+    if found.price_per_million is not None:
+        yield Fact(
+            "cost",
+            f"{found.price_per_million:.4g}",
+            f"per million {unit}s, at {found.price_per_hour:g} for a chip and hour",
+        )
+
+
+def _memory_fact(memory: Footprint) -> Fact:
+    peak = bytes_text(memory.peak.total)
+    stage = f"stage {memory.peak.stage}"
+    if memory.capacity is None or memory.margin is None:
+        return Fact("memory, fullest rank", peak, stage)
+    capacity, left = bytes_text(memory.capacity), bytes_text(abs(memory.margin))
+    says = f"fits, {left} to spare" if memory.fits else f"DOES NOT FIT, {left} too much"
+    return Fact("memory, fullest rank", peak, f"{stage}; of {capacity}: {says}")
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 1000 else f"{per_second:.4g}"  # noqa: PLR2004
+
+
+def part_text(name: str) -> str:
+    """A part of a step in words: "transfer tp" is "exposed: tensor parallel (tp)"."""
+    if name.startswith("transfer "):
+        group = name.removeprefix("transfer ")
+        words = _GROUPS.get(group)
+        return f"exposed: {words} ({group})" if words else f"exposed: {group}"
+    return _PARTS[name]
+
+
+def source_text(name: str) -> str:
+    """What a source of durations is."""
+    return _SOURCES[name]
+
+
+def assumption_text(one: Assumption) -> str:
+    """An open key in a sentence."""
+    values = [str(value).lower() if isinstance(value, bool) else str(value) for value in one.values]
+    others = f", also tried {', '.join(values[1:])}" if len(values) > 1 else ""
+    return f"{one.key} = {values[0]}{others}: {one.reason}"

@@ -1,0 +1,145 @@
+"""`Sheet`: sections, cards and a timeline as one HTML file.
+
+The file holds its style, its scripts and its data: it opens offline and asks for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+import msgspec
+import numpy as np
+from markupsafe import Markup
+
+from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
+from foretrace.base import written_beside
+from foretrace.report.cells import cell_text, readable
+from foretrace.report.document import MAX_KEPT_ROWS, Card, Section, Table, Unit, tables_of
+from foretrace.report.strip import Drawn, PathSpans, strip
+
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+BUSY_POINTS = 600  # about one for every two pixels of the page's width
+SCRIPTS = ("vendor/echarts.min.js", "page.js", "charts.js", "timeline.js")
+_CLASS_OF_UNIT = {Unit.TEXT: "t", Unit.WORD: "w"}  # others are numbers
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What stands on a page, in order."""
+
+    title: str
+    kind: str  # above the title: "Training step report"
+    subject: str  # below it
+    version: str  # of foretrace
+    cards: tuple[Card, ...]
+    sections: tuple[Section, ...]
+    drawn_by_title: Mapping[str, Drawn]  # timelines of one graph, drawn above each other
+    busy_by_title: Mapping[str, BusyFraction]
+    labels: NodeLabels  # of the graph
+    path: CriticalPath | None  # whose ranks are drawn if not all fit
+    warning: str = ""
+
+
+def write_sheet(path: Path, sheet: Sheet) -> None:
+    """Write the page as one self-contained HTML file."""
+    html = _environment().get_template("report.html.j2").render(_content(sheet))
+    with written_beside(path) as beside:
+        beside.write_text(html, encoding="utf-8")
+
+
+def path_spans(path: CriticalPath | None) -> PathSpans | None:
+    """A critical path as it is drawn."""
+    return None if path is None else PathSpans(path.node, path.begin_ns, path.end_ns)
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("foretrace.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        # a number and its unit stay on one line
+        "cell": lambda value, unit: (
+            value if isinstance(value, str) else cell_text(value, unit).replace(" ", NO_BREAK_SPACE)
+        ),
+        "cell_class": lambda unit: _CLASS_OF_UNIT.get(unit, "n"),
+        "kind": lambda part: type(part).__name__,
+    }
+    return environment
+
+
+def _content(sheet: Sheet) -> dict[str, object]:
+    titles = list(sheet.drawn_by_title)
+    return {
+        "title": readable(sheet.title),
+        "kind": sheet.kind,
+        "subject": sheet.subject,
+        "warning": sheet.warning,
+        "version": sheet.version,
+        "cards": sheet.cards,
+        "sections": sheet.sections,
+        "drawn": " above ".join(titles),
+        "style": _asset("page.css"),
+        "theme_script": _asset("theme.js"),
+        "scripts": tuple(map(_asset, SCRIPTS)),
+        "max_kept_rows": MAX_KEPT_ROWS,
+        "data": _embedded(_data(sheet, tables_of(sheet.sections))),
+    }
+
+
+def _data(sheet: Sheet, tables: tuple[Table, ...]) -> dict[str, object]:
+    """What the scripts draw, and what a reader may download."""
+    return {
+        "title": readable(sheet.title),
+        "tables": {
+            table.key: {
+                "columns": [asdict(column) for column in table.columns],
+                "rows": table.rows[:MAX_KEPT_ROWS],
+                "colours": table.colours,
+            }
+            for table in tables
+        },
+        "charts": {table.key: asdict(table.chart) for table in tables if table.chart},
+        "strip": strip(
+            sheet.drawn_by_title, sheet.labels, first_ranks=_ranks_on(sheet.path)
+        ).as_json(),
+        "busy": [_busy(sheet.busy_by_title[title]) for title in sheet.drawn_by_title],
+    }
+
+
+def _ranks_on(path: CriticalPath | None) -> tuple[int, ...]:
+    """The ranks on a critical path, those with the most time on it first."""
+    if path is None:
+        return ()
+    labels = (share.label for share in path.by_rank())
+    return tuple(int(label.removeprefix("rank ")) for label in labels if label != NO_RANK)
+
+
+def _busy(busy: BusyFraction) -> dict[str, object]:
+    """How busy the ranks are over time: means over ranks, and over bins narrower than a point."""
+    if not busy.num_bins:
+        return {"points": []}
+    bins_per_point = -(-busy.num_bins // BUSY_POINTS)
+    borders = np.append(np.arange(0, busy.num_bins, bins_per_point), busy.num_bins)
+    means = np.add.reduceat(busy.fraction.mean(axis=0), borders[:-1]) / np.diff(borders)
+    middle_ns = (borders[:-1] + borders[1:]) * busy.bin_ns // 2
+    return {"points": list(zip(middle_ns.tolist(), means.round(4).tolist(), strict=True))}
+
+
+def _asset(name: str) -> Markup:
+    """A file of ours, which needs no escaping."""
+    text = files("foretrace.report").joinpath("templates", name).read_text(encoding="utf-8")
+    return Markup(text)  # noqa: S704  our own file, not a user's text
+
+
+def _embedded(value: object) -> Markup:
+    """JSON that may stand inside a script element: no `<` survives."""
+    text = msgspec.json.encode(value).decode().replace("<", "\\u003c")
+    return Markup(text)  # noqa: S704  escaped above

@@ -1,0 +1,11 @@
+"""PyTorch execution traces, as columns."""
+
+from __future__ import annotations
+
+from foretrace.trace.execution.beside import (
+    execution_traces_beside as execution_traces_beside,
+)
+from foretrace.trace.execution.columns import CommunicationColumns as CommunicationColumns
+from foretrace.trace.execution.columns import ExecutionTrace as ExecutionTrace
+from foretrace.trace.execution.columns import TensorColumns as TensorColumns
+from foretrace.trace.execution.read import read_execution_trace as read_execution_trace
