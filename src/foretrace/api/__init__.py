@@ -21,6 +21,7 @@ from foretrace.api.convert import Format as Format
 from foretrace.api.convert import convert as convert
 from foretrace.api.display import register_displays as register_displays
 from foretrace.api.estimates import estimate as estimate
+from foretrace.api.estimates import write_estimate_report as write_estimate_report
 from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
 from foretrace.api.job import Job as Job
 from foretrace.api.links import link as link

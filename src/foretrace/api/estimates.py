@@ -6,12 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from foretrace import exchange
+from foretrace import __version__, exchange
+from foretrace.analyze import (
+    busy_fraction,
+    class_labels,
+    collective_times,
+    critical_path,
+    diagnosis,
+    idle_causes,
+    operators,
+    roofline,
+    sensitivity,
+    steps,
+    what_helps,
+)
 from foretrace.api.tracks import found_tracks
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import Estimate, estimate_draft
 from foretrace.estimate import estimate as estimated
 from foretrace.machine import Machine, load_machine
+from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
 from foretrace.workload import Convention, Model, Plan, PlanDraft, load_model, load_plan
 
 Named: TypeAlias = str | Path
@@ -105,4 +119,40 @@ def write_estimate_trace(path: str | Path, found: Estimate) -> None:
     )
 
 
-ESTIMATED = "estimated"  # what files call the simulated step
+def write_estimate_report(path: str | Path, found: Estimate, *, title: str = "") -> None:
+    """Write everything that is known of an estimate as one self-contained HTML page.
+
+    Args:
+        path: where to; the page opens offline, in any browser.
+        title: of the page; the model's name and the number of ranks, if left out.
+    """
+    timeline = found.timeline
+    answers = _answers(found)
+    chosen = title or f"{found.model.name} on {found.plan.num_ranks:,} x {found.machine.chip.name}"
+    page = EstimatePage(
+        title=chosen,
+        version=__version__,
+        estimate=found,
+        collectives=collective_times(timeline),
+        steps=steps(timeline),
+        busy=busy_fraction(timeline),
+        labels=class_labels(timeline.graph),
+        answers=answers,
+    )
+    write_estimate_page(Path(path), page)
+
+
+def _answers(found: Estimate) -> Answers:
+    """What the analyses say of the simulated step."""
+    timeline = found.timeline
+    levers = sensitivity(timeline)
+    table = operators(timeline)
+    return Answers(
+        path_by_title={ESTIMATED: critical_path(timeline)},
+        helps=what_helps(levers),
+        sensitivity=levers,
+        lost=diagnosis(timeline),
+        idle_by_title={ESTIMATED: idle_causes(timeline)},
+        operators=table,
+        roofline=roofline(table, chip=found.machine.chip),
+    )

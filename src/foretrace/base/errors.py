@@ -8,6 +8,7 @@
     +-- WorkloadError     a description of a model cannot be read, or says what cannot be
     +-- SimulationError   a simulation cannot be run on this graph
     +-- ScenarioError     a change that was asked for cannot be made to this job
+    +-- RiskError         a description of failures or a campaign cannot be read, or cannot be
     +-- MissingExtraError an optional library is not installed
 
 A wrong argument in a Python call is a `ValueError` or `TypeError`, as everywhere.
@@ -48,6 +49,10 @@ class SimulationError(ModelError):
 
 class ScenarioError(ModelError):
     """A change that was asked for cannot be read, or names nothing in this job."""
+
+
+class RiskError(ModelError):
+    """A description of failures or of a campaign cannot be read, or says what cannot be."""
 
 
 class MissingExtraError(ModelError):

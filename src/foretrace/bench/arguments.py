@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from foretrace.bench.schema import top_level_parts
-from foretrace.bench.source import Argument
+from foretrace.trace import ExecutionArgument
 
 _TENSOR, _LIST, _TUPLE = "Tensor(", "GenericList[", "Tuple["
 _UNDEFINED = "nullptr"  # "Tensor(nullptr (uninitialized))"
@@ -77,7 +77,7 @@ class Opaque:
 Recorded: TypeAlias = "TensorRecord | Opaque | list[Recorded] | float | str | bool | None"
 
 
-def recorded(argument: Argument) -> Recorded:
+def recorded(argument: ExecutionArgument) -> Recorded:
     """The value of one argument."""
     return _value(argument.type, argument.value, argument.shape, strides=argument.strides)
 

@@ -20,11 +20,10 @@ from foretrace.bench.arguments import recorded, tensors_in
 from foretrace.bench.assembly import replayed_nodes
 from foretrace.bench.collectives import is_collective
 from foretrace.bench.recipe import recipe_in
-from foretrace.bench.source import Node, read_nodes
 from foretrace.bench.timing import NOTHING_MEASURED, Measured, measured_of
 from foretrace.bench.tree import Tree, chosen, tree_of
 from foretrace.operators import work_of
-from foretrace.trace import load_traces
+from foretrace.trace import ExecutionNode, load_traces, read_execution_nodes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,14 +144,14 @@ def check(
     """
     running = running or Running()
     recipe = recipe_in(program)
-    tree = tree_of(read_nodes(against))
+    tree = tree_of(read_execution_nodes(against))
     nodes = replayed_nodes(tree, mode=recipe.mode, step=recipe.step, subgraph=recipe.subgraph)
     has_collectives = running.ranks > 1
     if not has_collectives:
         nodes = tuple(one for one in nodes if not is_collective(tree.nodes[one].name))
     with tempfile.TemporaryDirectory(prefix="foretrace-bench-") as folder:
         said = _ran(program, Path(folder), running)
-        ran = tree_of(read_nodes(Path(folder) / "et_rank0.json"))
+        ran = tree_of(read_execution_nodes(Path(folder) / "et_rank0.json"))
         (trace,) = load_traces([Path(folder) / "kineto_rank0.json"])
     calls = chosen(ran, step=None, subgraph=None)
     return BenchCheck(
@@ -199,12 +198,12 @@ def _without_cuts(operators: Counter[Key], most: int) -> Counter[Key]:
     return +found
 
 
-def _key(node: Node) -> Key:
+def _key(node: ExecutionNode) -> Key:
     tensors = [one for argument in node.inputs for one in tensors_in(recorded(argument))]
     return node.name, " ".join(f"{one.dtype}{list(one.shape)}" for one in tensors)
 
 
-def _flops(node: Node) -> int:
+def _flops(node: ExecutionNode) -> int:
     signature = {
         "dims": [one.shape if _is_tensor(one.type) else [] for one in node.inputs],
         "types": [_type(one.type) for one in node.inputs],

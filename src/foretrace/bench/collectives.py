@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from foretrace.bench.source import Node
 from foretrace.bench.tree import Tree
+from foretrace.trace import ExecutionNode
 
 NAMESPACE = "c10d"
 DEFAULT_GROUP = "0"
@@ -100,7 +100,7 @@ def _group(tree: Tree, node: int) -> str:
     return DEFAULT_GROUP
 
 
-def _name_among(node: Node) -> object:
+def _name_among(node: ExecutionNode) -> object:
     """The group's name among the inputs, where schema 1.0.3 and later have it in a pair."""
     pairs = (one.value for one in node.inputs if one.type.startswith("Tuple["))
     return next((pair[0] for pair in pairs if isinstance(pair, list) and pair), None)

@@ -12,11 +12,10 @@ from foretrace.base import TraceError, written_beside
 from foretrace.bench.assembly import program_of
 from foretrace.bench.mode import Mode
 from foretrace.bench.program import Program
-from foretrace.bench.source import read_nodes
 from foretrace.bench.text import text_of
 from foretrace.bench.timing import NOTHING_MEASURED, measured_of
 from foretrace.bench.tree import chosen, tree_of
-from foretrace.trace import load_traces
+from foretrace.trace import load_traces, read_execution_nodes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -96,7 +95,7 @@ def generate(path: Path, *, kineto: Path | None = None, recipe: Recipe | None = 
         TraceError: if a file cannot be read, or holds nothing of what is asked for.
     """
     recipe = recipe or Recipe()
-    tree = tree_of(read_nodes(path))
+    tree = tree_of(read_execution_nodes(path))
     measured = NOTHING_MEASURED
     if kineto is not None:
         (trace,) = load_traces([kineto])

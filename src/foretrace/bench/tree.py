@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foretrace.base import TraceError
-from foretrace.bench.source import Node
+from foretrace.trace import ExecutionNode
 
 _STEP = "ProfilerStep#"
 # Wrappers of functional collectives: the collective inside of them is what is replayed.
@@ -17,7 +17,7 @@ _WRAPPERS = ("_c10d_functional::", "c10d_functional::")
 class Tree:
     """Nodes by id with their children."""
 
-    nodes: dict[int, Node]
+    nodes: dict[int, ExecutionNode]
     _children: dict[int, list[int]]
     _topmost: frozenset[int]
 
@@ -45,7 +45,7 @@ class Tree:
             stack.extend(reversed(self.children(one)))
 
 
-def tree_of(nodes: Sequence[Node]) -> Tree:
+def tree_of(nodes: Sequence[ExecutionNode]) -> Tree:
     """The tree of these nodes.
 
     Args:
@@ -59,7 +59,7 @@ def tree_of(nodes: Sequence[Node]) -> Tree:
     return Tree(by_id, children, frozenset(_topmost(by_id, children)))
 
 
-def _with_parents(nodes: Sequence[Node]) -> Iterator[Node]:
+def _with_parents(nodes: Sequence[ExecutionNode]) -> Iterator[ExecutionNode]:
     """The nodes with the parents that they ran inside of.
 
     A node that ended after an operator did not run inside of it, whatever the file says: marks of
@@ -74,14 +74,14 @@ def _with_parents(nodes: Sequence[Node]) -> Iterator[Node]:
         yield node if parent == node.parent else replace(node, parent=parent)
 
 
-def is_operator(node: Node) -> bool:
+def is_operator(node: ExecutionNode) -> bool:
     """Whether a replay calls it: it has a schema, or is a generated kernel."""
     return (bool(node.schema) and not node.name.startswith(_WRAPPERS)) or node.attributes.get(
         "kernel_backend"
     ) == "triton"
 
 
-def _topmost(nodes: dict[int, Node], children: dict[int, list[int]]) -> Iterator[int]:
+def _topmost(nodes: dict[int, ExecutionNode], children: dict[int, list[int]]) -> Iterator[int]:
     roots = [one for one, node in nodes.items() if node.parent not in nodes or node.parent == one]
     stack = list(roots)
     while stack:

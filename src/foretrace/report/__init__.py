@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from foretrace.report.answers import Answers as Answers
 from foretrace.report.cost_plot import cost_plot as cost_plot
+from foretrace.report.estimate_page import ESTIMATED as ESTIMATED
+from foretrace.report.estimate_page import EstimatePage as EstimatePage
+from foretrace.report.estimate_page import write_estimate_page as write_estimate_page
 from foretrace.report.estimate_rows import Fact as Fact
 from foretrace.report.estimate_rows import assumption_text as assumption_text
 from foretrace.report.estimate_rows import estimate_facts as estimate_facts

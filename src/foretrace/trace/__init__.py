@@ -37,8 +37,11 @@ from foretrace.trace.contents import contents_of as contents_of
 from foretrace.trace.contents import inspect as inspect
 from foretrace.trace.discover import Found as Found
 from foretrace.trace.discover import discover as discover
+from foretrace.trace.execution import ExecutionArgument as ExecutionArgument
+from foretrace.trace.execution import ExecutionNode as ExecutionNode
 from foretrace.trace.execution import ExecutionTrace as ExecutionTrace
 from foretrace.trace.execution import execution_traces_beside as execution_traces_beside
+from foretrace.trace.execution import read_execution_nodes as read_execution_nodes
 from foretrace.trace.execution import read_execution_trace as read_execution_trace
 from foretrace.trace.ingest import load_traces as load_traces
 from foretrace.trace.ingest import read_traces as read_traces

@@ -166,6 +166,18 @@ def test_a_receive_without_a_send_is_refused() -> None:
         layout(model(2), Plan(pipeline=2), schedule)
 
 
+def test_stages_that_wait_for_each_other_are_named() -> None:
+    def units(chunk: int, order: str) -> tuple[Unit, ...]:
+        kinds = {"F": Pass.FORWARD, "B": Pass.BACKWARD}
+        return tuple(Unit(kinds[one[0]], int(one[1]), chunk) for one in order.split())
+
+    stages = (units(0, "F0 B0 F1 B1"), units(1, "F0 F1 B0 B1"))
+    schedule = Schedule("stuck", stages, (0, 1), ((0, 1),), (0, 0))
+
+    with pytest.raises(WorkloadError, match="'stuck' never ends, because its stages wait"):
+        layout(model(2), Plan(pipeline=2, global_batch=2), schedule)
+
+
 def test_a_schedule_of_other_microbatches_is_refused() -> None:
     schedule = schedule_of(Plan(pipeline=2, global_batch=8))
 

@@ -214,6 +214,7 @@ def _ours(source: Source, rows: Int64s, data: _Dependencies) -> list[_Column]:
             inflation != 1,
         ),
         _optional("edge_kinds", ValueField.INT64_LIST, data.kinds, NO_TEXT),
+        _optional("remote_edges", ValueField.INT64_LIST, _remote_edges(source, rows), NO_TEXT),
         _optional("more_edges", ValueField.INT64_LIST, data.more, NO_TEXT),
         _Column("collective", int32, member, is_member),
         _Column("collective_name", ValueField.STRING, communication.name[rows], is_member),
@@ -245,6 +246,17 @@ def _waits(source: Source, rows: Int64s) -> Int32s:
     chosen = np.flatnonzero(rows[at] == records.waits_target) if len(rows) else at[:0]
     chosen = chosen[np.argsort(at[chosen], kind="stable")]
     return _lists_by_row(source.pool, len(rows), at[chosen], records.waits_lane[chosen][:, None])
+
+
+def _remote_edges(source: Source, rows: Int64s) -> Int32s:
+    """Rank, number and kind of edge of what each row waits for on other ranks."""
+    records = source.records
+    begin = np.searchsorted(records.remote_target, rows)
+    count = np.searchsorted(records.remote_target, rows, side="right") - begin
+    edge = np.repeat(begin - np.append(0, np.cumsum(count)[:-1]), count) + np.arange(count.sum())
+    of = records.remote_source[edge]
+    triples = np.stack([records.rank[of], of, records.remote_kind[edge].astype(np.int64)], axis=1)
+    return _lists_by_row(source.pool, len(rows), np.repeat(np.arange(len(rows)), count), triples)
 
 
 def _attributes(columns: list[_Column], num_rows: int, pool: TextPool) -> Attributes:

@@ -29,6 +29,10 @@ class Records:
     edge_source: Int64s  # int64[edges], record, by target, then as in the graph
     edge_target: Int64s  # int64[edges]
     edge_kind: UInt8s  # uint8[edges], EdgeKind, TO_MEETING added
+    # Edges from other ranks into communication, which for readers wait for the rank anyway.
+    remote_source: Int64s  # int64[edges], record
+    remote_target: Int64s  # int64[edges]
+    remote_kind: UInt8s  # uint8[edges], EdgeKind
     # Finishes that wait for certain arrivals in place of the meeting, and the lanes of these.
     waits_target: Int64s  # int64[waits], record
     waits_lane: Int64s  # int64[waits]
@@ -58,8 +62,11 @@ def records_of(graph: ExecutionGraph) -> Records:
     target_record[hub_edges] = _members(graph, rank, source[hub_edges], target[hub_edges])
     kept = np.flatnonzero(~is_meeting & ~is_wait)
     edge_source, edge_target = record[source[kept]], target_record[kept]
-    _check(rank, edge_source, edge_target)
-    order = np.argsort(edge_target, kind="stable")
+    edge_kind = (graph.edge_kind[kept] + TO_MEETING * is_into_hub[kept]).astype(np.uint8)
+    remote = _remote(graph, rank, edge_source, edge_target)
+    inside = np.setdiff1d(np.arange(len(kept)), remote)
+    order = inside[np.argsort(edge_target[inside], kind="stable")]
+    remote = remote[np.argsort(edge_target[remote], kind="stable")]
     waits = np.flatnonzero(is_wait)
     return Records(
         graph,
@@ -68,7 +75,10 @@ def records_of(graph: ExecutionGraph) -> Records:
         arrive,
         edge_source[order],
         edge_target[order],
-        (graph.edge_kind[kept] + TO_MEETING * is_into_hub[kept]).astype(np.uint8)[order],
+        edge_kind[order],
+        remote_source=edge_source[remote],
+        remote_target=edge_target[remote],
+        remote_kind=edge_kind[remote],
         waits_target=target[waits],
         waits_lane=graph.lane[source[waits]].astype(np.int64),
     )
@@ -115,10 +125,14 @@ def _members(graph: ExecutionGraph, rank: Int64s, source: Int64s, hub: Int64s) -
     return np.array(found, np.int64)
 
 
-def _check(rank: Int64s, source: Int64s, target: Int64s) -> None:
-    is_lost: Bools = (source < 0) | (target < 0)
-    is_lost |= rank[np.maximum(source, 0)] != rank[np.maximum(target, 0)]
-    lost = np.flatnonzero(is_lost)
+def _remote(graph: ExecutionGraph, rank: Int64s, source: Int64s, target: Int64s) -> Int64s:
+    """Edges between ranks, which no file can name; into communication they need not be."""
+    is_remote: Bools = (source < 0) | (target < 0)
+    is_remote |= rank[np.maximum(source, 0)] != rank[np.maximum(target, 0)]
+    remote = np.flatnonzero(is_remote)
+    is_lost = (target[remote] < 0) | (source[remote] < 0)
+    is_lost |= graph.kind[np.maximum(target[remote], 0)] != NodeKind.FINISH
+    lost = remote[is_lost]
     if len(lost):
         edge = int(lost[0])
         raise GraphError(
@@ -126,3 +140,4 @@ def _check(rank: Int64s, source: Int64s, target: Int64s) -> None:
             f"{int(source[edge])} of another rank ({len(lost)} edges do), and each rank's file "
             "can name its own nodes only; make it a collective or a send and its receive"
         )
+    return remote

@@ -87,7 +87,8 @@ def own_records(traces: Sequence[ChakraTrace]) -> StatedRecords:
     )
     inflation = columns.pop("inflation").astype(np.uint32).view(np.float32)
     collectives = _collectives(ranks, columns, pool)
-    edges = [np.concatenate(each) for each in zip(*map(_edges, ranks), strict=True)]
+    parts_of_edges = [*map(_edges, ranks), _remote_edges(ranks)]
+    edges = [np.concatenate(each) for each in zip(*parts_of_edges, strict=True)]
     waits = _waits(ranks, columns)
     columns["lane"] = lane_place[columns["lane"]]
     return StatedRecords(
@@ -206,6 +207,22 @@ def _more_edges(one: _Rank) -> tuple[Int64s, Int64s, Int64s]:
     joined = np.concatenate(pairs)
     target = np.repeat(rows + one.first, [len(pair) for pair in pairs])
     return one.rows(joined[:, 0]), target, joined[:, 1]
+
+
+def _remote_edges(ranks: Sequence[_Rank]) -> tuple[Int64s, Int64s, Int64s]:
+    """Edges from other ranks; those of ranks whose files are absent are left out."""
+    by_rank = {one.rank: one for one in ranks}
+    found: list[tuple[int, int, int]] = []
+    for one in ranks:
+        column = one.trace.nodes.list_numbers("remote_edges")
+        lists = _lists(one.trace.nodes, column)
+        for row in np.flatnonzero(column != NO_TEXT).tolist():
+            for rank, number, kind in lists[int(column[row])].reshape(-1, 3).tolist():
+                if rank in by_rank:
+                    source = int(by_rank[rank].rows(np.array([number]))[0])
+                    found.append((source, one.first + row, kind))
+    edges = np.array([edge for edge in found if edge[0] >= 0], np.int64).reshape(-1, 3)
+    return edges[:, 0], edges[:, 1], edges[:, 2]
 
 
 def _lists(nodes: ChakraNodes, column: Int32s) -> dict[int, Int64s]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from foretrace.report.sections.blocks import block_section as block_section
 from foretrace.report.sections.collectives import collective_section as collective_section
+from foretrace.report.sections.estimate import certainty_section as certainty_section
+from foretrace.report.sections.estimate import estimate_section as estimate_section
+from foretrace.report.sections.estimate import footprint_section as footprint_section
+from foretrace.report.sections.estimate import plan_section as plan_section
 from foretrace.report.sections.hang import hang_section as hang_section
 from foretrace.report.sections.idle import idle_section as idle_section
 from foretrace.report.sections.levers import help_section as help_section

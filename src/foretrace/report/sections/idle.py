@@ -30,8 +30,12 @@ _WORDS = {
 }
 
 
-def idle_section(idle: IdleCauses | None) -> Section | None:
-    """Idle time by cause and by what was responsible; `None` without any."""
+def idle_section(idle: IdleCauses | None, *, side: str = "replayed") -> Section | None:
+    """Idle time by cause and by what was responsible; `None` without any.
+
+    Args:
+        side: what a timeline that was not measured is called.
+    """
     if idle is None or not len(idle):
         return None
     rows = idle.rows()
@@ -48,7 +52,7 @@ def idle_section(idle: IdleCauses | None) -> Section | None:
         lead=(
             "Every nanosecond in which a rank got nothing done, under the one cause that the "
             "dependencies give for it, over all ranks and steps"
-            f"{'' if idle.is_measured else ', replayed'}: "
+            f"{'' if idle.is_measured else f', {side}'}: "
             f"{duration_text(idle.total_ns(Stillness.IDLE))} idle and "
             f"{duration_text(idle.total_ns(Stillness.WAITING))} waiting inside collectives."
         ),

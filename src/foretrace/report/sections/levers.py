@@ -34,8 +34,24 @@ _COLUMNS = (
 )
 
 
-def help_section(helps: WhatHelps | None, lost: tuple[Cause, ...] = ()) -> Section | None:
-    """What shortens the step most, and where time is lost; `None` without a step."""
+_MEASURED_NOTE = (
+    "Every kernel keeps the time it was measured with, also where communication slowed it down."
+)
+
+
+def help_section(
+    helps: WhatHelps | None,
+    lost: tuple[Cause, ...] = (),
+    *,
+    side: str = "replayed",
+    note: str = _MEASURED_NOTE,
+) -> Section | None:
+    """What shortens the step most, and where time is lost; `None` without a step.
+
+    Args:
+        side: what the timeline that was simulated is called.
+        note: what the other durations are.
+    """
     if helps is None:
         return None
     best = tuple(_sentence(one) for one in helps.rows[:NUM_SENTENCES])
@@ -49,15 +65,12 @@ def help_section(helps: WhatHelps | None, lost: tuple[Cause, ...] = ()) -> Secti
         title="What would help most",
         short="What helps",
         lead=(
-            f"How much shorter {helps.step_name} ({duration_text(helps.step_ns)}, replayed) "
+            f"How much shorter {helps.step_name} ({duration_text(helps.step_ns)}, {side}) "
             "becomes when one thing takes less time. Each is simulated again with all that waits "
             "for it, and holds alone: gains do not add up."
         ),
         parts=(SideBySide(tuple(lists)), *([_chart(helps)] if helps.rows else [])),
-        note=(
-            "Every kernel keeps the time it was measured with, also where communication slowed it "
-            "down. All levers, and how far each is linear, stand under Sensitivity."
-        ),
+        note=f"{note} All levers, and how far each is linear, stand under Sensitivity.",
     )
 
 

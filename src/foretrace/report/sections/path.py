@@ -19,6 +19,7 @@ from foretrace.report.document import (
 from foretrace.report.numbers import count_text, duration_text
 
 MAX_BARS = 14  # the smallest shares are in the download
+_MEASURED = "measured"
 
 _VIEWS: tuple[tuple[str, str, Callable[[CriticalPath], tuple[PathShare, ...]]], ...] = (
     ("class", "By class of work", CriticalPath.by_class),
@@ -30,14 +31,28 @@ _VIEWS: tuple[tuple[str, str, Callable[[CriticalPath], tuple[PathShare, ...]]], 
 )
 
 
-def path_section(path_by_title: Mapping[str, CriticalPath]) -> Section | None:
-    """The critical path of one step, replayed beside measured; `None` without a step."""
+_NOTE = "Shortening what is not on the path does not shorten the step."
+
+
+def path_section(
+    path_by_title: Mapping[str, CriticalPath], *, side: str = "replayed"
+) -> Section | None:
+    """The critical path of one step, the measured one beside if there is one.
+
+    Args:
+        path_by_title: without a step there is none, and no section.
+        side: title of the one that counts.
+    """
     if not path_by_title:
         return None
-    path = path_by_title["replayed"]
-    views = [_view(key, title, path_by_title, shares) for key, title, shares in _VIEWS]
+    path = path_by_title[side]
+    views = [_view(key, title, path_by_title, (side, shares)) for key, title, shares in _VIEWS]
     told = [view for view in views if len(view.rows) > 1 or view.key == "path-by-rank"]
     pairs = [SideBySide(tuple(told[first : first + 2])) for first in range(0, len(told), 2)]
+    measured = (
+        "Paler: on the measured timeline, where unexplained time is time that no dependency "
+        "explains. "
+    )
     return Section(
         key="critical-path",
         title="Critical path",
@@ -48,54 +63,55 @@ def path_section(path_by_title: Mapping[str, CriticalPath]) -> Section | None:
             f" that sum to the step's {duration_text(path.step_ns)} exactly. Drawn in the timeline."
         ),
         parts=tuple(pairs),
-        note=(
-            "Paler: on the measured timeline, where unexplained time is time that no dependency "
-            "explains. Shortening what is not on the path does not shorten the step."
-        ),
+        note=f"{measured if _MEASURED in path_by_title else ''}{_NOTE}",
     )
+
 
 
 def _view(
     key: str,
     title: str,
     path_by_title: Mapping[str, CriticalPath],
-    shares_of: Callable[[CriticalPath], tuple[PathShare, ...]],
+    what: tuple[str, Callable[[CriticalPath], tuple[PathShare, ...]]],
 ) -> Table:
-    replayed, measured = (
-        {share.label: share for share in shares_of(path_by_title[side])}
-        for side in ("replayed", "measured")
+    side, shares_of = what
+    own = {share.label: share for share in shares_of(path_by_title[side])}
+    has_measured = _MEASURED in path_by_title
+    measured = (
+        {share.label: share for share in shares_of(path_by_title[_MEASURED])}
+        if has_measured
+        else {}
     )
     rows: list[tuple[Cell, ...]] = []
-    for label in dict.fromkeys((*replayed, *measured)):
-        own, other = replayed.get(label), measured.get(label)
-        rows.append(
-            (
-                label,
-                own.time_ns if own else 0,
-                100 * own.share if own else 0.0,
-                own.num_pieces if own else 0,
-                other.time_ns if other else 0,
-            )
+    for label in dict.fromkeys((*own, *measured)):
+        one, other = own.get(label), measured.get(label)
+        cells: tuple[Cell, ...] = (
+            label,
+            one.time_ns if one else 0,
+            100 * one.share if one else 0.0,
+            one.num_pieces if one else 0,
         )
+        rows.append((*cells, other.time_ns if other else 0) if has_measured else cells)
+    columns = (
+        Column(key, key),
+        Column(f"{side}_ns", f"{side} ms", Unit.MS),
+        Column("share_percent", "share", Unit.PERCENT),
+        Column("num_pieces", "pieces", Unit.COUNT),
+    )
+    series: tuple[Series, ...] = (Series(f"{side}_ns", side, "path"),)
+    if has_measured:
+        columns = (*columns, Column("measured_ns", "measured ms", Unit.MS))
+        series = (*series, Series("measured_ns", _MEASURED, "path", is_faint=True))
     return Table(
         key=f"path-by-{key}",
         title=title,
-        columns=(
-            Column(key, key),
-            Column("replayed_ns", "replayed ms", Unit.MS),
-            Column("share_percent", "share", Unit.PERCENT),
-            Column("num_pieces", "pieces", Unit.COUNT),
-            Column("measured_ns", "measured ms", Unit.MS),
-        ),
+        columns=columns,
         rows=tuple(rows),
         chart=Chart(
             kind=ChartKind.BARS,
             label=f"time on the critical path {title[0].lower()}{title[1:]}",
             category=key,
-            series=(
-                Series("replayed_ns", "replayed", "path"),
-                Series("measured_ns", "measured", "path", is_faint=True),
-            ),
+            series=series,
             unit=Unit.NS,
             max_rows=MAX_BARS,
         ),

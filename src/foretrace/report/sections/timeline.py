@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from foretrace.report.document import Section, TimelineDrawing
 
 
-def timeline_section() -> Section:
-    """The timeline of all ranks, measured beside replayed."""
+def timeline_section(titles: Sequence[str] = ("measured", "replayed")) -> Section:
+    """The timeline of all ranks.
+
+    Args:
+        titles: of what is drawn, one above the other.
+    """
     return Section(
         key="timeline-section",
         title="Timeline",
         short="Timeline",
         lead=(
-            "Per rank: host, compute, communication, and why nothing was done; measured above "
-            "replayed."
+            "Per rank: host, compute, communication, and why nothing was done; "
+            f"{' above '.join(titles)}."
         ),
         parts=(TimelineDrawing(),),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from foretrace.trace.execution.columns import (
     ExecutionTrace,
     TensorColumns,
 )
+from foretrace.trace.execution.nodes import ExecutionArgument, ExecutionNode
 from foretrace.trace.source import CutShortError, opened_source
 
 Values = Mapping[str, object]
@@ -42,6 +44,8 @@ _NUMBERS = (
 class _Side(msgspec.Struct):
     values: list[object] = []
     types: list[str] = []
+    shapes: list[object] = []
+    strides: list[object] = []
 
 
 class _Attribute(msgspec.Struct):
@@ -66,6 +70,8 @@ class _Node(msgspec.Struct):
     outputs: _Side | list[object] = msgspec.field(default_factory=list)
     input_types: list[str] = []
     output_types: list[str] = []
+    input_shapes: list[object] = []
+    output_shapes: list[object] = []
     attrs: list[_Attribute] | None = None
     kernel_backend: str = ""
     kernel_file: str = ""
@@ -84,19 +90,56 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
     Raises:
         TraceError: if the file cannot be read or is no execution trace.
     """
+    return _columns(path, _content(path))
+
+
+def read_execution_nodes(path: Path) -> tuple[ExecutionNode, ...]:
+    """The same file node by node in its own order, with shapes, strides and plain values.
+
+    Raises:
+        TraceError: if the file cannot be read or is no execution trace.
+    """
+    return tuple(_whole_node(node) for node in _content(path).nodes)
+
+
+def _content(path: Path) -> _File:
     try:
         with opened_source(path) as source:
             text = b"".join(source.pieces)
     except CutShortError as err:
         raise TraceError(f"cannot read {path}: {err}; copy it again") from err
     try:
-        content = msgspec.json.decode(text, type=_File)
+        return msgspec.json.decode(text, type=_File)
     except msgspec.DecodeError as err:
         raise TraceError(
             f"cannot read {path}: {err}, expected an execution trace, JSON with 'schema' and "
             "'nodes' as torch.profiler.ExecutionTraceObserver writes it"
         ) from err
-    return _columns(path, content)
+
+
+def _whole_node(node: _Node) -> ExecutionNode:
+    told = _flattened(node)
+    return ExecutionNode(
+        id=node.id,
+        parent=node.parent,
+        name=node.name,
+        schema=node.op_schema,
+        record_function=node.rf_id,
+        inputs=_arguments(node, is_output=False),
+        outputs=_arguments(node, is_output=True),
+        attributes=told,
+    )
+
+
+def _arguments(node: _Node, *, is_output: bool) -> tuple[ExecutionArgument, ...]:
+    values, types = _side(node, is_output=is_output)
+    side = node.outputs if is_output else node.inputs
+    if isinstance(side, _Side):
+        shapes, strides = side.shapes, side.strides
+    else:
+        shapes, strides = node.output_shapes if is_output else node.input_shapes, []
+    columns = zip_longest(types, values, shapes, strides)
+    return tuple(ExecutionArgument(str(kind), *rest) for kind, *rest in columns)
 
 
 class _Strings:

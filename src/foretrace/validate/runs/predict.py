@@ -90,8 +90,7 @@ def _refused(run: PublishedRun) -> RunPrediction:
 def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPrediction:
     answer, *others = planned.plans
     time = steps.of(answer)
-    rough_ns = steps.roughly(answer) if others else time.step_ns
-    ratios = [1.0, *(steps.roughly(plan) / rough_ns for plan in others)]
+    ratios = [1.0, *(steps.shallow_ns(plan) / steps.shallow_ns(answer) for plan in others)]
     roofline = roofline_s(steps.model, answer, steps.machine)
     why = ""
     if planned.assumed:

@@ -15,6 +15,8 @@ from foretrace.machine import Machine
 from foretrace.workload import Plan, Transformer
 
 _FEW = 8  # microbatches of the shorter of two steps in a pipeline without chunks, at most
+_SHALLOW_LAYERS = 4
+_MICROBATCHES_OF_SHALLOW = 8
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Steps:
     model: Transformer
     machine: Machine
     costs: CostModel
-    known: dict[Plan, StepTime] = field(default_factory=dict)  # of plans as simulated
+    # Of plans as simulated, with all layers or few.
+    known: dict[tuple[bool, Plan], StepTime] = field(default_factory=dict)
 
     def of(self, plan: Plan) -> StepTime:
         """One step under a plan.
@@ -52,21 +55,30 @@ class Steps:
         grown = step_ns / long.step_ns
         return StepTime(step_ns, long.low_ns * grown, long.high_ns * grown, long.peak_bytes)
 
-    def roughly(self, plan: Plan) -> float:
-        """Duration of a step in ns from its first microbatches, by the length of its pipeline."""
-        few, more = few_microbatches(plan)
-        if plan.num_microbatches <= more:
-            return self._simulated(plan).step_ns
-        fill = (plan.pipeline - 1) / plan.num_chunks
-        times = (plan.num_microbatches + fill) / (few + fill)
-        return self._simulated(_with_microbatches(plan, few)).step_ns * times
+    def shallow_ns(self, plan: Plan) -> float:
+        """Duration per sequence of a few layers without a pipeline: what plans are compared by.
 
-    def _simulated(self, plan: Plan) -> StepTime:
-        plan = replace(plan, name="")
-        found = self.known.get(plan)
+        What one plan does to a layer it does to all; so the ratio of two plans' times shows.
+        """
+        flat = replace(
+            plan,
+            pipeline=1,
+            schedule="none",
+            num_chunks=1,
+            layers_of_chunk=None,
+            contiguous=None,
+        )
+        count = min(plan.num_microbatches, _MICROBATCHES_OF_SHALLOW)
+        model = replace(self.model, num_layers=min(self.model.num_layers, _SHALLOW_LAYERS))
+        found = self._simulated(_with_microbatches(flat, count), model)
+        return found.step_ns / (count * plan.micro_batch)
+
+    def _simulated(self, plan: Plan, model: Transformer | None = None) -> StepTime:
+        key = (model is None, replace(plan, name=""))
+        found = self.known.get(key)
         if found is None:
-            found = _time_of(estimate(self.model, plan, self.machine, costs=self.costs))
-            self.known[plan] = found
+            done = estimate(model or self.model, key[1], self.machine, costs=self.costs)
+            found = self.known[key] = _time_of(done)
         return found
 
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from foretrace.base import WorkloadError
+from foretrace.base import CircleError, WorkloadError
 from foretrace.workload.blocks.block import Blocks
 from foretrace.workload.layout.chunks import chunks_of
 from foretrace.workload.layout.closing import Optimizer, close
@@ -26,6 +26,7 @@ from foretrace.workload.layout.unfolded import unfolded
 from foretrace.workload.layout.units import UnitTemplates
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.catalogue import schedule_of
+from foretrace.workload.schedule.legality import check_schedule
 from foretrace.workload.schedule.unit import Schedule
 
 
@@ -74,13 +75,20 @@ def layout(
     transfers.connect(pieces)
     ranks = RankTable(plan)
     items = drafted(pieces)
-    graph = folded_graph(
-        items,
-        meetings_of(items, ranks),
-        ranks=ranks,
-        tables=tables,
-        launch=launch or launch_named(plan.implementation.launch),
-    )
+    try:
+        graph = folded_graph(
+            items,
+            meetings_of(items, ranks),
+            ranks=ranks,
+            tables=tables,
+            launch=launch or launch_named(plan.implementation.launch),
+        )
+    except CircleError as err:
+        check_schedule(schedule)  # says which stages wait for each other
+        raise WorkloadError(
+            f"blocks under schedule {schedule.name!r} wait for each other in a circle: check what "
+            "their items name in `after`"
+        ) from err
     num_each = ranks.num_pipelines if folded else 1
     roles = sorted(
         (

@@ -1,0 +1,142 @@
+"""`FailureRates`: failures per host and day, by component, with what they were counted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.base import Int64s, Source
+from foretrace.risk.times import NS_PER_DAY
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Component:
+    """One cause of failures."""
+
+    name: str
+    per_host_day: float
+    count: int | None = None  # failures that were seen; `None`: only the rate is known
+    takes_host: bool = True  # the host is exchanged, and has to be repaired
+    source: str = ""  # a key of `FailureRates.sources`
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureRates:
+    """Causes of failures, and how long they were watched for."""
+
+    name: str
+    title: str = ""
+    components: tuple[Component, ...]
+    host_days: float | None = None  # that were watched; `None`: not known
+    gpus_per_host: int = 8
+    note: str = ""
+    sources: Mapping[str, Source] = field(default_factory=dict)
+
+    @property
+    def per_host_day(self) -> float:
+        """Failures of one host in a day."""
+        return sum(each.per_host_day for each in self.components)
+
+    @property
+    def count(self) -> int | None:
+        """Failures that were seen, of all causes; `None`: not known."""
+        counts = [each.count for each in self.components if each.count is not None]
+        return sum(counts) if len(counts) == len(self.components) else None
+
+    @property
+    def repaired_share(self) -> float:
+        """Share of failures after which the host has to be repaired."""
+        taken = sum(each.per_host_day for each in self.components if each.takes_host)
+        return taken / self.per_host_day if self.per_host_day else 0.0
+
+    def mttf_ns(self, num_hosts: int) -> float:
+        """Mean time to the first failure among so many hosts; infinite if none fails."""
+        return mttf_ns(num_hosts, self.per_host_day)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """Failures per host and day that are compatible with what was counted; `None`: not known.
+
+        Args:
+            level: how sure.
+        """
+        if self.count is None or self.host_days is None:
+            return None
+        return rate_interval(self.count, self.host_days, level=level)
+
+    def drawn(
+        self, num_hosts: int, duration_ns: int, *, num_samples: int = 1000, seed: int = 0
+    ) -> Int64s:
+        """Failures of each cause in so long a time, drawn: int64[samples, components].
+
+        Failures that come at a constant rate, each of a cause by chance, are independent Poisson
+        numbers by cause.
+        """
+        random = np.random.default_rng(seed)
+        host_days = num_hosts * duration_ns / NS_PER_DAY
+        means = np.array([each.per_host_day for each in self.components]) * host_days
+        return random.poisson(means, size=(num_samples, len(means))).astype(np.int64)
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a cause: `component`, `count`, `per_host_day`, interval, `takes_host`."""
+        import polars as pl  # slow to import, wanted in tables only
+
+        return pl.DataFrame([self._row(each) for each in self.components])
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values; rates per host and day."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "per_host_day": self.per_host_day,
+            "interval": self.interval(),
+            "host_days": self.host_days,
+            "repaired_share": self.repaired_share,
+            "components": [self._row(each) for each in self.components],
+            "note": self.note,
+            "sources": {key: each.url for key, each in self.sources.items()},
+        }
+
+    def _row(self, component: Component) -> dict[str, object]:
+        low, high = None, None
+        if component.count is not None and self.host_days is not None:
+            low, high = rate_interval(component.count, self.host_days)
+        return {
+            "component": component.name,
+            "count": component.count,
+            "per_host_day": component.per_host_day,
+            "low_per_host_day": low,
+            "high_per_host_day": high,
+            "share": component.per_host_day / self.per_host_day if self.per_host_day else 0.0,
+            "takes_host": component.takes_host,
+        }
+
+
+def mttf_ns(num_hosts: int, failures_per_host_day: float) -> float:
+    """Mean time to the first failure among so many hosts: 1 / (N r); infinite if none fails.
+
+    Source:
+        Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research
+        Clusters", arXiv:2410.21680.
+    """
+    per_day = num_hosts * failures_per_host_day
+    return NS_PER_DAY / per_day if per_day else float("inf")
+
+
+def rate_interval(count: int, exposure: float, *, level: float = 0.95) -> tuple[float, float]:
+    """Rates at which so many or so few events in `exposure` are not too unlikely.
+
+    Source:
+        The exact interval of a Poisson mean: F. Garwood, Biometrika 28 (1936), 437-442.
+    """
+    # scipy takes a fifth of a second to import
+    from scipy.special import gammaincinv
+
+    tail = (1 - level) / 2
+    low = float(gammaincinv(count, tail)) if count else 0.0
+    return low / exposure, float(gammaincinv(count + 1, 1 - tail)) / exposure
