@@ -1,7 +1,7 @@
 """Training steps to record and to replay: a function that runs one step of each.
 
 python tests/bench/workloads.py NAME record FOLDER [RANK RANKS]     # execution and Kineto trace
-python tests/bench/workloads.py NAME paced - [RANK RANKS]           # a step for each line of input
+python tests/bench/workloads.py NAME paced FOLDER [RANK RANKS]      # a step for each line of input
 """
 
 from __future__ import annotations

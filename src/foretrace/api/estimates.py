@@ -95,9 +95,7 @@ def estimate(
     )
 
 
-def _draft_of(
-    plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]
-) -> PlanDraft:
+def _draft_of(plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]) -> PlanDraft:
     if isinstance(plan, PlanDraft):
         return plan
     if isinstance(plan, str | Path):

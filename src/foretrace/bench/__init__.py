@@ -5,6 +5,7 @@ from __future__ import annotations
 from foretrace.bench.check import BenchCheck as BenchCheck
 from foretrace.bench.check import Running as Running
 from foretrace.bench.check import check as check
+from foretrace.bench.check import compared as compared
 from foretrace.bench.mode import Mode as Mode
 from foretrace.bench.package import package as package
 from foretrace.bench.program import Coverage as Coverage

@@ -143,22 +143,54 @@ def check(
         TraceError: if a file cannot be read, or the benchmark fails.
     """
     running = running or Running()
+    recipe_in(program)
+    with tempfile.TemporaryDirectory(prefix="foretrace-bench-") as folder:
+        said = _ran(program, Path(folder), running)
+        return compared(
+            program,
+            Path(folder),
+            against=against,
+            kineto=kineto,
+            median_ns=max(round(1e9 * float(str(one["median_seconds"]))) for one in said),
+            device=str(said[0]["device"]),
+            has_collectives=running.ranks > 1,
+        )
+
+
+def compared(
+    program: Path,
+    folder: Path,
+    *,
+    against: Path,
+    kineto: Path | None,
+    median_ns: int,
+    device: str,
+    has_collectives: bool,
+) -> BenchCheck:
+    """A benchmark that ran with `--trace FOLDER`, beside its source.
+
+    Args:
+        program: what `generate` wrote.
+        folder: where it left its traces.
+        against: the execution trace that it was made from.
+        kineto: the Kineto trace of the same run, for times.
+        median_ns: what it measured of itself.
+        device: what it ran on.
+        has_collectives: whether it ran those of the source.
+    """
     recipe = recipe_in(program)
     tree = tree_of(read_execution_nodes(against))
     nodes = replayed_nodes(tree, mode=recipe.mode, step=recipe.step, subgraph=recipe.subgraph)
-    has_collectives = running.ranks > 1
     if not has_collectives:
         nodes = tuple(one for one in nodes if not is_collective(tree.nodes[one].name))
-    with tempfile.TemporaryDirectory(prefix="foretrace-bench-") as folder:
-        said = _ran(program, Path(folder), running)
-        ran = tree_of(read_execution_nodes(Path(folder) / "et_rank0.json"))
-        (trace,) = load_traces([Path(folder) / "kineto_rank0.json"])
+    ran = tree_of(read_execution_nodes(folder / "et_rank0.json"))
+    (trace,) = load_traces([folder / "kineto_rank0.json"])
     calls = chosen(ran, step=None, subgraph=None)
     return BenchCheck(
         source=_side(tree, nodes, _measured(tree, nodes, kineto)),
         bench=_side(ran, calls, measured_of(ran, calls, trace), cuts=_num_cuts(tree, nodes)),
-        median_ns=max(round(1e9 * float(str(one["median_seconds"]))) for one in said),
-        device=str(said[0]["device"]),
+        median_ns=median_ns,
+        device=device,
         has_collectives=has_collectives,
     )
 

@@ -54,9 +54,7 @@ def estimate(
     micro_batch: Annotated[
         int | None, typer.Option(metavar="N", help="Sequences of one pass.")
     ] = None,
-    sequence: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens of a sequence.")
-    ] = None,
+    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence.")] = None,
     schedule: Annotated[
         str | None, typer.Option(metavar="NAME", help="Order of passes, or its file.")
     ] = None,

@@ -75,9 +75,7 @@ def _memory(found: Estimate) -> Table:
     for stage in [*fullest[:2], *([fullest[-1]] if len(fullest) > 2 else [])]:  # noqa: PLR2004
         sizes = (stage.total, stage.parameters, stage.gradients, stage.optimizer)
         other = stage.buffers + stage.context
-        table.add_row(
-            str(stage.stage), *map(bytes_text, (*sizes, stage.activations, other))
-        )
+        table.add_row(str(stage.stage), *map(bytes_text, (*sizes, stage.activations, other)))
     return table
 
 

@@ -64,9 +64,7 @@ def _groups(groups: Iterable[GroupError]) -> Table:
 
 
 def _runs(rows: Iterable[RunPrediction]) -> Table:
-    table = plain_table(
-        "", "measured s", "predicted s", "low", "high", "error", text_columns=(0,)
-    )
+    table = plain_table("", "measured s", "predicted s", "low", "high", "error", text_columns=(0,))
     for one in rows:
         table.add_row(
             name_text(one.id, _ID_WIDTH),

@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from foretrace.base import written_beside
 from foretrace.cli import options
 from foretrace.cli.cost_table import print_errors
 from foretrace.cli.outputs import Outputs
-from foretrace.validate import cost_errors, left_out_errors
+from foretrace.cli.progress import activity
+from foretrace.cli.runs_table import print_runs
+from foretrace.report import cost_plot, standalone_html
+from foretrace.validate import cost_errors, left_out_errors, read_runs, run_points, runs_report
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -46,3 +50,43 @@ def cost(
     errors = left_out_errors() if data is None else cost_errors(data)
     console = Console(highlight=False)
     Outputs(json, csv, parquet).give(errors, lambda: print_errors(console, errors))
+
+
+@app.command()
+def runs(
+    *,
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.csv",
+            exists=True,
+            dir_okay=False,
+            help="Runs that others measured, one a row: docs/accuracy.md lists the columns.",
+        ),
+    ],
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Draw predicted against measured times: .svg or .html.",
+        ),
+    ] = None,
+    top: options.Top = 10,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Predict published runs from their configuration, and say how far off that is."""
+    published = read_runs(data)
+    with activity() as doing:
+        doing.now("predicting runs")
+        report = runs_report(published, progress=doing.advance)
+    console = Console(highlight=False)
+    Outputs(json, csv, parquet).give(report, lambda: print_runs(console, report, top=top))
+    if plot is not None:
+        drawn = cost_plot(run_points(report))
+        is_html = plot.suffix.lower() in {".html", ".htm"}
+        with written_beside(plot) as beside:
+            beside.write_text(standalone_html(drawn) if is_html else drawn, encoding="utf-8")
+        typer.echo(f"wrote {plot}", err=True)

@@ -40,9 +40,7 @@ def step_costs(machine: Machine, *, slower: Mapping[str, float] | None = None) -
 
 def under_lasting_load(constants: Sequence[Constants]) -> tuple[Constants, ...]:
     """Constants with whose products the chip has reached its lasting clock from the start."""
-    return tuple(
-        replace(one, fits=tuple(_lasting(fit) for fit in one.fits)) for one in constants
-    )
+    return tuple(replace(one, fits=tuple(_lasting(fit) for fit in one.fits)) for one in constants)
 
 
 def _lasting(fit: Fit) -> Fit:

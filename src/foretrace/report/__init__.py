@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from foretrace.report.answers import Answers as Answers
 from foretrace.report.cost_plot import cost_plot as cost_plot
+from foretrace.report.cost_plot import standalone_html as standalone_html
 from foretrace.report.estimate_page import ESTIMATED as ESTIMATED
 from foretrace.report.estimate_page import EstimatePage as EstimatePage
 from foretrace.report.estimate_page import write_estimate_page as write_estimate_page

@@ -41,6 +41,14 @@ def cost_plot(points: Sequence[CostPoints]) -> str:
     )
 
 
+def standalone_html(drawing: str) -> str:
+    """A page that shows an SVG document and nothing else."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>predicted and measured</title></head><body>{drawing}</body></html>\n"
+    )
+
+
 def _panel(points: CostPoints) -> Iterator[str]:
     times = np.concatenate([points.measured_ns, points.predicted_ns])
     low, high = np.log(times.min() / _OFF), np.log(times.max() * _OFF)

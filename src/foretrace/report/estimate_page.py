@@ -27,9 +27,7 @@ from foretrace.report.sheet import NO_BREAK_SPACE, Sheet, path_spans, write_shee
 from foretrace.report.strip import Drawn
 
 ESTIMATED = "estimated"  # title of the simulated timeline
-_DURATIONS_NOTE = (
-    "Other durations stay as predicted, also what communication beside them adds."
-)
+_DURATIONS_NOTE = "Other durations stay as predicted, also what communication beside them adds."
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,7 @@ def _facts(found: Estimate) -> Iterator[Fact]:
         is_first=True,
     )
     per_rank = found.units_per_s / found.plan.num_ranks
-    yield Fact(
-        f"{unit}s per second", _rate(found.units_per_s), f"{_rate(per_rank)} of each chip"
-    )
+    yield Fact(f"{unit}s per second", _rate(found.units_per_s), f"{_rate(per_rank)} of each chip")
     flops = rate_text(found.flops_per_ns_per_rank * _NS_PER_S, "FLOP/s")
     counted = _CONVENTIONS[found.convention] if unit == "token" else "of the model's operators"
     yield Fact("model FLOPs of each chip", flops, counted)

@@ -25,3 +25,16 @@ from foretrace.validate.results import ReplayReport as ReplayReport
 from foretrace.validate.results import ReplaySummary as ReplaySummary
 from foretrace.validate.results import StepPrediction as StepPrediction
 from foretrace.validate.results import StepReplay as StepReplay
+from foretrace.validate.runs.calibration import calibrated as calibrated
+from foretrace.validate.runs.predict import predict_runs as predict_runs
+from foretrace.validate.runs.predict import prediction_of as prediction_of
+from foretrace.validate.runs.report import calibrated_groups as calibrated_groups
+from foretrace.validate.runs.report import run_points as run_points
+from foretrace.validate.runs.report import runs_report as runs_report
+from foretrace.validate.runs.results import GroupError as GroupError
+from foretrace.validate.runs.results import RunPrediction as RunPrediction
+from foretrace.validate.runs.results import RunsReport as RunsReport
+from foretrace.validate.runs.results import Status as Status
+from foretrace.validate.runs.results import by_group as by_group
+from foretrace.validate.runs.table import PublishedRun as PublishedRun
+from foretrace.validate.runs.table import read_runs as read_runs

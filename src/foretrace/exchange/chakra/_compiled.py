@@ -8,13 +8,14 @@ content, so sizes are counted first.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
 
 from foretrace.base import Int32s, Int64s, UInt8s
 
+Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 # Nothing here allocates, so arrays need no reference counts: without them ten times faster.
 compiled = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 
@@ -42,7 +43,7 @@ class Columns(NamedTuple):
 
 
 @compiled
-def varint_size(value: int) -> int:
+def varint_size(value: int) -> Scalar:
     """Bytes of a number as a varint."""
     rest = np.uint64(value)
     size = 1
@@ -53,7 +54,7 @@ def varint_size(value: int) -> int:
 
 
 @compiled
-def varint_into(buffer: UInt8s, at: int, value: int) -> int:
+def varint_into(buffer: UInt8s, at: int, value: int) -> Scalar:
     """Write a number in 7 bits a byte; returns where the next byte goes."""
     rest = np.uint64(value)
     while rest >= np.uint64(0x80):
@@ -65,20 +66,20 @@ def varint_into(buffer: UInt8s, at: int, value: int) -> int:
 
 
 @compiled
-def zigzag(value: int) -> int:
+def zigzag(value: int) -> Scalar:
     """A signed number as protobuf's sint types write it."""
     return (np.int64(value) << 1) ^ (np.int64(value) >> 63)
 
 
 @compiled
-def text_size(text: int, columns: Columns) -> int:
+def text_size(text: int, columns: Columns) -> Scalar:
     """Bytes of a text behind its length."""
     length = columns.begins[text + 1] - columns.begins[text]
     return varint_size(length) + length
 
 
 @compiled
-def text_into(buffer: UInt8s, at: int, text: int, columns: Columns) -> int:
+def text_into(buffer: UInt8s, at: int, text: int, columns: Columns) -> Scalar:
     """Write a text behind its length; returns where the next byte goes."""
     begin, end = columns.begins[text], columns.begins[text + 1]
     at = varint_into(buffer, at, end - begin)
@@ -88,13 +89,13 @@ def text_into(buffer: UInt8s, at: int, text: int, columns: Columns) -> int:
 
 
 @compiled
-def is_empty(text: int, columns: Columns) -> bool:
+def is_empty(text: int, columns: Columns) -> Scalar:
     """Whether a text is absent or has no bytes."""
     return text < 0 or columns.begins[text + 1] == columns.begins[text]
 
 
 @compiled
-def attribute_size(row: int, columns: Columns) -> int:
+def attribute_size(row: int, columns: Columns) -> Scalar:
     """Bytes of an attribute's message without its length."""
     size = 0
     if not is_empty(columns.attribute_name[row], columns):
@@ -118,7 +119,7 @@ def attribute_size(row: int, columns: Columns) -> int:
 
 
 @compiled
-def attribute_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> int:
+def attribute_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> Scalar:
     """Write an attribute's message without its length; returns where the next byte goes."""
     if not is_empty(columns.attribute_name[row], columns):
         buffer[at] = 0x0A
@@ -154,7 +155,7 @@ def attribute_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> int:
 
 
 @compiled
-def packed_size(values: Int64s, begin: int, end: int) -> int:
+def packed_size(values: Int64s, begin: int, end: int) -> Scalar:
     """Bytes of these ids as a packed list, without its length."""
     size = 0
     for k in range(begin, end):
@@ -163,7 +164,7 @@ def packed_size(values: Int64s, begin: int, end: int) -> int:
 
 
 @compiled
-def values_size(row: int, first: int, columns: Columns) -> int:
+def values_size(row: int, first: int, columns: Columns) -> Scalar:
     """Bytes of an IOInfo without its length; -1 if the node has none."""
     if columns.values[row, first] < 0:
         return -1
@@ -175,7 +176,7 @@ def values_size(row: int, first: int, columns: Columns) -> int:
 
 
 @compiled
-def node_size(row: int, columns: Columns) -> int:
+def node_size(row: int, columns: Columns) -> Scalar:
     """Bytes of a node's message without its length."""
     size = 0
     if columns.node_id[row] != 0:
@@ -207,7 +208,7 @@ def node_size(row: int, columns: Columns) -> int:
 
 
 @compiled
-def packed_into(buffer: UInt8s, at: int, tag: int, values: Int64s, begin: int, end: int) -> int:
+def packed_into(buffer: UInt8s, at: int, tag: int, values: Int64s, begin: int, end: int) -> Scalar:
     """Write ids as a packed list behind its tag and length, if there are any."""
     content = packed_size(values, begin, end)
     if content == 0:
@@ -220,7 +221,7 @@ def packed_into(buffer: UInt8s, at: int, tag: int, values: Int64s, begin: int, e
 
 
 @compiled
-def node_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> int:
+def node_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> Scalar:
     """Write a node's message without its length; returns where the next byte goes."""
     if columns.node_id[row] != 0:
         buffer[at] = 0x08
@@ -265,7 +266,7 @@ def message_sizes(begin: int, end: int, columns: Columns, sizes: Int64s) -> None
 
 
 @compiled
-def messages_into(buffer: UInt8s, begin: int, end: int, columns: Columns, sizes: Int64s) -> int:
+def messages_into(buffer: UInt8s, begin: int, end: int, columns: Columns, sizes: Int64s) -> Scalar:
     """Write these nodes, each behind its length; returns the number of bytes.
 
     Args:

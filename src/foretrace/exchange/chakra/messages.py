@@ -40,28 +40,23 @@ def node_chunks(nodes: ChakraNodes, num_nodes: int = CHUNK_NODES) -> Iterator[me
 def _columns(nodes: ChakraNodes) -> Columns:
     attributes = nodes.attributes
     return Columns(
-        *(
-            np.ascontiguousarray(column)
-            for column in (
-                nodes.texts.arena,
-                nodes.texts.begins,
-                nodes.node_id,
-                nodes.name,
-                nodes.kind,
-                nodes.start_micros,
-                nodes.duration_micros,
-                nodes.values,
-                nodes.first_control,
-                nodes.control,
-                nodes.first_data,
-                nodes.data,
-                attributes.first,
-                attributes.name,
-                attributes.doc,
-                attributes.field,
-                attributes.value,
-            )
-        )
+        arena=np.ascontiguousarray(nodes.texts.arena),
+        begins=np.ascontiguousarray(nodes.texts.begins),
+        node_id=np.ascontiguousarray(nodes.node_id),
+        name=np.ascontiguousarray(nodes.name),
+        kind=np.ascontiguousarray(nodes.kind),
+        start=np.ascontiguousarray(nodes.start_micros),
+        duration=np.ascontiguousarray(nodes.duration_micros),
+        values=np.ascontiguousarray(nodes.values),
+        first_control=np.ascontiguousarray(nodes.first_control),
+        control=np.ascontiguousarray(nodes.control),
+        first_data=np.ascontiguousarray(nodes.first_data),
+        data=np.ascontiguousarray(nodes.data),
+        first_attribute=np.ascontiguousarray(attributes.first),
+        attribute_name=np.ascontiguousarray(attributes.name),
+        attribute_doc=np.ascontiguousarray(attributes.doc),
+        attribute_field=np.ascontiguousarray(attributes.field),
+        attribute_value=np.ascontiguousarray(attributes.value),
     )
 
 

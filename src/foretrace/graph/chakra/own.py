@@ -113,7 +113,8 @@ def own_records(traces: Sequence[ChakraTrace]) -> StatedRecords:
 
 
 def _ranks(traces: Sequence[ChakraTrace]) -> list[_Rank]:
-    ranks, first = [], 0
+    ranks: list[_Rank] = []
+    first = 0
     for trace in traces:
         by_id = np.argsort(trace.nodes.node_id, kind="stable")
         rank = trace.rank if trace.rank is not None else len(ranks)
@@ -259,7 +260,7 @@ def _collectives(
     )
 
 
-def _described(one: _Rank, rows: Int64s, numbers: Int64s) -> dict[int, Collective]:
+def _described(one: _Rank, rows: Int64s, numbers: NDArray[np.integer]) -> dict[int, Collective]:
     """What one rank's records say of these collectives."""
     nodes = one.trace.nodes
     groups = _told(one.trace, "groups", dict[str, tuple[str, tuple[int, ...]]])

@@ -26,6 +26,8 @@ from foretrace.workload import Footprint, plan_table
 MAX_BARS = 16
 MAX_TENSORS = 12
 _COLOURS = {"compute": "compute", "overlapped": "overlapped", "waiting": "wait", "idle": "idle"}
+# Of groups that have exposed transfers, those with the most time first.
+_TRANSFERS = ("communication", "category-1", "category-3", "category-5", "category-6")
 _COLOUR_OF_SOURCE = {
     "measured": "compute",
     "table": "overlapped",
@@ -47,9 +49,9 @@ _HELD = (
 
 def estimate_section(found: Estimate) -> Section:
     """Where the step's time goes: the mean rank, then every rank of the graph."""
-    where = found.where
+    where, colours = found.where, _colours(found.where)
     shares = tuple(
-        Share(part_text(name), 100 * ns / where.step_ns, duration_text(ns), _colour(name))
+        Share(part_text(name), 100 * ns / where.step_ns, duration_text(ns), colours[name])
         for name, ns in where.mean.by_name().items()
     )
     by_rank = (_by_rank(where),) if len(where.rows) > 1 else ()
@@ -70,8 +72,14 @@ def estimate_section(found: Estimate) -> Section:
     )
 
 
-def _colour(name: str) -> str:
-    return _COLOURS.get(name, "communication")
+def _colours(where: Where) -> dict[str, str]:
+    """Colour of every part; groups beyond the colours share the last one."""
+    found = {}
+    num_groups = 0
+    for name in where.mean.by_name():
+        found[name] = _COLOURS.get(name) or _TRANSFERS[min(num_groups, len(_TRANSFERS) - 1)]
+        num_groups += name not in _COLOURS
+    return found
 
 
 def _parts(where: Where) -> Table:
@@ -93,7 +101,7 @@ def _parts(where: Where) -> Table:
         ),
         rows=tuple(rows),
         strong_rows=frozenset({len(rows) - 1}),
-        colours=tuple(_colour(name) for name in where.mean.by_name()),
+        colours=tuple(_colours(where).values()),
     )
 
 
@@ -124,8 +132,8 @@ def _by_rank(where: Where) -> Table:
             label="time of every simulated rank in parts",
             category="rank",
             series=tuple(
-                Series(key, part_text(name), _colour(name), group="step")
-                for key, name in zip(keys, names, strict=True)
+                Series(key, name, colour, group="step")
+                for key, (name, colour) in zip(keys, _colours(where).items(), strict=True)
             ),
             unit=Unit.NS,
             max_rows=MAX_BARS,
@@ -187,7 +195,8 @@ def _stages(memory: Footprint) -> Table:
             label="bytes of every stage by what they are for",
             category="stage",
             series=tuple(
-                Series(f"{key}_bytes", title, colour, group="memory") for key, title, colour in _HELD
+                Series(f"{key}_bytes", title, colour, group="memory")
+                for key, title, colour in _HELD
             ),
             unit=Unit.BYTES,
             max_rows=MAX_BARS,
@@ -259,9 +268,7 @@ def _families(found: Estimate) -> Table:
 
 def plan_section(found: Estimate) -> Section:
     """The plan in full, what of it was assumed, and what else a reader has to know."""
-    open_keys = (
-        set() if found.assumed is None else {one.key for one in found.assumed.assumptions}
-    )
+    open_keys = set() if found.assumed is None else {one.key for one in found.assumed.assumptions}
     rows: list[tuple[Cell, ...]] = [
         (f"{table}.{key}", _value(value), "assumed" if f"{table}.{key}" in open_keys else "")
         for table, entries in plan_table(found.plan).items()
@@ -278,7 +285,7 @@ def plan_section(found: Estimate) -> Section:
             title="The plan",
             columns=(Column("key", "key", Unit.WORD), Column("value", "value"), Column("note", "")),
             rows=tuple(rows),
-            max_rows=24,
+            max_rows=len(rows),
         )
     )
     if found.notes:

@@ -67,7 +67,6 @@ def path_section(
     )
 
 
-
 def _view(
     key: str,
     title: str,

@@ -459,6 +459,7 @@
   fill("timeline-class", [...classes].sort());
   fill("timeline-rank", data.ranks.map(String));
   fill("timeline-title", titles);
+  if (titles.length < 2) byId("timeline-title").parentElement.style.display = "none";
   byId("timeline-path").hidden = !hasPath;
   byId("timeline-path").setAttribute("aria-pressed", String(isPathShown));
   legend();

@@ -144,13 +144,11 @@ def _communication(node: Node, name: str, caller: Node) -> dict[str, Attribute]:
         return {}
     kind = collective_kind_of(name)
     if kind == "sendrecv":
+        # One kernel serves sends, receives and all-to-all: the caller's inputs name which.
         inputs = caller.get("inputs")
-        words = [value for value in inputs if isinstance(value, str)] if isinstance(
-            inputs, list
-        ) else []  # fmt: skip
-        kind = next(
-            (found for word in words if (found := collective_kind_of(word)) in _COMM_TYPES), kind
-        )
+        words = inputs if isinstance(inputs, list) else []
+        kinds = [collective_kind_of(word) for word in words if isinstance(word, str)]
+        kind = next((one for one in kinds if one in _COMM_TYPES), kind)
     found: dict[str, Attribute] = {"comm_size": (ValueField.INT64, _bytes(node.get("inputs")))}
     if kind in _COMM_TYPES:
         found["comm_type"] = (ValueField.INT64, int(_COMM_TYPES[kind]))

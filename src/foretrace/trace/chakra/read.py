@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ _NUMBERED = re.compile(r"[^.\d]\.(\d+)\.(?:et|json)")
 _LEAST = 1 << 12  # rows of a new table
 _BUFFER_BYTES = 1 << 20
 _ALL = 1 << 62
+_Number = TypeVar("_Number", bound=np.generic)
 _MOST_MESSAGE_BYTES = 1 << 31  # protobuf's own limit
 
 
@@ -230,7 +231,7 @@ def _wider(room: _Room, state: NDArray[np.int64]) -> _Room:
         slots = np.full(1 << (2 * texts - 1).bit_length(), -1, np.int32)
         fill_slots(slots, pool.hashes, num_texts)
     size_of = {"control": control, "data": data}
-    grown = {
+    grown: dict[str, Any] = {
         name: _grown(
             column,
             size_of.get(
@@ -257,12 +258,12 @@ def _size(have: int, used: int, more: int) -> int:
     return have if used + more <= have else max(2 * have, used + more)
 
 
-def _grown(column: NDArray[np.generic], size: int) -> NDArray[np.generic]:
+def _grown(column: NDArray[_Number], size: int) -> NDArray[_Number]:
     if len(column) >= size:
         return column
     wider = np.zeros((size, *column.shape[1:]), column.dtype)
     wider[: len(column)] = column
-    return cast("NDArray[np.generic]", wider)
+    return wider
 
 
 def _nodes_of(room: _Room, state: NDArray[np.int64]) -> ChakraNodes:

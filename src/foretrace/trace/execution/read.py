@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from foretrace.base import TraceError
+from foretrace.base import Int32s, Int64s, TraceError
 from foretrace.trace.execution.columns import (
     NO_STRING,
     CommunicationColumns,
@@ -35,10 +35,6 @@ _ADDED = {  # attributes of communication since 1.1.0 -> columns
     "out_msg_nelems": "out_elements", "pg_size": "group_size",
     "global_rank_start": "first_rank", "global_rank_stride": "rank_stride",
 }  # fmt: skip
-_TEXTS = ("collective", "dtype", "group", "group_description")
-_NUMBERS = (
-    "in_elements", "out_elements", "group_size", "sequence", "first_rank", "rank_stride",
-)  # fmt: skip
 
 
 class _Side(msgspec.Struct):
@@ -285,16 +281,25 @@ def _communication(node: _Node, told: Mapping[str, object]) -> dict[str, object]
 def _communication_columns(
     rows: Sequence[tuple[int, Mapping[str, object]]], strings: _Strings
 ) -> CommunicationColumns:
-    texts = {
-        name: np.array([strings.of(str(told.get(name) or "")) for _, told in rows], np.int32)
-        for name in _TEXTS
-    }
-    numbers = {
-        name: np.array([_whole(told.get(name), -1) for _, told in rows], np.int64)
-        for name in _NUMBERS
-    }
+
+    def texts(name: str) -> Int32s:
+        return np.array([strings.of(str(told.get(name) or "")) for _, told in rows], np.int32)
+
+    def numbers(name: str) -> Int64s:
+        return np.array([_whole(told.get(name), -1) for _, told in rows], np.int64)
+
     return CommunicationColumns(
-        node=np.array([row for row, _ in rows], np.int32), **texts, **numbers
+        node=np.array([row for row, _ in rows], np.int32),
+        collective=texts("collective"),
+        dtype=texts("dtype"),
+        group=texts("group"),
+        group_description=texts("group_description"),
+        in_elements=numbers("in_elements"),
+        out_elements=numbers("out_elements"),
+        group_size=numbers("group_size"),
+        sequence=numbers("sequence"),
+        first_rank=numbers("first_rank"),
+        rank_stride=numbers("rank_stride"),
     )
 
 

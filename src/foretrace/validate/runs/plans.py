@@ -162,9 +162,7 @@ def _precision(run: PublishedRun, software: Software) -> Precision:
             products="fp32", activations="fp32", parameters="fp32", optimizer_bytes=8.0
         )
     kept = products if products in _PRODUCTS_OF_16_BITS else "bf16"
-    return Precision(
-        products=products, activations=kept, parameters=kept, reduced=software.reduced
-    )
+    return Precision(products=products, activations=kept, parameters=kept, reduced=software.reduced)
 
 
 def _recomputes(run: PublishedRun, software: Software) -> tuple[Recompute, ...]:

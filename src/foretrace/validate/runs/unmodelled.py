@@ -38,11 +38,7 @@ def spread_elsewhere(source: str, rows: Sequence[RunPrediction]) -> float:
     others = [
         one
         for one in rows
-        if one.source != source
-        and one.predicted_s
-        and one.measured_s
-        and one.low_s
-        and one.high_s
+        if one.source != source and one.predicted_s and one.measured_s and one.low_s and one.high_s
     ]
     if len(others) < _LEAST_RUNS:
         return SHIPPED_SPREAD

@@ -31,6 +31,7 @@ from foretrace.workload.sharding.traffic import data_parallel_gradients
 FIRST_BUCKET_BYTES = 1024 * 1024
 _REDUCE = "gradient bucket"
 # Kernels that update one parameter where no kernel updates all: PyTorch's Adagrad, SGD.
+_BUCKET_BYTES = 25 * 2**20  # of DistributedDataParallel, torch/nn/parallel/distributed.py
 _ADAGRAD = ("aten::addcmul", "aten::sqrt", "aten::add", "aten::addcdiv")
 _SGD = ("aten::add",)
 
@@ -179,7 +180,7 @@ class _Buckets:
         if self._gathered:
             self.reduce(items, self._count)
             self._gathered = []
-            self._limit = self._plan.bucket_bytes
+            self._limit = self._plan.bucket_bytes or _BUCKET_BYTES
 
     def reduce(self, items: Items, numbers: int, label: str = _REDUCE) -> None:
         """One reduction, beside what follows or, if the plan wants no overlap, after all."""

@@ -19,6 +19,10 @@ from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.plan.groups import group_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 
+# Megatron-LM, megatron/core/distributed/distributed_data_parallel.py: a bucket holds 40 million
+# numbers, or a million for each data-parallel rank if that is more.
+_LEAST_NUMBERS, _NUMBERS_PER_RANK = 40_000_000, 1_000_000
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -134,10 +138,17 @@ def buckets_of(parts: Sequence[Passes], pools: Sequence[Pool], plan: Plan) -> tu
     return tuple(sorted(found, key=lambda bucket: bucket.complete_at))
 
 
+def _bucket_numbers(plan: Plan) -> int:
+    """Gradients of one bucket."""
+    if plan.bucket_bytes is None:
+        return max(_LEAST_NUMBERS, _NUMBERS_PER_RANK * plan.data * plan.context)
+    return max(plan.bucket_bytes // num_bytes(1, plan.precision.reduced), 1)
+
+
 def _buckets(parts: Sequence[Passes], pool: Pool, plan: Plan) -> Iterator[Bucket]:
     if not pool.is_reduced:
         return
-    size = max(plan.bucket_bytes // num_bytes(1, plan.precision.reduced), 1)
+    size = _bucket_numbers(plan)
     waiting, last = 0, 0
     for place, part in enumerate(parts):
         count = pool.count(part.parameters)

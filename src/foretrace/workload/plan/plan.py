@@ -151,7 +151,9 @@ class Plan:
     shard_ranks: int | None = None  # of DATA ranks (data times context); `None`: all of them
     reshard_after_forward: bool = True  # ZeRO-3: gather again for the backward pass
     prefetch: int = 1  # ZeRO-3: layers that are gathered ahead
-    bucket_bytes: int = 40_000_000  # of gradients that are reduced at once
+    # Of gradients that are reduced at once; `None`: Megatron's rule, the larger of 40 million
+    # numbers and a million for each rank of DATA (distributed_data_parallel.py).
+    bucket_bytes: int | None = None
     recompute: Recompute = Recompute.NONE
     # Share of tokens of each expert, summing to 1; `None`: balanced.
     token_shares: tuple[float, ...] | None = None
