@@ -138,9 +138,9 @@ def where(timeline: Timeline, roles: Sequence[Role]) -> Where:
     lost = idle_causes(timeline)
     is_by_others = lost.culprit_rank != lost.rank
     by_rank = {row.rank: row for row in breakdown(timeline).rows}
-    transfers = {row.rank: {} for row in exposed.rows} | {role.rank: {} for role in roles}
+    transfers: dict[int, dict[str, int]] = {role.rank: {} for role in roles}
     for one in exposed.rows:
-        own: dict[str, int] = transfers[one.rank]
+        own = transfers[one.rank]
         own[one.group] = own.get(one.group, 0) + one.time_ns
     size = max(by_rank) + 1
     # Whole numbers below 2**53, so sums in float64 are exact.

@@ -10,6 +10,7 @@ from foretrace.report.numbers import bytes_text, count_text, duration_text, rate
 from foretrace.workload import Assumption, Convention, Footprint
 
 _NS_PER_S = 1_000_000_000
+_MANY = 1000  # a rate from which on no digit after the point is worth showing
 
 _PARTS = {
     "compute": "compute alone",
@@ -41,10 +42,10 @@ _SOURCES = {
     "unknown": "not predicted: no time taken",
 }
 _CONVENTIONS = {
-    Convention.CAUSAL: "causal: scores of earlier tokens only",
-    Convention.FULL: "full: scores of all tokens",
-    Convention.PARAMETERS: "6 N, no scores",
-    Convention.PARAMETERS_WITHOUT_EMBEDDINGS: "6 N without embeddings, no scores",
+    Convention.CAUSAL: "causal",
+    Convention.FULL: "full: all scores",
+    Convention.PARAMETERS: "6 N",
+    Convention.PARAMETERS_WITHOUT_EMBEDDINGS: "6 N, no embeddings",
 }
 
 
@@ -100,38 +101,41 @@ def _facts(found: Estimate) -> Iterator[Fact]:
     )
     per_rank = found.units_per_s / found.plan.num_ranks
     yield Fact(f"{unit}s per second", _rate(found.units_per_s), f"{_rate(per_rank)} of each chip")
-    flops = rate_text(found.flops_per_ns_per_rank * _NS_PER_S, "FLOP/s")
-    counted = _CONVENTIONS[found.convention] if unit == "token" else "of the model's operators"
-    yield Fact("model FLOPs of each chip", flops, counted)
-    if found.mfu is not None and found.peak_flops_per_ns is not None:
-        peak = rate_text(found.peak_flops_per_ns * _NS_PER_S, "FLOP/s")
-        yield Fact(
-            "MFU",
-            f"{100 * found.mfu:.1f} %",
-            f"{found.convention.value}, of {peak} in {found.plan.precision.products}, dense",
-        )
+    yield _flops_fact(found)
     if found.footprint is not None:
         yield _memory_fact(found.footprint)
     if found.price_per_million is not None:
         yield Fact(
             "cost",
             f"{found.price_per_million:.4g}",
-            f"per million {unit}s, at {found.price_per_hour:g} for a chip and hour",
+            f"per million {unit}s, at {found.price_per_hour:g} for a chip-hour",
         )
+
+
+def _flops_fact(found: Estimate) -> Fact:
+    achieved = rate_text(found.flops_per_ns_per_rank * _NS_PER_S, "FLOP/s")
+    counted = _CONVENTIONS[found.convention] if found.unit == "token" else "of its operators"
+    if found.mfu is None or found.peak_flops_per_ns is None:
+        return Fact("model FLOPs of each chip", achieved, counted)
+    peak = rate_text(found.peak_flops_per_ns * _NS_PER_S, "FLOP/s")
+    return Fact(
+        "MFU",
+        f"{100 * found.mfu:.1f} %",
+        f"{achieved} of {peak} dense {found.plan.precision.products}; FLOPs {counted}",
+    )
 
 
 def _memory_fact(memory: Footprint) -> Fact:
     peak = bytes_text(memory.peak.total)
-    stage = f"stage {memory.peak.stage}"
     if memory.capacity is None or memory.margin is None:
-        return Fact("memory, fullest rank", peak, stage)
+        return Fact("memory, fullest rank", peak, "")
     capacity, left = bytes_text(memory.capacity), bytes_text(abs(memory.margin))
     says = f"fits, {left} to spare" if memory.fits else f"DOES NOT FIT, {left} too much"
-    return Fact("memory, fullest rank", peak, f"{stage}; of {capacity}: {says}")
+    return Fact("memory, fullest rank", peak, f"of {capacity}: {says}")
 
 
 def _rate(per_second: float) -> str:
-    return f"{per_second:,.0f}" if per_second >= 1000 else f"{per_second:.4g}"  # noqa: PLR2004
+    return f"{per_second:,.0f}" if per_second >= _MANY else f"{per_second:.4g}"
 
 
 def part_text(name: str) -> str:

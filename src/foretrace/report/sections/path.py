@@ -91,7 +91,7 @@ def _view(
             one.num_pieces if one else 0,
         )
         rows.append((*cells, other.time_ns if other else 0) if has_measured else cells)
-    columns = (
+    columns: tuple[Column, ...] = (
         Column(key, key),
         Column(f"{side}_ns", f"{side} ms", Unit.MS),
         Column("share_percent", "share", Unit.PERCENT),

@@ -101,6 +101,8 @@ def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPre
         low_s=time.low_ns / _NS_PER_S * min(ratios),
         high_s=time.high_ns / _NS_PER_S * max(ratios),
         roofline_s=roofline,
+        architecture=steps.machine.chip.architecture,
+        products_s=time.products_ns / _NS_PER_S,
         status=Status.ASSUMED if planned.assumed else Status.PREDICTED,
         why=why,
         predicted_memory_gib=None if time.peak_bytes is None else time.peak_bytes / _BYTES_PER_GIB,

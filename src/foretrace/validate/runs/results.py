@@ -41,6 +41,8 @@ class RunPrediction:
     why: str
     measured_memory_gib: float | None = None
     predicted_memory_gib: float | None = None
+    architecture: str = ""  # of the GPU
+    products_s: float = 0.0  # of the critical path: products of 16-bit numbers
 
     @property
     def error(self) -> float | None:

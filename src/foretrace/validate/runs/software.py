@@ -126,8 +126,8 @@ _VTRAIN = Software(
     reduced="fp16",
     recompute=Recompute.FULL,
 )
-# Narayanan et al., arXiv:2104.04473, section 4.2 and appendix: full recompute, scatter and gather of
-# pipeline transfers, nothing overlapped. MT-NLG, BLOOM and OPT run its kernels.
+# Narayanan et al., arXiv:2104.04473, section 4.2 and appendix: full recompute, nothing
+# overlapped. MT-NLG, BLOOM and OPT run its kernels.
 _MEGATRON_2021 = Software(
     name="Megatron-LM 2021",
     implementation=Implementation(attention="plain", fuses_residuals=True),
@@ -162,6 +162,14 @@ _LLAMA3 = Software(
     sequence_parallel=True,
     sharding=Sharding.ZERO2,
 )
+# DeepSeek-AI, "DeepSeek-V3", arXiv:2412.19437, section 3.2: DualPipe hides the experts' exchange.
+_DEEPSEEK = Software(
+    name="DeepSeek",
+    implementation=Implementation(fuses_residuals=True),
+    overlap=Overlap(expert=True),
+    reduced="bf16",
+    sharding=Sharding.ZERO1,
+)
 _HUGGING_FACE = Software(
     name="Hugging Face",
     implementation=Implementation(
@@ -193,7 +201,7 @@ def software_of(run: PublishedRun) -> Software:
         ("neusight", _HUGGING_FACE),
         ("megascale", _MEGASCALE if run.id.endswith("-megascale") else _MEGATRON_2023),
         ("llama3", _LLAMA3),
-        ("deepseek", _MEGATRON_BRIDGE),
+        ("deepseek", _DEEPSEEK),
     ):
         if run.id.lower().startswith(begin):
             return software

@@ -16,6 +16,7 @@ from foretrace.workload import Plan, Transformer
 
 _FEW = 8  # microbatches of the shorter of two steps in a pipeline without chunks, at most
 _SHALLOW_LAYERS = 4
+_FORMATS_OF_16_BITS = ("bf16", "fp16")
 _MICROBATCHES_OF_SHALLOW = 8
 
 
@@ -26,6 +27,7 @@ class StepTime:
     step_ns: float
     low_ns: float  # 10th percentile
     high_ns: float  # 90th
+    products_ns: float  # of its critical path: products of 16-bit numbers
     peak_bytes: int | None  # of the fullest stage
 
 
@@ -53,7 +55,13 @@ class Steps:
         times = (plan.num_microbatches - more) / (more - few)
         step_ns = long.step_ns + times * (long.step_ns - short.step_ns)
         grown = step_ns / long.step_ns
-        return StepTime(step_ns, long.low_ns * grown, long.high_ns * grown, long.peak_bytes)
+        return StepTime(
+            step_ns,
+            low_ns=long.low_ns * grown,
+            high_ns=long.high_ns * grown,
+            products_ns=long.products_ns + times * (long.products_ns - short.products_ns),
+            peak_bytes=long.peak_bytes,
+        )
 
     def shallow_ns(self, plan: Plan) -> float:
         """Duration per sequence of a few layers without a pipeline: what plans are compared by.
@@ -102,9 +110,15 @@ def _with_microbatches(plan: Plan, count: int) -> Plan:
 def _time_of(done: Estimate) -> StepTime:
     found = done.interval
     footprint = done.footprint
+    products = (
+        one.critical_ns
+        for one in found.families
+        if one.family.startswith("gemm") and one.family.endswith(_FORMATS_OF_16_BITS)
+    )
     return StepTime(
         found.step_ns,
-        found.low_ns,
-        found.high_ns,
-        None if footprint is None else footprint.peak.total,
+        low_ns=found.low_ns,
+        high_ns=found.high_ns,
+        products_ns=sum(products),
+        peak_bytes=None if footprint is None else footprint.peak.total,
     )
