@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from foretrace.api import Job as Job
     from foretrace.api import attention as attention
+    from foretrace.api import benchmark as benchmark
     from foretrace.api import blocks as blocks
     from foretrace.api import breakdown as breakdown
+    from foretrace.api import capture as capture
     from foretrace.api import compare as compare
     from foretrace.api import convert as convert
     from foretrace.api import critical_path as critical_path
@@ -43,8 +45,10 @@ __all__ = [
     "Job",
     "__version__",
     "attention",
+    "benchmark",
     "blocks",
     "breakdown",
+    "capture",
     "compare",
     "convert",
     "critical_path",

@@ -13,9 +13,7 @@ PAIRS = ("linear", "resnet")
 FILES = (
     "ddp2_et_1.0.2_rank0.json.gz",
     "resnet_1gpu_et_1.0.3.json.gz",
-    "resnet_2gpu_et_1.1.0.json.gz",
     "resnet_1gpu_et_1.1.1.json.tar.gz",
-    "hf_GPT2_et.json.tar.gz",
 )
 ENOUGH = 0.95
 

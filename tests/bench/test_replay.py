@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from foretrace.base import TraceError
-from foretrace.bench import Mode, Recipe, Running, check, generate, package
+from foretrace.base import ScenarioError, TraceError
+from foretrace.bench import Mode, Recipe, Running, check, generate, package, package_model
 from tests.bench.conftest import ALONE, compared_here
 
 torch = pytest.importorskip("torch")
@@ -34,7 +34,8 @@ def test_a_benchmark_runs_the_operators_of_its_source(
 
     assert found.missing == {}
     assert found.extra == {}
-    assert found.source.flops == found.bench.flops > 0
+    assert found.source.flops == found.bench.flops
+    assert found.source.flops > 0
     assert found.is_same
     assert found.time_ratio is not None
     assert found.bench.busy_share is not None
@@ -116,7 +117,7 @@ def test_indices_stay_inside_their_tables(recordings: dict[str, Path], tmp_path:
     assert "make.integers(160, high=99)" in made.text
     assert "make.offsets(16, total=160)" in made.text
     for one in drawn.values():
-        assert 0 <= int(one.min())
+        assert int(one.min()) >= 0
         assert int(one.max()) <= 99
     most = {kind: int(one.bincount().max()) for kind, one in drawn.items()}
     assert most["zipf:1.2"] > 4 * most["uniform"]
@@ -133,6 +134,31 @@ def test_a_package_runs_by_itself(recordings: dict[str, Path], tmp_path: Path) -
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert '"backend": "none"' in ran.stdout
+
+
+def test_a_model_is_packed_with_its_own_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_parts.py").write_text("WIDTH = 3\n", encoding="utf-8")
+    (tmp_path / "own_model.py").write_text(
+        "import torch\nfrom own_parts import WIDTH\n\n\n"
+        "def build():\n    return lambda: torch.ones(WIDTH).sum()\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+
+    package_model("own_model:build", tmp_path / "model.pyz", own=["own_parts"])
+
+    (tmp_path / "own_parts.py").unlink()
+    command = [sys.executable, "-I", str(tmp_path / "model.pyz"), "--iterations", "1", "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "median_seconds" in ran.stdout
+
+
+def test_an_entry_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="MODULE:FUNCTION is expected"):
+        package_model("own_model", tmp_path / "model.pyz")
 
 
 def test_delays_stand_for_ranks_that_are_not_there(

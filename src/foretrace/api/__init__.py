@@ -17,6 +17,7 @@ from foretrace.api.analyses import sensitivity as sensitivity
 from foretrace.api.analyses import step_name as step_name
 from foretrace.api.analyses import stragglers as stragglers
 from foretrace.api.analyses import what_helps as what_helps
+from foretrace.api.benchmarks import benchmark as benchmark
 from foretrace.api.convert import Format as Format
 from foretrace.api.convert import convert as convert
 from foretrace.api.display import register_displays as register_displays
@@ -25,6 +26,7 @@ from foretrace.api.estimates import write_estimate_report as write_estimate_repo
 from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
 from foretrace.api.job import Job as Job
 from foretrace.api.links import link as link
+from foretrace.api.modules import capture as capture
 from foretrace.api.outputs import write_trace as write_trace
 from foretrace.api.reports import report as report
 from foretrace.api.reports import write_report as write_report

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from foretrace import analyze
 from foretrace.api import notebook
+from foretrace.estimate import Estimate
 from foretrace.graph import Blocks
 from foretrace.report import breakdown_html, replay_html
 from foretrace.validate import ReplayReport
@@ -35,6 +36,7 @@ def teach(formatter: HtmlFormatter) -> None:
     """Teach one formatter all types that a verb returns and that have a table."""
     formatter.for_type(analyze.Breakdown, breakdown_html)
     formatter.for_type(ReplayReport, replay_html)
+    formatter.for_type(Estimate, notebook.estimate_html)
     formatter.for_type(analyze.CriticalPath, notebook.critical_path_html)
     formatter.for_type(analyze.Sensitivity, notebook.sensitivity_html)
     formatter.for_type(analyze.WhatHelps, notebook.what_helps_html)

@@ -25,6 +25,7 @@ from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import Estimate, estimate_draft
 from foretrace.estimate import estimate as estimated
 from foretrace.machine import Machine, load_machine
+from foretrace.operators import Program
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
 from foretrace.workload import Convention, Model, Plan, PlanDraft, load_model, load_plan
 
@@ -32,7 +33,7 @@ Named: TypeAlias = str | Path
 
 
 def estimate(
-    model: Model | Named,
+    model: Model | Program | Named,
     plan: Plan | PlanDraft | Mapping[str, object] | Named,
     machine: Machine | Named,
     *,
@@ -48,7 +49,7 @@ def estimate(
     """One training step of a model under a plan on a machine, with nothing run.
 
     Args:
-        model: a name ("llama3-405b"), a TOML file, a `config.json` of Hugging Face, or a model.
+        model: a name ("llama3-405b"), a TOML file, a `config.json` of Hugging Face, a model, or what `capture` gives.
         plan: keys of a plan file ({"tp": 8, "global_batch": 512}), a preset's name, a TOML file,
             or a plan. What it leaves open is assumed, and the spread over it told.
         machine: a name ("dgx-h100"), a TOML file, or a machine.

@@ -21,15 +21,37 @@ from foretrace.analyze import (
     WhatHelps,
     shapes_text,
 )
+from foretrace.estimate import Estimate
 from foretrace.graph import Blocks
 from foretrace.report import (
     bytes_text,
+    estimate_facts,
+    estimate_subject,
     html_table,
     milliseconds_text,
+    part_text,
     signed_percent_text,
 )
 
 MAX_ROWS = 20
+
+
+def estimate_html(found: Estimate) -> str:
+    """The figures that matter, and where the time goes."""
+    facts = html_table(
+        ("", "", ""),
+        ((fact.name, fact.value, fact.remark) for fact in estimate_facts(found)),
+        num_left_out=0,
+    )
+    parts = found.where.mean.by_name().items()
+    return f"<p>{escape(f'{found.model.name} on {estimate_subject(found)}')}</p>{facts}" + _shown(
+        "Where the time goes, mean over ranks",
+        ("", "ms", "share"),
+        (
+            (part_text(name), milliseconds_text(ns), _share(ns / found.step_ns))
+            for name, ns in parts
+        ),
+    )
 
 
 def critical_path_html(path: CriticalPath) -> str:

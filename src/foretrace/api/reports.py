@@ -28,9 +28,11 @@ from foretrace.analyze import (
     windows,
 )
 from foretrace.api.analyses import step_name
+from foretrace.api.estimates import write_estimate_report
 from foretrace.api.job import Job
 from foretrace.api.verbs import Without, ablations, replay, simulate
 from foretrace.base import ModelError
+from foretrace.estimate import Estimate
 from foretrace.graph import Timeline, blocks_of
 from foretrace.report import Answers, ReportPage, write_page
 from foretrace.validate import ReplayReport
@@ -39,7 +41,7 @@ Answer = TypeVar("Answer")
 
 
 def report(
-    job: Job,
+    job: Job | Estimate,
     path: str | Path,
     *,
     title: str = "",
@@ -49,6 +51,7 @@ def report(
     """Replay the job and write everything that is known of it as one self-contained HTML page.
 
     Args:
+        job: or an estimate, which has one step and nothing to leave out.
         path: where to; the page opens offline, in any browser.
         title: of the page; the traces' folder, if left out.
         step: which step's critical path, idle time and sensitivity are shown, by name or
@@ -57,7 +60,13 @@ def report(
 
     Raises:
         ModelError: if there is nothing to compare a replay with, or no such step.
+        ValueError: if a step, or something to leave out, is named for an estimate.
     """
+    if isinstance(job, Estimate):
+        if step is not None or without:
+            raise ValueError("an estimate has one step and no replay: leave out step and without")
+        write_estimate_report(path, job, title=title)
+        return
     write_report(
         path,
         job,

@@ -11,6 +11,8 @@ from foretrace.base.arrays import Int32s as Int32s
 from foretrace.base.arrays import Int64s as Int64s
 from foretrace.base.arrays import Integers as Integers
 from foretrace.base.arrays import UInt8s as UInt8s
+from foretrace.base.arrays import UInt64s as UInt64s
+from foretrace.base.arrays import rows_by_value as rows_by_value
 from foretrace.base.documents import Document as Document
 from foretrace.base.documents import Shelf as Shelf
 from foretrace.base.documents import Source as Source

@@ -8,6 +8,7 @@ from foretrace.bench.check import check as check
 from foretrace.bench.check import compared as compared
 from foretrace.bench.mode import Mode as Mode
 from foretrace.bench.package import package as package
+from foretrace.bench.package import package_model as package_model
 from foretrace.bench.program import Coverage as Coverage
 from foretrace.bench.program import Program as Program
 from foretrace.bench.recipe import Benchmark as Benchmark

@@ -110,8 +110,8 @@ class _Assembly:
         self.numbers = _wrapped_numbers(tree, found, uses)
         self._there: set[int] = set()
         self._by_memory: dict[int, int] = {}  # a value that is there, by memory
-        streams = Counter(measured.stream.get(node, USUAL_STREAM) for node in uses)
-        self.usual_stream = streams.most_common(1)[0][0]
+        streams = Counter(measured.stream[node] for node in uses if node in measured.stream)
+        self.usual_stream = next((one for one, _ in streams.most_common(1)), USUAL_STREAM)
         self._stream_by_memory: dict[int, int] = {}  # of the operator that used it last
         self._pending: dict[int, list[int]] = {}  # collectives under way, by memory
 

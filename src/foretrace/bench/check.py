@@ -23,7 +23,7 @@ from foretrace.bench.recipe import recipe_in
 from foretrace.bench.timing import NOTHING_MEASURED, Measured, measured_of
 from foretrace.bench.tree import Tree, chosen, tree_of
 from foretrace.operators import work_of
-from foretrace.trace import ExecutionNode, load_traces, read_execution_nodes
+from foretrace.trace import ExecutionNode, read_execution_nodes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -183,23 +183,20 @@ def compared(
     nodes = replayed_nodes(tree, mode=recipe.mode, step=recipe.step, subgraph=recipe.subgraph)
     if not has_collectives:
         nodes = tuple(one for one in nodes if not is_collective(tree.nodes[one].name))
-    ran = tree_of(read_execution_nodes(folder / "et_rank0.json"))
-    (trace,) = load_traces([folder / "kineto_rank0.json"])
+    own, own_kineto = folder / "et_rank0.json", folder / "kineto_rank0.json"
+    ran = tree_of(read_execution_nodes(own))
     calls = chosen(ran, step=None, subgraph=None)
+    measured = NOTHING_MEASURED
+    if kineto is not None:
+        measured = measured_of(tree, nodes, path=against, kineto=kineto)
+    own_measured = measured_of(ran, calls, path=own, kineto=own_kineto)
     return BenchCheck(
-        source=_side(tree, nodes, _measured(tree, nodes, kineto)),
-        bench=_side(ran, calls, measured_of(ran, calls, trace), cuts=_num_cuts(tree, nodes)),
+        source=_side(tree, nodes, measured),
+        bench=_side(ran, calls, own_measured, cuts=_num_cuts(tree, nodes)),
         median_ns=median_ns,
         device=device,
         has_collectives=has_collectives,
     )
-
-
-def _measured(tree: Tree, nodes: tuple[int, ...], kineto: Path | None) -> Measured:
-    if kineto is None:
-        return NOTHING_MEASURED
-    (trace,) = load_traces([kineto])
-    return measured_of(tree, nodes, trace)
 
 
 def _side(

@@ -15,7 +15,7 @@ from foretrace.bench.program import Program
 from foretrace.bench.text import text_of
 from foretrace.bench.timing import NOTHING_MEASURED, measured_of
 from foretrace.bench.tree import chosen, tree_of
-from foretrace.trace import load_traces, read_execution_nodes
+from foretrace.trace import read_execution_nodes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -98,8 +98,8 @@ def generate(path: Path, *, kineto: Path | None = None, recipe: Recipe | None = 
     tree = tree_of(read_execution_nodes(path))
     measured = NOTHING_MEASURED
     if kineto is not None:
-        (trace,) = load_traces([kineto])
-        measured = measured_of(tree, chosen(tree, step=recipe.step, subgraph=None), trace)
+        nodes = chosen(tree, step=recipe.step, subgraph=None)
+        measured = measured_of(tree, nodes, path=path, kineto=kineto)
     program = program_of(
         tree,
         source=path.name,

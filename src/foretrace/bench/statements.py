@@ -14,6 +14,13 @@ from foretrace.bench.repetition import Item
 _MOST_SHOWN = 3  # results whose shapes stand in a line's comment
 _LEAST_DURATION_NS = 1000
 
+_NAMES_OF_SIZED_BY_VALUES = """
+nonzero nonzero_numpy masked_select _unique _unique2 unique_dim unique_consecutive
+unique_dim_consecutive bincount repeat_interleave
+"""
+_SIZED_BY_VALUES = frozenset(_NAMES_OF_SIZED_BY_VALUES.split())
+_MASKED = ("index", "_unsafe_index")  # by masks as well as by indices
+
 Naming = Callable[[int], str]
 
 
@@ -49,6 +56,19 @@ def lines_of(
     text = f"{callee(call.schema)}({argument_list(call.schema, call.reads, name_of)})"
     target = _target(call, name_of, wanted)
     yield f"{target} = {text}" if target else text
+    if _is_sized_by_values(call, program):
+        for one in value_indices(call.returns):
+            if one in call.makes and wanted(one):
+                yield f"{name_of(one)} = sized({name_of(one)}, {program.values[one].shape})"
+
+
+def _is_sized_by_values(call: Call, program: Program) -> bool:
+    """Whether the results' shapes depend on values, which a trace does not hold."""
+    name = call.name.partition("::")[2]
+    masks = value_indices(call.reads[1:]) if name in _MASKED else []
+    return name in _SIZED_BY_VALUES or any(
+        program.values[one].dtype in ("bool", "uint8") for one in masks
+    )
 
 
 def comment_of(call: Call, program: Program) -> str:

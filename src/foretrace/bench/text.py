@@ -126,13 +126,13 @@ class _Writer:
 
     def _run(self, run: Run) -> Iterator[str]:
         windows = list(run.windows())
-        shapes = [tuple(self._outside(window)) for window in windows]
+        outsides = [self._outside(window) for window in windows]
         left = sorted({i for window in windows for i in self._left(window)})
         body = "\n".join(self._body(windows, left))
         name = self._by_body.setdefault(body, f"repeated_{len(self._by_body) + 1}")
         if name.rpartition("_")[2] == str(len(self.functions) + 1):
             self.functions.append(body.replace("NAME", name, 1))
-        for window, outside in zip(windows, shapes, strict=True):
+        for window, outside in zip(windows, outsides, strict=True):
             made = self._made(window)
             targets = [self._name(made[i]) if self._is_left(made[i], window) else "_" for i in left]
             given = ", ".join(self._name(one) for one in outside)

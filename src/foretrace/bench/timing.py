@@ -1,8 +1,7 @@
 """What a Kineto trace says of an execution trace's operators: how long, on which stream, how busy.
 
-The two are joined by record function id where the profiler wrote it, else by name in order where
-both hold a name equally often. Where the Kineto trace is of another stretch of the run, more steps
-say, an operator is given the mean time of its name.
+The two are joined as `graph` joins them. Where the Kineto trace is of another run of the same
+program, so that most operators find no event, an operator is given the mean time of its name.
 """
 
 from __future__ import annotations
@@ -10,12 +9,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.bench.tree import Tree
-from foretrace.trace import NO_ID, Category, LaneKind, Trace
+from foretrace.graph import NO_EVENT, link
+from foretrace.trace import (
+    NO_ID,
+    Category,
+    LaneKind,
+    Trace,
+    load_traces,
+    read_execution_trace,
+)
 
 _ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 # A name that occurs more or less often a step than the others do was called for something else.
@@ -42,15 +50,22 @@ class Measured:
 NOTHING_MEASURED = Measured({}, {}, 0, 0, is_joined=False)
 
 
-def measured_of(tree: Tree, topmost: Sequence[int], trace: Trace) -> Measured:
+def measured_of(tree: Tree, topmost: Sequence[int], *, path: Path, kineto: Path) -> Measured:
     """Times of these operators.
 
     Args:
         tree: the execution trace.
         topmost: operators that lie inside no other.
-        trace: the same run's Kineto trace.
+        path: the execution trace's file.
+        kineto: the Kineto trace of the same run.
+
+    Raises:
+        TraceError: if a file cannot be read.
     """
-    row_by_node = _joined(tree, trace)
+    (trace,) = load_traces([kineto])
+    joined_rows = link(trace, read_execution_trace(path))
+    pairs = zip(joined_rows.execution_trace.node_id, joined_rows.event, strict=True)
+    row_by_node = {int(node): int(row) for node, row in pairs if row != NO_EVENT}
     begins, ends = trace.start_ns, trace.start_ns + trace.duration_ns
     joined = [(node, row_by_node[node]) for node in topmost if node in row_by_node]
     if 2 * len(joined) < len(topmost):
@@ -114,38 +129,6 @@ def _outermost(trace: Trace, names: set[str]) -> list[int]:
             found.append(row)
             reached[lane] = begin + int(trace.duration_ns[row])
     return found
-
-
-def _joined(tree: Tree, trace: Trace) -> dict[int, int]:
-    """Rows of the Kineto trace by node of the execution trace."""
-    rows = np.flatnonzero(np.isin(trace.category, _ON_HOST))
-    by_id = {
-        int(trace.record_function[row]): int(row)
-        for row in rows
-        if trace.record_function[row] != NO_ID
-    }
-    found = {
-        node.id: by_id[node.record_function]
-        for node in tree.nodes.values()
-        if by_id.get(node.record_function) is not None
-        and trace.strings[trace.name[by_id[node.record_function]]] == node.name
-    }
-    return found or _joined_by_name(tree, trace, rows)
-
-
-def _joined_by_name(tree: Tree, trace: Trace, rows: Int64s) -> dict[int, int]:
-    rows_by_name: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        rows_by_name[trace.strings[trace.name[row]]].append(int(row))
-    nodes_by_name: dict[str, list[int]] = defaultdict(list)
-    for node in sorted(tree.nodes):
-        nodes_by_name[tree.nodes[node].name].append(node)
-    return {
-        node: row
-        for name, nodes in nodes_by_name.items()
-        if len(nodes) == len(rows_by_name[name])  # else there is no telling which are missing
-        for node, row in zip(nodes, rows_by_name[name], strict=True)
-    }
 
 
 def _launched(trace: Trace, rows: Sequence[int]) -> dict[int, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,7 +57,39 @@ def tree_of(nodes: Sequence[ExecutionNode]) -> Tree:
     for node in by_id.values():
         if node.parent != node.id:
             children.setdefault(node.parent, []).append(node.id)
-    return Tree(by_id, children, frozenset(_topmost(by_id, children)))
+    topmost = set(_topmost(by_id, children))
+    ended = {node.id: i for i, node in enumerate(nodes)}
+    return Tree(by_id, children, frozenset(topmost - _of_workers(by_id, topmost, ended)))
+
+
+def _of_workers(
+    nodes: dict[int, ExecutionNode], topmost: set[int], ended: dict[int, int]
+) -> set[int]:
+    """Operators of threads that only help: each ran while one of another thread did.
+
+    A CPU kernel that allocates on its worker threads is seen so.
+    """
+    by_thread: dict[int, list[int]] = {}
+    for node in sorted(topmost):
+        by_thread.setdefault(_root(nodes, node), []).append(node)
+    found: set[int] = set()
+    for thread, ours in by_thread.items():
+        others = [each for other, each in by_thread.items() if other != thread]
+        if all(any(_is_during(one, each, ended) for each in others) for one in ours):
+            found.update(ours)
+    return found
+
+
+def _root(nodes: dict[int, ExecutionNode], node: int) -> int:
+    """The thread that a node ran on."""
+    while nodes[node].parent in nodes and nodes[nodes[node].parent].parent != nodes[node].parent:
+        node = nodes[node].parent
+    return node
+
+
+def _is_during(node: int, others: list[int], ended: dict[int, int]) -> bool:
+    at = bisect_left(others, node) - 1
+    return at >= 0 and ended[others[at]] > ended[node]
 
 
 def _with_parents(nodes: Sequence[ExecutionNode]) -> Iterator[ExecutionNode]:

@@ -1,10 +1,12 @@
-"""Floor 3: a live PyTorch program becomes traces."""
+"""Floor 3: a live PyTorch program becomes traces, a module its operators."""
 
 from __future__ import annotations
 
 from foretrace.capture.measure import device_of as device_of
 from foretrace.capture.measure import measured_rows as measured_rows
 from foretrace.capture.measure_collectives import measured_collectives as measured_collectives
+from foretrace.capture.module.compose import captured as captured
+from foretrace.capture.module.factory import program_of as program_of
 from foretrace.capture.recorder import Recorder as Recorder
 from foretrace.capture.recorder import record as record
 from foretrace.capture.schedule import Schedule as Schedule

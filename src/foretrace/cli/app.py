@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foretrace import __version__
-from foretrace.cli import bench, machine, model, validate
+from foretrace.cli import bench, machine, model, risk, validate
 from foretrace.cli.analyze import analyze
 from foretrace.cli.breakdown import breakdown
 from foretrace.cli.calibrate import calibrate
@@ -59,6 +59,7 @@ for command in COMMANDS:
 app.add_typer(bench.app, name="bench")
 app.add_typer(machine.app, name="machine")
 app.add_typer(model.app, name="model")
+app.add_typer(risk.app, name="risk")
 app.add_typer(validate.app, name="validate")
 
 

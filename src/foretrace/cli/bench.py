@@ -11,6 +11,7 @@ from foretrace.bench import Mode, Recipe, Running
 from foretrace.bench import check as checked
 from foretrace.bench import generate as generated
 from foretrace.bench import package as packaged
+from foretrace.bench import package_model as packaged_model
 from foretrace.cli import options
 from foretrace.cli.bench_table import print_benchmark, print_check
 from foretrace.cli.outputs import Outputs
@@ -47,7 +48,7 @@ def generate(
     *,
     out: Annotated[
         Path,
-        typer.Option("-o", "--out", metavar="OUT.py", dir_okay=False, help="Program to write."),
+        typer.Option("--out", "-o", metavar="OUT.py", dir_okay=False, help="Program to write."),
     ] = Path("bench.py"),
     kineto: Kineto = None,
     mode: Annotated[
@@ -126,17 +127,33 @@ def check(
 @app.command()
 def package(
     programs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="BENCH...", dir_okay=False, help="One benchmark, or one per rank, in order."
         ),
-    ],
+    ] = None,
     *,
     out: Annotated[
         Path,
-        typer.Option("-o", "--out", metavar="OUT.pyz", dir_okay=False, help="File to write."),
+        typer.Option("--out", "-o", metavar="OUT.pyz", dir_okay=False, help="File to write."),
     ] = Path("bench.pyz"),
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Pack the model's own code instead: a function that returns what runs a step.",
+        ),
+    ] = None,
+    own: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another module to pack with it; may be repeated."),
+    ] = None,
 ) -> None:
     """Pack benchmarks into one file that `python OUT.pyz` runs, each rank its own."""
-    packaged(programs, out)
+    if (model is None) is not bool(programs):
+        raise typer.BadParameter("name benchmarks, or a model with --model, and not both")
+    if model is None:
+        packaged(programs or (), out)
+    else:
+        packaged_model(model, out, own=own or ())
     typer.echo(f"wrote {out}: run it with `python {out}`, or under torchrun")

@@ -10,6 +10,7 @@ import typer
 
 from foretrace import api
 from foretrace.cli import options
+from foretrace.cli.collector import collector_paused
 from foretrace.cli.estimate_table import print_estimate
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -123,7 +124,7 @@ def estimate(
     draft = _draft(plan, keys)
     found_model = load_model(model, model_folders())
     found_machine = load_machine(machine, machine_folders())
-    with activity() as doing:
+    with activity() as doing, collector_paused():
         doing.now("estimating")
         found = api.estimate(
             found_model,

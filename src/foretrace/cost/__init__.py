@@ -51,6 +51,7 @@ from foretrace.cost.network import collective_left_out as collective_left_out
 from foretrace.cost.network import collective_named as collective_named
 from foretrace.cost.network import even_total as even_total
 from foretrace.cost.network import shipped_collectives as shipped_collectives
+from foretrace.cost.of_graph import STATED as STATED
 from foretrace.cost.of_graph import graph_costs as graph_costs
 from foretrace.cost.operations import measured_operations as measured_operations
 from foretrace.cost.predicting import fitted_model as fitted_model

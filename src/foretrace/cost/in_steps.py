@@ -6,7 +6,10 @@ that tables of single kernels tell only in part:
 - Near its power limit a chip lowers its clock. A fit to single products finds how far (`throttle`)
   and after how long; within a step that time has always passed. A chip sold with a lower power
   limit than the one it extends is slower still: power grows with the cube of the clock.
-- Within a model products run one after another on operands that the one before just wrote.
+- Products of 16-bit numbers, which draw the most power, are slower still on chips whose power
+  limit lies lowest beside their peak. How much was learnt from published training runs, the only
+  measurements there are of such loads; `foretrace validate runs` shows what that is worth, each
+  source of runs predicted by what the others taught.
 """
 
 from __future__ import annotations
@@ -22,17 +25,33 @@ from foretrace.machine import Chip, Machine, load_chip
 
 _PRODUCTS = "gemm"
 _ATTENTION = "attention"
+_PRODUCTS_OF_16_BITS = ("gemm library bf16", "gemm library fp16")
+# Time of 16-bit products in steps over that under lasting load: geometric means over sources of
+# `foretrace.validate.runs.left_out`, the widest first: llm-foundry, papers and vTrain on A100;
+# llm-foundry and torchtitan on H100; SimuMax on B200.
+PRODUCTS_IN_STEPS = {"Ampere": 1.09, "Hopper": 1.38, "Blackwell": 1.76, "Blackwell Ultra": 1.76}
 
 
-def step_costs(machine: Machine, *, slower: Mapping[str, float] | None = None) -> CostModel:
-    """Kernels under lasting load, and collectives over a machine's tiers.
+def step_costs(
+    machine: Machine,
+    *,
+    products: float | None = None,
+    slower: Mapping[str, float] | None = None,
+) -> CostModel:
+    """Kernels as they are within a step, and collectives over a machine's tiers.
 
     Args:
         machine: what the step runs on.
+        products: time of 16-bit products in a step over that under lasting load; what published
+            runs on chips of the same architecture taught, if left out.
         slower: further factors by how a family of kernels begins, as of older software.
     """
-    power = power_factor(machine.chip)
+    chip = machine.chip
+    power = power_factor(chip)
+    if products is None:
+        products = PRODUCTS_IN_STEPS.get(chip.architecture, 1.0)
     factors = {_PRODUCTS: power, _ATTENTION: power}
+    factors |= dict.fromkeys(_PRODUCTS_OF_16_BITS, power * products)
     for family, factor in (slower or {}).items():
         factors[family] = factors.get(family, 1.0) * factor
     return Slower(FittedCosts(machine, under_lasting_load(shipped_constants())), factors)

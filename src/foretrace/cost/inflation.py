@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s
+from foretrace.base import Bools, Float64s, Int32s, Int64s, rows_by_value
 from foretrace.graph import NodeKind, Timeline
 from foretrace.operators import operator_class
 
@@ -133,11 +133,11 @@ def _shares(timeline: Timeline, kernels: Int64s) -> Float64s:
     share = np.zeros(len(kernels))
     arrive = np.flatnonzero(graph.kind == NodeKind.ARRIVE)
     finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
-    for rank in np.unique(graph.rank[kernels]).tolist():
-        starts = arrive[graph.rank[arrive] == rank]
-        ends = finish[graph.rank[finish] == rank]
-        begin_ns, stop_ns = _spans(timeline, starts, ends)
-        rows = np.flatnonzero(graph.rank[kernels] == rank)
+    starts, ends = rows_by_value(graph.rank[arrive]), rows_by_value(graph.rank[finish])
+    for rank, rows in rows_by_value(graph.rank[kernels]).items():
+        if rank not in starts or rank not in ends:
+            continue
+        begin_ns, stop_ns = _spans(timeline, arrive[starts[rank]], finish[ends[rank]])
         own = kernels[rows]
         covered_ns = _covered_until(timeline.end_ns[own], begin_ns, stop_ns)
         covered_ns -= _covered_until(timeline.start_ns[own], begin_ns, stop_ns)

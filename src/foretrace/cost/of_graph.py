@@ -13,7 +13,7 @@ from foretrace.cost.model import NO_TEXT, CollectiveRequests, CostModel, KernelR
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
 
 _T = TypeVar("_T", bound=Hashable)
-_STATED = "stated"  # family of nodes whose duration the graph brings along
+STATED = "stated"  # family of nodes whose duration the graph brings along
 
 
 def graph_costs(
@@ -42,7 +42,7 @@ def graph_costs(
     duration_ns, low_ns, high_ns = stated_ns.copy(), stated_ns.copy(), stated_ns.copy()
     source = np.full(graph.num_nodes, Source.MEASURED, np.uint8)
     family = np.zeros(graph.num_nodes, np.int32)
-    families = [_STATED]
+    families = [STATED]
     for nodes, costs in (
         (kernels, _kernel_costs(graph, kernels, model)),
         (finishes, _collective_costs(graph, finishes, model, place_by_rank)),

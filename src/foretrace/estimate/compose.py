@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from foretrace.base import MachineError
-from foretrace.cost import CostModel, FittedCosts, Inflation, Source
+from foretrace.cost import STATED, CostModel, FittedCosts, Inflation, Source
 from foretrace.estimate.assumed import Alternative, Assumed
 from foretrace.estimate.durations import Run, run
 from foretrace.estimate.estimate import Estimate
-from foretrace.estimate.interval import interval
+from foretrace.estimate.interval import Interval, interval
 from foretrace.machine import Machine
+from foretrace.operators import Program
 from foretrace.workload import (
     Completions,
     Convention,
@@ -35,10 +36,11 @@ from foretrace.workload import (
 )
 
 _MAX_NAMES = 5  # in a note
+_MUCH = 0.05  # share of the step from which on a note is due: as wide as many an interval
 
 
 def estimate(
-    model: Model,
+    model: Model | Program,
     plan: Plan,
     machine: Machine,
     *,
@@ -73,6 +75,7 @@ def estimate(
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
     done = run(laid_out.graph, costs or FittedCosts(machine), inflation or Inflation())
+    spread = interval(done)
     memory = _memory(model, plan, machine)
     return Estimate(
         model=model,
@@ -81,18 +84,22 @@ def estimate(
         laid_out=laid_out,
         timeline=done.timeline,
         costs=done.costs,
-        interval=interval(done),
+        interval=spread,
         footprint=memory,
         flops=flops(model, plan.sequence, convention=convention),
         convention=convention,
         peak_flops_per_ns=machine.chip.peak_flops_per_ns(plan.precision.products),
         price_per_hour=price_per_hour,
-        notes=tuple(_notes(model, plan, machine, done, memory)),
+        notes=(
+            *(model.notes if isinstance(model, Program) else ()),
+            *_notes_on_time(done, spread, machine, plan),
+            *_notes_on_memory(model, memory),
+        ),
     )
 
 
 def estimate_draft(
-    model: Model,
+    model: Model | Program,
     draft: PlanDraft,
     machine: Machine,
     *,
@@ -151,6 +158,12 @@ def estimate_draft(
         if progress is not None:
             progress(done + 1, total)
     assert answer is not None  # noqa: S101  completions are never empty
+    if num_ranks is None and not draft.states("data") and machine.num_ranks > answer.plan.num_ranks:
+        note = (
+            f"nothing says how many copies of the model there are, so one: {answer.plan.num_ranks:,}"
+            f" of {machine.num_ranks:,} chips are used; state dp, or how many to use"
+        )
+        answer = replace(answer, notes=(note, *answer.notes))
     if not found.assumptions:
         return answer
     return replace(answer, assumed=Assumed(found.assumptions, tuple(others)))
@@ -178,11 +191,11 @@ def _check_size(num_ranks: int, machine: Machine) -> None:
         )
 
 
-def _memory(model: Model, plan: Plan, machine: Machine) -> Footprint | None:
+def _memory(model: Model | Program, plan: Plan, machine: Machine) -> Footprint | None:
     """Bytes of every stage; `None` for a model whose tensors are not known one by one."""
     if isinstance(model, Recommender):
         return recommender_footprint(model, plan, capacity=machine.chip.memory_bytes)
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Transformer | Program):
         return None
     return footprint(model, plan, schedule_of(plan), chip=machine.chip)
 
@@ -191,23 +204,28 @@ def _fits(memory: Footprint | None) -> bool:
     return memory is None or memory.fits is not False
 
 
-def _notes(
-    model: Model, plan: Plan, machine: Machine, done: Run, memory: Footprint | None
-) -> list[str]:
-    """What a reader of the figures has to know."""
-    found = []
-    unknown = np.unique(done.timeline.graph.operator[done.costs.source == Source.UNKNOWN])
-    names = [done.timeline.graph.names[at] for at in unknown.tolist() if at >= 0]
+def _notes_on_time(done: Run, spread: Interval, machine: Machine, plan: Plan) -> Iterator[str]:
+    """What a reader of the step's time has to know."""
+    graph = done.timeline.graph
+    unknown = np.unique(graph.operator[done.costs.source == Source.UNKNOWN])
+    names = [graph.names[at] for at in unknown.tolist() if at >= 0]
     if names:
         listed = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
-        found.append(f"no cost model knows {listed}: taken to need no time")
+        yield f"no cost model knows {listed}: taken to need no time"
+    share = sum(one.critical_ns for one in spread.families if one.family == STATED) / spread.step_ns
+    if share > _MUCH:
+        yield (
+            f"{100 * share:.0f} % of the critical path is launches on the host, whose time is a "
+            "rule with no error stated, so the interval is too narrow"
+        )
     if machine.chip.peak_flops_per_ns(plan.precision.products) is None:
-        found.append(
+        yield (
             f"the peak of {machine.chip.name} in {plan.precision.products} is not known, so there "
             "is no MFU"
         )
+
+
+def _notes_on_memory(model: Model | Program, memory: Footprint | None) -> tuple[str, ...]:
     if memory is None:
-        found.append(f"memory of {model.name}, a {model.kind}, is not known")
-    else:
-        found.extend(memory.notes)
-    return found
+        return (f"memory of {model.name}, a {model.kind}, is not known",)
+    return memory.notes

@@ -14,6 +14,7 @@ from foretrace.estimate.interval import Interval
 from foretrace.estimate.where import Where, where
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.machine import Machine
+from foretrace.operators import Program
 from foretrace.workload import (
     Convention,
     Flops,
@@ -36,7 +37,7 @@ _NS_PER_HOUR = 3600 * _NS_PER_S
 class Estimate:
     """What one step takes, and what it is made of."""
 
-    model: Model
+    model: Model | Program
     plan: Plan
     machine: Machine
     laid_out: LaidOut
@@ -122,6 +123,8 @@ class Estimate:
     @property
     def unit(self) -> str:
         """What throughput counts: "token" or "sample"."""
+        if isinstance(self.model, Program):
+            return "sample" if self.model.sequence is None else "token"
         return "token" if isinstance(self.model, Transformer) else "sample"
 
     def __repr__(self) -> str:

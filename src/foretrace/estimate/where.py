@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.analyze import breakdown, exposed_transfers, idle_causes, windows
+from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle_causes, windows
+from foretrace.base import Float64s
 from foretrace.graph import Timeline
 from foretrace.workload import Role
 
@@ -26,8 +27,8 @@ class Parts:
 
     compute_ns: int  # computation alone
     overlapped_ns: int  # computation beside communication
-    waiting_ns: int  # neither computation nor a transfer, because of another rank
-    idle_ns: int  # neither, because of the rank itself: launches, hand-overs between streams
+    waiting_ns: int  # neither computation nor a transfer, because of another stage
+    idle_ns: int  # neither, because of its own: launches, hand-overs between streams
     transfer_ns_by_group: Mapping[str, int] = field(default_factory=dict)  # no computation beside
 
     @property
@@ -135,35 +136,46 @@ def where(timeline: Timeline, roles: Sequence[Role]) -> Where:
     """
     step_ns = int(windows(timeline).duration_ns[0])
     exposed = exposed_transfers(timeline)
-    lost = idle_causes(timeline)
-    is_by_others = lost.culprit_rank != lost.rank
     by_rank = {row.rank: row for row in breakdown(timeline).rows}
     transfers: dict[int, dict[str, int]] = {role.rank: {} for role in roles}
     for one in exposed.rows:
         own = transfers[one.rank]
         own[one.group] = own.get(one.group, 0) + one.time_ns
-    size = max(by_rank) + 1
-    # Whole numbers below 2**53, so sums in float64 are exact.
-    lost_to_others = np.bincount(
-        lost.rank[is_by_others], lost.duration_ns[is_by_others], size
-    ).tolist()
-    lost_alone = np.bincount(
-        lost.rank[~is_by_others], lost.duration_ns[~is_by_others], size
-    ).tolist()
+    for_others_ns, alone_ns = _lost(timeline, roles)
     rows = []
     for role in sorted(roles, key=lambda role: role.rank):
         found = by_rank[role.rank]
         # A rank whose own step is over earlier waits for the job's to end.
-        waiting_ns = int(lost_to_others[role.rank]) + step_ns - found.step_ns
+        waiting_ns = int(for_others_ns[role.rank]) + step_ns - found.step_ns
         parts = Parts(
             compute_ns=found.parts.exposed_compute_ns,
             overlapped_ns=found.parts.overlapped_ns,
             waiting_ns=waiting_ns,
-            idle_ns=int(lost_alone[role.rank]),
+            idle_ns=int(alone_ns[role.rank]),
             transfer_ns_by_group=transfers[role.rank],
         )
         rows.append(RankParts(role.rank, role.stage, role.num_ranks, parts))
     return Where(step_ns, tuple(rows))
+
+
+def _lost(timeline: Timeline, roles: Sequence[Role]) -> tuple[Float64s, Float64s]:
+    """Time that ranks lost because of others, and because of their own stage, by rank.
+
+    Who only waits inside a collective waits for others. Idle time is theirs if its cause lies on
+    another stage: ranks of one stage do the same at the same time.
+    """
+    lost = idle_causes(timeline)
+    size = max(role.rank for role in roles) + 1
+    stage = np.full(size, -1, np.int64)
+    stage[[role.rank for role in roles]] = [role.stage for role in roles]
+    is_for_others = stage[lost.culprit_rank] != stage[lost.rank]
+    is_for_others |= lost.kind == Stillness.WAITING
+    # Whole numbers below 2**53, so sums in float64 are exact.
+    for_others_ns, alone_ns = (
+        np.bincount(lost.rank[chosen], lost.duration_ns[chosen], size)
+        for chosen in (is_for_others, ~is_for_others)
+    )
+    return for_others_ns, alone_ns
 
 
 def _shared(by_name: Mapping[str, int], count: int) -> dict[str, int]:

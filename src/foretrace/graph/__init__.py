@@ -19,6 +19,7 @@ from foretrace.graph.graph import EdgeConstant as EdgeConstant
 from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
 from foretrace.graph.graph import Finding as Finding
 from foretrace.graph.graph import Lane as Lane
+from foretrace.graph.link import NO_EVENT as NO_EVENT
 from foretrace.graph.link import Link as Link
 from foretrace.graph.link import LinkMethod as LinkMethod
 from foretrace.graph.link import Links as Links

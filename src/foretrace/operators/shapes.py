@@ -162,17 +162,23 @@ def _input(dims: object, kind: object, strides: object) -> Tensor | tuple[Tensor
     if dims and all(isinstance(one, list) for one in dims):
         parts = strides if isinstance(strides, list) and len(strides) == len(dims) else dims
         known = parts is strides
+        # A profiler names no formats here; `foretrace.capture` does.
+        kinds = kind if isinstance(kind, list) and len(kind) == len(dims) else [""] * len(dims)
         return tuple(
-            Tensor(shape, "", _sizes(part) or () if known else ())
-            for shape, part in ((_sizes(one), part) for one, part in zip(dims, parts, strict=True))
-            if shape is not None
+            Tensor(shape, _format(each), _sizes(part) or () if known else ())
+            for one, part, each in zip(dims, parts, kinds, strict=True)
+            if (shape := _sizes(one)) is not None
         )
-    name = kind.removeprefix("c10::") if isinstance(kind, str) else ""
-    dtype, _ = _FORMATS.get(name if name in _FORMATS else _lower(name), ("", 0))
+    dtype = _format(kind)
     shape = _sizes(dims)
     if shape is None or (not dims and not dtype):
         return None
     return Tensor(shape, dtype, _sizes(strides) or ())
+
+
+def _format(kind: object) -> str:
+    name = kind.removeprefix("c10::") if isinstance(kind, str) else ""
+    return _FORMATS.get(name if name in _FORMATS else _lower(name), ("", 0))[0]
 
 
 def _lower(name: str) -> str:

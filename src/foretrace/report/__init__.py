@@ -30,6 +30,11 @@ from foretrace.report.replay_rows import constant_rows as constant_rows
 from foretrace.report.replay_rows import duration_shares as duration_shares
 from foretrace.report.replay_rows import glance as glance
 from foretrace.report.replay_rows import null_model_rows as null_model_rows
+from foretrace.report.risk_page import RiskPage as RiskPage
+from foretrace.report.risk_page import RiskTable as RiskTable
+from foretrace.report.risk_page import risk_html as risk_html
+from foretrace.report.risk_page import write_risk_page as write_risk_page
+from foretrace.report.risk_plot import sweep_plot as sweep_plot
 from foretrace.report.tables import breakdown_html as breakdown_html
 from foretrace.report.tables import html_table as html_table
 from foretrace.report.tables import replay_html as replay_html

@@ -15,7 +15,7 @@ _MANY = 1000  # a rate from which on no digit after the point is worth showing
 _PARTS = {
     "compute": "compute alone",
     "overlapped": "compute beside communication",
-    "waiting": "waiting for other ranks",
+    "waiting": "waiting for other stages",
     "idle": "launches and hand-overs",
 }
 _GROUPS = {
@@ -121,7 +121,7 @@ def _flops_fact(found: Estimate) -> Fact:
     return Fact(
         "MFU",
         f"{100 * found.mfu:.1f} %",
-        f"{achieved} of {peak} dense {found.plan.precision.products}; FLOPs {counted}",
+        f"{achieved}; peak {peak} {found.plan.precision.products}; {counted}",
     )
 
 

@@ -12,4 +12,14 @@ from foretrace.simulate.batch import BatchEnds as BatchEnds
 from foretrace.simulate.batch import Scaling as Scaling
 from foretrace.simulate.batch import passes_at_once as passes_at_once
 from foretrace.simulate.batch import simulate_batch as simulate_batch
+from foretrace.simulate.sampling._compiled import LANES as LANES
+from foretrace.simulate.sampling._compiled import NUM_POINTS as NUM_POINTS
+from foretrace.simulate.sampling.coupled import Cells as Cells
+from foretrace.simulate.sampling.coupled import simulate_cells as simulate_cells
+from foretrace.simulate.sampling.draws import FIXED as FIXED
+from foretrace.simulate.sampling.draws import Draws as Draws
+from foretrace.simulate.sampling.draws import drawn_factors as drawn_factors
+from foretrace.simulate.sampling.draws import quantile_table as quantile_table
+from foretrace.simulate.sampling.draws import sampled_duration_ns as sampled_duration_ns
+from foretrace.simulate.sampling.sample import simulate_samples as simulate_samples
 from foretrace.simulate.static import simulate as simulate

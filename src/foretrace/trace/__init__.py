@@ -9,11 +9,13 @@ from foretrace.trace.chakra import Attributes as Attributes
 from foretrace.trace.chakra import ChakraNodes as ChakraNodes
 from foretrace.trace.chakra import ChakraTrace as ChakraTrace
 from foretrace.trace.chakra import CommType as CommType
+from foretrace.trace.chakra import Form as Form
 from foretrace.trace.chakra import NodeType as NodeType
 from foretrace.trace.chakra import Texts as Texts
 from foretrace.trace.chakra import ValueField as ValueField
 from foretrace.trace.chakra import chakra_batches as chakra_batches
 from foretrace.trace.chakra import chakra_paths as chakra_paths
+from foretrace.trace.chakra import form_of as form_of
 from foretrace.trace.chakra import listed_numbers as listed_numbers
 from foretrace.trace.chakra import read_any as read_any
 from foretrace.trace.chakra import read_chakra as read_chakra
@@ -37,6 +39,7 @@ from foretrace.trace.contents import contents_of as contents_of
 from foretrace.trace.contents import inspect as inspect
 from foretrace.trace.discover import Found as Found
 from foretrace.trace.discover import discover as discover
+from foretrace.trace.discover import kind_of as kind_of
 from foretrace.trace.execution import ExecutionArgument as ExecutionArgument
 from foretrace.trace.execution import ExecutionNode as ExecutionNode
 from foretrace.trace.execution import ExecutionTrace as ExecutionTrace
@@ -45,6 +48,7 @@ from foretrace.trace.execution import read_execution_nodes as read_execution_nod
 from foretrace.trace.execution import read_execution_trace as read_execution_trace
 from foretrace.trace.ingest import load_traces as load_traces
 from foretrace.trace.ingest import read_traces as read_traces
+from foretrace.trace.ranks import rank_in_name as rank_in_name
 from foretrace.trace.runtime import RuntimeRole as RuntimeRole
 from foretrace.trace.runtime import role_of as role_of
 from foretrace.trace.runtime import runtime_role as runtime_role
@@ -57,6 +61,8 @@ from foretrace.trace.snapshot import AllocatorAction as AllocatorAction
 from foretrace.trace.snapshot import DeviceSnapshot as DeviceSnapshot
 from foretrace.trace.snapshot import Snapshot as Snapshot
 from foretrace.trace.snapshot import load_snapshot as load_snapshot
+from foretrace.trace.source import CutShortError as CutShortError
+from foretrace.trace.source import opened_source as opened_source
 from foretrace.trace.steps import StepMark as StepMark
 from foretrace.trace.steps import step_marks as step_marks
 from foretrace.trace.steps import with_steps as with_steps

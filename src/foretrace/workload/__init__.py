@@ -11,6 +11,7 @@ from foretrace.workload.blocks.block import ParameterCount as ParameterCount
 from foretrace.workload.blocks.block import Passes as Passes
 from foretrace.workload.blocks.diffusion import blocks_of_diffusion as blocks_of_diffusion
 from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
+from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
 from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
 from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
 from foretrace.workload.footprint.compose import footprint as footprint
@@ -81,6 +82,7 @@ from foretrace.workload.plan.groups import expert_tensor_size as expert_tensor_s
 from foretrace.workload.plan.groups import group_size as group_size
 from foretrace.workload.plan.groups import groups_of as groups_of
 from foretrace.workload.plan.groups import ranks_of as ranks_of
+from foretrace.workload.plan.groups import replica_of_rank as replica_of_rank
 from foretrace.workload.plan.groups import shard_size as shard_size
 from foretrace.workload.plan.groups import stage_of as stage_of
 from foretrace.workload.plan.layers import chunk_layers as chunk_layers

@@ -93,14 +93,17 @@ class _Enders:
     def after(self, rank: int, moment_ns: Int64s) -> Int64s:
         """A rank's first operation that starts at or after each moment; NO_NODE if none."""
         low, high = np.searchsorted(self.rank, [rank, rank + 1])
+        found = np.full(len(moment_ns), NO_NODE, np.int64)
         row = low + np.searchsorted(self.start_ns[low:high], moment_ns)
-        return np.where(row < high, np.append(self.node, NO_NODE)[row], NO_NODE)
+        found[row < high] = self.node[row[row < high]]
+        return found
 
     def last_of(self, rank: Int64s) -> Int64s:
         """Each rank's last end of a step, or its last node where it has none."""
-        found = {}
-        for one in np.unique(rank).tolist():
-            mine = np.flatnonzero(self.graph.rank == one)
-            marks = mine[self.graph.kind[mine] == NodeKind.STEP_END]
-            found[one] = int((marks if len(marks) else mine)[-1])
-        return np.array([found[one] for one in rank.tolist()], np.int64)
+        graph = self.graph
+        is_mark = graph.kind == NodeKind.STEP_END
+        last = np.full(int(graph.rank.max(initial=0)) + 1, NO_NODE, np.int64)
+        for nodes in (np.flatnonzero(graph.rank >= 0), np.flatnonzero(is_mark)):
+            last[graph.rank[nodes]] = nodes  # of several, the last one stays
+        found: Int64s = last[rank]
+        return found

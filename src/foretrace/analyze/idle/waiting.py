@@ -10,7 +10,7 @@ from foretrace.analyze.idle.stretches import Stretches, complement
 from foretrace.analyze.idle.table import Stillness
 from foretrace.analyze.idle.waits import Waits
 from foretrace.analyze.intervals import Intervals
-from foretrace.base import Float64s, Int64s
+from foretrace.base import Float64s, Int64s, rows_by_value
 from foretrace.graph import NodeKind, Timeline
 
 
@@ -39,8 +39,8 @@ def _transfers(timeline: Timeline) -> dict[int, Intervals]:
     graph = timeline.graph
     finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
     found = {}
-    for rank in np.unique(graph.rank[finish]).tolist():
-        mine = finish[graph.rank[finish] == rank]
+    for rank, rows in rows_by_value(graph.rank[finish]).items():
+        mine = finish[rows]
         found[rank] = Intervals.union_of(timeline.start_ns[mine], timeline.end_ns[mine])
     return found
 

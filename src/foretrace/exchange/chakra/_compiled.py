@@ -18,6 +18,10 @@ from foretrace.base import Int32s, Int64s, UInt8s
 Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 # Nothing here allocates, so arrays need no reference counts: without them ten times faster.
 compiled = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
+# Tuples of arrays are passed by value: what is called once a text is inlined.
+inlined = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, _nrt=False, forceinline=True
+)
 
 
 class Columns(NamedTuple):
@@ -42,7 +46,7 @@ class Columns(NamedTuple):
     attribute_value: Int64s
 
 
-@compiled
+@inlined
 def varint_size(value: int) -> Scalar:
     """Bytes of a number as a varint."""
     rest = np.uint64(value)
@@ -53,7 +57,7 @@ def varint_size(value: int) -> Scalar:
     return size
 
 
-@compiled
+@inlined
 def varint_into(buffer: UInt8s, at: int, value: int) -> Scalar:
     """Write a number in 7 bits a byte; returns where the next byte goes."""
     rest = np.uint64(value)
@@ -65,36 +69,38 @@ def varint_into(buffer: UInt8s, at: int, value: int) -> Scalar:
     return at + 1
 
 
-@compiled
+@inlined
 def zigzag(value: int) -> Scalar:
     """A signed number as protobuf's sint types write it."""
     return (np.int64(value) << 1) ^ (np.int64(value) >> 63)
 
 
-@compiled
+@inlined
 def text_size(text: int, columns: Columns) -> Scalar:
     """Bytes of a text behind its length."""
     length = columns.begins[text + 1] - columns.begins[text]
     return varint_size(length) + length
 
 
-@compiled
+@inlined
 def text_into(buffer: UInt8s, at: int, text: int, columns: Columns) -> Scalar:
     """Write a text behind its length; returns where the next byte goes."""
     begin, end = columns.begins[text], columns.begins[text + 1]
     at = varint_into(buffer, at, end - begin)
-    for k in range(end - begin):
-        buffer[at + k] = columns.arena[begin + k]
+    # Unsigned places: signed ones might count from the end, which costs a branch a byte.
+    to, start = np.uint64(at), np.uint64(begin)
+    for k in range(np.uint64(end - begin)):
+        buffer[to + k] = columns.arena[start + k]
     return at + end - begin
 
 
-@compiled
+@inlined
 def is_empty(text: int, columns: Columns) -> Scalar:
     """Whether a text is absent or has no bytes."""
     return text < 0 or columns.begins[text + 1] == columns.begins[text]
 
 
-@compiled
+@inlined
 def attribute_size(row: int, columns: Columns) -> Scalar:
     """Bytes of an attribute's message without its length."""
     size = 0
@@ -118,7 +124,7 @@ def attribute_size(row: int, columns: Columns) -> Scalar:
     return size + varint_size(value)
 
 
-@compiled
+@inlined
 def attribute_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> Scalar:
     """Write an attribute's message without its length; returns where the next byte goes."""
     if not is_empty(columns.attribute_name[row], columns):
@@ -154,7 +160,7 @@ def attribute_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> Scala
     return at
 
 
-@compiled
+@inlined
 def packed_size(values: Int64s, begin: int, end: int) -> Scalar:
     """Bytes of these ids as a packed list, without its length."""
     size = 0
@@ -163,7 +169,7 @@ def packed_size(values: Int64s, begin: int, end: int) -> Scalar:
     return size
 
 
-@compiled
+@inlined
 def values_size(row: int, first: int, columns: Columns) -> Scalar:
     """Bytes of an IOInfo without its length; -1 if the node has none."""
     if columns.values[row, first] < 0:
@@ -175,7 +181,7 @@ def values_size(row: int, first: int, columns: Columns) -> Scalar:
     return size
 
 
-@compiled
+@inlined
 def node_size(row: int, columns: Columns) -> Scalar:
     """Bytes of a node's message without its length."""
     size = 0
@@ -207,7 +213,7 @@ def node_size(row: int, columns: Columns) -> Scalar:
     return size
 
 
-@compiled
+@inlined
 def packed_into(buffer: UInt8s, at: int, tag: int, values: Int64s, begin: int, end: int) -> Scalar:
     """Write ids as a packed list behind its tag and length, if there are any."""
     content = packed_size(values, begin, end)
@@ -220,7 +226,7 @@ def packed_into(buffer: UInt8s, at: int, tag: int, values: Int64s, begin: int, e
     return at
 
 
-@compiled
+@inlined
 def node_into(buffer: UInt8s, at: int, row: int, columns: Columns) -> Scalar:
     """Write a node's message without its length; returns where the next byte goes."""
     if columns.node_id[row] != 0:

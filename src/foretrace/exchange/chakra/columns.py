@@ -8,6 +8,7 @@ order and launches say stands in `ctrl_deps` too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,9 @@ from foretrace.graph import (
 )
 from foretrace.trace import NO_TEXT, Attributes, ChakraNodes, NodeType, ValueField
 
+BATCH_NODES = 1 << 16
+# Numbers that fit a byte, so many in a row, stand for a list in one number.
+_MOST_PACKED = 7
 _MARKS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
 _CONTROL = (EdgeKind.HOST_ORDER, EdgeKind.LAUNCH, EdgeKind.ISSUE)
 # Host work, and what stands for a rank that was not recorded.
@@ -56,12 +60,17 @@ class Source:
     pool: TextPool
 
 
-def nodes_of_rank(source: Source, rank: int) -> ChakraNodes:
-    """The records of one rank, by number."""
+def node_batches(source: Source, rank: int) -> Iterator[ChakraNodes]:
+    """The records of one rank, by number, so many at a time: memory does not grow with them."""
     records = source.records
-    graph = records.graph
-    is_record = records.record == np.arange(graph.num_nodes)
+    is_record = records.record == np.arange(records.graph.num_nodes)
     rows = np.flatnonzero(is_record & (records.rank == rank))
+    for begin in range(0, len(rows), BATCH_NODES):
+        yield _nodes(source, rows[begin : begin + BATCH_NODES])
+
+
+def _nodes(source: Source, rows: Int64s) -> ChakraNodes:
+    graph = source.records.graph
     data = _dependencies(source, rows)
     columns = [*_standard(source, rows), *_ours(source, rows, data)]
     attributes = _attributes(columns, len(rows), source.pool)
@@ -146,19 +155,39 @@ def _lists_by_row(pool: TextPool, num_rows: int, row: Int64s, values: Int64s) ->
     """Each row's numbers as the text of a list message; NO_TEXT where it has none."""
     lists = np.full(num_rows, NO_TEXT, np.int32)
     first = _first(row, num_rows)
-    owners = np.flatnonzero(np.diff(first))
-    by_content: dict[bytes, int] = {}
+    count = np.diff(first)
+    owners = np.flatnonzero(count)
     flat = np.ascontiguousarray(values, np.int64)
+    if flat.shape[1] == 1 and not (flat >> 8).any():
+        short = owners[count[owners] <= _MOST_PACKED]
+        lists[short] = _packed_lists(pool, flat[:, 0], first[short], count[short])
+        owners = owners[count[owners] > _MOST_PACKED]
     for owner, begin, end in zip(
         owners.tolist(), first[owners].tolist(), first[owners + 1].tolist(), strict=True
     ):
-        key = flat[begin:end].tobytes()
-        text = by_content.get(key)
-        if text is None:
-            numbers = flat[begin:end].ravel().tolist()
-            text = by_content[key] = pool.of(list_message(ValueField.INT64_LIST, numbers))
-        lists[owner] = text
+        numbers = flat[begin:end].ravel().tolist()
+        lists[owner] = pool.of(list_message(ValueField.INT64_LIST, numbers))
     return lists
+
+
+def _packed_lists(pool: TextPool, values: Int64s, first: Int64s, count: Int64s) -> Int32s:
+    """Texts of short lists of small numbers; most are equal, so each distinct one is made once."""
+    key = count << 8 * _MOST_PACKED
+    for at in range(_MOST_PACKED):
+        has_it = count > at
+        key[has_it] |= values[first[has_it] + at] << 8 * at
+    distinct, which = np.unique(key, return_inverse=True)
+    texts = [
+        pool.of(
+            list_message(
+                ValueField.INT64_LIST,
+                [one >> 8 * at & 0xFF for at in range(one >> 8 * _MOST_PACKED)],
+            )
+        )
+        for one in distinct.tolist()
+    ]
+    found: Int32s = np.array(texts, np.int32)[which.reshape(-1)]
+    return found
 
 
 def _standard(source: Source, rows: Int64s) -> list[_Column]:

@@ -18,9 +18,8 @@ _LENGTH_BYTES = 10  # most bytes of a length
 Value = int | str | Sequence[int] | Sequence[str]
 
 
-def write_messages(out: IO[bytes], metadata: bytes, nodes: ChakraNodes) -> None:
-    """Write a whole file."""
-    out.write(metadata)
+def write_nodes(out: IO[bytes], nodes: ChakraNodes) -> None:
+    """Write nodes; a file's metadata stands before."""
     for chunk in node_chunks(nodes):
         out.write(chunk)
 

@@ -64,7 +64,9 @@ def records_of(graph: ExecutionGraph) -> Records:
     edge_source, edge_target = record[source[kept]], target_record[kept]
     edge_kind = (graph.edge_kind[kept] + TO_MEETING * is_into_hub[kept]).astype(np.uint8)
     remote = _remote(graph, rank, edge_source, edge_target)
-    inside = np.setdiff1d(np.arange(len(kept)), remote)
+    is_inside = np.ones(len(kept), np.bool_)
+    is_inside[remote] = False
+    inside = np.flatnonzero(is_inside)
     order = inside[np.argsort(edge_target[inside], kind="stable")]
     remote = remote[np.argsort(edge_target[remote], kind="stable")]
     waits = np.flatnonzero(is_wait)

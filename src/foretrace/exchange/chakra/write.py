@@ -6,7 +6,7 @@ ASTRA-sim takes them: `--workload-configuration=job --comm-group-configuration=j
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -20,12 +20,12 @@ from foretrace.exchange.chakra.collectives import (
     communication_columns,
     communicators,
 )
-from foretrace.exchange.chakra.columns import Source, nodes_of_rank
+from foretrace.exchange.chakra.columns import Source, node_batches
 from foretrace.exchange.chakra.messages import (
     Value,
     copied_metadata,
     metadata_message,
-    write_messages,
+    write_nodes,
 )
 from foretrace.exchange.chakra.pool import TextPool
 from foretrace.exchange.chakra.records import records_of
@@ -71,18 +71,20 @@ def write_chakra(
     files = _files_again(graph, origin) if origin is not None else _files(graph, timeline)
     groups_path = prefix.with_name(f"{prefix.name}.groups.json")
     paths, num_nodes = [], 0
-    for rank, metadata, nodes in files:
+    for rank, metadata, batches in files:
         path = prefix.with_name(f"{prefix.name}.{rank}.et")
         with written_beside(path) as beside, beside.open("wb") as out:
-            write_messages(out, metadata, nodes)
+            out.write(metadata)
+            for nodes in batches:
+                write_nodes(out, nodes)
+                num_nodes += len(nodes)
         paths.append(path)
-        num_nodes += len(nodes)
     _write_groups(groups_path, communicators(graph))
     num_bytes = sum(path.stat().st_size for path in paths)
     return Written(tuple(paths), groups_path, num_nodes, num_bytes)
 
 
-_File: TypeAlias = tuple[int, bytes, ChakraNodes]  # rank, metadata, nodes
+_File: TypeAlias = tuple[int, bytes, Iterable[ChakraNodes]]  # rank, metadata, nodes
 
 
 def _files(graph: ExecutionGraph, timeline: Timeline | None) -> Iterator[_File]:
@@ -91,13 +93,13 @@ def _files(graph: ExecutionGraph, timeline: Timeline | None) -> Iterator[_File]:
     source = Source(records_of(graph), communication_columns(graph, groups, pool), timeline, pool)
     for rank in graph.ranks:
         metadata = metadata_message(CHAKRA_VERSION, _metadata(graph, rank, groups))
-        yield rank, metadata, nodes_of_rank(source, rank)
+        yield rank, metadata, node_batches(source, rank)
 
 
 def _files_again(graph: ExecutionGraph, origin: ChakraOrigin) -> Iterator[_File]:
     for place, trace in enumerate(origin.traces):
         rank = place if trace.rank is None else trace.rank
-        yield rank, copied_metadata(trace.metadata), nodes_again(graph, origin, place)
+        yield rank, copied_metadata(trace.metadata), [nodes_again(graph, origin, place)]
 
 
 def _metadata(

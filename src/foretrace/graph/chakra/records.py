@@ -17,15 +17,15 @@ from foretrace.graph.assembly import assembled
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
 from foretrace.graph.graph import Collective, EdgeConstant, ExecutionGraph, Lane
-from foretrace.graph.nodes import EdgeKind, NodeKind
+from foretrace.graph.nodes import NO_LAYER, NO_MICROBATCH, EdgeKind, NodeKind
 
 # What a record has a column for, as `ExecutionGraph` has.
 COLUMNS = (
     "rank", "lane", "name", "signature", "step", "operator", "operator_signature", "part",
     "phase", "layer", "microbatch", "collective",
 )  # fmt: skip
-# What a meeting takes over from its members.
-_OF_HUB = ("part", "phase", "layer", "microbatch")
+# What a meeting takes over from its members, and what it has where they differ.
+_OF_HUB = {"part": 0, "phase": 0, "layer": NO_LAYER, "microbatch": NO_MICROBATCH}
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,15 @@ def _hubs(records: StatedRecords, member: Int64s, collector: NodeCollector) -> I
     """One node per collective: when the last member has arrived."""
     collective = records.columns["collective"][member]
     count = len(records.collectives)
-    first = np.zeros(count, np.int64)
-    first[collective[::-1]] = member[::-1]
     ready_ns = np.zeros(count, np.int64)
     # A finish ends its transfer after the meeting; the earliest such moment says when it was.
     begun_ns = records.end_ns[member] - records.duration_ns[member]
     ready_ns[collective] = begun_ns
     np.minimum.at(ready_ns, collective, begun_ns)
-    of_first = {name: records.columns[name][first] for name in _OF_HUB} if count else {}
+    shared = {
+        name: _shared(records.columns[name][member], collective, count, neutral)
+        for name, neutral in _OF_HUB.items()
+    }
     place = {name: at for at, name in enumerate(records.names)}
     return collector.add(
         NodeKind.HUB,
@@ -134,8 +135,19 @@ def _hubs(records: StatedRecords, member: Int64s, collector: NodeCollector) -> I
         name=np.array([place[one.name] for one in records.collectives], np.int64),
         collective=np.arange(count),
         end_ns=ready_ns,
-        **of_first,
+        **shared,
     )
+
+
+def _shared(
+    values: NDArray[np.integer], collective: NDArray[np.integer], count: int, neutral: int
+) -> Int64s:
+    """What all members of each collective have in common, int64[collectives]."""
+    lowest = np.full(count, np.iinfo(np.int64).max)
+    highest = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(lowest, collective, values)
+    np.maximum.at(highest, collective, values)
+    return np.where(lowest == highest, lowest, neutral)
 
 
 def _stated(records: StatedRecords, enter: Int64s, leave: Int64s, hub: Int64s) -> Edges:

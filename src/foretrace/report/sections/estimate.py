@@ -66,7 +66,7 @@ def estimate_section(found: Estimate) -> Section:
         parts=(ShareBar("", shares), Legend(shares), _parts(where), *by_rank),
         note=(
             "Exposed: a transfer with no computation beside it, under the group whose transfer "
-            "ends last before computation goes on. Waiting: neither, because another rank is not "
+            "ends last before computation goes on. Waiting: neither, because another stage is not "
             "ready; in a pipeline this is its bubble. The parts sum to the step exactly."
         ),
     )

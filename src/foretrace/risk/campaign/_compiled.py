@@ -230,7 +230,7 @@ def _restarts(
                 clock_ns += _spend(spent, RESTART, restart_ns, wall_ns - clock_ns)
                 if while_down == ADD:
                     left_ns = detection_ns + queue_ns + restart_ns - _time_to(random, per_ns)
-                    while left_ns > 0 and pending < FAR:
+                    while left_ns > 0:
                         pending += 1
                         left_ns -= _time_to(random, per_ns)
             is_failure = True
@@ -253,11 +253,9 @@ def _replicas(
     repair_ns: int,
     interval_ns: int,
     blocking_ns: int,
-    restart_ns: int,
     while_down: int,
     wall_ns: int,
     work_ns: float,
-    num_hosts: int,
     spent: Int64s,
     counts: Int64s,
     kept_ns: Int64s,
@@ -271,7 +269,7 @@ def _replicas(
     """
     back_ns = np.empty(num_replicas + 1, np.int64)  # rising: when lost replicas return
     since_ns = np.zeros(num_replicas + 1, np.int64)  # as `kept_ns`, since the last checkpoint
-    ready_ns = np.empty(num_hosts + 1, np.int64)  # ring: when hosts come back from repair
+    ready_ns = np.empty(num_spares + 2, np.int64)  # ring: when hosts come back from repair
     ready_head = 0
     num_repairs = 0
     num_away = 0
@@ -289,8 +287,6 @@ def _replicas(
             clock_ns += _spend(spent, WAITING, lasts_ns, wall_ns - clock_ns)
             if clock_ns >= wall_ns:
                 break
-            if present == 0:
-                clock_ns += _spend(spent, RESTART, restart_ns, wall_ns - clock_ns)
             for place in range(1, num_away):
                 back_ns[place - 1] = back_ns[place]
             num_away -= 1
@@ -321,14 +317,21 @@ def _replicas(
             present += 1
             stands_ns = join_ns
         else:
-            for count in range(lowest, num_replicas + 1):
-                kept_ns[count] += since_ns[count]
-                since_ns[count] = 0
-            lowest = num_replicas
-            done_ns += done_since_ns
-            done_since_ns = 0.0
-            clock_ns += _spend(spent, CHECKPOINT, blocking_ns, wall_ns - clock_ns)
-            to_checkpoint_ns = interval_ns
+            to_failure_ns = FAR
+            if blocking_ns > 0:
+                to_failure_ns = _time_to(random, failures_per_ns * present)
+            saving_ns = min(blocking_ns, to_failure_ns)
+            clock_ns += _spend(spent, CHECKPOINT, saving_ns, wall_ns - clock_ns)
+            if to_failure_ns < blocking_ns:
+                pending = 1  # and the checkpoint is taken anew
+            else:
+                for count in range(lowest, num_replicas + 1):
+                    kept_ns[count] += since_ns[count]
+                    since_ns[count] = 0
+                lowest = num_replicas
+                done_ns += done_since_ns
+                done_since_ns = 0.0
+                to_checkpoint_ns = interval_ns
         while clock_ns < wall_ns:
             # What those who are left stand still for, and who is lost meanwhile.
             if stands_ns > 0 and while_down == AGAIN:
@@ -341,7 +344,7 @@ def _replicas(
                 clock_ns += _spend(spent, STALL, stands_ns, wall_ns - clock_ns)
                 if while_down == ADD:
                     left_ns = stands_ns - _time_to(random, failures_per_ns * present)
-                    while left_ns > 0 and pending < FAR:
+                    while left_ns > 0:
                         pending += 1
                         left_ns -= _time_to(random, failures_per_ns * present)
             if pending == 0 or present == 0:

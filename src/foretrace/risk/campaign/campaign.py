@@ -65,7 +65,8 @@ class Replicas:
 
     num_replicas: int
     stall_ns: int  # all stand still when one is lost: it is noticed, members agree on who is left
-    away_ns: int  # until the lost one is back
+    # Until the lost one is back: its restart. The last one that is lost starts from a checkpoint.
+    away_ns: int
     catch_up_ns: int = 0  # more, in which it takes part with gradients of zero
     join_ns: int = 0  # all stand still when one comes back
     lost_step_ns: int = 0  # of work that is discarded and done again at each loss

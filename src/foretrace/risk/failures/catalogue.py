@@ -50,7 +50,9 @@ def load_failures(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Fai
         name=document.name,
         title=document.text("title"),
         components=tuple(
-            _component(as_table(entry, f"a component of {where}", error=RiskError), host_days, where)
+            _component(
+                as_table(entry, f"a component of {where}", error=RiskError), host_days, where
+            )
             for entry in _entries(document)
         ),
         host_days=host_days,
@@ -71,11 +73,12 @@ def positive(
         RiskError: if it is missing without a default, no number, or not above zero.
     """
     value = table.get(key, default)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not (float(value) > 0 or (may_be_zero and value == 0)):
-        least = "of at least zero" if may_be_zero else "above zero"
-        raise RiskError(f"{key!r} of {where} is {value!r}: write a number {least}")
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+        if number > 0 or (may_be_zero and number == 0):
+            return number
+    least = "of at least zero" if may_be_zero else "above zero"
+    raise RiskError(f"{key!r} of {where} is {value!r}: write a number {least}")
 
 
 def _entries(document: Document) -> Sequence[object]:

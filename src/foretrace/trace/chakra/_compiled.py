@@ -25,7 +25,8 @@ HASH_START = 2166136261  # FNV-1a, 32 bits: http://www.isthe.com/chongo/tech/com
 HASH_FACTOR = 16777619
 HASH_MASK = 0xFFFFFFFF
 
-# Nothing here allocates, so arrays need no reference counts.
+# Nothing here allocates, so arrays need no reference counts. Tuples of arrays are passed by value:
+# what is called once a field is inlined.
 compiled = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 inlined = njit(  # type: ignore[call-overload]
     cache=True, nogil=True, _nrt=False, forceinline=True
@@ -102,15 +103,18 @@ def text_of(buffer: UInt8s, begin: int, end: int, pool: Pool, state: Int64s) -> 
             other = pool.begins[s]
             if pool.begins[s + 1] - other == length:
                 difference = np.int64(0)
-                for k in range(length):
-                    difference |= np.int64(buffer[begin + k]) ^ np.int64(pool.arena[other + k])
+                mine, its = np.uint64(begin), np.uint64(other)
+                for k in range(np.uint64(length)):
+                    difference |= np.int64(buffer[mine + k]) ^ np.int64(pool.arena[its + k])
                 if difference == 0:
                     return s
         slot = (slot + 1) & mask
     s = state[State.NUM_TEXTS]
     used = pool.begins[s]
-    for k in range(length):
-        pool.arena[used + k] = buffer[begin + k]
+    # Unsigned places: signed ones might count from the end, which costs a branch a byte.
+    to, start = np.uint64(used), np.uint64(begin)
+    for k in range(np.uint64(length)):
+        pool.arena[to + k] = buffer[start + k]
     pool.begins[s + 1] = used + length
     pool.hashes[s] = h
     pool.slots[slot] = s
@@ -147,7 +151,7 @@ def skipped(buffer: UInt8s, at: int, end: int, wire: int) -> Scalar:
     return BAD
 
 
-@compiled
+@inlined
 def attribute_at(
     buffer: UInt8s, at: int, end: int, tables: Tables, pool: Pool, state: Int64s
 ) -> Scalar:
@@ -198,7 +202,7 @@ def attribute_at(
     return True
 
 
-@compiled
+@inlined
 def values_at(buffer: UInt8s, at: int, end: int, into: Int32s, pool: Pool, state: Int64s) -> Scalar:
     """Read one IOInfo that fills these bytes; whether it is one. out: into, pool, state."""
     empty = text_of(buffer, at, at, pool, state)
@@ -221,7 +225,7 @@ def values_at(buffer: UInt8s, at: int, end: int, into: Int32s, pool: Pool, state
     return True
 
 
-@compiled
+@inlined
 def dependencies_at(buffer: UInt8s, at: int, end: int, into: Int64s, count: int) -> Scalar:
     """Read packed ids that fill these bytes; how many there are now; BAD. out: into."""
     while at < end:
@@ -233,7 +237,7 @@ def dependencies_at(buffer: UInt8s, at: int, end: int, into: Int64s, count: int)
     return np.int64(count)
 
 
-@compiled
+@inlined
 def message_at(
     buffer: UInt8s,
     at: int,
@@ -324,7 +328,7 @@ def message_at(
     return True
 
 
-@compiled
+@inlined
 def has_room(tables: Tables, pool: Pool, state: Int64s, length: int) -> Scalar:
     """Whether any message of this length fits every table."""
     num_texts = state[State.NUM_TEXTS]

@@ -143,9 +143,10 @@ class _Reader:
 
     def _filled(self) -> bool:
         """Whether the file had more; the buffer then begins with what was not read yet."""
-        if self._is_over:
-            return False
         at = int(self._state[State.AT])
+        if self._is_over:
+            self.is_truncated |= at < len(self._buffer)
+            return False
         rest = self._buffer[at:]
         wanted = max(_BUFFER_BYTES, int(self._state[State.NEEDED]) + 16)
         if wanted > _MOST_MESSAGE_BYTES:
@@ -162,10 +163,10 @@ class _Reader:
         self._offset += at
         self._state[State.AT] = 0
         self._buffer = np.concatenate(parts)
-        if self._is_over and have == len(rest):
-            self.is_truncated |= have > 0
-            return False
-        return True
+        if have > len(rest):
+            return True
+        self.is_truncated |= have > 0
+        return False
 
     def _next(self) -> bytes:
         try:

@@ -14,6 +14,8 @@ from foretrace.base import WorkloadError
 from foretrace.validate.runs.software import Software, software_of
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
+    ContextExchange,
+    Overlap,
     Plan,
     Precision,
     Recompute,
@@ -127,13 +129,23 @@ def _base(run: PublishedRun, software: Software) -> Plan:
         schedule=_schedule(run, pipeline=pipeline, chunks=chunks),
         num_chunks=chunks if pipeline > 1 else 1,
         sequence_parallel=sequence_parallel and tensor > 1,
-        context_exchange=software.context_exchange,
+        context_exchange=_context_exchange(run, software),
         reshard_after_forward=run.sharding != "zero2",
         bucket_bytes=_bucket_bytes(run, software),
-        overlap=software.overlap,
+        overlap=_overlap(run, software),
         precision=_precision(run, software),
         implementation=software.implementation,
     )
+
+
+def _overlap(run: PublishedRun, software: Software) -> Overlap:
+    is_asynchronous = "async TP" in run.notes
+    return replace(software.overlap, tensor=True) if is_asynchronous else software.overlap
+
+
+def _context_exchange(run: PublishedRun, software: Software) -> ContextExchange:
+    is_by_heads = "all-to-all" in run.notes
+    return ContextExchange.ALL_TO_ALL if is_by_heads else software.context_exchange
 
 
 def _bucket_bytes(run: PublishedRun, software: Software) -> int:

@@ -10,6 +10,7 @@ from foretrace.cost import CostModel
 from foretrace.machine import Machine
 from foretrace.validate.runs.kernels import costs_of
 from foretrace.validate.runs.machines import machine_of
+from foretrace.validate.runs.memory import peak_gib
 from foretrace.validate.runs.models import model_of
 from foretrace.validate.runs.plans import Planned, plans_of
 from foretrace.validate.runs.results import RunPrediction, Status
@@ -20,10 +21,9 @@ from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import Transformer
 
 _NS_PER_S = 1e9
-_BYTES_PER_GIB = 1 << 30
 
 CostsOf = Callable[[PublishedRun, Machine], CostModel]
-_Key = tuple[Transformer, str, str]
+_Key = tuple[Transformer, str, str, str]
 
 
 def predict_runs(
@@ -59,10 +59,14 @@ def _prediction(run: PublishedRun, costs: CostsOf, known: dict[_Key, Steps]) -> 
         model = model_of(run)
         machine = machine_of(run)
         planned = plans_of(run, model)
-        key = (model, machine.title, software_of(run).name)
+        key = (model, machine.title, software_of(run).name, run.family)
         if key not in known:
             known[key] = Steps(model, machine, costs(run, machine))
-        return _predicted(nothing, planned, known[key])
+        found = _predicted(nothing, planned, known[key])
+        if run.peak_memory_gib is None:
+            return found
+        memory = peak_gib(run, model, planned.plans[0], machine)
+        return replace(found, predicted_memory_gib=memory)
     except ModelError as err:
         return replace(nothing, why=str(err))
 
@@ -105,5 +109,4 @@ def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPre
         products_s=time.products_ns / _NS_PER_S,
         status=Status.ASSUMED if planned.assumed else Status.PREDICTED,
         why=why,
-        predicted_memory_gib=None if time.peak_bytes is None else time.peak_bytes / _BYTES_PER_GIB,
     )

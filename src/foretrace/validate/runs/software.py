@@ -6,7 +6,7 @@ gradients are kept is the software's. Each entry says where that was read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import ContextExchange, Implementation, Overlap, Recompute, Sharding
@@ -79,6 +79,7 @@ _TORCHTITAN_COMPILED = Software(
     name="torchtitan compiled",
     implementation=Implementation(
         fuses_residuals=True,
+        fuses_loss=False,  # its loss has been compiled since 2025; the runs on H100 are of 2024
         fuses_projections=False,
         repeats_keys=True,
         fuses_gradients=False,
@@ -87,6 +88,11 @@ _TORCHTITAN_COMPILED = Software(
         stops_recompute_early=True,
         launch="compiled",
     ),
+)
+_TORCHTITAN_2025 = replace(
+    _TORCHTITAN_COMPILED,
+    name="torchtitan compiled, of 2025",
+    implementation=replace(_TORCHTITAN_COMPILED.implementation, fuses_loss=True),
 )
 # Megatron-LM and Transformer Engine as NeMo and Megatron-Bridge configure them: fused norms,
 # rotary, SwiGLU and cross entropy, weight gradients added within products, tensor parallelism
@@ -189,7 +195,7 @@ def software_of(run: PublishedRun) -> Software:
     for begin, software in (
         ("llm-foundry", _LLM_FOUNDRY),
         ("torchtitan-eager", _TORCHTITAN_EAGER),
-        ("torchtitan", _TORCHTITAN_COMPILED),
+        ("torchtitan", _TORCHTITAN_2025 if run.gpu == "H200" else _TORCHTITAN_COMPILED),
         ("mlperf", _NEMO),
         ("nemo", _MEGATRON_BRIDGE),
         ("megatron-simumax", _SIMUMAX),

@@ -28,7 +28,6 @@ class StepTime:
     low_ns: float  # 10th percentile
     high_ns: float  # 90th
     products_ns: float  # of its critical path: products of 16-bit numbers
-    peak_bytes: int | None  # of the fullest stage
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ class Steps:
         few, more = few_microbatches(plan)
         if plan.num_microbatches <= more:
             return self._simulated(plan)
-        short = self._simulated(_with_microbatches(plan, few))
-        long = self._simulated(_with_microbatches(plan, more))
+        short = self._simulated(with_microbatches(plan, few))
+        long = self._simulated(with_microbatches(plan, more))
         times = (plan.num_microbatches - more) / (more - few)
         step_ns = long.step_ns + times * (long.step_ns - short.step_ns)
         grown = step_ns / long.step_ns
@@ -60,7 +59,6 @@ class Steps:
             low_ns=long.low_ns * grown,
             high_ns=long.high_ns * grown,
             products_ns=long.products_ns + times * (long.products_ns - short.products_ns),
-            peak_bytes=long.peak_bytes,
         )
 
     def shallow_ns(self, plan: Plan) -> float:
@@ -78,7 +76,7 @@ class Steps:
         )
         count = min(plan.num_microbatches, _MICROBATCHES_OF_SHALLOW)
         model = replace(self.model, num_layers=min(self.model.num_layers, _SHALLOW_LAYERS))
-        found = self._simulated(_with_microbatches(flat, count), model)
+        found = self._simulated(with_microbatches(flat, count), model)
         return found.step_ns / (count * plan.micro_batch)
 
     def _simulated(self, plan: Plan, model: Transformer | None = None) -> StepTime:
@@ -103,13 +101,13 @@ def few_microbatches(plan: Plan) -> tuple[int, int]:
     return few, 2 * few
 
 
-def _with_microbatches(plan: Plan, count: int) -> Plan:
+def with_microbatches(plan: Plan, count: int) -> Plan:
+    """The plan with a batch of so many microbatches on each rank."""
     return replace(plan, global_batch=count * plan.micro_batch * plan.data)
 
 
 def _time_of(done: Estimate) -> StepTime:
     found = done.interval
-    footprint = done.footprint
     products = (
         one.critical_ns
         for one in found.families
@@ -120,5 +118,4 @@ def _time_of(done: Estimate) -> StepTime:
         low_ns=found.low_ns,
         high_ns=found.high_ns,
         products_ns=sum(products),
-        peak_bytes=None if footprint is None else footprint.peak.total,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from foretrace.base import WorkloadError
+from foretrace.operators import Program
 from foretrace.workload.blocks.block import Blocks
 from foretrace.workload.blocks.diffusion import blocks_of_diffusion
+from foretrace.workload.blocks.of_program import blocks_of_program
 from foretrace.workload.blocks.recommender import blocks_of_recommender
 from foretrace.workload.blocks.transformer import blocks_of_transformer
 from foretrace.workload.models.diffusion import Diffusion
@@ -14,8 +16,8 @@ from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Plan
 
 
-def blocks_of_model(model: Model, plan: Plan) -> Blocks:
-    """What one rank does for one microbatch of a model under a plan.
+def blocks_of_model(model: Model | Program, plan: Plan) -> Blocks:
+    """What one rank does for one microbatch of a model, or a module of its own, under a plan.
 
     Raises:
         WorkloadError: for a model of which only totals are known, and for sizes that the plan's
@@ -27,6 +29,8 @@ def blocks_of_model(model: Model, plan: Plan) -> Blocks:
         return blocks_of_recommender(model, plan)
     if isinstance(model, Diffusion):
         return blocks_of_diffusion(model, plan)
+    if isinstance(model, Program):
+        return blocks_of_program(model, plan)
     raise WorkloadError(
         f"model {model.name!r} is a {model.kind}, of which only totals are known: describe its "
         "shape in a file of its own, or take another"

@@ -206,10 +206,10 @@ def _recomputed(steps: Sequence[Step], plan: Plan) -> Items:
         last = max((at for at, step in enumerate(steps) if step.is_needed_again), default=-1)
         steps = steps[: last + 1]
     again = joined(_forward(steps, Phase.RECOMPUTE))
-    return again if plan.recompute is Recompute.FULL else _but_saved(again)
+    return again if plan.recompute is Recompute.FULL else but_saved(again)
 
 
-def _but_saved(items: Items) -> Items:
+def but_saved(items: Items) -> Items:
     """Without what torchtitan's policy "op" saves: attention, scattered sums, every other product.
 
     Source:

@@ -7,6 +7,7 @@ from functools import reduce
 
 from foretrace.base import WorkloadError
 from foretrace.machine import Chip
+from foretrace.operators import Program
 from foretrace.workload.footprint.footprint import Footprint, StageFootprint
 from foretrace.workload.footprint.gathered import (
     dummy_gradient_bytes,
@@ -14,6 +15,7 @@ from foretrace.workload.footprint.gathered import (
     reduction_bytes,
 )
 from foretrace.workload.footprint.kept import transfer_bytes
+from foretrace.workload.footprint.of_program import footprint_of_program
 from foretrace.workload.footprint.parts import (
     PartBytes,
     embedding_bytes,
@@ -44,7 +46,7 @@ _NOTES = (
 
 
 def footprint(
-    model: Model,
+    model: Model | Program,
     plan: Plan,
     schedule: Schedule,
     *,
@@ -55,7 +57,7 @@ def footprint(
     """Bytes that every stage's ranks hold at the worst moment of a step.
 
     Args:
-        model: a transformer.
+        model: a transformer, or a module of its own.
         plan: a legal plan for it.
         schedule: of that plan.
         capacity: usable bytes of one chip; the chip's memory, if left out.
@@ -66,14 +68,18 @@ def footprint(
         WorkloadError: if the model is no transformer, its layers do not fit the chunks, or a
             number format is unknown.
     """
+    if capacity is None and chip is not None:
+        capacity = chip.memory_bytes
+    if isinstance(model, Program):
+        return footprint_of_program(
+            model, plan, schedule, capacity=capacity, context=_CONTEXT_BYTES
+        )
     if not isinstance(model, Transformer):
         raise WorkloadError(
             f"memory of {model.name!r}, a {model.kind}, cannot be told: only a transformer's "
             "tensors are known one by one; see its weights with foretrace model show"
         )
     stages = _Stages(model, plan, schedule, software or software_of(plan), chip)
-    if capacity is None and chip is not None:
-        capacity = chip.memory_bytes
     return Footprint(
         stages=tuple(stages.footprint(stage) for stage in range(schedule.num_stages)),
         capacity=capacity,

@@ -38,6 +38,7 @@ def layout(
     folded: bool = True,
     launch: Launch | None = None,
     optimizer: Optimizer | None = None,
+    num_replicas: int | None = None,
 ) -> LaidOut:
     """The graph of one step of a model's blocks under a plan.
 
@@ -49,10 +50,18 @@ def layout(
             take the same time.
         launch: host times and lags; the rule that the plan's implementation names if left out.
         optimizer: makes the block that updates so many parameters; Adam's if left out.
+        num_replicas: every rank of the first so many data-parallel copies of the model, where
+            `folded` would keep one rank of every stage; collectives name all their ranks, and
+            wait for those in the graph.
 
     Raises:
+        ValueError: if there are not so many copies, or all ranks are asked for too.
         WorkloadError: if the plan, the schedule and the blocks do not fit each other.
     """
+    if num_replicas is not None and not (folded and 1 <= num_replicas <= plan.data):
+        raise ValueError(
+            f"num_replicas must be 1 to dp {plan.data}, of a folded layout, got {num_replicas}"
+        )
     schedule = schedule_of(plan) if schedule is None else schedule
     _check(schedule, plan)
     tables, pieces = Tables(), Pieces()
@@ -73,7 +82,7 @@ def layout(
         program.write_units()
         close(program, blocks, optimizer)
     transfers.connect(pieces)
-    ranks = RankTable(plan)
+    ranks = RankTable(plan, num_replicas=num_replicas)
     items = drafted(pieces)
     try:
         graph = folded_graph(
@@ -89,16 +98,18 @@ def layout(
             f"blocks under schedule {schedule.name!r} wait for each other in a circle: check what "
             "their items name in `after`"
         ) from err
-    num_each = ranks.num_pipelines if folded else 1
+    keeps_one = folded and num_replicas is None
+    num_kept = 1 if keeps_one else ranks.num_pipelines
+    num_each = plan.num_ranks // plan.pipeline // num_kept
     roles = sorted(
         (
             Role(rank=rank, stage=stage, num_ranks=num_each)
             for stage, own in enumerate(ranks.rank.tolist())
-            for rank in (own[:1] if folded else own)
+            for rank in own[:num_kept]
         ),
         key=lambda role: role.rank,
     )
-    graph = graph if folded else unfolded(graph, ranks)
+    graph = graph if keeps_one else unfolded(graph, ranks)
     return LaidOut(graph, plan, schedule, tuple(roles), is_folded=folded)
 
 

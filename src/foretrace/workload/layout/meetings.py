@@ -10,17 +10,26 @@ import numpy as np
 from foretrace.base import Int64s
 from foretrace.workload.layout.drafted import Drafted
 from foretrace.workload.layout.tables import NOTHING, group_of_stream
-from foretrace.workload.plan.groups import groups_of
+from foretrace.workload.plan.groups import groups_of, replica_of_rank
 from foretrace.workload.plan.plan import Group, Plan
 
 
 class RankTable:
     """The ranks of a plan by stage, pipelines side by side, and their groups."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Look the pipelines up."""
+    def __init__(self, plan: Plan, *, num_replicas: int | None = None) -> None:
+        """Look the pipelines up.
+
+        Args:
+            plan: of the job.
+            num_replicas: keep the pipelines of the first so many data-parallel copies of the
+                model alone; all if left out. Groups keep all their ranks.
+        """
         self._plan = plan
         self.rank = groups_of(plan, Group.PIPELINE).T.copy()  # int64[stages, pipelines]
+        if num_replicas is not None:
+            is_kept = replica_of_rank(plan)[self.rank[0]] < num_replicas
+            self.rank = self.rank[:, is_kept].copy()
         self._groups: dict[Group, Int64s] = {}
         self._group_of_rank: dict[Group, Int64s] = {}
 

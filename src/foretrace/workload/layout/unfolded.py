@@ -21,11 +21,11 @@ _EDGES_AT_ONCE = 4_000_000  # copies made in one go: bounds what is held besides
 
 
 def unfolded(graph: ExecutionGraph, ranks: RankTable) -> ExecutionGraph:
-    """The graph of all ranks.
+    """The graph of all ranks, or of those in the table.
 
     Args:
         graph: of one rank per stage, the first of each in `ranks`.
-        ranks: all ranks by stage.
+        ranks: the ranks by stage.
     """
     meets = _meets(graph, ranks)
     collective = graph.collective.astype(np.int64)
@@ -203,16 +203,20 @@ def _lanes(graph: ExecutionGraph, ranks: RankTable) -> tuple[Lane, ...]:
 
 def _collectives(graph: ExecutionGraph, ranks: RankTable, meets: _Meets) -> tuple[Collective, ...]:
     members: dict[int, list[tuple[int, ...]]] = {}
+    recorded: dict[tuple[int, ...], tuple[int, ...]] = {}
+    kept = frozenset(ranks.rank.ravel().tolist())
     found: list[Collective] = []
     for one, meeting in zip(graph.collectives, meets.of, strict=True):
         if id(meeting) not in members:
             members[id(meeting)] = _members(one, meeting, ranks)
+            for own in members[id(meeting)]:
+                recorded[own] = tuple(rank for rank in own if rank in kept)
         found.extend(
             Collective(
                 name=one.name,
                 group=one.group,
                 ranks=own,
-                recorded_ranks=own,
+                recorded_ranks=recorded[own],
                 position=one.position,
                 num_bytes=one.num_bytes,
                 dtype=one.dtype,

@@ -14,6 +14,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
+from foretrace.operators import (
+    OperatorClass,
+    Program,
+    ProgramPart,
+    attention_shape,
+    operator_class,
+    work_of,
+)
 from foretrace.workload.models.diffusion import pieces
 from foretrace.workload.models.parameters import (
     ATTENTION,
@@ -44,6 +52,7 @@ from foretrace.workload.models.weights import (
 if TYPE_CHECKING:
     import polars as pl
 
+PRODUCTS = "products"  # of a module's own code
 SCORES = "attention scores"  # products of queries and keys, and of their softmax and values
 INTERACTION = "interaction"
 _BACKWARD = 2  # of the forward pass: for the inputs, and for the weights
@@ -152,7 +161,7 @@ class Flops:
 
 
 def flops(
-    model: Model,
+    model: Model | Program,
     sequence: int | None = None,
     *,
     convention: Convention = Convention.CAUSAL,
@@ -189,6 +198,8 @@ def flops(
             f"only totals are published of {model.name!r}, so its attention cannot be counted: "
             f"use the convention {Convention.PARAMETERS.value!r}"
         )
+    if isinstance(model, Program):
+        return _of_program(model, convention)
     if isinstance(model, Recommender):
         return _plain(_of_recommender(model), "sample")
     counts: Counter[str] = Counter()
@@ -302,6 +313,50 @@ def _of_recommender(model: Recommender) -> dict[str, float]:
         counts[CROSS] = model.num_cross_layers * 4 * width * model.cross_rank
     counts[TOP] = sum(2 * inputs * outputs for inputs, outputs in model.dense_shapes("top"))
     return counts
+
+
+def _of_program(program: Program, convention: Convention) -> Flops:
+    """Products that a module's own code runs forward; per token, where it has some.
+
+    Operators of one rank of a tensor group count as often as there are ranks.
+    """
+    units = program.batch * (program.sequence or 1)
+    unit = "sample" if program.sequence is None else "token"
+    if convention in {Convention.PARAMETERS, Convention.PARAMETERS_WITHOUT_EMBEDDINGS}:
+        ends = (program.before, program.behind)
+        left_out = sum(part.num_parameters for part in ends if part is not None)
+        is_whole = convention is Convention.PARAMETERS
+        count = program.tensor * (program.num_parameters - (0 if is_whole else left_out))
+        part = FlopsOfPart(WHOLE, 2.0 * count, 2.0 * _BACKWARD * count, 0.0)
+        return Flops(unit, convention, None, (part,))
+    counts: Counter[str] = Counter()
+    for each in program.parts:
+        for kind, count in _products_of_part(each, convention).items():
+            counts[kind] += count * program.tensor
+    parts = tuple(
+        FlopsOfPart(kind, count / units, _BACKWARD * count / units, 0.0)
+        for kind, count in counts.items()
+        if count
+    )
+    return Flops(unit, convention, program.sequence, parts)
+
+
+def _products_of_part(part: ProgramPart, convention: Convention) -> Counter[str]:
+    """FLOPs by kind of operator, by name."""
+    found: Counter[str] = Counter()
+    for one in part.forward:
+        work = None if one.is_exchange else work_of(one.name, one.signature)
+        if work is None or not work.is_product:
+            continue
+        if operator_class(one.name) is OperatorClass.ATTENTION:
+            shape = attention_shape(one.name, one.signature)
+            is_half = shape is not None and shape.is_causal and convention is Convention.FULL
+            pairs = shape.query_length * shape.kv_length if shape is not None else 1
+            whole = work.flops * pairs // shape.num_pairs if shape is not None and is_half else 0
+            found[SCORES] += whole or work.flops
+        else:
+            found[PRODUCTS] += work.flops
+    return found
 
 
 def _plain(counts: Mapping[str, float], unit: str) -> Flops:

@@ -13,6 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
+from foretrace.operators import Program
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
@@ -20,6 +21,7 @@ from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.draft import PlanDraft, field_value, key_of, plan_table, with_fields
 from foretrace.workload.plan.keys import Value
 from foretrace.workload.plan.legality import check_plan
+from foretrace.workload.plan.of_program import settled_by_program
 from foretrace.workload.plan.plan import Plan, Sharding
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class _Open:
     reason: str
 
 
-def complete(draft: PlanDraft, model: Model, num_ranks: int | None = None) -> Plan:
+def complete(draft: PlanDraft, model: Model | Program, num_ranks: int | None = None) -> Plan:
     """The one plan that counts as the answer for a draft.
 
     Raises:
@@ -99,7 +101,7 @@ def complete(draft: PlanDraft, model: Model, num_ranks: int | None = None) -> Pl
 
 def completions(
     draft: PlanDraft,
-    model: Model,
+    model: Model | Program,
     num_ranks: int | None = None,
     *,
     fits: Callable[[Plan], bool] | None = None,
@@ -128,19 +130,24 @@ def completions(
         for each in opens
         for name in each.alternatives[0]
     ]
-    if not draft.states("sequence") and settled.states("sequence"):
+    is_assumed = not isinstance(model, Program)  # which was captured with one
+    if is_assumed and not draft.states("sequence") and settled.states("sequence"):
         reason = f"the longest that {model.name} was made for"
         assumptions.insert(0, Assumption(key_of("sequence"), _values(plans, "sequence"), reason))
     return Completions(plans, tuple(assumptions))
 
 
-def _settled(draft: PlanDraft, model: Model, num_ranks: int | None) -> PlanDraft:
+def _settled(draft: PlanDraft, model: Model | Program, num_ranks: int | None) -> PlanDraft:
     """The draft with what follows from the model and the number of ranks."""
     if not draft.states("global_batch"):
         raise WorkloadError(
             "the plan does not say how many sequences a step has: state global_batch, as in "
             "global_batch = 2048 of [batch]"
         )
+    if isinstance(model, Program):
+        own = settled_by_program(model)
+        stated = {name: one for name, one in own.items() if not draft.states(name)}
+        draft = draft.with_fields(stated)
     plan = draft.plan()
     fields: dict[str, Value] = {}
     others = plan.tensor * plan.context * plan.pipeline
@@ -162,7 +169,7 @@ def _settled(draft: PlanDraft, model: Model, num_ranks: int | None) -> PlanDraft
     return draft.with_fields(fields)
 
 
-def _opens(draft: PlanDraft, model: Model) -> Iterator[_Open]:
+def _opens(draft: PlanDraft, model: Model | Program) -> Iterator[_Open]:
     plan = draft.plan()
     is_sharded = not isinstance(model, Recommender)  # which divides its tables instead
     if plan.data * plan.context > 1 and is_sharded and not draft.states("sharding"):
@@ -178,6 +185,11 @@ def _opens(draft: PlanDraft, model: Model) -> Iterator[_Open]:
             yield _one_field("expert_tensor", (1, plan.tensor), reason)
         if plan.pipeline > 1:
             yield from _open_schedule(draft, model)
+    if isinstance(model, Program) and not draft.states("recompute"):
+        few = (Recompute.NONE, Recompute.FULL)  # selective is for software to define
+        yield _one_field("recompute", few, "none costs no time, if its memory fits")
+    if isinstance(model, Program) and plan.pipeline > 1:
+        yield from _open_schedule(draft, model)
     if not draft.states("micro_batch"):
         own = max(plan.global_batch // plan.data, 1)
         if isinstance(model, Recommender):
@@ -208,7 +220,7 @@ def _open_sequence_parallel(model: Transformer) -> _Open:
     )
 
 
-def _open_schedule(draft: PlanDraft, model: Transformer) -> Iterator[_Open]:
+def _open_schedule(draft: PlanDraft, model: Transformer | Program) -> Iterator[_Open]:
     is_open, chunks_are_open = not draft.states("schedule"), not draft.states("num_chunks")
     plan = draft.plan()
     several = _even_chunks(plan.pipeline, model.num_layers)
@@ -256,7 +268,7 @@ def _combined(opens: Sequence[_Open], at_most: int) -> Iterator[dict[str, Value]
 def _legal(
     draft: PlanDraft,
     choices: Iterator[dict[str, Value]],
-    model: Model,
+    model: Model | Program,
     num_ranks: int | None,
 ) -> tuple[Plan, ...]:
     plans, first_error = [], None

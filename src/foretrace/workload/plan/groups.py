@@ -105,6 +105,17 @@ def coordinates(plan: Plan, rank: int) -> Mapping[Axis, int]:
     return found
 
 
+def replica_of_rank(plan: Plan) -> Int64s:
+    """Which data-parallel copy of the model every rank belongs to; int64[ranks], from 0."""
+    grid = _grid(plan)
+    axis = tuple(reversed(plan.order)).index(Axis.DATA)
+    shape = [1] * grid.ndim
+    shape[axis] = plan.data
+    found = np.empty(plan.num_ranks, np.int64)
+    found[grid] = np.arange(plan.data).reshape(shape)
+    return found
+
+
 def stage_of(plan: Plan, rank: int) -> int:
     """The pipeline stage of a rank.
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 from foretrace.base import WorkloadError
+from foretrace.operators import Program
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.models.totals import TotalsOnly
@@ -22,6 +23,7 @@ from foretrace.workload.plan.groups import (
     nearest_divisor,
 )
 from foretrace.workload.plan.layers import chunk_layers
+from foretrace.workload.plan.of_program import problems_of_program
 from foretrace.workload.plan.plan import Axis, ContextExchange, Group, Plan, Sharding
 from foretrace.workload.schedule.catalogue import schedule_of
 from foretrace.workload.sharding.tables import TableScheme
@@ -45,7 +47,7 @@ _SIZES = (
 _SHARES_TOLERANCE = 1e-3
 
 
-def check_plan(plan: Plan, model: Model, num_ranks: int | None = None) -> None:
+def check_plan(plan: Plan, model: Model | Program, num_ranks: int | None = None) -> None:
     """Refuse a plan under which the model cannot run.
 
     Args:
@@ -56,14 +58,14 @@ def check_plan(plan: Plan, model: Model, num_ranks: int | None = None) -> None:
     """
     for problem in _problems(plan, model, num_ranks):
         raise WorkloadError(f"plan {plan.name!r}: {problem}" if plan.name else problem)
-    if isinstance(model, Transformer):
+    if isinstance(model, Transformer | Program):
         chunk_layers(plan, model.num_layers)
     group_size(plan, Group.EXPERT)
     group_size(plan, Group.SHARD)
     schedule_of(plan)
 
 
-def _problems(plan: Plan, model: Model, num_ranks: int | None) -> Iterator[str]:
+def _problems(plan: Plan, model: Model | Program, num_ranks: int | None) -> Iterator[str]:
     """Everything wrong that numbers alone show, in the order in which it should be mended."""
     yield from _of_sizes(plan)
     if isinstance(model, Transformer):
@@ -74,6 +76,8 @@ def _problems(plan: Plan, model: Model, num_ranks: int | None) -> Iterator[str]:
         yield from _of_layers(plan, model)
         if plan.tables is not None:
             yield f"there are [tables], and {model.name} looks nothing up in any: leave them out"
+    elif isinstance(model, Program):
+        yield from problems_of_program(plan, model)
     else:
         yield from _of_other_model(plan, model)
     if isinstance(model, Recommender):

@@ -1,0 +1,1 @@
+"""A PyTorch module, whoever wrote it, becomes the operators that it runs."""

@@ -1,0 +1,134 @@
+"""`program_of`: a module that a Python file of the user's makes, named as on a command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from foretrace.base import ModelError, WorkloadError
+from foretrace.capture.module.compose import captured, require_torch_for_modules
+from foretrace.operators import Program
+
+_KEYS = ("loss", "layers", "divided", "name")  # of a mapping that a factory returns
+
+
+def program_of(
+    named: str,
+    *,
+    micro_batch: int | None = None,
+    sequence: int | None = None,
+    tensor: int = 1,
+    way: str | None = None,
+) -> Program:
+    """What the module runs that a function makes.
+
+    The function is called on the device "meta", so that no memory is taken. It is given
+    `micro_batch` and `sequence`, where it takes arguments of these names, and returns the module
+    and its inputs, or a mapping with `module`, `inputs` and what else `captured` takes.
+
+    Args:
+        named: "package.file:function", or "path/to/file.py:function".
+        micro_batch: samples of a microbatch; the function's own default if left out.
+        sequence: tokens of a sample; likewise.
+        tensor: ranks that linear layers are divided over.
+        way: of `captured`.
+
+    Raises:
+        MissingExtraError: if PyTorch is not installed.
+        WorkloadError: if there is no such function, it fails, or returns something else.
+    """
+    require_torch_for_modules()
+    import torch  # on demand: an optional dependency
+
+    factory = _function(named)
+    sizes = {"micro_batch": micro_batch, "sequence": sequence}
+    given = _accepted(factory, {key: one for key, one in sizes.items() if one is not None})
+    try:
+        with torch.device("meta"):
+            made = factory(**given)
+    except ModelError:
+        raise
+    except Exception as err:  # whatever a user's function raises
+        raise WorkloadError(
+            f"{named} fails with {type(err).__name__}: {err}; it is called with "
+            f"{given or 'nothing'} on the device 'meta', where tensors have no values"
+        ) from err
+    module, inputs, more = _parts(named, made)
+    return captured(module, inputs, tensor=tensor, way=way, **more)
+
+
+def _parts(named: str, made: object) -> tuple[Any, Any, dict[str, Any]]:
+    if isinstance(made, tuple) and len(made) == 2:  # noqa: PLR2004  module and inputs
+        return made[0], made[1], {}
+    if isinstance(made, Mapping) and {"module", "inputs"} <= set(made):
+        unknown = sorted(set(map(str, made)) - {"module", "inputs", *_KEYS})
+        if not unknown:
+            return made["module"], made["inputs"], {key: made[key] for key in _KEYS if key in made}
+        raise WorkloadError(
+            f"{named} returns {unknown[0]!r}, which is not known: return module, inputs and, of "
+            f"{', '.join(_KEYS)}, what you like"
+        )
+    raise WorkloadError(
+        f"{named} returns {type(made).__name__}: expected is a module and its inputs, or a mapping "
+        "with 'module' and 'inputs'"
+    )
+
+
+def _accepted(factory: Callable[..., Any], sizes: dict[str, int]) -> dict[str, int]:
+    """Of the sizes, those that the function takes."""
+    takes = inspect.signature(factory).parameters
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+    return {key: one for key, one in sizes.items() if takes_all or key in takes}
+
+
+def _function(named: str) -> Callable[..., Any]:
+    place, _, name = named.rpartition(":")
+    if not place or not name:
+        raise WorkloadError(
+            f"module {named!r} names no function: write package.file:function, or "
+            "path/to/file.py:function"
+        )
+    found = getattr(_loaded(place, named), name, None)
+    if not callable(found):
+        raise WorkloadError(f"there is no function {name!r} in {place}: name one that is there")
+    return found  # type: ignore[no-any-return]
+
+
+def _loaded(place: str, named: str) -> ModuleType:
+    path = Path(place)
+    try:
+        if path.suffix == ".py":
+            return _from_file(path)
+        with _also_here():
+            return importlib.import_module(place)
+    except Exception as err:  # whatever a user's file raises as it is imported
+        raise WorkloadError(
+            f"{named} cannot be loaded: {type(err).__name__}: {err}; give a file that Python can "
+            "import"
+        ) from err
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = found  # dataclasses in it look themselves up
+    spec.loader.exec_module(found)
+    return found
+
+
+class _also_here:  # noqa: N801 - used as a statement
+    """While it holds, modules of the current folder can be imported, as `python -m` does."""
+
+    def __enter__(self) -> None:
+        sys.path.insert(0, str(Path.cwd()))
+
+    def __exit__(self, *_: object) -> None:
+        sys.path.pop(0)

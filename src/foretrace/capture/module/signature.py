@@ -1,0 +1,142 @@
+"""Signatures of operators as they run, written as PyTorch's profiler would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# c10/core/ScalarType.h and caffe2 TypeMeta names, as profilers print them; and how a dtype
+# stands among concrete inputs.
+_NAMES_AND_CODES = {
+    "uint8": ("unsigned char", 0),
+    "int8": ("signed char", 1),
+    "int16": ("short int", 2),
+    "int32": ("int", 3),
+    "int64": ("long int", 4),
+    "float16": ("c10::Half", 5),
+    "float32": ("float", 6),
+    "float64": ("double", 7),
+    "complex64": ("c10::complex<float>", 9),
+    "complex128": ("c10::complex<double>", 10),
+    "bool": ("bool", 11),
+    "bfloat16": ("c10::BFloat16", 15),
+    "float8_e5m2": ("c10::Float8_e5m2", 23),
+    "float8_e4m3fn": ("c10::Float8_e4m3fn", 24),
+}
+
+
+class Signature:
+    """Collects an operator's inputs."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._said: dict[str, list[object]] = {
+            "dims": [], "types": [], "strides": [], "inputs": [],
+        }  # fmt: skip
+
+    def add(self, value: object) -> None:
+        """One more input: a tensor, a list of tensors, or anything else."""
+        import torch  # on demand: an optional dependency
+
+        if isinstance(value, torch.Tensor):
+            self._add(list(value.shape), type_name(value), list(_strides(value)), "")
+        elif _is_tensors(value):
+            kept = [one for one in value if one is not None]  # type: ignore[attr-defined]
+            self._add(
+                [list(one.shape) for one in kept],
+                [type_name(one) for one in kept],
+                [list(_strides(one)) for one in kept],
+                "",
+            )
+        else:
+            self._add([], "", [], _text(value))
+
+    def _add(self, dims: object, kind: object, strides: object, text: str) -> None:
+        for key, one in zip(self._said, (dims, kind, strides, text), strict=True):
+            self._said[key].append(one)
+
+    def text(self) -> str:
+        """As `trace` keeps it."""
+        return json.dumps(self._said, separators=(",", ":"))
+
+
+def signature_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Of a call of an operator of PyTorch: what was given, and defaults for the rest."""
+    found = Signature()
+    for at, argument in enumerate(func._schema.arguments):  # noqa: SLF001 - the only way to it
+        given = args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
+        found.add(given)
+    return found.text()
+
+
+def copy_signature(to: object, source: object) -> str:
+    """Of `aten::copy_`, which casts and copies of any name end in on a device."""
+    found = Signature()
+    for one in (to, source, False):
+        found.add(one)
+    return found.text()
+
+
+def bytes_signature(num_written: int, num_read: int) -> str:
+    """Of `aten::copy_` of so many bytes."""
+    said = {
+        "dims": [[num_written], [num_read], []],
+        "types": ["unsigned char", "unsigned char", ""],
+        "strides": [[1], [1], []],
+        "inputs": ["", "", "False"],
+    }
+    return json.dumps(said, separators=(",", ":"))
+
+
+def type_name(tensor: torch.Tensor) -> str:
+    """How profilers call its number format; its own name, if no profiler knows it."""
+    plain = str(tensor.dtype).removeprefix("torch.")
+    return _NAMES_AND_CODES.get(plain, (plain, 0))[0]
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """All tensors of a value: itself, or in lists, tuples and mappings, or in its attributes."""
+    import torch  # on demand: an optional dependency
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from tensors_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from tensors_in(one)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from tensors_in(getattr(value, name))
+
+
+def _strides(tensor: torch.Tensor) -> Sequence[int]:
+    import torch  # on demand: an optional dependency
+
+    return tensor.stride() if tensor.layout is torch.strided else ()
+
+
+def _is_tensors(value: object) -> bool:
+    import torch  # on demand: an optional dependency
+
+    return (
+        isinstance(value, list | tuple)
+        and any(isinstance(one, torch.Tensor) for one in value)
+        and all(one is None or isinstance(one, torch.Tensor) for one in value)
+    )
+
+
+def _text(value: object) -> str:
+    import torch  # on demand: an optional dependency
+
+    if isinstance(value, torch.dtype):
+        _, code = _NAMES_AND_CODES.get(str(value).removeprefix("torch."), ("", -1))
+        return str(code) if code >= 0 else ""
+    if isinstance(value, bool | int | float | list | tuple):
+        return str(list(value)) if isinstance(value, list | tuple) else str(value)
+    return ""

@@ -1,0 +1,420 @@
+"""`foretrace risk`: failures, and the time that they leave to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from foretrace.base import RiskError, written_beside
+from foretrace.cli import options
+from foretrace.cli import risk_options as told
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import activity
+from foretrace.cli.risk_options import Told, campaign_of
+from foretrace.cli.risk_table import (
+    campaign_page,
+    comparison_page,
+    ettr_page,
+    print_comparison,
+    print_ettr,
+    print_failures,
+    print_outcome,
+    print_sizes,
+    print_training,
+    scale_table,
+)
+from foretrace.cli.settings import machine_folders, model_folders, plan_folders
+from foretrace.machine import load_chip
+from foretrace.report import RiskPage, sweep_plot, write_risk_page
+from foretrace.risk import (
+    Campaign,
+    ReplicaSizes,
+    SchemeComparison,
+    Sweep,
+    by_interval,
+    by_scale,
+    compare_schemes,
+    failure_names,
+    failures_toml,
+    load_failures,
+    read_failure_log,
+    replica_sizes,
+    simulate_campaign,
+    training_time,
+)
+from foretrace.risk import ettr as ettr_of
+from foretrace.workload import complete, load_model, load_plan
+
+if TYPE_CHECKING:
+    import polars as pl
+
+app = typer.Typer(rich_markup_mode=None)
+
+_NS_PER_DAY = 86_400_000_000_000
+_SWEPT = 20.0  # times shorter and longer intervals than the campaign's
+_NUM_POINTS = 25
+_SCALES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+
+Plot = Annotated[
+    Path | None, typer.Option(metavar="OUT.svg", dir_okay=False, help="Draw effective time.")
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Say what failures cost: effective training time, whole campaigns, ways to recover."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def ettr(
+    name: told.Name = None,
+    *,
+    nodes: told.Nodes = None,
+    gpus_per_node: told.GpusPerNode = None,
+    failure_rate: told.FailureRate = None,
+    failures: told.Failures = None,
+    checkpoint_interval: told.Interval = None,
+    checkpoint_time: told.Blocking = None,
+    background_time: told.Background = None,
+    restart: told.Restart = None,
+    detection: told.Detection = None,
+    queue: told.Queue = None,
+    while_down: told.Down = None,
+    samples: told.Samples = 100,
+    seed: told.Seed = 0,
+    plot: Plot = None,
+    report: Report = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Tell effective training time by formula and by simulation, and the best interval."""
+    campaign = campaign_of(
+        Told(
+            name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
+            failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
+            background=background_time, restart=restart, detection=detection, queue=queue,
+            while_down=while_down,
+        )
+    )  # fmt: skip
+    with activity() as doing:
+        doing.now("simulating campaigns")
+        found = ettr_of(campaign, num_samples=samples, seed=seed)
+        if plot is not None or report is not None:
+            doing.now("trying other intervals")
+            sweep = _intervals(campaign, round(float(found.outcome.wall_ns[0])))
+            _draw(plot, sweep, "effective time against the checkpoint interval")
+            _write(report, ettr_page(found, sweep))
+    console = Console(highlight=False)
+    Outputs(json, csv, parquet).give(found, lambda: print_ettr(console, found))
+
+
+@app.command(name="campaign")
+def campaign_command(
+    name: told.Name = None,
+    *,
+    nodes: told.Nodes = None,
+    gpus_per_node: told.GpusPerNode = None,
+    failure_rate: told.FailureRate = None,
+    failures: told.Failures = None,
+    checkpoint_interval: told.Interval = None,
+    checkpoint_time: told.Blocking = None,
+    background_time: told.Background = None,
+    restart: told.Restart = None,
+    detection: told.Detection = None,
+    queue: told.Queue = None,
+    while_down: told.Down = None,
+    spares: told.Spares = None,
+    repair: told.Repair = None,
+    lemons: told.Lemons = None,
+    lemon_factor: told.LemonFactor = None,
+    exclude_after: told.ExcludeAfter = None,
+    preempt_every: told.PreemptEvery = None,
+    preempt_away: told.PreemptAway = None,
+    replicas: told.NumReplicas = None,
+    stall: told.Stall = None,
+    away: told.Away = None,
+    days: told.Days = 365.0,
+    tokens: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="N", help="Train on so many tokens instead of --days."),
+    ] = None,
+    tokens_per_second: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="N", help="Speed of the whole job while it trains."),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(min=0, metavar="P", help="Price of a GPU for an hour.")
+    ] = None,
+    samples: told.Samples = 1000,
+    seed: told.Seed = 0,
+    plot: Plot = None,
+    report: Report = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Simulate whole campaigns: where the time goes, how many failures, days and cost."""
+    if (tokens is None) != (tokens_per_second is None):
+        raise typer.BadParameter("give --tokens and --tokens-per-second together")
+    if price is not None and tokens is None:
+        raise typer.BadParameter("--price needs --tokens: it is the cost of a training")
+    campaign = campaign_of(
+        Told(
+            name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
+            failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
+            background=background_time, restart=restart, detection=detection, queue=queue,
+            while_down=while_down, spares=spares, repair=repair, lemons=lemons,
+            lemon_factor=lemon_factor, exclude_after=exclude_after, preempt_every=preempt_every,
+            preempt_away=preempt_away, replicas=replicas, stall=stall, away=away,
+        )
+    )  # fmt: skip
+    console = Console(highlight=False)
+    with activity() as doing:
+        doing.now("simulating campaigns")
+        training = None
+        if tokens is not None and tokens_per_second is not None:
+            training = training_time(
+                campaign,
+                num_tokens=tokens,
+                tokens_per_second=tokens_per_second,
+                price_per_gpu_hour=price,
+                num_samples=samples,
+                seed=seed,
+            )
+            outcome = training.outcome
+        else:
+            outcome = simulate_campaign(
+                campaign, duration_ns=_days_ns(days), num_samples=samples, seed=seed
+            )
+        if plot is not None or report is not None:
+            doing.now("trying other intervals")
+            sweep = _intervals(campaign, round(float(outcome.wall_ns.mean())))
+            _draw(plot, sweep, "effective time against the checkpoint interval")
+            _write(report, campaign_page(outcome, training, sweep))
+    outputs = Outputs(json, csv, parquet)
+    if training is not None:
+        outputs.give(training, lambda: print_training(console, training))
+    else:
+        outputs.give(outcome, lambda: print_outcome(console, outcome))
+
+
+@app.command()
+def compare(
+    name: told.Name = None,
+    *,
+    nodes: told.Nodes = None,
+    gpus_per_node: told.GpusPerNode = None,
+    failure_rate: told.FailureRate = None,
+    failures: told.Failures = None,
+    checkpoint_interval: told.Interval = None,
+    checkpoint_time: told.Blocking = None,
+    background_time: told.Background = None,
+    restart: told.Restart = None,
+    detection: told.Detection = None,
+    queue: told.Queue = None,
+    while_down: told.Down = None,
+    spares: told.Spares = None,
+    repair: told.Repair = None,
+    replicas: told.NumReplicas = None,
+    stall: told.Stall = None,
+    away: told.Away = None,
+    replica_gpus: Annotated[
+        list[int] | None,
+        typer.Option(min=1, metavar="N", help="Try replicas of so many GPUs; may be repeated."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whether replicas of that size hold this model."),
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its plan on all GPUs; or a TOML file.")
+    ] = None,
+    chip: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose memory has to do.")
+    ] = None,
+    scale: Annotated[
+        bool, typer.Option("--scale", help="Also with fewer GPUs, down to a 64th.")
+    ] = False,
+    days: told.Days = 90.0,
+    samples: told.Samples = 200,
+    seed: told.Seed = 0,
+    plot: Plot = None,
+    report: Report = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Compare ways to recover: full restart, hot spares, elastic, fault-tolerant replicas."""
+    campaign = campaign_of(
+        Told(
+            name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
+            failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
+            background=background_time, restart=restart, detection=detection, queue=queue,
+            while_down=while_down, spares=spares, repair=repair, replicas=replicas, stall=stall,
+            away=away,
+        )
+    )  # fmt: skip
+    if (model is not None or plan is not None or chip is not None) and not replica_gpus:
+        raise typer.BadParameter("--model, --plan and --chip are for --replica-gpus")
+    duration_ns = _days_ns(days)
+    sizes: ReplicaSizes | None = None
+    sweep: Sweep | None = None
+    with activity() as doing:
+        doing.now("simulating campaigns")
+        found = compare_schemes(campaign, duration_ns=duration_ns, num_samples=samples, seed=seed)
+        if replica_gpus:
+            doing.now("trying sizes of replicas")
+            sizes = _sizes(campaign, replica_gpus, (model, plan, chip), duration_ns=duration_ns)
+        if scale or plot is not None or report is not None:
+            doing.now("trying other numbers of GPUs")
+            hosts = [max(1, round(campaign.num_hosts * each)) for each in _SCALES]
+            sweep = by_scale(campaign, hosts, duration_ns=duration_ns, seed=seed)
+            _draw(plot, sweep, "effective time against the number of GPUs")
+            _write(report, comparison_page(found, sizes, sweep))
+    console = Console(highlight=False)
+
+    def show() -> None:
+        print_comparison(console, found)
+        if sizes is not None:
+            print_sizes(console, sizes)
+        if sweep is not None and scale:
+            scale_table(console, sweep)
+
+    Outputs(json, csv, parquet).give(_Together(found, sizes, sweep), show)
+
+
+@app.command(name="failures")
+def failures_command(
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="SOURCE", help="A name, a TOML file, or a log as CSV."),
+    ] = None,
+    *,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of a log: hosts that were watched.")
+    ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Of a log: how long. Default: as it spans."),
+    ] = None,
+    host_component: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Of a log: a cause after which the host is repaired. Default: all."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.toml", dir_okay=False, help="Write rates that --failures reads."),
+    ] = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Show failure rates by component: published ones, or those of your own log."""
+    if source is None:
+        for each in failure_names():
+            typer.echo(f"{each}: {load_failures(each).title}")
+        return
+    log = None
+    if source.lower().endswith(".csv"):
+        if nodes is None:
+            raise typer.BadParameter("--nodes is needed: a log does not say which hosts never fail")
+        log = read_failure_log(
+            Path(source), num_hosts=nodes, days=days or None, host_causes=host_component
+        )
+    rates = load_failures(source) if log is None else log.rates
+    if out is not None:
+        if log is None or nodes is None:
+            raise RiskError("--out writes the rates of a log: name a CSV file")
+        with written_beside(out) as beside:
+            beside.write_text(failures_toml(rates, nodes), encoding="utf-8")
+        typer.echo(f"wrote {out}", err=True)
+    console = Console(highlight=False)
+    Outputs(json, csv, parquet).give(
+        log if log is not None else rates, lambda: print_failures(console, rates, log)
+    )
+
+
+@dataclass(frozen=True)
+class _Together:
+    """A comparison with what else was tried, as one result."""
+
+    found: SchemeComparison
+    sizes: ReplicaSizes | None
+    sweep: Sweep | None
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a scheme."""
+        return self.found.to_frame()
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            **self.found.as_json(),
+            "replica_sizes": None if self.sizes is None else self.sizes.as_json(),
+            "scale": None if self.sweep is None else self.sweep.as_json(),
+        }
+
+
+def _days_ns(days: float) -> int:
+    return round(days * _NS_PER_DAY)
+
+
+def _intervals(campaign: Campaign, duration_ns: int) -> Sweep:
+    """Effective time at shorter and longer intervals."""
+    checkpoint = campaign.checkpoint
+    low = max(checkpoint.interval_ns / _SWEPT, checkpoint.background_ns, 1.0)
+    points = np.geomspace(low, checkpoint.interval_ns * _SWEPT, _NUM_POINTS)
+    return by_interval(
+        campaign, [round(each) for each in points], duration_ns=duration_ns, num_samples=20
+    )
+
+
+def _sizes(
+    campaign: Campaign,
+    gpus: list[int],
+    names: tuple[str | None, str | None, str | None],
+    *,
+    duration_ns: int,
+) -> ReplicaSizes:
+    model_name, plan_name, chip_name = names
+    if plan_name is not None and model_name is None:
+        raise typer.BadParameter("--plan needs --model")
+    model = None if model_name is None else load_model(model_name, model_folders())
+    plan = None
+    if plan_name is not None and model is not None:
+        plan = complete(load_plan(plan_name, plan_folders()), model, campaign.num_gpus)
+    return replica_sizes(
+        campaign,
+        gpus,
+        duration_ns=duration_ns,
+        model=model,
+        plan=plan,
+        chip=None if chip_name is None else load_chip(chip_name, machine_folders()),
+    )
+
+
+def _draw(path: Path | None, sweep: Sweep, title: str) -> None:
+    if path is not None:
+        with written_beside(path) as beside:
+            beside.write_text(sweep_plot(sweep, title=title), encoding="utf-8")
+        typer.echo(f"wrote {path}", err=True)
+
+
+def _write(path: Path | None, page: RiskPage) -> None:
+    if path is not None:
+        write_risk_page(path, page)
+        typer.echo(f"wrote {path}", err=True)

@@ -1,0 +1,216 @@
+"""`Names`: the neutral name of every text that is nobody else's business.
+
+A text has one neutral name in all files of a run, whatever it names there, so that what belonged
+together still does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from foretrace.exchange.anonymise import public
+from foretrace.trace import (
+    UNKNOWN_COLLECTIVE,
+    RuntimeRole,
+    collective_kind_of,
+    is_communication,
+    role_of,
+)
+
+_ENGINE = "autograd::engine::evaluate_function: "
+_MODULE = "nn.Module: "
+_PREFIXES = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")
+_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
+_BACKEND = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl|rccl):")
+_NEUTRAL = re.compile(r"(.*?)(\d+)$")
+
+
+class Names:
+    """Gives neutral names; remembers what it replaced and what it let through."""
+
+    def __init__(
+        self,
+        *,
+        keep: Iterable[str] = (),
+        drop: Iterable[str] = (),
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        """Begin with names that were given before, so that they are given again.
+
+        Args:
+            keep: shell patterns of whole texts that stay as they are.
+            drop: shell patterns of whole texts that are replaced though they are public.
+            known: text -> neutral name.
+        """
+        self._keep = tuple(keep)
+        self._drop = tuple(drop)
+        self._neutral = dict(known or {})
+        self._count = _counted(self._neutral.values())
+        self.operators: frozenset[str] = frozenset()  # ATen's that the traces show, folded
+        self.replaced: dict[str, str] = {}  # text -> what stands in its place
+        self.kept: dict[str, bool] = {}  # text -> whether only `keep` let it through
+        self.removed: dict[str, set[str]] = {}  # key -> texts that are gone with it
+
+    @property
+    def neutral(self) -> dict[str, str]:
+        """Every text ever replaced, also in earlier runs -> its neutral name."""
+        return dict(self._neutral)
+
+    def remove(self, key: str, value: object) -> None:
+        """Remember that a member went, with the texts inside."""
+        self.removed.setdefault(key, set()).update(_texts_in(value))
+
+    def operator(self, name: str) -> str:
+        """An operator, an annotation or a runtime call."""
+        return self._named(
+            name, is_public=public.is_public_operator(name, self.operators), stem="name_"
+        )
+
+    def kernel(self, name: str) -> str:
+        """A kernel, copy or fill."""
+        return self._named(name, is_public=public.is_public_kernel(name), stem="kernel_")
+
+    def either(self, name: str) -> str:
+        """A name of which it is not known what it names."""
+        is_public = public.is_public_kernel(name)
+        is_public = is_public or public.is_public_operator(name, self.operators)
+        return self._named(name, is_public=is_public, stem="name_")
+
+    def frame(self, name: str) -> str:
+        """A Python frame, or a module's call."""
+        return self._named(name, is_public=public.is_public_frame(name), stem="python_")
+
+    def group(self, name: str) -> str:
+        """A process group's name or description."""
+        return self._named(name, is_public=public.is_public_group(name), stem="group_")
+
+    def collective(self, name: str) -> str:
+        """What a record calls its collective."""
+        return self._named(name, is_public=public.is_public_collective(name), stem="name_")
+
+    def type(self, name: str) -> str:
+        """A type of data."""
+        return self._named(name, is_public=public.is_public_type(name), stem="type_")
+
+    def value(self, text: str) -> str:
+        """A plain value that an operator took; quoted texts inside count one by one."""
+        if text[:1] in ("[", "(") and _QUOTED.search(text):
+            return _QUOTED.sub(lambda found: f"'{self.value(found[1] or found[2] or '')}'", text)
+        return self._named(text, is_public=public.is_public_value(text), stem="text_")
+
+    def numbers(self, text: str) -> str:
+        """A text that ought to be a list of numbers."""
+        return self._named(text, is_public=public.is_number_text(text), stem="text_")
+
+    def device(self, name: str) -> str:
+        """The name of a chip: public unless it is dropped."""
+        return self._named(name, is_public=True, stem="device_")
+
+    def schema(self, text: str) -> str:
+        """An operator's schema; of one that is not public, its own names go."""
+        if not text:
+            return text
+        name, bracket, rest = text.partition("(")
+        plain = name.rpartition(".")[0] if "." in name.rpartition("::")[2] else name
+        new = self.operator(plain)
+        if new == plain:
+            return text
+        self.replaced.setdefault(text, new)
+        return f"{new}{bracket}{_bare(rest)}" if bracket else new
+
+    def _named(self, text: str, *, is_public: bool, stem: str) -> str:
+        if not text:
+            return text
+        is_asked = any(fnmatchcase(text, pattern) for pattern in self._keep)
+        is_dropped = any(fnmatchcase(text, pattern) for pattern in self._drop)
+        if (is_public or is_asked) and not is_dropped:
+            self.kept[text] = is_asked and not is_public
+            return text
+        if text not in self._neutral:
+            self._neutral[text] = self._new(text, stem)
+        self.replaced[text] = self._neutral[text]
+        return self._neutral[text]
+
+    def _new(self, text: str, stem: str) -> str:
+        """A neutral name of the same kind, as far as a replay and the blocks ask for it."""
+        for prefix in _PREFIXES:
+            if text.startswith(prefix):
+                own, _, method = text.removeprefix(prefix).rpartition(".")
+                return f"{prefix}{self._part(own, 'class_')}.{method if own else 'call'}"
+        if text.startswith(_ENGINE):
+            return _ENGINE + self.operator(text.removeprefix(_ENGINE))
+        if text.startswith(_MODULE):
+            own, _, number = text.removeprefix(_MODULE).rpartition("_")
+            return f"{_MODULE}{self._part(own, 'Module')}_{number if number.isdigit() else 0}"
+        if text.endswith("Backward") and stem == "name_":
+            forward = text.removesuffix("Backward")
+            return f"{self._part(forward, stem)}Backward"
+        if text.startswith("runFunction"):  # how MTIA starts a program
+            stem = "runFunction - "
+        elif stem != "python_" and is_communication(text):
+            kind = collective_kind_of(text)
+            found = _BACKEND.match(text)
+            stem = found[0] if found else "ncclDevKernel_"
+            stem += "" if kind == UNKNOWN_COLLECTIVE else f"{kind}_"
+        elif stem == "name_" and "::" in text and " " not in text and text[:5] != "torch":
+            stem = "own::name_"  # an operator that is dispatched by its namespace
+        elif stem == "name_" and role_of(text) != RuntimeRole.OTHER:
+            return text  # a runtime's word, which all its users share
+        return self._part(text, stem)
+
+    def _part(self, text: str, stem: str) -> str:
+        """The neutral name of a text or of a part of one, given once."""
+        if text not in self._neutral:
+            self._count[stem] += 1
+            self._neutral[text] = f"{stem}{self._count[stem]}"
+        return self._neutral[text]
+
+
+def _counted(names: Iterable[str]) -> Counter[str]:
+    """The highest number that each stem of neutral names has had."""
+    counted: Counter[str] = Counter()
+    for name in names:
+        found = _NEUTRAL.match(name)
+        if found:
+            counted[found[1]] = max(counted[found[1]], int(found[2]))
+    return counted
+
+
+def _bare(arguments: str) -> str:
+    """The arguments of a schema by number, with their types as far as these are PyTorch's."""
+    inside = arguments.rpartition(")")[0]
+    inside, _, given = inside.partition(") ->")
+    bare = [
+        f"{_type(part)} argument_{place}"
+        for place, part in enumerate(part for part in _split(inside) if part != "*")
+    ]
+    return f"{', '.join(bare)}) -> {_type(given or arguments.rpartition('->')[2])}"
+
+
+def _type(text: str) -> str:
+    first = text.strip().rpartition(" ")[0] if " " in text.strip() else text.strip()
+    return first if first and public.is_public_type(first) else "Any"
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, last = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append(text[last:at].strip())
+            last = at + 1
+    return [part for part in (*parts, text[last:].strip()) if part]
+
+
+def _texts_in(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts_in(inner)

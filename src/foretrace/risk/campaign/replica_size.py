@@ -1,0 +1,187 @@
+"""How large a replica should be: small ones lose little when they fail, large ones have memory.
+
+A replica holds all states of the model, divided over its own GPUs (hybrid sharding), so that a
+small one may not fit; and the more replicas there are, the less the loss of one takes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from foretrace.base import RiskError
+from foretrace.machine import Chip
+from foretrace.risk.campaign.campaign import Campaign, Replicas
+from foretrace.risk.campaign.closed_form import replicas_ettr
+from foretrace.risk.campaign.outcome import Outcome
+from foretrace.risk.campaign.simulate import simulate_campaign
+from foretrace.workload import (
+    Model,
+    Plan,
+    Sharding,
+    Transformer,
+    check_plan,
+    footprint,
+    parameters,
+    schedule_of,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# bf16 parameters, fp32 gradients, and fp32 copy and two moments of Adam.
+# Source: ZeRO, arXiv:1910.02054, section 3.1, with gradients summed in fp32 as Llama 3 does.
+_STATE_BYTES = 2 + 4 + 12
+
+
+@dataclass(frozen=True)
+class ReplicaSize:
+    """One size of replica."""
+
+    gpus_per_replica: int
+    num_replicas: int
+    outcome: Outcome
+    stalls_only: float  # `replicas_ettr`
+    num_bytes: int | None  # on the fullest GPU; `None`: no model was given
+    capacity: int | None  # bytes of a GPU; `None`: not known
+    counts_states_only: bool  # `num_bytes` has parameters, gradients and optimizer only
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the fullest GPU holds it; `None`: not known."""
+        if self.num_bytes is None or self.capacity is None:
+            return None
+        return self.num_bytes <= self.capacity
+
+
+@dataclass(frozen=True)
+class ReplicaSizes:
+    """Sizes of replica, smallest first."""
+
+    sizes: tuple[ReplicaSize, ...]
+
+    @property
+    def best(self) -> ReplicaSize | None:
+        """The one with most effective time among those that are not known not to fit."""
+        fitting = [each for each in self.sizes if each.fits is not False]
+        return max(fitting, key=lambda each: each.outcome.mean_effective, default=None)
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a size: replicas, effective time, batch, bytes, whether they fit."""
+        import polars as pl  # slow to import, wanted in tables only
+
+        return pl.DataFrame([_row(each) for each in self.sizes])
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        best = self.best
+        return {
+            "sizes": [_row(each) for each in self.sizes],
+            "best_gpus_per_replica": best.gpus_per_replica if best is not None else None,
+        }
+
+
+def replica_sizes(
+    campaign: Campaign,
+    gpus_per_replica: Sequence[int],
+    *,
+    duration_ns: int,
+    model: Model | None = None,
+    plan: Plan | None = None,
+    chip: Chip | None = None,
+    num_samples: int = 100,
+    seed: int = 0,
+) -> ReplicaSizes:
+    """The campaign with replicas of every size, and whether they fit into memory.
+
+    Stalls and absences are taken to be the same for every size, and communication between
+    replicas to stay hidden; the first is kind to small replicas, the second to many.
+
+    Args:
+        campaign: a job with replicas.
+        gpus_per_replica: sizes; each divides the job's GPUs, and into whole hosts.
+        duration_ns: wall time of each simulated campaign.
+        model: what is trained; without, memory is not looked at.
+        plan: of the whole job; its sharding is done within a replica. Without, only states
+            are counted, divided over the whole replica.
+        chip: whose memory has to do.
+        num_samples: simulated campaigns of each size.
+        seed: the same one gives the same result.
+
+    Raises:
+        RiskError: if the campaign has no replicas, or a size does not divide the job.
+        WorkloadError: if the plan is not one for the model.
+    """
+    replicas = campaign.replicas
+    if replicas is None:
+        raise RiskError("there are no replicas to choose the size of: state how many there are")
+    if plan is not None and plan.num_ranks != campaign.num_gpus:
+        raise RiskError(
+            f"the plan is for {plan.num_ranks:,} ranks, the campaign has {campaign.num_gpus:,} "
+            "GPUs: they have to be the same"
+        )
+    found = []
+    for size in sorted(set(gpus_per_replica)):
+        sized = _sized(campaign, replicas, size)
+        num_bytes = None if model is None else _bytes(model, plan, chip, size=size)
+        found.append(
+            ReplicaSize(
+                size,
+                campaign.num_gpus // size,
+                simulate_campaign(
+                    sized, duration_ns=duration_ns, num_samples=num_samples, seed=seed
+                ),
+                replicas_ettr(sized),
+                num_bytes,
+                None if chip is None else chip.memory_bytes,
+                counts_states_only=plan is None or not isinstance(model, Transformer),
+            )
+        )
+    return ReplicaSizes(tuple(found))
+
+
+def _sized(campaign: Campaign, replicas: Replicas, size: int) -> Campaign:
+    if size < 1 or campaign.num_gpus % size or size % campaign.gpus_per_host:
+        raise RiskError(
+            f"replicas of {size} GPUs: the size has to divide {campaign.num_gpus:,} GPUs and be "
+            f"whole hosts of {campaign.gpus_per_host}"
+        )
+    count = campaign.num_gpus // size
+    least = min(count, max(1, replicas.min_replicas * count // replicas.num_replicas))
+    return replace(campaign, replicas=replace(replicas, num_replicas=count, min_replicas=least))
+
+
+def _bytes(model: Model, plan: Plan | None, chip: Chip | None, *, size: int) -> int:
+    """Bytes of the fullest GPU of a replica."""
+    if plan is None or not isinstance(model, Transformer):
+        return -(-parameters(model).total * _STATE_BYTES // size)
+    sharing, rest = divmod(size, plan.tensor * plan.pipeline)
+    if rest:
+        raise RiskError(
+            f"replicas of {size} GPUs do not hold whole pipelines of {plan.tensor} x "
+            f"{plan.pipeline} ranks: take a multiple"
+        )
+    if plan.sharding is Sharding.NONE:
+        raise RiskError(
+            "the plan shards nothing, so that memory does not depend on the replica's size: "
+            "give it a sharding"
+        )
+    sized = replace(plan, shard_ranks=sharing)
+    check_plan(sized, model)
+    return footprint(model, sized, schedule_of(sized), chip=chip).peak.total
+
+
+def _row(size: ReplicaSize) -> dict[str, object]:
+    return {
+        "gpus_per_replica": size.gpus_per_replica,
+        "num_replicas": size.num_replicas,
+        "effective": size.outcome.mean_effective,
+        "standard_error": size.outcome.standard_error,
+        "stalls_only": size.stalls_only,
+        "batch_deviation": size.outcome.batch()["deviation"],
+        "bytes": size.num_bytes,
+        "capacity": size.capacity,
+        "fits": size.fits,
+        "counts_states_only": size.counts_states_only,
+    }

@@ -1,0 +1,125 @@
+"""Effective time against the checkpoint interval, and against the number of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.base import Float64s
+from foretrace.risk.campaign.campaign import Campaign
+from foretrace.risk.campaign.closed_form import (
+    linear_ettr,
+    renewal_ettr,
+    with_hosts,
+    with_interval,
+)
+from foretrace.risk.campaign.schemes import Scheme, with_scheme
+from foretrace.risk.campaign.simulate import simulate_campaign
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Effective time along one quantity."""
+
+    quantity: str  # "checkpoint interval", "GPUs"
+    unit: str  # "s", or ""
+    values: Float64s  # float64[points]
+    lines: Mapping[str, Float64s]  # effective time by what says so: float64[points]
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a point: the quantity, and every line."""
+        import polars as pl  # slow to import, wanted in tables only
+
+        return pl.DataFrame({"value": self.values, **dict(self.lines)})
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as plain values."""
+        return {
+            "quantity": self.quantity,
+            "unit": self.unit,
+            "values": self.values.tolist(),
+            "lines": {name: line.tolist() for name, line in self.lines.items()},
+        }
+
+
+def by_interval(
+    campaign: Campaign,
+    intervals_ns: Sequence[int],
+    *,
+    duration_ns: int,
+    num_samples: int = 100,
+    seed: int = 0,
+) -> Sweep:
+    """Effective time of full restarts against the checkpoint interval, three ways."""
+
+    def simulated(one: Campaign) -> float:
+        return simulate_campaign(
+            one, duration_ns=duration_ns, num_samples=num_samples, seed=seed
+        ).mean_effective
+
+    single = replace(campaign, replicas=None)
+    points = [with_interval(single, each) for each in intervals_ns]
+    ways: Mapping[str, Callable[[Campaign], float]] = {
+        "linear": linear_ettr,
+        "renewal": renewal_ettr,
+        "simulated": simulated,
+    }
+    return Sweep(
+        "checkpoint interval",
+        "s",
+        np.array(intervals_ns) / 1e9,
+        {name: np.array([way(each) for each in points]) for name, way in ways.items()},
+    )
+
+
+def by_scale(
+    campaign: Campaign,
+    num_hosts: Sequence[int],
+    *,
+    duration_ns: int,
+    num_samples: int = 50,
+    seed: int = 0,
+) -> Sweep:
+    """Simulated effective time of every scheme against the number of GPUs.
+
+    Replicas keep their size, so that a larger job has more of them, and spare hosts their share.
+    Restarts and stalls keep their length, which real ones do not: see docs/risk.md.
+    """
+    replicas = campaign.replicas
+    schemes = tuple(Scheme) if replicas is not None else (Scheme.FULL_RESTART, Scheme.HOT_SPARES)
+    size = campaign.num_hosts // replicas.num_replicas if replicas is not None else 1
+    rounded = sorted({max(size, round(each / size) * size) for each in num_hosts})
+    lines = {
+        scheme.value: np.array(
+            [
+                simulate_campaign(
+                    with_scheme(_scaled(campaign, each), scheme),
+                    duration_ns=duration_ns,
+                    num_samples=num_samples,
+                    seed=seed,
+                ).mean_effective
+                for each in rounded
+            ]
+        )
+        for scheme in schemes
+    }
+    gpus = np.array(rounded, np.float64) * campaign.gpus_per_host
+    return Sweep("GPUs", "", gpus, lines)
+
+
+def _scaled(campaign: Campaign, num_hosts: int) -> Campaign:
+    factor = num_hosts / campaign.num_hosts
+    fleet = replace(campaign.fleet, num_spares=round(campaign.fleet.num_spares * factor))
+    found = replace(with_hosts(campaign, num_hosts), fleet=fleet)
+    replicas = campaign.replicas
+    if replicas is None:
+        return found
+    return replace(
+        found, replicas=replace(replicas, num_replicas=round(replicas.num_replicas * factor))
+    )

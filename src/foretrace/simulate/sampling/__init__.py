@@ -1,0 +1,1 @@
+"""Durations that are drawn while a graph is simulated."""
