@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from foretrace.api import Job as Job
+    from foretrace.api import anonymise as anonymise
     from foretrace.api import attention as attention
     from foretrace.api import benchmark as benchmark
     from foretrace.api import blocks as blocks
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from foretrace.api import convert as convert
     from foretrace.api import critical_path as critical_path
     from foretrace.api import diagnose as diagnose
+    from foretrace.api import draw as draw
     from foretrace.api import effect as effect
     from foretrace.api import estimate as estimate
     from foretrace.api import hang as hang
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from foretrace.api import sensitivity as sensitivity
     from foretrace.api import simulate as simulate
     from foretrace.api import stragglers as stragglers
+    from foretrace.api import synthesise as synthesise
     from foretrace.api import what_helps as what_helps
 
 __version__ = "0.1.0"
@@ -44,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Job",
     "__version__",
+    "anonymise",
     "attention",
     "benchmark",
     "blocks",
@@ -53,6 +57,7 @@ __all__ = [
     "convert",
     "critical_path",
     "diagnose",
+    "draw",
     "effect",
     "estimate",
     "hang",
@@ -69,6 +74,7 @@ __all__ = [
     "sensitivity",
     "simulate",
     "stragglers",
+    "synthesise",
     "what_helps",
 ]
 

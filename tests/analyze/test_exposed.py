@@ -71,7 +71,7 @@ def test_transfers_and_waiting_are_the_exposed_communication(timeline: Timeline)
 
 
 @pytest.mark.parametrize("as_rows", [True, False])
-def test_a_timeline_without_communication_has_no_rows(as_rows: bool) -> None:  # noqa: FBT001
+def test_a_timeline_without_communication_has_no_rows(as_rows: bool) -> None:
     build = GraphBuilder()
     build.add(NodeKind.STEP_BEGIN, step="a")
     build.add(NodeKind.STEP_END, step="a")

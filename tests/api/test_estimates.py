@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,10 +135,10 @@ def test_the_report_is_written_and_has_no_steps_to_choose(found: Estimate, tmp_p
 
 
 def test_it_shows_itself_in_a_notebook(found: Estimate) -> None:
-    shown: dict[type, Callable[[object], str]] = {}
+    shown: dict[type, Callable[[Any], str]] = {}
 
     class Formatter:
-        def for_type(self, typ: type, func: Callable[[object], str]) -> None:
+        def for_type(self, typ: type[Any], func: Callable[[Any], str]) -> None:
             shown[typ] = func
 
     teach(Formatter())

@@ -166,7 +166,9 @@ def _stand(
         walk.spend("preempted", job.preempted_ns)
     causes = ["failure" if is_failure else "preemption"]
     while causes and walk.clock_ns < job.wall_ns:
+        down_ns = job.queue_ns + job.restart_ns
         if causes.pop() == "failure":
+            down_ns += job.detection_ns
             waiting_ns = hosts.fail(random, walk)
             walk.spend("detection", job.detection_ns)
             walk.spend("waiting", waiting_ns)
@@ -179,7 +181,6 @@ def _stand(
             continue
         walk.spend("restart", job.restart_ns)
         if job.while_down == 2:
-            down_ns = job.detection_ns + job.queue_ns + job.restart_ns
             passed_ns = time_to(random, hosts.per_ns)
             while passed_ns < down_ns:
                 causes.append("failure")
@@ -194,6 +195,7 @@ class Members:
     num_replicas: int
     min_replicas: int
     keeps_state: bool
+    joins_in_stall: bool
     stall_ns: int
     away_ns: int
     join_ns: int
@@ -220,6 +222,12 @@ class State:
     kept: Counter[int] = field(default_factory=Counter)
     to_checkpoint_ns: int = 0
 
+    def join(self, clock_ns: int) -> None:
+        """Let those in that are back."""
+        while self.returns and self.returns[0] <= clock_ns:
+            self.returns.pop(0)
+            self.present += 1
+
     def work(self, times: Counter[int], num_replicas: int) -> float:
         """Time of all replicas that such times with fewer come to."""
         return sum(time * count for count, time in times.items()) / num_replicas
@@ -236,6 +244,9 @@ def replicas(random: np.random.Generator, job: Members) -> tuple[Walk, Counter[i
             if walk.clock_ns < job.wall_ns:
                 state.returns.pop(0)
                 state.present += 1
+                if job.joins_in_stall and state.present >= job.min_replicas:
+                    walk.spend("stall", job.join_ns)
+                    state.join(walk.clock_ns)
             continue
         to_failure_ns = time_to(random, job.failures_per_ns * state.present)
         to_return_ns = max(0, state.returns[0] - walk.clock_ns) if state.returns else FAR
@@ -287,6 +298,7 @@ def _stalls(
     losses: int,
     stands_ns: int,
 ) -> None:
+    stood = False
     while walk.clock_ns < job.wall_ns:
         per_ns = job.failures_per_ns * state.present
         if stands_ns and job.while_down == 1:
@@ -300,7 +312,10 @@ def _stalls(
                 while passed_ns < stands_ns:
                     losses += 1
                     passed_ns += time_to(random, per_ns)
+        stood = stood or stands_ns > 0
         if losses == 0 or state.present == 0:
+            if stood and job.joins_in_stall:
+                state.join(walk.clock_ns)
             return
         losses -= 1
         _lose(random, walk, job, state=state)

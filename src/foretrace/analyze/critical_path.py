@@ -48,6 +48,7 @@ LAG_LABELS = {
     EdgeKind.GHOST: "unrecorded rank",
     EdgeKind.ISSUE: "collective issue",
     EdgeKind.PROGRAMMATIC: "stream order",
+    EdgeKind.STATED: "stated dependency",
 }
 
 

@@ -24,9 +24,13 @@ from foretrace.api.display import register_displays as register_displays
 from foretrace.api.estimates import estimate as estimate
 from foretrace.api.estimates import write_estimate_report as write_estimate_report
 from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
+from foretrace.api.exchanges import anonymise as anonymise
+from foretrace.api.exchanges import draw as draw
+from foretrace.api.exchanges import synthesise as synthesise
 from foretrace.api.job import Job as Job
 from foretrace.api.links import link as link
 from foretrace.api.modules import capture as capture
+from foretrace.api.modules import captured_for as captured_for
 from foretrace.api.outputs import write_trace as write_trace
 from foretrace.api.reports import report as report
 from foretrace.api.reports import write_report as write_report

@@ -49,7 +49,8 @@ def estimate(
     """One training step of a model under a plan on a machine, with nothing run.
 
     Args:
-        model: a name ("llama3-405b"), a TOML file, a `config.json` of Hugging Face, a model, or what `capture` gives.
+        model: a name ("llama3-405b"), a TOML file, a `config.json` of Hugging Face, a model, or
+            what `capture` gives.
         plan: keys of a plan file ({"tp": 8, "global_batch": 512}), a preset's name, a TOML file,
             or a plan. What it leaves open is assumed, and the spread over it told.
         machine: a name ("dgx-h100"), a TOML file, or a machine.

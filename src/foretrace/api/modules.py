@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrace.capture import captured, program_of
 from foretrace.operators import Program
+from foretrace.workload import PlanDraft
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +36,7 @@ def capture(
             numbered names if left out.
         tensor: ranks that linear layers are divided over.
         divided: "column" or "row" by patterns of linear layers' names.
-        way: "export", "dispatch", "fx" or "run"; the first of these that works if left out.
+        way: "dispatch", "export", "fx" or "run"; the first of these that works if left out.
         name: what it is called; its class if left out.
 
     Raises:
@@ -53,4 +54,24 @@ def capture(
         divided=divided,
         way=way,
         name=name,
+    )
+
+
+def captured_for(named: str, draft: PlanDraft) -> Program:
+    """What a module runs under what is stated of a plan: its microbatch, sequence and tp.
+
+    Args:
+        named: "package.file:function", or "path/to/file.py:function".
+        draft: sizes that it does not state are the function's own defaults.
+
+    Raises:
+        MissingExtraError: if PyTorch is not installed.
+        WorkloadError: if there is no such function, or its module cannot be captured.
+    """
+    plan = draft.plan()
+    return program_of(
+        named,
+        micro_batch=plan.micro_batch if draft.states("micro_batch") else None,
+        sequence=plan.sequence if draft.states("sequence") else None,
+        tensor=plan.tensor,
     )

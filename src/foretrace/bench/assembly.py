@@ -280,6 +280,7 @@ def _coverage(
     return Coverage(
         num_operators=len(topmost),
         num_replayed=sum(call is None for call in lost.values()),
+        num_timed=sum(one in duration_ns for one in topmost),
         time_ns=sum(duration_ns.get(one, 0) for one in topmost),
         replayed_ns=sum(duration_ns.get(one, 0) for one, call in lost.items() if call is None),
         unsupported=tuple(

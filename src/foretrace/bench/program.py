@@ -73,6 +73,7 @@ class Coverage:
 
     num_operators: int
     num_replayed: int
+    num_timed: int  # that the Kineto trace gives a time
     time_ns: int  # of all; 0 where no Kineto trace was given
     replayed_ns: int
     unsupported: tuple[tuple[str, str, int, int], ...]  # name, reason, calls, ns

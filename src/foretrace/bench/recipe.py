@@ -75,6 +75,7 @@ class Benchmark:
             "ranks": self.program.world_size,
             "operators": coverage.num_operators,
             "replayed": coverage.num_replayed,
+            "timed": coverage.num_timed,
             "share": coverage.share,
             "time_share": coverage.time_share,
             "calls": len(self.program.calls),

@@ -28,6 +28,7 @@ from foretrace.trace import (
 _ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 # A name that occurs more or less often a step than the others do was called for something else.
 _ALIKE = 0.2
+_NEARLY_ALL = 0.95  # of the operators must have their event for a span to be the step's
 _ON_HOST = (Category.OPERATOR, Category.ANNOTATION)
 
 
@@ -89,6 +90,8 @@ def measured_of(tree: Tree, topmost: Sequence[int], *, path: Path, kineto: Path)
     span_ns = int(ends[rows].max() - begins[rows].min())
     counted = np.array(busy if has_device else [row for _, row in joined])
     busy_ns = _covered_ns(begins[counted], ends[counted])
+    if len(joined) < _NEARLY_ALL * len(topmost):  # of another run: first and last mean nothing
+        span_ns = busy_ns = 0
     return Measured(duration_ns, stream, span_ns, busy_ns, is_joined=True)
 
 

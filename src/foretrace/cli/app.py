@@ -10,11 +10,13 @@ import typer
 from foretrace import __version__
 from foretrace.cli import bench, machine, model, risk, validate
 from foretrace.cli.analyze import analyze
+from foretrace.cli.anonymise import anonymise
 from foretrace.cli.breakdown import breakdown
 from foretrace.cli.calibrate import calibrate
 from foretrace.cli.compare import compare
 from foretrace.cli.convert import convert
 from foretrace.cli.critical_path import critical_path
+from foretrace.cli.draw import draw
 from foretrace.cli.errors import errors_as_sentences
 from foretrace.cli.estimate import estimate
 from foretrace.cli.hang import hang
@@ -27,6 +29,7 @@ from foretrace.cli.replay import replay
 from foretrace.cli.report import report
 from foretrace.cli.sensitivity import sensitivity
 from foretrace.cli.stragglers import stragglers
+from foretrace.cli.synthesise import synthesise
 
 COMMANDS = (
     inspect,
@@ -44,6 +47,9 @@ COMMANDS = (
     estimate,
     report,
     convert,
+    draw,
+    anonymise,
+    synthesise,
     measure,
     calibrate,
 )  # in the order of `--help`

@@ -27,6 +27,8 @@ def print_benchmark(made: Benchmark, path: Path) -> None:
         f"({share_text(coverage.share)}){of_time}, in {count_text(len(program.calls), 'call')}; "
         f"{count_text(made.text.count(chr(10)), 'line')} of Python"
     )
+    if 0 < coverage.num_timed < coverage.num_operators:
+        console.print(f"times are known of {count_text(coverage.num_timed, 'operator')}")
     if program.world_size > 1:
         console.print(f"recorded in a job of {count_text(program.world_size, 'rank')}")
     table = plain_table("not replayed", "why", "calls", "ms", text_columns=(0, 1))

@@ -16,20 +16,27 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.machine import load_machine
-from foretrace.workload import Convention, PlanDraft, load_model, load_plan, parsed_keys
+from foretrace.operators import Program
+from foretrace.workload import Convention, Model, PlanDraft, load_model, load_plan, parsed_keys
 
 
 def estimate(
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="A model, a TOML file, or a config.json of Hugging Face."
-        ),
-    ],
     machine: Annotated[
         str, typer.Option(metavar="NAME", help="A machine, a host, or a TOML file.")
     ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A model, a TOML file, or a config.json of Hugging Face."
+        ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE:FUNCTION", help="Instead of a model, what makes a PyTorch module."
+        ),
+    ] = None,
     plan: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="A plan or a TOML file; other options beat it."),
@@ -122,7 +129,7 @@ def estimate(
         **parsed_keys(set_keys or ()),
     }
     draft = _draft(plan, keys)
-    found_model = load_model(model, model_folders())
+    found_model = _model(model, module, draft)
     found_machine = load_machine(machine, machine_folders())
     with activity() as doing, collector_paused():
         doing.now("estimating")
@@ -146,6 +153,15 @@ def estimate(
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)
+
+
+def _model(name: str | None, module: str | None, draft: PlanDraft) -> Model | Program:
+    """The model of that name, or what a module of the user's runs."""
+    if name is not None and module is None:
+        return load_model(name, model_folders())
+    if module is not None and name is None:
+        return api.captured_for(module, draft)
+    raise typer.BadParameter("name a --model, or a --module, and not both")
 
 
 def _draft(name: str | None, keys: Mapping[str, object]) -> PlanDraft:

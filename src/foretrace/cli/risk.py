@@ -58,6 +58,8 @@ app = typer.Typer(rich_markup_mode=None)
 _NS_PER_DAY = 86_400_000_000_000
 _SWEPT = 20.0  # times shorter and longer intervals than the campaign's
 _NUM_POINTS = 25
+_SWEPT_SAMPLES = 20
+_SWEPT_FAILURES = 2_000  # of every campaign: a picture needs no third digit
 _SCALES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 Plot = Annotated[
@@ -91,6 +93,10 @@ def ettr(
     detection: told.Detection = None,
     queue: told.Queue = None,
     while_down: told.Down = None,
+    target: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, metavar="E", help="How fast must a restart be for this?"),
+    ] = None,
     samples: told.Samples = 100,
     seed: told.Seed = 0,
     plot: Plot = None,
@@ -110,7 +116,7 @@ def ettr(
     )  # fmt: skip
     with activity() as doing:
         doing.now("simulating campaigns")
-        found = ettr_of(campaign, num_samples=samples, seed=seed)
+        found = ettr_of(campaign, target=target, num_samples=samples, seed=seed)
         if plot is not None or report is not None:
             doing.now("trying other intervals")
             sweep = _intervals(campaign, round(float(found.outcome.wall_ns[0])))
@@ -280,7 +286,9 @@ def compare(
         if scale or plot is not None or report is not None:
             doing.now("trying other numbers of GPUs")
             hosts = [max(1, round(campaign.num_hosts * each)) for each in _SCALES]
-            sweep = by_scale(campaign, hosts, duration_ns=duration_ns, seed=seed)
+            sweep = by_scale(
+                campaign, hosts, duration_ns=duration_ns, num_samples=_SWEPT_SAMPLES, seed=seed
+            )
             _draw(plot, sweep, "effective time against the number of GPUs")
             _write(report, comparison_page(found, sizes, sweep))
     console = Console(highlight=False)
@@ -378,8 +386,13 @@ def _intervals(campaign: Campaign, duration_ns: int) -> Sweep:
     checkpoint = campaign.checkpoint
     low = max(checkpoint.interval_ns / _SWEPT, checkpoint.background_ns, 1.0)
     points = np.geomspace(low, checkpoint.interval_ns * _SWEPT, _NUM_POINTS)
+    if campaign.failures_per_host_day:
+        duration_ns = min(duration_ns, round(_SWEPT_FAILURES * campaign.mttf_ns))
     return by_interval(
-        campaign, [round(each) for each in points], duration_ns=duration_ns, num_samples=20
+        campaign,
+        [round(each) for each in points],
+        duration_ns=duration_ns,
+        num_samples=_SWEPT_SAMPLES,
     )
 
 

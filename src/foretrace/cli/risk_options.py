@@ -182,7 +182,7 @@ def _new(told: Told) -> Campaign:
         option
         for option, value in (
             ("--nodes", told.nodes),
-            ("--failure-rate or --failures", told.failure_rate or told.failures),
+            ("--failure-rate or --failures", _or(told.failure_rate, told.failures)),
             ("--checkpoint-interval", told.interval),
             ("--restart", told.restart),
         )

@@ -59,17 +59,17 @@ def _digits(value: float) -> str:
 
 def subject_text(campaign: Campaign) -> str:
     """What a campaign is, in a line."""
+    hosts = f"{campaign.num_gpus:,} GPUs on {count_text(campaign.num_hosts, 'host')}"
+    if math.isinf(campaign.mttf_ns):
+        return f"{hosts}, which never fail"
     rate = f"{1000 * campaign.failures_per_host_day:.3g} failures per 1000 host-days"
-    return (
-        f"{campaign.num_gpus:,} GPUs on {count_text(campaign.num_hosts, 'host')}, {rate}: one "
-        f"every {time_text(campaign.mttf_ns)}"
-    )
+    return f"{hosts}, {rate}: one every {time_text(campaign.mttf_ns)}"
 
 
 def print_ettr(console: Console, found: Ettr) -> None:
     """Print effective time four ways, and the best interval."""
     campaign = found.campaign
-    console.print(subject_text(campaign), style="bold", soft_wrap=True)
+    console.print(subject_text(campaign), style="bold")
     table = plain_table("", "effective", "", text_columns=(0, 2))
     for name, value, remark in ettr_rows(found):
         table.add_row(name, value, remark)
@@ -96,6 +96,13 @@ def _interval_sentences(found: Ettr) -> Iterable[str]:
     yield (
         f"every {time_text(checkpoint.interval_ns)} now, {time_text(checkpoint.blocking_ns)} each"
     )
+    if found.target is not None and found.longest_restart_ns is not None:
+        longest = time_text(found.longest_restart_ns)
+        yield (
+            f"{found.target:g} effective needs restarts of at most {longest}, all else as it is"
+            if found.longest_restart_ns >= 0
+            else f"{found.target:g} effective cannot be, however fast restarts are"
+        )
     if found.best_renewal is None:
         yield "they cost no time, so the more the better; say with --checkpoint-time what one costs"
         return
@@ -108,7 +115,7 @@ def _interval_sentences(found: Ettr) -> Iterable[str]:
 
 def print_outcome(console: Console, found: Outcome) -> None:
     """Print where the time of a campaign goes."""
-    console.print(subject_text(found.campaign), style="bold", soft_wrap=True)
+    console.print(subject_text(found.campaign), style="bold")
     table = plain_table("", "")
     for name, value in outcome_figures(found):
         table.add_row(name, value)
@@ -176,13 +183,13 @@ def print_training(console: Console, found: TrainingTime) -> None:
     print_section(console, "training", table)
 
 
-_SCHEME_HEAD = ("", "effective", "90%", "formula", "stall", "lost work", "batch", "paid")
+_SCHEME_HEAD = ("", "effective", "formula", "stall", "lost work", "batch", "paid")
 
 
 def print_comparison(console: Console, found: SchemeComparison) -> None:
     """Print schemes, best first."""
     campaign = found.results[0].outcome.campaign
-    console.print(subject_text(campaign), style="bold", soft_wrap=True)
+    console.print(subject_text(campaign), style="bold")
     # Without spares the last column says nothing new.
     has_spares = any(each.outcome.campaign.fleet.num_spares for each in found.results)
     columns = slice(None) if has_spares else slice(-1)
@@ -203,8 +210,7 @@ def scheme_rows(found: SchemeComparison) -> list[tuple[str, ...]]:
         rows.append(
             (
                 each.scheme.value,
-                f"{outcome.mean_effective:.3f}",
-                f"+-{(odds['p95'] - odds['p5']) / 2:.3f}",
+                f"{outcome.mean_effective:.3f} +-{(odds['p95'] - odds['p5']) / 2:.3f}",
                 "" if formula is None else f"{formula:.3f}",
                 time_text(outcome.stall_per_failure_ns),
                 time_text(outcome.rework_per_failure_ns),
@@ -218,7 +224,7 @@ def scheme_rows(found: SchemeComparison) -> list[tuple[str, ...]]:
 def comparison_notes(found: SchemeComparison) -> list[str]:
     """What a reader has to know."""
     what = "stall and lost work are of one failure, batch is how much its size varies"
-    notes = [f"{what}, paid is effective time over all GPUs with the spares"]
+    notes = [f"90% of campaigns lie within +-; {what}, paid is effective time with spares counted"]
     down = found.results[0].outcome.campaign.while_down
     words = {
         WhileDown.NONE: "nothing fails while the job is down",
@@ -228,8 +234,8 @@ def comparison_notes(found: SchemeComparison) -> list[str]:
     notes.append(words[down] + " (--while-down)")
     if any(each.outcome.campaign.replicas is not None for each in found.results):
         notes.append(
-            "the formula for replicas is (1 - S/M) (1 - D/(K M)): it counts a lost replica's "
-            "absence during the stall twice, and lost work not at all"
+            "the formula for replicas is (1 - S/M) (1 - D/(K M)): it leaves out checkpoints and "
+            "lost work, and counts a lost replica's absence during the stall twice"
         )
     return notes
 
@@ -277,7 +283,7 @@ def size_notes(found: ReplicaSizes) -> list[str]:
 
 def print_failures(console: Console, rates: FailureRates, log: FailureLog | None) -> None:
     """Print rates by component, and what a log says of hosts and gaps."""
-    console.print(f"{rates.name}: {rates.title}", style="bold", soft_wrap=True)
+    console.print(f"{rates.name}: {rates.title}", style="bold")
     table = plain_table("", "count", "rate", "95%", "share", "takes host")
     for row in _component_rows(rates):
         table.add_row(*row)

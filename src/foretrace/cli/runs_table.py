@@ -10,8 +10,7 @@ from rich.table import Table
 from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
 from foretrace.validate import GroupError, RunPrediction, RunsReport, Status, calibrated_groups
 
-_ID_WIDTH = 34
-_WHY_WIDTH = 60
+_ID_WIDTH = 28
 _MOST_REASONS = 5
 
 
@@ -21,7 +20,7 @@ def print_runs(console: Console, report: RunsReport, *, top: int) -> None:
     if report.calibrated:
         print_section(
             console,
-            "one constant per source, software, GPU and format, from a fifth of the rows",
+            "with one constant per source, software, GPU and format, from a fifth of the rows",
             _groups(calibrated_groups(report)),
         )
     worst = sorted(
@@ -37,6 +36,7 @@ def print_runs(console: Console, report: RunsReport, *, top: int) -> None:
         console,
         "how to read it",
         (
+            "known: predicted from all that decides the time; open: not printed was assumed",
             "errors in percent of the measured step time; mean: of their sizes; bias: with sign",
             "in: measured times inside the 80% interval; roof: a roofline's mean error",
             "memory: mean error of the peak, where a table prints it",
@@ -45,7 +45,7 @@ def print_runs(console: Console, report: RunsReport, *, top: int) -> None:
 
 
 def _groups(groups: Iterable[GroupError]) -> Table:
-    heads = ("", "runs", "predicted", "assumed", "mean", "bias", "worst", "in", "roof", "memory")
+    heads = ("", "runs", "known", "open", "mean", "bias", "worst", "in", "roof", "memory")
     table = plain_table(*heads, text_columns=(0,))
     for one in groups:
         table.add_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from foretrace.report import cost_plot, standalone_html
 from foretrace.validate import cost_errors, left_out_errors, read_runs, run_points, runs_report
 
 app = typer.Typer(rich_markup_mode=None)
+_FEW_RUNS = 50  # that one process predicts before others have started
 
 
 @app.callback(invoke_without_command=True)
@@ -73,6 +75,12 @@ def runs(
         ),
     ] = None,
     top: options.Top = 10,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes that predict at once. Default: what suits."
+        ),
+    ] = None,
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
@@ -81,7 +89,8 @@ def runs(
     published = read_runs(data)
     with activity() as doing:
         doing.now("predicting runs")
-        report = runs_report(published, progress=doing.advance)
+        workers = workers or (os.cpu_count() or 1 if len(published) > _FEW_RUNS else 1)
+        report = runs_report(published, workers=workers, progress=doing.advance)
     console = Console(highlight=False)
     Outputs(json, csv, parquet).give(report, lambda: print_runs(console, report, top=top))
     if plot is not None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from foretrace.base import Float64s, Int64s
 
@@ -85,6 +84,8 @@ def fitted(
             part.weight * np.log(part.predicted_ns(values) / part.measured_ns) for part in parts
         ]
         return np.concatenate([pull * (logs - start), *errors])
+
+    from scipy.optimize import least_squares  # on demand: predicting needs none of it
 
     found = least_squares(
         residuals,

@@ -52,9 +52,8 @@ def step_costs(
         products = PRODUCTS_IN_STEPS.get(chip.architecture, 1.0)
     factors = {_PRODUCTS: power, _ATTENTION: power}
     factors |= dict.fromkeys(_PRODUCTS_OF_16_BITS, power * products)
-    for family, factor in (slower or {}).items():
-        factors[family] = factors.get(family, 1.0) * factor
-    return Slower(FittedCosts(machine, under_lasting_load(shipped_constants())), factors)
+    lasting = FittedCosts(machine, under_lasting_load(shipped_constants()))
+    return Slower(Slower(lasting, factors), slower or {})
 
 
 def under_lasting_load(constants: Sequence[Constants]) -> tuple[Constants, ...]:

@@ -6,6 +6,8 @@ from foretrace.estimate.assumed import Alternative as Alternative
 from foretrace.estimate.assumed import Assumed as Assumed
 from foretrace.estimate.compose import estimate as estimate
 from foretrace.estimate.compose import estimate_draft as estimate_draft
+from foretrace.estimate.durations import Run as Run
+from foretrace.estimate.durations import run as run
 from foretrace.estimate.estimate import Estimate as Estimate
 from foretrace.estimate.interval import FamilySpread as FamilySpread
 from foretrace.estimate.interval import Interval as Interval

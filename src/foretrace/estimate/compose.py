@@ -160,8 +160,9 @@ def estimate_draft(
     assert answer is not None  # noqa: S101  completions are never empty
     if num_ranks is None and not draft.states("data") and machine.num_ranks > answer.plan.num_ranks:
         note = (
-            f"nothing says how many copies of the model there are, so one: {answer.plan.num_ranks:,}"
-            f" of {machine.num_ranks:,} chips are used; state dp, or how many to use"
+            "nothing says how many copies of the model there are, so one: "
+            f"{answer.plan.num_ranks:,} of {machine.num_ranks:,} chips are used; state dp, or how "
+            "many to use"
         )
         answer = replace(answer, notes=(note, *answer.notes))
     if not found.assumptions:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle_causes, windows
-from foretrace.base import Float64s
+from foretrace.base import Int64s
 from foretrace.graph import Timeline
 from foretrace.workload import Role
 
@@ -158,7 +158,7 @@ def where(timeline: Timeline, roles: Sequence[Role]) -> Where:
     return Where(step_ns, tuple(rows))
 
 
-def _lost(timeline: Timeline, roles: Sequence[Role]) -> tuple[Float64s, Float64s]:
+def _lost(timeline: Timeline, roles: Sequence[Role]) -> tuple[Int64s, Int64s]:
     """Time that ranks lost because of others, and because of their own stage, by rank.
 
     Who only waits inside a collective waits for others. Idle time is theirs if its cause lies on
@@ -170,11 +170,9 @@ def _lost(timeline: Timeline, roles: Sequence[Role]) -> tuple[Float64s, Float64s
     stage[[role.rank for role in roles]] = [role.stage for role in roles]
     is_for_others = stage[lost.culprit_rank] != stage[lost.rank]
     is_for_others |= lost.kind == Stillness.WAITING
-    # Whole numbers below 2**53, so sums in float64 are exact.
-    for_others_ns, alone_ns = (
-        np.bincount(lost.rank[chosen], lost.duration_ns[chosen], size)
-        for chosen in (is_for_others, ~is_for_others)
-    )
+    for_others_ns, alone_ns = np.zeros((2, size), np.int64)
+    np.add.at(for_others_ns, lost.rank, lost.duration_ns * is_for_others)
+    np.add.at(alone_ns, lost.rank, lost.duration_ns * ~is_for_others)
     return for_others_ns, alone_ns
 
 

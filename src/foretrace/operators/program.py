@@ -91,6 +91,11 @@ class Program:
         return sum(part.num_parameters for part in self.parts)
 
     @property
+    def computes_again(self) -> bool:
+        """Whether the model's own code repeats forward work in the backward pass."""
+        return any(one.is_again for part in self.parts for one in part.backward)
+
+    @property
     def parameter_dtype(self) -> str:
         """Number format of most parameters; empty: there are none."""
         counts: Counter[str] = Counter()

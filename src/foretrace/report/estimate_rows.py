@@ -15,7 +15,7 @@ _MANY = 1000  # a rate from which on no digit after the point is worth showing
 _PARTS = {
     "compute": "compute alone",
     "overlapped": "compute beside communication",
-    "waiting": "waiting for other stages",
+    "waiting": "bubble: waiting for stages",
     "idle": "launches and hand-overs",
 }
 _GROUPS = {

@@ -36,6 +36,7 @@ _EDGE_TEXT = {
     "TRANSFER": "last arrival to transfer",
     "GHOST": "unrecorded rank to the next",
     "ISSUE": "host call to collective's worker",
+    "STATED": "as a file of dependencies states",
 }
 
 

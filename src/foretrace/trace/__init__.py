@@ -5,9 +5,11 @@ from __future__ import annotations
 from foretrace.trace.cache import clear_cache as clear_cache
 from foretrace.trace.chakra import CHAKRA_VERSION as CHAKRA_VERSION
 from foretrace.trace.chakra import NO_TEXT as NO_TEXT
+from foretrace.trace.chakra import Attribute as Attribute
 from foretrace.trace.chakra import Attributes as Attributes
 from foretrace.trace.chakra import ChakraNodes as ChakraNodes
 from foretrace.trace.chakra import ChakraTrace as ChakraTrace
+from foretrace.trace.chakra import Collected as Collected
 from foretrace.trace.chakra import CommType as CommType
 from foretrace.trace.chakra import Form as Form
 from foretrace.trace.chakra import NodeType as NodeType

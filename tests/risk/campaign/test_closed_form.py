@@ -16,6 +16,7 @@ from foretrace.risk import (
     linear_ettr,
     linear_holds,
     load_failures,
+    longest_restart_ns,
     mttf_of_gpus_ns,
     queued_ettr,
     recovery_ns,
@@ -221,3 +222,18 @@ def test_llama_3_needs_fast_checkpoints_and_fast_restarts() -> None:
 
     assert linear_ettr(fast) == pytest.approx(0.906, abs=0.001)
     assert linear_ettr(slow) == pytest.approx(0.811, abs=0.001)
+
+
+@pytest.mark.parametrize("while_down", list(WhileDown))
+def test_the_longest_restart_just_meets_its_target(while_down: WhileDown) -> None:
+    job = campaign(2048, 3.79, 8, blocking=10 / 60, detection=1, while_down=while_down)
+
+    longest_ns = longest_restart_ns(job, 0.9)
+
+    assert renewal_ettr(replace(job, restart_ns=round(longest_ns))) == pytest.approx(0.9, abs=1e-6)
+    assert minutes(8) < longest_ns < minutes(12)
+
+
+def test_some_targets_cannot_be_met_and_others_cannot_be_missed() -> None:
+    assert longest_restart_ns(campaign(2048, 3.79, 60), 0.9) < 0
+    assert longest_restart_ns(campaign(2048, 0.0, 60), 0.9) == math.inf

@@ -55,9 +55,9 @@ def test_a_job_that_stops_as_a_whole_goes_as_walked(
     job, lemons = drawn
     spent, counts = np.zeros(NUM_ACCOUNTS, np.int64), np.zeros(5, np.int64)
 
-    lasted_ns = compiled._restarts(
-        np.random.default_rng(seed), *astuple(job), np.array(lemons, np.uint8), spent, counts
-    )
+    random = np.random.default_rng(seed)
+    arguments = (*astuple(job), np.array(lemons, np.uint8), spent, counts)
+    lasted_ns = compiled._restarts(random, *arguments)
 
     walk = oracle.restarts(np.random.default_rng(seed), job, lemons)
     assert lasted_ns == walk.clock_ns
@@ -79,6 +79,7 @@ def members(draw: st.DrawFn) -> oracle.Members:
         num_replicas=num_replicas,
         min_replicas=draw(st.integers(1, num_replicas)),
         keeps_state=draw(st.booleans()),
+        joins_in_stall=draw(st.booleans()),
         stall_ns=draw(short),
         away_ns=draw(st.integers(0, 100)),
         join_ns=draw(short),
@@ -99,7 +100,9 @@ def test_replicas_leave_and_come_back_as_walked(job: oracle.Members, seed: int) 
     spent, counts = np.zeros(NUM_ACCOUNTS, np.int64), np.zeros(5, np.int64)
     kept = np.zeros(job.num_replicas + 1, np.int64)
 
-    lasted_ns = compiled._replicas(np.random.default_rng(seed), *astuple(job), spent, counts, kept)
+    random = np.random.default_rng(seed)
+    arguments = (*astuple(job), spent, counts, kept)
+    lasted_ns = compiled._replicas(random, *arguments)
 
     walk, kept_of = oracle.replicas(np.random.default_rng(seed), job)
     assert lasted_ns == walk.clock_ns

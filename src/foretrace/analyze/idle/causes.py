@@ -85,6 +85,7 @@ _OF_EDGE = {
     EdgeKind.ARRIVAL: IdleCause.COMMUNICATION,
     EdgeKind.TRANSFER: IdleCause.COMMUNICATION,
     EdgeKind.GHOST: IdleCause.UNRECORDED,
+    EdgeKind.STATED: IdleCause.HOST,  # of no latency: the cause is what it waits for
 }
 
 

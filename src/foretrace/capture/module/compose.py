@@ -45,7 +45,7 @@ def captured(
             numbered names if left out.
         tensor: ranks that linear layers are divided over.
         divided: "column" or "row" by patterns of linear layers' names.
-        way: "export", "dispatch", "fx" or "run"; the first of these that works if left out.
+        way: "dispatch", "export", "fx" or "run"; the first of these that works if left out.
         name: what it is called; its class if left out.
 
     Raises:
@@ -75,6 +75,11 @@ def captured(
 
 
 def require_torch_for_modules() -> None:
+    """Raise if PyTorch cannot be imported.
+
+    Raises:
+        MissingExtraError: with the command that installs it.
+    """
     if find_spec("torch") is None:
         raise MissingExtraError(
             "cannot capture a module: PyTorch is not installed, and the module is made of it; "

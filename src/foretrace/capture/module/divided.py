@@ -42,7 +42,7 @@ def divide(module: nn.Module, ranks: int, styles: Mapping[str, str]) -> None:
     if not styles:
         raise WorkloadError(
             f"the module is to be divided over {ranks} tensor ranks, and nothing says how: name "
-            'its linear layers, as in {"*.wq": "column", "*.wo": "row"}, or take tp 1'
+            'its linear layers, as in divided={"*.wq": "column", "*.wo": "row"}, or take tp 1'
         )
     chosen = _chosen(module, styles)
     columns: dict[int, tuple[Any, Any]] = {}  # tensors that are read, and what stands for them
@@ -63,9 +63,7 @@ def _chosen(module: nn.Module, styles: Mapping[str, str]) -> dict[str, nn.Linear
         raise WorkloadError(
             f"linear layers are divided by {COLUMN!r} or {ROW!r}, found {unknown[0]!r}: choose one"
         )
-    linears = {
-        path: one for path, one in module.named_modules() if isinstance(one, nn.Linear)
-    }
+    linears = {path: one for path, one in module.named_modules() if isinstance(one, nn.Linear)}
     for pattern in styles:
         if not any(fnmatchcase(path, pattern) for path in linears):
             some = ", ".join(list(linears)[:3]) or "none"

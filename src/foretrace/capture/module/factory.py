@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -104,8 +105,9 @@ def _loaded(place: str, named: str) -> ModuleType:
     path = Path(place)
     try:
         if path.suffix == ".py":
-            return _from_file(path)
-        with _also_here():
+            with _importable(path.resolve().parent):
+                return _from_file(path)
+        with _importable(Path.cwd()):
             return importlib.import_module(place)
     except Exception as err:  # whatever a user's file raises as it is imported
         raise WorkloadError(
@@ -124,11 +126,11 @@ def _from_file(path: Path) -> ModuleType:
     return found
 
 
-class _also_here:  # noqa: N801 - used as a statement
-    """While it holds, modules of the current folder can be imported, as `python -m` does."""
-
-    def __enter__(self) -> None:
-        sys.path.insert(0, str(Path.cwd()))
-
-    def __exit__(self, *_: object) -> None:
-        sys.path.pop(0)
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """While it holds, modules of a folder can be imported, as of a program that is run there."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

@@ -41,7 +41,7 @@ def as_on_a_gpu() -> Iterator[None]:
         library._destroy()  # noqa: SLF001 - as PyTorch's own tests do
 
 
-def _attention(  # noqa: PLR0913, PLR0917 - PyTorch's own signature
+def _attention(  # noqa: PLR0917 - PyTorch's own signature
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -89,9 +89,7 @@ def _for_every_head(tensor: torch.Tensor, heads: int) -> torch.Tensor:
     return tensor.repeat_interleave(heads // tensor.shape[1], 1)
 
 
-def _bias(
-    mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor
-) -> torch.Tensor | None:
+def _bias(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
     """A mask of yes and no becomes what is added to scores, as wide as these."""
     import torch  # on demand: an optional dependency
 
@@ -124,7 +122,7 @@ def _rms_norm(
     return torch.empty_like(data), data.new_empty(rows, dtype=torch.float32)
 
 
-def _rms_norm_backward(  # noqa: PLR0913, PLR0917 - PyTorch's own signature
+def _rms_norm_backward(  # noqa: PLR0917 - PyTorch's own signature
     gradient: torch.Tensor,  # noqa: ARG001
     data: torch.Tensor,
     shape: Sequence[int],  # noqa: ARG001

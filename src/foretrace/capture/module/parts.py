@@ -7,7 +7,7 @@ ends with a number), in the order in which they first run; or those that a patte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,6 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
+from foretrace.capture.module.divided import SUMMED
+from foretrace.capture.module.grouped import GROUPED, batched_signature
 from foretrace.capture.module.liveness import Moments, moments
 from foretrace.capture.module.recorder import Event, Scope
 from foretrace.capture.module.signature import Signature, bytes_signature
@@ -61,6 +63,10 @@ class _Cutting:
         self.moments: Moments = moments(run, self.part_of_tick)
         # A model that is not cut has no part to wait for it.
         self.weights = _weight_gradients(self.events, self.part_of_tick) if self.paths else ()
+        self.events_of_part: dict[int, list[int]] = defaultdict(list)
+        for at, event in enumerate(self.events):
+            self.events_of_part[self.part_of_tick[event.tick]].append(at)
+        self.is_balanced = False
         self.unknown: dict[str, int] = defaultdict(int)
 
     def cut(self) -> Cut:
@@ -80,9 +86,7 @@ class _Cutting:
         )
 
     def _part(self, number: int) -> ProgramPart:
-        own = [
-            at for at, event in enumerate(self.events) if self.part_of_tick[event.tick] == number
-        ]
+        own = self.events_of_part[number]
         path = self.paths[number] if 0 <= number < len(self.paths) else ""
         tensors = [one for one, home in self.home_of_parameter.values() if home == number]
         input_bytes, input_dtype = self._inputs(number)
@@ -107,9 +111,13 @@ class _Cutting:
             shapes = parsed_shapes(event.signature)
             data = shapes.tensor(0) if shapes is not None else None
             dtype = "" if data is None else data.dtype
-            what = f"{label}: sum"
-            return Ran(what, "all_reduce", "", num_bytes=event.read_bytes, dtype=dtype)
+            what = "sum of input gradients" if event.is_backward else "sum"
+            label = f"{label.removesuffix(SUMMED.rpartition('::')[2])}{what}"
+            return Ran(label, "all_reduce", "", num_bytes=event.read_bytes, dtype=dtype)
         name, signature = event.name, event.signature
+        if name in GROUPED:
+            name, signature = "aten::bmm", batched_signature(signature) or signature
+            self.is_balanced = True
         if not is_told(name, signature):
             self.unknown[name] += 1
             name = "aten::copy_"
@@ -166,6 +174,8 @@ class _Cutting:
                 f"no rule knows the work of {listed}: each counts as reading what goes in and "
                 "writing what comes out once"
             )
+        if self.is_balanced:
+            found.append("products of groups count as if each group had as many rows")
         unused = [name for name, _ in self.run.parameters if name not in self.home_of_parameter]
         if unused:
             found.append(f"{len(unused)} parameters are not used, {unused[0]} the first: left out")

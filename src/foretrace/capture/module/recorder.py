@@ -101,7 +101,7 @@ class ModuleRecorder:
             for path, one in module.named_modules():
                 if path:
                     enter, leave = self._hooks(path)
-                    handles.append(one.register_forward_pre_hook(enter))
+                    handles.append(one.register_forward_pre_hook(enter, prepend=True))
                     handles.append(one.register_forward_hook(leave, always_call=True))
             yield
         finally:

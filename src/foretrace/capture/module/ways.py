@@ -1,9 +1,11 @@
-"""Ways to run a module so that every operator is seen: exported, as it is, traced, or for real.
+"""Ways to run a module so that every operator is seen: as it is, exported, traced, or for real.
 
-`torch.export` first: its graph shows that no tensor's value decides what runs. Where it fails,
-the module runs as it is on tensors without memory; then what torch.fx traced of it; at last, where
-values decide, the module itself with its own numbers. Whichever it is, autograd runs the backward
-pass, so that its operators are seen and not guessed.
+As it is first, on tensors without memory: what runs is what eager training runs, and nothing can
+depend on values, which are not there. `torch.export` is a way too, and the next one; but a module
+can tell that it is exported and do otherwise (Hugging Face's models then keep masks that they drop
+in training), checkpoints of activations are lost in its graph, and it takes ten times as long.
+Then what torch.fx traced; at last, where values decide, the module with its own numbers. Whichever
+it is, autograd runs the backward pass, so that its operators are seen and not guessed.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-EXPORT, DISPATCH, FX, RUN = "export", "dispatch", "fx", "run"
-WAYS = (EXPORT, DISPATCH, FX, RUN)
+DISPATCH, EXPORT, FX, RUN = "dispatch", "export", "fx", "run"
+WAYS = (DISPATCH, EXPORT, FX, RUN)
 _LONGEST = 160  # letters of a reason
 _MOST_REAL_BYTES = 4 << 30  # of a module that is run for real: a small machine's memory
 
@@ -68,7 +70,7 @@ def ran(given: Given, way: str | None) -> Run:
     """
     if way is not None and way not in WAYS:
         raise WorkloadError(
-            f"way {way!r} to capture a module is not known: choose one of {', '.join(WAYS)}, or none"
+            f"way {way!r} to capture a module is not known: choose one of {', '.join(WAYS)}"
         )
     reasons: list[str] = []
     for each in WAYS if way is None else (way,):
@@ -138,7 +140,9 @@ def _run(given: Given) -> Run:
     if given.is_divided:
         raise WorkloadError("a module that is divided over ranks is not all there")
     tensors = [*module.parameters(), *module.buffers()]
-    if any(one.device.type == "meta" for one in (*tensors, *tensors_in([given.args, given.kwargs]))):
+    if any(
+        one.device.type == "meta" for one in (*tensors, *tensors_in([given.args, given.kwargs]))
+    ):
         raise WorkloadError("its parameters or inputs have no values")
     size = sum(one.numel() * one.element_size() for one in tensors)
     if size > _MOST_REAL_BYTES:
@@ -152,9 +156,7 @@ def _run(given: Given) -> Run:
         for one, gradient in kept:
             one.grad = gradient
     note = "it ran for real: operators are those of its own device, on the values it was given"
-    return Run(
-        RUN, found.recorder, found.parameters, found.constants, found.gradients, (note,)
-    )
+    return Run(RUN, found.recorder, found.parameters, found.constants, found.gradients, (note,))
 
 
 _BY_WAY: Mapping[str, Callable[[Given], Run]] = {
@@ -177,7 +179,7 @@ def _recorded(
 
     recorder = ModuleRecorder()
     notes: list[str] = []
-    parameters = tuple(module.named_parameters())
+    parameters = tuple(sorted(module.named_parameters(), key=lambda pair: pair[0]))
     constants = frozenset(
         recorder.storage(one) for one in (*module.parameters(), *module.buffers())
     )
@@ -195,9 +197,7 @@ def _recorded(
         with recorder.following(module):  # what is computed again is its work
             recorder.is_backward = True
             torch.autograd.backward(ends, gradients)
-    found = frozenset(
-        recorder.storage(one.grad) for _, one in parameters if one.grad is not None
-    )
+    found = frozenset(recorder.storage(one.grad) for _, one in parameters if one.grad is not None)
     for _, one in parameters:
         one.grad = None
     return Run("", recorder, parameters, constants, found, tuple(notes))
@@ -224,14 +224,20 @@ def _flat(graph: Any, given: tuple[Sequence[Any], Mapping[str, Any]], pytree: An
     """Inputs in the order of the graph's placeholders."""
     names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
     if hasattr(graph.graph._codegen, "pytree_info"):  # noqa: SLF001 - no other way to tell
-        return [one for one in pytree.tree_flatten((tuple(given[0]), dict(given[1])))[0]]
+        return list(pytree.tree_flatten((tuple(given[0]), dict(given[1])))[0])
     values = dict(zip(names, given[0], strict=False)) | dict(given[1])
     return [values[name] for name in names if name in values]
 
 
 def _scope_of(node: Any) -> Scope:
+    """Paths of the modules around a node; of calls after the first, with their number."""
     stack = node.meta.get("nn_module_stack") or {}
-    return tuple(path for path, _ in stack.values() if path)
+    found = []
+    for key, (path, _) in stack.items():
+        _, sign, number = str(key).rpartition("@")
+        if path:
+            found.append(f"{path}@{number}" if sign else str(path))
+    return tuple(found)
 
 
 def _ends(output: Any, loss: Loss | None, notes: list[str]) -> list[torch.Tensor]:

@@ -52,9 +52,7 @@ def value_without_memory(value: Any) -> Any:
 def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
     import torch  # on demand: an optional dependency
 
-    found = torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_DEVICE
-    )
+    found = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_DEVICE)
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(found, requires_grad=tensor.requires_grad)
     return found.requires_grad_(tensor.requires_grad and tensor.is_leaf)

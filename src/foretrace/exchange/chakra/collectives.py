@@ -20,7 +20,7 @@ from foretrace.graph import (
 )
 from foretrace.trace import NO_TEXT, CommType, NodeType, collective_kind_of
 
-_COMM_TYPES = {
+COMM_TYPES = {
     "allreduce": CommType.ALL_REDUCE,
     "reduce": CommType.REDUCE,
     "allgather": CommType.ALL_GATHER,
@@ -106,7 +106,7 @@ def _described(one: Collective, number: int, pool: TextPool) -> tuple[int, ...]:
     sender, receiver = one.ranks if is_pair else (NO_TEXT, NO_TEXT)
     return (
         int(is_pair),
-        int(_COMM_TYPES.get(kind, CommType.ALL_REDUCE)),
+        int(COMM_TYPES.get(kind, CommType.ALL_REDUCE)),
         size,
         sender,
         receiver,

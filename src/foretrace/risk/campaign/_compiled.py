@@ -210,7 +210,9 @@ def _restarts(
         pending = 1
         while pending > 0 and clock_ns < wall_ns:
             pending -= 1
+            down_ns = queue_ns + restart_ns
             if is_failure:
+                down_ns += detection_ns
                 waiting_ns = _host_fails(
                     random, clock_ns, lemon_factor, repaired_share, repair_ns, excluded_after,
                     is_lemon, num_failed, healthy, lemons, spares, repaired, back_ns, fleet,
@@ -229,7 +231,7 @@ def _restarts(
             else:
                 clock_ns += _spend(spent, RESTART, restart_ns, wall_ns - clock_ns)
                 if while_down == ADD:
-                    left_ns = detection_ns + queue_ns + restart_ns - _time_to(random, per_ns)
+                    left_ns = down_ns - _time_to(random, per_ns)
                     while left_ns > 0:
                         pending += 1
                         left_ns -= _time_to(random, per_ns)
@@ -244,6 +246,7 @@ def _replicas(
     num_replicas: int,
     min_replicas: int,
     keeps_state: bool,
+    joins_in_stall: bool,
     stall_ns: int,
     away_ns: int,
     join_ns: int,
@@ -262,8 +265,10 @@ def _replicas(
 ) -> int:
     """A job of replicas that fail and come back one by one; returns how long it ran.
 
-    In: `failures_per_ns` of one replica. Ends at `wall_ns`, or when `work_ns` of all replicas'
-    time are done. `PRODUCTIVE` stays zero: what was trained stands in `kept_ns`.
+    In: `failures_per_ns` of one replica. With `joins_in_stall`, replicas that are back when the
+    others stop standing still join them then, at no further cost. Ends at `wall_ns`, or when
+    `work_ns` of all replicas' time are done. `PRODUCTIVE` stays zero: what was trained stands in
+    `kept_ns`.
     Out: `spent` and `counts`, as in `_restarts`; `kept_ns`, int64[replicas + 1], zero before: time
     in which so many replicas did work that was kept.
     """
@@ -282,6 +287,7 @@ def _replicas(
     while clock_ns < wall_ns:
         pending = 0
         stands_ns = 0
+        has_stood = False
         if present < min_replicas:
             lasts_ns = back_ns[0] - clock_ns
             clock_ns += _spend(spent, WAITING, lasts_ns, wall_ns - clock_ns)
@@ -291,6 +297,13 @@ def _replicas(
                 back_ns[place - 1] = back_ns[place]
             num_away -= 1
             present += 1
+            if joins_in_stall and present >= min_replicas:
+                clock_ns += _spend(spent, STALL, join_ns, wall_ns - clock_ns)
+                while num_away > 0 and back_ns[0] <= clock_ns:
+                    for place in range(1, num_away):
+                        back_ns[place - 1] = back_ns[place]
+                    num_away -= 1
+                    present += 1
             continue
         to_failure_ns = _time_to(random, failures_per_ns * present)
         to_return_ns = max(0, back_ns[0] - clock_ns) if num_away > 0 else FAR
@@ -347,7 +360,13 @@ def _replicas(
                     while left_ns > 0:
                         pending += 1
                         left_ns -= _time_to(random, failures_per_ns * present)
+            has_stood |= stands_ns > 0
             if pending == 0 or present == 0:
+                while joins_in_stall and has_stood and num_away > 0 and back_ns[0] <= clock_ns:
+                    for place in range(1, num_away):
+                        back_ns[place - 1] = back_ns[place]
+                    num_away -= 1
+                    present += 1
                 break
             pending -= 1
             counts[FAILURES] += 1

@@ -73,6 +73,8 @@ class Replicas:
     min_replicas: int = 1  # fewer do not train
     # Those who are left hold all state. Else a loss costs the work since the last checkpoint.
     keeps_state: bool = True
+    # One that is back when the others end to stand still starts with them; it costs no `join_ns`.
+    joins_in_stall: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,6 +191,7 @@ def _replicas(document: Document) -> Replicas | None:
         return None
     keys = (
         "count", "stall", "away", "catch_up", "join", "lost_step", "least", "keeps_state",
+        "joins_in_stall",
     )  # fmt: skip
     times = _Times(document, "replicas", keys)
     return Replicas(
@@ -202,4 +203,5 @@ def _replicas(document: Document) -> Replicas | None:
         lost_step_ns=times.time_ns("lost_step"),
         min_replicas=int(times.number("least", 1)),
         keeps_state=times.flag("keeps_state", default=True),
+        joins_in_stall=times.flag("joins_in_stall", default=False),
     )

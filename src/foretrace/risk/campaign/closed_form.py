@@ -15,6 +15,7 @@ from foretrace.risk.failures.rates import mttf_ns
 # Source: arXiv:2410.21680 states that against its Monte Carlo; tests here confirm it.
 _LINEAR_UP_TO = 0.1
 _LARGEST_EXPONENT = 700.0  # of what float64 holds
+_LONGEST_RESTART_NS = 10**17  # three years
 _RATIO = (math.sqrt(5) - 1) / 2
 _SEARCH_STEPS = 60  # each leaves 0.618 of the span: 3e-13 of it in the end
 
@@ -98,6 +99,26 @@ def recovery_ns(campaign: Campaign) -> float:
     if exponent > _LARGEST_EXPONENT:
         return math.inf
     return math.exp(exponent) * (1 / rate + down_ns - campaign.restart_ns) - 1 / rate
+
+
+def longest_restart_ns(campaign: Campaign, effective: float) -> float:
+    """Restart with which `renewal_ettr` is still `effective`, all else as it is, by bisection.
+
+    Below zero if even a restart in no time is too slow; infinite if restarts do not matter.
+    """
+    low, high = 0.0, float(_LONGEST_RESTART_NS)
+
+    def found(restart_ns: float) -> float:
+        return renewal_ettr(replace(campaign, restart_ns=round(restart_ns)))
+
+    if found(low) < effective:
+        return -1.0
+    if found(high) >= effective:
+        return math.inf
+    for _ in range(_SEARCH_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if found(middle) >= effective else (low, middle)
+    return low
 
 
 def best_interval_ns(campaign: Campaign) -> float:

@@ -12,6 +12,7 @@ from foretrace.risk.campaign.closed_form import (
     linear_ettr,
     linear_holds,
     linear_loss,
+    longest_restart_ns,
     queued_ettr,
     renewal_ettr,
     searched_interval_ns,
@@ -44,6 +45,9 @@ class Ettr:
     best_interval_ns: float  # Young and Daly; 0 if checkpoints are free, infinite without failures
     searched_interval_ns: float
     best_renewal: float | None  # at the searched interval; `None` where there is none
+    target: float | None = None  # effective time that is wished for
+    # With which the target is just met; negative: not at all. `None` without a target.
+    longest_restart_ns: float | None = None
 
     @property
     def simulated(self) -> float:
@@ -77,15 +81,25 @@ class Ettr:
             "best_interval_ns": self.best_interval_ns if has_best else None,
             "searched_interval_ns": self.searched_interval_ns if has_best else None,
             "best_renewal": self.best_renewal,
+            "target": self.target,
+            "longest_restart_ns": self._longest(),
             "campaign": self.campaign.as_json(),
         }
 
+    def _longest(self) -> float | None:
+        """What JSON has a number for: nothing where no restart, or any, will do."""
+        longest_ns = self.longest_restart_ns
+        return None if longest_ns is None or not 0 <= longest_ns < math.inf else longest_ns
 
-def ettr(campaign: Campaign, *, num_samples: int = 100, seed: int = 0) -> Ettr:
+
+def ettr(
+    campaign: Campaign, *, target: float | None = None, num_samples: int = 100, seed: int = 0
+) -> Ettr:
     """Effective training time of full restarts: formulas, and a simulation long enough for them.
 
     Args:
         campaign: the job; replicas are left out.
+        target: effective time that is wished for.
         num_samples: simulated campaigns.
         seed: the same one gives the same result.
 
@@ -109,6 +123,8 @@ def ettr(campaign: Campaign, *, num_samples: int = 100, seed: int = 0) -> Ettr:
         best_interval_ns=best_interval_ns(single),
         searched_interval_ns=found_ns,
         best_renewal=renewal_ettr(with_interval(single, round(found_ns))) if has_best else None,
+        target=target,
+        longest_restart_ns=None if target is None else longest_restart_ns(single, target),
     )
 
 

@@ -21,8 +21,8 @@ class Scheme(StrEnum):
 
     FULL_RESTART = "full-restart"  # all stop, queue for hosts, restart from the last checkpoint
     HOT_SPARES = "hot-spares"  # the same without the queue, as long as there are spares
-    # All stop and restart from the last checkpoint without the lost replica; and once more,
-    # with nothing lost, when it comes back.
+    # All restart from the last checkpoint with the replicas that have their hosts; and once more,
+    # with nothing lost, when the lost one gets a host.
     ELASTIC = "elastic"
     FAULT_TOLERANT = "fault-tolerant"  # the others go on: FT-HSDP
 
@@ -92,7 +92,8 @@ def with_scheme(campaign: Campaign, scheme: Scheme) -> Campaign:
     """The campaign with another way to recover.
 
     Full restarts take their hosts from the scheduler, which `queue_ns` pays for; the others from
-    the campaign's spares. Elastic jobs divide into the replicas of the campaign.
+    the campaign's spares. Elastic jobs divide into the replicas of the campaign; a lost one is
+    away for as long as a host is queued for, or repaired if there is no spare.
 
     Raises:
         RiskError: if it needs replicas, and the campaign does not say which.
@@ -113,10 +114,12 @@ def with_scheme(campaign: Campaign, scheme: Scheme) -> Campaign:
     elastic = replace(
         campaign.replicas,
         stall_ns=campaign.detection_ns + campaign.restart_ns,
+        away_ns=campaign.queue_ns,
         join_ns=campaign.checkpoint.blocking_ns + campaign.restart_ns,
         catch_up_ns=0,
         lost_step_ns=0,
         keeps_state=False,
+        joins_in_stall=True,
     )
     return replace(campaign, replicas=elastic)
 

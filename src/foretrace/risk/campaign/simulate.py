@@ -150,6 +150,7 @@ def _with_replicas(
         replicas.num_replicas,
         replicas.min_replicas,
         replicas.keeps_state,
+        replicas.joins_in_stall,
         replicas.stall_ns,
         replicas.away_ns + replicas.catch_up_ns,
         replicas.join_ns,

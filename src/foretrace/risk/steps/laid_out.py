@@ -21,7 +21,7 @@ def draws_of(
     *,
     num_samples: int,
     seed: int,
-    gpu_factor: Float64s | None = None,
+    factor: Float64s | None = None,
 ) -> Draws:
     """How the durations of a laid-out graph vary.
 
@@ -31,7 +31,8 @@ def draws_of(
         variation: what varies.
         num_samples: rows of `factor`.
         seed: of every draw.
-        gpu_factor: float64[ranks of the graph], times each GPU's own factor: slow places.
+        factor: float64[samples, 1 + ranks of the graph] of each GPU in each sample, column 0 being
+            1; drawn if left out.
     """
     is_kernel = np.isin(graph.kind, DEVICE_KINDS)
     is_finish = graph.kind == NodeKind.FINISH
@@ -42,10 +43,9 @@ def draws_of(
     shared = graph.num_nodes + graph.collective.astype(np.int64)
     ranks = np.array(graph.ranks, np.int64)
     label = np.where(is_kernel, np.searchsorted(ranks, graph.rank) + 1, 0)
-    factor = np.ones((num_samples, len(ranks) + 1))
-    factor[:, 1:] = gpu_factors(variation.gpu, len(ranks), num_samples=num_samples, seed=seed)
-    if gpu_factor is not None:
-        factor[:, 1:] *= gpu_factor
+    if factor is None:
+        own = gpu_factors(variation.gpu, len(ranks), num_samples=num_samples, seed=seed)
+        factor = np.hstack([np.ones((num_samples, 1)), own])
     return Draws(
         duration_ns=np.asarray(duration_ns, np.float64),
         make=make,

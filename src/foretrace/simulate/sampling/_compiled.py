@@ -319,6 +319,7 @@ def _meet(
     alone_ns: Float64s,
     source: Int32s,
     left_ns: Float64s,
+    size: int,
     inner: Int64s,
     outer: Int64s,
     single: Int64s,
@@ -330,20 +331,22 @@ def _meet(
 
     In: `end_ns`, `alone_ns` float64[lanes] and `source` int32[lanes] of the arrivals, `left_ns`
     float64[hubs, lanes], the shifts of the cells, `stamp` int32[hubs] all -1 before and after,
-    `work` float64[3, 2 * lanes]. An arrival that follows a collective counts from when that one
-    ended: in another lane's job, it comes as long after that job's.
+    `work` float64[3, 2 * size]. The first `size` lanes are the cells of all jobs; lane
+    `size * v + s` is the first cell of another job whose other cells are those of lane s.
+    An arrival that follows a collective counts from when that one ended: in another lane's job,
+    it comes as long after that job's.
     """
-    size = met_ns.size
+    lanes = met_ns.size
     value, between, largest = work[0], work[1], work[2, :size]
     for at in range(size):
-        met_ns[at] = end_ns[at]
         value[at] = alone_ns[at]
         value[at + size] = alone_ns[at]
     _largest_of_shifts(value, inner, outer, single, between, largest)
-    for at in range(size):
-        met_ns[at] = max(met_ns[at], largest[at])
-    for first in range(size):
-        hub = source[first]
+    for first in range(0, lanes, size):
+        for at in range(size):
+            met_ns[first + at] = max(end_ns[first + at], largest[at])
+    for one in range(size):
+        hub = source[one]
         if hub < 0 or stamp[hub] >= 0:
             continue
         stamp[hub] = 1
@@ -351,8 +354,10 @@ def _meet(
             value[at] = end_ns[at] - left_ns[hub, at] if source[at] == hub else _NOWHERE
             value[at + size] = value[at]
         _largest_of_shifts(value, inner, outer, single, between, largest)
-        for at in range(size):
-            met_ns[at] = max(met_ns[at], largest[at] + left_ns[hub, at])
+        for first in range(0, lanes, size):
+            for at in range(size):
+                there_ns = largest[at] + left_ns[hub, first + at]
+                met_ns[first + at] = max(met_ns[first + at], there_ns)
     for at in range(size):
         if source[at] >= 0:
             stamp[source[at]] = -1
@@ -382,6 +387,7 @@ def _coupled_ends(
     outer: Int64s,
     single_first: Int64s,
     single: Int64s,
+    size: int,
     end_ns: Float64s,
     alone_ns: Float64s,
     source: Int32s,
@@ -394,20 +400,21 @@ def _coupled_ends(
     (-1: none), and `leaves` the same of its FINISH; `factor` float64[labels, blocks * LANES],
     `sample_key` uint64[blocks * LANES]; `boundary` int64[...], nodes before which the hubs since
     the last boundary meet, the last being the number of nodes; `pattern` int32[hubs], which shifts
-    are a hub's: those of `inner` from `inner_first[pattern]` to the next, and so on.
+    are a hub's: those of `inner` from `inner_first[pattern]` to the next, and so on; `size`, how
+    many of the lanes are the cells of all jobs.
     Work: `end_ns`, `alone_ns` float64[blocks, slots, LANES], `source` int32 of the same shape.
     Out: `left_ns` float64[hubs, lanes], when each collective was over; `met_ns` float64[lanes],
     when the last hub met.
     """
     num_blocks = end_ns.shape[0]
-    size = num_blocks * _LANES
+    lanes = num_blocks * _LANES
     start = np.empty(_LANES, np.float64)
     alone = np.empty(_LANES, np.float64)
     cause = np.empty(_LANES, np.int32)
     drawn = np.empty(_LANES, np.float64)
-    arrived_ns = np.empty(size, np.float64)
-    arrived_alone_ns = np.empty(size, np.float64)
-    arrived_source = np.empty(size, np.int32)
+    arrived_ns = np.empty(lanes, np.float64)
+    arrived_alone_ns = np.empty(lanes, np.float64)
+    arrived_source = np.empty(lanes, np.int32)
     work = np.empty((3, 2 * size), np.float64)
     stamp = np.full(left_ns.shape[0], -1, np.int32)
     begin = np.int64(0)
@@ -462,6 +469,7 @@ def _coupled_ends(
                 arrived_alone_ns,
                 arrived_source,
                 left_ns,
+                size,
                 inner[inner_first[own_cells] : inner_first[own_cells + 1]],
                 outer[outer_first[own_cells] : outer_first[own_cells + 1]],
                 single[single_first[own_cells] : single_first[own_cells + 1]],

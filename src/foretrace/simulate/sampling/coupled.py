@@ -48,6 +48,7 @@ def simulate_cells(
     *,
     goal: Int32s,
     num_repeats: int = 1,
+    num_variants: int = 1,
     workers: int | None = None,
 ) -> Float64s:
     """When the last cell's last goal ends, in every job; float64[repeats, lanes].
@@ -61,6 +62,9 @@ def simulate_cells(
         cells: which collectives reach beyond the cell.
         goal: int32[nodes], 0 of the nodes whose last end is asked for, NO_GOAL of others.
         num_repeats: times that every lane is drawn.
+        num_variants: of the first cell: so many equal shares of the lanes differ in `factor`
+            alone. The first share are the cells of all jobs; a lane of another is the first cell
+            of a job whose other cells are those of the same place in the first.
         workers: threads; as many as there are cores and repeats if left out.
 
     Raises:
@@ -68,18 +72,20 @@ def simulate_cells(
     """
     check_columns(graph, draws.duration_ns.shape)
     check_draws(draws, graph.num_nodes)
-    _check_lanes(draws, cells)
-    program = _program(graph, draws, cells, goal)
+    _check_lanes(draws, cells, num_variants)
+    program = _program(graph, draws, cells, goal, num_lanes=draws.num_samples // num_variants)
     with ThreadPoolExecutor(max(1, min(num_repeats, workers or os.cpu_count() or 1))) as pool:
         runs = [pool.submit(program.run, draws, repeat) for repeat in range(num_repeats)]
         return np.stack([one.result() for one in runs])
 
 
-def _check_lanes(draws: Draws, cells: Cells) -> None:
-    if draws.num_samples % LANES or draws.num_samples < cells.num_cells:
+def _check_lanes(draws: Draws, cells: Cells, num_variants: int) -> None:
+    lanes, left = divmod(draws.num_samples, num_variants)
+    if left or lanes % LANES or lanes < cells.num_cells:
         raise SimulationError(
-            f"{draws.num_samples} lanes cannot make jobs of {cells.num_cells} cells: take a "
-            f"multiple of {LANES} that is at least {cells.num_cells}"
+            f"{draws.num_samples} lanes in {num_variants} shares cannot make jobs of "
+            f"{cells.num_cells} cells: each share must be a multiple of {LANES}, and at least "
+            f"{cells.num_cells}"
         )
     if not bool((draws.factor[:, 0] == 1).all()):
         raise SimulationError("column 0 of factor must be 1: it is for what no GPU's speed moves")
@@ -110,12 +116,14 @@ class _Program:
     leaves: Int32s
     boundary: Int64s
     shifts: _Shifts
+    num_lanes: int  # that are the cells of all jobs
 
     def run(self, draws: Draws, repeat: int) -> Float64s:
         """Ends of all jobs in one repeat; float64[lanes]."""
         lanes = draws.num_samples
         shape = (lanes // LANES, self.num_slots, LANES)
-        sample = np.arange(lanes, dtype=np.int64) + repeat * lanes
+        # Variants of a lane are drawn alike: what differs is what they are variants in.
+        sample = np.arange(lanes, dtype=np.int64) % self.num_lanes + repeat * self.num_lanes
         left_ns = np.zeros((len(self.shifts.pattern), lanes))
         met_ns = np.zeros(lanes)
         own = self.node[:-1]
@@ -139,6 +147,7 @@ class _Program:
             *_flat(self.shifts.inner),
             *_flat(self.shifts.outer),
             *_flat(self.shifts.single),
+            self.num_lanes,
             np.empty(shape),
             np.empty(shape),
             np.empty(shape, np.int32),
@@ -153,7 +162,9 @@ def _flat(rows: Sequence[Int64s]) -> tuple[Int64s, Int64s]:
     return ends, np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64)
 
 
-def _program(graph: ExecutionGraph, draws: Draws, cells: Cells, goal: Int32s) -> _Program:
+def _program(
+    graph: ExecutionGraph, draws: Draws, cells: Cells, goal: Int32s, *, num_lanes: int
+) -> _Program:
     crossing = np.array([len(one) > 1 for one in cells.by_collective] or [False])
     has_any = graph.collective != NO_COLLECTIVE
     crosses = has_any & crossing[np.where(has_any, graph.collective, 0)]
@@ -190,7 +201,8 @@ def _program(graph: ExecutionGraph, draws: Draws, cells: Cells, goal: Int32s) ->
         hub=hub,
         leaves=left,
         boundary=_boundaries(first_edge, before, hub),
-        shifts=_shifts([*taking_part, tuple(range(cells.num_cells))], cells, draws),
+        shifts=_shifts([*taking_part, tuple(range(cells.num_cells))], cells, num_lanes, draws.seed),
+        num_lanes=num_lanes,
     )
 
 
@@ -240,7 +252,9 @@ def _boundaries(first_edge: Int64s, before: Int32s, hub: Int32s) -> Int64s:
     return np.array([*found, len(hub)], np.int64)
 
 
-def _shifts(taking_part: Sequence[tuple[int, ...]], cells: Cells, draws: Draws) -> _Shifts:
+def _shifts(
+    taking_part: Sequence[tuple[int, ...]], cells: Cells, lanes: int, seed: int
+) -> _Shifts:
     """Cell c of lane s's job is the lane `s + offset[c]`, around the end.
 
     The offsets are sums of two, c = row * width + column, so that the largest over all cells is
@@ -249,8 +263,8 @@ def _shifts(taking_part: Sequence[tuple[int, ...]], cells: Cells, draws: Draws) 
     count = cells.num_cells
     width = max(1, round(count**0.5))
     rows = -(-count // width)
-    inner, outer = _offsets(rows, width, count, draws)
-    offset = (outer[:, None] + inner).ravel()[:count] % draws.num_samples
+    inner, outer = _offsets((rows, width), count, lanes=lanes, seed=seed)
+    offset = (outer[:, None] + inner).ravel()[:count] % lanes
     whole = count // width
     patterns: dict[tuple[int, ...], int] = {}
     nothing = np.empty(0, np.int64)
@@ -272,10 +286,12 @@ def _shifts(taking_part: Sequence[tuple[int, ...]], cells: Cells, draws: Draws) 
     )
 
 
-def _offsets(rows: int, width: int, count: int, draws: Draws) -> tuple[Int64s, Int64s]:
+def _offsets(
+    shape: tuple[int, int], count: int, *, lanes: int, seed: int
+) -> tuple[Int64s, Int64s]:
     """Offsets of columns and rows, drawn until no two cells are one lane, or nearly none."""
-    lanes = draws.num_samples
-    generator = np.random.default_rng(draws.seed)
+    rows, width = shape
+    generator = np.random.default_rng(seed)
     best, fewest = (np.zeros(0, np.int64), np.zeros(0, np.int64)), lanes + 1
     for _ in range(200):  # collisions are rare where there are many more lanes than cells
         inner = generator.choice(lanes, width, replace=False).astype(np.int64)

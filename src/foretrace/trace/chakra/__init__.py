@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from foretrace.trace.chakra.collect import Attribute as Attribute
+from foretrace.trace.chakra.collect import Collected as Collected
 from foretrace.trace.chakra.columns import Attributes as Attributes
 from foretrace.trace.chakra.columns import ChakraNodes as ChakraNodes
 from foretrace.trace.chakra.columns import ChakraTrace as ChakraTrace

@@ -1,0 +1,1 @@
+"""Published training runs, predicted from their configuration."""

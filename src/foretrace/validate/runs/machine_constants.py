@@ -36,7 +36,7 @@ from foretrace.workload import (
 
 _NS_PER_S = 1e9
 _OUTLIER = 0.05  # logarithm from which on a run counts less
-_MOST_EVALUATIONS = 12
+_MOST_EVALUATIONS = 20
 _DIFFERENCE = 0.05  # of a constant's logarithm, for derivatives
 
 
@@ -48,7 +48,10 @@ class SiteConstants:
     products: float = 1.0
     movements: float = 1.0
     collectives: float = 1.0
-    gap_ns: float = 1e4  # that a stage stands still for each of its layers and microbatches
+    gap_ns: float = 0.0  # that a stage stands still for each of its layers and microbatches
+
+
+_START = SiteConstants(gap_ns=5e5)
 
 
 @dataclass(frozen=True)
@@ -99,20 +102,21 @@ def fitted_constants(runs: Sequence[SiteRun]) -> SiteConstants:
     from scipy.optimize import least_squares  # on demand: it takes longer to import than most
 
     names = [field.name for field in fields(SiteConstants)]
-    start = np.log([getattr(SiteConstants(), name) for name in names])
+    start = np.array([getattr(_START, name) for name in names])
 
-    def constants(logarithms: Float64s) -> SiteConstants:
-        return SiteConstants(*np.exp(logarithms).tolist())
+    def constants(turned: Float64s) -> SiteConstants:
+        # Logarithms of what the start is multiplied by, beside 1: steps are relative to them.
+        return SiteConstants(*(start * np.exp(turned - 1)).tolist())
 
-    def off(logarithms: Float64s) -> Float64s:
-        site = constants(logarithms)
+    def off(turned: Float64s) -> Float64s:
+        site = constants(turned)
         return np.array(
             [np.log(site_step_s(one, site) / (one.run.measured_s or 1.0)) for one in runs]
         )
 
     found = least_squares(
         off,
-        start,
+        np.ones(len(names)),
         diff_step=_DIFFERENCE,
         loss="soft_l1",
         f_scale=_OUTLIER,

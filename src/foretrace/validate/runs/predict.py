@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 
 from foretrace.base import ModelError
 from foretrace.cost import CostModel
@@ -30,6 +34,7 @@ def predict_runs(
     runs: Sequence[PublishedRun],
     *,
     costs: CostsOf = costs_of,
+    workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RunPrediction, ...]:
     """Every run, in the order given.
@@ -37,15 +42,51 @@ def predict_runs(
     Args:
         runs: of any sources.
         costs: what predicts durations on a run's machine with its software.
-        progress: called after each run with how many are done, and of how many.
+        workers: processes that predict at once.
+        progress: called with how many are done, and of how many.
     """
-    found: list[RunPrediction] = []
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for at, run in enumerate(runs):  # runs alike share what was simulated
+        alike = (run.model, run.layers, run.gpu, run.num_gpus, run.software[:4])
+        groups.setdefault(alike, []).append(at)
+    # The longest first, so that no process is left with one at the end.
+    order = sorted(groups.values(), key=lambda rows: -sum(_weight(runs[at]) for at in rows))
+    batches = [tuple(runs[at] for at in rows) for rows in order]
+    found: dict[int, RunPrediction] = {}
+    with _mapped(workers) as mapped:
+        answers = mapped(partial(_predictions, costs=costs), batches)
+        for rows, answered in zip(order, answers, strict=True):
+            found.update(zip(rows, answered, strict=True))
+            if progress is not None:
+                progress(len(found), len(runs))
+    return tuple(found[at] for at in range(len(runs)))
+
+
+_Mapped = Callable[
+    [Callable[[tuple[PublishedRun, ...]], list[RunPrediction]], list[tuple[PublishedRun, ...]]],
+    Iterable[list[RunPrediction]],
+]
+
+
+@contextmanager
+def _mapped(workers: int) -> Iterator[_Mapped]:
+    if workers == 1:
+        yield map
+        return
+    # A fork would copy the locks that numba and polars hold.
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield pool.map
+
+
+def _weight(run: PublishedRun) -> int:
+    """About how much there is to simulate."""
+    return (run.layers or 1) * (run.pp or 1) * (run.vp or 1)
+
+
+def _predictions(runs: tuple[PublishedRun, ...], costs: CostsOf) -> list[RunPrediction]:
     known: dict[_Key, Steps] = {}
-    for run in runs:
-        found.append(_prediction(run, costs, known))
-        if progress is not None:
-            progress(len(found), len(runs))
-    return tuple(found)
+    return [_prediction(run, costs, known) for run in runs]
 
 
 def prediction_of(run: PublishedRun, costs: CostsOf = costs_of) -> RunPrediction:

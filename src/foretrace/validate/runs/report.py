@@ -23,15 +23,19 @@ _NS_PER_S = 1e9
 
 
 def runs_report(
-    runs: Sequence[PublishedRun], *, progress: Callable[[int, int], None] | None = None
+    runs: Sequence[PublishedRun],
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> RunsReport:
     """Every run predicted, and again with one constant for each kind of run.
 
     Args:
         runs: as `read_runs` gives them.
+        workers: processes that predict at once.
         progress: called after each run with how many are done, and of how many.
     """
-    rows = widened(predict_runs(runs, progress=progress))
+    rows = tuple(widened(one) for one in predict_runs(runs, workers=workers, progress=progress))
     return RunsReport(rows, calibrated(rows))
 
 

@@ -39,9 +39,9 @@ class Software:
 
 
 # llmfoundry/models/layers and scripts/train/yamls/pretrain/mpt-*.yaml of mosaicml/llm-foundry:
-# linear layers with bias, LayerNorm in low precision, exact GELU, flash-attn's fused cross entropy,
-# activation_checkpointing_reentrant false; composer's PURE and DEFAULT both gather and reduce in the
-# autocast format (FSDP: reduce_dtype left out is param_dtype).
+# linear layers with bias, LayerNorm in low precision, exact GELU, a fused cross entropy,
+# activation_checkpointing_reentrant false; composer's PURE and DEFAULT both gather and reduce in
+# the autocast format (FSDP: reduce_dtype left out is param_dtype).
 _LLM_FOUNDRY = Software(
     name="llm-foundry",
     implementation=Implementation(
@@ -141,9 +141,8 @@ _MEGATRON_2021 = Software(
     reduced="fp16",
     recompute=Recompute.FULL,
 )
-# Jiang et al., "MegaScale", arXiv:2402.15627: FlashAttention 2, sequence parallelism, all overlapped.
-# The same paper's baseline, Megatron-LM of January 2023: Korthikanti et al., arXiv:2205.05198,
-# sequence parallelism and selective recompute; gradients reduced after the backward pass.
+# The baseline of the MegaScale paper, Megatron-LM of January 2023: Korthikanti et al.,
+# arXiv:2205.05198, sequence parallelism and selective recompute.
 _MEGATRON_2023 = Software(
     name="Megatron-LM 2023",
     implementation=Implementation(attention="plain", fuses_residuals=True),
@@ -152,6 +151,8 @@ _MEGATRON_2023 = Software(
     recompute=Recompute.SELECTIVE,
     sequence_parallel=True,
 )
+# Jiang et al., "MegaScale", arXiv:2402.15627: FlashAttention 2, sequence parallelism, all of
+# it overlapped.
 _MEGASCALE = Software(
     name="MegaScale",
     implementation=Implementation(fuses_residuals=True),

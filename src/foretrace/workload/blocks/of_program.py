@@ -84,9 +84,7 @@ def _passes(part: ProgramPart, kind: Part, num_parameters: int, plan: Plan) -> P
         *_accumulations(part.parameters, plan),
         *sent,
     )
-    return Passes(
-        kind, Block(kind, forward), Block(kind, backward), ParameterCount(num_parameters)
-    )
+    return Passes(kind, Block(kind, forward), Block(kind, backward), ParameterCount(num_parameters))
 
 
 def _items(ran: Sequence[Ran], phase: Phase, again: Phase) -> tuple[Item, ...]:

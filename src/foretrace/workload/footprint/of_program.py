@@ -22,6 +22,11 @@ from foretrace.workload.plan.layers import chunk_layers
 from foretrace.workload.plan.plan import Plan, Sharding
 from foretrace.workload.schedule.unit import Schedule
 
+_NOTE = (
+    "activations are what autograd keeps as the module runs; not counted: buffers of NCCL, and "
+    "memory lost between tensors (fragmentation)"
+)
+
 
 @dataclass(frozen=True)
 class _Chunk:
@@ -55,10 +60,7 @@ def footprint_of_program(
     return Footprint(
         stages,
         capacity,
-        notes=(
-            "activations are what autograd keeps as the module runs; not counted: buffers of "
-            "NCCL, and memory lost between tensors (fragmentation)",
-        ),
+        notes=(_NOTE,),
         tensors=_kept(program.layers[0], plan),
     )
 

@@ -185,11 +185,8 @@ def _opens(draft: PlanDraft, model: Model | Program) -> Iterator[_Open]:
             yield _one_field("expert_tensor", (1, plan.tensor), reason)
         if plan.pipeline > 1:
             yield from _open_schedule(draft, model)
-    if isinstance(model, Program) and not draft.states("recompute"):
-        few = (Recompute.NONE, Recompute.FULL)  # selective is for software to define
-        yield _one_field("recompute", few, "none costs no time, if its memory fits")
-    if isinstance(model, Program) and plan.pipeline > 1:
-        yield from _open_schedule(draft, model)
+    if isinstance(model, Program):
+        yield from _opens_of_program(draft, model)
     if not draft.states("micro_batch"):
         own = max(plan.global_batch // plan.data, 1)
         if isinstance(model, Recommender):
@@ -197,6 +194,14 @@ def _opens(draft: PlanDraft, model: Model | Program) -> Iterator[_Open]:
             return
         sizes = tuple(size for size in _MICRO_BATCHES if own % size == 0)
         yield _one_field("micro_batch", sizes, "small ones need least memory, and fill pipelines")
+
+
+def _opens_of_program(draft: PlanDraft, program: Program) -> Iterator[_Open]:
+    if not draft.states("recompute"):
+        few = (Recompute.NONE, Recompute.FULL)  # selective is for software to define
+        yield _one_field("recompute", few, "none costs no time, if its memory fits")
+    if draft.plan().pipeline > 1:
+        yield from _open_schedule(draft, program)
 
 
 def _one_field(name: str, values: Sequence[Value], reason: str) -> _Open:

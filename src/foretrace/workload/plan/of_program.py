@@ -23,6 +23,8 @@ def settled_by_program(program: Program) -> Mapping[str, Value]:
         found["sequence"] = program.sequence
     if program.tensor > 1:
         found["tensor"] = program.tensor
+    if program.computes_again:
+        found["recompute"] = Recompute.NONE
     if program.product_dtype:
         found["precision.products"] = program.product_dtype
         found["precision.activations"] = program.product_dtype
@@ -75,7 +77,7 @@ def problems_of_program(plan: Plan, program: Program) -> Iterator[str]:
 def _of_recompute(plan: Plan, program: Program) -> Iterator[str]:
     if plan.recompute is Recompute.NONE:
         return
-    if any(one.is_again for part in program.parts for one in part.backward):
+    if program.computes_again:
         yield (
             f"recompute is {plan.recompute.value!r}, and {program.name} computes again what it "
             "likes in its own code: set it to 'none'"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from foretrace.exchange.anonymise.names import Names
+from foretrace.exchange.anonymised.names import Names
 from foretrace.workload import Transformer, load_model, model_names
 
 _MAX_SHOWN = 5
@@ -57,9 +57,7 @@ def hints_of(left: Left, names: Names, *, is_scaled: bool) -> tuple[Hint, ...]:
         ),
     ]
     if left.has_processes:
-        found.append(
-            Hint("numbers", "process and thread numbers, streams and ids stay", "none is needed")
-        )
+        found.append(Hint("numbers", "process and thread numbers and ids stay", "few know them"))
     if left.has_values:
         found.append(
             Hint(
@@ -73,10 +71,10 @@ def hints_of(left: Left, names: Names, *, is_scaled: bool) -> tuple[Hint, ...]:
 
 def _chips(left: Left, names: Names) -> list[Hint]:
     found = []
-    if left.devices:
-        found.append(
-            Hint("devices", f"the chips' names: {_shown(left.devices)}", "--drop 'NVIDIA*'")
-        )
+    devices = [name for name in left.devices if not name.startswith("device_")]
+    if devices:
+        advice = f"--drop '{devices[0].split()[0]}*'"
+        found.append(Hint("devices", f"the chips' names: {_shown(devices)}", advice))
     kernels = [name for name in names.kept if _KERNELS.search(name)]
     chips = sorted({match[1] for name in names.kept for match in _ARCHITECTURE.finditer(name)})
     if kernels:
@@ -108,12 +106,9 @@ def _models(shapes: Collection[int], *, is_scaled: bool) -> list[Hint]:
 
 
 def _is_like(model: object, shapes: Collection[int]) -> bool:
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Transformer) or model.hidden not in shapes:
         return False
-    width = None if model.feed_forward is None else model.feed_forward.width
-    return model.hidden in shapes and (width is None or _is_split(width, shapes)) and (
-        _is_split(model.vocabulary, shapes)
-    )
+    return _is_split(model.feed_forward.width, shapes) and _is_split(model.vocabulary, shapes)
 
 
 def _is_split(size: int, shapes: Collection[int]) -> bool:

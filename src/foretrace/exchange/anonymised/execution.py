@@ -10,9 +10,9 @@ from typing import cast
 import msgspec
 
 from foretrace.base import TraceError
-from foretrace.exchange.anonymise.kineto import FIRST_MICROS, KinetoAnonymiser, Record
-from foretrace.exchange.anonymise.names import Names
-from foretrace.exchange.anonymise.shapes import Scale
+from foretrace.exchange.anonymised.kineto import FIRST_MICROS, KinetoAnonymiser, Record
+from foretrace.exchange.anonymised.names import Names
+from foretrace.exchange.anonymised.shapes import Scale
 
 _FILE = ("schema", "nodes")
 _NUMBERS = frozenset((
@@ -86,27 +86,30 @@ class ExecutionAnonymiser:
     def _node(self, node: Record) -> Record:
         kept: Record = {}
         for name, value in node.items():
-            if name in _NUMBERS:
+            if name in _NUMBERS or name in ("cat", "ph", "pid"):
                 kept[name] = value
-            elif name == "name":
-                kept[name] = self._name(str(value), node)
-            elif name == "op_schema":
-                kept[name] = self._names.schema(str(value))
-            elif name == "args" and isinstance(value, dict):
-                kept[name] = self._events.arguments(value)
-            elif name in ("cat", "ph", "pid"):
-                kept[name] = value
-            elif name == "ts" and isinstance(value, int | Decimal):
-                kept[name] = value - self._shift
-            elif name == "pg_name":
-                kept[name] = self._names.group(str(value))
             elif name in _SIDES:
                 kept |= self._side(name, node)
-            elif name == "attrs" and isinstance(value, list):
-                kept[name] = list(self._attributes(value))
+            elif (new := self._member(name, value, node)) is not None:
+                kept[name] = new
             elif not name.startswith(("input_", "output_")):
                 self._names.remove(name, value)
         return kept
+
+    def _member(self, name: str, value: object, node: Record) -> object:
+        """The new value of a member that needs more than copying; None of unknown ones."""
+        if name == "name":
+            return self._name(str(value), node)
+        if name in ("op_schema", "pg_name"):
+            renamed = self._names.schema if name == "op_schema" else self._names.group
+            return renamed(str(value))
+        if name == "ts" and isinstance(value, int | Decimal):
+            return value - self._shift
+        if name == "args" and isinstance(value, dict):
+            return self._events.arguments(value)
+        if name == "attrs" and isinstance(value, list):
+            return list(self._attributes(value))
+        return None
 
     def _name(self, name: str, node: Record) -> str:
         return self._names.kernel(name) if "cat" in node else self._names.either(name)
@@ -235,5 +238,3 @@ def _numbers(value: object) -> Iterator[int]:
             yield from _numbers(inner)
     elif isinstance(value, int):
         yield value
-
-

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrace.exchange.anonymise.hints import Hint
+from foretrace.exchange.anonymised.hints import Hint
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,6 +18,7 @@ class Anonymised:
 
     path_by_source: dict[str, Path]  # each file read -> the file written
     replaced: dict[str, str]  # text -> neutral name; not for others' eyes
+    neutral: dict[str, str]  # the same, with parts of texts, and those of runs before
     removed: tuple[str, ...]  # texts that went with the members that held them
     num_kept: int  # different texts that are public, or were asked to be kept
     found_again: tuple[str, ...]  # replaced or removed texts that stand in what was written

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import msgspec
 
 from foretrace.base import TraceError
-from foretrace.exchange.anonymise.names import Names
-from foretrace.exchange.anonymise.shapes import Scale
+from foretrace.exchange.anonymised.names import Names
+from foretrace.exchange.anonymised.shapes import Scale
 
 Record: TypeAlias = dict[str, object]
 

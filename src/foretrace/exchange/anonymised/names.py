@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from foretrace.exchange.anonymise import public
+from foretrace.exchange.anonymised import public
 from foretrace.trace import (
     UNKNOWN_COLLECTIVE,
     RuntimeRole,

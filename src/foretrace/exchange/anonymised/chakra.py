@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import Bools, Int32s, Int64s
-from foretrace.exchange.anonymise.kineto import FIRST_MICROS
-from foretrace.exchange.anonymise.names import Names
-from foretrace.exchange.anonymise.shapes import Scale
+from foretrace.exchange.anonymised.kineto import FIRST_MICROS
+from foretrace.exchange.anonymised.names import Names
+from foretrace.exchange.anonymised.shapes import Scale
 from foretrace.exchange.chakra.pool import TextPool
 from foretrace.trace import NO_TEXT, Attributes, ChakraNodes, ChakraTrace, ValueField
 
@@ -93,7 +93,8 @@ class ChakraAnonymiser:
             NO_TEXT if text == NO_TEXT else pool.of(renamed(nodes.texts.text_of(int(text))))
             for text in unique.tolist()
         ]
-        return np.array(new, np.int32)[place.reshape(-1)]
+        renumbered: Int32s = np.array(new, np.int32)[place.reshape(-1)]
+        return renumbered
 
     def _attributes(self, nodes: ChakraNodes, pool: TextPool) -> Attributes:
         attributes = nodes.attributes

@@ -16,15 +16,15 @@ from pathlib import Path
 import msgspec
 
 from foretrace.base import TraceError, written_beside
-from foretrace.exchange.anonymise import execution, kineto
-from foretrace.exchange.anonymise.chakra import ChakraAnonymiser, earliest_micros
-from foretrace.exchange.anonymise.execution import ExecutionAnonymiser, execution_content
-from foretrace.exchange.anonymise.hints import Left, hints_of
-from foretrace.exchange.anonymise.kineto import VERSIONS, KinetoAnonymiser, taken_apart
-from foretrace.exchange.anonymise.names import Names
-from foretrace.exchange.anonymise.public import folded, is_number_text
-from foretrace.exchange.anonymise.result import Anonymised
-from foretrace.exchange.anonymise.shapes import Scale
+from foretrace.exchange.anonymised import execution, kineto
+from foretrace.exchange.anonymised.chakra import ChakraAnonymiser, earliest_micros
+from foretrace.exchange.anonymised.execution import ExecutionAnonymiser, execution_content
+from foretrace.exchange.anonymised.hints import Left, hints_of
+from foretrace.exchange.anonymised.kineto import VERSIONS, KinetoAnonymiser, taken_apart
+from foretrace.exchange.anonymised.names import Names
+from foretrace.exchange.anonymised.public import folded, is_number_text
+from foretrace.exchange.anonymised.result import Anonymised
+from foretrace.exchange.anonymised.shapes import Scale
 from foretrace.exchange.chakra.messages import copied_metadata, write_nodes
 from foretrace.trace import (
     CutShortError,
@@ -77,6 +77,7 @@ def anonymise(
     return Anonymised(
         path_by_source={str(file.path): path for file, path in written.items()},
         replaced=dict(sorted(names.replaced.items())),
+        neutral=names.neutral,
         removed=tuple(sorted({text for texts in names.removed.values() for text in texts})),
         num_kept=len(names.kept),
         found_again=_found_again(names, [*written.values()]),
@@ -98,9 +99,7 @@ class _Run:
         self.names = names
         self.scale = scale
         self.kineto = KinetoAnonymiser(names, scale, earliest or Decimal(0))
-        self.execution = ExecutionAnonymiser(
-            names, scale, earliest=earliest, events=self.kineto
-        )
+        self.execution = ExecutionAnonymiser(names, scale, earliest=earliest, events=self.kineto)
         self.chakra = ChakraAnonymiser(names, scale, int(earliest or 0))
         self.devices: set[str] = set()
         self.versions: set[str] = set()
@@ -209,11 +208,14 @@ def _write(run: _Run, file: _File, out: Path, files: list[_File]) -> Path:
     if file.kind == _CHAKRA:
         return _write_chakra(run, file, out, files)
     path = out / f"{_stem(file, files)}.{file.kind}.json.gz"
-    with written_beside(path) as beside, beside.open("wb") as raw:
+    with (
+        written_beside(path) as beside,
+        beside.open("wb") as raw,
         # Neither a name nor a time in the head of the file.
-        with gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed:
-            for piece in _pieces(run, file):
-                packed.write(piece)
+        gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed,
+    ):
+        for piece in _pieces(run, file):
+            packed.write(piece)
     return path
 
 

@@ -1,0 +1,106 @@
+"""`foretrace anonymise`: traces without the names that are somebody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from foretrace import api
+from foretrace.base import TraceError, written_beside
+from foretrace.cli.outputs import print_json
+from foretrace.cli.progress import activity
+from foretrace.cli.tables import print_sentences
+from foretrace.exchange import Anonymised
+
+_MAX_SHOWN = 5
+
+
+def anonymise(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="Kineto traces, execution traces, Chakra files of one run: files, globs, folders.",
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the new files.")
+    ],
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Keep names like this; may be given again."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Replace names like this though they are public."),
+    ] = None,
+    scale_shapes: Annotated[
+        float, typer.Option(min=0.001, metavar="FACTOR", help="Multiply every dimension above 1.")
+    ] = 1.0,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            dir_okay=False,
+            help="Keep which name stands for which text here, for the next run; not to publish.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write traces again without names, paths and hosts."""
+    known = _known(names)
+    with activity() as doing:
+        doing.now("writing traces without names")
+        done = api.anonymise(
+            paths,
+            output,
+            keep=keep or (),
+            drop=drop or (),
+            scale_shapes=scale_shapes,
+            known_names=known,
+        )
+    if names is not None:
+        with written_beside(names) as beside:
+            beside.write_bytes(msgspec.json.encode({**known, **done.neutral}))
+    if json:
+        print_json(done.as_json())
+    else:
+        print_anonymised(Console(highlight=False), done)
+    if done.found_again:
+        shown = ", ".join(map(repr, done.found_again[:_MAX_SHOWN]))
+        raise TraceError(
+            f"{len(done.found_again)} texts that were to go stand in the new files all the same: "
+            f"{shown}; add --drop for what holds them, and do not publish these files"
+        )
+
+
+def print_anonymised(console: Console, done: Anonymised) -> None:
+    """Print what was done and what is left."""
+    more = f" and {len(done.paths) - 1} more" if len(done.paths) > 1 else ""
+    console.print(f"wrote {done.paths[0]}{more}")
+    console.print(
+        f"{len(done.replaced):,} names replaced, {len(done.removed):,} other texts removed, "
+        f"{done.num_kept:,} public names kept; searched for in the new files: "
+        f"{len(done.found_again)} found"
+    )
+    print_sentences(
+        console,
+        "what could still identify the origin",
+        [f"{hint.topic}: {hint.text}; to take it away: {hint.advice}" for hint in done.hints],
+    )
+
+
+def _known(path: Path | None) -> dict[str, str]:
+    if path is None or not path.exists():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except msgspec.DecodeError as err:
+        raise TraceError(
+            f"cannot read the names in {path}: {err}, expected what --names wrote before"
+        ) from err

@@ -1,0 +1,7 @@
+"""Traces without the names that are somebody's."""
+
+from __future__ import annotations
+
+from foretrace.exchange.anonymised.files import anonymise as anonymise
+from foretrace.exchange.anonymised.hints import Hint as Hint
+from foretrace.exchange.anonymised.result import Anonymised as Anonymised

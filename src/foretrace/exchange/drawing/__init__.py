@@ -1,0 +1,8 @@
+"""Parts of graphs as drawings."""
+
+from __future__ import annotations
+
+from foretrace.exchange.drawing.draw import Drawing as Drawing
+from foretrace.exchange.drawing.draw import write_drawing as write_drawing
+from foretrace.exchange.drawing.subgraph import MOST_NODES as MOST_NODES
+from foretrace.exchange.drawing.subgraph import Choice as Choice

@@ -1,0 +1,9 @@
+"""Traces of jobs that never ran, made like others."""
+
+from __future__ import annotations
+
+from foretrace.exchange.synthesis.closeness import Closeness as Closeness
+from foretrace.exchange.synthesis.closeness import Distance as Distance
+from foretrace.exchange.synthesis.synthesise import DEFAULT_ORDER as DEFAULT_ORDER
+from foretrace.exchange.synthesis.synthesise import Synthesised as Synthesised
+from foretrace.exchange.synthesis.synthesise import synthesise as synthesise

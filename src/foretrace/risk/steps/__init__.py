@@ -1,0 +1,1 @@
+"""Step-time distributions: how durations vary, and what a job makes of it."""

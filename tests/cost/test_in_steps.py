@@ -1,0 +1,128 @@
+"""Kernels within a step, beside the same in a benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretrace.cost import (
+    Chosen,
+    CollectiveRequests,
+    FittedCosts,
+    FittedKernels,
+    KernelRequests,
+    Operation,
+    Slower,
+    Source,
+    chosen_fit,
+    power_factor,
+    shipped_constants,
+    step_costs,
+    under_lasting_load,
+)
+from foretrace.machine import load_chip, load_machine
+
+_MM = '{"dims":[[4096,4096],[4096,4096]],"types":["c10::BFloat16","c10::BFloat16"]}'
+_ONE = np.zeros(1, np.int32)
+
+
+def _product() -> KernelRequests:
+    return KernelRequests(_ONE, _ONE, _ONE - 1, ("aten::mm",), (_MM,), ())
+
+
+def _gathering() -> CollectiveRequests:
+    return CollectiveRequests(
+        _ONE,
+        np.array([1 << 26]),
+        _ONE,
+        _ONE,
+        ("all_gather",),
+        ("bf16",),
+        (tuple(range(8)),),
+    )
+
+
+def test_the_longest_beginning_of_a_family_counts() -> None:
+    costs = FittedCosts(load_machine("dgx-h100"))
+    alone = costs.kernel_costs(_product())
+
+    slower = Slower(costs, {"gemm": 2.0, "gemm library": 3.0, "movement": 5.0})
+    found = slower.kernel_costs(_product())
+
+    assert found.duration_ns == pytest.approx(3 * alone.duration_ns, rel=1e-6)
+    assert found.low_ns[0] < found.duration_ns[0] < found.high_ns[0]
+
+
+def test_a_collective_grows_by_its_own_factor_or_that_of_all() -> None:
+    costs = FittedCosts(load_machine("dgx-h100"))
+    alone = costs.collective_costs(_gathering()).duration_ns[0]
+
+    own = Slower(costs, factor_by_collective={"": 2.0, "all": 4.0}).collective_costs(_gathering())
+    every = Slower(costs, factor_by_collective={"": 2.0}).collective_costs(_gathering())
+    none = Slower(costs, {"gemm": 2.0}).collective_costs(_gathering())
+
+    assert own.duration_ns[0] == pytest.approx(4 * alone, rel=1e-6)
+    assert every.duration_ns[0] == pytest.approx(2 * alone, rel=1e-6)
+    assert none.duration_ns[0] == alone
+
+
+def test_lasting_load_slows_short_products_as_much_as_long_ones() -> None:
+    chip = load_chip("h100-sxm")
+    sizes = ((1, 2048, 4096, 4096), (1, 65536, 16384, 16384))
+    operations = [Operation("gemm", "library", "bf16", size) for size in sizes]
+
+    cold = FittedKernels(chip).operation_costs(operations).duration_ns
+    lasting = under_lasting_load(shipped_constants())
+    warm = FittedKernels(chip, lasting).operation_costs(operations).duration_ns
+
+    short, long = warm / cold
+    assert 1.05 < short < 1.25  # the clock has fallen from the start
+    assert 1.0 < long < 1.02  # as it had before its end
+
+
+def test_half_the_power_lowers_the_clock_by_its_cube_root() -> None:
+    chip = load_chip("h100-96gb-hbm2e")
+
+    assert power_factor(chip) == pytest.approx((700 / 500) ** (1 / 3))
+    assert power_factor(replace(chip, power_watts=350.0)) == pytest.approx(2 ** (1 / 3))
+    assert power_factor(replace(chip, power_watts=900.0)) == 1.0
+    assert power_factor(load_chip("h100-sxm")) == 1.0
+
+
+def test_products_of_16_bits_take_what_runs_taught() -> None:
+    machine = load_machine("dgx-h100")
+
+    plain = step_costs(machine, products=1.0).kernel_costs(_product()).duration_ns[0]
+    known = step_costs(machine).kernel_costs(_product()).duration_ns[0]
+    older = step_costs(machine, products=1.0, slower={"gemm library": 2.0})
+
+    assert known > 1.2 * plain
+    twice = older.kernel_costs(_product()).duration_ns[0]
+    assert twice == pytest.approx(2 * plain, rel=1e-6)
+
+
+def _chosen(chip: str, dtype: str) -> Chosen:
+    found = chosen_fit(("gemm", "library", dtype), load_chip(chip), shipped_constants())
+    assert found is not None
+    return found
+
+
+def test_few_rows_give_way_to_a_twin_with_more() -> None:
+    assert _chosen("a100-sxm-40gb", "bf16").fit == _chosen("a100-sxm-80gb", "bf16").fit
+    assert _chosen("a100-sxm-40gb", "bf16").source is Source.FITTED
+
+
+def test_own_rows_count_where_no_twin_has_more() -> None:
+    assert _chosen("a100-sxm-40gb", "tf32").fit.source == "recordings"
+
+
+def test_of_chips_equally_near_the_best_measured_counts() -> None:
+    hopper = (one for one in shipped_constants() if one.architecture == "Hopper")
+    fits = [fit for one in hopper if (fit := one.fit("gemm", "library", "16bit")) is not None]
+
+    found = _chosen("b200-sxm", "bf16")
+
+    assert found.fit.num_rows == max(fit.num_rows for fit in fits)
+    assert found.source is Source.TRANSFERRED

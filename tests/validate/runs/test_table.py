@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretrace.base import WorkloadError
+from foretrace.validate import read_runs
+from tests.validate.runs.sample import published, write_table
+
+
+def test_empty_cells_are_unknown(tmp_path: Path) -> None:
+    run = published(tmp_path, recompute="", vp="", sequence_parallel="")
+
+    assert (run.recompute, run.vp, run.sequence_parallel) == (None, None, None)
+    assert run.family == "made-up"
+
+
+def test_tokens_per_second_give_the_time_where_it_is_not_printed(tmp_path: Path) -> None:
+    run = published(tmp_path, step_time_s="", tokens_per_s_per_gpu=4096)
+
+    assert run.measured_s == pytest.approx(48 * 2048 / (4096 * 8))
+
+
+def test_text_in_place_of_a_number_names_row_and_column(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "runs.csv", {}, {"layers": "many"})
+
+    with pytest.raises(WorkloadError, match=r"row 2 of .* has layers 'many'"):
+        read_runs(path)
+
+
+def test_a_table_without_a_needed_column_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("id,model\na,llama3-8b\n", encoding="utf-8")
+
+    with pytest.raises(WorkloadError, match="lacks the columns gpu, num_gpus"):
+        read_runs(path)
