@@ -16,6 +16,7 @@ from foretrace.cli import risk_options as told
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.risk_options import Told, campaign_of
+from foretrace.cli.risk_steps import placement, steps
 from foretrace.cli.risk_table import (
     campaign_page,
     comparison_page,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 app = typer.Typer(rich_markup_mode=None)
+app.command()(steps)
+app.command()(placement)
 
 _NS_PER_DAY = 86_400_000_000_000
 _SWEPT = 20.0  # times shorter and longer intervals than the campaign's

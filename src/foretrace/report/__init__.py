@@ -35,6 +35,8 @@ from foretrace.report.risk_page import RiskTable as RiskTable
 from foretrace.report.risk_page import risk_html as risk_html
 from foretrace.report.risk_page import write_risk_page as write_risk_page
 from foretrace.report.risk_plot import sweep_plot as sweep_plot
+from foretrace.report.steps_plot import distribution_plot as distribution_plot
+from foretrace.report.steps_plot import scale_plot as scale_plot
 from foretrace.report.tables import breakdown_html as breakdown_html
 from foretrace.report.tables import html_table as html_table
 from foretrace.report.tables import replay_html as replay_html

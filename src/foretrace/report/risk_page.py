@@ -39,6 +39,7 @@ class RiskPage:
     tables: tuple[RiskTable, ...]
     sweeps: tuple[tuple[str, Sweep], ...] = ()  # with their titles
     notes: tuple[str, ...] = ()
+    drawings: tuple[tuple[str, str], ...] = ()  # SVG documents of ours, with their titles
 
 
 def write_risk_page(path: Path, page: RiskPage) -> None:
@@ -56,7 +57,8 @@ def risk_html(page: RiskPage) -> str:
         f"<title>{escape(page.title)}</title><style>{style}{_STYLE}</style></head><body><main>"
         f'<header><h1>{escape(page.title)}</h1><p class="subject">{escape(page.subject)}</p>'
         f"</header>{_cards(page.figures)}{''.join(map(_table, page.tables))}"
-        f"{''.join(_plot(title, sweep) for title, sweep in page.sweeps)}{_notes(page.notes)}"
+        f"{''.join(_plot(title, sweep) for title, sweep in page.sweeps)}"
+        f"{''.join(_drawing(*each) for each in page.drawings)}{_notes(page.notes)}"
         "</main></body></html>\n"
     )
 
@@ -77,6 +79,10 @@ def _table(table: RiskTable) -> str:
 
 def _plot(title: str, sweep: Sweep) -> str:
     drawn = sweep_plot(sweep, has_ground=False)
+    return f"<section><h2>{escape(title)}</h2><figure>{drawn}</figure></section>"
+
+
+def _drawing(title: str, drawn: str) -> str:
     return f"<section><h2>{escape(title)}</h2><figure>{drawn}</figure></section>"
 
 

@@ -146,6 +146,9 @@ def test_what_the_module_computes_again_is_told_from_its_backward_pass() -> None
     assert [one.name for one in again] == [one.name for one in layer.forward[: len(again)]]
     assert len(again) >= len(layer.forward) - 3
     assert len(rest) == len(plain.layers[1].backward)
+    assert repeated.behind is not None
+    assert plain.behind is not None
+    assert repeated.behind.backward == plain.behind.backward
     stream = 2 * TOKENS * HIDDEN * 2
     assert stream <= layer.kept_bytes < 0.1 * plain.layers[1].kept_bytes
 
@@ -183,3 +186,23 @@ def test_frozen_parameters_are_noted() -> None:
     assert found.before is not None
     assert found.before.num_frozen == VOCABULARY * HIDDEN
     assert found.before.backward == ()
+
+
+class Wrapped(nn.Module):
+    """Runs its layers' forward functions, past what calling a module does, as wrappers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            data = layer.forward(data)
+        return data.sum()
+
+
+def test_layers_are_known_by_their_modules() -> None:
+    found = captured(Wrapped(), torch.randn(2, 8))
+
+    assert [part.path for part in found.layers] == ["layers.0", "layers.1"]
+    assert [len(part.forward) for part in found.layers] == [2, 2]

@@ -14,7 +14,7 @@ from torch import nn
 
 from foretrace.base import WorkloadError
 from foretrace.capture import captured
-from foretrace.operators import Program
+from foretrace.operators import Program, Ran
 from tests.capture.module.networks import (
     HIDDEN,
     Classifier,
@@ -81,6 +81,52 @@ def test_where_values_decide_the_module_runs_for_real() -> None:
     assert found.way == "run"
     assert "Tensor.item() cannot be called on meta tensors" in found.notes[0]
     assert any("ran for real" in note for note in found.notes)
+
+
+def test_values_of_small_whole_numbers_are_carried_along() -> None:
+    inputs = classifier_inputs()
+    whole = {**inputs, "attention_mask": torch.ones(2, 16, dtype=torch.long)}
+    holes = {**inputs, "attention_mask": torch.zeros(2, 16, dtype=torch.long)}
+
+    plain, padded = (captured(Classifier(asks=True), each) for each in (whole, holes))
+
+    assert (plain.way, padded.way) == ("dispatch", "dispatch")
+    assert [one.name for one in added(padded, plain)] == ["aten::mul"]
+
+
+def added(more: Program, less: Program) -> list[Ran]:
+    """What the first layer of one runs that the other's does not."""
+    found = [one for part in more.parts[:2] for one in part.forward]
+    for one in (one for part in less.parts[:2] for one in part.forward):
+        found.remove(one)
+    return found
+
+
+class Counting(nn.Module):
+    """Counts up, changes its counts in place, and asks."""
+
+    def __init__(self, *, by_draw: bool) -> None:
+        super().__init__()
+        self.first, self.by_draw = nn.Linear(8, 8), by_draw
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(8)
+        places[2:] += torch.randint(1, 3, (6,)) if self.by_draw else 1
+        if int(places.sum()) == 34:  # 28, and 6 times 1
+            data = data.exp()
+        return self.first(data).sum()  # type: ignore[no-any-return]
+
+
+def test_values_that_change_in_place_are_followed() -> None:
+    found = captured(Counting(by_draw=False), torch.ones(4, 8))
+
+    assert found.way == "dispatch"
+    assert any(one.name == "aten::exp" for one in found.layers[0].forward)
+
+
+def test_values_that_are_drawn_are_not_known() -> None:
+    with pytest.raises(WorkloadError, match="cannot be called on meta tensors"):
+        captured(Counting(by_draw=True), torch.ones(4, 8), way="dispatch")
 
 
 def test_where_values_decide_and_there_are_none_the_reasons_are_told() -> None:

@@ -85,8 +85,10 @@ def test_what_is_unmodelled_widens_both_ways() -> None:
 
     found = widened(row)
 
-    assert found.low_s is not None and found.high_s is not None
-    assert found.low_s < 1 / 1.1 and found.high_s > 1.1
+    assert found.low_s is not None
+    assert found.high_s is not None
+    assert found.low_s < 1 / 1.1
+    assert found.high_s > 1.1
     assert unmodelled_spread("one") > 0
     assert widened(predicted("run", 1.0, None)).low_s is None
 

@@ -119,6 +119,27 @@ def test_divided_gradients_are_scattered_in_every_backward_pass() -> None:
     assert _volume(graph, "allgather", Group.SHARD) == total * PARAMETER_BYTES
 
 
+@pytest.mark.parametrize(("contiguous", "runs"), [(2, 4), (4, 2), (8, 1)])
+def test_a_pipeline_scatters_after_each_run_of_a_chunks_microbatches(
+    contiguous: int, runs: int
+) -> None:
+    plan = Plan(
+        data=2,
+        pipeline=2,
+        global_batch=16,
+        schedule="interleaved",
+        num_chunks=2,
+        contiguous=contiguous,
+        sharding=Sharding.ZERO2,
+    )
+
+    graph = laid_out(_blocks(), plan).graph
+
+    # The two stages are both in the graph.
+    total = NUM_LAYERS * DENSE
+    assert _volume(graph, "reducescatter", Group.SHARD) == runs * total * GRADIENT_BYTES
+
+
 def test_experts_are_reduced_among_those_that_hold_the_same() -> None:
     plan = Plan(data=4, expert=2, global_batch=4, precision=Precision(reduced="bf16"))
 

@@ -59,7 +59,9 @@ class _Cutting:
         self.run = run
         self.events = run.recorder.events
         paths = _layer_paths(run.recorder.scopes, pattern)
-        self.part_of_tick, self.paths = _parts_of_ticks(run.recorder.scopes, paths)
+        self.part_of_tick, self.paths = _parts_of_ticks(
+            run.recorder.scopes, paths, run.recorder.num_forward
+        )
         self.moments: Moments = moments(run, self.part_of_tick)
         # A model that is not cut has no part to wait for it.
         self.weights = _weight_gradients(self.events, self.part_of_tick) if self.paths else ()
@@ -186,7 +188,10 @@ class _Cutting:
 
 
 def _layer_paths(scopes: Sequence[Scope], pattern: str | None) -> frozenset[str]:
-    seen = {_plain(path) for scope in set(scopes) for path in scope}
+    ran = {_plain(path) for scope in set(scopes) for path in scope}
+    seen = {
+        ".".join(path.split(".")[:end]) for path in ran for end in range(1, path.count(".") + 2)
+    }
     if pattern is not None:
         chosen = {path for path in seen if fnmatchcase(path, pattern)}
         if not chosen:
@@ -203,25 +208,40 @@ def _layer_paths(scopes: Sequence[Scope], pattern: str | None) -> frozenset[str]
 
 
 def _parts_of_ticks(
-    scopes: Sequence[Scope], paths: AbstractSet[str]
+    scopes: Sequence[Scope], paths: AbstractSet[str], num_forward: int
 ) -> tuple[list[int], list[str]]:
     """The number of each tick's part, and the layers' paths in order.
+
+    Args:
+        scopes: by tick; the first `num_forward` are the forward pass, the rest is computed again.
+        paths: of layers.
+        num_forward: ticks.
 
     What runs between two layers belongs to the one before.
     """
     keys = [_layer_of(scope, paths) for scope in scopes]
     numbers = {key: at for at, key in enumerate(dict.fromkeys(key for key in keys if key))}
-    last = max((at for at, key in enumerate(keys) if key), default=-1)
+    last = max((at for at, key in enumerate(keys[:num_forward]) if key), default=-1)
     found: list[int] = []
     now = BEFORE
     for at, key in enumerate(keys):
-        now = numbers[key] if key else len(numbers) if at > last else now
+        now = numbers[key] if key else len(numbers) if last < at < num_forward else now
         found.append(now)
     return found, [_plain(key) for key in numbers]
 
 
 def _layer_of(scope: Scope, paths: AbstractSet[str]) -> str:
-    return next((path for path in scope if _plain(path) in paths), "")
+    """The layer that runs, with the number of its call; one may be named by its modules alone."""
+    for path in scope:
+        if _plain(path) in paths:
+            return path
+    for path in scope:
+        steps = _plain(path).split(".")
+        for length in range(1, len(steps)):
+            outer = ".".join(steps[:length])
+            if outer in paths:
+                return outer
+    return ""
 
 
 def _plain(path: str) -> str:

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from foretrace.capture.module.divided import COPIED, SUMMED
-from foretrace.capture.module.signature import copy_signature, signature_of, tensors_in
+from foretrace.capture.module.known import KnownValues
+from foretrace.capture.module.signature import (
+    Signature,
+    copy_signature,
+    signature_of,
+    tensors_in,
+)
 from foretrace.operators import OperatorClass, operator_class
 
 if TYPE_CHECKING:
@@ -26,6 +32,13 @@ Scope = tuple[str, ...]  # paths of the modules that are running, the outermost 
 
 # Names by which copies are dispatched; on a device `copy_` does them.
 _COPIES = ("aten::_to_copy", "aten::clone")
+# Names by which memory is filled; all of them read nothing.
+_FILLS = frozenset(
+    f"aten::{prefix}{what}{suffix}"
+    for what in ("zeros", "ones", "full")
+    for prefix, suffix in (("", ""), ("new_", ""), ("", "_like"))
+)
+_SCALAR = "aten::_local_scalar_dense"
 _CHECKS = ("aten::_assert", "prim::", "prims::", "aten::_has_", "aten::sym_")
 
 
@@ -56,6 +69,8 @@ class ModuleRecorder:
     num_bytes: dict[int, int] = field(default_factory=dict)  # by storage
     scope: Scope = ()
     is_backward: bool = False
+    num_forward: int = 0  # ticks of the forward pass, once it is over
+    known: KnownValues | None = None  # values that code may ask for; `None`: it has all
     _numbers: list[int] = field(default_factory=list)  # autograd's next number, by tick
     _held: dict[int, object] = field(default_factory=dict)  # storages, so that no key is reused
     _same: dict[int, int] = field(default_factory=dict)  # storages that stand for another
@@ -83,6 +98,10 @@ class ModuleRecorder:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._keep, _same))
             stack.enter_context(_mode(self))
             yield
+
+    def begin_backward(self) -> None:
+        """The forward pass is over."""
+        self.scope, self.is_backward, self.num_forward = (), True, len(self.scopes)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -128,9 +147,14 @@ class ModuleRecorder:
 
     def see(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator and write down what it was."""
+        if self.known is not None and func.name() == _SCALAR:
+            with suppress(KeyError):
+                return self.known.scalar(args[0])
         result = func(*args, **kwargs)
         if self._is_paused:
             return result
+        if self.known is not None and not self.is_backward:
+            self.known.follow(func, (args, kwargs), result)
         is_again = self.is_backward and bool(self.scope)
         tick = self._tick(is_forward=not self.is_backward or is_again)
         name, starts_work = _known(func)
@@ -155,6 +179,10 @@ class ModuleRecorder:
         inputs, outputs = list(tensors_in(given)), list(tensors_in(result))
         if name in _COPIES:
             name, signature = "aten::copy_", copy_signature(outputs[0], inputs[0])
+        elif name in _FILLS:
+            filled = Signature()
+            filled.add(outputs[0])
+            name, signature, inputs = "aten::fill_", filled.text(), []
         else:
             signature = signature_of(func, *given)
         if name == SUMMED:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrace.base import WorkloadError
 from foretrace.capture.module.kernels import as_on_a_gpu
+from foretrace.capture.module.known import KnownValues
 from foretrace.capture.module.recorder import ModuleRecorder, Scope
 from foretrace.capture.module.signature import tensors_in
 from foretrace.capture.module.without_memory import value_without_memory
@@ -123,8 +124,11 @@ def _quiet() -> Iterator[None]:
 
 
 def _dispatched(given: Given) -> Run:
+    inputs = given.without_memory()
+    known = KnownValues()
+    known.state(inputs, (given.args, given.kwargs))
     with as_on_a_gpu():
-        return _recorded(given.module, given.without_memory(), given.loss)
+        return _recorded(given.module, inputs, given.loss, known=known)
 
 
 def _traced(given: Given) -> Run:
@@ -173,11 +177,12 @@ def _recorded(
     loss: Loss | None,
     *,
     is_graph: bool = False,
+    known: KnownValues | None = None,
 ) -> Run:
     """Forward and backward pass under a recorder; `is_graph`: scopes stand in nodes' metadata."""
     import torch  # on demand: an optional dependency
 
-    recorder = ModuleRecorder()
+    recorder = ModuleRecorder(known=known)
     notes: list[str] = []
     parameters = tuple(sorted(module.named_parameters(), key=lambda pair: pair[0]))
     constants = frozenset(
@@ -195,7 +200,7 @@ def _recorded(
         with recorder.paused():
             gradients = [torch.ones_like(one) for one in ends]
         with recorder.following(module):  # what is computed again is its work
-            recorder.is_backward = True
+            recorder.begin_backward()
             torch.autograd.backward(ends, gradients)
     found = frozenset(recorder.storage(one.grad) for _, one in parameters if one.grad is not None)
     for _, one in parameters:

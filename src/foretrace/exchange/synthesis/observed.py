@@ -1,4 +1,7 @@
-"""What a graph shows of how its ranks work: one sequence of nodes per rank, in order of time.
+"""What a graph shows of how its ranks work: one sequence of nodes per rank, as they were issued.
+
+A kernel stands behind the call that launched it, wherever the device was then: this is the order of
+the program, which repeats, while how far the host runs ahead of its device does not.
 
 A node's *token* says all that a made node inherits: its lane, what it is, its name, its shapes and
 how much it communicates. Lanes count per rank and kind, in order of their first node.
@@ -14,7 +17,7 @@ import numpy as np
 
 from foretrace.base import GraphError, Int64s
 from foretrace.exchange.chakra.records import NO_RECORD, Records, records_of
-from foretrace.graph import ExecutionGraph, NodeKind
+from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.simulate import simulate, way_back
 from foretrace.trace import collective_kind_of
 
@@ -101,7 +104,7 @@ def observed(graphs: Sequence[ExecutionGraph]) -> Observed:
 def _add(seen: Observed, graph: ExecutionGraph, position: dict[Token, int]) -> None:
     timeline = simulate(graph)
     records = records_of(graph)
-    order = np.lexsort((np.arange(graph.num_nodes), timeline.start_ns))
+    order = _issue_order(records, timeline.start_ns)
     is_work = ~np.isin(graph.kind, _LEFT_OUT) & (records.record != NO_RECORD)
     messages = [_message(graph, index) for index in range(len(graph.collectives))]
     for rank in graph.ranks:
@@ -110,11 +113,22 @@ def _add(seen: Observed, graph: ExecutionGraph, position: dict[Token, int]) -> N
     seen.path_ns += _critical_ns(graph)
 
 
+def _issue_order(records: Records, start_ns: Int64s) -> Int64s:
+    """All nodes by the start of the call that launched them, or by their own; calls first."""
+    is_issue = np.isin(records.edge_kind, (EdgeKind.LAUNCH, EdgeKind.ISSUE))
+    launched = records.edge_target[is_issue]
+    issued_ns = start_ns.copy()
+    issued_ns[launched] = start_ns[records.edge_source[is_issue]]
+    is_launched = np.zeros(len(start_ns), np.bool_)
+    is_launched[launched] = True
+    return np.lexsort((np.arange(len(start_ns)), is_launched, issued_ns))
+
+
 @dataclass(frozen=True)
 class _Rank:
     graph: ExecutionGraph
     records: Records
-    nodes: Int64s  # in order of time
+    nodes: Int64s  # as issued
 
 
 def _add_rank(

@@ -246,9 +246,9 @@ class StepDistribution:
         """One row per sampled step: batch, job, step, step_ns."""
         import polars as pl  # on demand: it takes longer to import than all else here
 
-        batch, job, step = np.indices(self.step_ns.shape)
-        columns = {"batch": batch, "job": job, "step": step, "step_ns": self.step_ns}
-        return pl.DataFrame({name: column.ravel() for name, column in columns.items()})
+        place = np.indices(self.step_ns.shape).reshape(3, -1)
+        columns = dict(zip(("batch", "job", "step"), place, strict=True))
+        return pl.DataFrame({**columns, "step_ns": self.step_ns.ravel()})
 
     def as_json(self) -> dict[str, object]:
         """Everything but the samples, times in ns."""

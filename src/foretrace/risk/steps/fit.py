@@ -154,12 +154,12 @@ def timed(graph: ExecutionGraph) -> Timed:
     meetings = list(known)
     keys = []
     for at in first.tolist():
-        values = [int(column[at]) for column in columns]
-        texts = [graph.names[one] if one >= 0 else "" for one in values[1:4]]
-        if values[4] >= 0:
-            found = meetings[values[4]]
+        row = [int(column[at]) for column in columns]
+        texts = [graph.names[one] if one >= 0 else "" for one in row[1:4]]
+        if row[4] >= 0:
+            found = meetings[row[4]]
             texts = [found[0], f"{found[0]} of {found[1]}", f"{found[2]} bytes, {found[3]} ranks"]
-        keys.append((WORK[int(work[at])], NodeKind(values[0]).name, *texts))
+        keys.append((WORK[int(work[at])], NodeKind(row[0]).name, *texts))
     return Timed(
         node=node,
         operation=code.astype(np.int64),
@@ -219,9 +219,7 @@ def place_mean_ns(whole: Timed, factor: Float64s) -> Float64s:
         whole: every node.
         factor: float64[timed], of rank and step, taken out.
     """
-    value = np.divide(
-        whole.duration_ns, factor, out=np.zeros(len(factor)), where=factor > 0
-    )
+    value = np.divide(whole.duration_ns, factor, out=np.zeros(len(factor)), where=factor > 0)
     operation = whole.operation
     size = len(whole.keys)
     count = np.bincount(operation, minlength=size)
@@ -265,7 +263,9 @@ def fit_models(graphs: Sequence[ExecutionGraph], *, by_place: bool = False) -> F
         )
     num_operations = len(whole.keys)
     count = np.bincount(whole.operation, minlength=num_operations)
-    total_ns = np.bincount(whole.operation, whole.duration_ns, minlength=num_operations)
+    total_ns: Float64s = np.bincount(
+        whole.operation, whole.duration_ns, minlength=num_operations
+    ).astype(np.float64)
     mean_ns = total_ns / count
     ranks, rank = np.unique(whole.rank, return_inverse=True)
     rank = rank.reshape(-1)
@@ -284,9 +284,7 @@ def fit_models(graphs: Sequence[ExecutionGraph], *, by_place: bool = False) -> F
         expected_ns *= rank_factor[rank, whole.work]
     seen = _ratio(step, whole, expected_ns, every, count=len(steps))
     expected_ns = expected_ns * seen[step, whole.work]
-    rest = np.divide(
-        whole.duration_ns, expected_ns, out=np.ones(len(step)), where=expected_ns > 0
-    )
+    rest = np.divide(whole.duration_ns, expected_ns, out=np.ones(len(step)), where=expected_ns > 0)
     models = _models(whole, rest, total_ns)
     variance = np.array([one.variation**2 for one in models])
     return FittedModels(
@@ -375,9 +373,7 @@ def _typical(
     work: str, keys: Sequence[Key], models: Sequence[DurationModel], total_ns: Float64s
 ) -> DurationModel:
     """How operations of a kind of work vary that were seen more than once, weighted by time."""
-    own = [
-        at for at, one in enumerate(models) if keys[at][0] == work and one.num_samples > 1
-    ]
+    own = [at for at, one in enumerate(models) if keys[at][0] == work and one.num_samples > 1]
     weight = float(total_ns[own].sum())
     if not weight:
         return DurationModel(Family.FIXED, num_samples=1)

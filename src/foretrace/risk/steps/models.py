@@ -8,7 +8,7 @@ and the observed one (Kolmogorov-Smirnov), as PRISM does (arXiv:2510.15596, sect
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,7 +57,7 @@ class DurationModel:
         if self.family is Family.EMPIRICAL:
             at = (np.arange(len(self.points)) + 0.5) / len(self.points)
             return np.interp(probability, at, self.points)
-        found: Float64s = {
+        ways: Mapping[Family, Callable[[], Float64s]] = {
             Family.NORMAL: lambda: stats.norm.ppf(probability, 1.0, self.variation),
             Family.LOGNORMAL: lambda: stats.lognorm.ppf(
                 probability, self._sigma, scale=math.exp(-(self._sigma**2) / 2)
@@ -65,10 +65,9 @@ class DurationModel:
             Family.GAMMA: lambda: stats.gamma.ppf(
                 probability, self.variation**-2, scale=self.variation**2
             ),
-            # Of mean 1 whatever its variation: a part that waits for nobody knows how long.
-            Family.EXPONENTIAL: lambda: stats.expon.ppf(probability),
-        }[self.family]()
-        return np.maximum(found, 0.0)
+            Family.EXPONENTIAL: lambda: -np.log1p(-probability),
+        }
+        return np.maximum(ways[self.family](), 0.0)
 
     @property
     def _sigma(self) -> float:
@@ -101,7 +100,7 @@ class DurationModel:
 
         if self.family is Family.FIXED or not self.variation:
             return np.ones(np.shape(above))
-        found: Float64s = {
+        ways: Mapping[Family, Callable[[], Float64s]] = {
             Family.NORMAL: lambda: stats.norm.isf(above, 1.0, self.variation),
             Family.LOGNORMAL: lambda: stats.lognorm.isf(
                 above, self._sigma, scale=math.exp(-(self._sigma**2) / 2)
@@ -110,8 +109,8 @@ class DurationModel:
                 above, self.variation**-2, scale=self.variation**2
             ),
             Family.EXPONENTIAL: lambda: -np.log(above),
-        }[self.family]()
-        return np.maximum(found, 0.0)
+        }
+        return np.maximum(ways[self.family](), 0.0)
 
     def as_json(self) -> dict[str, object]:
         """Family, variation, and what it was fitted to."""
@@ -195,7 +194,8 @@ def _thinned(factors: Float64s) -> Float64s:
         return factors
     at = (np.arange(_MOST_POINTS) + 0.5) / _MOST_POINTS * len(factors) - 0.5
     chosen = np.interp(at, np.arange(len(factors)), factors)
-    return chosen / chosen.mean()
+    found: Float64s = chosen / chosen.mean()
+    return found
 
 
 def _distance(factors: Float64s, model: DurationModel) -> float:
@@ -235,4 +235,5 @@ def _with_tail(points: Float64s, above: Float64s) -> Float64s:
     inside = np.interp(1.0 - above, at, points)
     last = 0.5 / count
     beyond = points[-1] + scale * np.log(np.maximum(last / np.maximum(above, 1e-300), 1.0))
-    return np.where(above < last, beyond, inside)
+    found: Float64s = np.where(above < last, beyond, inside)
+    return found

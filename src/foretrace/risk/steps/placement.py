@@ -133,9 +133,7 @@ def estimated_placement(
             cell.graph, cell.duration_ns, variation, num_samples=2 * lanes, seed=seed,
             factor=factor,
         )  # fmt: skip
-        step_ns = simulate_cells(
-            cell.graph, draws, cell.cells, goal=cell.goal, num_variants=2
-        )
+        step_ns = simulate_cells(cell.graph, draws, cell.cells, goal=cell.goal, num_variants=2)
         found.append(step_ns[0, lanes:])
         if progress is not None:
             progress(len(found), len(places) + 1)
@@ -148,9 +146,7 @@ def estimated_placement(
     )
 
 
-def recorded_placement(
-    graph: ExecutionGraph, *, slowdown: float, title: str = ""
-) -> Placement:
+def recorded_placement(graph: ExecutionGraph, *, slowdown: float, title: str = "") -> Placement:
     """What it costs if one of the recorded ranks' GPUs is slower still, rank by rank.
 
     Nothing is drawn: durations are the recorded ones, and a rank's device work is stretched.
@@ -179,9 +175,7 @@ def recorded_placement(
     goal[graph.step == steps.step[-1]] = 0
     ends = simulate_batch(graph, Scaling(label=label, factor=factor), goal).end_ns[:, 0]
     length_ns = (ends - steps.begin_ns[0]) / len(steps)
-    rows = [
-        (f"rank {rank}", (rank,), length_ns[at + 1 : at + 2]) for at, rank in enumerate(ranks)
-    ]
+    rows = [(f"rank {rank}", (rank,), length_ns[at + 1 : at + 2]) for at, rank in enumerate(ranks)]
     return _placement(
         rows, length_ns[:1], slowdown=slowdown, unit="GPU" if has_device else "host", title=title
     )

@@ -82,9 +82,7 @@ def draws_of_recording(
         draw=np.where(is_shared, shared, number),
         table=np.stack(tables) if tables else np.ones((1, NUM_POINTS), np.float32),
         label=label,
-        factor=step_factors_of(
-            models, len(graph.step_names), num_samples=num_samples, seed=seed
-        ),
+        factor=step_factors_of(models, len(graph.step_names), num_samples=num_samples, seed=seed),
         seed=seed,
     )
     return draws, _matched(found, is_known)

@@ -310,8 +310,10 @@ def _notes(count: int, chosen: Sampling) -> tuple[str, ...]:
     if count == 1 or not chosen.has_shares:
         return ()
     return (
-        "variance by operation and rank, and the slowest path, are those of one cell that waits "
-        "for no other",
+        (
+            "variance by operation and rank, and the slowest path, are those of one cell that "
+            "waits for no other"
+        ),
     )
 
 
@@ -326,9 +328,7 @@ def cell_samples(
     workers: int | None = None,
 ) -> Float64s:
     """Sampled steps of a job; float64[jobs, steps of each]."""
-    draws = draws_of(
-        cell.graph, cell.duration_ns, variation, num_samples=num_lanes, seed=seed
-    )
+    draws = draws_of(cell.graph, cell.duration_ns, variation, num_samples=num_lanes, seed=seed)
     found = simulate_cells(
         cell.graph, draws, cells or cell.cells, goal=cell.goal, num_repeats=num_repeats,
         workers=workers,

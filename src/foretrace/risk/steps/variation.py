@@ -38,9 +38,9 @@ class Variation:
 NO_VARIATION = Variation(name="none", source="nothing varies")
 
 _PRISM = (
-    "PRISM, arXiv:2510.15596: variation of products over more than 20,000 GPUs {spatial} and on one "
-    "GPU {temporal}, taken as standard deviation over mean of normal factors; collectives vary as "
-    "kernels do, since the paper gives no figure for them alone"
+    "PRISM, arXiv:2510.15596: variation of products over more than 20,000 GPUs {spatial} and on "
+    "one GPU {temporal}, taken as standard deviation over mean of normal factors; collectives "
+    "vary as kernels do, since the paper gives no figure for them alone"
 )
 
 
@@ -102,5 +102,13 @@ def changed_variation(base: Variation, statements: tuple[str, ...]) -> Variation
                 "then = and a share or a family with its share, as in gpu=0.02 or "
                 "collective=lognormal:0.1"
             )
-        found = replace(found, **{what: model}, name=f"{base.name}, changed")
-    return found
+        found = _with(found, what, model)
+    return replace(found, name=f"{base.name}, changed") if statements else found
+
+
+def _with(base: Variation, what: str, model: DurationModel) -> Variation:
+    if what == "gpu":
+        return replace(base, gpu=model)
+    if what == "kernel":
+        return replace(base, kernel=model)
+    return replace(base, collective=model) if what == "collective" else replace(base, step=model)

@@ -5,6 +5,8 @@ See `draws` for what a draw is, `sample` and `coupled` for the safe ways in.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -43,11 +45,11 @@ def _mixed(word: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
-def _quantile(word: np.uint64, table: Float32s) -> float:
+def _quantile(word: np.uint64, table: Float32s) -> Any:
     """The value of a quantile table at the probability that 64 random bits name."""
     cell = np.int64(word >> _56)
     rest = (word >> _24) & _MASK
-    if cell == 0 or cell == _LAST_CELL:
+    if cell == 0 or cell == _LAST_CELL:  # noqa: PLR1714  numba compiles plain branches best
         is_high = cell != 0
         if is_high:
             rest = _MASK - rest
@@ -129,7 +131,6 @@ def _sampled_ends(
     start_ns = np.empty(_LANES, np.float64)
     drawn = np.empty(_LANES, np.float64)
     word = np.empty(_LANES, np.uint64)
-    edge = np.int64(0)
     for node in range(num_nodes):
         for lane in range(_LANES):
             start_ns[lane] = 0.0
@@ -245,7 +246,7 @@ def _reduced(
         ready_ns[num_kept] = ready
         num_kept += 1
     kept_first[num_kept] = num_edges
-    return num_kept, num_edges
+    return int(num_kept), int(num_edges)
 
 
 @njit(cache=True, nogil=True, boundscheck=False)

@@ -183,13 +183,13 @@ def _program(
     slot = np.empty(len(kept) + 1, np.int32)
     num_slots = _slots(first_edge, before, slot)
     number = np.full(len(graph.collectives) + 1, _NOBODY, np.int32)
-    crossed = np.flatnonzero(crossing)[: len(graph.collectives)] if graph.collectives else []
+    crossed = np.flatnonzero(crossing)[: len(graph.collectives)]
     number[crossed] = np.arange(len(crossed))
     last = np.int32(len(crossed))
     of_node = number[graph.collective]
     hub = np.append(np.where(is_hub, of_node, _NOBODY)[kept], last).astype(np.int32)
     left = np.append(np.where(leaves, of_node, _NOBODY)[kept], _NOBODY).astype(np.int32)
-    taking_part = [cells.by_collective[at] for at in np.asarray(crossed).tolist()]
+    taking_part = [cells.by_collective[at] for at in crossed.tolist()]
     return _Program(
         first_edge=first_edge,
         before_slot=slot[before],
@@ -252,9 +252,7 @@ def _boundaries(first_edge: Int64s, before: Int32s, hub: Int32s) -> Int64s:
     return np.array([*found, len(hub)], np.int64)
 
 
-def _shifts(
-    taking_part: Sequence[tuple[int, ...]], cells: Cells, lanes: int, seed: int
-) -> _Shifts:
+def _shifts(taking_part: Sequence[tuple[int, ...]], cells: Cells, lanes: int, seed: int) -> _Shifts:
     """Cell c of lane s's job is the lane `s + offset[c]`, around the end.
 
     The offsets are sums of two, c = row * width + column, so that the largest over all cells is
@@ -286,9 +284,7 @@ def _shifts(
     )
 
 
-def _offsets(
-    shape: tuple[int, int], count: int, *, lanes: int, seed: int
-) -> tuple[Int64s, Int64s]:
+def _offsets(shape: tuple[int, int], count: int, *, lanes: int, seed: int) -> tuple[Int64s, Int64s]:
     """Offsets of columns and rows, drawn until no two cells are one lane, or nearly none."""
     rows, width = shape
     generator = np.random.default_rng(seed)

@@ -55,9 +55,7 @@ def simulate_samples(
 class _Pass:
     """The graph's columns, ready to be passed over for `LANES` samples at once."""
 
-    def __init__(
-        self, graph: ExecutionGraph, draws: Draws, goal: Int32s, num_nodes: int
-    ) -> None:
+    def __init__(self, graph: ExecutionGraph, draws: Draws, goal: Int32s, num_nodes: int) -> None:
         self._graph, self._draws, self._goal = graph, draws, goal
         self._num_nodes = num_nodes
         self._columns = (

@@ -137,11 +137,22 @@ class _Stages:
             gradients=states.gradients,
             optimizer=states.optimizer,
             activations=peak.kept,
-            buffers=peak.more + self._buffers(ends, layers),
+            buffers=peak.more + self._buffers(ends, layers) + self._added_up(chunks),
             context=_CONTEXT_BYTES,
             num_in_flight=peak.kept / whole if whole else 0.0,
             peak_unit=peak.unit,
         )
+
+    def _added_up(self, chunks: list[int]) -> int:
+        """Whole gradients of one chunk: ZeRO-2 adds them up in a pipeline before it scatters."""
+        if self._plan.sharding is not Sharding.ZERO2 or self._plan.pipeline == 1:
+            return 0
+        held = [
+            reduce(Held.__add__, map(self._layer_held, self._of_chunk(chunk)), self._ends(chunk))
+            for chunk in chunks
+        ]
+        largest = max(each.dense + each.experts for each in held)
+        return round(format_bytes(self._plan.precision.gradients) * largest)
 
     def _assigned(self) -> dict[int, tuple[Layer, ...]]:
         """Layers of every chunk of every route."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from foretrace.base import WorkloadError
 from foretrace.workload.layout.chunks import Chunk
@@ -231,10 +232,21 @@ def _turns(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
 
 
 def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[Unit, tuple[bool, bool]]:
-    """For every unit whether it gathers parameters part by part, and reduces gradients."""
+    """For every unit whether it gathers parameters part by part, and reduces gradients.
+
+    In a pipeline, ZeRO-2 adds up the gradients of a chunk's microbatches in a row and scatters
+    them when the stage goes on to another chunk; without one, in every backward pass, as ZeRO-3.
+
+    Source:
+        Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783, section 3.3.2:
+        gradients are accumulated over microbatches, then reduced and scattered.
+    """
     first_of_chunk = {unit.chunk: unit for unit in reversed(units) if unit.kind is Pass.FORWARD}
     last_of_chunk = {unit.chunk: unit for unit in units if unit.kind in _MAKES_GRADIENTS}
-    reduces_always = plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}
+    makers = [unit for unit in units if unit.kind in _MAKES_GRADIENTS]
+    ends_run = {unit for unit, other in pairwise(makers) if unit.chunk != other.chunk}
+    is_scattered = plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}
+    reduces_always = is_scattered and (plan.sharding is Sharding.ZERO3 or plan.pipeline == 1)
     gathers_always = plan.reshard_after_forward or plan.pipeline == 1
 
     def gathers(unit: Unit) -> bool:
@@ -247,8 +259,12 @@ def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[Unit, tuple[bool, bool]
     def reduces(unit: Unit) -> bool:
         if unit.kind not in _MAKES_GRADIENTS:
             return False
-        is_last = last_of_chunk[unit.chunk] == unit and plan.overlap.gradients
-        return reduces_always or is_last
+        is_last = last_of_chunk[unit.chunk] == unit
+        return (
+            reduces_always
+            or (is_last and (plan.overlap.gradients or is_scattered))
+            or (is_scattered and unit in ends_run)
+        )
 
     return {unit: (gathers(unit), reduces(unit)) for unit in units}
 

@@ -46,7 +46,9 @@ class Sharding(StrEnum):
 
     NONE = "none"  # gradients are all-reduced
     ZERO1 = "zero1"  # states of the optimizer
-    ZERO2 = "zero2"  # gradients too: reduced and scattered in every backward pass
+    # Gradients too: reduced and scattered in every backward pass, in a pipeline after each run of
+    # a chunk's microbatches.
+    ZERO2 = "zero2"
     ZERO3 = "zero3"  # parameters too: gathered before use
 
 

@@ -1,0 +1,285 @@
+"""`foretrace risk steps` and `foretrace risk placement`: how long steps take, with their odds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from foretrace.cli import options
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import Activity, activity
+from foretrace.cli.risk_steps_table import (
+    print_placement,
+    print_steps,
+    steps_page,
+)
+from foretrace.cli.settings import machine_folders, model_folders, plan_folders
+from foretrace.cli.source import Source
+from foretrace.machine import Machine, load_machine
+from foretrace.report import write_risk_page
+from foretrace.risk import (
+    VARIATIONS,
+    Cell,
+    FittedModels,
+    Sampling,
+    StepDistribution,
+    Variation,
+    cell_of,
+    changed_variation,
+    estimated_placement,
+    estimated_steps,
+    fit_models,
+    recorded_placement,
+    recorded_steps,
+    variation_named,
+)
+from foretrace.workload import (
+    Model,
+    Plan,
+    PlanDraft,
+    complete,
+    load_model,
+    load_plan,
+    parsed_keys,
+)
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATH]...", help="Profiler files of a run, or none and --model, --machine."
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="A model, a TOML file, or a config.json."),
+]
+MachineName = Annotated[
+    str | None, typer.Option("--machine", metavar="NAME", help="A machine or a TOML file.")
+]
+PlanName = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="NAME", help="A plan or a TOML file; other options beat it."),
+]
+Gpus = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="GPUs to use, from which dp follows if not given."),
+]
+Tp = Annotated[int | None, typer.Option(metavar="N", help="Ranks that divide each layer.")]
+Pp = Annotated[int | None, typer.Option(metavar="N", help="Pipeline stages.")]
+Dp = Annotated[int | None, typer.Option(metavar="N", help="Copies of the model.")]
+GlobalBatch = Annotated[
+    int | None, typer.Option(metavar="N", help="Sequences of a step, over all ranks.")
+]
+SetKeys = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a plan; may be given again."),
+]
+VariationName = Annotated[
+    str,
+    typer.Option("--variation", metavar="NAME", help=f"How a plan's times vary: {VARIATIONS}."),
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WHAT=SHARE",
+        help="How much gpu, kernel, collective or step vary, as in gpu=0.02 or "
+        "collective=lognormal:0.1; may be given again.",
+    ),
+]
+Samples = Annotated[int, typer.Option(min=1, metavar="N", help="Steps to sample.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")]
+DEFAULT_VARIATION = "prism-low"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The plan that a command line names."""
+
+    model: str | None
+    machine: str | None
+    plan: str | None
+    gpus: int | None
+    keys: dict[str, object]
+
+    def found(self) -> tuple[Model, Plan, Machine]:
+        """Model, complete plan and machine."""
+        if self.model is None or self.machine is None:
+            raise typer.BadParameter("name profiler files, or --model and --machine")
+        model = load_model(self.model, model_folders())
+        draft = PlanDraft() if self.plan is None else load_plan(self.plan, plan_folders())
+        plan = complete(draft.with_keys(self.keys), model, self.gpus)
+        return model, plan, load_machine(self.machine, machine_folders())
+
+
+def steps(
+    paths: Paths = None,
+    *,
+    model: ModelName = None,
+    machine: MachineName = None,
+    plan: PlanName = None,
+    gpus: Gpus = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    global_batch: GlobalBatch = None,
+    set_keys: SetKeys = None,
+    variation: VariationName = DEFAULT_VARIATION,
+    vary: Vary = None,
+    learn_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from", metavar="PATH", help="Take durations from this recording; may be given again."
+        ),
+    ] = None,
+    samples: Samples = 1000,
+    seed: Seed = 0,
+    budget: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="Sample no longer than this.")
+    ] = None,
+    training_steps: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Tell the time of so many steps.")
+    ] = 100_000,
+    unfolded: Annotated[
+        bool, typer.Option("--unfolded", help="Simulate every rank, not one cell of the job.")
+    ] = False,
+    scale: Annotated[
+        bool, typer.Option("--scale", help="Also with fewer copies of the model.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
+    ] = None,
+    top: options.Top = 8,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Tell how long steps take, with their odds: of a recording, or of a plan not yet run."""
+    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, keys=_keys(
+        tp, pp, dp, global_batch=global_batch, set_keys=set_keys or ()
+    ))  # fmt: skip
+    if paths and (model or machine or plan):
+        raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
+    with activity() as doing:
+        sampling = Sampling(
+            num_samples=samples, seed=seed, budget_s=budget, workers=workers,
+            has_scales=scale or report is not None, progress=doing.advance,
+        )  # fmt: skip
+        if paths:
+            job = Source(paths, None, no_cache, workers).job(doing)
+            models = _learnt(learn_from, doing, no_cache=no_cache, workers=workers)
+            doing.now("sampling steps")
+            found = recorded_steps(job.graph, models, sampling, title=job.title)
+        else:
+            if learn_from:
+                raise typer.BadParameter("--from is for a recording whose steps are predicted")
+            found = _of_plan(
+                asked, _variation(variation, vary), sampling, folded=not unfolded, doing=doing
+            )
+        if report is not None:
+            write_risk_page(report, steps_page(found, training_steps, top))
+    console = Console(highlight=False)
+    Outputs(json, csv, parquet).give(
+        found, lambda: print_steps(console, found, training_steps, top=top)
+    )
+    if report is not None:
+        typer.echo(f"wrote {report}", err=True)
+
+
+def _of_plan(
+    asked: Asked, variation: Variation, sampling: Sampling, *, folded: bool, doing: Activity
+) -> StepDistribution:
+    model, plan, machine = asked.found()
+    doing.now("sampling steps")
+    return estimated_steps(
+        model, plan, machine, variation=variation, sampling=sampling, folded=folded
+    )
+
+
+def _learnt(
+    paths: Sequence[str] | None, doing: Activity, *, no_cache: bool, workers: int | None
+) -> FittedModels | None:
+    """Models of the recordings that durations are to come from; `None`: of the run itself."""
+    if not paths:
+        return None
+    jobs = [Source([path], None, no_cache, workers).job(doing) for path in paths]
+    doing.now("fitting durations")
+    return fit_models([job.graph for job in jobs])
+
+
+def placement(
+    paths: Paths = None,
+    *,
+    slowdown: Annotated[
+        float, typer.Option(metavar="SHARE", help="How much longer its kernels take.")
+    ] = 0.1,
+    host: Annotated[
+        bool, typer.Option("--host", help="A whole host is slow, not one GPU of it.")
+    ] = False,
+    model: ModelName = None,
+    machine: MachineName = None,
+    plan: PlanName = None,
+    gpus: Gpus = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    global_batch: GlobalBatch = None,
+    set_keys: SetKeys = None,
+    variation: VariationName = "none",
+    vary: Vary = None,
+    samples: Samples = 256,
+    seed: Seed = 0,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Tell what a slow GPU or host costs in each place, and so what replacing it brings."""
+    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, keys=_keys(
+        tp, pp, dp, global_batch=global_batch, set_keys=set_keys or ()
+    ))  # fmt: skip
+    with activity() as doing:
+        if paths:
+            job = Source(paths, None, no_cache, workers).job(doing)
+            doing.now("slowing each rank")
+            found = recorded_placement(job.graph, slowdown=slowdown, title=job.title)
+        else:
+            found_model, found_plan, found_machine = asked.found()
+            doing.now("simulating each place")
+            cell: Cell = cell_of(found_model, found_plan, found_machine)
+            found = estimated_placement(
+                cell,
+                slowdown=slowdown,
+                variation=_variation(variation, vary),
+                gpus_per_host=found_machine.tiers[0].num_ranks if host else None,
+                num_samples=samples,
+                seed=seed,
+                title=f"{found_model.name} on {found_plan.num_ranks:,} GPUs",
+                progress=doing.advance,
+            )
+    console = Console(highlight=False)
+    Outputs(json, csv, parquet).give(found, lambda: print_placement(console, found))
+
+
+def _keys(
+    tp: int | None,
+    pp: int | None,
+    dp: int | None,
+    *,
+    global_batch: int | None,
+    set_keys: Sequence[str],
+) -> dict[str, object]:
+    stated = {"tp": tp, "pp": pp, "dp": dp, "global_batch": global_batch}
+    return {**stated, **parsed_keys(set_keys)}
+
+
+def _variation(name: str, vary: Sequence[str] | None) -> Variation:
+    return changed_variation(variation_named(name), tuple(vary or ()))

@@ -1,0 +1,139 @@
+"""Step-time distributions as plots: how often which step time, and quantiles against scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import numpy as np
+
+from foretrace.risk import StepDistribution
+
+_WIDTH, _HEIGHT = 640, 240  # pixels, of the plot inside its axes
+_LEFT, _TOP, _RIGHT, _BOTTOM = 64, 16, 24, 44
+_NUM_BINS = 60
+_NUM_TICKS = 5
+# Of Okabe and Ito's colours, which people of all kinds of sight can tell apart.
+_FILL, _MARK, _LOW, _MIDDLE, _HIGH = "#56b4e9", "#d55e00", "#009e73", "#0072b2", "#d55e00"
+
+
+def distribution_plot(found: StepDistribution) -> str:
+    """An SVG document: a histogram, with quantiles and the point estimate marked."""
+    values = found.step_ns.ravel() / 1e6
+    low, high = float(values.min()), float(values.max())
+    fixed = found.fixed_ns / 1e6
+    low, high = min(low, fixed), max(high, fixed)
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
+    counts, edges = np.histogram(values, bins=_NUM_BINS, range=(low, high))
+
+    def place(value: float) -> float:
+        return (value - low) / (high - low) * _WIDTH
+
+    def drawn() -> Iterator[str]:
+        tallest = max(int(counts.max()), 1)
+        width = _WIDTH / _NUM_BINS
+        for at, count in enumerate(counts.tolist()):
+            height = _HEIGHT * count / tallest
+            yield (
+                f'<rect x="{place(float(edges[at])):.1f}" y="{_HEIGHT - height:.1f}" '
+                f'width="{width:.2f}" height="{height:.1f}" fill="{_FILL}"/>'
+            )
+        marks = [(fixed, "every duration at its mean", "4 3")]
+        marks += [
+            (found.quantile(share).step_ns / 1e6, f"{100 * share:.0f} %", "")
+            for share in (0.05, 0.5, 0.95)
+        ]
+        for row, (value, name, dash) in enumerate(marks):
+            x = place(value)
+            yield (
+                f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}" stroke="{_MARK}" '
+                f'stroke-dasharray="{dash}"/>'
+            )
+            side = "end" if x > _WIDTH / 2 else "start"
+            shift = -4 if side == "end" else 4
+            yield (
+                f'<text x="{x + shift:.1f}" y="{12 + 14 * row}" text-anchor="{side}">'
+                f"{escape(name)}</text>"
+            )
+        yield from _across(low, high)
+        yield f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 36}" text-anchor="middle">step, ms</text>'
+
+    return _document(drawn())
+
+
+def scale_plot(found: StepDistribution) -> str:
+    """An SVG document: quantiles of steps against the number of GPUs that wait for each other."""
+    scales = found.scales
+    gpus = [one.num_ranks for one in scales]
+    lines = {
+        "5 %": (_LOW, [one.p5_ns / 1e6 for one in scales]),
+        "50 %": (_MIDDLE, [one.p50_ns / 1e6 for one in scales]),
+        "95 %": (_HIGH, [one.p95_ns / 1e6 for one in scales]),
+    }
+    low = min(min(values) for _, values in lines.values())
+    high = max(max(values) for _, values in lines.values())
+    margin = (high - low) * 0.1 or 0.5
+    low, high = low - margin, high + margin
+    first, last = math.log(gpus[0]), math.log(gpus[-1])
+
+    def across(count: int) -> float:
+        return (math.log(count) - first) / ((last - first) or 1.0) * _WIDTH
+
+    def up(value: float) -> float:
+        return _HEIGHT * (1 - (value - low) / (high - low))
+
+    def drawn() -> Iterator[str]:
+        for name, (colour, values) in lines.items():
+            points = " ".join(
+                f"{across(count):.1f},{up(value):.1f}"
+                for count, value in zip(gpus, values, strict=True)
+            )
+            yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            yield (
+                f'<text x="{_WIDTH - 4}" y="{up(values[-1]) - 6:.1f}" text-anchor="end">'
+                f"{escape(name)}</text>"
+            )
+        for count in gpus:
+            yield (
+                f'<text x="{across(count):.1f}" y="{_HEIGHT + 18}" text-anchor="middle">'
+                f"{count:,}</text>"
+            )
+        for value in _ticks(low, high):
+            yield (
+                f'<text x="-8" y="{up(value) + 4:.1f}" text-anchor="end">{_number(value)}</text>'
+            )
+        yield (
+            f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 36}" text-anchor="middle">'
+            "GPUs; step upwards, ms</text>"
+        )
+
+    return _document(drawn())
+
+
+def _ticks(low: float, high: float) -> Sequence[float]:
+    found: list[float] = np.linspace(low, high, _NUM_TICKS).tolist()
+    return found
+
+
+def _across(low: float, high: float) -> Iterator[str]:
+    for at, value in enumerate(_ticks(low, high)):
+        x = at / (_NUM_TICKS - 1) * _WIDTH
+        yield f'<text x="{x:.1f}" y="{_HEIGHT + 18}" text-anchor="middle">{_number(value)}</text>'
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"  # noqa: PLR2004  four digits
+
+
+def _document(parts: Iterator[str]) -> str:
+    width, height = _WIDTH + _LEFT + _RIGHT, _HEIGHT + _TOP + _BOTTOM
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img">'
+        "<style>.s text{font:12px system-ui,sans-serif;fill:currentColor}</style>"
+        f'<g class="s" transform="translate({_LEFT},{_TOP})">'
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="currentColor" '
+        f'stroke-opacity=".3"/>{"".join(parts)}</g></svg>\n'
+    )
