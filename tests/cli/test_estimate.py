@@ -151,3 +151,56 @@ def test_the_batch_has_to_be_stated(run: Run) -> None:
 
     assert outcome.code == 1
     assert "state global_batch" in outcome.err
+
+
+MODULE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4))
+    def forward(self, data):
+        for layer in self.layers:
+            data = layer(data)
+        return data.sum()
+
+def make(micro_batch=2):
+    return Net(), torch.zeros(micro_batch, 8)
+"""
+
+
+def test_a_module_of_the_user_s_is_estimated_like_a_model(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    path = tmp_path / "net_for_estimate.py"
+    path.write_text(MODULE, encoding="utf-8")
+
+    outcome = run(
+        *("estimate", "--module", f"{path}:make", "--machine", "dgx-h100", "--gpus", 8),
+        *("--pp", 2, "--micro-batch", 4, "--global-batch", 64, "--json"),
+    )
+
+    value = json.loads(outcome.out)
+    assert value["model"] == "Net"
+    assert value["num_ranks"] == 8
+    assert value["plan"]["precision"]["products"] == "fp32"
+    assert value["plan"]["batch"]["micro_batch"] == 4
+    assert value["samples_per_step"] == 64
+
+
+@pytest.mark.parametrize("named", [(), ("--model", "llama3-8b", "--module", "a:b")])
+def test_either_a_model_or_a_module_is_named(run: Run, named: tuple[str, ...]) -> None:
+    outcome = run("estimate", *named, "--machine", "dgx-h100", "--global-batch", 8)
+
+    assert outcome.code == 2
+    assert "name a --model, or a --module, and not both" in outcome.err
+
+
+def test_a_module_that_is_not_there_is_an_error_in_a_sentence(run: Run) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    outcome = run("estimate", "--module", "no_such:make", "--machine", "dgx-h100")
+
+    assert outcome.code == 1
+    assert "no_such:make cannot be loaded" in outcome.err

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foretrace.analyze import windows
 from foretrace.base import MachineError, WorkloadError
-from foretrace.estimate import Estimate, estimate
+from foretrace.estimate import UNMODELLED, Estimate, estimate
 from foretrace.graph import verify
 from foretrace.machine import load_machine
 from foretrace.workload import Convention, Implementation, Plan, Recompute, Sharding, load_model
@@ -103,10 +103,12 @@ def test_conventions_change_the_count_alone(found: Estimate) -> None:
 
 
 def test_the_interval_is_the_families_in_quadrature(found: Estimate) -> None:
-    interval = found.interval
+    interval = estimate(MODEL, SMALL, MACHINE, unmodelled=0.0).interval
     above_ns = math.hypot(*(one.high_ns for one in interval.families))
 
     assert interval.high_ns - interval.step_ns == pytest.approx(above_ns, abs=2)
+    below = math.hypot(math.log(found.step_ns / interval.low_ns), UNMODELLED)
+    assert found.interval.low_ns == pytest.approx(found.step_ns * math.exp(-below), abs=2)
     widths = [one.low_ns + one.high_ns for one in interval.families]
     assert all(first >= second for first, second in pairwise(widths))
 
@@ -153,7 +155,7 @@ def test_the_pipelines_bubble_is_waiting() -> None:
     # One microbatch in two stages: each waits for the other half of the time, ends aside.
     assert 0.35 < few.where.mean.waiting_ns / few.step_ns < 0.5
     # Many microbatches leave what the stage with the output takes longer.
-    assert many.where.mean.waiting_ns / many.step_ns < 0.15
+    assert many.where.mean.waiting_ns / many.step_ns < 0.2
 
 
 def test_a_machine_that_is_too_small_is_refused() -> None:

@@ -29,7 +29,6 @@ from foretrace.api.exchanges import draw as draw
 from foretrace.api.exchanges import synthesise as synthesise
 from foretrace.api.job import Job as Job
 from foretrace.api.links import link as link
-from foretrace.api.modules import capture as capture
 from foretrace.api.modules import captured_for as captured_for
 from foretrace.api.outputs import write_trace as write_trace
 from foretrace.api.reports import report as report
@@ -40,5 +39,6 @@ from foretrace.api.verbs import load as load
 from foretrace.api.verbs import record as record
 from foretrace.api.verbs import replay as replay
 from foretrace.api.verbs import simulate as simulate
+from foretrace.capture import capture as capture
 
 register_displays()

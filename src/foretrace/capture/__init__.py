@@ -7,6 +7,7 @@ from foretrace.capture.measure import measured_rows as measured_rows
 from foretrace.capture.measure_collectives import measured_collectives as measured_collectives
 from foretrace.capture.module.compose import captured as captured
 from foretrace.capture.module.factory import program_of as program_of
+from foretrace.capture.module.verb import capture as capture
 from foretrace.capture.recorder import Recorder as Recorder
 from foretrace.capture.recorder import record as record
 from foretrace.capture.schedule import Schedule as Schedule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,15 +62,28 @@ def chosen_fit(
         return Chosen(twin or found, Source.FITTED, dict((twin or found).spread_by_region))
     for stand_in in (width, *_STAND_INS.get(width, ())):
         fits = [
-            (_distance(chip, one), -fit.num_rows, one.chip, fit)
-            for one in constants
-            if (fit := one.fit(model, kind, stand_in)) is not None
+            (one, fit) for one in constants if (fit := one.fit(model, kind, stand_in)) is not None
         ]
         if fits:
-            nearest = min(fits, key=lambda one: one[:3])[3]
+            nearest = _nearest(chip, fits)
             spread = _spread_elsewhere((model, kind, stand_in), nearest, constants)
             return Chosen(nearest, Source.TRANSFERRED, spread)
     return None
+
+
+def _nearest(chip: Chip, fits: Sequence[tuple[Constants, Fit]]) -> Fit:
+    """The fit of the nearest chip; of those equally near, of the benchmark that most chips share.
+
+    A chip without a table is compared with others by what it does on them all; a table of one
+    chip alone has habits of its own. Then the one with the most rows counts.
+    """
+    shared = Counter(fit.source for _, fit in fits)
+
+    def order(pair: tuple[Constants, Fit]) -> tuple[int, int, int, str]:
+        one, fit = pair
+        return (_distance(chip, one), -shared[fit.source], -fit.num_rows, one.chip)
+
+    return min(fits, key=order)[1]
 
 
 def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
@@ -90,10 +104,7 @@ def _twin(own: Fit, chip: Chip, constants: Sequence[Constants]) -> Fit | None:
 
 
 def _distance(chip: Chip, one: Constants) -> int:
-    """The chip's own, the same architecture's, neighbours by age, then all chips together.
-
-    Of chips equally near the one with the most rows counts.
-    """
+    """The chip's own, the same architecture's, neighbours by age, then all chips together."""
     if one.chip == chip.name:
         return -1
     if one.chip == ELSEWHERE:

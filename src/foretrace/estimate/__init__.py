@@ -9,6 +9,7 @@ from foretrace.estimate.compose import estimate_draft as estimate_draft
 from foretrace.estimate.durations import Run as Run
 from foretrace.estimate.durations import run as run
 from foretrace.estimate.estimate import Estimate as Estimate
+from foretrace.estimate.interval import UNMODELLED as UNMODELLED
 from foretrace.estimate.interval import FamilySpread as FamilySpread
 from foretrace.estimate.interval import Interval as Interval
 from foretrace.estimate.where import Parts as Parts

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from foretrace.base import MachineError
-from foretrace.cost import STATED, CostModel, FittedCosts, Inflation, Source
+from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.assumed import Alternative, Assumed
 from foretrace.estimate.durations import Run, run
 from foretrace.estimate.estimate import Estimate
-from foretrace.estimate.interval import Interval, interval
+from foretrace.estimate.interval import UNMODELLED, Interval, interval
 from foretrace.machine import Machine
 from foretrace.operators import Program
 from foretrace.workload import (
@@ -49,6 +49,7 @@ def estimate(
     convention: Convention = Convention.CAUSAL,
     folded: bool = True,
     price_per_hour: float | None = None,
+    unmodelled: float = UNMODELLED,
 ) -> Estimate:
     """One step of a model under a plan on a machine.
 
@@ -56,12 +57,14 @@ def estimate(
         model: of any kind that has layers.
         plan: complete; rank r stands at place r of the machine.
         machine: with as many chips as the plan has ranks, or more.
-        costs: what predicts durations; the fitted models of this version if left out.
+        costs: what predicts durations; the fitted models of this version, as they are within a
+            step, if left out.
         inflation: how much slower kernels are beside communication; the published mean, if left
             out; `Inflation(otherwise=1.0)` for no slower.
         convention: how FLOPs are counted.
         folded: simulate one rank of each role instead of all.
         price_per_hour: of one chip, in any currency.
+        unmodelled: spread of what no cost model knows, on a logarithmic scale, each way.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
@@ -74,8 +77,8 @@ def estimate(
     _check_size(plan.num_ranks, machine)
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
-    done = run(laid_out.graph, costs or FittedCosts(machine), inflation or Inflation())
-    spread = interval(done)
+    done = run(laid_out.graph, costs or step_costs(machine), inflation or Inflation())
+    spread = interval(done, unmodelled=unmodelled)
     memory = _memory(model, plan, machine)
     return Estimate(
         model=model,
@@ -141,7 +144,7 @@ def estimate_draft(
     plans, total = found.plans, len(found.plans)
     others = []
     answer = None
-    costs = costs or FittedCosts(machine)
+    costs = costs or step_costs(machine)
     for done, plan in enumerate(plans):
         one = estimate(
             model,

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from foretrace.operators.classes import OperatorClass
 from foretrace.operators.counting import work_of
 from foretrace.operators.recognition import operator_class
 from foretrace.operators.shapes import Tensor
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,17 @@ class ProgramPart:
     def num_parameters(self) -> int:
         """Numbers in its parameters."""
         return sum(one.num_elements for one in self.parameters)
+
+    def as_json(self) -> dict[str, object]:
+        """Its sizes, in bytes; operators are counted."""
+        return {
+            "path": self.path,
+            "forward_operators": len(self.forward),
+            "backward_operators": len(self.backward),
+            "parameters": self.num_parameters,
+            "kept_bytes": self.kept_bytes,
+            "input_bytes": self.input_bytes,
+        }
 
     def is_like(self, other: ProgramPart) -> bool:
         """Whether both do the same work."""
@@ -131,6 +146,12 @@ class Program:
             f"{self.num_parameters:,} parameters, batch {self.batch})"
         )
 
+    def to_frame(self) -> pl.DataFrame:
+        """One row a part: its module's path, numbers of operators and parameters, sizes in bytes."""
+        import polars as pl  # slow to import, wanted in tables only
+
+        return pl.DataFrame([part.as_json() for part in self.parts])
+
     def as_json(self) -> dict[str, object]:
         """Sizes of every part, in bytes, and FLOPs; operators are counted."""
         return {
@@ -142,17 +163,7 @@ class Program:
             "parameters": self.num_parameters,
             "forward_flops": self.product_flops(is_backward=False),
             "backward_flops": self.product_flops(is_backward=True),
-            "parts": [
-                {
-                    "path": part.path,
-                    "forward_operators": len(part.forward),
-                    "backward_operators": len(part.backward),
-                    "parameters": part.num_parameters,
-                    "kept_bytes": part.kept_bytes,
-                    "input_bytes": part.input_bytes,
-                }
-                for part in self.parts
-            ],
+            "parts": [part.as_json() for part in self.parts],
             "notes": list(self.notes),
         }
 

@@ -66,8 +66,8 @@ def test_draws_follow_their_distribution(
 
     found = drawn_factors(table, seed=1, draw=np.arange(1000), sample=np.arange(400)).ravel()
 
-    assert found.mean() == pytest.approx(1.0, rel=2e-3)
-    assert found.std() == pytest.approx(distribution.std(), rel=5e-3)
+    assert found.mean() == pytest.approx(1.0, rel=5e-3)
+    assert found.std() == pytest.approx(distribution.std(), rel=1e-2)
     for share in (0.001, 0.05, 0.5, 0.95, 0.999):
         assert np.quantile(found, share) == pytest.approx(distribution.ppf(share), rel=0.01)
     # The rarest of 400,000 lie where they should, far beyond the 256 cells.

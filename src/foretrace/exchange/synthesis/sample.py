@@ -26,7 +26,7 @@ class Program:
     lane_before: Int64s  # int64[nodes], the node before on the same lane; NO_WAIT
     waits: tuple[tuple[int, ...], ...]  # of each node, nodes of other lanes
     drawn_rank: Int64s  # int64[nodes], observed rank that each was drawn from
-    ordinal: Int64s  # int64[nodes], how many of the same token that rank had done before
+    standing: Int64s  # int64[nodes], how many of that rank's nodes of the token took less
 
 
 def program(seen: Observed, num_nodes: int, *, order: int, rng: np.random.Generator) -> Program:
@@ -63,7 +63,7 @@ def program(seen: Observed, num_nodes: int, *, order: int, rng: np.random.Genera
         lane_before=np.array(before, np.int64),
         waits=tuple(waits),
         drawn_rank=np.searchsorted(seen.begins, drawn, side="right") - 1,
-        ordinal=_ordinals(seen, drawn),
+        standing=_standings(seen, drawn),
     )
 
 
@@ -93,31 +93,34 @@ def _after(followers: list[_Followers], context: tuple[int, ...]) -> list[int]:
 def durations(seen: Observed, made: Program, rng: np.random.Generator) -> Int64s:
     """One rank's durations in ns, int64[nodes].
 
-    Of each node that of the same node of some observed rank: ranks that do one thing together take
-    alike, and durations drawn for each alone would make everyone wait for the slowest.
+    Every node was drawn from an observed one, which took long or short among its rank's nodes of
+    that token. Each rank takes the duration that stands there among some observed rank's nodes, so
+    that what takes long does so on all ranks at once, as it did where one host made it wait.
     """
     num_tokens = len(seen.tokens)
-    of_rank = np.repeat(np.arange(seen.num_ranks), np.diff(seen.begins))
-    key = of_rank * num_tokens + np.array(seen.token, np.int64)
-    by_key = np.argsort(key, kind="stable")
+    key, by_key = _keys(seen)
     first = np.searchsorted(key[by_key], np.arange(seen.num_ranks * num_tokens + 1))
     num_seen = np.diff(first)
     wanted = rng.integers(seen.num_ranks, size=len(made.token)) * num_tokens + made.token
     # A rank that never did it gives way to the one that the node was drawn from.
     own = made.drawn_rank * num_tokens + made.token
     wanted = np.where(num_seen[wanted] > 0, wanted, own)
-    drawn = first[wanted] + made.ordinal % num_seen[wanted]
+    drawn = first[wanted] + made.standing * num_seen[wanted] // num_seen[own]
     chosen: Int64s = np.array(seen.duration_ns, np.int64)[by_key[drawn]]
     return chosen
 
 
-def _ordinals(seen: Observed, occurrences: Int64s) -> Int64s:
-    """How many nodes of the same token its rank had done before each of these nodes."""
+def _standings(seen: Observed, occurrences: Int64s) -> Int64s:
+    """How many nodes of the same rank and token took less than each of these, int64[nodes]."""
+    key, by_key = _keys(seen)
+    standing = np.empty(len(key), np.int64)
+    standing[by_key] = np.arange(len(key)) - np.searchsorted(key[by_key], key[by_key])
+    chosen: Int64s = standing[occurrences]
+    return chosen
+
+
+def _keys(seen: Observed) -> tuple[Int64s, Int64s]:
+    """Each node's rank and token as one number; all nodes by that, then by duration."""
     of_rank = np.repeat(np.arange(seen.num_ranks), np.diff(seen.begins))
     key = of_rank * len(seen.tokens) + np.array(seen.token, np.int64)
-    by_key = np.argsort(key, kind="stable")
-    ordinal = np.empty(len(key), np.int64)
-    first = np.searchsorted(key[by_key], key[by_key])
-    ordinal[by_key] = np.arange(len(key)) - first
-    chosen: Int64s = ordinal[occurrences]
-    return chosen
+    return key, np.lexsort((np.array(seen.duration_ns, np.int64), key))

@@ -34,7 +34,7 @@ TAUGHT = (
     Taught("vtrain", "Ampere", 62, 1.13),
     Taught("llm-foundry", "Hopper", 46, 1.32),
     Taught("torchtitan", "Hopper", 6, 1.44),
-    Taught("simumax-b200", "Blackwell", 31, 1.76),
+    Taught("simumax-b200", "Blackwell", 31, 1.53),
 )
 _OLDER = {"Blackwell Ultra": "Blackwell", "Blackwell": "Hopper", "Hopper": "Ampere"}
 

@@ -16,7 +16,7 @@ import numpy as np
 from foretrace.analyze import windows
 from foretrace.base import Float64s
 from foretrace.cost import FittedCosts, Slower, shipped_constants, under_lasting_load
-from foretrace.estimate.durations import run as simulated
+from foretrace.estimate import run as simulated
 from foretrace.machine import Machine
 from foretrace.validate.runs.machines import machine_of
 from foretrace.validate.runs.models import model_of

@@ -83,7 +83,9 @@ class Steps:
         key = (model is None, replace(plan, name=""))
         found = self.known.get(key)
         if found is None:
-            done = estimate(model or self.model, key[1], self.machine, costs=self.costs)
+            done = estimate(
+                model or self.model, key[1], self.machine, costs=self.costs, unmodelled=0.0
+            )
             found = self.known[key] = _time_of(done)
         return found
 
