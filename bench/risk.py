@@ -36,8 +36,8 @@ from foretrace.risk import (
 from foretrace.workload import PlanDraft, Transformer, complete, load_model
 
 MACHINE = "h100-24k"
-ROUNDS = 6  # of each configuration, in turns, so that both see the same hours of the machine
-STEPS = 100  # of each recording: 600 of each configuration
+ROUNDS = 20  # of each configuration, in turns, so that both see the same hours of the machine
+STEPS = 30  # of each recording: 600 of each configuration
 LAYERS = {"four-layers": 4, "seven-layers": 7}
 
 

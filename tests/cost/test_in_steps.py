@@ -22,6 +22,7 @@ from foretrace.cost import (
     step_costs,
     under_lasting_load,
 )
+from foretrace.cost.in_steps import PRODUCTS_IN_STEPS
 from foretrace.machine import load_chip, load_machine
 
 _MM = '{"dims":[[4096,4096],[4096,4096]],"types":["c10::BFloat16","c10::BFloat16"]}'
@@ -51,7 +52,7 @@ def test_the_longest_beginning_of_a_family_counts() -> None:
     slower = Slower(costs, {"gemm": 2.0, "gemm library": 3.0, "movement": 5.0})
     found = slower.kernel_costs(_product())
 
-    assert found.duration_ns == pytest.approx(3 * alone.duration_ns, rel=1e-6)
+    assert found.duration_ns == pytest.approx(3 * alone.duration_ns, rel=1e-5)
     assert found.low_ns[0] < found.duration_ns[0] < found.high_ns[0]
 
 
@@ -63,8 +64,8 @@ def test_a_collective_grows_by_its_own_factor_or_that_of_all() -> None:
     every = Slower(costs, factor_by_collective={"": 2.0}).collective_costs(_gathering())
     none = Slower(costs, {"gemm": 2.0}).collective_costs(_gathering())
 
-    assert own.duration_ns[0] == pytest.approx(4 * alone, rel=1e-6)
-    assert every.duration_ns[0] == pytest.approx(2 * alone, rel=1e-6)
+    assert own.duration_ns[0] == pytest.approx(4 * alone, rel=1e-5)
+    assert every.duration_ns[0] == pytest.approx(2 * alone, rel=1e-5)
     assert none.duration_ns[0] == alone
 
 
@@ -98,9 +99,9 @@ def test_products_of_16_bits_take_what_runs_taught() -> None:
     known = step_costs(machine).kernel_costs(_product()).duration_ns[0]
     older = step_costs(machine, products=1.0, slower={"gemm library": 2.0})
 
-    assert known > 1.2 * plain
+    assert known == pytest.approx(PRODUCTS_IN_STEPS["Hopper"] * plain, rel=1e-5)
     twice = older.kernel_costs(_product()).duration_ns[0]
-    assert twice == pytest.approx(2 * plain, rel=1e-6)
+    assert twice == pytest.approx(2 * plain, rel=1e-5)
 
 
 def _chosen(chip: str, dtype: str) -> Chosen:

@@ -167,6 +167,7 @@ def test_chakra_files_keep_their_structure_and_lose_their_names(tmp_path: Path) 
     raw = done.paths[0].read_bytes().decode("latin-1")
     assert [secret for secret in SECRETS if secret in raw] == []
     assert "cudaLaunchKernel" in raw
+    assert json.loads((tmp_path / "out" / "trace.groups.json").read_text("utf-8")) == {}
     again = chakra_recording([read_chakra(done.paths[0])])
     assert simulate(again.graph).end_ns.tolist() == simulate(recording.graph).end_ns.tolist()
 

@@ -31,7 +31,7 @@ def source(num_rounds: int = 6) -> ExecutionGraph:
     build = GraphBuilder()
     last = {rank: build.add(NodeKind.STEP_BEGIN, rank=rank) for rank in (0, 1)}
     for number in range(num_rounds):
-        kernels = {}
+        kernels: dict[int, int] = {}
         for rank in (0, 1):
             for name, takes_ns in (("gemm", 1_000 + number), ("relu", 200 + rank)):
                 last[rank] = build.add(
@@ -130,7 +130,7 @@ def test_distances_stand_beside_those_of_the_source_s_halves(tmp_path: Path) -> 
     # The kernel got slower from round to round, which a shuffled source cannot show.
     assert found["durations"].halves > 0.1
     assert found["durations"].made < 0.1
-    assert made.closeness.to_frame().height == 5
+    assert made.to_frame().height == 5
 
 
 def test_a_source_without_work_is_refused() -> None:

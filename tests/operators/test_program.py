@@ -55,7 +55,7 @@ def test_the_table_has_a_row_for_each_part() -> None:
         ("mine::scan", False),
     ],
 )
-def test_an_operator_is_told_by_a_rule_or_by_its_class(name: str, expected: bool) -> None:  # noqa: FBT001
+def test_an_operator_is_told_by_a_rule_or_by_its_class(name: str, expected: bool) -> None:
     assert is_told(name, PRODUCT) is expected
 
 

@@ -29,7 +29,7 @@ _PRODUCTS_OF_16_BITS = ("gemm library bf16", "gemm library fp16")
 # Time of 16-bit products in steps over that under lasting load: geometric means over sources of
 # `foretrace.validate.runs.left_out`, the widest first: llm-foundry, papers and vTrain on A100;
 # llm-foundry and torchtitan on H100; SimuMax on B200.
-PRODUCTS_IN_STEPS = {"Ampere": 1.09, "Hopper": 1.38, "Blackwell": 1.53, "Blackwell Ultra": 1.53}
+PRODUCTS_IN_STEPS = {"Ampere": 1.09, "Hopper": 1.31, "Blackwell": 1.53, "Blackwell Ultra": 1.53}
 
 
 def step_costs(

@@ -147,7 +147,7 @@ class Program:
         )
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a part: its module's path, numbers of operators and parameters, sizes in bytes."""
+        """One row a part: path of its module, operators and parameters, sizes in bytes."""
         import polars as pl  # slow to import, wanted in tables only
 
         return pl.DataFrame([part.as_json() for part in self.parts])

@@ -61,14 +61,14 @@ def test_dense_runs_on_measured_gpus_are_off_by_a_twelfth_at_most(
 
     assert len(chosen) > 140
     assert all(one.status is Status.PREDICTED for one in chosen)
-    assert _mean_abs(chosen) < 0.08  # 0.063 when this was written; to be reached: 0.12
+    assert _mean_abs(chosen) < 0.08  # 0.053 when this was written; to be reached: 0.12
 
 
 def test_dense_runs_elsewhere_are_off_by_a_fifth_at_most(rows: tuple[RunPrediction, ...]) -> None:
     chosen = list(filter(_on("B200"), rows))
 
     assert len(chosen) == 31
-    assert _mean_abs(chosen) < 0.2
+    assert _mean_abs(chosen) < 0.15  # 0.116 when this was written; to be reached: 0.2
 
 
 def test_a_roofline_is_far_worse(rows: tuple[RunPrediction, ...]) -> None:

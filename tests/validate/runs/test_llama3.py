@@ -72,8 +72,7 @@ def relative() -> list[float]:
     ]
     efficiency = _ROWS[0].tflops / found[0]
     return [
-        efficiency * tflops / row.tflops
-        for tflops, row in zip(found[1:], _ROWS[1:], strict=True)
+        efficiency * tflops / row.tflops for tflops, row in zip(found[1:], _ROWS[1:], strict=True)
     ]
 
 
@@ -89,9 +88,7 @@ def test_both_together_are_better_than_the_bubble_alone(relative: list[float]) -
     def bubble(row: Row) -> float:
         return 1 + 15 / (_NUM_CHUNKS * row.sequences_per_data)
 
-    alone = [
-        bubble(_ROWS[0]) / bubble(row) * _ROWS[0].tflops / row.tflops - 1 for row in _ROWS[1:]
-    ]
+    alone = [bubble(_ROWS[0]) / bubble(row) * _ROWS[0].tflops / row.tflops - 1 for row in _ROWS[1:]]
 
     off = sum(abs(one - 1) for one in relative)
     assert off < sum(abs(one) for one in alone)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import gzip
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -44,6 +45,7 @@ from foretrace.trace import (
 _KINETO, _EXECUTION, _CHAKRA = "kineto", "et", "chakra"
 _ENDINGS = (".json", ".json.gz", ".tgz", ".tar.gz", ".et", ".et.gz", ".et.tar.gz")
 _LEVEL = 6  # of gzip: 9 takes three times as long for 3% less on v100-ddp2
+_QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _LEAST_SEARCHED = 4  # shorter texts stand in others by chance
 
 
@@ -74,6 +76,7 @@ def anonymise(
     run = _Run(names, Scale(scale_shapes), _glance(files, names))
     written = {file: _write(run, file, out, files) for file in files}
     _write_steps(run, written)
+    _write_groups(files, out)
     return Anonymised(
         path_by_source={str(file.path): path for file, path in written.items()},
         replaced=dict(sorted(names.replaced.items())),
@@ -259,6 +262,23 @@ def _write_steps(run: _Run, written: Mapping[_File, Path]) -> None:
             write_step_times(_without_names(run, times), beside)
 
 
+def _write_groups(files: list[_File], out: Path) -> None:
+    """The communicators that lie beside Chakra files: numbers of ranks, nothing else."""
+    folders = {file.path.parent for file in files if file.kind == _CHAKRA}
+    listed = sorted(path for folder in folders for path in folder.glob("*.groups.json"))
+    if len(listed) != 1:  # of several jobs, no one list would be right
+        return
+    try:
+        groups = msgspec.json.decode(listed[0].read_bytes(), type=dict[int, list[int]])
+    except (msgspec.DecodeError, OSError) as err:
+        raise TraceError(
+            f"cannot read {listed[0]}: {err}, expected communicators and their ranks; delete it to "
+            "go on without"
+        ) from err
+    with written_beside(out / "trace.groups.json") as beside:
+        beside.write_bytes(msgspec.json.encode({str(key): ranks for key, ranks in groups.items()}))
+
+
 def _without_names(run: _Run, times: StepTimes) -> StepTimes:
     groups = tuple(
         replace(
@@ -288,8 +308,15 @@ def _found_again(names: Names, paths: Iterable[Path]) -> tuple[str, ...]:
     ]
     found: set[str] = set()
     for path in paths:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        raw = _texts_of(path)
         for text in wanted:
             if msgspec.json.encode(text)[1:-1] in raw or text.encode() in raw:
                 found.add(text)
     return tuple(sorted(found))
+
+
+def _texts_of(path: Path) -> bytes:
+    """A file's texts, of JSON each once: a million events have a few thousand."""
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    return b"\n".join(set(_QUOTED.findall(gzip.decompress(path.read_bytes()))))

@@ -178,11 +178,15 @@ class KinetoAnonymiser:
         return kept
 
     def _device(self, device: Mapping[str, object]) -> Record:
-        return {
-            name: self._names.device(value) if isinstance(value, str) else value
-            for name, value in device.items()
-            if isinstance(value, str | int | float) and (name == "name" or name != "uuid")
-        }
+        kept: Record = {}
+        for name, value in device.items():
+            if name == "name" and isinstance(value, str):
+                kept[name] = self._names.device(value)
+            elif isinstance(value, int | float):
+                kept[name] = value
+            else:  # a serial number, a place on the bus
+                self._names.remove(name, value)
+        return kept
 
     def _distributed(self, info: Mapping[str, object]) -> Record:
         kept: Record = {name: info[name] for name in _INFO if name in info}

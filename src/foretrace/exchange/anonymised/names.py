@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from foretrace.exchange.anonymised import public
@@ -48,6 +48,7 @@ class Names:
         self._keep = tuple(keep)
         self._drop = tuple(drop)
         self._neutral = dict(known or {})
+        self._given: dict[tuple[str, str], str] = {}
         self._count = _counted(self._neutral.values())
         self.operators: frozenset[str] = frozenset()  # ATen's that the traces show, folded
         self.replaced: dict[str, str] = {}  # text -> what stands in its place
@@ -65,49 +66,49 @@ class Names:
 
     def operator(self, name: str) -> str:
         """An operator, an annotation or a runtime call."""
-        return self._named(
-            name, is_public=public.is_public_operator(name, self.operators), stem="name_"
-        )
+        return self._named(name, self._is_operator, stem="name_")
 
     def kernel(self, name: str) -> str:
         """A kernel, copy or fill."""
-        return self._named(name, is_public=public.is_public_kernel(name), stem="kernel_")
+        return self._named(name, public.is_public_kernel, stem="kernel_")
 
     def either(self, name: str) -> str:
         """A name of which it is not known what it names."""
-        is_public = public.is_public_kernel(name)
-        is_public = is_public or public.is_public_operator(name, self.operators)
-        return self._named(name, is_public=is_public, stem="name_")
+        return self._named(
+            name,
+            lambda text: public.is_public_kernel(text) or self._is_operator(text),
+            stem="name_",
+        )
 
     def frame(self, name: str) -> str:
         """A Python frame, or a module's call."""
-        return self._named(name, is_public=public.is_public_frame(name), stem="python_")
+        return self._named(name, public.is_public_frame, stem="python_")
 
     def group(self, name: str) -> str:
         """A process group's name or description."""
-        return self._named(name, is_public=public.is_public_group(name), stem="group_")
+        return self._named(name, public.is_public_group, stem="group_")
 
     def collective(self, name: str) -> str:
         """What a record calls its collective."""
-        return self._named(name, is_public=public.is_public_collective(name), stem="name_")
+        return self._named(name, public.is_public_collective, stem="name_")
 
     def type(self, name: str) -> str:
         """A type of data."""
-        return self._named(name, is_public=public.is_public_type(name), stem="type_")
+        return self._named(name, public.is_public_type, stem="type_")
 
     def value(self, text: str) -> str:
         """A plain value that an operator took; quoted texts inside count one by one."""
         if text[:1] in ("[", "(") and _QUOTED.search(text):
             return _QUOTED.sub(lambda found: f"'{self.value(found[1] or found[2] or '')}'", text)
-        return self._named(text, is_public=public.is_public_value(text), stem="text_")
+        return self._named(text, public.is_public_value, stem="text_")
 
     def numbers(self, text: str) -> str:
         """A text that ought to be a list of numbers."""
-        return self._named(text, is_public=public.is_number_text(text), stem="text_")
+        return self._named(text, public.is_number_text, stem="text_")
 
     def device(self, name: str) -> str:
         """The name of a chip: public unless it is dropped."""
-        return self._named(name, is_public=True, stem="device_")
+        return self._named(name, bool, stem="device_")
 
     def schema(self, text: str) -> str:
         """An operator's schema; of one that is not public, its own names go."""
@@ -121,9 +122,19 @@ class Names:
         self.replaced.setdefault(text, new)
         return f"{new}{bracket}{_bare(rest)}" if bracket else new
 
-    def _named(self, text: str, *, is_public: bool, stem: str) -> str:
+    def _is_operator(self, name: str) -> bool:
+        return public.is_public_operator(name, self.operators)
+
+    def _named(self, text: str, is_public: Callable[[str], bool], *, stem: str) -> str:
+        """What stands for a text; a million events ask for a few thousand."""
         if not text:
             return text
+        key = (text, is_public.__name__)
+        if key not in self._given:
+            self._given[key] = self._judged(text, stem, is_public=is_public(text))
+        return self._given[key]
+
+    def _judged(self, text: str, stem: str, *, is_public: bool) -> str:
         is_asked = any(fnmatchcase(text, pattern) for pattern in self._keep)
         is_dropped = any(fnmatchcase(text, pattern) for pattern in self._drop)
         if (is_public or is_asked) and not is_dropped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from foretrace.exchange.synthesis.sample import durations, program
 from foretrace.exchange.synthesis.write import Groups, write_rank
 from foretrace.graph import ExecutionGraph, chakra_recording
 from foretrace.trace import read_chakra
+
+if TYPE_CHECKING:
+    import polars as pl
 
 DEFAULT_ORDER = 3  # tokens that decide on the next
 
@@ -27,6 +31,12 @@ class Synthesised:
     num_nodes: int  # per rank
     num_tokens: int  # different kinds of node in the source
     closeness: Closeness | None  # None if it was not asked for
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per measure of closeness; none if it was not asked for."""
+        import polars as pl  # on demand: it takes longer to import than most commands take
+
+        return pl.DataFrame() if self.closeness is None else self.closeness.to_frame()
 
     def as_json(self) -> dict[str, object]:
         """Everything as builtins."""

@@ -283,10 +283,9 @@ def fit_models(graphs: Sequence[ExecutionGraph], *, by_place: bool = False) -> F
         expected_ns = place_mean_ns(whole, rank_factor[rank, whole.work])
         expected_ns *= rank_factor[rank, whole.work]
     seen = _ratio(step, whole, expected_ns, every, count=len(steps))
-    expected_ns = expected_ns * seen[step, whole.work]
-    rest = np.divide(whole.duration_ns, expected_ns, out=np.ones(len(step)), where=expected_ns > 0)
-    models = _models(whole, rest, total_ns)
-    variance = np.array([one.variation**2 for one in models])
+    apart = np.divide(whole.duration_ns, expected_ns, out=np.ones(len(step)), where=expected_ns > 0)
+    step_factor = _without_noise(seen, step, whole, mean_ns, rest=apart)
+    models = _models(whole, apart / step_factor[step, whole.work], total_ns)
     return FittedModels(
         operations=tuple(
             OperationModel(
@@ -300,7 +299,7 @@ def fit_models(graphs: Sequence[ExecutionGraph], *, by_place: bool = False) -> F
         ),
         ranks=tuple(ranks.tolist()),
         rank_factor=rank_factor[:, :COMMUNICATION],
-        step_factor=_without_noise(seen, step, whole, mean_ns, variance=variance),
+        step_factor=step_factor,
         num_steps=len(steps),
     )
 
@@ -383,18 +382,32 @@ def _typical(
 
 
 def _without_noise(
-    seen: Float64s, step: Int64s, whole: Timed, mean_ns: Float64s, *, variance: Float64s
+    seen: Float64s, step: Int64s, whole: Timed, mean_ns: Float64s, *, rest: Float64s
 ) -> Float64s:
-    """Step factors drawn towards 1 by what single durations alone would spread them."""
+    """Step factors drawn towards their mean by what single durations alone would spread them.
+
+    With weights w of the durations in a step, an operation's variance V is that of steps, B, plus
+    its own, and the variance S of seen factors is B + sum w^2 (V - B): so B follows from S and V.
+    """
     place = step * len(WORK) + whole.work
     mean = mean_ns[whole.operation]
     size = len(seen) * len(WORK)
+    count = np.bincount(whole.operation)
+    average = np.bincount(whole.operation, rest) / count
+    variance = np.bincount(whole.operation, (rest - average[whole.operation]) ** 2) / count
     weight = np.bincount(place, mean, minlength=size)
-    squares = np.bincount(place, mean**2 * variance[whole.operation], minlength=size)
-    noise = np.divide(squares, weight**2, out=np.zeros(size), where=weight > 0)
-    expected = noise.reshape(seen.shape).mean(axis=0)
+    squares = np.bincount(place, mean**2, minlength=size)
+    varied = np.bincount(place, mean**2 * variance[whole.operation], minlength=size)
+    is_seen = weight.reshape(seen.shape) > 0
+    share, noise = (
+        np.divide(one, weight**2, out=np.zeros(size), where=weight > 0).reshape(seen.shape)
+        for one in (squares, varied)
+    )
+    rows = np.maximum(is_seen.sum(axis=0), 1)
+    share, noise = share.sum(axis=0) / rows, noise.sum(axis=0) / rows
     spread = seen.var(axis=0)
-    kept = np.where(spread > 0, np.clip(1.0 - expected / np.maximum(spread, 1e-300), 0, 1), 0.0)
+    of_steps = np.maximum(0.0, spread - noise) / np.maximum(1.0 - share, 1e-9)
+    kept = np.divide(of_steps, spread, out=np.zeros(len(WORK)), where=spread > 0)
     centre = seen.mean(axis=0)
-    found: Float64s = (1.0 + (seen / centre - 1.0) * np.sqrt(kept)) * centre
+    found: Float64s = centre + (seen - centre) * np.sqrt(np.minimum(kept, 1.0))
     return found

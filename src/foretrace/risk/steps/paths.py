@@ -17,20 +17,23 @@ _MOST_PATHS, _LEAST_PATHS = 200, 8
 _TAIL = 0.05  # the slowest steps
 
 
-def shares(graph: ExecutionGraph, draws: Draws, *, row: int = 0) -> Shares:
+def shares(
+    graph: ExecutionGraph, draws: Draws, *, row: int = 0, is_laid_out: bool = False
+) -> Shares:
     """Variance shares and the slowest steps' path, from some samples simulated again.
 
     Args:
         graph: that was sampled.
         draws: how.
         row: which step of the graph, in order of time.
+        is_laid_out: names say what a kernel is for; else its framework operator does.
     """
     num_paths = min(
         max(_NODES_AT_MOST // max(graph.num_nodes, 1), _LEAST_PATHS),
         _MOST_PATHS,
         draws.num_samples,
     )
-    group, names = _operations(graph)
+    group, names = _operations(graph, is_laid_out=is_laid_out)
     ranks = np.array([*graph.ranks, -1], np.int64)
     rank = np.searchsorted(ranks[:-1], graph.rank)
     rank[graph.rank < 0] = len(ranks) - 1
@@ -103,12 +106,11 @@ def rank_shares(
     return tuple(sorted(found, key=lambda one: -one.share))
 
 
-def _operations(graph: ExecutionGraph) -> tuple[Int64s, list[str]]:
+def _operations(graph: ExecutionGraph, *, is_laid_out: bool) -> tuple[Int64s, list[str]]:
     """What every node is called, and the names; the last is for what is no node's."""
     has_collective = (graph.kind == NodeKind.FINISH) & (graph.collective != NO_COLLECTIVE)
-    shown = np.where(graph.operator >= 0, graph.operator, graph.name).astype(np.int64)
-    is_laid_out = (graph.operator >= 0) & np.isin(graph.kind, (NodeKind.KERNEL,))
-    shown = np.where(is_laid_out, graph.name, shown)
+    named = graph.operator < 0 if not is_laid_out else np.ones(graph.num_nodes, np.bool_)
+    shown = np.where(named, graph.name, graph.operator).astype(np.int64)
     meetings: dict[str, int] = {}
     of_meeting = np.array(
         [

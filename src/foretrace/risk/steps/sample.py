@@ -10,7 +10,7 @@ import numpy as np
 
 from foretrace.analyze import Windows, windows
 from foretrace.base import Float64s, Int32s, RiskError
-from foretrace.cost import CostModel, FittedCosts, Inflation
+from foretrace.cost import CostModel, Inflation, step_costs
 from foretrace.estimate import run
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
 from foretrace.machine import Machine
@@ -233,7 +233,7 @@ def cell_of(
     count = cell_replicas(plan) if folded else plan.data
     blocks = blocks_of_model(model, plan)
     graph = layout(blocks, plan, schedule_of(plan), num_replicas=count).graph
-    done = run(graph, costs or FittedCosts(machine), inflation or Inflation())
+    done = run(graph, costs or step_costs(machine), inflation or Inflation())
     return Cell(
         graph, done.duration_ns.astype(np.float64), plan, count, cells_of(graph, plan, count)
     )
@@ -258,7 +258,7 @@ def estimated_steps(
         machine: with as many chips as the plan has ranks, or more.
         variation: what varies, and how much.
         sampling: how much.
-        costs: what predicts mean durations; the fitted models of this version if left out.
+        costs: what predicts mean durations; as in an estimate if left out.
         inflation: how much slower kernels are beside communication; as in an estimate.
         folded: simulate one cell of the job instead of all; see `simulate_cells`.
 
@@ -348,7 +348,7 @@ def _cell_shares(cell: Cell, variation: Variation, chosen: Sampling) -> Shares:
     draws = draws_of(
         cell.graph, cell.duration_ns, variation, num_samples=256, seed=chosen.batch_seed(0)
     )
-    return shares(cell.graph, draws)
+    return shares(cell.graph, draws, is_laid_out=True)
 
 
 def _scales(cell: Cell, variation: Variation, chosen: Sampling) -> tuple[Scale, ...]:

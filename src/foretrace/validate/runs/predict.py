@@ -108,7 +108,7 @@ def _prediction(run: PublishedRun, costs: CostsOf, known: dict[_Key, Steps]) -> 
             return found
         memory = peak_gib(run, model, planned.plans[0], machine)
         return replace(found, predicted_memory_gib=memory)
-    except ModelError as err:
+    except (ModelError, ValueError) as err:  # the latter: places outside the machine
         return replace(nothing, why=str(err))
 
 
