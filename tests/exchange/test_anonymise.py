@@ -172,6 +172,25 @@ def test_chakra_files_keep_their_structure_and_lose_their_names(tmp_path: Path) 
     assert simulate(again.graph).end_ns.tolist() == simulate(recording.graph).end_ns.tolist()
 
 
+def test_a_feeder_s_json_becomes_a_file_that_readers_take(tmp_path: Path) -> None:
+    nodes = [
+        {"Id": 5, "Name": "acme::mix(0)", "NodeType": 4, "runtime": 7, "is_cpu_op": True},
+        {"Id": 6, "Name": "aten::mm(1)", "NodeType": 4, "runtime": 9, "data_deps": [5]},
+    ]
+    path = tmp_path / "acme.json"
+    path.write_text(json.dumps({"workload_graph": nodes}), encoding="utf-8")
+
+    done = anonymise(path, tmp_path / "out")
+
+    made = read_chakra(done.paths[0]).nodes
+    assert [made.texts.text_of(int(name)) for name in made.name] == [
+        "own::name_1(0)",
+        "aten::mm(1)",
+    ]
+    assert (made.node_id.tolist(), made.data.tolist()) == ([5, 6], [5])
+    assert made.duration_micros.tolist() == [7, 9]
+
+
 def execution_trace(folder: Path) -> Path:
     """Two operators of schema 1.1.1, one of them somebody's."""
     tensor = [5, 6, 0, 32768, 4, "cuda:0"]

@@ -46,9 +46,9 @@ def quantile(word: int, table: list[float]) -> float:
     return table[first + 1] + share * (table[first] - table[first + 1])
 
 
-def duration(draws: Draws, node: int, sample: int, *, row: int | None = None) -> float:
-    """How long a node takes in a sample, with the factors of a row."""
-    factors = draws.factor[sample if row is None else row]
+def duration(draws: Draws, node: int, sample: int) -> float:
+    """How long a node takes in a sample."""
+    factors = draws.factor[sample]
     length = float(draws.duration_ns[node]) * float(factors[draws.label[node]])
     make = int(draws.make[node])
     if make < 0:
@@ -76,7 +76,25 @@ def largest_of_shifts(values: list[float], shifts: list[int]) -> list[float]:
     ]
 
 
-def cell_ends(
+Arrival = tuple[float, float, int]  # end, end without other cells, what held it back last
+
+
+def met(arrived: list[Arrival], left: dict[int, list[float]], shifts: list[int]) -> list[float]:
+    """When the last cell arrives in every lane's job."""
+    found = []
+    for lane, (own, _, _) in enumerate(arrived):
+        latest = own
+        for shift in shifts:
+            other = (lane + shift) % len(arrived)
+            there, free, since = arrived[other]
+            latest = max(latest, free)
+            if since >= 0:
+                latest = max(latest, (there - left[since][other]) + left[since][lane])
+        found.append(latest)
+    return found
+
+
+def cell_ends(  # noqa: C901  the definition in one piece
     graph: ExecutionGraph, draws: Draws, cells: Cells, *, offset: list[int], goal: list[int]
 ) -> list[float]:
     """End of the job of every lane, all nodes of all lanes kept.
@@ -93,20 +111,6 @@ def cell_ends(
     alone = [[0.0] * graph.num_nodes for _ in lanes]
     source = [[-1] * graph.num_nodes for _ in lanes]
     left: dict[int, list[float]] = {}
-
-    def met(arrived: list[tuple[float, float, int]], taking_part: tuple[int, ...]) -> list[float]:
-        """When the last cell arrives in every lane's job."""
-        found = []
-        for lane in lanes:
-            own = arrived[lane][0]
-            for cell in taking_part:
-                other = (lane + offset[cell]) % len(lanes)
-                there, free, since = arrived[other]
-                own = max(own, free)
-                if since >= 0:
-                    own = max(own, (there - left[since][other]) + left[since][lane])
-            found.append(own)
-        return found
 
     for node in range(graph.num_nodes):
         one = int(graph.collective[node])
@@ -127,7 +131,7 @@ def cell_ends(
             source[lane][node] = since
         if len(taking_part) > 1 and graph.kind[node] == NodeKind.HUB:
             arrived = [(end[lane][node], alone[lane][node], source[lane][node]) for lane in lanes]
-            for lane, when in enumerate(met(arrived, taking_part)):
+            for lane, when in enumerate(met(arrived, left, [offset[cell] for cell in taking_part])):
                 end[lane][node] = when
     last = []
     for lane in lanes:
@@ -137,4 +141,4 @@ def cell_ends(
             if end[lane][node] > at:
                 at, since = end[lane][node], source[lane][node]
         last.append((at, free, since))
-    return met(last, tuple(range(cells.num_cells)))
+    return met(last, left, offset)

@@ -13,6 +13,7 @@ from rich.text import Text
 from foretrace import api
 from foretrace.analyze import COMPONENTS, Comparison, Stillness
 from foretrace.api import Job
+from foretrace.base import TraceError
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -86,6 +87,11 @@ def analyze(
     source = Source(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
+        if not job.measured.end_ns.any():
+            raise TraceError(
+                f"{job.title} says how long nothing took: a graph without times has nothing to "
+                "analyze. Give files of a run, or `foretrace convert` it for a tool that costs it."
+            )
         doing.now("replaying")
         replayed = api.simulate(job)
         doing.now("asking every question")

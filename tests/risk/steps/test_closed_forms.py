@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -90,11 +92,23 @@ def test_a_maximum_of_normal_durations(width: int) -> None:
 @pytest.mark.parametrize("width", [8, 512])
 def test_a_maximum_of_exponential_durations(width: int) -> None:
     graph = barrier(width)
-
-    found = simulate_samples(graph, draws_of(graph, EXPONENTIAL), last(graph))[:, 0] / NANOSECONDS
-
     harmonic = sum(1 / one for one in range(1, width + 1))
-    check(found, mean=harmonic, p95=-np.log1p(-(0.95 ** (1 / width))))
+    p95 = -np.log1p(-(0.95 ** (1 / width)))
+
+    runs = [
+        simulate_samples(graph, replace(draws_of(graph, EXPONENTIAL), seed=seed), last(graph))
+        / NANOSECONDS
+        for seed in range(8)
+    ]
+
+    # 10,000 samples of the largest of 8 know p95 to 0.9%, their mean to 0.5%: one run of four
+    # is further off than 1%, as any 10,000 independent samples are.
+    means = [one.mean() for one in runs]
+    tails = [np.quantile(one, 0.95) for one in runs]
+    assert means == pytest.approx([harmonic] * 8, rel=0.015)
+    assert tails == pytest.approx([p95] * 8, rel=0.03)
+    assert np.mean(means) == pytest.approx(harmonic, rel=0.005)
+    assert np.mean(tails) == pytest.approx(p95, rel=0.01)
 
 
 @pytest.mark.parametrize("num_cells", [8, 512])

@@ -14,7 +14,7 @@ NOISE = Variation(
     kernel=stated_model("normal", 0.03),
     collective=stated_model("normal", 0.03),
 )
-PLANS = {
+PLANS: dict[str, dict[str, object]] = {
     "tensor": {"tp": 8, "dp": 64, "global_batch": 64},
     "pipeline": {"pp": 4, "dp": 128, "global_batch": 512},
     "all three": {"tp": 4, "pp": 4, "dp": 32, "global_batch": 128},
@@ -94,7 +94,7 @@ def test_each_gpu_s_speeds_cover_the_distribution_evenly() -> None:
         assert speeds.mean() == pytest.approx(1, abs=1e-4)
         assert (np.sort(speeds)[[49, 949]] < stated_quantiles([0.05, 0.95])).all()
         assert (np.sort(speeds)[[50, 950]] > stated_quantiles([0.05, 0.95])).all()
-    assert abs(np.corrcoef(found.T)[~np.eye(3, dtype=bool)]).max() < 0.15
+    assert abs(np.asarray(np.corrcoef(found.T))[~np.eye(3, dtype=bool)]).max() < 0.15
 
 
 def stated_quantiles(shares: list[float]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def test_one_configuration_tells_the_steps_of_another() -> None:
     # 300 steps of each know their mean to 0.2%.
     assert found.mean_ns == pytest.approx(measured.mean(), rel=0.01)
     assert found.quantile(0.95).step_ns == pytest.approx(np.quantile(measured, 0.95), rel=0.015)
-    assert distance_between(found.step_ns.ravel(), measured) < 0.12
+    # Two samples of 300 are 0.11 apart in one case of twenty (1.36 sqrt(2 / n)).
+    assert distance_between(found.step_ns.ravel(), measured) < 0.15
     assert found.notes == ()
 
 
@@ -110,6 +112,6 @@ def test_the_result_is_plain_json_and_a_table_of_samples() -> None:
     ({"num_samples": 0}, "samples must be"),
     ({"budget_s": 0.0}, "budget must be"),
 ])  # fmt: skip
-def test_what_cannot_be_sampled_is_refused(change: dict[str, int], message: str) -> None:
+def test_what_cannot_be_sampled_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(RiskError, match=message):
         Sampling(**change)

@@ -69,7 +69,8 @@ def test_draws_follow_their_distribution(
     assert found.mean() == pytest.approx(1.0, rel=5e-3)
     assert found.std() == pytest.approx(distribution.std(), rel=1e-2)
     for share in (0.001, 0.05, 0.5, 0.95, 0.999):
-        assert np.quantile(found, share) == pytest.approx(distribution.ppf(share), rel=0.01)
+        error = (share * (1 - share) / found.size) ** 0.5
+        assert (found < distribution.ppf(share)).mean() == pytest.approx(share, abs=4 * error)
     # The rarest of 400,000 lie where they should, far beyond the 256 cells.
     assert found.max() == pytest.approx(distribution.isf(1 / 400_000), rel=0.1)
 
@@ -79,9 +80,9 @@ def test_draws_of_different_nodes_and_samples_are_not_correlated() -> None:
         quantile_table(normal, 1.0), seed=3, draw=np.arange(200), sample=np.arange(4000)
     )
 
-    correlation = np.corrcoef(found)
+    correlation = np.asarray(np.corrcoef(found))
     between = correlation[~np.eye(200, dtype=bool)]
-    over_time = np.corrcoef(found[:, :-1].ravel(), found[:, 1:].ravel())[0, 1]
+    over_time = np.asarray(np.corrcoef(found[:, :-1].ravel(), found[:, 1:].ravel()))[0, 1]
 
     assert abs(between).max() < 5 / np.sqrt(4000)  # 20,000 pairs: 4.3 standard deviations
     assert abs(over_time) < 4 / np.sqrt(800_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     graph = build.graph()
     draws = draws_of(graph, num_samples=2, seed=0, varies=True)
     goal = np.zeros(1, np.int32)
-    wrong = {
+    wrong: dict[str, dict[str, Any]] = {
         "make must be": {"make": draws.make.astype(np.int64)},
         "make runs from": {"make": np.array([7], np.int32)},
         "label runs from": {"label": np.array([9], np.int32)},

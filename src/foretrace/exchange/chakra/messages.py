@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from foretrace.exchange.chakra._compiled import Columns, message_sizes, messages_into
-from foretrace.trace import ChakraNodes, ValueField
+from foretrace.trace import CHAKRA_VERSION, ChakraNodes, ValueField
 
 CHUNK_NODES = 1 << 16  # of about 0.5 kB each: some 30 MB
 _LENGTH_BYTES = 10  # most bytes of a length
@@ -86,6 +86,8 @@ def copied_metadata(metadata: ChakraNodes) -> bytes:
         else:
             inner += _number(field, value)
         content += _field(2, inner)
+    if not content:  # a file without any (JSON forms have none): readers would stop here
+        content = _field(1, CHAKRA_VERSION.encode())
     return _varint(len(content)) + content
 
 

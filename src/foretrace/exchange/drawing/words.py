@@ -40,7 +40,8 @@ def short_text(graph: ExecutionGraph, node: int, letters: int) -> str:
     if graph.collective[node] != NO_COLLECTIVE:
         one = graph.collectives[graph.collective[node]]
         name = f"{NodeKind(int(graph.kind[node])).name.lower()} {one.name} {one.position}"
-    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    name = name.removeprefix("void ").removeprefix("at::native::")
+    name = name.replace("(anonymous namespace)::", "")
     if len(name) > letters:
         name = name.partition("<")[0].partition("(")[0] or name
     if len(name) > letters:

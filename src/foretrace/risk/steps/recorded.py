@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s
+from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind
 from foretrace.risk.steps.fit import (
     COMMUNICATION,
@@ -111,7 +111,7 @@ def step_factors_of(
     return factor
 
 
-def _matched(found: Timed, is_known: np.ndarray) -> Matched:
+def _matched(found: Timed, is_known: Bools) -> Matched:
     total = float(found.duration_ns.sum()) or 1.0
     missing: Int64s = np.flatnonzero(~is_known)
     by_operation = np.bincount(

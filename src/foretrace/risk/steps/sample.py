@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.analyze import Windows, windows
-from foretrace.base import Float64s, Int32s, RiskError
+from foretrace.base import Bools, Float64s, Int32s, RiskError
 from foretrace.cost import CostModel, Inflation, step_costs
 from foretrace.estimate import run
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
@@ -160,7 +160,7 @@ def recorded_steps(
     )
 
 
-def _goals(graph: ExecutionGraph, steps: Windows) -> tuple[Int32s, np.ndarray]:
+def _goals(graph: ExecutionGraph, steps: Windows) -> tuple[Int32s, Bools]:
     """The step whose end a node may be, and which nodes come before the first step."""
     row = np.full(len(graph.step_names) + 1, NO_GOAL, np.int32)
     row[steps.step] = np.arange(len(steps))
@@ -171,7 +171,7 @@ def _goals(graph: ExecutionGraph, steps: Windows) -> tuple[Int32s, np.ndarray]:
     return goal, np.arange(graph.num_nodes) < (first[0] if len(first) else 0)
 
 
-def _fixed_before(draws: Draws, graph: ExecutionGraph, is_before: np.ndarray) -> Draws:
+def _fixed_before(draws: Draws, graph: ExecutionGraph, is_before: Bools) -> Draws:
     """Draws that leave alone what happens before the first step, so that it begins when it did."""
     return replace(
         draws,

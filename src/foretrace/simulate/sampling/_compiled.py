@@ -60,9 +60,11 @@ def _quantile(word: np.uint64, table: Float32s) -> Any:
         # Of the level's span, probabilities 2**-(level + 1) to 2**-level of a cell.
         share = max(0.0, np.float64(rest) * _FRACTION * 2.0 - 1.0)
         first = (_HIGH if is_high else _LOW) + level
-        return table[first + 1] + share * (table[first] - table[first + 1])
+        last = np.float64(table[first + 1])
+        return last + share * (np.float64(table[first]) - last)
     share = np.float64(rest) * _FRACTION
-    return table[cell] + share * (table[cell + 1] - table[cell])
+    low = np.float64(table[cell])
+    return low + share * (np.float64(table[cell + 1]) - low)
 
 
 @njit(cache=True, nogil=True, boundscheck=False)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretrace.estimate import UNMODELLED
+
 
 @dataclass(frozen=True)
 class Taught:
@@ -50,7 +52,7 @@ SPREAD_WITHOUT = {
     "torchtitan": 0.113,
     "vtrain": 0.107,
 }
-SPREAD = 0.106
+SPREAD = UNMODELLED  # of a source that is not among them
 
 
 def products_factor(architecture: str, source: str) -> float:

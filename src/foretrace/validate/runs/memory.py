@@ -41,7 +41,9 @@ _TORCHTITAN = Implementation(
 
 
 def peak_gib(run: PublishedRun, model: Transformer, plan: Plan, machine: Machine) -> float:
-    """GiB of the fullest stage, as the run's software would log it.
+    """GiB that the run's software would log: PyTorch's statistics, which leave the context out.
+
+    MLPerf's logs hold the first rank's, a rank of the first stage; others the fullest rank's.
 
     Raises:
         WorkloadError: if memory of such a plan is not known.
@@ -57,7 +59,9 @@ def peak_gib(run: PublishedRun, model: Transformer, plan: Plan, machine: Machine
         chip=machine.chip,
         software=software,
     )
-    return found.peak.total / _BYTES_PER_GIB
+    is_first_rank = run.software.lower().startswith("mlperf")
+    stage = found.stages[0] if is_first_rank else found.peak
+    return stage.allocated / _BYTES_PER_GIB
 
 
 def _as_logged(run: PublishedRun, plan: Plan) -> tuple[Software | None, Plan]:
