@@ -199,6 +199,10 @@ def held_out(folder: Path) -> None:
                 f"  {share:4.0%} {seen / 1e6:9.3f} ms measured, {found / 1e6:9.3f} sampled, "
                 f"{found / seen - 1:+.2%}"
             )
+        first, second = (np.quantile(np.concatenate(steps[at::2]), 0.95) for at in (0, 1))
+        print(
+            f"  95% of one half of the measured over that of the other: {first / second - 1:+.2%}"
+        )
         mean = sampled.mean() / measured.mean() - 1
         print(f"  mean {mean:+.2%}; {'; '.join(parts[0].notes) or 'every operation known'}")
 

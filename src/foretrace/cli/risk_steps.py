@@ -243,6 +243,8 @@ def placement(
     workers: options.Workers = None,
 ) -> None:
     """Tell what a slow GPU or host costs in each place, and so what replacing it brings."""
+    if paths and (model or machine or plan):
+        raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
     asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, keys=_keys(
         tp, pp, dp, global_batch=global_batch, set_keys=set_keys or ()
     ))  # fmt: skip

@@ -72,7 +72,8 @@ def test_draws_follow_their_distribution(
         error = (share * (1 - share) / found.size) ** 0.5
         assert (found < distribution.ppf(share)).mean() == pytest.approx(share, abs=4 * error)
     # The rarest of 400,000 lie where they should, far beyond the 256 cells.
-    assert found.max() == pytest.approx(distribution.isf(1 / 400_000), rel=0.1)
+    # How many were expected above the largest is an exponential number of mean 1.
+    assert 0.005 < found.size * distribution.sf(found.max()) < 6
 
 
 def test_draws_of_different_nodes_and_samples_are_not_correlated() -> None:
