@@ -29,8 +29,8 @@ def test_bars_hold_every_sample_and_marks_lie_inside() -> None:
     drawn = distribution_plot(found(np.random.default_rng(1).normal(1e8, 1e6, (2, 50, 2))))
 
     root = ET.fromstring(drawn)  # noqa: S314  our own text
-    bars = [one for one in root.iter("{*}rect") if one.get("fill") != "none"]
-    marks = [float(one.get("x1", "nan")) for one in root.iter("{*}line")]
+    bars = [one for one in root.iterfind(".//{*}rect") if one.get("fill") != "none"]
+    marks = [float(one.get("x1", "nan")) for one in root.iterfind(".//{*}line")]
     assert len(bars) == 60
     assert max(float(one.get("height", "0")) for one in bars) == 240
     assert len(marks) == 4

@@ -22,6 +22,9 @@ from foretrace.simulate.sampling import _compiled, coupled
 from tests.graphs import GraphBuilder
 from tests.oracles import sampling as oracle
 
+# Hashes wrap around, of which numpy warns where nothing is compiled.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[ExecutionGraph, tuple[bool, ...]]:

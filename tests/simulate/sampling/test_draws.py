@@ -14,6 +14,9 @@ from foretrace.simulate.sampling import _compiled
 from foretrace.simulate.sampling.draws import hashed, probabilities, sample_keys
 from tests.oracles import sampling as oracle
 
+# Hashes wrap around, of which numpy warns where nothing is compiled.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
 
 def normal(probability: Float64s) -> Float64s:
     found: Float64s = stats.norm.ppf(probability, 1.0, 0.1)

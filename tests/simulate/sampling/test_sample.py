@@ -24,6 +24,9 @@ from tests.graphs import GraphBuilder
 from tests.oracles import sampling as oracle
 from tests.simulate.strategies import graphs
 
+# Hashes wrap around, of which numpy warns where nothing is compiled.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
 
 def draws_of(graph: ExecutionGraph, *, num_samples: int, seed: int, varies: bool) -> Draws:
     """Every other node drawn, factors of three labels."""
