@@ -18,8 +18,8 @@ from foretrace.api.analyses import step_name as step_name
 from foretrace.api.analyses import stragglers as stragglers
 from foretrace.api.analyses import what_helps as what_helps
 from foretrace.api.benchmarks import benchmark as benchmark
-from foretrace.api.convert import Format as Format
-from foretrace.api.convert import convert as convert
+from foretrace.api.conversions import Format as Format
+from foretrace.api.conversions import convert as convert
 from foretrace.api.display import register_displays as register_displays
 from foretrace.api.estimates import estimate as estimate
 from foretrace.api.estimates import write_estimate_report as write_estimate_report

@@ -11,7 +11,7 @@ from foretrace.workload.blocks.signatures import array, call
 TOKENS, WIDTH = 64, 32
 
 
-def product(label: str, rows: int, columns: int, inner: int, **more: bool) -> Ran:
+def product(label: str, rows: int, columns: int, inner: int, **more: Any) -> Ran:
     one = call("aten::mm", array((rows, inner), "bf16"), array((inner, columns), "bf16"))
     return Ran(label, one.name, one.signature, **more)
 

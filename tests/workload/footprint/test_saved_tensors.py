@@ -25,6 +25,8 @@ from foretrace.workload.footprint.sizes import sizes_of
 
 torch = pytest.importorskip("torch")
 
+from torch import Tensor, dtype, nn  # noqa: E402  after the skip
+
 from tests.workload.footprint.networks import (  # noqa: E402  after the skip
     Checkpointed,
     Head,
@@ -59,14 +61,14 @@ def small(*, kv_heads: int, is_gated: bool = True, norm: Norm = Norm.RMS) -> Tra
     )
 
 
-def saved_bytes(module: torch.nn.Module, *inputs: torch.Tensor) -> int:
+def saved_bytes(module: nn.Module, *inputs: Tensor) -> int:
     """Bytes of all distinct storages that autograd saves, without parameters and tables."""
     storages: dict[int, int] = {}
     known = {each.untyped_storage().data_ptr() for each in module.parameters()}
     known |= {each.untyped_storage().data_ptr() for each in inputs[1:]}
-    alive: list[torch.Tensor] = []
+    alive: list[Tensor] = []
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
+    def pack(tensor: Tensor) -> Tensor:
         alive.append(tensor)  # else its address would be used again
         if tensor.untyped_storage().data_ptr() not in known and tensor.numel() > 1:
             storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
@@ -78,7 +80,7 @@ def saved_bytes(module: torch.nn.Module, *inputs: torch.Tensor) -> int:
     return sum(storages.values())
 
 
-def plan_of(dtype: torch.dtype) -> Plan:
+def plan_of(dtype: dtype) -> Plan:
     """A plan of one device that runs the module above."""
     number = {torch.bfloat16: "bf16", torch.float32: "fp32"}[dtype]
     implementation = Implementation(
@@ -99,7 +101,7 @@ def plan_of(dtype: torch.dtype) -> Plan:
     )
 
 
-def torch_bytes(model: Transformer, dtype: torch.dtype) -> int:
+def torch_bytes(model: Transformer, dtype: dtype) -> int:
     """What PyTorch saves in one layer."""
     torch.manual_seed(0)
     layer = TorchLayer(model).to(dtype)
@@ -112,7 +114,7 @@ def torch_bytes(model: Transformer, dtype: torch.dtype) -> int:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("kv_heads", [4, 1])
 def test_a_llama_layer_in_eager_pytorch_saves_what_the_list_says(
-    dtype: torch.dtype, kv_heads: int
+    dtype: dtype, kv_heads: int
 ) -> None:
     model, plan = small(kv_heads=kv_heads), plan_of(dtype)
 
@@ -156,7 +158,7 @@ def selective_bytes(model: Transformer) -> int:
         value = getattr(tensor, "val", tensor)
         if isinstance(value, torch.Tensor):
             stored[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
-    return sum(stored.values()) + inputs.untyped_storage().nbytes()
+    return sum(stored.values()) + int(inputs.untyped_storage().nbytes())
 
 
 @pytest.mark.slow

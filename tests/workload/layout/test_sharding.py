@@ -76,19 +76,15 @@ def test_hybrid_sharding_sums_shards_over_replicas() -> None:
 @pytest.mark.parametrize("bucket_bytes", [1, 5_000, 16_384, 40_000, 10**9])
 @pytest.mark.parametrize("overlaps", [True, False])
 def test_buckets_hold_every_gradient_once(bucket_bytes: int, overlaps: bool) -> None:
-    plan = Plan(
-        data=4,
-        global_batch=12,
-        bucket_bytes=max(bucket_bytes, 64),
-        overlap=Overlap(gradients=overlaps),
-    )
+    size = max(bucket_bytes, 64)
+    plan = Plan(data=4, global_batch=12, bucket_bytes=size, overlap=Overlap(gradients=overlaps))
 
     graph = laid_out(_blocks(), plan).graph
 
     total = NUM_LAYERS * DENSE * GRADIENT_BYTES
     buckets = [one for one in graph.collectives if one.group == Group.DATA.value]
     assert _volume(graph, "allreduce", Group.DATA) == total
-    assert len(buckets) == -(-total // plan.bucket_bytes)
+    assert len(buckets) == -(-total // size)
 
 
 @pytest.mark.parametrize("overlaps", [True, False])

@@ -1,9 +1,13 @@
 """A handful of constants of one site, fitted to a few of its runs, for predicting its others.
 
-What a benchmark of kernels elsewhere cannot know of a site: how fast its hosts launch, how long a
-stage stands still for each layer and microbatch, and how its products, memory and networks compare
-with those measured. Each run is simulated with the constants; the sum of squared logarithms of
-predicted over measured times is the least, far outliers counting less.
+What a benchmark of kernels elsewhere cannot know of a site: how fast its hosts launch, how its
+products, memory and networks compare with those measured, and what its software does to attention
+scores and to a vocabulary of odd size. Each run is simulated with the constants; the sum of squared
+logarithms of predicted over measured times is the least, far outliers counting less.
+
+A host that launches slowly does not run ahead: in what vTrain published, times of layers and of the
+head add up even where most kernels are far shorter than a launch. So no operation takes less than
+its launch, rather than the host launching beside the device.
 """
 
 from __future__ import annotations
@@ -15,7 +19,16 @@ import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.base import Float64s
-from foretrace.cost import FittedCosts, Slower, shipped_constants, under_lasting_load
+from foretrace.cost import (
+    CollectiveRequests,
+    CostModel,
+    Costs,
+    FittedCosts,
+    KernelRequests,
+    Slower,
+    shipped_constants,
+    under_lasting_load,
+)
 from foretrace.estimate import run as simulated
 from foretrace.machine import Machine
 from foretrace.validate.runs.machines import machine_of
@@ -24,7 +37,10 @@ from foretrace.validate.runs.plans import plans_of
 from foretrace.validate.runs.steps import few_microbatches, with_microbatches
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
+    AT_ONCE,
     Blocks,
+    Launch,
+    Operator,
     Plan,
     Recompute,
     Transformer,
@@ -40,18 +56,28 @@ _MOST_EVALUATIONS = 20
 _DIFFERENCE = 0.05  # of a constant's logarithm, for derivatives
 
 
+# Tokens, by software, where tables do not print them. vTrain's `vocab_size` (src/config.py) is
+# GPT-2's, and a rank of TENSOR holds `vocab_size // world_size` (src/model/gpt_modeling.py): an odd
+# number without tensor parallelism. Rows of 16-bit numbers then begin where no wide load may.
+_TOKENS = {"megatron-deepspeed-vtrain": 50_257}
+_PRODUCTS = ("aten::mm", "aten::addmm")
+_SCORES = ("ScaledUpperTriangMaskedSoftmax", "aten::_softmax_backward_data")
+
+
 @dataclass(frozen=True)
 class SiteConstants:
-    """Factors on what is known elsewhere, and one time."""
+    """Factors, without a unit, on what is known elsewhere."""
 
-    host: float = 1.0  # time of a launch
+    host: float = 1.0  # time of a launch, which no kernel and no collective undercuts
     products: float = 1.0
     movements: float = 1.0
     collectives: float = 1.0
-    gap_ns: float = 0.0  # that a stage stands still for each of its layers and microbatches
+    vocabulary: float = 1.0  # products over an odd number of tokens, besides `products`
+    scores: float = 1.0  # softmax of attention scores, instead of `movements`: mask, dropout
 
 
-_START = SiteConstants(gap_ns=5e5)
+# Launches of traces with Python stacks take 30 to 100 us, several times the usual.
+_START = SiteConstants(host=4.0, vocabulary=3.0, scores=1.5)
 
 
 @dataclass(frozen=True)
@@ -88,13 +114,11 @@ def site_step_s(one: SiteRun, constants: SiteConstants) -> float:
     plan = one.plan
     few, more = few_microbatches(plan)
     count = plan.num_microbatches
-    layers = one.model.num_layers / plan.pipeline
-    gaps_ns = constants.gap_ns * layers * (count + (plan.pipeline - 1) / plan.num_chunks)
     if count <= more:
-        return (_simulated_ns(one, count, constants) + gaps_ns) / _NS_PER_S
+        return _simulated_ns(one, count, constants) / _NS_PER_S
     short, long = (_simulated_ns(one, each, constants) for each in (few, more))
     step_ns = long + (count - more) * (long - short) / (more - few)
-    return (step_ns + gaps_ns) / _NS_PER_S
+    return step_ns / _NS_PER_S
 
 
 def fitted_constants(runs: Sequence[SiteRun]) -> SiteConstants:
@@ -125,20 +149,65 @@ def fitted_constants(runs: Sequence[SiteRun]) -> SiteConstants:
     return constants(found.x)
 
 
+@dataclass(frozen=True)
+class _AtSite:
+    """Another model's answers by a site's constants that go by operator."""
+
+    model: CostModel
+    constants: SiteConstants
+    launch: Launch
+    odd: frozenset[str]  # signatures of products over an odd number of tokens
+
+    def kernel_costs(self, requests: KernelRequests) -> Costs:
+        """Slower over odd vocabularies and of scores; never shorter than a launch."""
+        site = self.constants
+        # Last in line, and so at position NO_TEXT: what nothing is known of.
+        by_signature = [site.vocabulary if one in self.odd else 1.0 for one in requests.signatures]
+        of_scores = site.scores / site.movements
+        by_operator = [of_scores if one in _SCORES else 1.0 for one in requests.operators]
+        factor = (
+            np.array([*by_signature, 1.0])[requests.signature]
+            * np.array([*by_operator, 1.0])[requests.operator]
+        )
+        # Backward passes have most of the kernels.
+        return _at_least(
+            self.model.kernel_costs(requests), factor, site.host * self.launch.backward_ns
+        )
+
+    def collective_costs(self, requests: CollectiveRequests) -> Costs:
+        """Never shorter than a launch."""
+        costs = self.model.collective_costs(requests)
+        return _at_least(costs, np.ones(len(costs)), self.constants.host * self.launch.exchange_ns)
+
+
+def _at_least(costs: Costs, factor: Float64s, least_ns: float) -> Costs:
+    low_ns, duration_ns, high_ns = (
+        np.rint(np.maximum(each * factor, least_ns)).astype(np.int64)
+        for each in (costs.low_ns, costs.duration_ns, costs.high_ns)
+    )
+    return replace(costs, low_ns=low_ns, duration_ns=duration_ns, high_ns=high_ns)
+
+
+def _odd_products(one: SiteRun) -> frozenset[str]:
+    head = one.blocks.head
+    tokens = _TOKENS.get(one.run.software, one.model.vocabulary)
+    if head is None or tokens // one.plan.tensor % 2 == 0:
+        return frozenset()
+    return frozenset(
+        item.signature
+        for item in (*head.forward.items, *head.backward.items)
+        if isinstance(item, Operator) and item.name in _PRODUCTS
+    )
+
+
 def _simulated_ns(one: SiteRun, count: int, constants: SiteConstants) -> float:
     plan = with_microbatches(one.plan, count)
-    known = launch_named(plan.implementation.launch)
-    launch = replace(
-        known,
-        **{
-            name: round(getattr(known, name) * constants.host)
-            for name in ("forward_ns", "backward_ns", "optimizer_ns", "exchange_ns")
-        },
-    )
     costs = Slower(
         FittedCosts(one.machine, under_lasting_load(shipped_constants())),
         {"gemm": constants.products, "movement": constants.movements},
         {"": constants.collectives},
     )
-    graph = layout(one.blocks, plan, schedule_of(plan), launch=launch).graph
-    return float(windows(simulated(graph, costs, None).timeline).duration_ns[0])
+    launch = launch_named(plan.implementation.launch)
+    at_site = _AtSite(costs, constants, launch, _odd_products(one))
+    graph = layout(one.blocks, plan, schedule_of(plan), launch=AT_ONCE).graph
+    return float(windows(simulated(graph, at_site, None).timeline).duration_ns[0])
