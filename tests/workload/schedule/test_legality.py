@@ -22,7 +22,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         microbatches = 2 * stages + 2 * draw(st.integers(0, 4))
     if name == "interleaved":
         stages, chunks = max(stages, 2), draw(st.integers(1, 4))
-        contiguous = draw(st.sampled_from([stages, microbatches]))
+        contiguous = draw(st.sampled_from([stages, max(stages, microbatches)]))
         microbatches *= contiguous
     return schedule_of(
         Plan(
