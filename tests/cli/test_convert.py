@@ -91,3 +91,14 @@ def test_inspect_says_how_execution_traces_link(run: Run, data_dir: Path) -> Non
 
     assert table.out.count("100.0%") == 8
     assert [row["execution_trace"]["coverage"] for row in found] == [1.0] * 8
+
+
+def test_files_without_times_ask_for_the_replay(run: Run, tmp_path: Path) -> None:
+    api.convert(graph_alone(), tmp_path / "job", to="chakra")
+
+    refused = run("convert", tmp_path / "job.0.et", "-o", tmp_path / "x.json", "--to", "perfetto")
+
+    assert refused.code == 1
+    assert "--replayed" in refused.err
+    assert "Traceback" not in refused.err
+    assert not (tmp_path / "x.json").exists()

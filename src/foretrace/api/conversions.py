@@ -9,6 +9,7 @@ from foretrace import exchange
 from foretrace.api.job import Job
 from foretrace.api.outputs import write_trace
 from foretrace.api.verbs import simulate
+from foretrace.base import TraceError
 from foretrace.graph import ExecutionGraph, Timeline
 
 
@@ -38,6 +39,7 @@ def convert(
 
     Raises:
         GraphError: if the format has no way to say what the graph holds.
+        TraceError: if a job without times is to become a timeline, not replayed.
         ValueError: if a graph without times is to become a timeline.
     """
     wanted, path = Format(to), Path(path)
@@ -47,6 +49,11 @@ def convert(
         origin = subject.recording.chakra if isinstance(subject, Job) else None
         written = exchange.write_chakra(prefix, graph, timeline=timeline, origin=origin)
         return (*written.paths, written.groups_path)
+    if timeline is None and isinstance(subject, Job):
+        raise TraceError(
+            f"{subject.title} says when nothing began, so it has no times to write as {wanted}: "
+            "ask for those of its replay (`--replayed`), or write it as chakra."
+        )
     if timeline is None:
         raise ValueError(f"a graph has no times to write as {wanted}: pass simulate(...) of it")
     if wanted == Format.PERFETTO:
