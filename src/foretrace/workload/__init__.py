@@ -76,6 +76,7 @@ from foretrace.workload.plan.draft import load_plan as load_plan
 from foretrace.workload.plan.draft import parsed_keys as parsed_keys
 from foretrace.workload.plan.draft import plan_names as plan_names
 from foretrace.workload.plan.draft import plan_table as plan_table
+from foretrace.workload.plan.draft import with_fields as with_fields
 from foretrace.workload.plan.groups import axis_sizes as axis_sizes
 from foretrace.workload.plan.groups import coordinates as coordinates
 from foretrace.workload.plan.groups import expert_tensor_size as expert_tensor_size

@@ -1,0 +1,1 @@
+"""Edits: named values, each of which maps a scenario to a scenario."""

@@ -1,0 +1,166 @@
+"""Edits of a plan: degrees, batch, schedule, sharding, recompute, buckets and overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from foretrace.base import ScenarioError
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Plan, PlanDraft, plan_table, with_fields
+
+_COUNTED = {
+    "tp": "tensor",
+    "cp": "context",
+    "dp": "data",
+    "pp": "pipeline",
+    "ep": "expert",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallelism:
+    """Other degrees; what is left out stays. The batch of each rank stays too.
+
+    With other data-parallel ranks the global batch changes, unless `Batch` states it.
+    """
+
+    tp: int | None = None
+    cp: int | None = None
+    dp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    schedule: str | None = None
+    chunks: int | None = None
+    sequence_parallel: bool | None = None
+
+    def applied(self, scenario: Scenario) -> Scenario:
+        """The scenario with these degrees."""
+        plan = scenario.plan
+        stated: dict[str, object] = {
+            name: each for key, name in _COUNTED.items() if (each := getattr(self, key)) is not None
+        }
+        if self.schedule is not None:
+            stated["schedule"] = self.schedule
+        if self.chunks is not None:
+            stated["num_chunks"] = self.chunks
+        if self.sequence_parallel is not None:
+            stated["sequence_parallel"] = self.sequence_parallel
+        if not stated:
+            raise ScenarioError("no degree is stated: give one, as in Parallelism(dp=64)")
+        new: Plan = replace(plan, **stated, path=None)  # type: ignore[arg-type]
+        if "pipeline" in stated or "num_chunks" in stated:
+            new = replace(new, layers_of_chunk=None)
+        batch = plan.num_microbatches * plan.micro_batch * new.data
+        return replace(scenario, plan=replace(new, global_batch=batch))
+
+    def sentence(self, before: Scenario) -> str:
+        """`pp 2 -> 4, dp 2 -> 64`."""
+        return _difference(before.plan, self.applied(before).plan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Another microbatch (sequences), number of microbatches, global batch, or sequence length.
+
+    Of microbatches, microbatch and global batch two are enough; the third follows. With one of
+    them, the number of microbatches stays for `micro_batch`, and the microbatch for the others.
+    """
+
+    micro_batch: int | None = None
+    num_microbatches: int | None = None
+    global_batch: int | None = None
+    sequence: int | None = None
+
+    def applied(self, scenario: Scenario) -> Scenario:
+        """The scenario with this batch."""
+        plan = scenario.plan
+        stated = {name: each for name in _BATCH if (each := getattr(self, name)) is not None}
+        if not stated:
+            raise ScenarioError("no batch is stated: give one, as in Batch(micro_batch=2)")
+        for name, each in stated.items():
+            if type(each) is not int or each < 1:
+                raise ScenarioError(f"{name} must be a whole number from 1 on, got {each!r}")
+        micro = self.micro_batch or plan.micro_batch
+        whole = self.global_batch
+        if self.global_batch is not None and self.num_microbatches is not None:
+            per_rank = self.num_microbatches * plan.data
+            if self.global_batch % per_rank:
+                raise ScenarioError(
+                    f"a global batch of {self.global_batch} is not whole in {self.num_microbatches}"
+                    f" microbatches on {plan.data} data-parallel ranks ({per_rank} in all): take "
+                    f"{max(self.global_batch // per_rank, 1) * per_rank}"
+                )
+            implied = self.global_batch // per_rank
+            if self.micro_batch is not None and implied != self.micro_batch:
+                raise ScenarioError(
+                    f"global batch {self.global_batch} over {per_rank} microbatches leaves "
+                    f"{implied} sequences in each, and micro_batch says {self.micro_batch}: "
+                    "leave one of the three out"
+                )
+            micro = implied
+        if whole is None:
+            whole = (self.num_microbatches or plan.num_microbatches) * micro * plan.data
+        together = micro * plan.data
+        if whole % together:
+            raise ScenarioError(
+                f"a global batch of {whole} is not whole in microbatches of {micro} on {plan.data} "
+                f"data-parallel ranks: take {max(whole // together, 1) * together}"
+            )
+        new = replace(
+            plan,
+            micro_batch=micro,
+            global_batch=whole,
+            sequence=self.sequence or plan.sequence,
+            path=None,
+        )
+        return replace(scenario, plan=new)
+
+    def sentence(self, before: Scenario) -> str:
+        """`micro_batch 1 -> 2`."""
+        return _difference(before.plan, self.applied(before).plan)
+
+
+_BATCH = ("micro_batch", "num_microbatches", "global_batch", "sequence")
+
+
+@dataclass(frozen=True)
+class PlanKeys:
+    """Any key of a plan file: `PlanKeys({"sharding.level": "zero1"})`."""
+
+    keys: Mapping[str, object] = field(default_factory=dict)
+
+    def applied(self, scenario: Scenario) -> Scenario:
+        """The scenario with these keys; the batch of each rank stays unless it is among them."""
+        draft = PlanDraft().with_keys(dict(self.keys))
+        before = scenario.plan
+        new = replace(with_fields(before, draft.stated), path=None)
+        if not draft.states("global_batch"):
+            new = replace(new, global_batch=before.num_microbatches * new.micro_batch * new.data)
+        return replace(scenario, plan=new)
+
+    def sentence(self, before: Scenario) -> str:
+        """`sharding.level none -> zero1`."""
+        return _difference(before.plan, self.applied(before).plan)
+
+    def __hash__(self) -> int:
+        """By its keys."""
+        return hash(tuple(sorted((key, repr(each)) for key, each in self.keys.items())))
+
+
+def _difference(before: Plan, after: Plan) -> str:
+    """Keys of a plan file that differ, old and new: `tp 2 -> 4`."""
+    old, new = plan_table(before), plan_table(after)
+    found = []
+    for table in dict.fromkeys((*old, *new)):
+        was, now = old.get(table, {}), new.get(table, {})
+        found += [
+            f"{key} {_shown(was.get(key))} -> {_shown(now.get(key))}"
+            for key in dict.fromkeys((*was, *now))
+            if was.get(key) != now.get(key)
+        ]
+    return ", ".join(found) or "the plan as it was"
+
+
+def _shown(value: object) -> str:
+    return "by rule" if value is None else str(value)

@@ -1,0 +1,133 @@
+"""`Program`: a recording cut into pieces, rank by rank, in the order in which work is issued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from foretrace.base import Int8s, Int64s
+from foretrace.graph import NO_LAYER, NO_MICROBATCH, ExecutionGraph, Part, Phase, Recording
+from foretrace.workload import Axis, Group, Plan
+
+# Of a collective whose ranks are no group of the plan.
+NO_GROUP = -1
+GROUPS = tuple(Group)  # what `Program.group_of_collective` refers to
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of one rank's nodes, all of one block, in the order in which they were issued.
+
+    Issue order is that of the host's calls over all threads of the rank. A device operation
+    follows the call that launched it, a FINISH its ARRIVE, and what a worker thread does the call
+    that issued it. Hubs and ghosts are in no piece.
+
+    A call that launches nothing belongs to the block of the next launching call in that order, of
+    whichever thread; so the two host threads of one backward pass do not tear it to bits.
+    """
+
+    rank: int
+    step: int  # position in `step_names`; NO_STEP
+    part: Part
+    phase: Phase
+    layer: int  # over all stages; NO_LAYER
+    microbatch: int  # in its step; NO_MICROBATCH
+    nodes: Int64s  # int64[nodes], of the recording's graph
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Where a rank stands in the grid of ranks."""
+
+    tensor: int = 0
+    context: int = 0
+    data: int = 0
+    pipeline: int = 0
+
+    def along(self, axis: Axis) -> int:
+        """Its place along one axis."""
+        by_axis = {
+            Axis.TENSOR: self.tensor,
+            Axis.CONTEXT: self.context,
+            Axis.DATA: self.data,
+            Axis.PIPELINE: self.pipeline,
+        }
+        return by_axis[axis]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What was recorded, as what can be arranged anew."""
+
+    recording: Recording
+    graph: ExecutionGraph  # of the recording
+    plan: Plan  # under which it ran: stated, or read off its groups and blocks
+    layers_of_stage: tuple[tuple[int, ...], ...]  # layers that each stage runs
+    pieces_by_rank: Mapping[int, tuple[Piece, ...]]  # of the whole recording, in issue order
+    coordinates_by_rank: Mapping[int, Coordinates]  # of recorded ranks
+    group_of_collective: Int8s  # int8[collectives], position in GROUPS; NO_GROUP
+    notes: tuple[str, ...] = field(default=())  # what the plan was read from, what is unsure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A piece, or work made for it, at a place of a new program."""
+
+    piece: Piece | MadeExchange | MadeWait
+    step: int
+    part: Part
+    phase: Phase
+    layer: int = NO_LAYER  # in the new job
+    microbatch: int = NO_MICROBATCH  # in the new job
+    # Device work of the piece takes so many times as long: an optimizer with more parameters.
+    scale: float = 1.0
+    # Bytes of the piece's collectives, times as many: a bucket of more parameters.
+    scale_bytes: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeExchange:
+    """A communication that the recording has not.
+
+    It is launched by a call of `host_ns`, waits for what the compute stream held before, and what
+    follows on the compute stream waits for it if `is_awaited`. On a CPU the calling thread waits.
+    """
+
+    collective: str  # "all_reduce", "send", "recv", ... as `cost` calls them
+    group: Group
+    num_bytes: int  # as nccl-tests counts them
+    dtype: str
+    host_ns: int
+    waits_for_compute: bool = True
+    is_awaited: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeWait:
+    """The compute stream (on a CPU the calling thread) waits for a group's exchanges so far."""
+
+    group: Group
+
+
+@dataclass(frozen=True)
+class NewRank:
+    """One rank of a new job: what it runs, in issue order."""
+
+    rank: int  # in the new job, by the new plan's order of axes
+    coordinates: Coordinates
+    source_rank: int  # recorded rank whose threads and streams it has
+    placed: tuple[Placed, ...]
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job that was never recorded, from pieces of one that was.
+
+    `ranks` may be fewer than the plan's: data- and tensor-parallel copies beyond the recorded
+    ones do the same as these. Collectives name all their members, and wait for those listed.
+    """
+
+    plan: Plan
+    layers_of_stage: tuple[tuple[int, ...], ...]
+    ranks: tuple[NewRank, ...]
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,1 @@
+"""Recorded operators at other sizes: their new shapes, and what they take."""

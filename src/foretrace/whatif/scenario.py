@@ -1,0 +1,26 @@
+"""`Scenario`: everything that a what-if can change about a job, as one value.
+
+An edit maps a scenario to a scenario. A prediction depends on the last one alone, never on the
+way to it: so edits of different things commute, an edit back to what was recorded is no edit,
+and the order in which changes are made is always this: model sizes, batch, plan, machine,
+durations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from foretrace.machine import Machine
+from foretrace.whatif.changes.change import DurationChange
+from foretrace.whatif.resize.sizes import Sizes
+from foretrace.workload import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A job as it is to be predicted."""
+
+    sizes: Sizes
+    plan: Plan  # degrees, microbatch, global batch, sequence, schedule, buckets, overlap, ...
+    machine: Machine | None = None  # what it runs on; `None`: nobody said
+    changes: tuple[DurationChange, ...] = field(default=())
