@@ -26,6 +26,9 @@ class Work:
     block: tuple[int, int, int] = (256, 1, 1)
     dims: str = "[[4, 2048, 4096], [4096, 4096]]"
     types: str = '["c10::BFloat16", "c10::BFloat16"]'
+    # Framework operator around each backward kernel, and its shapes; "aten::mm" or "aten::copy_"
+    # without shapes where left out.
+    backward_calls: tuple[tuple[str, str], ...] = ()
 
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"

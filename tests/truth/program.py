@@ -426,12 +426,22 @@ class TrainingRank:
                     self.forward_again(microbatch, layer)
                     is_to_run_again = False
                 for number, (name, base_ns) in enumerate(work.backward_kernels):
-                    with host.span("aten::mm" if work.family == "gemm" else "aten::copy_"):
+                    call, shapes = self.backward_call(work, number)
+                    with host.span(call, arguments=shapes):
                         self.kernel(work, name, base_ns)
                     if reduces and number == 0:
                         reduction = self.reduce_over_tensor(_BACKWARD, microbatch, layer, index)
             if reduction is not None:
                 self.finish(reduction)
+
+    @staticmethod
+    def backward_call(work: Work, number: int) -> tuple[str, str]:
+        """The framework operator around a backward kernel, and its shapes."""
+        if work.backward_calls:
+            call, dims = work.backward_calls[number]
+            types = ", ".join(['"c10::BFloat16"'] * dims.count("], ["))
+            return call, f', "Input Dims": {dims}, "Input type": [{types}, "c10::BFloat16"]'
+        return "aten::mm" if work.family == "gemm" else "aten::copy_", ""
 
     def reduce_buckets(self, layer: int) -> None:
         """Reduce the bucket that this layer completes, if it completes one."""

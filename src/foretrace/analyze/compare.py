@@ -53,6 +53,7 @@ def compare(
     *,
     step: str | None = None,
     confidence: float = CONFIDENCE,
+    every_step: bool = False,
 ) -> Comparison:
     """What makes the job's step longer or shorter after than before.
 
@@ -64,12 +65,16 @@ def compare(
         after: measured or simulated, of the same graph or of another.
         step: compare this step of both only, by name.
         confidence: with which the difference must exceed the spread between steps, 0 to 1.
+        every_step: leave none out, where both sides are the same steps under other conditions.
 
     Raises:
         GraphError: if a side has no such step, or none at all.
         ValueError: if `confidence` is not between 0 and 1.
     """
-    sides = _half(before, step), _half(after, step)
+    sides = (
+        _half(before, step, every_step=every_step),
+        _half(after, step, every_step=every_step),
+    )
     noise = noise_of(
         _all_or_one(sides[0].side, step), _all_or_one(sides[1].side, step), confidence=confidence
     )
@@ -105,10 +110,10 @@ def middle_half(length_ns: Int64s) -> Bools:
     return is_used
 
 
-def _half(timeline: Timeline, step: str | None) -> _Half:
+def _half(timeline: Timeline, step: str | None, *, every_step: bool) -> _Half:
     table = windows(timeline)
     typical = table.row_of(step)  # refuses a recording without steps too
-    is_used = middle_half(table.duration_ns)
+    is_used = np.ones(len(table), np.bool_) if every_step else middle_half(table.duration_ns)
     if step is not None:
         is_used = np.arange(len(table)) == typical
     is_used &= table.duration_ns > 0

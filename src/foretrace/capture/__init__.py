@@ -11,6 +11,7 @@ from foretrace.capture.module.verb import capture as capture
 from foretrace.capture.recorder import Recorder as Recorder
 from foretrace.capture.recorder import record as record
 from foretrace.capture.schedule import Schedule as Schedule
+from foretrace.capture.training.settings import TrainingSettings as TrainingSettings
 from foretrace.capture.workloads import FAMILIES as FAMILIES
 from foretrace.capture.workloads import Device as Device
 from foretrace.capture.workloads import Row as Row

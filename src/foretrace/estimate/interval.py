@@ -53,16 +53,18 @@ class Interval:
     families: tuple[FamilySpread, ...]  # the widest first
 
 
-def interval(run: Run, *, unmodelled: float = UNMODELLED) -> Interval:
+def interval(run: Run, *, unmodelled: float = UNMODELLED, row: int = 0) -> Interval:
     """The interval of a simulated step.
 
     Args:
-        run: one step.
+        run: one step, or several.
         unmodelled: spread of what no cost model knows, on a logarithmic scale, each way.
+        row: which of the steps, in order of time.
     """
     steps = windows(run.timeline)
-    step_ns = int(steps.duration_ns[0])
-    node = way_back(run.timeline, int(steps.end_node[0])).node
+    step_ns = int(steps.duration_ns[row])
+    begin_ns = int(steps.begin_ns[row])
+    node = way_back(run.timeline, int(steps.end_node[row]), begin_ns=begin_ns).node
     costs = run.costs
     alone_ns = np.maximum(costs.duration_ns[node], 1)
     grown = run.duration_ns[node] / alone_ns

@@ -25,7 +25,7 @@ def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeli
             columns do not fit each other, or if a node stands before one that it waits for.
     """
     durations = graph.measured_ns if duration_ns is None else duration_ns
-    _check_type(durations)
+    check_type(durations)
     check_columns(graph, durations.shape)
     end_ns = np.empty(graph.num_nodes, dtype=np.int64)
     status, node = _end_times(
@@ -40,7 +40,7 @@ def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeli
     return Timeline(graph=graph, start_ns=end_ns - durations, end_ns=end_ns, is_measured=False)
 
 
-def _check_type(durations: Int64s) -> None:
+def check_type(durations: Int64s) -> None:
     """Refuse durations that the compiled loop would misread."""
     if durations.dtype != np.int64:
         raise SimulationError(

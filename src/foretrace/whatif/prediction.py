@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from foretrace.cost import Costs
-from foretrace.graph import Timeline
+import numpy as np
+
+from foretrace.analyze import Comparison, PieceKind, compare, critical_path, windows
+from foretrace.cost import Costs, Source
+from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Footprint
+from foretrace.workload import Footprint, plan_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_LAGS = "hand-overs"  # on the critical path: launch latencies, wake-ups, between streams
 
 
 @dataclass(frozen=True)
@@ -20,6 +31,15 @@ class EditEffect:
     step_ns: int  # with this edit and those before it
     change_ns: int
 
+    def as_json(self) -> dict[str, object]:
+        """Builtins only."""
+        return {
+            "edit": type(self.edit).__name__,
+            "sentence": self.sentence,
+            "step_ns": self.step_ns,
+            "change_ns": self.change_ns,
+        }
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -27,6 +47,19 @@ class Memory:
 
     before: Footprint
     after: Footprint
+
+    @property
+    def change_bytes(self) -> int:
+        """Of the fullest stage of each."""
+        return self.after.peak.total - self.before.peak.total
+
+    def as_json(self) -> dict[str, object]:
+        """Both as `Footprint` has them."""
+        return {
+            "before": self.before.as_json(),
+            "after": self.after.as_json(),
+            "change_bytes": self.change_bytes,
+        }
 
 
 @dataclass(frozen=True)
@@ -52,3 +85,129 @@ class Prediction:
     method: str  # "arranged": from recorded pieces; "scaled": by the ratio of two estimates
     memory: Memory | None = None
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def graph(self) -> ExecutionGraph:
+        """Who waits for whom in the edited job."""
+        return self.timeline.graph
+
+    @property
+    def change_ns(self) -> int:
+        """How much longer the step is than the replayed one; below 0 it is shorter."""
+        return self.step_ns - self.replayed_step_ns
+
+    @property
+    def percent(self) -> float:
+        """The same, in percent of the replayed step."""
+        return 100.0 * self.change_ns / max(self.replayed_step_ns, 1)
+
+    @property
+    def throughput(self) -> float:
+        """How many times as many sequences the job does in a second."""
+        was = self.before.plan.global_batch / max(self.replayed_step_ns, 1)
+        return self.after.plan.global_batch / max(self.step_ns, 1) / was
+
+    @property
+    def throughput_per_rank(self) -> float:
+        """The same of each rank: above 1, a sequence costs less rank-time than before."""
+        return self.throughput * self.before.plan.num_ranks / self.after.plan.num_ranks
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """Where the difference goes, over all steps; `None` of a recording without steps."""
+        if not all(len(windows(timeline)) for timeline in (self.replayed, self.timeline)):
+            return None
+        return compare(self.replayed, self.timeline, every_step=True)
+
+    @cached_property
+    def share_by_source(self) -> Mapping[str, float]:
+        """Shares of the critical path by where its durations come from, the surest first.
+
+        Of a recording without steps: of all nodes' time.
+        """
+        time_ns = np.zeros(len(Source) + 1, np.int64)
+        if len(windows(self.timeline)):
+            path = critical_path(self.timeline)
+            is_work = path.kind == PieceKind.WORK
+            np.add.at(time_ns, self.costs.source[path.node[is_work]], path.duration_ns[is_work])
+            time_ns[-1] = path.duration_ns[~is_work].sum()
+        else:
+            np.add.at(time_ns, self.costs.source, self.costs.duration_ns)
+        names = [*(source.name.lower() for source in Source), _LAGS]
+        whole_ns = max(int(time_ns.sum()), 1)
+        return {
+            name: one_ns / whole_ns
+            for name, one_ns in zip(names, time_ns.tolist(), strict=True)
+            if one_ns
+        }
+
+    def __repr__(self) -> str:
+        """One line: how long, how much that is more or less, how sure."""
+        name = f"{self.name}: " if self.name else ""
+        return (
+            f"Prediction({name}{self.replayed_step_ns / 1e6:,.3f} ms -> "
+            f"{self.step_ns / 1e6:,.3f} ms ({self.percent:+.2f} %), "
+            f"{self.low_ns / 1e6:,.3f} to {self.high_ns / 1e6:,.3f} ms)"
+        )
+
+    def __str__(self) -> str:
+        """The step before and after, and a line for every edit."""
+        lines = [
+            (
+                f"{self.replayed_step_ns / 1e6:>12,.3f} ms  before (measured "
+                f"{self.measured_step_ns / 1e6:,.3f} ms)"
+            ),
+            (
+                f"{self.step_ns / 1e6:>12,.3f} ms  after, {self.percent:+.2f} %; middle 80 %: "
+                f"{self.low_ns / 1e6:,.3f} to {self.high_ns / 1e6:,.3f} ms"
+            ),
+        ]
+        lines += [f"{one.change_ns / 1e6:>+12,.3f} ms  {one.sentence}" for one in self.effects]
+        return "\n".join([*([self.name] if self.name else []), *lines])
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per edit, made after those before it: `edit`, `sentence`, step and change."""
+        import polars as pl  # on demand: it takes longer to import than this to make
+
+        return pl.DataFrame(
+            [one.as_json() for one in self.effects],
+            schema={
+                "edit": pl.String,
+                "sentence": pl.String,
+                "step_ns": pl.Int64,
+                "change_ns": pl.Int64,
+            },
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Everything but the timelines; times in ns, memory in bytes, plans as their files."""
+        found = self.comparison
+        return {
+            "name": self.name,
+            "method": self.method,
+            "measured_ns": self.measured_step_ns,
+            "replayed_ns": self.replayed_step_ns,
+            "step_ns": self.step_ns,
+            "low_ns": self.low_ns,
+            "high_ns": self.high_ns,
+            "change_ns": self.change_ns,
+            "percent": self.percent,
+            "throughput": self.throughput,
+            "throughput_per_rank": self.throughput_per_rank,
+            "effects": [one.as_json() for one in self.effects],
+            "difference": None if found is None else found.as_json(),
+            "memory": None if self.memory is None else self.memory.as_json(),
+            "sources": dict(self.share_by_source),
+            "before": _scenario_json(self.before),
+            "after": _scenario_json(self.after),
+            "notes": list(self.notes),
+        }
+
+
+def _scenario_json(scenario: Scenario) -> dict[str, object]:
+    return {
+        "sizes": asdict(scenario.sizes),
+        "plan": plan_table(scenario.plan),
+        "machine": None if scenario.machine is None else scenario.machine.name,
+        "changes": [repr(change) for change in scenario.changes],
+    }

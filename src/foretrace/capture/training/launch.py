@@ -1,0 +1,130 @@
+"""Processes of a training run: started, waited for, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from foretrace.base import ModelError
+from foretrace.capture.job import require_torch
+from foretrace.capture.training.settings import TrainingSettings
+from foretrace.capture.training.task import Task, Times, times_path
+
+_POLL_SECONDS = 0.05
+_LAST_CHARACTERS = 2_000  # of what a failed process said
+
+
+@dataclass(frozen=True)
+class TrainedSteps:
+    """How long the steps of a run took."""
+
+    times_by_rank: tuple[Times, ...]
+
+    @property
+    def step_ns(self) -> tuple[int, ...]:
+        """Each step of the job: from the end of the one before on all ranks to its own."""
+        ends_ns = [
+            max(ends) for ends in zip(*(each.end_ns for each in self.times_by_rank), strict=True)
+        ]
+        return tuple(end - begin for begin, end in pairwise(ends_ns))
+
+
+def trained(
+    settings: TrainingSettings,
+    *,
+    steps: int,
+    warmup: int = 3,
+    recording: Path | None = None,
+    profiled: int = 3,
+    timeout_seconds: float = 300.0,
+) -> TrainedSteps:
+    """Train a few steps with as many processes as the settings ask for.
+
+    Args:
+        settings: of the run.
+        steps: to time, without the profiler.
+        warmup: steps before them.
+        recording: folder for a recording of steps after them; None: no recording.
+        profiled: steps of the recording.
+        timeout_seconds: after which the run is given up.
+
+    Raises:
+        MissingExtraError: if PyTorch is not installed.
+        ModelError: if a process fails or takes too long.
+    """
+    require_torch()
+    with tempfile.TemporaryDirectory(prefix="foretrace-") as folder:
+        task = Task(
+            settings=settings,
+            meeting=f"file://{folder}/meeting",
+            results=folder,
+            warmup=warmup,
+            steps=steps,
+            recording=None if recording is None else str(recording.resolve()),
+            profiled=profiled,
+        )
+        written = Path(folder) / "task.json"
+        written.write_bytes(msgspec.json.encode(task))
+        _run(written, settings.num_ranks, timeout_seconds)
+        paths = [times_path(task, rank) for rank in range(settings.num_ranks)]
+        return TrainedSteps(
+            tuple(msgspec.json.decode(path.read_bytes(), type=Times) for path in paths)
+        )
+
+
+def _run(task: Path, num_ranks: int, timeout_seconds: float) -> None:
+    """Start the processes and wait for all; whatever happens, none is left."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        processes.extend(_started(task, rank) for rank in range(num_ranks))
+        _wait(processes, task, until=time.monotonic() + timeout_seconds)
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+def _started(task: Path, rank: int) -> subprocess.Popen[bytes]:
+    # OpenMP makes its threads before PyTorch is told how many; a session of their own keeps
+    # an interrupt from the keyboard away from them, so that it is the starter who ends them.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # the starter's own, passed on
+    with task.with_name(f"rank{rank}.log").open("wb") as log:
+        return subprocess.Popen(  # noqa: S603  our own module, started by its name
+            [sys.executable, "-m", "foretrace.capture.training", str(task), str(rank)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], task: Path, *, until: float) -> None:
+    while True:
+        codes = [process.poll() for process in processes]
+        failed = [rank for rank, code in enumerate(codes) if code]
+        if failed:
+            log = task.with_name(f"rank{failed[0]}.log").read_text(errors="replace").strip()
+            raise ModelError(
+                f"rank {failed[0]} of {len(processes)} failed while it trained, exit code "
+                f"{codes[failed[0]]}; it said: {log[-_LAST_CHARACTERS:] or 'nothing'}"
+            )
+        if None not in codes:
+            return
+        if time.monotonic() > until:
+            raise ModelError(
+                f"{codes.count(None)} of {len(processes)} training processes had not ended in "
+                "time: ask for fewer steps, or leave the machine less to do"
+            )
+        time.sleep(_POLL_SECONDS)

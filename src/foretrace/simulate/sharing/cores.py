@@ -1,0 +1,100 @@
+"""`Cores`: how fast a host's threads go when so many of them work at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Float64s, Int32s, SimulationError, UInt8s
+from foretrace.graph import HOST_KINDS, NO_LANE, ExecutionGraph, NodeKind
+
+OWN, SHARED, TRANSFER = 0, 1, 2  # what a node needs: its own time, a core, a share of one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cores:
+    """The processor cores of one host, which the threads of its ranks share fairly.
+
+    Whoever works goes at one speed with all others that do: `speed[n - 1]` while n work at once,
+    where 1 is the speed that durations are stated at. More than are listed share what the last
+    ones had. Counts between whole numbers, from `transfers`, lie on the straight line between.
+    """
+
+    speed: tuple[float, ...]  # of each thread, when 1, 2, 3, ... work at once
+    # Share of a thread that the transfer of a collective takes on every rank (sockets, shared
+    # memory); the rest of it needs no core. Nothing on GPUs with a network card of their own.
+    transfers: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse speeds that nothing can go at."""
+        if not self.speed or not all(math.isfinite(one) and one > 0 for one in self.speed):
+            raise SimulationError(
+                f"cores need one speed above 0 for each number of threads, got {self.speed!r}: "
+                "Cores.of(2) has two cores at full speed."
+            )
+        if not 0 <= self.transfers <= 1:
+            raise SimulationError(
+                f"the share of a core that transfers take must be 0 to 1, got {self.transfers!r}"
+            )
+
+    @classmethod
+    def of(cls, count: int, *, transfers: float = 0.0) -> Cores:
+        """So many cores: as many threads go at full speed, more share them evenly.
+
+        Raises:
+            SimulationError: if there is no core.
+        """
+        if count < 1:
+            raise SimulationError(f"a host has 1 core or more, got {count}")
+        return cls(speed=(1.0,) * count, transfers=transfers)
+
+    def speeds(self, running: Float64s) -> Float64s:
+        """Speed of each thread while so many work at once, float64[counts]."""
+        count = len(self.speed)
+        listed: Float64s = np.interp(running, np.arange(1, count + 1), self.speed)
+        return np.where(running > count, self.speed[-1] * count / np.maximum(running, 1), listed)
+
+
+def needs(graph: ExecutionGraph, cores: Cores) -> UInt8s:
+    """What every node needs: OWN, SHARED or TRANSFER, uint8[nodes].
+
+    Work on a host's threads needs a core; a transfer of a collective needs the share that
+    `cores` states; all else takes its own time.
+    """
+    on_host = np.array([not lane.is_device for lane in graph.lanes] + [False])
+    is_laned = graph.lane != NO_LANE
+    on_thread = on_host[np.where(is_laned, graph.lane, len(graph.lanes))]
+    found = np.full(graph.num_nodes, OWN, np.uint8)
+    found[on_thread & np.isin(graph.kind, HOST_KINDS)] = SHARED
+    if cores.transfers > 0:
+        found[on_thread & (graph.kind == NodeKind.FINISH)] = TRANSFER
+    return found
+
+
+def hosts_of(graph: ExecutionGraph, hosts: Mapping[int, int] | None) -> tuple[Int32s, int]:
+    """Number of the host that every node's rank is on, from 0, and how many hosts there are.
+
+    Args:
+        graph: of any ranks.
+        hosts: any number for the host of every rank; all on one, if left out.
+
+    Raises:
+        SimulationError: if a rank has no host.
+    """
+    if hosts is None or not graph.num_nodes:
+        return np.zeros(graph.num_nodes, np.int32), 1
+    missing = [rank for rank in graph.ranks if rank not in hosts]
+    if missing:
+        raise SimulationError(
+            f"hosts must say where every rank runs: nothing is said of {missing[:5]} "
+            f"({len(missing)} of {len(graph.ranks)} ranks)"
+        )
+    number = {host: at for at, host in enumerate(sorted(set(hosts.values())))}
+    by_rank = np.zeros(max(graph.ranks, default=0) + 1, np.int32)
+    for rank in graph.ranks:
+        by_rank[rank] = number[hosts[rank]]
+    # Hubs and ghosts have no rank and need no core.
+    return by_rank[np.maximum(graph.rank, 0)], max(1, len(number))

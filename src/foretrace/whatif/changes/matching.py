@@ -1,0 +1,194 @@
+"""`selected`: the nodes of a graph that a selection names, or what there is instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from foretrace.analyze import is_compute
+from foretrace.base import Bools, Int32s, Integers, ScenarioError, UInt8s
+from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Part, Phase
+from foretrace.operators import recognised
+from foretrace.whatif.changes.selection import Selection
+
+_MAX_NAMED = 5
+_MAX_LENGTH = 60  # of a kernel's name in an error
+_TRANSFERS = ("collective", "communication")  # what a transfer of any kind is called
+
+
+@dataclass(frozen=True)
+class _Criterion:
+    """One thing that a selection states."""
+
+    what: str
+    wanted: str
+    mask: Bools  # bool[nodes]
+    have: Callable[[], Iterable[str]]  # what could have been stated instead
+
+
+def selected(graph: ExecutionGraph, selection: Selection) -> Bools:
+    """Nodes that a selection names; bool[nodes].
+
+    Raises:
+        ScenarioError: if something it states names nothing in the graph, or nothing fits it all.
+    """
+    mask = _candidates(graph, selection)
+    if not mask.any():
+        raise ScenarioError(
+            f"{str(selection)!r} selects nothing: the recording holds no kernels, copies or "
+            "operators; was the device left out when it was recorded?"
+        )
+    criteria = tuple(_criteria(graph, selection, mask))
+    for criterion in criteria:
+        if not (mask & criterion.mask).any():
+            raise ScenarioError(_nothing(criterion))
+    for criterion in criteria:
+        mask &= criterion.mask
+    if not mask.any():
+        raise ScenarioError(
+            f"{str(selection)!r} selects nothing: there is work for each of "
+            f"{', '.join(f'{one.what} {one.wanted}' for one in criteria)}, but none that fits them "
+            "all. Leave one out; transfers are selected by family 'collective', host time by "
+            "with_host."
+        )
+    return mask
+
+
+def fitting(graph: ExecutionGraph, selection: Selection) -> Bools:
+    """The same, and no nodes where there are none; bool[nodes]."""
+    mask = _candidates(graph, selection)
+    for criterion in _criteria(graph, selection, mask):
+        mask &= criterion.mask
+    return mask
+
+
+def of_block(graph: ExecutionGraph, selection: Selection) -> Bools:
+    """Nodes of any kind whose block and rank fit; bool[nodes]."""
+    mask = np.ones(graph.num_nodes, np.bool_)
+    for criterion in _of_block(graph, selection, mask):
+        mask &= criterion.mask
+    return mask
+
+
+def is_meant(wanted: str, value: str) -> bool:
+    """Whether a text is, or fits, what somebody wrote."""
+    return value == wanted or fnmatchcase(value.lower(), wanted.lower())
+
+
+def nearest(wanted: str, have: Iterable[str]) -> str:
+    """What there is, nearest first, in words: `there are 'gemm', 'copy' and 7 more`."""
+    known = sorted(set(have))
+    if not known:
+        return "none is known"
+    plain = wanted.strip("*").lower()
+    by_lower = {one.lower(): one for one in known}
+    near = [one for one in known if plain and plain in one.lower()]
+    near += [by_lower[one] for one in get_close_matches(plain, by_lower, _MAX_NAMED)]
+    named = list(dict.fromkeys([*near, *known]))[:_MAX_NAMED]
+    rest = f" and {len(known) - len(named)} more" if len(known) > len(named) else ""
+    return f"there are {', '.join(repr(_shortened(one)) for one in named)}{rest}"
+
+
+def _candidates(graph: ExecutionGraph, selection: Selection) -> Bools:
+    """Work that the selection could be about."""
+    mask = is_compute(graph)
+    if selection.kernels or selection.operators or selection.family:
+        mask |= graph.kind == NodeKind.FINISH
+    if selection.with_host:
+        mask |= np.isin(graph.kind, HOST_KINDS)
+    return mask
+
+
+def _criteria(graph: ExecutionGraph, selection: Selection, among: Bools) -> Iterator[_Criterion]:
+    works = among & (is_compute(graph) | (graph.kind == NodeKind.FINISH))
+    if selection.family is not None:
+        yield _of_family(graph, selection.family, works)
+    if selection.kernels is not None:
+        yield _of_texts(graph, ("kernel", selection.kernels), graph.name, works)
+    if selection.operators is not None:
+        has_name = graph.kind == NodeKind.OPERATOR
+        column = np.where(has_name, graph.name, graph.operator).astype(np.int32)
+        yield _of_texts(graph, ("operator", selection.operators), column, among)
+    yield from _of_block(graph, selection, among)
+
+
+def _of_block(graph: ExecutionGraph, selection: Selection, among: Bools) -> Iterator[_Criterion]:
+    if selection.part is not None:
+        yield _of_member(("part", selection.part), graph.part, among, Part)
+    if selection.phase is not None:
+        yield _of_member(("phase", selection.phase), graph.phase, among, Phase)
+    if selection.layers is not None:
+        yield _of_numbers(("layer", selection.layers), graph.layer, among)
+    if selection.ranks is not None:
+        yield _of_numbers(("rank", selection.ranks), graph.rank, among)
+
+
+def _of_texts(
+    graph: ExecutionGraph, asked: tuple[str, str], column: Int32s, works: Bools
+) -> _Criterion:
+    what, wanted = asked
+    used = np.unique(column[works & (column >= 0)])
+    chosen = [at for at in used.tolist() if is_meant(wanted, graph.names[at])]
+    mask = works & np.isin(column, chosen)
+    return _Criterion(what, repr(wanted), mask, lambda: [graph.names[at] for at in used.tolist()])
+
+
+def _of_family(graph: ExecutionGraph, wanted: str, works: Bools) -> _Criterion:
+    """By class or family of distinct pairs of a kernel and its operator; transfers by theirs."""
+    nodes = np.flatnonzero(works)
+    collective = np.where(graph.kind == NodeKind.FINISH, graph.collective, -1)[nodes]
+    columns = np.stack([graph.name[nodes], graph.operator[nodes], _kinds(graph)[collective]])
+    rows, inverse = np.unique(columns, axis=1, return_inverse=True)
+    names = [_names(graph, *row) for row in rows.T.tolist()]
+    chosen = np.array([any(is_meant(wanted, one) for one in each) for each in names], np.bool_)
+    mask = np.zeros(graph.num_nodes, np.bool_)
+    mask[nodes] = chosen[inverse.reshape(-1)]
+    return _Criterion("family", repr(wanted), mask, lambda: [one for each in names for one in each])
+
+
+def _kinds(graph: ExecutionGraph) -> Int32s:
+    """First collective of each name, int32[collectives + 1]; the last entry stands for none."""
+    first: dict[str, int] = {}
+    found = [first.setdefault(one.name, at) for at, one in enumerate(graph.collectives)]
+    return np.array([*found, -1], np.int32)
+
+
+def _names(graph: ExecutionGraph, name: int, operator: int, collective: int) -> tuple[str, ...]:
+    known = recognised(graph.names[name], graph.names[operator] if operator >= 0 else "")
+    if collective >= 0:
+        return (graph.collectives[collective].name, *_TRANSFERS, known.family)
+    return (str(known.kind), known.family)
+
+
+def _of_member(
+    asked: tuple[str, IntEnum], column: UInt8s, among: Bools, members: type[IntEnum]
+) -> _Criterion:
+    what, wanted = asked
+
+    def have() -> list[str]:
+        return [members(at).name.lower() for at in np.unique(column[among]).tolist() if at]
+
+    return _Criterion(what, repr(wanted.name.lower()), column == wanted, have)
+
+
+def _of_numbers(asked: tuple[str, tuple[int, ...]], column: Integers, among: Bools) -> _Criterion:
+    what, wanted = asked
+
+    def have() -> list[str]:
+        return [str(at) for at in np.unique(column[among]).tolist() if at >= 0]
+
+    return _Criterion(what, ",".join(map(str, wanted)), np.isin(column, wanted), have)
+
+
+def _nothing(criterion: _Criterion) -> str:
+    there = nearest(criterion.wanted.strip("'"), criterion.have())
+    return f"no {criterion.what} here is {criterion.wanted}: {there}."
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _MAX_LENGTH else name[: _MAX_LENGTH - 3] + "..."

@@ -1,0 +1,69 @@
+"""`without_nodes`: a graph without some nodes, each of which another stands in for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.whatif.arrange.arranged import Arranged
+from foretrace.whatif.changes.working import Working, edge_targets
+
+_NODE_COLUMNS = (
+    *("kind", "rank", "lane", "name", "signature", "step", "operator", "operator_signature"),
+    *("part", "phase", "layer", "microbatch", "collective", "measured_ns", "inflation"),
+)
+
+
+def without_nodes(working: Working, into: Int64s) -> Working:
+    """The graph without nodes that others stand in for.
+
+    Who waited for a removed node waits for its stand-in; what a removed node waited for, nobody
+    does any more. A stand-in comes before the nodes it stands for, so the order of nodes stays
+    topological.
+
+    Args:
+        working: the graph.
+        into: int64[nodes], stand-in of each node; itself, if it stays.
+    """
+    graph, arranged = working.graph, working.arranged
+    into = _resolved(into)
+    kept = np.flatnonzero(into == np.arange(graph.num_nodes))
+    place = np.full(graph.num_nodes, -1, np.int64)
+    place[kept] = np.arange(len(kept))
+    target = place[edge_targets(graph)]
+    source = place[into[graph.predecessor]]
+    edges = np.flatnonzero((target >= 0) & (source != target))
+    columns = {name: getattr(graph, name)[kept] for name in _NODE_COLUMNS}
+    smaller = replace(
+        graph,
+        **columns,
+        first_edge=np.searchsorted(target[edges], np.arange(len(kept) + 1)).astype(np.int64),
+        predecessor=source[edges].astype(np.int32),
+        edge_kind=graph.edge_kind[edges],
+        lag_ns=graph.lag_ns[edges],
+    )
+    return replace(
+        working,
+        arranged=Arranged(
+            graph=smaller,
+            source=arranged.source[kept],
+            source_collective=arranged.source_collective,
+            scale=arranged.scale[kept],
+        ),
+        duration_ns=working.duration_ns[kept],
+        low_ns=working.low_ns[kept],
+        high_ns=working.high_ns[kept],
+        source=working.source[kept],
+        family=working.family[kept],
+    )
+
+
+def _resolved(into: Int64s) -> Int64s:
+    """The stand-in that stays, where stand-ins have one themselves."""
+    while True:
+        further = into[into]
+        if np.array_equal(further, into):
+            return into
+        into = further

@@ -1,0 +1,48 @@
+"""A stated model at an edited scenario's sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from foretrace.base import ScenarioError
+from foretrace.whatif.resize.sizes import Sizes
+from foretrace.workload import Transformer
+
+
+def model_with(model: Transformer, before: Sizes, after: Sizes) -> Transformer:
+    """The model with the sizes that an edit changes; all others are its own.
+
+    Raises:
+        ScenarioError: for experts of a model that has none.
+    """
+    changed = {
+        name: count
+        for name in Sizes.__dataclass_fields__
+        if (count := getattr(after, name)) is not None and count != getattr(before, name)
+    }
+    if "experts" in changed and model.experts is None:
+        raise ScenarioError(
+            f"{model.name} has no experts, and {changed['experts']} are asked for: state a model "
+            "with experts"
+        )
+    attention = replace(
+        model.attention,
+        num_heads=changed.get("heads", model.attention.num_heads),
+        num_kv_heads=changed.get("key_value_heads", model.attention.num_kv_heads),
+        head_size=changed.get("head_width", model.attention.head_size),
+    )
+    experts = model.experts
+    if experts is not None:
+        experts = replace(experts, count=changed.get("experts", experts.count))
+    feed_forward = replace(
+        model.feed_forward, width=changed.get("feed_forward", model.feed_forward.width)
+    )
+    return replace(
+        model,
+        num_layers=changed.get("layers", model.num_layers),
+        hidden=changed.get("hidden", model.hidden),
+        vocabulary=changed.get("vocabulary", model.vocabulary),
+        attention=attention,
+        feed_forward=feed_forward,
+        experts=experts,
+    )

@@ -1,0 +1,283 @@
+"""Pieces of each rank become steps of units.
+
+A piece belongs to the unit of its phase and microbatch; what names no microbatch belongs to the
+unit that it stands in or follows, but for loading data, which belongs to what comes. Where one
+host thread waits for another between two units, the piece is cut: the wait belongs to the
+backward pass, whatever is done next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph import (
+    HOST_KINDS,
+    NO_MICROBATCH,
+    NO_STEP,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+    Part,
+    Phase,
+)
+from foretrace.whatif.rearrange.units import Entry, RankRun, RecordedUnit, Role, Slot, StepRun
+from foretrace.whatif.recorded.program import Piece, Program
+
+_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
+_ENDS = (Part.EMBEDDING, Part.HEAD, Part.LOSS)
+_Key = tuple[bool, int]  # forward or not, microbatch
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """A piece with what it tells of its unit."""
+
+    piece: Piece
+    key: _Key | None
+    role: Role
+
+
+def parsed(program: Program) -> dict[int, RankRun]:
+    """Every recorded rank's pieces as steps of units, by rank."""
+    hands = _Hands(program.graph)
+    chunk_of_layer = _chunk_of_layer(program)
+    found = {}
+    for rank, pieces in program.pieces_by_rank.items():
+        opening, steps, closing = _split_steps(pieces)
+        found[rank] = RankRun(
+            rank=rank,
+            coordinates=program.coordinates_by_rank[rank],
+            opening=opening,
+            steps=tuple(
+                _step_run(step, list(inside), hands, chunk_of_layer) for step, inside in steps
+            ),
+            closing=closing,
+        )
+    return found
+
+
+def chunk_layers_of(layers_of_stage: Sequence[Sequence[int]]) -> dict[int, tuple[int, ...]]:
+    """Layers of every chunk: a stage's runs of layers that follow each other are its chunks."""
+    num_stages = len(layers_of_stage)
+    found: dict[int, tuple[int, ...]] = {}
+    for stage, layers in enumerate(layers_of_stage):
+        runs: list[list[int]] = []
+        for layer in layers:
+            if runs and layer == runs[-1][-1] + 1:
+                runs[-1].append(layer)
+            else:
+                runs.append([layer])
+        for place, run in enumerate(runs):
+            found[place * num_stages + stage] = tuple(run)
+    return found
+
+
+def _chunk_of_layer(program: Program) -> dict[int, int]:
+    chunks = chunk_layers_of(program.layers_of_stage)
+    return {layer: chunk for chunk, layers in chunks.items() for layer in layers}
+
+
+def _split_steps(
+    pieces: Sequence[Piece],
+) -> tuple[tuple[Piece, ...], list[tuple[int, tuple[Piece, ...]]], tuple[Piece, ...]]:
+    """Before the first step, each step, behind the last; what is in none follows its step."""
+    inside = [place for place, piece in enumerate(pieces) if piece.step != NO_STEP]
+    if not inside:
+        return tuple(pieces), [], ()
+    first, last = inside[0], inside[-1]
+    steps: list[tuple[int, list[Piece]]] = []
+    for piece in pieces[first : last + 1]:
+        if not steps or (piece.step not in {NO_STEP, steps[-1][0]} and piece.step > steps[-1][0]):
+            steps.append((piece.step, []))
+        steps[-1][1].append(piece)
+    return (
+        tuple(pieces[:first]),
+        [(step, tuple(each)) for step, each in steps],
+        tuple(pieces[last + 1 :]),
+    )
+
+
+def _step_run(
+    step: int, pieces: list[Piece], hands: _Hands, chunk_of_layer: dict[int, int]
+) -> StepRun:
+    marked = _joined(list(hands.cut(pieces)))
+    keyed = [place for place, each in enumerate(marked) if each.key is not None]
+    if not keyed:
+        return StepRun(step, tuple(pieces), (), ())
+    first, last = keyed[0], keyed[-1]
+    runs: list[list[_Marked]] = []
+    for each in marked[first : last + 1]:
+        if not runs or runs[-1][-1].key != each.key:
+            runs.append([])
+        runs[-1].append(each)
+    units = [unit for run in runs for unit in _units(run, chunk_of_layer)]
+    return StepRun(
+        step,
+        tuple(each.piece for each in marked[:first]),
+        tuple(units),
+        tuple(each.piece for each in marked[last + 1 :]),
+    )
+
+
+def _key(piece: Piece) -> _Key | None:
+    if piece.microbatch == NO_MICROBATCH:
+        return None
+    if piece.phase is Phase.FORWARD:
+        return True, piece.microbatch
+    return (False, piece.microbatch) if piece.phase in _BACKWARD else None
+
+
+def _role(piece: Piece) -> Role:
+    if piece.part is Part.LAYER:
+        return Role.LAYER
+    if piece.part is Part.BUCKET:
+        return Role.BUCKET
+    return Role.END if piece.part in _ENDS else Role.OTHER
+
+
+def _joined(marked: list[_Marked]) -> list[_Marked]:
+    """Everything between the first and the last unit, and what ends a unit, has its key."""
+    found: list[_Marked] = []
+    keys = [each.key for each in marked]
+    before: _Key | None = None
+    for place, each in enumerate(marked):
+        key = each.key
+        if key is None and before is not None:
+            behind = next((other for other in keys[place:] if other is not None), None)
+            if behind == before or _is_of_pass(each):
+                key = before
+            elif behind is not None:
+                key = behind if each.piece.phase is Phase.DATA else before
+        before = key if key is not None else before
+        found.append(replace(each, key=key))
+    return found
+
+
+def _is_of_pass(each: _Marked) -> bool:
+    return each.role is Role.RETURN or each.piece.phase in (Phase.FORWARD, *_BACKWARD)
+
+
+def _units(run: list[_Marked], chunk_of_layer: dict[int, int]) -> Iterator[RecordedUnit]:
+    """A run of pieces of one pass of one microbatch is a unit; of several chunks, several."""
+    is_forward, microbatch = run[0].key or (True, 0)
+    chunks: list[tuple[int, list[_Marked]]] = []
+    for each in run:
+        chunk = chunk_of_layer.get(each.piece.layer) if each.role is Role.LAYER else None
+        if chunk is not None and (not chunks or chunks[-1][0] not in {chunk, -1}):
+            chunks.append((chunk, []))
+        elif not chunks:
+            chunks.append((-1 if chunk is None else chunk, []))
+        elif chunk is not None:
+            chunks[-1] = (chunk, chunks[-1][1])
+        chunks[-1][1].append(each)
+    for chunk, inside in chunks:
+        yield _unit(inside, is_forward=is_forward, microbatch=microbatch, chunk=max(chunk, 0))
+
+
+def _unit(
+    marked: list[_Marked], *, is_forward: bool, microbatch: int, chunk: int
+) -> RecordedUnit:
+    of_layers = [place for place, each in enumerate(marked) if each.role is Role.LAYER]
+    first = of_layers[0] if of_layers else _first_behind_ends(marked)
+    last = of_layers[-1] if of_layers else first - 1
+    while last + 1 < len(marked) and _is_bucket_of_layer(marked[last + 1]):
+        last += 1
+    slots: list[tuple[int, list[Entry]]] = []
+    for each in marked[first : last + 1]:
+        is_next = each.role is Role.LAYER and (not slots or slots[-1][0] != each.piece.layer)
+        if is_next:
+            slots.append((each.piece.layer, []))
+        slots[-1][1].append(Entry(each.piece, each.role))
+    return RecordedUnit(
+        is_forward=is_forward,
+        microbatch=microbatch,
+        chunk=chunk,
+        before=tuple(_outside(marked[:first], Role.RECEIVE)),
+        slots=tuple(Slot(layer, tuple(entries)) for layer, entries in slots),
+        after=tuple(_outside(marked[last + 1 :], Role.SEND)),
+    )
+
+
+def _first_behind_ends(marked: list[_Marked]) -> int:
+    """Of a unit without layers: all stands before them, but what sends."""
+    place = len(marked)
+    while place and marked[place - 1].piece.part is Part.TRANSFER:
+        place -= 1
+    return place if place else len(marked)
+
+
+def _is_bucket_of_layer(each: _Marked) -> bool:
+    return each.role is Role.BUCKET and each.piece.layer >= 0
+
+
+def _outside(marked: Sequence[_Marked], transfer: Role) -> Iterator[Entry]:
+    for each in marked:
+        role = each.role
+        if each.piece.part is Part.TRANSFER and role is Role.OTHER:
+            role = transfer
+        elif role is Role.BUCKET and transfer is Role.SEND:
+            role = Role.REDUCED
+        yield Entry(each.piece, role)
+
+
+class _Hands:
+    """Where one host thread waits for another."""
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        self.graph = graph
+        target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+        is_thread = graph.edge_kind == EdgeKind.THREAD
+        source, target = graph.predecessor[is_thread], target[is_thread]
+        is_host = np.isin(graph.kind[source], HOST_KINDS)
+        is_other = graph.lane[source] != graph.lane[target]
+        self.is_woken: Bools = np.zeros(graph.num_nodes, bool)
+        self.is_woken[target[is_host & is_other]] = True
+        self.is_work: Bools = np.isin(graph.kind, (NodeKind.LAUNCH, NodeKind.OPERATOR))
+
+    def cut(self, pieces: Sequence[Piece]) -> Iterator[_Marked]:
+        """Pieces with their roles; waits of host threads for each other stand alone."""
+        backward_lane = self._backward_lane(pieces)
+        before: tuple[_Key | None, int] | None = None
+        for piece in pieces:
+            key, lane = _key(piece), self._lane(piece.nodes)
+            rest = piece
+            if before is not None and lane >= 0 and (key, lane) != before:
+                for head, rest in self._heads(rest):
+                    is_begin = self.graph.lane[head.nodes[-1]] == backward_lane
+                    role = Role.BEGIN if is_begin else Role.RETURN
+                    yield _Marked(head, key if is_begin else None, role)
+            if lane >= 0:
+                before = key, lane
+            if len(rest.nodes):
+                yield _Marked(rest, key, _role(rest))
+
+    def _heads(self, piece: Piece) -> Iterator[tuple[Piece, Piece]]:
+        """What stands before a wait in a piece, up to it, and the rest of the piece."""
+        nodes = piece.nodes
+        work = np.flatnonzero(self.is_work[nodes])
+        end = int(work[0]) if len(work) else len(nodes)
+        begin = 0
+        for place in np.flatnonzero(self.is_woken[nodes[:end]]).tolist():
+            yield (
+                replace(piece, nodes=nodes[begin : place + 1]),
+                replace(piece, nodes=nodes[place + 1 :]),
+            )
+            begin = place + 1
+
+    def _lane(self, nodes: Int64s) -> int:
+        """The host thread that a piece's work is on; -1: it has none."""
+        work = nodes[self.is_work[nodes]]
+        return int(self.graph.lane[work[0]]) if len(work) else -1
+
+    def _backward_lane(self, pieces: Sequence[Piece]) -> int:
+        lanes = [
+            self._lane(piece.nodes)
+            for piece in pieces
+            if piece.phase is Phase.BACKWARD and piece.part is Part.LAYER
+        ]
+        lanes = [lane for lane in lanes if lane >= 0]
+        return max(set(lanes), key=lanes.count) if lanes else -1

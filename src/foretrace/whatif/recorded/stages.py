@@ -1,0 +1,91 @@
+"""Which pipeline stage each recorded rank is, and which layers each stage runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.graph import NO_LAYER, ExecutionGraph, Part
+from foretrace.whatif.recorded.exchanges import Exchange
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The pipeline of a recording."""
+
+    count: int  # 1: none was seen
+    stage_by_rank: Mapping[int, int]  # of recorded ranks
+    layers: tuple[tuple[int, ...], ...]  # of each stage, rising
+    doubts: tuple[str, ...]
+
+
+def stages_of(graph: ExecutionGraph, exchanges: Sequence[Exchange]) -> Stages:
+    """Stages, from which ranks transfers join, and from the layers that each rank runs."""
+    layers = _layers_by_rank(graph)
+    pairs = [each.ranks for each in exchanges if each.part == Part.TRANSFER and len(each.ranks) > 1]
+    has_transfers = any(each.part == Part.TRANSFER for each in exchanges)
+    if not has_transfers:
+        everything = sorted({each for own in layers.values() for each in own})
+        return Stages(1, dict.fromkeys(graph.ranks, 0), (tuple(everything),), ())
+    pipelines = _joined(pairs) if pairs else [tuple(graph.ranks)]
+    count = max(len(each) for each in pipelines) if pairs else len(set(layers.values()))
+    stage_by_rank: dict[int, int] = {}
+    for ranks in pipelines:
+        known = sorted((rank for rank in ranks if layers.get(rank)), key=lambda rank: layers[rank])
+        order = known if len(known) == len(ranks) else sorted(ranks)
+        stage_by_rank |= {rank: stage for stage, rank in enumerate(order) if rank in layers}
+    if not pairs:
+        places = sorted(set(layers.values()))
+        stage_by_rank = {rank: places.index(own) for rank, own in layers.items()}
+    return _stages(count, stage_by_rank, layers)
+
+
+def _stages(
+    count: int, stage_by_rank: dict[int, int], layers: Mapping[int, tuple[int, ...]]
+) -> Stages:
+    own: list[set[int]] = [set() for _ in range(count)]
+    doubts = []
+    for rank, stage in stage_by_rank.items():
+        own[stage] |= set(layers[rank])
+    empty = [stage for stage, each in enumerate(own) if not each]
+    if empty:
+        doubts.append(
+            f"no layer was found on {_numbered('stage', empty)} of {count}: a file of blocks says "
+            "which operators are layers"
+        )
+    if sum(map(len, own)) != len(set().union(*own)):
+        doubts.append(
+            f"the {count} pipeline stages share layers: their layers were not told apart, so "
+            "state layers_per_stage in a file of blocks"
+        )
+    missing = sorted(set(layers) - set(stage_by_rank))
+    if missing:
+        doubts.append(f"no transfer joins {_numbered('rank', missing)} to a pipeline")
+        stage_by_rank |= dict.fromkeys(missing, 0)
+    return Stages(count, stage_by_rank, tuple(tuple(sorted(each)) for each in own), tuple(doubts))
+
+
+def _numbered(noun: str, numbers: Sequence[int]) -> str:
+    """`stage 1` or `stages 1, 2`."""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _layers_by_rank(graph: ExecutionGraph) -> dict[int, tuple[int, ...]]:
+    chosen = (graph.part == Part.LAYER) & (graph.layer != NO_LAYER) & (graph.rank >= 0)
+    seen = np.unique(np.stack([graph.rank[chosen], graph.layer[chosen]]).astype(np.int64), axis=1)
+    found: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
+    for rank, layer in seen.T.tolist():
+        found[rank].append(layer)
+    return {rank: tuple(own) for rank, own in found.items()}
+
+
+def _joined(pairs: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Ranks that transfers join, directly or over others."""
+    parts: list[set[int]] = []
+    for pair in pairs:
+        touched = [each for each in parts if each & set(pair)]
+        parts = [each for each in parts if not each & set(pair)]
+        parts.append(set(pair).union(*touched))
+    return [tuple(sorted(each)) for each in parts]

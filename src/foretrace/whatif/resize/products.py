@@ -1,0 +1,215 @@
+"""Products of a block: which weight each multiplies, told by its sizes and by the order.
+
+A layer's forward pass is projections to queries, keys and values, attention, the output
+projection, then the feed-forward products; its backward pass the same, backwards, with two
+products a weight. Where sizes fit several weights, the cheapest reading of the whole sequence
+decides, as each weight is multiplied once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from foretrace.operators import Shapes, Tensor
+from foretrace.whatif.resize.named import (
+    ATTENTION_WIDTH,
+    EXPERTS,
+    FEED_FORWARD,
+    GATE_AND_UP,
+    HIDDEN,
+    KEY_WIDTH,
+    KEYS_AND_VALUES,
+    QKV_WIDTH,
+    TOKENS,
+    VOCABULARY,
+    Dimensions,
+)
+
+# Where a product's operands stand among an operator's inputs.
+_OPERANDS = {
+    **dict.fromkeys(("mm", "matmul", "mv", "_scaled_mm", "_int_mm"), (0, 1)),
+    **dict.fromkeys(("addmm", "_addmm_activation", "addmv"), (1, 2)),
+    **dict.fromkeys(("linear", "mkldnn_linear"), (0, 1)),
+}
+_TURNED = ("linear", "mkldnn_linear")  # their weight is n x k
+
+
+class Turn(IntEnum):
+    """Which product of a weight it is."""
+
+    FORWARD = 0
+    INPUT_GRADIENT = 1
+    WEIGHT_GRADIENT = 2
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A matrix of the model, by the names of its two sizes, and when in a layer it is used."""
+
+    name: str
+    inputs: str
+    outputs: str
+    place: int  # in a layer's forward pass; attention stands at 1
+    is_single: bool  # one such matrix a layer
+
+
+WEIGHTS = (
+    Weight("qkv", HIDDEN, QKV_WIDTH, 0, is_single=True),
+    Weight("query", HIDDEN, ATTENTION_WIDTH, 0, is_single=False),
+    Weight("key or value", HIDDEN, KEY_WIDTH, 0, is_single=False),
+    Weight("keys and values", HIDDEN, KEYS_AND_VALUES, 0, is_single=True),
+    Weight("output", ATTENTION_WIDTH, HIDDEN, 2, is_single=True),
+    Weight("router", HIDDEN, EXPERTS, 3, is_single=True),
+    Weight("up", HIDDEN, FEED_FORWARD, 3, is_single=False),
+    Weight("gate and up", HIDDEN, GATE_AND_UP, 3, is_single=True),
+    Weight("down", FEED_FORWARD, HIDDEN, 4, is_single=True),
+    Weight("square", HIDDEN, HIDDEN, 5, is_single=False),
+    Weight("head", HIDDEN, VOCABULARY, 6, is_single=True),
+)
+ATTENTION_PLACE = 1
+_ENDS = ("square", "head")
+# What a reading of the sequence costs; only the order of sizes matters: to multiply by one weight
+# twice is worse than to begin another layer, which is worse than to leave a product out.
+_REPEATED, _NEW_LAYER, _LEFT_OUT = 5.0, 3.0, 1.0
+_MUST = (2, 3, 4)  # places that no dense layer leaves out
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """One product as it was recorded: (rows, inner) x (inner, columns)."""
+
+    rows: int
+    inner: int
+    columns: int
+    is_first_turned: bool | None  # whether the first operand lies column by column; None: unknown
+
+
+@dataclass(frozen=True)
+class Role:
+    """What one product is."""
+
+    weight: Weight
+    turn: Turn
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Names of rows, inner dimension and columns."""
+        weight = self.weight
+        return {
+            Turn.FORWARD: (TOKENS, weight.inputs, weight.outputs),
+            Turn.INPUT_GRADIENT: (TOKENS, weight.outputs, weight.inputs),
+            Turn.WEIGHT_GRADIENT: (weight.outputs, TOKENS, weight.inputs),
+        }[self.turn]
+
+
+ANCHOR = "attention"
+
+
+def multiplied(base: str, shapes: Shapes) -> Multiplied | None:
+    """A product of tokens and a weight; none if the operator is none, or of many matrices."""
+    if base not in _OPERANDS:
+        return None
+    first, second = (shapes.tensor(at) for at in _OPERANDS[base])
+    if first is None or second is None or len(first.shape) < 2 or len(second.shape) != 2:  # noqa: PLR2004
+        return None
+    right = second.shape[::-1] if base in _TURNED else second.shape
+    if first.shape[-1] != right[0]:
+        return None
+    rows = 1
+    for size in first.shape[:-1]:
+        rows *= size
+    return Multiplied(rows, right[0], right[1], _is_turned(first))
+
+
+def operand_positions(base: str) -> tuple[int, int]:
+    """Where the operands stand among a product's inputs."""
+    return _OPERANDS[base]
+
+
+def is_weight_turned(base: str) -> bool:
+    """Whether the operator takes its weight as outputs x inputs."""
+    return base in _TURNED
+
+
+def _is_turned(first: Tensor) -> bool | None:
+    if len(first.strides) != 2 or 1 in first.shape:  # noqa: PLR2004
+        return None
+    return first.strides[0] == 1 and first.strides[1] != 1
+
+
+def roles_of(
+    products: Sequence[Multiplied | str], known: Dimensions, *, is_backward: bool, is_layer: bool
+) -> list[Role | None]:
+    """What each product of a block is; none where no weight fits, and for anchors.
+
+    Args:
+        products: in the order in which they ran; ANCHOR where attention did.
+        known: named dimensions.
+        is_backward: of a backward pass, which may repeat forward work first.
+        is_layer: of a layer; else of what stands before or behind.
+    """
+    readings = [
+        []
+        if isinstance(one, str)
+        else _readings(one, known, is_backward=is_backward, is_layer=is_layer)
+        for one in products
+    ]
+    # The cheapest way to each reading of each product, found one after the other.
+    states: list[tuple[float, int, Role | None, tuple[Role | None, ...]]] = [(0.0, -1, None, ())]
+    for one, found in zip(products, readings, strict=True):
+        if not found and not isinstance(one, str):
+            states = [(cost, place, last, (*way, None)) for cost, place, last, way in states]
+            continue
+        choices: list[Role | None] = [None] if isinstance(one, str) else list(found)
+        grown = []
+        for role in choices:
+            best = min(
+                (
+                    (cost + _step(place, last, role, is_backward=is_backward), at)
+                    for at, (cost, place, last, _) in enumerate(states)
+                )
+            )
+            place = ATTENTION_PLACE if role is None else role.weight.place
+            grown.append((best[0], place, role, (*states[best[1]][3], role)))
+        states = grown
+    return list(min(states, key=lambda state: state[0])[3])
+
+
+def _readings(
+    one: Multiplied, known: Dimensions, *, is_backward: bool, is_layer: bool
+) -> list[Role]:
+    turns = (Turn.INPUT_GRADIENT, Turn.WEIGHT_GRADIENT) if is_backward else (Turn.FORWARD,)
+    if is_backward and one.is_first_turned is not None:
+        turns = (Turn.WEIGHT_GRADIENT if one.is_first_turned else Turn.INPUT_GRADIENT,)
+    found = []
+    for weight in WEIGHTS:
+        if is_layer == (weight.name in _ENDS):
+            continue
+        for turn in turns:
+            role = Role(weight, turn)
+            sizes = [known.by_name.get(name) for name in role.names]
+            fits = [size is not None and size.before for size in sizes]
+            if fits in (
+                [one.rows, one.inner, one.columns],
+                [one.columns, one.inner, one.rows] if turn is Turn.WEIGHT_GRADIENT else [],
+            ):
+                found.append(role)
+    return found
+
+
+def _step(place: int, last: Role | None, role: Role | None, *, is_backward: bool) -> float:
+    """What it costs to read `role` (`None`: attention) behind the one before."""
+    now = ATTENTION_PLACE if role is None else role.weight.place
+    if place < 0:
+        return 0.0
+    if role is not None and last is not None and role.weight == last.weight:
+        is_pair = is_backward and role.turn != last.turn
+        return _REPEATED if role.weight.is_single and not is_pair else 0.0
+    forward = (now - place) * (-1 if is_backward else 1)
+    low, high = sorted((place, now))
+    if forward >= 0:
+        return _LEFT_OUT * sum(low < one < high for one in _MUST)
+    around = sum(one > high or one < low for one in _MUST)
+    return _NEW_LAYER + _LEFT_OUT * around
