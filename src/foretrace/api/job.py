@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from foretrace.api.edited import Basis, Edited
+from foretrace.api.named import Named, draft_named, machine_named, model_named
+from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Finding, Recording, Timeline
+from foretrace.machine import Machine
+from foretrace.simulate import Cores
 from foretrace.trace import TraceMeta
+from foretrace.whatif import Edit, Sizes
+from foretrace.workload import Model, PlanDraft
 
 # Folders of these names say nothing without the one above them.
 PLAIN_NAMES = frozenset({"log", "logs", "profile", "profiles", "trace", "traces"})
@@ -51,6 +60,51 @@ class Job:
             return first.name
         folder = first.parent
         return f"{folder.parent.name}/{folder.name}" if folder.name in PLAIN_NAMES else folder.name
+
+    def edit(
+        self,
+        *edits: Edit,
+        name: str = "",
+        machine: Machine | Named | None = None,
+        model: Model | Named | None = None,
+        plan: PlanDraft | Mapping[str, object] | Named | None = None,
+        sizes: Sizes | None = None,
+        costs: CostModel | None = None,
+        cores: Cores | None = None,
+        folders: Sequence[Path] = (),
+    ) -> Edited:
+        """This job with something different about it, to be predicted from its recording.
+
+        Args:
+            edits: what is different: `ft.Layers(96)`, `ft.Parallelism(dp=64)`, ... Whatever their
+                order, they make one scenario.
+            name: of the scenario, for tables.
+            machine: what the job ran on, by name or file or as a machine: it predicts durations
+                at other sizes, and its network other groups.
+            model: what was trained, by name or file or as a model: for memory, and for what the
+                recording's pieces cannot answer.
+            plan: keys of the plan under which it ran ({"tp": 2}), a preset, a file, or a draft:
+                only what the recording does not show.
+            sizes: widths of the model, where the recording has no shapes.
+            costs: what predicts durations; the machine's, if that is stated, else what the
+                recording itself shows.
+            cores: processor cores that the recorded ranks shared, where the host computes.
+            folders: of files that names are looked up in, before the presets.
+
+        Raises:
+            WorkloadError: if there is no such model or plan.
+            MachineError: if there is no such machine.
+        """
+        basis = Basis(
+            recording=self.recording,
+            machine=machine_named(machine, folders),
+            model=model_named(model, folders),
+            plan=draft_named(plan, folders),
+            sizes=sizes,
+            costs=costs,
+            cores=cores,
+        )
+        return Edited(self, edits, basis, name)
 
     def __repr__(self) -> str:
         """One line: ranks, steps and size."""

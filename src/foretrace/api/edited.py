@@ -1,0 +1,98 @@
+"""`Edited`: a job under edits, a value that is predicted when it is first asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from foretrace.cost import CostModel
+from foretrace.graph import ExecutionGraph, Recording, Timeline
+from foretrace.machine import Machine
+from foretrace.simulate import Cores
+from foretrace.whatif import Edit, Ground, Prediction, Sizes, ground_of, predict
+from foretrace.workload import Model, PlanDraft
+
+if TYPE_CHECKING:
+    from foretrace.api.job import Job
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Basis:
+    """A recording, and what was stated about the job that was recorded."""
+
+    recording: Recording
+    machine: Machine | None = None
+    model: Model | None = None
+    plan: PlanDraft | None = None
+    sizes: Sizes | None = None
+    costs: CostModel | None = None
+    cores: Cores | None = None
+
+    @cached_property
+    def ground(self) -> Ground:
+        """What all predictions from it start from; made once.
+
+        Raises:
+            ScenarioError: if what is stated contradicts the recording.
+        """
+        return ground_of(
+            self.recording,
+            machine=self.machine,
+            model=self.model,
+            plan=self.plan,
+            sizes=self.sizes,
+            costs=self.costs,
+            cores=self.cores,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Edited:
+    """A recorded job, and what is to be different about it; `Job.edit` makes it."""
+
+    job: Job
+    edits: tuple[Edit, ...]
+    basis: Basis
+    name: str = ""  # of the scenario, for tables
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The answer; made when first asked for.
+
+        Raises:
+            ScenarioError: if an edit is illegal, or cannot be made to this recording.
+        """
+        return predict(self.basis.ground, self.edits, name=self.name)
+
+    def predict(self) -> Prediction:
+        """The answer: the step before and after, why, and how sure."""
+        return self.prediction
+
+    def edit(self, *edits: Edit, name: str = "") -> Edited:
+        """The same job with further edits; nothing about the recording is worked out again.
+
+        Args:
+            edits: beside those that were made.
+            name: of the scenario, for tables; what it was, if left out.
+        """
+        return replace(self, edits=(*self.edits, *edits), name=name or self.name)
+
+    @property
+    def timeline(self) -> Timeline:
+        """When each node of the edited job starts and ends."""
+        return self.prediction.timeline
+
+    @property
+    def graph(self) -> ExecutionGraph:
+        """Who waits for whom in the edited job."""
+        return self.timeline.graph
+
+    @property
+    def title(self) -> str:
+        """The job's title, and the scenario's name."""
+        return f"{self.job.title}: {self.name}" if self.name else self.job.title
+
+    def __repr__(self) -> str:
+        """One line: which job, which edits."""
+        return f"Edited({self.job.title}, {', '.join(map(repr, self.edits)) or 'no edits'})"

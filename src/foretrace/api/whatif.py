@@ -1,0 +1,75 @@
+"""What if: a job under edits, many of them at once, and what a prediction leaves behind as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from foretrace import exchange
+from foretrace.api.edited import Edited
+from foretrace.api.job import Job
+from foretrace.api.tracks import found_tracks
+from foretrace.whatif import Edit, NamedEdits, Order, Prediction, Sweep, read_scenarios, sweep
+
+BEFORE, AFTER = "before", "after"  # titles of a prediction's two timelines
+
+
+def whatif(edited: Edited) -> Prediction:
+    """The step of a job under edits, beside what it was: `ft.whatif(job.edit(ft.Layers(96)))`.
+
+    Raises:
+        ScenarioError: if an edit is illegal, or cannot be made to this recording.
+    """
+    return edited.prediction
+
+
+def scenarios(
+    subject: Job | Edited,
+    written: str | Path | Mapping[str, Sequence[Edit]],
+    *,
+    order: Order | str = Order.THROUGHPUT,
+    workers: int = 1,
+    folders: Sequence[Path] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Many scenarios of one job, each predicted, the best first.
+
+    Args:
+        subject: a job, or one under edits that all scenarios share.
+        written: a TOML file of scenarios, or edits by name.
+        order: what is best: "throughput" (sequences in a second), "per-rank" (of each rank), or
+            "step" (the shortest).
+        workers: processes; each holds the recording.
+        folders: of files that names in the file are looked up in, before the presets.
+        progress: called with scenarios done and scenarios in all.
+
+    Raises:
+        ScenarioError: if the file is wrong. A scenario that is refused stands in the answer.
+    """
+    base = subject.edit() if isinstance(subject, Job) else subject
+    if isinstance(written, Mapping):
+        listed = tuple(NamedEdits(name, tuple(edits)) for name, edits in written.items())
+    else:
+        listed = read_scenarios(Path(written), folders=folders)
+    return sweep(
+        base.basis.ground,
+        [NamedEdits(one.name, (*base.edits, *one.edits)) for one in listed],
+        order=Order(order),
+        workers=workers,
+        progress=progress,
+    )
+
+
+def write_whatif_trace(path: str | Path, found: Prediction) -> None:
+    """Write the job before and after as a file that opens in Perfetto.
+
+    Args:
+        path: where to. Perfetto's own format if the name ends in `.pftrace`, else Chrome's JSON;
+            compressed if `.gz` follows.
+    """
+    timelines = {BEFORE: found.replayed, AFTER: found.timeline}
+    exchange.write_trace(
+        Path(path),
+        timelines,
+        tracks_by_title={title: found_tracks(one) for title, one in timelines.items()},
+    )
