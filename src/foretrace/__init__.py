@@ -11,7 +11,29 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from foretrace.api import Attention as Attention
+    from foretrace.api import Batch as Batch
+    from foretrace.api import CudaGraphs as CudaGraphs
+    from foretrace.api import DataLoading as DataLoading
+    from foretrace.api import Delay as Delay
+    from foretrace.api import Edited as Edited
+    from foretrace.api import Fuse as Fuse
     from foretrace.api import Job as Job
+    from foretrace.api import Lasts as Lasts
+    from foretrace.api import Layers as Layers
+    from foretrace.api import MoveSync as MoveSync
+    from foretrace.api import Network as Network
+    from foretrace.api import OnMachine as OnMachine
+    from foretrace.api import Parallelism as Parallelism
+    from foretrace.api import Part as Part
+    from foretrace.api import Phase as Phase
+    from foretrace.api import PlanKeys as PlanKeys
+    from foretrace.api import RemoveSync as RemoveSync
+    from foretrace.api import Selection as Selection
+    from foretrace.api import SetMachine as SetMachine
+    from foretrace.api import Sizes as Sizes
+    from foretrace.api import Speed as Speed
+    from foretrace.api import Widths as Widths
     from foretrace.api import anonymise as anonymise
     from foretrace.api import attention as attention
     from foretrace.api import benchmark as benchmark
@@ -36,16 +58,40 @@ if TYPE_CHECKING:
     from foretrace.api import replay as replay
     from foretrace.api import report as report
     from foretrace.api import roofline as roofline
+    from foretrace.api import scenarios as scenarios
     from foretrace.api import sensitivity as sensitivity
     from foretrace.api import simulate as simulate
     from foretrace.api import stragglers as stragglers
     from foretrace.api import synthesise as synthesise
     from foretrace.api import what_helps as what_helps
+    from foretrace.api import whatif as whatif
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attention",
+    "Batch",
+    "CudaGraphs",
+    "DataLoading",
+    "Delay",
+    "Edited",
+    "Fuse",
     "Job",
+    "Lasts",
+    "Layers",
+    "MoveSync",
+    "Network",
+    "OnMachine",
+    "Parallelism",
+    "Part",
+    "Phase",
+    "PlanKeys",
+    "RemoveSync",
+    "Selection",
+    "SetMachine",
+    "Sizes",
+    "Speed",
+    "Widths",
     "__version__",
     "anonymise",
     "attention",
@@ -71,11 +117,13 @@ __all__ = [
     "replay",
     "report",
     "roofline",
+    "scenarios",
     "sensitivity",
     "simulate",
     "stragglers",
     "synthesise",
     "what_helps",
+    "whatif",
 ]
 
 

@@ -176,6 +176,13 @@ def test_a_step_that_warms_up_does_not_decide() -> None:
     assert found.noise.verdict is Verdict.WITHIN_NOISE
 
 
+def test_every_step_counts_where_that_is_asked() -> None:
+    found = compare(run_of(100, 100, 100, 100), run_of(900, 100, 100, 100), every_step=True)
+
+    assert found.difference_ns == 200
+    assert all(found.after.is_used)
+
+
 @pytest.mark.parametrize(("num_steps", "num_used"), [(1, 1), (3, 3), (4, 2), (7, 5), (8, 4)])
 def test_shortest_and_longest_quarter_are_left_out(num_steps: int, num_used: int) -> None:
     lengths_ns = np.arange(num_steps, dtype=np.int64)[::-1] * 10

@@ -70,11 +70,19 @@ def test_a_collective_takes_two_ranks() -> None:
 def test_collectives_between_two_processes_have_nccl_tests_columns() -> None:
     rows = measured_collectives(CPU, 2, seconds=0.5)
 
-    assert {row["collective"] for row in rows} == {"all_reduce", "all_gather", "broadcast"}
+    assert {row["collective"] for row in rows} == {
+        "all_reduce",
+        "all_gather",
+        "broadcast",
+        "send_recv",
+    }
     for row in rows:
         size, time_ns = float(str(row["message_bytes"])), float(str(row["time_ns"]))
         assert row["num_gpus"] == 2
         assert row["algbw_gbs"] == pytest.approx(size / time_ns)
+        spread = [row[f"time_ns{end}"] for end in ("_min", "_p10", "", "_p90", "_max")]
+        assert spread == sorted(spread)  # type: ignore[type-var]
+        assert float(str(row["cores"])) > 0
     all_reduce = next(row for row in rows if row["collective"] == "all_reduce")
     assert all_reduce["busbw_gbs"] == pytest.approx(all_reduce["algbw_gbs"])
 

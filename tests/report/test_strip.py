@@ -178,6 +178,28 @@ def test_ranks_that_matter_are_drawn_before_low_ones() -> None:
     assert made.ranks == (1,)
 
 
+def test_timelines_of_two_graphs_keep_their_own_names() -> None:
+    before, after = sample().replayed, one_stream([(0, 10), (20, 30)])
+    both = strip(
+        {
+            "before": drawn(before),
+            "after": replace(drawn(after), labels=class_labels(after.graph)),
+        },
+        class_labels(before.graph),
+    )
+
+    alone = strip({"before": drawn(before)}, class_labels(before.graph))
+
+    assert row_of(both, 0, "compute", "after").name == ["kernel 0", "kernel 1"]
+    assert both.ranks == alone.ranks == (0, 1)
+    for rank in (0, 1):
+        for track in TRACKS:
+            of_both, of_one = (row_of(made, rank, track, "before") for made in (both, alone))
+            assert of_both.name == of_one.name
+            assert of_both.kind == of_one.kind
+    assert row_of(both, 1, "compute", "after").name == []
+
+
 def test_many_slices_become_few() -> None:
     spans = [(10 * index, 10 * index + 5) for index in range(5_000)]
 

@@ -36,6 +36,8 @@ from foretrace.analyze.compare import compare as compare
 from foretrace.analyze.comparison.results import Comparison as Comparison
 from foretrace.analyze.comparison.results import Contribution as Contribution
 from foretrace.analyze.comparison.results import Noise as Noise
+from foretrace.analyze.comparison.results import RankChange as RankChange
+from foretrace.analyze.comparison.results import RankTime as RankTime
 from foretrace.analyze.comparison.results import Reason as Reason
 from foretrace.analyze.comparison.results import Verdict as Verdict
 from foretrace.analyze.comparison.views import shapes_text as shapes_text

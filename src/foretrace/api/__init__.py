@@ -21,6 +21,7 @@ from foretrace.api.benchmarks import benchmark as benchmark
 from foretrace.api.conversions import Format as Format
 from foretrace.api.conversions import convert as convert
 from foretrace.api.display import register_displays as register_displays
+from foretrace.api.edited import Edited as Edited
 from foretrace.api.estimates import estimate as estimate
 from foretrace.api.estimates import write_estimate_report as write_estimate_report
 from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
@@ -31,6 +32,10 @@ from foretrace.api.job import Job as Job
 from foretrace.api.links import link as link
 from foretrace.api.modules import captured_for as captured_for
 from foretrace.api.outputs import write_trace as write_trace
+from foretrace.api.predictions import scenarios as scenarios
+from foretrace.api.predictions import whatif as whatif
+from foretrace.api.predictions import write_whatif_report as write_whatif_report
+from foretrace.api.predictions import write_whatif_trace as write_whatif_trace
 from foretrace.api.reports import report as report
 from foretrace.api.reports import write_report as write_report
 from foretrace.api.verbs import blocks as blocks
@@ -40,5 +45,26 @@ from foretrace.api.verbs import record as record
 from foretrace.api.verbs import replay as replay
 from foretrace.api.verbs import simulate as simulate
 from foretrace.capture import capture as capture
+from foretrace.graph import Part as Part
+from foretrace.graph import Phase as Phase
+from foretrace.whatif import Attention as Attention
+from foretrace.whatif import Batch as Batch
+from foretrace.whatif import CudaGraphs as CudaGraphs
+from foretrace.whatif import DataLoading as DataLoading
+from foretrace.whatif import Delay as Delay
+from foretrace.whatif import Fuse as Fuse
+from foretrace.whatif import Lasts as Lasts
+from foretrace.whatif import Layers as Layers
+from foretrace.whatif import MoveSync as MoveSync
+from foretrace.whatif import Network as Network
+from foretrace.whatif import OnMachine as OnMachine
+from foretrace.whatif import Parallelism as Parallelism
+from foretrace.whatif import PlanKeys as PlanKeys
+from foretrace.whatif import RemoveSync as RemoveSync
+from foretrace.whatif import Selection as Selection
+from foretrace.whatif import SetMachine as SetMachine
+from foretrace.whatif import Sizes as Sizes
+from foretrace.whatif import Speed as Speed
+from foretrace.whatif import Widths as Widths
 
 register_displays()

@@ -29,12 +29,14 @@ from foretrace.analyze import (
     Stragglers,
     WhatHelps,
 )
+from foretrace.api.edited import Edited
 from foretrace.api.job import Job
 from foretrace.api.verbs import simulate, step_names
 from foretrace.estimate import Estimate
 from foretrace.graph import Timeline
 from foretrace.machine import Chip
 from foretrace.trace import load_snapshot
+from foretrace.whatif import Prediction
 
 __all__ = [
     "attention",
@@ -53,7 +55,7 @@ __all__ = [
     "what_helps",
 ]
 
-Subject: TypeAlias = Job | Timeline | Estimate
+Subject: TypeAlias = Job | Timeline | Estimate | Edited | Prediction
 Changes: TypeAlias = Change | str | Sequence[Change | str]
 
 
@@ -187,7 +189,7 @@ def operators(subject: Subject, *, step: str | int | None = None) -> OperatorTab
     return analyze.operators(measured_of(subject), step=step_name(step))
 
 
-def roofline(subject: Job | Estimate, table: OperatorTable | None = None) -> Roofline:
+def roofline(subject: Job | Estimate | Edited, table: OperatorTable | None = None) -> Roofline:
     """How near each operator comes to the peak of the chip that the job ran on.
 
     Args:
@@ -196,8 +198,15 @@ def roofline(subject: Job | Estimate, table: OperatorTable | None = None) -> Roo
     if isinstance(subject, Estimate):
         chip: Chip | None = subject.machine.chip
     else:
-        chip = analyze.chip_of(name for meta in subject.metas for name in meta.device_names)
+        chip = _chip_of(subject)
     return analyze.roofline(operators(subject) if table is None else table, chip=chip)
+
+
+def _chip_of(subject: Job | Edited) -> Chip | None:
+    if isinstance(subject, Job):
+        return analyze.chip_of(name for meta in subject.metas for name in meta.device_names)
+    machine = subject.prediction.after.machine
+    return _chip_of(subject.job) if machine is None else machine.chip
 
 
 def attention(subject: Subject, *, step: str | int | None = None) -> AttentionProfile:
@@ -257,15 +266,15 @@ def compare(
 
 
 def measured_of(subject: Subject) -> Timeline:
-    """A timeline as it is, what was measured of a job, or what was simulated of an estimate."""
-    if isinstance(subject, Estimate):
+    """A timeline as it is, what was measured of a job, or what was simulated of anything else."""
+    if isinstance(subject, Estimate | Edited | Prediction):
         return subject.timeline
     return subject.measured if isinstance(subject, Job) else subject
 
 
 def replayed_of(subject: Subject) -> Timeline:
-    """A timeline as it is, a job's replay, or what was simulated of an estimate."""
-    if isinstance(subject, Estimate):
+    """A timeline as it is, a job's replay, or what was simulated of anything else."""
+    if isinstance(subject, Estimate | Edited | Prediction):
         return subject.timeline
     return simulate(subject) if isinstance(subject, Job) else subject
 

@@ -8,10 +8,12 @@ from typing import Protocol, TypeVar
 
 from foretrace import analyze
 from foretrace.api import notebook
+from foretrace.api.edited import Edited
 from foretrace.estimate import Estimate
 from foretrace.graph import Blocks
 from foretrace.report import breakdown_html, replay_html
 from foretrace.validate import ReplayReport
+from foretrace.whatif import Prediction, Sweep
 
 Shown = TypeVar("Shown")
 
@@ -37,6 +39,9 @@ def teach(formatter: HtmlFormatter) -> None:
     formatter.for_type(analyze.Breakdown, breakdown_html)
     formatter.for_type(ReplayReport, replay_html)
     formatter.for_type(Estimate, notebook.estimate_html)
+    formatter.for_type(Prediction, notebook.prediction_html)
+    formatter.for_type(Edited, notebook.edited_html)
+    formatter.for_type(Sweep, notebook.sweep_html)
     formatter.for_type(analyze.CriticalPath, notebook.critical_path_html)
     formatter.for_type(analyze.Sensitivity, notebook.sensitivity_html)
     formatter.for_type(analyze.WhatHelps, notebook.what_helps_html)

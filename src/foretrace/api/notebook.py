@@ -21,17 +21,25 @@ from foretrace.analyze import (
     WhatHelps,
     shapes_text,
 )
+from foretrace.api.edited import Edited
 from foretrace.estimate import Estimate
 from foretrace.graph import Blocks
 from foretrace.report import (
     bytes_text,
+    change_text,
+    difference_rows,
     estimate_facts,
     estimate_subject,
     html_table,
     milliseconds_text,
     part_text,
+    signed_milliseconds,
     signed_percent_text,
+    sweep_subject,
+    whatif_facts,
+    whatif_subject,
 )
+from foretrace.whatif import Prediction, Sweep
 
 MAX_ROWS = 20
 
@@ -50,6 +58,62 @@ def estimate_html(found: Estimate) -> str:
         (
             (part_text(name), milliseconds_text(ns), _share(ns / found.step_ns))
             for name, ns in parts
+        ),
+    )
+
+
+def prediction_html(found: Prediction) -> str:
+    """The figures that matter, what each edit does, and where the difference goes."""
+    facts = html_table(
+        ("", "", ""),
+        ((fact.name, fact.value, fact.remark) for fact in whatif_facts(found)),
+        num_left_out=0,
+    )
+    effects = _shown(
+        "Edits, each made after those before it",
+        ("edit", "step ms", "change ms"),
+        (
+            (one.sentence, milliseconds_text(one.step_ns), signed_milliseconds(one.change_ns))
+            for one in found.effects
+        ),
+    )
+    parts = _shown(
+        "Where the difference goes, mean over ranks and steps",
+        ("", "before ms", "after ms", "difference ms"),
+        (
+            (
+                row.text,
+                milliseconds_text(row.before_ns),
+                milliseconds_text(row.after_ns),
+                signed_milliseconds(row.difference_ns),
+            )
+            for row in difference_rows(found)
+        ),
+    )
+    return f"<p>{escape(whatif_subject(found))}</p>{facts}{effects}{parts}"
+
+
+def edited_html(found: Edited) -> str:
+    """The prediction."""
+    return prediction_html(found.prediction)
+
+
+def sweep_html(found: Sweep) -> str:
+    """Scenarios, the best first."""
+    return _shown(
+        sweep_subject(found),
+        ("scenario", "step ms", "change", "sequences/s", "per rank", "ranks", "refused"),
+        (
+            (
+                row.name,
+                "" if row.is_refused else milliseconds_text(row.step_ns),
+                "" if row.is_refused else change_text(row),
+                "" if row.is_refused else f"{row.throughput:.3g} x",
+                "" if row.is_refused else f"{row.throughput_per_rank:.3g} x",
+                "" if row.is_refused else f"{row.num_ranks:,}",
+                row.refusal,
+            )
+            for row in found.rows
         ),
     )
 

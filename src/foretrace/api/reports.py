@@ -28,20 +28,23 @@ from foretrace.analyze import (
     windows,
 )
 from foretrace.api.analyses import step_name
+from foretrace.api.edited import Edited
 from foretrace.api.estimates import write_estimate_report
 from foretrace.api.job import Job
+from foretrace.api.predictions import write_whatif_report
 from foretrace.api.verbs import Without, ablations, replay, simulate
 from foretrace.base import ModelError
 from foretrace.estimate import Estimate
 from foretrace.graph import Timeline, blocks_of
 from foretrace.report import Answers, ReportPage, write_page
 from foretrace.validate import ReplayReport
+from foretrace.whatif import Prediction
 
 Answer = TypeVar("Answer")
 
 
 def report(
-    job: Job | Estimate,
+    job: Job | Estimate | Edited | Prediction,
     path: str | Path,
     *,
     title: str = "",
@@ -51,7 +54,7 @@ def report(
     """Replay the job and write everything that is known of it as one self-contained HTML page.
 
     Args:
-        job: or an estimate, which has one step and nothing to leave out.
+        job: or an estimate, or a job under edits, which have nothing to leave out.
         path: where to; the page opens offline, in any browser.
         title: of the page; the traces' folder, if left out.
         step: which step's critical path, idle time and sensitivity are shown, by name or
@@ -60,8 +63,15 @@ def report(
 
     Raises:
         ModelError: if there is nothing to compare a replay with, or no such step.
-        ValueError: if a step, or something to leave out, is named for an estimate.
+        ValueError: if a step, or something to leave out, is named for an estimate or a prediction.
     """
+    if isinstance(job, Edited | Prediction):
+        if step is not None or without:
+            raise ValueError("a prediction is of all steps, whole: leave out step and without")
+        found = job.prediction if isinstance(job, Edited) else job
+        own = job.title if isinstance(job, Edited) else ""
+        write_whatif_report(path, found, title=title or own)
+        return
     if isinstance(job, Estimate):
         if step is not None or without:
             raise ValueError("an estimate has one step and no replay: leave out step and without")

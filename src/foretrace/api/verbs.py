@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from foretrace.api.chakra import chakra_job
+from foretrace.api.edited import Edited
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
 from foretrace.capture import record
@@ -26,6 +27,7 @@ from foretrace.simulate import simulate as simulated
 from foretrace.trace import Contents, chakra_paths, load_traces
 from foretrace.trace import inspect as inspected
 from foretrace.validate import ReplayReport, replay_report
+from foretrace.whatif import Prediction
 
 __all__ = ["blocks", "inspect", "load", "record", "replay", "simulate"]
 
@@ -77,7 +79,7 @@ def load(
     return Job(recording, tuple(trace.meta for trace in traces))
 
 
-def blocks(subject: Job | Timeline | Estimate) -> Blocks:
+def blocks(subject: Job | Timeline | Estimate | Edited | Prediction) -> Blocks:
     """Parts of the model, their phases, layers and microbatches, with their times."""
     return blocks_of(subject.graph)
 
@@ -98,12 +100,21 @@ def inspect(
     return inspected(paths, cache_folder=cache_folder_of(cache), progress=progress)
 
 
-def simulate(job: Job, *, without: Without = ()) -> Timeline:
+def simulate(job: Job | Edited, *, without: Without = ()) -> Timeline:
     """The job's replay: every rank's run rebuilt from its dependencies alone.
 
     Args:
+        job: or one under edits, which is predicted.
         without: classes of dependency to leave out: "inter-stream", "rendezvous", "device".
+
+    Raises:
+        ScenarioError: if an edit is illegal, or cannot be made to this recording.
+        ValueError: if something is to be left out of a job under edits.
     """
+    if isinstance(job, Edited):
+        if ablations(without):
+            raise ValueError("a job under edits is predicted whole: leave out `without`")
+        return job.timeline
     recording = job.recording
     for ablation in ablations(without):
         graph, duration_ns = graph_without(recording, ablation)

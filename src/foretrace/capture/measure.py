@@ -8,6 +8,7 @@ everything. `foretrace calibrate --table` reads what comes out.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 
@@ -42,6 +43,13 @@ def device_of(name: str | None = None) -> Device:
     if kind != "cpu":
         raise ModelError(f"device {kind!r} cannot be measured: ask for cuda or cpu.")
     return Device("cpu", f"CPU, {torch.get_num_threads()} threads", ("fp32", "bf16"))
+
+
+def num_devices(device: Device) -> int:
+    """How many of a device there are: GPUs, or processor cores that this process may use."""
+    import torch  # on demand: an optional dependency
+
+    return torch.cuda.device_count() if device.is_gpu else len(os.sched_getaffinity(0))
 
 
 def measured_rows(

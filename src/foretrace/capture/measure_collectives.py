@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,19 +25,31 @@ from foretrace.capture.workloads import Device, Row
 if TYPE_CHECKING:
     import torch
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast")
+SEND_RECV = "send_recv"
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", SEND_RECV)
 _GLOO_LACKS = ("reduce_scatter", "alltoall")
 _SMALLEST, _LARGEST = 10, 29  # powers of two, bytes
 _BUDGET_NS = 20_000_000  # of one size
 
 
-def measured_collectives(device: Device, num_ranks: int, *, seconds: float = 60.0) -> list[Row]:
+def measured_collectives(
+    device: Device,
+    num_ranks: int,
+    *,
+    seconds: float = 60.0,
+    collectives: Sequence[str] = COLLECTIVES,
+) -> list[Row]:
     """Rows with the columns of a table of collectives.
+
+    A `send_recv` is one message from one rank to the next: half of one there and one back, while
+    all pairs do the same. `cores` is the processor time of the first rank's process over the time
+    that passed: what a transfer takes from whatever computes beside it.
 
     Args:
         device: one of each rank's; GPUs are numbered from 0.
         num_ranks: processes to start on this host.
         seconds: for all of it, the start of the processes not counted.
+        collectives: of `COLLECTIVES`; what the device's library lacks is left out.
 
     Raises:
         ModelError: if there are fewer than two ranks, or fewer GPUs than ranks.
@@ -52,7 +64,9 @@ def measured_collectives(device: Device, num_ranks: int, *, seconds: float = 60.
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "rows.json"
-        group = _Group(num_ranks, device, seconds, _free_port(), result)
+        group = _Group(
+            num_ranks, device, seconds, tuple(collectives), port=_free_port(), result=result
+        )
         processes = [context.Process(target=_rank, args=(at, group)) for at in range(num_ranks)]
         for process in processes:
             process.start()
@@ -74,6 +88,7 @@ class _Group:
     num_ranks: int
     device: Device
     seconds: float
+    collectives: tuple[str, ...]
     port: int
     result: Path  # the first rank writes its rows there
 
@@ -113,7 +128,7 @@ def _measured(rank: int, group: _Group) -> list[Row]:
     found: list[Row] = []
     until = time.perf_counter() + group.seconds
     for power in range(_SMALLEST, _LARGEST + 1):
-        for collective in COLLECTIVES:
+        for collective in group.collectives:
             if not device.is_gpu and collective in _GLOO_LACKS:
                 continue
             for dtype in device.dtypes:
@@ -141,9 +156,13 @@ def _row(collective: str, dtype: str, num_bytes: int, *, num_ranks: int, device:
     run = _call(collective, dtype, num_bytes, num_ranks=num_ranks, device=device)
     # Ranks must agree on the number of runs, so it does not follow from a rank's own clock.
     num_runs = max(3, min(50, int(_BUDGET_NS // (20_000 + num_bytes))))
+    begun_ns, worked_ns = time.perf_counter_ns(), time.process_time_ns()
     taken_ns = times_ns(run, device, num_runs=num_runs)
-    time_ns = median(taken_ns)
-    share = {"all_reduce": 2 * (num_ranks - 1) / num_ranks, "broadcast": 1.0}
+    cores = (time.process_time_ns() - worked_ns) / (time.perf_counter_ns() - begun_ns)
+    if collective == SEND_RECV:
+        taken_ns = [there_and_back_ns / 2 for there_and_back_ns in taken_ns]
+    time_ns, ordered = median(taken_ns), sorted(taken_ns)
+    share = {"all_reduce": 2 * (num_ranks - 1) / num_ranks, "broadcast": 1.0, SEND_RECV: 1.0}
     busy = share.get(collective, (num_ranks - 1) / num_ranks)
     return {
         "system": f"{device.name}, one host",
@@ -156,7 +175,10 @@ def _row(collective: str, dtype: str, num_bytes: int, *, num_ranks: int, device:
         "time_ns": time_ns,
         "time_ns_min": min(taken_ns),
         "time_ns_max": max(taken_ns),
+        "time_ns_p10": ordered[len(ordered) // 10],
+        "time_ns_p90": ordered[len(ordered) * 9 // 10],
         "n_meas": len(taken_ns),
+        "cores": cores,
         "algbw_gbs": num_bytes / time_ns,
         "busbw_gbs": num_bytes * busy / time_ns,
         "software": f"torch {torch.__version__} {'NCCL' if device.is_gpu else 'gloo'}",
@@ -182,5 +204,21 @@ def _call(
         "reduce_scatter": lambda: distributed.reduce_scatter_tensor(own, whole),
         "alltoall": lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
         "broadcast": lambda: distributed.broadcast(whole, 0),
+        SEND_RECV: lambda: _there_and_back(whole, num_ranks),
     }
     return calls[collective]
+
+
+def _there_and_back(message: torch.Tensor, num_ranks: int) -> None:
+    """Every second rank sends to the next, which sends it back; an odd last one has no pair."""
+    from torch import distributed  # on demand, as above
+
+    rank = distributed.get_rank()
+    is_first, partner = rank % 2 == 0, rank ^ 1
+    if partner >= num_ranks:
+        return
+    for is_sending in (is_first, not is_first):
+        if is_sending:
+            distributed.send(message, partner)
+        else:
+            distributed.recv(message, partner)

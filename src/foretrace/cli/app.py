@@ -30,6 +30,7 @@ from foretrace.cli.report import report
 from foretrace.cli.sensitivity import sensitivity
 from foretrace.cli.stragglers import stragglers
 from foretrace.cli.synthesise import synthesise
+from foretrace.cli.whatif import whatif
 
 COMMANDS = (
     inspect,
@@ -44,6 +45,7 @@ COMMANDS = (
     operators,
     memory,
     compare,
+    whatif,
     estimate,
     report,
     convert,

@@ -12,14 +12,19 @@ from rich.console import Console
 from foretrace.base import written_beside
 from foretrace.cli import options
 from foretrace.cli.cost_table import print_errors
+from foretrace.cli.live import live
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.runs_table import print_runs
+from foretrace.cli.scaled_runs import lumos, neighbours
 from foretrace.report import cost_plot, standalone_html
 from foretrace.validate import cost_errors, left_out_errors, read_runs, run_points, runs_report
 
 app = typer.Typer(rich_markup_mode=None)
 _FEW_RUNS = 50  # that one process predicts before others have started
+app.command()(live)
+app.command()(neighbours)
+app.command()(lumos)
 
 
 @app.callback(invoke_without_command=True)

@@ -30,7 +30,9 @@ from foretrace.cost.gemm import gemm_ns as gemm_ns
 from foretrace.cost.in_steps import power_factor as power_factor
 from foretrace.cost.in_steps import step_costs as step_costs
 from foretrace.cost.in_steps import under_lasting_load as under_lasting_load
+from foretrace.cost.inflation import PUBLISHED_MOST as PUBLISHED_MOST
 from foretrace.cost.inflation import Inflation as Inflation
+from foretrace.cost.inflation import beside_communication as beside_communication
 from foretrace.cost.inflation import inflated as inflated
 from foretrace.cost.inflation import measured_inflation as measured_inflation
 from foretrace.cost.kernels import FittedKernels as FittedKernels
@@ -53,6 +55,11 @@ from foretrace.cost.network import even_total as even_total
 from foretrace.cost.network import shipped_collectives as shipped_collectives
 from foretrace.cost.of_graph import STATED as STATED
 from foretrace.cost.of_graph import graph_costs as graph_costs
+from foretrace.cost.of_recording import MeasuredTransfer as MeasuredTransfer
+from foretrace.cost.of_recording import RecordedCosts as RecordedCosts
+from foretrace.cost.of_recording import Transfers as Transfers
+from foretrace.cost.of_recording import costs_of_recording as costs_of_recording
+from foretrace.cost.of_recording import fitted_transfers as fitted_transfers
 from foretrace.cost.operations import measured_operations as measured_operations
 from foretrace.cost.predicting import fitted_model as fitted_model
 from foretrace.cost.predicting import model_ns as model_ns

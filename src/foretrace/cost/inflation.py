@@ -99,6 +99,17 @@ def inflated(timeline: Timeline, alone_ns: Int64s, inflation: Inflation) -> Int6
     return grown_ns
 
 
+def beside_communication(timeline: Timeline) -> Float64s:
+    """Share of each kernel's time with communication of its rank beside it, float64[nodes].
+
+    0 of all that is no kernel.
+    """
+    kernels = np.flatnonzero(timeline.graph.kind == NodeKind.KERNEL)
+    share = np.zeros(timeline.graph.num_nodes)
+    share[kernels] = _shares(timeline, kernels)
+    return share
+
+
 def _classes(timeline: Timeline, nodes: Int64s) -> tuple[Int32s, list[str]]:
     """Class of each node; distinct kernels are classed once."""
     graph = timeline.graph

@@ -12,6 +12,7 @@ from foretrace.estimate.estimate import Estimate as Estimate
 from foretrace.estimate.interval import UNMODELLED as UNMODELLED
 from foretrace.estimate.interval import FamilySpread as FamilySpread
 from foretrace.estimate.interval import Interval as Interval
+from foretrace.estimate.interval import interval as interval
 from foretrace.estimate.where import Parts as Parts
 from foretrace.estimate.where import RankParts as RankParts
 from foretrace.estimate.where import Where as Where

@@ -127,7 +127,29 @@ def graph_of(
     Raises:
         CircleError: if the edges close a circle.
     """
-    graph, _ = assembled(
+    return renumbered_graph_of(
+        columns,
+        edges,
+        constants=constants,
+        names=names,
+        lanes=lanes,
+        step_names=step_names,
+        collectives=collectives,
+    )[0]
+
+
+def renumbered_graph_of(
+    columns: Mapping[str, NDArray[np.generic]],
+    edges: Edges,
+    *,
+    constants: Sequence[EdgeConstant],
+    names: tuple[str, ...],
+    lanes: tuple[Lane, ...],
+    step_names: tuple[str, ...],
+    collectives: tuple[Collective, ...],
+) -> tuple[ExecutionGraph, Int64s]:
+    """As `graph_of`, with the place that each node of the graph had in `columns`; int64[nodes]."""
+    return assembled(
         DraftNodes(columns),
         edges,
         inflation=columns["inflation"].astype(np.float32),
@@ -137,4 +159,3 @@ def graph_of(
         step_names=step_names,
         collectives=collectives,
     )
-    return graph

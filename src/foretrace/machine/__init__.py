@@ -20,5 +20,7 @@ from foretrace.machine.host import load_host as load_host
 from foretrace.machine.machine import Machine as Machine
 from foretrace.machine.machine import load_machine as load_machine
 from foretrace.machine.machine import machine_names as machine_names
+from foretrace.machine.stated import figure_text as figure_text
+from foretrace.machine.stated import with_figures as with_figures
 from foretrace.machine.tiers import Tier as Tier
 from foretrace.machine.tiers import TierKind as TierKind

@@ -40,3 +40,16 @@ from foretrace.report.steps_plot import scale_plot as scale_plot
 from foretrace.report.tables import breakdown_html as breakdown_html
 from foretrace.report.tables import html_table as html_table
 from foretrace.report.tables import replay_html as replay_html
+from foretrace.report.whatif_page import AFTER as AFTER
+from foretrace.report.whatif_page import BEFORE as BEFORE
+from foretrace.report.whatif_page import WhatifPage as WhatifPage
+from foretrace.report.whatif_page import WhatifSide as WhatifSide
+from foretrace.report.whatif_page import write_whatif_page as write_whatif_page
+from foretrace.report.whatif_rows import DifferenceRow as DifferenceRow
+from foretrace.report.whatif_rows import change_text as change_text
+from foretrace.report.whatif_rows import difference_rows as difference_rows
+from foretrace.report.whatif_rows import origin_text as origin_text
+from foretrace.report.whatif_rows import signed_milliseconds as signed_milliseconds
+from foretrace.report.whatif_rows import sweep_subject as sweep_subject
+from foretrace.report.whatif_rows import whatif_facts as whatif_facts
+from foretrace.report.whatif_rows import whatif_subject as whatif_subject

@@ -51,7 +51,9 @@ class Series:
 
     column: str  # key of the values
     title: str
-    colour: str  # a meaning that the page's style has a colour for: "compute", "idle", ...
+    # A meaning that the page's style has a colour for: "compute", "idle", ...; "none": it only
+    # holds the place below what stands on it.
+    colour: str
     group: str = ""  # bars of one group and one category stand on each other
     is_faint: bool = False  # drawn behind, as what the other series is compared with
 
@@ -90,6 +92,7 @@ class Chart:
     size_by: str = ""  # key of what the points' areas stand for
     levels: tuple[Level, ...] = ()
     max_rows: int = MAX_ROWS  # drawn; the table has more of them, the download all
+    minimum: float = 0.0  # where the values' axis begins, of bars
 
 
 @dataclass(frozen=True)

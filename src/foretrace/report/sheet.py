@@ -37,9 +37,9 @@ class Sheet:
     version: str  # of foretrace
     cards: tuple[Card, ...]
     sections: tuple[Section, ...]
-    drawn_by_title: Mapping[str, Drawn]  # timelines of one graph, drawn above each other
+    drawn_by_title: Mapping[str, Drawn]  # timelines, drawn above each other
     busy_by_title: Mapping[str, BusyFraction]
-    labels: NodeLabels  # of the graph
+    labels: NodeLabels  # of the first timeline's graph
     path: CriticalPath | None  # whose ranks are drawn if not all fit
     warning: str = ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,10 @@ class Slices:
             self.start_ns[rows],
             self.end_ns[rows],
         )
+
+    def numbered_from(self, first: int) -> Slices:
+        """The same with `first` as the number of the graph's first node."""
+        return replace(self, node=np.where(self.node == MERGED, self.node, self.node + first))
 
 
 def slices(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, ...]) -> Slices:

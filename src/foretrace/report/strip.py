@@ -12,12 +12,13 @@ import base64
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from foretrace.analyze import CollectiveTable, IdleCauses, NodeLabels, StepTable
 from foretrace.base import Int32s, Int64s, UInt8s
-from foretrace.graph import Timeline
+from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.report.reasons import Reasons, reasons
 from foretrace.report.slices import (
     MERGED,
@@ -29,7 +30,7 @@ from foretrace.report.slices import (
     thinned,
     with_idle,
 )
-from foretrace.report.subjects import FACETS, subjects
+from foretrace.report.subjects import FACETS, Subjects, subjects
 
 # 194,000 slices (a public trace, both sides) take 0.5 MB; a page of this many stays below 2 MB.
 MAX_SLICES = 250_000
@@ -55,6 +56,7 @@ class Drawn:
     steps: StepTable
     path: PathSpans | None = None  # the critical path of one of its steps
     idle: IdleCauses | None = None
+    labels: NodeLabels | None = None  # of its graph, where that is not the first timeline's
 
 
 @dataclass(frozen=True)
@@ -139,24 +141,28 @@ def strip(
     """Timelines of the same job, packed for drawing one above the other.
 
     Args:
-        labels: of the timelines' graph, which all share.
+        labels: of the first timeline's graph, and of all that share it.
         first_ranks: ranks to draw if not all fit, most important first; then the lowest.
     """
-    graph = next(iter(drawn_by_title.values())).timeline.graph
-    ranks = _chosen_ranks(graph.ranks, first_ranks, max_ranks)
+    known = _numbered(drawn_by_title, labels)
+    all_ranks = tuple(sorted({rank for one in known.graphs for rank in one.ranks}))
+    ranks = _chosen_ranks(all_ranks, first_ranks, max_ranks)
     window_ns = max(int(each.timeline.end_ns.max(initial=1)) for each in drawn_by_title.values())
     why = reasons(
         {title: one.idle for title, one in drawn_by_title.items() if one.idle is not None},
-        first=graph.num_nodes,
+        first=known.num_nodes,
     )
     slices_by_title, tick_ns = thinned(
-        {title: _whole(title, one, why, ranks) for title, one in drawn_by_title.items()},
+        {
+            title: _whole(title, one, why, (known.first_by_title[title], ranks))
+            for title, one in drawn_by_title.items()
+        },
         window_ns=window_ns,
         max_slices=max_slices,
     )
     nodes = np.unique(np.concatenate([rows.node for rows in slices_by_title.values()]))
     nodes = nodes[nodes != MERGED]
-    about = subjects(graph, nodes[nodes < why.first], labels).extended(
+    about = known.subjects(nodes[nodes < why.first]).extended(
         [why.facets[number] for number in (nodes[nodes >= why.first] - why.first).tolist()]
     )
     kinds = np.unique(np.concatenate([rows.kind for rows in slices_by_title.values()]))
@@ -166,7 +172,7 @@ def strip(
         texts=about.texts,
         facets=about.facets,
         ranks=ranks,
-        num_ranks_left_out=len(graph.ranks) - len(ranks),
+        num_ranks_left_out=len(all_ranks) - len(ranks),
         rows=tuple(
             _row(
                 one,
@@ -183,9 +189,48 @@ def strip(
     )
 
 
-def _whole(title: str, one: Drawn, why: Reasons, ranks: tuple[int, ...]) -> Slices:
-    """All slices of one timeline."""
-    found = slices(one.timeline, one.collectives, ranks)
+@dataclass(frozen=True)
+class _Numbered:
+    """Nodes of several graphs under numbers of one range."""
+
+    graphs: tuple[ExecutionGraph, ...]  # each once
+    labels: tuple[NodeLabels, ...]  # of each
+    firsts: tuple[int, ...]  # number of each graph's first node
+    first_by_title: Mapping[str, int]
+    num_nodes: int  # of all of them
+
+    def subjects(self, numbers: Int64s) -> Subjects:
+        """What these nodes are about; `numbers` rise."""
+        parts = [
+            subjects(graph, own - first, labels)
+            for graph, labels, first in zip(self.graphs, self.labels, self.firsts, strict=True)
+            for own in (numbers[(numbers >= first) & (numbers < first + graph.num_nodes)],)
+        ]
+        return reduce(Subjects.joined, parts)
+
+
+def _numbered(drawn_by_title: Mapping[str, Drawn], labels: NodeLabels) -> _Numbered:
+    graphs: list[ExecutionGraph] = []
+    of_graphs: list[NodeLabels] = []
+    firsts = [0]
+    first_by_title = {}
+    for title, one in drawn_by_title.items():
+        graph = one.timeline.graph
+        at = next((at for at, known in enumerate(graphs) if known is graph), len(graphs))
+        if at == len(graphs):
+            graphs.append(graph)
+            of_graphs.append(labels if one.labels is None else one.labels)
+            firsts.append(firsts[-1] + graph.num_nodes)
+        first_by_title[title] = firsts[at]
+    return _Numbered(
+        tuple(graphs), tuple(of_graphs), tuple(firsts[:-1]), first_by_title, firsts[-1]
+    )
+
+
+def _whole(title: str, one: Drawn, why: Reasons, place: tuple[int, tuple[int, ...]]) -> Slices:
+    """All slices of one timeline, its nodes under their numbers."""
+    first, ranks = place
+    found = slices(one.timeline, one.collectives, ranks).numbered_from(first)
     if one.idle is None:
         return found
     return with_idle(found, one.idle, why.number_by_title[title], ranks)

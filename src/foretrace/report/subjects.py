@@ -40,6 +40,17 @@ class Subjects:
             tuple(pool), (*self.facets, *facets), np.concatenate([self.of_node, places])
         )
 
+    def joined(self, other: Subjects) -> Subjects:
+        """With the nodes of another graph behind these."""
+        pool = {text: place for place, text in enumerate(self.texts)}
+        places = [pool.setdefault(text, len(pool)) for text in other.texts]
+        facets = tuple(
+            tuple(NO_TEXT if text == NO_TEXT else places[text] for text in one)
+            for one in other.facets
+        )
+        of_node = np.concatenate([self.of_node, other.of_node + len(self.facets)])
+        return Subjects(tuple(pool), (*self.facets, *facets), of_node)
+
 
 def subjects(graph: ExecutionGraph, nodes: Int64s, labels: NodeLabels) -> Subjects:
     """What these nodes are about."""

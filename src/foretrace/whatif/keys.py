@@ -9,27 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from foretrace.base import ModelError, ScenarioError, check_keys
 from foretrace.machine import load_machine
 from foretrace.whatif.changes.selection import Selection
 from foretrace.whatif.edits.edit import Edit
-from foretrace.whatif.edits.machine import OnMachine
+from foretrace.whatif.edits.machine import OnMachine, SetMachine
 from foretrace.whatif.edits.model import Layers, Widths
 from foretrace.whatif.edits.plan import Batch, Parallelism, PlanKeys
 from foretrace.whatif.edits.work import (
+    Attention,
     CudaGraphs,
     DataLoading,
     Delay,
     Fuse,
+    Lasts,
+    MoveSync,
     Network,
     RemoveSync,
     Speed,
 )
+from foretrace.whatif.resize.sizes import Sizes
 from foretrace.whatif.words import EVERYTHING, duration_ns_of, selection_of
-from foretrace.workload import Group, PlanDraft
+from foretrace.workload import PlanDraft, parsed_keys
 
 _COUNT = "a whole number of at least 1"
 _FACTOR = "a number above 0"
@@ -67,12 +70,14 @@ KEYS: Mapping[str, str] = {
     "set": "a table of keys of a plan or a machine, as in { 'overlap.gradients' = false }",
     "on_machine": "the name of a machine, or its file",
     "speed": "a table of work and how many times as fast it is, as in { gemm = 1.2 }",
+    "takes": "a table of work and how long each operation takes, as in { '*loss*' = '1 ms' }",
     "slow_rank": "a table of ranks and how many times as long they take, as in { 3 = 1.1 }",
     "delay": "a table of work and the time before each block of it, as in { all = '2 ms' }",
     "fuse": "a table of work and the share of its time that is left, as in { elementwise = 0.5 }",
     "attention": "flash or plain",
     "cuda_graphs": "true, or the work that is launched so",
     "remove_sync": "true, or the name of the calls that no longer wait",
+    "move_sync": "true, or the name of the calls that wait for the step before",
     "data_loading": "a time, as in '5 ms', or a factor",
     "transfers": "a table of groups and how many times as long they take, as in { dp = 2 }",
     "transfer_delay": "a table of groups and a time, as in { all = '1 ms' }",
@@ -196,6 +201,27 @@ def pairs_of(texts: Sequence[str], option: str) -> dict[str, object]:
     return found
 
 
+def stated_of(texts: Sequence[str]) -> tuple[PlanDraft | None, Sizes | None]:
+    """Keys of the recorded job's plan, and its sizes, of texts like `tp=2` or `hidden=4096`.
+
+    Returns:
+        The plan's keys and the sizes; `None` where nothing is said of them.
+
+    Raises:
+        ScenarioError: if a size is none.
+        WorkloadError: if no plan has a key, or it cannot hold the value.
+    """
+    keys = parsed_keys(texts)
+    names = {"layers": "layers", **_WIDTHS}
+    stated = _Stated({key: each for key, each in keys.items() if key in names}, "--stated")
+    sizes = stated.counts(names)
+    of_plan = {key: each for key, each in keys.items() if key not in names}
+    return (
+        PlanDraft().with_keys(of_plan) if of_plan else None,
+        Sizes(**sizes) if sizes else None,
+    )
+
+
 def _of_model(stated: _Stated) -> Iterator[Edit]:
     for count in stated.counts({"layers": "layers"}).values():
         yield Layers(count)
@@ -227,35 +253,37 @@ def _of_machine(stated: _Stated, folders: Sequence[Path]) -> Iterator[Edit]:
         yield OnMachine(load_machine(name, folders))
     figures = {name: each for name, each in stated.table("set").items() if _is_machine(name)}
     if figures:
-        # not there yet
-        from foretrace.whatif.edits.machine import SetMachine  # for now
-
         yield SetMachine(figures)
 
 
 def _of_work(stated: _Stated) -> Iterator[Edit]:
     for work, factor in stated.factors("speed"):
         yield Speed(factor, selection_of(work))
+    for work, time in stated.table("takes").items():
+        yield Lasts(duration_ns_of(time), selection_of(work))
     for rank, factor in stated.factors("slow_rank"):
         yield Speed(1 / factor, Selection(ranks=selection_of(f"ranks:{rank}").ranks))
     for work, time in stated.table("delay").items():
         yield Delay(duration_ns_of(time), selection_of(work))
     for work, factor in stated.factors("fuse"):
         yield Fuse(selection_of(work), factor)
+    yield from _of_launches(stated)
+    yield from _of_loading(stated)
+    yield from _of_transfers(stated)
+
+
+def _of_launches(stated: _Stated) -> Iterator[Edit]:
     attention = stated.text("attention")
     if attention is not None:
         if attention not in {"flash", "plain"}:
             raise stated.refused("attention")
-        # not there yet
-        from foretrace.whatif.edits.work import Attention  # for now
-
         yield Attention(flash=attention == "flash")
     for work in stated.texts("cuda_graphs"):
         yield CudaGraphs(selection_of(work))
     for calls in stated.texts("remove_sync"):
-        yield RemoveSync("*" if calls == EVERYTHING else calls)
-    yield from _of_loading(stated)
-    yield from _of_transfers(stated)
+        yield RemoveSync(_calls(calls))
+    for calls in stated.texts("move_sync"):
+        yield MoveSync(calls=_calls(calls))
 
 
 def _of_loading(stated: _Stated) -> Iterator[Edit]:
@@ -275,17 +303,12 @@ def _of_transfers(stated: _Stated) -> Iterator[Edit]:
         yield Network(extra_ns=duration_ns_of(time), groups=_groups(group))
 
 
+def _calls(name: str) -> str:
+    return "*" if name == EVERYTHING else name
+
+
 def _groups(name: str) -> tuple[str, ...]:
-    if name == EVERYTHING:
-        return ()
-    known = [group.value for group in Group]
-    if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ScenarioError(
-            f"no group of ranks is called {name!r}: expected all, {', '.join(known)}{hint}"
-        )
-    return (name,)
+    return () if name == EVERYTHING else (name,)
 
 
 def _is_machine(key: str) -> bool:

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import partial
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
-
-from foretrace.base import ModelError
-from foretrace.whatif.edits.edit import Edit
-from foretrace.whatif.predict import Ground, predict
-from foretrace.whatif.prediction import Prediction
-from foretrace.whatif.scenario_file import NamedEdits
 
 if TYPE_CHECKING:
     import polars as pl
-
-_Batch = tuple[NamedEdits, ...]
-_Mapped = Callable[[Callable[[_Batch], list["SweepRow"]], list[_Batch]], Iterable[list["SweepRow"]]]
-# With each goes a copy of the recording: few, but enough that no worker ends long before others.
-_BATCHES_PER_WORKER = 2
 
 
 class Order(StrEnum):
@@ -98,102 +82,3 @@ class Sweep:
             else f"{row.name}: {row.step_ns / 1e6:,.3f} ms, x {row.throughput:.3f}"
             for row in self.rows
         )
-
-
-def sweep(
-    ground: Ground,
-    scenarios: Sequence[NamedEdits],
-    *,
-    order: Order = Order.THROUGHPUT,
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> Sweep:
-    """Predict every scenario; what is refused stands in the answer with its reason.
-
-    Args:
-        ground: what `ground_of` makes of the recording.
-        scenarios: in any order.
-        order: what is best.
-        workers: processes; each holds the recording once.
-        progress: called with scenarios done and scenarios in all.
-    """
-    workers = min(workers, len(scenarios))
-    found: list[SweepRow] = []
-    with _mapped(workers) as mapped:
-        for rows in mapped(partial(_rows, ground), _batches(scenarios, workers)):
-            found += rows
-            if progress is not None:
-                progress(len(found), len(scenarios))
-    return Sweep(
-        rows=tuple(sorted(found, key=partial(_rank, order=order))),
-        order=order,
-        measured_step_ns=ground.measured_step_ns,
-        replayed_step_ns=ground.replayed_step_ns,
-    )
-
-
-def _rank(row: SweepRow, order: Order) -> tuple[bool, float]:
-    """Sorts the best first; equal ones keep their order."""
-    by_order = {
-        Order.STEP: float(row.step_ns),
-        Order.THROUGHPUT: -row.throughput,
-        Order.PER_RANK: -row.throughput_per_rank,
-    }
-    return (row.is_refused, 0.0 if row.is_refused else by_order[order])
-
-
-def row_of(found: Prediction) -> SweepRow:
-    """A prediction without its timelines."""
-    return SweepRow(
-        name=found.name,
-        sentences=tuple(one.sentence for one in found.effects),
-        step_ns=found.step_ns,
-        low_ns=found.low_ns,
-        high_ns=found.high_ns,
-        change_ns=found.change_ns,
-        throughput=found.throughput,
-        throughput_per_rank=found.throughput_per_rank,
-        num_ranks=found.after.plan.num_ranks,
-        global_batch=found.after.plan.global_batch,
-        peak_bytes=None if found.memory is None else found.memory.after.peak.total,
-        method=found.method,
-    )
-
-
-def _row(ground: Ground, scenario: NamedEdits) -> SweepRow:
-    try:
-        return row_of(predict(ground, scenario.edits, name=scenario.name))
-    except ModelError as err:
-        sentences = tuple(_sentences(ground, scenario.edits))
-        return SweepRow(name=scenario.name, sentences=sentences, refusal=str(err))
-
-
-def _sentences(ground: Ground, edits: Sequence[Edit]) -> Iterator[str]:
-    """What each edit says, up to the one that cannot be applied."""
-    scenario = ground.before
-    for edit in edits:
-        try:
-            sentence, scenario = edit.sentence(scenario), edit.applied(scenario)
-        except ModelError:
-            return
-        yield sentence
-
-
-@contextmanager
-def _mapped(workers: int) -> Iterator[_Mapped]:
-    if workers <= 1:
-        yield map
-        return
-    # A fork would copy the locks that numba and polars hold.
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        yield pool.map
-
-
-def _batches(scenarios: Sequence[NamedEdits], workers: int) -> list[_Batch]:
-    """Runs of scenarios: one each for one worker, which shows how far it is."""
-    size = 1 if workers <= 1 else -(-len(scenarios) // (workers * _BATCHES_PER_WORKER))
-    return [tuple(scenarios[at : at + size]) for at in range(0, len(scenarios), size)]
-
-
-def _rows(ground: Ground, scenarios: _Batch) -> list[SweepRow]:
-    return [_row(ground, one) for one in scenarios]

@@ -18,7 +18,7 @@ def test_four_processes_on_two_cores_take_what_was_recorded(cores: Cores) -> Non
     job = ft.load(EXAMPLE)
     measured = job.recording.measured
 
-    timeline = simulate_shared(job.graph, alone_ns(measured, cores), cores=cores)
+    timeline = simulate_shared(job.graph, alone_ns(measured, cores), cores)
 
     # durations alone are whole nanoseconds: a thread's 5,000 nodes add up the rounding
     assert abs(timeline.end_ns.max() - measured.end_ns.max()) < 1_000
@@ -31,7 +31,7 @@ def test_the_same_work_on_four_cores_is_done_sooner() -> None:
     job = ft.load(EXAMPLE)
     alone = alone_ns(job.recording.measured, Cores.of(2))
 
-    on_two = simulate_shared(job.graph, alone, cores=Cores.of(2)).end_ns.max()
-    on_four = simulate_shared(job.graph, alone, cores=Cores.of(4)).end_ns.max()
+    on_two = simulate_shared(job.graph, alone, Cores.of(2)).end_ns.max()
+    on_four = simulate_shared(job.graph, alone, Cores.of(4)).end_ns.max()
 
     assert on_four < 0.95 * on_two

@@ -59,7 +59,7 @@ def test_moments_are_the_oracles_to_half_a_nanosecond(
 ) -> None:
     oracle = SharingOracle(graph, graph.measured_ns, cores, hosts)
 
-    timeline = simulate_shared(graph, cores=cores, hosts=hosts)
+    timeline = simulate_shared(graph, None, cores, hosts=hosts)
 
     for node in range(graph.num_nodes):
         assert abs(timeline.start_ns[node] - oracle.starts[node]) <= 0.5 + 1e-6
@@ -73,7 +73,7 @@ def test_with_speed_one_it_is_the_static_engine_to_the_nanosecond(
     duration_ns = graph.measured_ns * times
     cores = replace(MANY, transfers=transfers)
 
-    shared = simulate_shared(graph, duration_ns, cores=cores, hosts=hosts)
+    shared = simulate_shared(graph, duration_ns, cores, hosts=hosts)
 
     static = simulate(graph, duration_ns)
     assert shared.start_ns.tolist() == static.start_ns.tolist()
@@ -84,7 +84,7 @@ def test_with_speed_one_it_is_the_static_engine_to_the_nanosecond(
 def test_a_node_starts_when_the_last_it_waits_for_has_ended(
     graph: ExecutionGraph, cores: Cores, hosts: dict[int, int]
 ) -> None:
-    timeline = simulate_shared(graph, cores=cores, hosts=hosts)
+    timeline = simulate_shared(graph, None, cores, hosts=hosts)
 
     for node in range(graph.num_nodes):
         edges = slice(graph.first_edge[node], graph.first_edge[node + 1])
@@ -97,7 +97,7 @@ def test_work_alone_is_found_again_in_what_was_simulated(
     graph: ExecutionGraph, cores: Cores, hosts: dict[int, int]
 ) -> None:
     duration_ns = graph.measured_ns * 1000
-    timeline = simulate_shared(graph, duration_ns, cores=cores, hosts=hosts)
+    timeline = simulate_shared(graph, duration_ns, cores, hosts=hosts)
 
     found_ns = alone_ns(timeline, cores, hosts=hosts)
 
@@ -109,13 +109,13 @@ def test_work_alone_is_found_again_in_what_was_simulated(
 def test_four_equal_chains_share_their_cores(count: int, factor: float) -> None:
     graph = chains([[300, 600, 900]] * 4)
 
-    timeline = simulate_shared(graph, cores=Cores.of(count))
+    timeline = simulate_shared(graph, None, Cores.of(count))
 
     assert int(timeline.end_ns.max()) == round(1800 * factor)
 
 
 def test_who_works_longer_has_the_core_alone_at_the_end() -> None:
-    timeline = simulate_shared(chains([[100], [250]]), cores=Cores.of(1))
+    timeline = simulate_shared(chains([[100], [250]]), None, Cores.of(1))
 
     assert timeline.end_ns.tolist() == [200, 350]
 
@@ -123,7 +123,7 @@ def test_who_works_longer_has_the_core_alone_at_the_end() -> None:
 def test_listed_speeds_count_and_more_share_the_last() -> None:
     cores = Cores(speed=(1.0, 0.8))  # two threads of one core, or clocks that fall
 
-    ends = [simulate_shared(chains([[800]] * n), cores=cores).end_ns.max() for n in (1, 2, 4)]
+    ends = [simulate_shared(chains([[800]] * n), None, cores).end_ns.max() for n in (1, 2, 4)]
 
     assert ends == [800, 1000, 2000]
 
@@ -131,7 +131,7 @@ def test_listed_speeds_count_and_more_share_the_last() -> None:
 def test_ranks_on_other_hosts_take_nothing_away() -> None:
     graph = chains([[100, 100]] * 4)
 
-    timeline = simulate_shared(graph, cores=Cores.of(1), hosts={0: 7, 1: 7, 2: 9, 3: 11})
+    timeline = simulate_shared(graph, None, Cores.of(1), hosts={0: 7, 1: 7, 2: 9, 3: 11})
 
     assert timeline.end_ns[1::2].tolist() == [400, 400, 200, 200]
 
@@ -149,7 +149,7 @@ def test_kernels_and_waiting_need_no_core() -> None:
         )
         build.add(NodeKind.SYNC, rank=rank, takes_ns=20, after=[kernel, launch])
 
-    timeline = simulate_shared(build.graph(), cores=Cores.of(1))
+    timeline = simulate_shared(build.graph(), None, Cores.of(1))
 
     assert timeline.end_ns[1::3].tolist() == [1035] * 3
     assert timeline.end_ns[2::3].tolist() == [1095] * 3
@@ -160,7 +160,7 @@ def test_transfers_take_the_stated_share_of_a_core(transfers: float, end_ns: int
     build = GraphBuilder()
     build.collective({0: [], 1: []}, transfer_ns=1000, lane="thread 2")
 
-    timeline = simulate_shared(build.graph(), cores=Cores(speed=(1.0,), transfers=transfers))
+    timeline = simulate_shared(build.graph(), None, Cores(speed=(1.0,), transfers=transfers))
 
     assert timeline.end_ns.max() == end_ns
 
@@ -170,7 +170,7 @@ def test_a_transfer_slows_what_works_beside_it() -> None:
     build.add(NodeKind.OPERATOR, takes_ns=900)
     build.collective({0: []}, transfer_ns=2000, lane="thread 2")
 
-    timeline = simulate_shared(build.graph(), cores=Cores(speed=(1.0,), transfers=0.5))
+    timeline = simulate_shared(build.graph(), None, Cores(speed=(1.0,), transfers=0.5))
 
     # 1.5 threads on one core: each at 2/3; half of the transfer goes on at full speed
     assert timeline.end_ns[0] == 1350
@@ -179,7 +179,7 @@ def test_a_transfer_slows_what_works_beside_it() -> None:
 
 def test_measured_times_of_a_crowd_are_less_work() -> None:
     graph = chains([[100], [100], [100]])
-    crowd = simulate_shared(graph, cores=Cores.of(2))
+    crowd = simulate_shared(graph, None, Cores.of(2))
 
     assert crowd.end_ns.tolist() == [150, 150, 150]
     assert alone_ns(crowd, Cores.of(2)).tolist() == [100, 100, 100]
@@ -187,7 +187,7 @@ def test_measured_times_of_a_crowd_are_less_work() -> None:
 
 
 def test_a_graph_without_nodes_takes_no_time() -> None:
-    timeline = simulate_shared(GraphBuilder().graph(), cores=Cores.of(1))
+    timeline = simulate_shared(GraphBuilder().graph(), None, Cores.of(1))
 
     assert len(timeline.end_ns) == 0
     assert len(alone_ns(timeline, Cores.of(1))) == 0
@@ -216,7 +216,7 @@ def test_a_host_without_cores_is_refused() -> None:
 
 def test_a_rank_without_a_host_is_refused() -> None:
     with pytest.raises(SimulationError, match=r"nothing is said of \[1\] \(1 of 2 ranks\)"):
-        simulate_shared(chains([[1], [1]]), cores=Cores.of(1), hosts={0: 0})
+        simulate_shared(chains([[1], [1]]), None, Cores.of(1), hosts={0: 0})
 
 
 def test_durations_that_cannot_be_are_refused() -> None:
@@ -224,11 +224,11 @@ def test_durations_that_cannot_be_are_refused() -> None:
     one = Cores.of(1)
 
     with pytest.raises(SimulationError, match=r"node 1 .* takes -5"):
-        simulate_shared(graph, np.array([1, -5]), cores=one)
+        simulate_shared(graph, np.array([1, -5]), one)
     with pytest.raises(SimulationError, match="int64 nanoseconds, got float64"):
-        simulate_shared(graph, np.array([1.0, 2.0]), cores=one)
+        simulate_shared(graph, np.array([1.0, 2.0]), one)
     with pytest.raises(SimulationError, match="104 days"):
-        simulate_shared(graph, np.array([2**53, 1]), cores=one)
+        simulate_shared(graph, np.array([2**53, 1]), one)
 
 
 def test_columns_that_the_loop_would_misread_are_refused() -> None:
@@ -237,6 +237,6 @@ def test_columns_that_the_loop_would_misread_are_refused() -> None:
     falling = replace(graph, first_edge=np.array([0, 0, 3, 2]))
 
     with pytest.raises(SimulationError, match="not topological"):
-        simulate_shared(backward, cores=Cores.of(1))
+        simulate_shared(backward, None, Cores.of(1))
     with pytest.raises(SimulationError, match="first_edge must rise"):
-        simulate_shared(falling, cores=Cores.of(1))
+        simulate_shared(falling, None, Cores.of(1))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor, distributed, nn
-from torch.distributed import GradBucket
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # named in its docs
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,7 +28,7 @@ def replicated(
     module = DistributedDataParallel(
         stage,
         process_group=group,
-        bucket_cap_mb=settings.bucket_bytes / _MIB,  # type: ignore[arg-type]  # halves work too
+        bucket_cap_mb=settings.bucket_bytes / _MIB,
         gradient_as_bucket_view=True,
     )
     if settings.network_delay_ns or not settings.overlaps_gradients:
@@ -35,7 +36,7 @@ def replicated(
             group, settings.network_delay_ns, is_overlapped=settings.overlaps_gradients
         )
         # DDP reads a hook's annotations and takes none for right, but not their names.
-        module.register_comm_hook(reduction, lambda state, bucket: _reduced(state, bucket))
+        module.register_comm_hook(reduction, partial(_reduced))
     return module
 
 
@@ -79,7 +80,8 @@ def _all_reduced(reduction: _Reduction, buffer: Tensor) -> Future[Tensor]:
             time.sleep(reduction.delay_ns / 1e9)
         return done.value()[0]
 
-    return work.get_future().then(delayed)
+    reduced: Future[Tensor] = work.get_future().then(delayed)
+    return reduced
 
 
 def _pass_on(source: Future[Tensor], target: Future[Tensor]) -> None:

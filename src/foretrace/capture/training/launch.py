@@ -44,6 +44,7 @@ def trained(
     warmup: int = 3,
     recording: Path | None = None,
     profiled: int = 3,
+    unprofiled: int = 0,
     timeout_seconds: float = 300.0,
 ) -> TrainedSteps:
     """Train a few steps with as many processes as the settings ask for.
@@ -54,6 +55,7 @@ def trained(
         warmup: steps before them.
         recording: folder for a recording of steps after them; None: no recording.
         profiled: steps of the recording.
+        unprofiled: steps that the recording times before, without the profiler.
         timeout_seconds: after which the run is given up.
 
     Raises:
@@ -70,6 +72,7 @@ def trained(
             steps=steps,
             recording=None if recording is None else str(recording.resolve()),
             profiled=profiled,
+            unprofiled=unprofiled,
         )
         written = Path(folder) / "task.json"
         written.write_bytes(msgspec.json.encode(task))
@@ -84,7 +87,8 @@ def _run(task: Path, num_ranks: int, timeout_seconds: float) -> None:
     """Start the processes and wait for all; whatever happens, none is left."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        processes.extend(_started(task, rank) for rank in range(num_ranks))
+        for rank in range(num_ranks):
+            processes.append(_started(task, rank))  # noqa: PERF401  those begun must be known
         _wait(processes, task, until=time.monotonic() + timeout_seconds)
     finally:
         for process in processes:

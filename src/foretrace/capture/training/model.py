@@ -74,7 +74,8 @@ class Layer(nn.Module):
         if self.extra_ns:
             work(self.extra_ns)
         hidden = hidden + self.attention(self.attention_norm(hidden))
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        added: Tensor = self.feed_forward(self.feed_forward_norm(hidden))
+        return hidden + added
 
 
 class Stage(nn.Module):
@@ -105,7 +106,7 @@ class Stage(nn.Module):
             inputs: tokens [batch, sequence] on the first stage, else what the stage before gives.
             targets: the tokens that follow, [batch, sequence]; only the last stage reads them.
         """
-        hidden = inputs
+        hidden: Tensor = inputs
         if self.is_first:
             places = torch.arange(inputs.shape[1], device=inputs.device)
             hidden = self.embedding(inputs) + self.positions(places)
@@ -113,7 +114,7 @@ class Stage(nn.Module):
             hidden = layer(hidden)
         if not self.is_last:
             return hidden
-        logits = self.head(entered(self.norm(hidden), self.ranks))
+        logits: Tensor = self.head(entered(self.norm(hidden), self.ranks))
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), self.ranks)
 
 

@@ -60,6 +60,7 @@ class PipelineStep:
         for send in self.sends:
             send.wait()
         self.sends.clear()
+        self.num_done = 0
         return output.detach()
 
     def _forward(self, tokens: Tensor) -> Tensor:

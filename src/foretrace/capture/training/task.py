@@ -20,6 +20,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     steps: int  # steps that are timed
     recording: str | None = None  # folder for traces of some steps after these
     profiled: int = 3  # steps of the recording
+    unprofiled: int = 0  # steps that the recording times before, without the profiler
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):

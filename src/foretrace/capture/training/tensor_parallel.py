@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import Function
 from torch.nn import functional
@@ -57,14 +56,19 @@ class _Leave(Function):
         return gradients[0], None
 
 
+def _applied(function: type[Function], *arguments: object) -> Tensor:
+    found: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]  # PyTorch's
+    return found
+
+
 def entered(inputs: Tensor, ranks: TensorRanks) -> Tensor:
     """Inputs of a part that each rank has a share of."""
-    return inputs if ranks.group is None else _Enter.apply(inputs, ranks.group)
+    return inputs if ranks.group is None else _applied(_Enter, inputs, ranks.group)
 
 
 def left(outputs: Tensor, ranks: TensorRanks) -> Tensor:
     """The sum of what the ranks' shares of a part give."""
-    return outputs if ranks.group is None else _Leave.apply(outputs, ranks.group)
+    return outputs if ranks.group is None else _applied(_Leave, outputs, ranks.group)
 
 
 class DividedEmbedding(nn.Module):
@@ -78,10 +82,10 @@ class DividedEmbedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         if self.ranks.group is None:
-            return self.table(tokens)
+            return functional.embedding(tokens, self.table.weight)
         own = tokens - self.ranks.position * self.rows
         is_foreign = (own < 0) | (own >= self.rows)
-        found = self.table(own.masked_fill(is_foreign, 0))
+        found = functional.embedding(own.masked_fill(is_foreign, 0), self.table.weight)
         return left(found.masked_fill(is_foreign.unsqueeze(-1), 0.0), self.ranks)
 
 
@@ -117,4 +121,4 @@ def cross_entropy(logits: Tensor, targets: Tensor, ranks: TensorRanks) -> Tensor
     """Mean loss of a rank's share of the logits, [tokens, columns]."""
     if ranks.group is None:
         return functional.cross_entropy(logits, targets)
-    return torch.as_tensor(_DividedLoss.apply(logits, targets, ranks))
+    return _applied(_DividedLoss, logits, targets, ranks)

@@ -71,7 +71,7 @@ def _record(trainer: _Trainer, task: Task) -> None:
         task.recording,
         steps=task.profiled,
         warmup=0,
-        unprofiled=task.steps,
+        unprofiled=task.unprofiled,
         execution_trace=None,
     ) as recorder:
         while not recorder.is_done:
@@ -141,7 +141,8 @@ def _own_group(
     if len(rows[0]) == 1:
         return None
     groups = [distributed.new_group(row, group_desc=description) for row in rows]
-    return next(group for row, group in zip(rows, groups, strict=True) if rank in row)
+    own: distributed.ProcessGroup = groups[next(i for i, row in enumerate(rows) if rank in row)]
+    return own
 
 
 def _trainer(settings: TrainingSettings, place: _Place) -> _Trainer:

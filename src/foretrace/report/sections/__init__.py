@@ -22,3 +22,8 @@ from foretrace.report.sections.stragglers import straggler_section as straggler_
 from foretrace.report.sections.timeline import timeline_section as timeline_section
 from foretrace.report.sections.trust import recording_section as recording_section
 from foretrace.report.sections.trust import trust_section as trust_section
+from foretrace.report.sections.whatif import cause_section as cause_section
+from foretrace.report.sections.whatif import change_section as change_section
+from foretrace.report.sections.whatif import effects_section as effects_section
+from foretrace.report.sections.whatif import ground_section as ground_section
+from foretrace.report.sections.whatif import memory_change_section as memory_change_section

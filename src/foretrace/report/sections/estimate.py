@@ -28,7 +28,7 @@ MAX_TENSORS = 12
 _COLOURS = {"compute": "compute", "overlapped": "overlapped", "waiting": "wait", "idle": "idle"}
 # Of groups that have exposed transfers, those with the most time first.
 _TRANSFERS = ("communication", "category-1", "category-3", "category-5", "category-6")
-_COLOUR_OF_SOURCE = {
+COLOUR_OF_SOURCE = {
     "measured": "compute",
     "table": "overlapped",
     "scaled": "copy",
@@ -219,7 +219,7 @@ def certainty_section(found: Estimate) -> Section:
     """How wide the interval is and why, and where durations come from."""
     interval = found.interval
     shares = tuple(
-        Share(name, 100 * share, percent_text(100 * share), _COLOUR_OF_SOURCE[name],
+        Share(name, 100 * share, percent_text(100 * share), COLOUR_OF_SOURCE[name],
               source_text(name))
         for name, share in found.share_by_source.items()
     )  # fmt: skip

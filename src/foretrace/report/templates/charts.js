@@ -71,7 +71,7 @@
     const isUpright = chart.kind === "columns";
     const rows = drawnRows(chart, table), isStacked = chart.series.some((one) => one.group);
     const names = rows.map((row) => text(row[placeOf(table, chart.category)], chart.category_unit));
-    const titles = [...new Set(chart.series.map((one) => one.title))];
+    const titles = [...new Set(chart.series.filter((one) => one.colour !== "none").map((one) => one.title))];
     const series = chart.series.map((one) => ({
       type: "bar",
       name: one.title,
@@ -81,7 +81,7 @@
       barCategoryGap: "28%",
       animation: false,
       emphasis: { disabled: true },
-      itemStyle: { color: colour(one.colour), opacity: one.is_faint ? 0.5 : 1 },
+      itemStyle: { color: one.colour === "none" ? "transparent" : colour(one.colour), opacity: one.is_faint ? 0.5 : 1 },
       label: isStacked || one.is_faint || isUpright ? undefined : { show: true, position: "right", color: colour("dim"), fontSize: FONT - 1, formatter: (bar) => text(bar.value, chart.unit) },
       data: rows.map((row) => barOf(row[placeOf(table, one.column)], table.colours[table.rows.indexOf(row)])),
     }));
@@ -89,11 +89,11 @@
       ...quietAxis(), type: "category", data: names, inverse: !isUpright, splitLine: { show: false },
       axisLabel: { ...label(), color: colour("ink"), width: isUpright ? undefined : Math.min(260, width * 0.38), overflow: "truncate", hideOverlap: isUpright },
     };
-    const value = valueAxis(chart.unit);
+    const value = valueAxis(chart.unit, chart.minimum ? { min: chart.minimum } : undefined);
     return {
       grid: { left: 8, right: isStacked || isUpright ? 28 : 64, top: titles.length > 1 ? LEGEND_PX : 8, bottom: 4, containLabel: true },
       legend: titles.length > 1 ? legend(width, titles) : undefined,
-      tooltip: tooltip("axis", (found) => tip([[found[0].name], ...found.map((one) => {
+      tooltip: tooltip("axis", (found) => tip([[found[0].name], ...found.filter((one) => one.value !== null && chart.series[one.seriesIndex].colour !== "none").map((one) => {
         const spec = chart.series[one.seriesIndex];
         return [spec.title + (spec.group ? ", " + spec.group : ""), text(one.value, chart.unit), one.color];
       })])),

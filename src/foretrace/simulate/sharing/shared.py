@@ -21,9 +21,9 @@ from foretrace.simulate.static import check_columns, check_type, sentence
 
 def simulate_shared(
     graph: ExecutionGraph,
-    duration_ns: Int64s | None = None,
-    *,
+    duration_ns: Int64s | None,
     cores: Cores,
+    *,
     hosts: Mapping[int, int] | None = None,
 ) -> Timeline:
     """Start and end of every node, in ns from the graph's zero, on hosts that share cores.
@@ -35,7 +35,7 @@ def simulate_shared(
     Args:
         graph: who waits for whom; node order must be topological.
         duration_ns: int64[nodes], how long each node takes on a core of its own; the measured
-            durations if left out.
+            durations if `None`.
         cores: of every host.
         hosts: any number for the host of every rank; all ranks on one host, if left out.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class Arranged:
     source: Int64s  # int64[nodes], node of the recording; NO_NODE of what was made, and of hubs
     source_collective: Int32s  # int32[collectives], of the recording; NO_COLLECTIVE of made ones
     scale: Float64s  # float64[nodes], of the piece that each node is in; 1 otherwise
+    notes: tuple[str, ...] = field(default=())  # what was taken to be, and is not known
 
 
 def unchanged(graph: ExecutionGraph) -> Arranged:

@@ -13,7 +13,13 @@ from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind, Part
 from foretrace.whatif.changes.change import Delayed, Loading, SlowerNetwork, Takes, Times
 from foretrace.whatif.changes.matching import fitting
 from foretrace.whatif.changes.transfers import transfers_of
-from foretrace.whatif.changes.working import Working, launches, previous_on_host
+from foretrace.whatif.changes.working import (
+    BLOCK_COLUMNS,
+    Working,
+    launches,
+    numbered,
+    previous_on_host,
+)
 from foretrace.whatif.recorded.program import Program
 
 _LOADING_KINDS = (NodeKind.HOST_SEGMENT, NodeKind.OPERATOR, NodeKind.CALL)
@@ -105,11 +111,10 @@ def _set_length(
 ) -> None:
     """Factors that make each rank's loading in each step so long. Out: factor and extra."""
     graph, (factor, extra_ns) = working.graph, into
-    columns = np.stack([graph.rank[nodes], graph.step[nodes]])
-    _, first, group = np.unique(columns, axis=1, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
-    total_ns = np.bincount(group, working.duration_ns[nodes])
-    factor[nodes] = np.where(total_ns > 0, length_ns / np.maximum(total_ns, 1), 1.0)[group]
+    group = numbered([graph.rank[nodes], graph.step[nodes]])
+    _, first = np.unique(group, return_index=True)
+    total_ns = np.bincount(group, working.duration_ns[nodes]).astype(np.float64)
+    factor[nodes] = (length_ns / np.where(total_ns > 0, total_ns, length_ns or 1))[group]
     extra_ns[nodes[first]] = np.where(total_ns > 0, 0.0, length_ns)
 
 
@@ -136,8 +141,7 @@ def _delayed_nodes(graph: ExecutionGraph, change: Delayed) -> Int64s:
 
 def _first_of_blocks(graph: ExecutionGraph, nodes: Int64s, entry: Int64s) -> Int64s:
     """Row of each block's operation that is launched first, int64[blocks]."""
-    columns = [graph.rank, graph.step, graph.part, graph.phase, graph.layer, graph.microbatch]
-    keys = np.stack([column[nodes].astype(np.int64) for column in columns])
+    block = numbered([getattr(graph, name)[nodes] for name in BLOCK_COLUMNS])
     order = np.lexsort((nodes, entry))
-    _, first = np.unique(keys[:, order], axis=1, return_index=True)
+    _, first = np.unique(block[order], return_index=True)
     return np.sort(order[first])

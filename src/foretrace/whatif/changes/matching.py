@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from foretrace.base import Bools, Int32s, Integers, ScenarioError, UInt8s
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.operators import recognised
 from foretrace.whatif.changes.selection import Selection
+from foretrace.whatif.changes.working import numbered
 
 _MAX_NAMED = 5
 _MAX_LENGTH = 60  # of a kernel's name in an error
@@ -82,7 +84,7 @@ def is_meant(wanted: str, value: str) -> bool:
 
 def nearest(wanted: str, have: Iterable[str]) -> str:
     """What there is, nearest first, in words: `there are 'gemm', 'copy' and 7 more`."""
-    known = sorted(set(have))
+    known = list(dict.fromkeys(have))
     if not known:
         return "none is known"
     plain = wanted.strip("*").lower()
@@ -135,20 +137,22 @@ def _of_texts(
     used = np.unique(column[works & (column >= 0)])
     chosen = [at for at in used.tolist() if is_meant(wanted, graph.names[at])]
     mask = works & np.isin(column, chosen)
-    return _Criterion(what, repr(wanted), mask, lambda: [graph.names[at] for at in used.tolist()])
+    return _Criterion(what, repr(wanted), mask, lambda: sorted(graph.names[at] for at in used))
 
 
 def _of_family(graph: ExecutionGraph, wanted: str, works: Bools) -> _Criterion:
     """By class or family of distinct pairs of a kernel and its operator; transfers by theirs."""
     nodes = np.flatnonzero(works)
     collective = np.where(graph.kind == NodeKind.FINISH, graph.collective, -1)[nodes]
-    columns = np.stack([graph.name[nodes], graph.operator[nodes], _kinds(graph)[collective]])
-    rows, inverse = np.unique(columns, axis=1, return_inverse=True)
-    names = [_names(graph, *row) for row in rows.T.tolist()]
+    columns = (graph.name[nodes], graph.operator[nodes], _kinds(graph)[collective])
+    number = numbered(columns)
+    _, first = np.unique(number, return_index=True)
+    rows = np.stack(columns)[:, first].T
+    names = [_names(graph, *row) for row in rows.tolist()]
     chosen = np.array([any(is_meant(wanted, one) for one in each) for each in names], np.bool_)
     mask = np.zeros(graph.num_nodes, np.bool_)
-    mask[nodes] = chosen[inverse.reshape(-1)]
-    return _Criterion("family", repr(wanted), mask, lambda: [one for each in names for one in each])
+    mask[nodes] = chosen[number]
+    return _Criterion("family", repr(wanted), mask, lambda: sorted({*itertools.chain(*names)}))
 
 
 def _kinds(graph: ExecutionGraph) -> Int32s:
@@ -180,9 +184,20 @@ def _of_numbers(asked: tuple[str, tuple[int, ...]], column: Integers, among: Boo
     what, wanted = asked
 
     def have() -> list[str]:
-        return [str(at) for at in np.unique(column[among]).tolist() if at >= 0]
+        return _ranges([at for at in np.unique(column[among]).tolist() if at >= 0])
 
     return _Criterion(what, ",".join(map(str, wanted)), np.isin(column, wanted), have)
+
+
+def _ranges(numbers: list[int]) -> list[str]:
+    """Rising numbers as `0-39`, `48`."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [str(low) if low == high else f"{low}-{high}" for low, high in found]
 
 
 def _nothing(criterion: _Criterion) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.changes.working import Working, edge_targets
 
 _NODE_COLUMNS = (
@@ -46,10 +45,10 @@ def without_nodes(working: Working, into: Int64s) -> Working:
     )
     return replace(
         working,
-        arranged=Arranged(
+        arranged=replace(
+            arranged,
             graph=smaller,
             source=arranged.source[kept],
-            source_collective=arranged.source_collective,
             scale=arranged.scale[kept],
         ),
         duration_ns=working.duration_ns[kept],

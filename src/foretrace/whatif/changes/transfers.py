@@ -36,7 +36,7 @@ def transfers_of(arranged: Arranged, groups: tuple[str, ...], program: Program |
         if not any(wanted in each for each in names):
             raise ScenarioError(
                 f"no transfer is of a group {wanted!r}: "
-                f"{nearest(wanted, (one for each in names for one in each if one))}."
+                f"{nearest(wanted, sorted({one for each in names for one in each if one}))}."
             )
     chosen = np.array([not set(groups).isdisjoint(each) for each in names], np.bool_)
     mask: Bools = is_transfer & chosen[graph.collective]

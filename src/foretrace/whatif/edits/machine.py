@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from foretrace.machine import Machine
+from foretrace.base import MachineError, ScenarioError
+from foretrace.machine import Machine, figure_text, with_figures
 from foretrace.whatif.scenario import Scenario
 
 
@@ -22,3 +24,49 @@ class OnMachine:
         """`machine dgx-a100 -> dgx-h100`."""
         was = "unknown" if before.machine is None else before.machine.name
         return f"machine {was} -> {self.machine.name}"
+
+
+@dataclass(frozen=True)
+class SetMachine:
+    """Other figures of the machine, by key: `SetMachine({"network.pod.bandwidth": "400Gb/s"})`.
+
+    Keys are `network.TIER.FIGURE`, `host.FIGURE`, `chip.FIGURE` and `chip.peak.FORMAT`, with the
+    figures and units of machine files. The machine keeps its name.
+    """
+
+    figures: Mapping[str, object] = field(default_factory=dict)
+
+    def applied(self, scenario: Scenario) -> Scenario:
+        """The scenario on the machine with these figures.
+
+        Raises:
+            ScenarioError: if no machine is stated, or it has no such figure.
+        """
+        try:
+            return replace(scenario, machine=with_figures(self._machine(scenario), self.figures))
+        except MachineError as err:
+            raise ScenarioError(str(err)) from err
+
+    def sentence(self, before: Scenario) -> str:
+        """`network.pod.bandwidth 200 Gb/s -> 400 Gb/s`."""
+        machine = self._machine(before)
+        return ", ".join(
+            f"{key} {figure_text(machine, key)} -> {value}" for key, value in self.figures.items()
+        )
+
+    def _machine(self, scenario: Scenario) -> Machine:
+        if not self.figures:
+            raise ScenarioError(
+                "no figure of the machine is stated: give one, as in "
+                'SetMachine({"network.pod.bandwidth": "400 Gb/s"})'
+            )
+        if scenario.machine is None:
+            raise ScenarioError(
+                f"{next(iter(self.figures))!r} changes a machine, and nobody said which one the "
+                "recording was made on: state it (machine=..., --machine)."
+            )
+        return scenario.machine
+
+    def __hash__(self) -> int:
+        """By its figures."""
+        return hash(tuple(sorted((key, repr(each)) for key, each in self.figures.items())))

@@ -44,7 +44,11 @@ class Layers:
 
 @dataclass(frozen=True, kw_only=True)
 class Widths:
-    """Other widths of the model; what is left out stays."""
+    """Other widths of the model; what is left out stays.
+
+    Two follow where they did before, unless they are stated: the width of a head, where the heads
+    together are as wide as the model, and heads of keys and values, where each head has its own.
+    """
 
     hidden: int | None = None
     feed_forward: int | None = None
@@ -66,9 +70,57 @@ class Widths:
         return {name: each for name in names if (each := getattr(self, name)) is not None}
 
     def applied(self, scenario: Scenario) -> Scenario:
-        """The scenario with these widths."""
-        return _resized(scenario, **self._stated())
+        """The scenario with these widths, and with what follows from them.
+
+        Raises:
+            ScenarioError: if heads do not divide the hidden size they fill, or key-value heads the
+                heads.
+        """
+        return _resized(scenario, **self._all(scenario.sizes))
 
     def sentence(self, before: Scenario) -> str:
-        """`hidden 4,096 -> 8,192, feed_forward 16,384 -> 32,768`."""
-        return ", ".join(_line(before, name, name, each) for name, each in self._stated().items())
+        """`hidden 4,096 -> 8,192, head_width 128 -> 256`."""
+        stated = self._all(before.sizes)
+        return ", ".join(_line(before, name, name, each) for name, each in stated.items())
+
+    def _all(self, before: Sizes) -> dict[str, int]:
+        """What is stated, and what follows."""
+        found = self._stated()
+        own_heads = before.heads is not None and before.heads == before.key_value_heads
+        if "heads" in found and "key_value_heads" not in found and own_heads:
+            found["key_value_heads"] = found["heads"]
+        if ("hidden" in found or "heads" in found) and "head_width" not in found:
+            width = _head_width(before, replace(before, **found))
+            if width is not None:
+                found["head_width"] = width
+        _check_key_heads(replace(before, **found))
+        return found
+
+
+def _head_width(before: Sizes, after: Sizes) -> int | None:
+    """Of the heads that fill the hidden size; none where they did not, or nothing is known."""
+    if None in {before.hidden, before.heads, before.head_width} or after.hidden is None:
+        return None
+    heads, hidden = after.heads or 1, after.hidden
+    if (before.heads or 1) * (before.head_width or 1) != before.hidden:
+        return None
+    if hidden % heads:
+        nearest = max(round(hidden / heads), 1) * heads
+        raise ScenarioError(
+            f"{heads} heads do not divide a hidden size of {hidden:,}, which they fill "
+            f"({before.heads} x {before.head_width} before): take hidden {nearest:,}, or state "
+            "heads and head_width in the same edit."
+        )
+    return hidden // heads
+
+
+def _check_key_heads(sizes: Sizes) -> None:
+    heads, keys = sizes.heads, sizes.key_value_heads
+    if heads is None or keys is None or heads % keys == 0:
+        return
+    divisors = [each for each in range(1, heads + 1) if heads % each == 0]
+    nearest = min(divisors, key=lambda each: (abs(each - keys), each))
+    raise ScenarioError(
+        f"{heads} heads do not share {keys} key-value heads evenly: take "
+        f"{nearest} key-value heads, or a multiple of {keys} heads."
+    )

@@ -39,6 +39,7 @@ class _Marked:
     piece: Piece
     key: _Key | None
     role: Role
+    exchanges: bool = False  # it takes part in a collective
 
 
 def parsed(program: Program) -> dict[int, RankRun]:
@@ -142,19 +143,28 @@ def _role(piece: Piece) -> Role:
 def _joined(marked: list[_Marked]) -> list[_Marked]:
     """Everything between the first and the last unit, and what ends a unit, has its key."""
     found: list[_Marked] = []
-    keys = [each.key for each in marked]
+    behind = _keys_behind(marked)
     before: _Key | None = None
-    for place, each in enumerate(marked):
+    for each, following in zip(marked, behind, strict=True):
         key = each.key
         if key is None and before is not None:
-            behind = next((other for other in keys[place:] if other is not None), None)
-            if behind == before or _is_of_pass(each):
+            if following == before or _is_of_pass(each):
                 key = before
-            elif behind is not None:
-                key = behind if each.piece.phase is Phase.DATA else before
-        before = key if key is not None else before
+            elif following is not None:
+                key = following if each.piece.phase is Phase.DATA else before
+        before = key  # behind the last unit `None` stays: an epilogue has begun
         found.append(replace(each, key=key))
     return found
+
+
+def _keys_behind(marked: Sequence[_Marked]) -> list[_Key | None]:
+    """For every piece the key of the next one, itself among them, that has one."""
+    found: list[_Key | None] = []
+    key: _Key | None = None
+    for each in reversed(marked):
+        key = each.key if each.key is not None else key
+        found.append(key)
+    return found[::-1]
 
 
 def _is_of_pass(each: _Marked) -> bool:
@@ -178,14 +188,14 @@ def _units(run: list[_Marked], chunk_of_layer: dict[int, int]) -> Iterator[Recor
         yield _unit(inside, is_forward=is_forward, microbatch=microbatch, chunk=max(chunk, 0))
 
 
-def _unit(
-    marked: list[_Marked], *, is_forward: bool, microbatch: int, chunk: int
-) -> RecordedUnit:
+def _unit(marked: list[_Marked], *, is_forward: bool, microbatch: int, chunk: int) -> RecordedUnit:
     of_layers = [place for place, each in enumerate(marked) if each.role is Role.LAYER]
     first = of_layers[0] if of_layers else _first_behind_ends(marked)
     last = of_layers[-1] if of_layers else first - 1
     while last + 1 < len(marked) and _is_bucket_of_layer(marked[last + 1]):
         last += 1
+    issued = [at for at, each in enumerate(marked) if each.role is Role.BUCKET and each.exchanges]
+    last_bucket = issued[-1] if issued else -1
     slots: list[tuple[int, list[Entry]]] = []
     for each in marked[first : last + 1]:
         is_next = each.role is Role.LAYER and (not slots or slots[-1][0] != each.piece.layer)
@@ -198,7 +208,7 @@ def _unit(
         chunk=chunk,
         before=tuple(_outside(marked[:first], Role.RECEIVE)),
         slots=tuple(Slot(layer, tuple(entries)) for layer, entries in slots),
-        after=tuple(_outside(marked[last + 1 :], Role.SEND)),
+        after=tuple(_outside(marked[last + 1 :], Role.SEND, last_bucket - last - 1)),
     )
 
 
@@ -207,19 +217,20 @@ def _first_behind_ends(marked: list[_Marked]) -> int:
     place = len(marked)
     while place and marked[place - 1].piece.part is Part.TRANSFER:
         place -= 1
-    return place if place else len(marked)
+    return place or len(marked)
 
 
 def _is_bucket_of_layer(each: _Marked) -> bool:
     return each.role is Role.BUCKET and each.piece.layer >= 0
 
 
-def _outside(marked: Sequence[_Marked], transfer: Role) -> Iterator[Entry]:
-    for each in marked:
+def _outside(marked: Sequence[_Marked], transfer: Role, last_bucket: int = 0) -> Iterator[Entry]:
+    """Entries beside the layers; behind the last bucket stands what is made of all of them."""
+    for place, each in enumerate(marked):
         role = each.role
         if each.piece.part is Part.TRANSFER and role is Role.OTHER:
             role = transfer
-        elif role is Role.BUCKET and transfer is Role.SEND:
+        elif role is Role.BUCKET and transfer is Role.SEND and place > last_bucket:
             role = Role.REDUCED
         yield Entry(each.piece, role)
 
@@ -246,27 +257,27 @@ class _Hands:
             key, lane = _key(piece), self._lane(piece.nodes)
             rest = piece
             if before is not None and lane >= 0 and (key, lane) != before:
-                for head, rest in self._heads(rest):
+                heads, rest = self._heads(piece)
+                for head in heads:
                     is_begin = self.graph.lane[head.nodes[-1]] == backward_lane
                     role = Role.BEGIN if is_begin else Role.RETURN
                     yield _Marked(head, key if is_begin else None, role)
             if lane >= 0:
                 before = key, lane
             if len(rest.nodes):
-                yield _Marked(rest, key, _role(rest))
+                exchanges = bool((self.graph.kind[rest.nodes] == NodeKind.ARRIVE).any())
+                yield _Marked(rest, key, _role(rest), exchanges)
 
-    def _heads(self, piece: Piece) -> Iterator[tuple[Piece, Piece]]:
-        """What stands before a wait in a piece, up to it, and the rest of the piece."""
+    def _heads(self, piece: Piece) -> tuple[list[Piece], Piece]:
+        """What stands before each wait of a piece's beginning, up to it; and the rest."""
         nodes = piece.nodes
         work = np.flatnonzero(self.is_work[nodes])
         end = int(work[0]) if len(work) else len(nodes)
-        begin = 0
+        begin, heads = 0, []
         for place in np.flatnonzero(self.is_woken[nodes[:end]]).tolist():
-            yield (
-                replace(piece, nodes=nodes[begin : place + 1]),
-                replace(piece, nodes=nodes[place + 1 :]),
-            )
+            heads.append(replace(piece, nodes=nodes[begin : place + 1]))
             begin = place + 1
+        return heads, replace(piece, nodes=nodes[begin:]) if heads else piece
 
     def _lane(self, nodes: Int64s) -> int:
         """The host thread that a piece's work is on; -1: it has none."""

@@ -9,13 +9,15 @@ most of decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from foretrace.graph import ExecutionGraph, Part, Phase
 from foretrace.whatif.recorded.exchanges import GATHER, REDUCE, SCATTER, Exchange
 from foretrace.whatif.recorded.stages import Stages
 
-_MODEL = (Part.EMBEDDING, Part.LAYER, Part.HEAD, Part.LOSS, Part.UNKNOWN)
+# The last one: what stands outside the parts of a model, where its layers were not found.
+_INSIDE = (Part.EMBEDDING, Part.LAYER, Part.HEAD, Part.LOSS, Part.UNKNOWN)
+_OF_LAYERS = (Part.EMBEDDING, Part.LAYER, Part.UNKNOWN)
 _GRADIENTS = (Part.BUCKET, Part.OPTIMIZER)
 # Less than this share of what the largest groups of gradients move is not gradients: norms.
 _SMALL = 1e-3
@@ -48,7 +50,15 @@ def degrees_of(
         stages: its pipeline.
         context: ranks over which sequences are divided, which nobody can see.
     """
-    shared = [each for each in exchanges if len(each.ranks) > 1 and not each.is_pair]
+    has_layers = any(stages.layers)
+    shared = [
+        each
+        for each in exchanges
+        if len(each.ranks) > 1
+        and not each.is_pair
+        # What stands outside the parts of a known model says nothing about it.
+        and (each.part != Part.UNKNOWN or not has_layers)
+    ]
     inside, gradients = _weights(shared, stages, context)
     tensor_sets = [ranks for ranks in inside if inside[ranks] > gradients.get(ranks, 0)]
     tensor, tensor_sets = _most(tensor_sets, inside)
@@ -72,14 +82,6 @@ def degrees_of(
     )
 
 
-def copied(degrees: Degrees) -> Degrees:
-    """The same where no gradients are exchanged: ranks that nothing else tells apart are copies."""
-    others = degrees.tensor * degrees.pipeline
-    if degrees.data > 1 or degrees.num_ranks % others:
-        return degrees
-    return replace(degrees, data=degrees.num_ranks // others)
-
-
 def _weights(
     shared: Sequence[Exchange], stages: Stages, context: int
 ) -> tuple[dict[Ranks, int], dict[Ranks, int]]:
@@ -92,7 +94,7 @@ def _weights(
         if each.is_shuffle or _spans_stages(each.ranks, stages):
             continue
         is_divided = context > 1 and len(each.ranks) == context and each.name != REDUCE
-        is_model = each.part in _MODEL and each.ranks not in sharded
+        is_model = each.part in _INSIDE and each.ranks not in sharded
         if is_model and is_divided:
             continue
         weight = each.num_bytes if has_bytes else each.transfer_ns
@@ -110,13 +112,13 @@ def _sharded_sets(shared: Iterable[Exchange]) -> set[Ranks]:
     """
     gathers, scatters, others = set(), set(), set()
     for each in shared:
-        if each.part not in (*_MODEL, Part.BUCKET):
+        if each.part not in (*_INSIDE, Part.BUCKET):
             continue
         if each.name == GATHER:
             gathers.add(each.ranks)
         elif each.name == SCATTER and each.phase in {Phase.BACKWARD, Phase.OPTIMIZER}:
             scatters.add(each.ranks)
-        elif each.part in _MODEL and each.name in {SCATTER, REDUCE}:
+        elif each.part in _OF_LAYERS and each.name in {SCATTER, REDUCE}:
             others.add(each.ranks)
     return (gathers & scatters) - others
 
@@ -147,13 +149,11 @@ def _data(
     scatters = {each.ranks for each in shared if each.name == SCATTER} & set(sets)
     reduces = {each.ranks for each in shared if each.name == REDUCE} & set(sets)
     crossing = [
-        (one, other)
-        for one in scatters
-        for other in reduces
-        if len(set(one) & set(other)) == 1
+        (one, other) for one in scatters for other in reduces if len(set(one) & set(other)) == 1
     ]
-    if crossing and not any(set(one) | set(other) <= set(each) for one, other in crossing
-                            for each in of_size):
+    if crossing and not any(
+        set(one) | set(other) <= set(each) for one, other in crossing for each in of_size
+    ):
         one, other = crossing[0]
         return len(one) * len(other), [*scatters, *reduces], len(one)
     inner = {len(ranks) for ranks in scatters}
@@ -163,8 +163,11 @@ def _data(
 def _expert(exchanges: Sequence[Exchange]) -> int:
     """Ranks that send tokens to each other in layers, forward and back."""
     sizes = [
-        {len(each.ranks) for each in exchanges
-         if each.is_shuffle and each.part == Part.LAYER and each.phase == phase}
+        {
+            len(each.ranks)
+            for each in exchanges
+            if each.is_shuffle and each.part == Part.LAYER and each.phase == phase
+        }
         for phase in (Phase.FORWARD, Phase.BACKWARD)
     ]
     has_backward = any(each.phase == Phase.BACKWARD for each in exchanges)

@@ -30,6 +30,7 @@ class Exchange:
     num_bytes: int  # payload per rank, of all together; 0 where none says
     largest_bytes: int  # of one; -1 unknown
     transfer_ns: int  # of all members, of all together
+    num_microbatches: int  # in which they are, of a step
     collectives: Int64s  # int64[those], position in the graph's collectives
 
     @property
@@ -40,9 +41,7 @@ class Exchange:
     @property
     def is_shuffle(self) -> bool:
         """Whether every rank sends something of its own to every other."""
-        return self.name == "alltoall" or (
-            self.name in _TRANSFERS and len(self.ranks) > _PAIR
-        )
+        return self.name == "alltoall" or (self.name in _TRANSFERS and len(self.ranks) > _PAIR)
 
 
 def exchanges_of(graph: ExecutionGraph) -> tuple[Exchange, ...]:
@@ -76,6 +75,7 @@ def exchanges_of(graph: ExecutionGraph) -> tuple[Exchange, ...]:
             num_bytes=sum(max(each, 0) for each in num_bytes),
             largest_bytes=max(num_bytes),
             transfer_ns=int(transfer_ns[positions].sum()),
+            num_microbatches=len(np.unique(graph.microbatch[owner[positions]])),
             collectives=np.array(positions, np.int64),
         )
         found.append(exchange)

@@ -107,9 +107,7 @@ def next_where(is_wanted: Bools) -> Int64s:
     return np.minimum.accumulate(places[::-1])[::-1]
 
 
-def _keys_ns(
-    graph: ExecutionGraph, measured: Timeline, target: Int64s, anchor: Int64s
-) -> Int64s:
+def _keys_ns(graph: ExecutionGraph, measured: Timeline, target: Int64s, anchor: Int64s) -> Int64s:
     """Measured starts, put off until what the host waits for has begun; int64[nodes]."""
     key_ns = measured.start_ns.copy()
     across = graph.edge_kind == EdgeKind.THREAD

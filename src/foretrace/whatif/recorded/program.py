@@ -67,6 +67,8 @@ class Program:
     coordinates_by_rank: Mapping[int, Coordinates]  # of recorded ranks
     group_of_collective: Int8s  # int8[collectives], position in GROUPS; NO_GROUP
     notes: tuple[str, ...] = field(default=())  # what the plan was read from, what is unsure
+    # Why its structure cannot be changed: what was not understood, and what to state about it.
+    doubts: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,11 @@ import numpy as np
 from foretrace.graph import NO_LAYER, ExecutionGraph, Part
 from foretrace.whatif.recorded.exchanges import Exchange
 
+_UNNAMED = (
+    "sends and receives do not name the two ranks that take part, so the pipeline's stages were "
+    "not told apart: record without a pipeline, or with NCCL, to change layers or degrees"
+)
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -24,22 +29,19 @@ class Stages:
 def stages_of(graph: ExecutionGraph, exchanges: Sequence[Exchange]) -> Stages:
     """Stages, from which ranks transfers join, and from the layers that each rank runs."""
     layers = _layers_by_rank(graph)
-    pairs = [each.ranks for each in exchanges if each.part == Part.TRANSFER and len(each.ranks) > 1]
-    has_transfers = any(each.part == Part.TRANSFER for each in exchanges)
-    if not has_transfers:
+    transfers = [each.ranks for each in exchanges if each.part == Part.TRANSFER]
+    pairs = [ranks for ranks in transfers if len(ranks) > 1]
+    if not pairs:
         everything = sorted({each for own in layers.values() for each in own})
-        return Stages(1, dict.fromkeys(graph.ranks, 0), (tuple(everything),), ())
-    pipelines = _joined(pairs) if pairs else [tuple(graph.ranks)]
-    count = max(len(each) for each in pipelines) if pairs else len(set(layers.values()))
+        doubts = (_UNNAMED,) if transfers else ()
+        return Stages(1, dict.fromkeys(graph.ranks, 0), (tuple(everything),), doubts)
     stage_by_rank: dict[int, int] = {}
+    pipelines = _joined(pairs)
     for ranks in pipelines:
         known = sorted((rank for rank in ranks if layers.get(rank)), key=lambda rank: layers[rank])
         order = known if len(known) == len(ranks) else sorted(ranks)
         stage_by_rank |= {rank: stage for stage, rank in enumerate(order) if rank in layers}
-    if not pairs:
-        places = sorted(set(layers.values()))
-        stage_by_rank = {rank: places.index(own) for rank, own in layers.items()}
-    return _stages(count, stage_by_rank, layers)
+    return _stages(max(map(len, pipelines)), stage_by_rank, layers)
 
 
 def _stages(

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     BATCH_HEADS = "g"  # sequences times heads: the batch of plain attention's products
     SEQUENCE = "s"
     HEADS = "n"
+    SHARED = "h"  # heads that share one head of keys and values
     WIDTH = "w"  # of an activation or a weight
     SIZE = "d"  # of a head
 
@@ -190,7 +191,7 @@ _TABLE: tuple[tuple[str, Kind, _Value], ...] = (
     ("key heads", Kind.HEADS, lambda at: at.key_heads),
     ("heads and key heads", Kind.HEADS, lambda at: _plus(at.heads, at.key_heads)),
     ("heads of q, k and v", Kind.HEADS, lambda at: _plus(at.heads, _twice(at.key_heads))),
-    ("heads per key head", Kind.HEADS, _shared),
+    ("heads per key head", Kind.SHARED, _shared),
     (HIDDEN, Kind.WIDTH, lambda at: _count(at.sizes.hidden)),
     (FEED_FORWARD, Kind.WIDTH, lambda at: at.feed_forward),
     (GATE_AND_UP, Kind.WIDTH, lambda at: _twice(at.feed_forward)),
@@ -215,6 +216,13 @@ class Dimensions:
     def of(self, value: int, kind: Kind) -> tuple[Named, ...]:
         """What a size can mean as a kind of dimension, the likeliest first."""
         return tuple(one for one in self.by_value.get(value, ()) if one.kind is kind)
+
+    @property
+    def gaps(self) -> dict[int, int]:
+        """Heads that lie between two of one head: what becomes of their number."""
+        kinds = (Kind.HEADS, Kind.SHARED)
+        heads = [one for one in self.by_name.values() if one.kind in kinds and one.before > 1]
+        return {one.before: int(one.after) for one in reversed(heads)}
 
     @property
     def is_unchanged(self) -> bool:

@@ -92,16 +92,18 @@ class Role:
 
     weight: Weight
     turn: Turn
+    is_swapped: bool = False  # of a weight's gradient: inputs x outputs, not outputs x inputs
 
     @property
     def names(self) -> tuple[str, str, str]:
         """Names of rows, inner dimension and columns."""
         weight = self.weight
-        return {
+        names = {
             Turn.FORWARD: (TOKENS, weight.inputs, weight.outputs),
             Turn.INPUT_GRADIENT: (TOKENS, weight.outputs, weight.inputs),
             Turn.WEIGHT_GRADIENT: (weight.outputs, TOKENS, weight.inputs),
         }[self.turn]
+        return (names[2], names[1], names[0]) if self.is_swapped else names
 
 
 ANCHOR = "attention"
@@ -181,22 +183,28 @@ def _readings(
     one: Multiplied, known: Dimensions, *, is_backward: bool, is_layer: bool
 ) -> list[Role]:
     turns = (Turn.INPUT_GRADIENT, Turn.WEIGHT_GRADIENT) if is_backward else (Turn.FORWARD,)
-    if is_backward and one.is_first_turned is not None:
-        turns = (Turn.WEIGHT_GRADIENT if one.is_first_turned else Turn.INPUT_GRADIENT,)
+    if is_backward and one.is_first_turned:
+        turns = (Turn.WEIGHT_GRADIENT,)
     found = []
     for weight in WEIGHTS:
         if is_layer == (weight.name in _ENDS):
             continue
         for turn in turns:
-            role = Role(weight, turn)
-            sizes = [known.by_name.get(name) for name in role.names]
-            fits = [size is not None and size.before for size in sizes]
-            if fits in (
-                [one.rows, one.inner, one.columns],
-                [one.columns, one.inner, one.rows] if turn is Turn.WEIGHT_GRADIENT else [],
-            ):
-                found.append(role)
+            roles = [Role(weight, turn)]
+            if turn is Turn.WEIGHT_GRADIENT:
+                roles.append(Role(weight, turn, is_swapped=True))
+            found += [role for role in roles if _fits(one, role, known)][:1]
+    if one.is_first_turned is False:  # as a gradient of inputs is, if it may be one
+        inputs = [role for role in found if role.turn is not Turn.WEIGHT_GRADIENT]
+        return inputs or found
     return found
+
+
+def _fits(one: Multiplied, role: Role, known: Dimensions) -> bool:
+    sizes = [known.by_name.get(name) for name in role.names]
+    recorded = (one.rows, one.inner, one.columns)
+    pairs = zip(sizes, recorded, strict=True)
+    return all(size is not None and size.before == value for size, value in pairs)
 
 
 def _step(place: int, last: Role | None, role: Role | None, *, is_backward: bool) -> float:

@@ -1,17 +1,28 @@
-"""What if: a job under edits, many of them at once, and what a prediction leaves behind as files."""
+"""What if: a job under edits, many of them at once, and the files that a prediction leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from foretrace import exchange
+from foretrace import __version__, exchange
+from foretrace.analyze import (
+    busy_fraction,
+    class_labels,
+    collective_times,
+    critical_path,
+    idle_causes,
+    sensitivity,
+    steps,
+    what_helps,
+    windows,
+)
 from foretrace.api.edited import Edited
 from foretrace.api.job import Job
 from foretrace.api.tracks import found_tracks
-from foretrace.whatif import Edit, NamedEdits, Order, Prediction, Sweep, read_scenarios, sweep
-
-BEFORE, AFTER = "before", "after"  # titles of a prediction's two timelines
+from foretrace.graph import Timeline
+from foretrace.report import AFTER, BEFORE, WhatifPage, WhatifSide, write_whatif_page
+from foretrace.whatif import Edit, NamedEdits, Order, Prediction, Sweep, read_scenarios, swept
 
 
 def whatif(edited: Edited) -> Prediction:
@@ -51,7 +62,7 @@ def scenarios(
         listed = tuple(NamedEdits(name, tuple(edits)) for name, edits in written.items())
     else:
         listed = read_scenarios(Path(written), folders=folders)
-    return sweep(
+    return swept(
         base.basis.ground,
         [NamedEdits(one.name, (*base.edits, *one.edits)) for one in listed],
         order=Order(order),
@@ -72,4 +83,36 @@ def write_whatif_trace(path: str | Path, found: Prediction) -> None:
         Path(path),
         timelines,
         tracks_by_title={title: found_tracks(one) for title, one in timelines.items()},
+    )
+
+
+def write_whatif_report(path: str | Path, found: Prediction, *, title: str = "") -> None:
+    """Write everything that is known of a prediction as one self-contained HTML page.
+
+    Args:
+        path: where to; the page opens offline, in any browser.
+        title: of the page; the scenario's name, if left out.
+    """
+    after = found.timeline
+    has_steps = bool(len(windows(after)))
+    page = WhatifPage(
+        title=title or found.name or "what if",
+        version=__version__,
+        prediction=found,
+        side_by_title={BEFORE: _side(found.replayed), AFTER: _side(after)},
+        helps=what_helps(sensitivity(after)) if has_steps else None,
+    )
+    write_whatif_page(Path(path), page)
+
+
+def _side(timeline: Timeline) -> WhatifSide:
+    has_steps = bool(len(windows(timeline)))
+    return WhatifSide(
+        timeline=timeline,
+        collectives=collective_times(timeline),
+        steps=steps(timeline),
+        busy=busy_fraction(timeline),
+        labels=class_labels(timeline.graph),
+        path=critical_path(timeline) if has_steps else None,
+        idle=idle_causes(timeline) if has_steps else None,
     )

@@ -1,0 +1,206 @@
+"""`foretrace whatif`: a recorded job with something different about it, predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+
+from foretrace import api
+from foretrace.api import Edited
+from foretrace.cli import options
+from foretrace.cli import whatif_options as own
+from foretrace.cli.collector import collector_paused
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import Activity, activity
+from foretrace.cli.settings import machine_folders, model_folders, plan_folders
+from foretrace.cli.source import Source
+from foretrace.cli.whatif_table import print_prediction, print_sweep
+from foretrace.machine import load_machine
+from foretrace.simulate import Cores
+from foretrace.whatif import Edit, Order, Prediction, edits_of, pairs_of, stated_of
+from foretrace.workload import PlanDraft, load_model, load_plan, parsed_keys
+
+COMMAND_LINE = "the command line"
+
+
+def whatif(
+    paths: options.Paths,
+    *,
+    layers: own.Layers = None,
+    hidden: own.Hidden = None,
+    ffn: own.FeedForward = None,
+    heads: own.Heads = None,
+    kv_heads: own.KeyValueHeads = None,
+    head_width: own.HeadWidth = None,
+    vocabulary: own.Vocabulary = None,
+    experts: own.Experts = None,
+    sequence: own.Sequence = None,
+    micro_batch: own.MicroBatch = None,
+    microbatches: own.Microbatches = None,
+    global_batch: own.GlobalBatch = None,
+    tp: own.Tensor = None,
+    cp: own.Context = None,
+    pp: own.Pipeline = None,
+    dp: own.Data = None,
+    ep: own.Expert = None,
+    schedule: own.Schedule = None,
+    chunks: own.Chunks = None,
+    sequence_parallel: own.SequenceParallel = None,
+    sharding: own.Sharding = None,
+    recompute: own.Recompute = None,
+    set_keys: own.SetKeys = None,
+    on_machine: own.OnMachine = None,
+    speed: own.Speed = None,
+    takes: own.Takes = None,
+    slow_rank: own.SlowRank = None,
+    delay: own.Delay = None,
+    fuse: own.Fuse = None,
+    attention: own.Attention = None,
+    cuda_graphs: own.CudaGraphs = None,
+    remove_sync: own.RemoveSync = None,
+    move_sync: own.MoveSync = None,
+    data_loading: own.DataLoading = None,
+    transfers: own.Transfers = None,
+    transfer_delay: own.TransferDelay = None,
+    scenarios: own.Scenarios = None,
+    order: own.BestBy = Order.THROUGHPUT,
+    processes: own.Processes = 1,
+    machine: own.Machine = None,
+    model: own.Model = None,
+    plan: own.Plan = None,
+    stated: own.Stated = None,
+    cores: own.SharedCores = None,
+    report: own.Report = None,
+    trace: own.Trace = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    blocks_file: options.BlocksFile = None,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Predict a recorded job with another model, plan, machine or faster work."""
+    keys: dict[str, object] = {
+        "layers": layers,
+        "hidden": hidden,
+        "ffn": ffn,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_width": head_width,
+        "vocabulary": vocabulary,
+        "experts": experts,
+        "sequence": sequence,
+        "micro_batch": micro_batch,
+        "microbatches": microbatches,
+        "global_batch": global_batch,
+        "tp": tp,
+        "cp": cp,
+        "pp": pp,
+        "dp": dp,
+        "ep": ep,
+        "schedule": schedule,
+        "chunks": chunks,
+        "sequence_parallel": sequence_parallel,
+        "sharding": sharding,
+        "recompute": recompute,
+        "set": parsed_keys(set_keys) if set_keys else None,
+        "on_machine": on_machine,
+        "attention": attention,
+        "cuda_graphs": cuda_graphs,
+        "remove_sync": remove_sync,
+        "move_sync": move_sync,
+        "data_loading": _loading(data_loading),
+    }
+    tables = {
+        "speed": speed,
+        "takes": takes,
+        "slow_rank": slow_rank,
+        "delay": delay,
+        "fuse": fuse,
+        "transfers": transfers,
+        "transfer_delay": transfer_delay,
+    }
+    edits = _edits(keys, tables)
+    _check(edits, scenarios, report, trace)
+    source = Source(paths, ranks, no_cache, workers)
+    with activity() as doing, collector_paused():
+        folders = machine_folders()
+        draft, sizes = stated_of(stated or ())
+        base = source.job(doing, blocks=blocks_file).edit(
+            *edits,
+            machine=None if machine is None else load_machine(machine, folders),
+            model=None if model is None else load_model(model, model_folders()),
+            plan=_plan(plan, draft),
+            sizes=sizes,
+            cores=None if cores is None else Cores.of(cores),
+        )
+        doing.now("predicting")
+        if scenarios is not None:
+            found = api.scenarios(
+                base,
+                scenarios,
+                order=order,
+                workers=processes,
+                folders=folders,
+                progress=doing.advance,
+            )
+        else:
+            prediction = base.predict()
+            _write(prediction, base, doing, report=report, trace=trace)
+    outputs = Outputs(json, csv, parquet)
+    if scenarios is not None:
+        outputs.give(found, lambda: print_sweep(found, base.title))
+    else:
+        outputs.give(prediction, lambda: print_prediction(prediction, base.title))
+    for path in (report, trace):
+        if path is not None:
+            typer.echo(f"wrote {path}", err=True)
+
+
+def _edits(keys: Mapping[str, object], tables: Mapping[str, list[str] | None]) -> tuple[Edit, ...]:
+    """What the options say is different."""
+    typed = {
+        key: pairs_of(texts, f"--{key.replace('_', '-')}") for key, texts in tables.items() if texts
+    }
+    return edits_of({**keys, **typed}, COMMAND_LINE, folders=machine_folders())
+
+
+def _loading(text: str | None) -> object:
+    """A factor where it is a bare number, else a time."""
+    return None if text is None else pairs_of([f"data={text}"], "--data-loading")["data"]
+
+
+def _plan(name: str | None, stated: PlanDraft | None) -> PlanDraft | None:
+    """The plan's file, and what was stated beside it."""
+    if name is None:
+        return stated
+    draft = load_plan(name, plan_folders())
+    return draft if stated is None else draft.with_fields(stated.stated)
+
+
+def _check(
+    edits: tuple[Edit, ...], scenarios: Path | None, report: Path | None, trace: Path | None
+) -> None:
+    if not edits and scenarios is None:
+        raise typer.BadParameter(
+            "nothing is different: state an edit, as in --layers 96, or --scenarios FILE.toml"
+        )
+    if scenarios is not None and (report is not None or trace is not None):
+        raise typer.BadParameter(
+            "--report and --trace are about one scenario: state its edits instead of --scenarios"
+        )
+
+
+def _write(
+    found: Prediction, base: Edited, doing: Activity, *, report: Path | None, trace: Path | None
+) -> None:
+    """The files that were asked for."""
+    if trace is not None:
+        doing.now(f"writing {trace}")
+        api.write_whatif_trace(trace, found)
+    if report is not None:
+        doing.now(f"writing {report}")
+        api.write_whatif_report(report, found, title=base.title)

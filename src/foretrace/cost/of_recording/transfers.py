@@ -1,0 +1,104 @@
+"""Transfers of one recording: a start, and the bytes on the links at a rate, for each group.
+
+A group that was not recorded takes what its kind of collective takes elsewhere, else what all do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Float64s, MachineError
+from foretrace.cost.network.domain import bus_share, collective_named
+from foretrace.cost.of_recording.lines import Line, Points, fitted_line
+
+
+@dataclass(frozen=True)
+class MeasuredTransfer:
+    """One kind of collective as it was recorded: the median of its calls."""
+
+    group: Hashable  # ranks that communicate alike: "tp", ...
+    collective: str  # any name
+    num_ranks: int
+    num_bytes: int  # as the recording counts them
+    transfer_ns: float  # from the last arrival on
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Lines of each group, of each kind of collective, and one through all."""
+
+    by_group: Mapping[Hashable, Line]
+    by_kind: Mapping[Hashable, Line]
+    of_all: Line
+
+    def costs_ns(
+        self, group: Hashable, collective: str, num_ranks: int, num_bytes: int
+    ) -> tuple[float, float, float]:
+        """Duration and both ends of its interval.
+
+        Raises:
+            MachineError: for a collective that is not known.
+        """
+        traffic = np.array([_traffic(collective, num_ranks, num_bytes)])
+        kind = collective_named(collective)
+        lines = (
+            self.by_group.get(group),
+            self.by_kind.get(kind),
+        )
+        line = next((one for one in lines if one is not None), self.of_all)
+        nothing = np.zeros(1)
+        ns = float(line.predicted_ns(nothing, traffic)[0])
+        low, high = line.ends(nothing, traffic)
+        return ns, ns * float(low[0]), ns * float(high[0])
+
+
+def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> Transfers:
+    """Lines through what was recorded.
+
+    Raises:
+        MachineError: if nothing was, or a collective is not known.
+    """
+    kept = [one for one in measured if one.transfer_ns > 0 and one.num_ranks > 1]
+    if not kept:
+        raise MachineError(
+            "no transfer between ranks was recorded that another could be predicted from: name "
+            "the machine, or give costs from a table that `foretrace measure` makes."
+        )
+    shortest_ns = min(one.transfer_ns for one in kept)
+
+    def lines(key: Callable[[MeasuredTransfer], Hashable]) -> dict[Hashable, Line]:
+        found: dict[Hashable, list[MeasuredTransfer]] = {}
+        for one in kept:
+            found.setdefault(key(one), []).append(one)
+        return {name: fitted_line(_points(rows), shortest_ns) for name, rows in found.items()}
+
+    kinds = lines(lambda one: collective_named(one.collective))
+    by_group = lines(lambda one: one.group)
+    return Transfers(by_group, kinds, fitted_line(_points(kept), shortest_ns))
+
+
+def _points(measured: Sequence[MeasuredTransfer]) -> Points:
+    traffic = [_traffic(one.collective, one.num_ranks, one.num_bytes) for one in measured]
+    times: Float64s = np.array([one.transfer_ns for one in measured])
+    names = list(dict.fromkeys(collective_named(one.collective) for one in measured))
+    kinds = [names.index(collective_named(one.collective)) for one in measured]
+    return Points(np.zeros(len(times)), np.array(traffic), times, np.array(kinds, np.int64), times)
+
+
+def _traffic(collective: str, num_ranks: int, num_bytes: int) -> float:
+    """Bytes that one rank's links carry one way.
+
+    Raises:
+        MachineError: for a collective that is not known.
+    """
+    known = collective_named(collective)
+    if known is None:
+        raise MachineError(
+            f"the collective {collective!r} has no cost: all-reduce, reduce-scatter, all-gather, "
+            "all-to-all, broadcast, reduce and send/receive do."
+        )
+    share = bus_share(known, np.array([float(max(num_ranks, 2))]))
+    return max(num_bytes, 0) * float(share[0])

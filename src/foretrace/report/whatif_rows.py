@@ -1,0 +1,209 @@
+"""What tables, notebooks and pages say of a prediction, in words; nothing is computed here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from foretrace.analyze import COMPONENTS
+from foretrace.report.estimate_rows import Fact, source_text
+from foretrace.report.numbers import (
+    bytes_text,
+    component_text,
+    count_text,
+    duration_text,
+    milliseconds_text,
+    number_text,
+    signed_percent_text,
+)
+from foretrace.whatif import Memory, Prediction, Scenario, Sweep, SweepRow
+from foretrace.workload import plan_table
+
+_METHODS = {
+    "arranged": "arranged from recorded work",
+    "scaled": "scaled by the ratio of two estimates",
+}
+_HAND_OVERS = "hand-overs"
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """One part of the step, before and after."""
+
+    name: str  # as `Comparison` labels it
+    text: str
+    before_ns: int
+    after_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        """After minus before."""
+        return self.after_ns - self.before_ns
+
+
+def whatif_subject(found: Prediction) -> str:
+    """Grid, layers, batch and machine, before and after: `4 ranks -> 8 ranks; 2 layers; ...`."""
+    sides = [
+        (_grid(one), _layers(one), _batch(one), _machine(one))
+        for one in (found.before, found.after)
+    ]
+    texts = [
+        before if before == after else f"{before} -> {after}"
+        for before, after in zip(*sides, strict=True)
+        if before or after
+    ]
+    return "; ".join(texts)
+
+
+def whatif_facts(found: Prediction) -> tuple[Fact, ...]:
+    """The figures that matter, the change first."""
+    return tuple(_facts(found))
+
+
+def _facts(found: Prediction) -> Iterator[Fact]:
+    yield Fact(
+        "change of the step",
+        signed_percent_text(found.percent),
+        f"{signed_milliseconds(found.change_ns)} ms, {_METHODS.get(found.method, found.method)}",
+        is_first=True,
+    )
+    error = found.replayed_step_ns / max(found.measured_step_ns, 1) - 1
+    yield Fact(
+        "before",
+        duration_text(found.replayed_step_ns),
+        f"replayed, {signed_percent_text(100 * error)} from the measured "
+        f"{duration_text(found.measured_step_ns)}",
+    )
+    yield Fact(
+        "after",
+        duration_text(found.step_ns),
+        f"middle 80 %: {duration_text(found.low_ns)} to {duration_text(found.high_ns)}",
+    )
+    before, after = found.before.plan, found.after.plan
+    if (before.global_batch, before.num_ranks) != (after.global_batch, after.num_ranks):
+        yield Fact(
+            "throughput",
+            f"{number_text(found.throughput)} x",
+            f"as many sequences per second, {number_text(found.throughput_per_rank)} x per rank",
+        )
+    if found.memory is not None:
+        yield _memory(found.memory)
+
+
+def _memory(memory: Memory) -> Fact:
+    change = memory.change_bytes
+    sign = "-" if change < 0 else "+"
+    after = memory.after
+    text = f"{sign}{bytes_text(abs(change))}" if change else "as before"
+    if after.margin is not None:
+        left = bytes_text(abs(after.margin))
+        text += f"; fits, {left} to spare" if after.fits else f"; DOES NOT FIT, {left} too much"
+    return Fact("memory, fullest rank", bytes_text(after.peak.total), text)
+
+
+def difference_rows(found: Prediction) -> tuple[DifferenceRow, ...]:
+    """The four components and the step; none of a recording without steps."""
+    if found.comparison is None:
+        return ()
+    view = found.comparison.view("component")
+    rows = [view.row(name) for name in COMPONENTS]
+    sides = found.comparison.before, found.comparison.after
+    return (
+        *(
+            DifferenceRow(
+                row.label, component_text(row.label), row.before.step_ns, row.after.step_ns
+            )
+            for row in rows
+        ),
+        DifferenceRow("step", "step", *(side.mean_ns for side in sides)),
+    )
+
+
+def edited_rows(found: Prediction) -> tuple[tuple[str, str, str], ...]:
+    """Sizes, plan and machine where they differ: what, before, after."""
+    before, after = (_keys(one) for one in (found.before, found.after))
+    return tuple(
+        (key, before.get(key, "-"), after.get(key, "-"))
+        for key in dict.fromkeys((*before, *after))
+        if before.get(key) != after.get(key)
+    )
+
+
+def _keys(scenario: Scenario) -> dict[str, str]:
+    sizes = {
+        name: f"{size:,}"
+        for name, size in dataclasses.asdict(scenario.sizes).items()
+        if size is not None
+    }
+    plan = {
+        f"{table}.{key}": str(value).lower() if isinstance(value, bool) else str(value)
+        for table, entries in plan_table(scenario.plan).items()
+        for key, value in entries.items()
+    }
+    machine = {} if scenario.machine is None else {"machine": scenario.machine.name}
+    return sizes | plan | machine
+
+
+def short_sentence(sentence: str) -> str:
+    """An edit's sentence up to what it cannot know."""
+    return sentence.partition(" (")[0]
+
+
+def origin_text(name: str) -> str:
+    """What a share of the critical path rests on, in words."""
+    return "launches, wake-ups, between streams" if name == _HAND_OVERS else source_text(name)
+
+
+def signed_milliseconds(difference_ns: int) -> str:
+    """`+12.34`, `-0.512`; what rounds to nothing has no sign."""
+    text = milliseconds_text(abs(difference_ns))
+    if not text.strip("0.,"):
+        return text
+    return f"{'-' if difference_ns < 0 else '+'}{text}"
+
+
+def sweep_subject(found: Sweep) -> str:
+    """How many scenarios there are, and what they are held against."""
+    count = count_text(len(found.rows), "scenario")
+    return (
+        f"{count}, best {_ORDERS[found.order.value]} first; before: "
+        f"{duration_text(found.replayed_step_ns)} replayed, "
+        f"{duration_text(found.measured_step_ns)} measured"
+    )
+
+
+_ORDERS = {"step": "step", "throughput": "throughput", "per-rank": "throughput per rank"}
+
+
+def change_text(row: SweepRow) -> str:
+    """How much longer a scenario's step is, in percent."""
+    before_ns = row.step_ns - row.change_ns
+    return signed_percent_text(100 * row.change_ns / max(before_ns, 1))
+
+
+def _grid(one: Scenario) -> str:
+    plan = one.plan
+    axes = {
+        "tp": plan.tensor,
+        "cp": plan.context,
+        "pp": plan.pipeline,
+        "dp": plan.data,
+        "ep": plan.expert,
+    }
+    sizes = " x ".join(f"{name} {size}" for name, size in axes.items() if size > 1)
+    ranks = plan.num_ranks
+    return f"{count_text(ranks, 'rank')}{f' ({sizes})' if sizes else ''}"
+
+
+def _layers(one: Scenario) -> str:
+    return "" if one.sizes.layers is None else count_text(one.sizes.layers, "layer")
+
+
+def _batch(one: Scenario) -> str:
+    many = one.plan.num_microbatches
+    return f"{many:,} microbatch{'' if many == 1 else 'es'}"
+
+
+def _machine(one: Scenario) -> str:
+    return "" if one.machine is None else one.machine.name

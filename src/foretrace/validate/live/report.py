@@ -1,0 +1,140 @@
+"""From the folder of a live test to its report: predictions are made anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from foretrace.analyze import COMPONENTS, Breakdown, breakdown
+from foretrace.base import ModelError
+from foretrace.graph import Recording, build_recording
+from foretrace.trace import load_traces
+from foretrace.validate.live.configurations import BASE, CONFIGURATIONS, Configuration
+from foretrace.validate.live.costs import HostCosts
+from foretrace.validate.live.host import LiveHost, read_host
+from foretrace.validate.live.measure import BASE_NAME, LivePaths, Runs, read_live_runs, runnable
+from foretrace.validate.live.naive import naive_step_ns
+from foretrace.validate.live.results import LiveComponent, LiveReport, LiveRow
+from foretrace.whatif import Ground, Prediction, Unprofiled, ground_of, unprofiled
+
+
+def live_report(
+    folder: Path,
+    *,
+    configurations: Sequence[Configuration] = CONFIGURATIONS,
+    progress: Callable[[int, int], None] | None = None,
+) -> LiveReport:
+    """Every configuration, predicted from the base's recording alone, beside what was measured.
+
+    Args:
+        folder: of `measure_live`.
+        configurations: to report on.
+        progress: called with predictions made, and all of them.
+
+    Raises:
+        ModelError: if the folder is not that of a live test.
+    """
+    paths, runs = LivePaths(folder), read_live_runs(folder)
+    host = read_host(paths.host)
+    recorded = unprofiled(_recording(paths.base))
+    ground = _ground(recorded, host)
+    listed = [Configuration(BASE_NAME, (), BASE), *configurations]
+    rows = []
+    for number, configuration in enumerate(listed):
+        if progress is not None:
+            progress(number, len(listed))
+        rows.append(_row(configuration, ground, recorded, runs=runs, paths=paths))
+    return LiveReport(
+        device=host.device.name,
+        num_cores=host.speed.num_cores,
+        base=rows[0],
+        rows=tuple(rows[1:]),
+        profiler_ns=recorded.profiled_step_ns - recorded.step_ns,
+        event_ns=recorded.event_ns,
+    )
+
+
+def _recording(folder: Path) -> Recording:
+    return build_recording(load_traces((folder,)))
+
+
+def _ground(recorded: Unprofiled, host: LiveHost) -> Ground:
+    """What predictions start from: unprofiled durations, the host's cores and its collectives."""
+    on_cores = not host.device.is_gpu
+    ground = ground_of(
+        recorded.recording,
+        costs=HostCosts(host.collectives),
+        cores=host.cores if on_cores else None,
+    )
+    return replace(ground, measured_step_ns=recorded.target_ns)
+
+
+def _row(
+    configuration: Configuration,
+    ground: Ground,
+    recorded: Unprofiled,
+    *,
+    runs: Runs,
+    paths: LivePaths,
+) -> LiveRow:
+    settings = replace(configuration.settings, device=runs.device.kind)
+    medians = [float(np.median(run.step_ns)) for run in runs.runs if run.name == configuration.name]
+    prediction, why = _predicted(configuration, ground)
+    if not runnable(settings, runs.num_devices):
+        why = f"needs {settings.num_ranks} GPUs, and there are {runs.num_devices}"
+    return LiveRow(
+        name=configuration.name,
+        changes=_changes(configuration, ground),
+        num_ranks=settings.num_ranks,
+        measured_ns=round(float(np.median(medians))) if medians else None,
+        measured_low_ns=round(min(medians)) if medians else None,
+        measured_high_ns=round(max(medians)) if medians else None,
+        num_runs=len(medians),
+        predicted_ns=None if prediction is None else prediction.step_ns,
+        low_ns=None if prediction is None else prediction.low_ns,
+        high_ns=None if prediction is None else prediction.high_ns,
+        naive_ns=naive_step_ns(recorded.target_ns, BASE, settings),
+        components=_components(configuration.name, prediction, paths),
+        why=why,
+    )
+
+
+def _predicted(configuration: Configuration, ground: Ground) -> tuple[Prediction | None, str]:
+    from foretrace.whatif.predict import predict  # until the folder offers it
+
+    try:
+        return predict(ground, configuration.edits, name=configuration.name), ""
+    except ModelError as error:
+        return None, str(error)
+
+
+def _changes(configuration: Configuration, ground: Ground) -> str:
+    scenario, sentences = ground.before, []
+    for edit in configuration.edits:
+        sentences.append(edit.sentence(scenario))
+        scenario = edit.applied(scenario)
+    return ", ".join(sentences)
+
+
+def _components(
+    name: str, prediction: Prediction | None, paths: LivePaths
+) -> dict[str, LiveComponent]:
+    folder = paths.base if name == BASE_NAME else paths.recording(name)
+    measured = _parts(breakdown(_recording(folder).measured)) if folder.is_dir() else None
+    predicted = None if prediction is None else _parts(breakdown(prediction.timeline))
+    return {
+        part: LiveComponent(
+            None if predicted is None else predicted[part],
+            None if measured is None else measured[part],
+        )
+        for part in COMPONENTS
+    }
+
+
+def _parts(found: Breakdown) -> dict[str, int]:
+    """Each component of a rank's step, mean over ranks and steps, rounded to whole ns."""
+    count = max(1, len(found.rows))
+    return {name: round(total_ns / count) for name, total_ns in found.overall.as_json().items()}

@@ -1,0 +1,1 @@
+"""Published runs predicted from runs that differ from them in one thing."""

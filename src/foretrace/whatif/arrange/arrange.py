@@ -1,0 +1,97 @@
+"""`arranged`: the pieces of a new job become a graph that obeys the rules of the recorded one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretrace.base import CircleError, ScenarioError
+from foretrace.graph import NO_NODE, Edges, renumbered_graph_of
+from foretrace.whatif.arrange.arranged import Arranged
+from foretrace.whatif.arrange.columns import Names, columns_of, scales_of
+from foretrace.whatif.arrange.dependencies import edges_in_ranks
+from foretrace.whatif.arrange.ghosts import ghosts_of
+from foretrace.whatif.arrange.lone import without_lone
+from foretrace.whatif.arrange.meetings import Partners, meetings_of
+from foretrace.whatif.arrange.sequence import Sequence, sequence_of
+from foretrace.whatif.arrange.source import source_of
+from foretrace.whatif.recorded.program import NewJob, NewRank, Placed, Program
+
+
+def arranged(program: Program, job: NewJob) -> Arranged:
+    """The graph of a job whose ranks run pieces of a recorded program.
+
+    Inside a piece everything is as recorded. Between pieces, what waited for the last work of a
+    stream, a thread or a process group waits for the last there is before it now; collectives
+    meet anew. So the recorded program at its place gives the recorded graph (`same_job`).
+
+    Args:
+        program: of the recording.
+        job: what each rank runs, in issue order.
+
+    Raises:
+        ScenarioError: if ranks do not meet in their collectives, or dependencies close a circle.
+    """
+    source = source_of(program)
+    sequence = sequence_of(source, job)
+    partners = Partners(job, sequence.roles)
+    meetings = meetings_of(source, sequence, job, partners)
+    ghosts = ghosts_of(source, sequence, job, meetings)
+    names = Names(program.graph.names)
+    columns = columns_of(source, sequence, job, meetings=meetings, ghosts=ghosts, names=names)
+    try:
+        graph, order = renumbered_graph_of(
+            columns,
+            Edges.joined([edges_in_ranks(source, sequence), meetings.edges, ghosts.edges]),
+            constants=program.graph.constants,
+            names=names.all,
+            lanes=sequence.lanes,
+            step_names=_step_names(program.graph.step_names, sequence),
+            collectives=meetings.collectives,
+        )
+    except CircleError as err:
+        raise ScenarioError(
+            "the pieces of the new job wait for each other in a circle, so it would hang: the "
+            f"schedule and the transfers between stages do not fit. {err}"
+        ) from err
+    num_hubs = len(meetings.collectives)
+    node = np.concatenate([sequence.source, np.full(num_hubs, NO_NODE, np.int64), ghosts.source])
+    scale = np.append(scales_of(sequence), np.ones(num_hubs + len(ghosts.source)))
+    found = Arranged(
+        graph=graph,
+        source=node[order],
+        source_collective=meetings.source_collective,
+        scale=scale[order],
+        notes=(*partners.notes, *ghosts.notes),
+    )
+    return without_lone(found)
+
+
+def _step_names(recorded: tuple[str, ...], sequence: Sequence) -> tuple[str, ...]:
+    """The recorded steps' names, and those of more steps than were recorded."""
+    count = max((placed.step for placed in sequence.all_placed), default=-1) + 1
+    more = (f"step {number}" for number in range(len(recorded), count))
+    return (*recorded, *more)
+
+
+def same_job(program: Program) -> NewJob:
+    """The recorded program as a new job: every rank with all its pieces where they were."""
+    ranks = tuple(
+        NewRank(
+            rank,
+            program.coordinates_by_rank[rank],
+            rank,
+            tuple(
+                Placed(
+                    piece=piece,
+                    step=piece.step,
+                    part=piece.part,
+                    phase=piece.phase,
+                    layer=piece.layer,
+                    microbatch=piece.microbatch,
+                )
+                for piece in pieces
+            ),
+        )
+        for rank, pieces in program.pieces_by_rank.items()
+    )
+    return NewJob(program.plan, program.layers_of_stage, ranks)

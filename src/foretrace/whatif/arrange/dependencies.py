@@ -1,0 +1,247 @@
+"""What waits for what inside each rank of a new job."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph import NO_LANE, EdgeKind, Edges, NodeKind, Part
+from foretrace.whatif.arrange.made import Made
+from foretrace.whatif.arrange.onward import onward_edges
+from foretrace.whatif.arrange.sequence import NO_PLACED, Sequence
+from foretrace.whatif.arrange.slots import NO_PLACE, SlotIndex
+from foretrace.whatif.arrange.source import (
+    DEVICE_IN,
+    OPERATIONS,
+    Source,
+    is_of_role,
+    queue_numbers,
+)
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait
+
+
+def edges_in_ranks(source: Source, sequence: Sequence) -> Edges:
+    """All edges but those of collectives and ghosts, between places of the sequence."""
+    carried = _carried(source, sequence)
+    return Edges.joined(
+        [
+            _host_order(sequence),
+            carried,
+            onward_edges(source, sequence),
+            _stream_order_of_copies(source, sequence),
+            _queue(source, sequence, carried),
+            _of_all_made(source, sequence),
+        ]
+    )
+
+
+def _host_order(sequence: Sequence) -> Edges:
+    """Every thread does one thing after the other; its first follows the rank's start."""
+    chained = np.flatnonzero(sequence.is_chained)
+    chained = chained[np.argsort(sequence.lane[chained], kind="stable")]
+    before = np.append(np.int64(NO_PLACE), chained[:-1])[: len(chained)]
+    lane = sequence.lane[chained]
+    is_first = np.append(True, lane[1:] != lane[:-1])[: len(chained)]
+    start = np.flatnonzero(sequence.kind == NodeKind.RANK_START)
+    before[is_first] = start[sequence.rank[chained[is_first]]]
+    return Edges.of(EdgeKind.HOST_ORDER, before, chained)
+
+
+def _carried(source: Source, sequence: Sequence) -> Edges:
+    """Edges that copies bring along: inside their piece, or to what stands so far back."""
+    carried = source.carried
+    copied = np.flatnonzero(sequence.source >= 0)
+    node = sequence.source[copied]
+    first, count = carried.first[node], carried.first[node + 1] - carried.first[node]
+    target = np.repeat(copied, count)
+    edge = np.arange(len(target)) + np.repeat(first - (np.cumsum(count) - count), count)
+    kind = carried.kind[edge]
+    place = _in_own_piece(source, sequence, target, edge)
+    away = np.flatnonzero(place == NO_PLACE)
+    place[away] = _found_again(source, sequence, target[away], edge[away])
+    is_kept = place != NO_PLACE
+    return Edges(place[is_kept], target[is_kept], kind[is_kept])
+
+
+def _in_own_piece(source: Source, sequence: Sequence, target: Int64s, edge: Int64s) -> Int64s:
+    """Places of what came along with each target; NO_PLACE: it did not."""
+    carried = source.carried
+    before = carried.source[edge]
+
+    def is_there(place: Int64s, at: Int64s | slice) -> Bools:
+        is_same: Bools = (sequence.placed[place] == sequence.placed[target[at]]) & (
+            sequence.source[place] == before[at]
+        )
+        return is_same
+
+    place: Int64s = np.maximum(target - carried.distance[edge], 0)
+    place[~(carried.is_inside[edge] & is_there(place, slice(None)))] = NO_PLACE
+    # What a piece has lost changes distances in it.
+    lost = np.flatnonzero((place == NO_PLACE) & carried.is_inside[edge])
+    if len(lost):
+        num_nodes = source.graph.num_nodes
+        copied = np.flatnonzero((sequence.source >= 0) & (sequence.placed != NO_PLACED))
+        key = sequence.placed[copied] * num_nodes + sequence.source[copied]
+        order = np.argsort(key, kind="stable")
+        asked = sequence.placed[target[lost]] * num_nodes + before[lost]
+        found = np.searchsorted(key[order], asked)
+        near = copied[order[np.minimum(found, len(order) - 1)]]
+        is_found = is_there(near, lost)
+        place[lost[is_found]] = near[is_found]
+    return place
+
+
+def _found_again(source: Source, sequence: Sequence, target: Int64s, edge: Int64s) -> Int64s:
+    """Places of what stands as far back of a target as in the recording; NO_PLACE: nothing."""
+    carried, graph, index = source.carried, source.graph, sequence.index
+    before, back = carried.source[edge], carried.back[edge]
+    rank = sequence.rank[target]
+    lane = sequence.lane_of[rank, graph.lane[before]]
+    slot = index.on_lane(source.slot_kind[before], lane)
+    is_bucket = (graph.kind[before] == NodeKind.FINISH) & (graph.part[before] == Part.BUCKET)
+    asked = np.flatnonzero(is_bucket & _waits_for_buckets(sequence)[sequence.placed[target]])
+    if len(asked):
+        back[asked] += _later_copies(sequence, target[asked], edge[asked], slot[asked])
+    found = index.by_lane.nth_last(slot, target, back)
+    of_role = is_of_role(carried.kind[edge], graph.kind[before])
+    role_slot = rank * index.num_roles + source.roles.of_node[before]
+    found[of_role] = index.by_role.nth_last(role_slot[of_role], target[of_role], back[of_role])
+    return found
+
+
+def _waits_for_buckets(sequence: Sequence) -> Bools:
+    """What is placed of the kinds that end a step: it waits for buckets one after the other."""
+    parts = [*(placed.part for placed in sequence.all_placed), Part.UNKNOWN]
+    return np.isin(parts, (Part.BUCKET, Part.OPTIMIZER))
+
+
+def _later_copies(sequence: Sequence, target: Int64s, edge: Int64s, slot: Int64s) -> Int64s:
+    """How many copies of a wait for a bucket follow it, with no more buckets between them.
+
+    With more buckets than were recorded, each of them waits for one of its own: the last for the
+    last. int64[waits].
+    """
+    num_issued = sequence.index.by_lane.num_before(np.maximum(slot, 0), target)
+    _, group = np.unique(
+        np.stack([sequence.rank[target], edge, num_issued]), axis=1, return_inverse=True
+    )
+    group = group.reshape(-1)
+    order = np.lexsort((target, group))
+    size = np.bincount(group)
+    end = np.cumsum(size)
+    found = np.empty(len(target), np.int64)
+    found[order] = end[group[order]] - 1 - np.arange(len(target))
+    return found
+
+
+def _stream_order_of_copies(source: Source, sequence: Sequence) -> Edges:
+    """What came first on its stream in the recording follows what its copies stand behind."""
+    copied = np.flatnonzero(sequence.source >= 0)
+    entry = copied[source.is_first[sequence.source[copied]]]
+    slot = sequence.index.on_lane(OPERATIONS, sequence.lane[entry])
+    before = sequence.index.by_lane.nth_last(slot, entry, np.zeros(len(entry), np.int64))
+    is_kept = before != NO_PLACE
+    return Edges.of(EdgeKind.STREAM, before[is_kept], entry[is_kept])
+
+
+def _queue(source: Source, sequence: Sequence, carried: Edges) -> Edges:
+    """A launch waits while as many operations of its stream are pending as the queue holds."""
+    if not source.queue_depth:
+        return Edges.joined([])
+    is_launch = carried.kind == EdgeKind.LAUNCH
+    made = [each.first for each in sequence.made if isinstance(each.what, MadeExchange)]
+    launch = np.append(carried.source[is_launch], np.array(made, np.int64))
+    launched = np.append(carried.target[is_launch], np.array(made, np.int64) + 1)
+    order = np.lexsort((launched, sequence.lane[launched]))
+    launched, launch = launched[order], launch[order]
+    number = queue_numbers(sequence.lane[launched], launched)
+    held = np.flatnonzero(number >= source.queue_depth)
+    # Of a collective the finish, which stands behind its arrival.
+    ending = launched[held - source.queue_depth]
+    is_arrival = sequence.kind[ending] == NodeKind.ARRIVE
+    return Edges.of(EdgeKind.QUEUE, ending + is_arrival, launch[held])
+
+
+def _of_all_made(source: Source, sequence: Sequence) -> Edges:
+    """What made exchanges and waits wait for, and what waits for them."""
+    if not sequence.made:
+        return Edges.joined([])
+    if not source.has_device:
+        return Edges.joined([_made_on_host(sequence, made) for made in sequence.made])
+    is_entry = np.isin(sequence.kind, DEVICE_IN)
+    entries = SlotIndex.of(np.where(is_entry, sequence.lane, -1), sequence.index.num_lanes)
+    return Edges.joined([_made_on_device(sequence, made, entries) for made in sequence.made])
+
+
+def _made_on_device(sequence: Sequence, made: Made, entries: SlotIndex) -> Edges:
+    compute = int(sequence.compute[made.rank])
+    what = made.what
+    if isinstance(what, MadeWait):
+        finish = _last_of_role(sequence, made, made.first, back=0)
+        following = _next(entries, compute, made.first)
+        return _edges([(EdgeKind.INTER_STREAM, finish, following)])
+    launch, arrive, finish = made.first, made.first + 1, made.first + 2
+    lane = int(sequence.lane[arrive])
+    found = [
+        (EdgeKind.LAUNCH, launch, arrive),
+        (EdgeKind.STREAM, _last(sequence, lane, arrive), arrive),
+    ]
+    if compute in {NO_LANE, lane}:
+        return _edges(found)
+    if what.waits_for_compute:
+        found.append((EdgeKind.INTER_STREAM, _last(sequence, compute, arrive), arrive))
+    if what.is_awaited:
+        found.append((EdgeKind.INTER_STREAM, finish, _next(entries, compute, finish)))
+    return _edges(found)
+
+
+def _made_on_host(sequence: Sequence, made: Made) -> Edges:
+    if isinstance(made.what, MadeWait):
+        return _edges(
+            [
+                (EdgeKind.THREAD, _last_of_role(sequence, made, made.first, back=back), made.first)
+                for back in range(_WORKERS)
+            ]
+        )
+    launch, arrive, finish = made.first, made.first + 1, made.first + 2
+    found = [
+        (EdgeKind.ISSUE, launch, arrive),
+        (EdgeKind.STREAM, _last(sequence, int(sequence.lane[arrive]), arrive), arrive),
+    ]
+    if made.what.is_awaited:
+        found.append((EdgeKind.THREAD, finish, finish + 1))
+    return _edges(found)
+
+
+_WORKERS = 2  # of each gloo group, torch 2.13: the last but one may end last
+
+
+def _edges(found: list[tuple[EdgeKind, int, int]]) -> Edges:
+    """Edges one by one; those from or to NO_PLACE are left out."""
+    kept = [each for each in found if NO_PLACE not in each[1:]]
+    return Edges(
+        np.array([each[1] for each in kept], np.int64),
+        np.array([each[2] for each in kept], np.int64),
+        np.array([each[0] for each in kept], np.uint8),
+    )
+
+
+def _last(sequence: Sequence, lane: int, place: int) -> int:
+    """The last operation of a lane before a place; NO_PLACE if there is none."""
+    slot = sequence.index.on_lane(OPERATIONS, np.array([lane]))
+    found = sequence.index.by_lane.nth_last(slot, np.array([place]), np.zeros(1, np.int64))
+    return int(found[0])
+
+
+def _last_of_role(sequence: Sequence, made: Made, place: int, *, back: int) -> int:
+    """The finish of the `back`-th last exchange of the same kind before a place."""
+    role = sequence.roles.index(made.role)
+    slot = np.array([made.rank * sequence.index.num_roles + role])
+    found = sequence.index.by_role.nth_last(slot, np.array([place]), np.array([back]))
+    return int(found[0])
+
+
+def _next(entries: SlotIndex, lane: int, place: int) -> int:
+    """The first operation of a lane behind a place; NO_PLACE if there is none."""
+    found = entries.nth_last(np.array([lane]), np.array([place]), np.array([-1]))
+    return int(found[0])

@@ -1,0 +1,102 @@
+"""Communication of a rank with itself alone is none: it goes, and what it held together stays.
+
+A stream that waited for a communication waited for everything that the communication itself had
+waited for. So who waited for one that goes waits for all of that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph
+from foretrace.whatif.arrange.arranged import Arranged
+
+_NODE_COLUMNS = (
+    *("kind", "rank", "lane", "name", "signature", "step", "operator", "operator_signature"),
+    *("part", "phase", "layer", "microbatch", "measured_ns", "inflation"),
+)
+# What a communication waited for that others then wait for; its launch is not.
+_PASSED = (EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
+_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
+
+
+def without_lone(arranged: Arranged) -> Arranged:
+    """The graph without copied communication that has one member left; itself if none has."""
+    graph = arranged.graph
+    is_lone = np.array([len(each.ranks) == 1 for each in graph.collectives], bool)
+    is_lone &= arranged.source_collective != NO_COLLECTIVE
+    if not is_lone.any():
+        return arranged
+    has = graph.collective != NO_COLLECTIVE
+    is_gone = np.zeros(graph.num_nodes, bool)
+    is_gone[has] = is_lone[graph.collective[has]]
+    return replace(
+        arranged,
+        graph=_without(graph, is_gone, is_lone),
+        source=arranged.source[~is_gone],
+        source_collective=arranged.source_collective[~is_lone],
+        scale=arranged.scale[~is_gone],
+    )
+
+
+def _without(graph: ExecutionGraph, is_gone: Bools, is_lone: Bools) -> ExecutionGraph:
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    source, kind = graph.predecessor.astype(np.int64), graph.edge_kind
+    is_kept = ~(is_gone[source] | is_gone[target])
+    passed = np.array(list(_passed(graph, target, is_gone)), np.int64).reshape(-1, 4)
+    source = np.concatenate([source[is_kept], passed[:, 0]])
+    target = np.concatenate([target[is_kept], passed[:, 1]])
+    kind = np.concatenate([kind[is_kept], passed[:, 2].astype(np.uint8)])
+    lag_ns = np.concatenate([graph.lag_ns[is_kept], passed[:, 3].astype(np.int32)])
+    place = np.cumsum(~is_gone) - 1
+    order = np.argsort(target, kind="stable")
+    kept = np.flatnonzero(~is_gone)
+    number = np.cumsum(~is_lone) - 1
+    collective = graph.collective[kept].copy()
+    has = collective != NO_COLLECTIVE
+    collective[has] = number[collective[has]]
+    return replace(
+        graph,
+        **{name: getattr(graph, name)[kept] for name in _NODE_COLUMNS},
+        collective=collective,
+        first_edge=np.searchsorted(place[target[order]], np.arange(len(kept) + 1)).astype(np.int64),
+        predecessor=place[source[order]].astype(np.int32),
+        edge_kind=kind[order],
+        lag_ns=lag_ns[order],
+        collectives=tuple(
+            each for each, lone in zip(graph.collectives, is_lone.tolist(), strict=True) if not lone
+        ),
+    )
+
+
+def _passed(
+    graph: ExecutionGraph, target: Int64s, is_gone: Bools
+) -> Iterator[tuple[int, int, int, int]]:
+    """Edges around what goes: source, target, kind and lag."""
+    is_touched = is_gone[graph.predecessor] | is_gone[target]
+    touched = np.flatnonzero(is_touched)
+    waited: defaultdict[int, dict[int, int]] = defaultdict(dict)  # by gone node: source to kind
+    lane, lags = graph.lane, {each.kind: each.lag_ns for each in graph.constants}
+    for edge in touched.tolist():
+        source, node = int(graph.predecessor[edge]), int(target[edge])
+        kind = int(graph.edge_kind[edge])
+        if not is_gone[source]:
+            if kind in _PASSED:
+                waited[node][source] = kind
+        elif is_gone[node]:
+            for each, how in waited[source].items():
+                waited[node].setdefault(each, how)
+        else:
+            for each in waited[source]:
+                is_same_lane = lane[each] == lane[node]
+                if kind in _BETWEEN_STREAMS and is_same_lane:
+                    continue
+                own = kind
+                if kind == EdgeKind.STREAM and not is_same_lane:
+                    own = int(EdgeKind.INTER_STREAM)
+                yield each, node, own, lags.get(EdgeKind(own), int(graph.lag_ns[edge]))

@@ -1,0 +1,61 @@
+"""Communication that no rank recorded: the nodes it takes, and whom it is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.graph import NodeKind, Phase
+from foretrace.whatif.arrange.roles import TRANSFERS, Role
+from foretrace.whatif.recorded.program import GROUPS, MadeExchange, MadeWait, Placed
+from foretrace.workload import Group
+
+_EXCHANGE = (NodeKind.LAUNCH, NodeKind.ARRIVE, NodeKind.FINISH)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A made exchange or wait at its place."""
+
+    placed: Placed
+    role: Role
+    rank: int  # position among the job's ranks
+    first: int  # its first node; of a wait without nodes: the node that follows
+    num_nodes: int
+
+    @property
+    def what(self) -> MadeExchange | MadeWait:
+        """What was made."""
+        return _made(self.placed)
+
+
+def kinds_of(what: MadeExchange | MadeWait, *, has_device: bool) -> tuple[NodeKind, ...]:
+    """The nodes that something made takes, in issue order.
+
+    On a device the launch returns at once and streams wait; without one the calling thread does.
+    """
+    if isinstance(what, MadeWait):
+        return () if has_device else (NodeKind.THREAD_WAIT,)
+    is_thread_held = what.is_awaited and not has_device
+    return (*_EXCHANGE, NodeKind.THREAD_WAIT) if is_thread_held else _EXCHANGE
+
+
+def made_role(placed: Placed) -> Role:
+    """Whom something made is for; of a transfer the phase tells the direction."""
+    what = _made(placed)
+    group = GROUPS.index(what.group)
+    name = what.collective if isinstance(what, MadeExchange) else ""
+    if what.group is Group.PIPELINE and name in TRANSFERS:
+        return Role(
+            group,
+            is_transfer=True,
+            is_send=name == "send",
+            is_backward=placed.phase == Phase.BACKWARD,
+        )
+    return Role(group)
+
+
+def _made(placed: Placed) -> MadeExchange | MadeWait:
+    what = placed.piece
+    if not isinstance(what, MadeExchange | MadeWait):
+        raise TypeError(f"expected something made, got {type(what).__name__}")
+    return what

@@ -1,0 +1,193 @@
+"""Attention as one fused kernel, or as products and a softmax: what the other kind would take.
+
+A cost model answers for the kind that was not recorded, from the shapes of the one that was. What
+it cannot know: dropout and masks that the other kind would do in kernels of their own, the memory
+that scores take, and the host time of launches that products would add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s, ScenarioError
+from foretrace.cost import NO_TEXT, CostModel, Costs, KernelRequests, Source
+from foretrace.graph import DEVICE_KINDS, ExecutionGraph
+from foretrace.operators import OperatorClass, operator_class
+from foretrace.whatif.changes.attention_calls import (
+    FusedCall,
+    Kernels,
+    PlainCall,
+    fused_calls,
+    plain_calls,
+)
+from foretrace.whatif.changes.change import AttentionKernel
+from foretrace.whatif.changes.fusing import first_of_runs, merged
+from foretrace.whatif.changes.matching import fitting
+from foretrace.whatif.changes.working import Working
+
+
+def attention_replaced(
+    working: Working, change: AttentionKernel, model: CostModel | None
+) -> Working:
+    """Every attention call of the other kind, as this one.
+
+    Raises:
+        ScenarioError: if there is none, its shapes are not known, or no model is given.
+    """
+    if model is None:
+        raise ScenarioError(
+            "attention of another kind is costed from shapes, and nothing is known that costs "
+            "it: state the machine that the job runs on."
+        )
+    graph = working.graph
+    chosen = fitting(graph, change.selection) & np.isin(graph.kind, DEVICE_KINDS)
+    if change.is_fused:
+        calls = plain_calls(graph, chosen, is_causal=change.is_causal)
+        if not calls:
+            raise ScenarioError(_none_sentence(graph, chosen, "plain", "fused"))
+        return _fused(working, calls, model)
+    found = fused_calls(graph, chosen)
+    if not found:
+        raise ScenarioError(_none_sentence(graph, chosen, "fused", "plain"))
+    return _plain(working, found, model)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What kernels of one kind take together."""
+
+    duration_ns: float
+    low_ns: float
+    high_ns: float
+    source: int
+
+
+def _plain(working: Working, calls: Sequence[FusedCall], model: CostModel) -> Working:
+    answers = _answers({call.kernels for call in calls}, model)
+    working = _costed(working, [(call.nodes, answers[call.kernels]) for call in calls])
+    firsts = np.array([call.nodes[0] for call in calls], np.int64)
+    signatures = [NO_TEXT] * len(calls)
+    return _renamed(working, firsts, (calls[0].kernels.name, calls[0].kernels.name), signatures)
+
+
+def _fused(working: Working, calls: Sequence[PlainCall], model: CostModel) -> Working:
+    graph = working.graph
+    answers = _answers({call.kernels for call in calls}, model)
+    chosen = np.zeros(graph.num_nodes, np.bool_)
+    for call in calls:
+        chosen[call.nodes] = True
+    first = first_of_runs(graph, chosen)
+    torn = [call for call in calls if len(np.unique(first[call.nodes])) > 1]
+    if torn:
+        raise ScenarioError(
+            f"{len(torn)} of {len(calls)} attention calls are not one run of kernels on a stream: "
+            "something else waits for a kernel in their middle. They cannot become one kernel; "
+            "select layers or phases where they can."
+        )
+    working = _costed(working, [(call.nodes, answers[call.kernels]) for call in calls])
+    firsts = np.array([call.nodes[0] for call in calls], np.int64)
+    for kernels in sorted(answers, key=repr):
+        own = np.array([call.kernels == kernels for call in calls], np.bool_)
+        (operator, signature), *_ = kernels.calls
+        working = _renamed(working, firsts[own], (kernels.name, operator), [signature])
+    return merged(working, first, 1.0)
+
+
+def _answers(kinds: set[Kernels], model: CostModel) -> Mapping[Kernels, _Answer]:
+    """One answer per distinct list of kernels.
+
+    Raises:
+        ScenarioError: if the model does not know one of them.
+    """
+    ordered = sorted(kinds, key=repr)
+    calls = [call for kernels in ordered for call in kernels.calls]
+    operators = tuple(dict.fromkeys(operator for operator, _ in calls))
+    signatures = tuple(dict.fromkeys(signature for _, signature in calls))
+    costs = model.kernel_costs(
+        KernelRequests(
+            operator=np.array([operators.index(one) for one, _ in calls], np.int32),
+            signature=np.array([signatures.index(one) for _, one in calls], np.int32),
+            kernel=np.full(len(calls), NO_TEXT, np.int32),
+            operators=operators,
+            signatures=signatures,
+            kernels=(),
+        )
+    )
+    unknown = np.flatnonzero(costs.source == Source.UNKNOWN)
+    if len(unknown):
+        operator, signature = calls[int(unknown[0])]
+        raise ScenarioError(
+            f"what costs kernels does not know {operator} of {signature}: attention of that kind "
+            "cannot be costed. State its time with a factor on family 'attention' instead."
+        )
+    found, at = {}, 0
+    for kernels in ordered:
+        found[kernels] = _sum(costs, slice(at, at + len(kernels.calls)))
+        at += len(kernels.calls)
+    return found
+
+
+def _sum(costs: Costs, rows: slice) -> _Answer:
+    return _Answer(
+        duration_ns=float(costs.duration_ns[rows].sum()),
+        low_ns=float(costs.low_ns[rows].sum()),
+        high_ns=float(costs.high_ns[rows].sum()),
+        source=int(costs.source[rows].max()),
+    )
+
+
+def _costed(working: Working, calls: Sequence[tuple[Int64s, _Answer]]) -> Working:
+    """The first kernel of each call takes the answer, and beside communication as before."""
+    duration_ns, source = working.duration_ns.copy(), working.source.copy()
+    low_ns, high_ns = working.low_ns.copy(), working.high_ns.copy()
+    for nodes, answer in calls:
+        slower = float(working.graph.inflation[nodes[0]])
+        for column, value in (
+            (duration_ns, answer.duration_ns),
+            (low_ns, answer.low_ns),
+            (high_ns, answer.high_ns),
+        ):
+            column[nodes] = 0
+            column[nodes[0]] = value * slower
+        source[nodes] = answer.source
+    return replace(working, duration_ns=duration_ns, low_ns=low_ns, high_ns=high_ns, source=source)
+
+
+def _renamed(
+    working: Working, nodes: Int64s, names: tuple[str, str], signatures: Sequence[str | int]
+) -> Working:
+    """Nodes under the name and the operator of what now stands there."""
+    graph = working.graph
+    texts = [*names, *(one for one in signatures if isinstance(one, str))]
+    known = tuple(dict.fromkeys([*graph.names, *texts]))
+    place = {text: at for at, text in enumerate(known)}
+    columns = {name: getattr(graph, name).copy() for name in ("name", "operator")}
+    columns["name"][nodes], columns["operator"][nodes] = (place[one] for one in names)
+    signature = graph.operator_signature.copy()
+    said = signatures[0]
+    signature[nodes] = place[said] if isinstance(said, str) else NO_TEXT
+    renamed = replace(graph, **columns, operator_signature=signature, names=known)
+    return replace(working, arranged=replace(working.arranged, graph=renamed))
+
+
+def _none_sentence(graph: ExecutionGraph, chosen: Bools, wanted: str, other: str) -> str:
+    has_fused = any(
+        operator_class(graph.names[name], graph.names[operator] if operator >= 0 else "")
+        == OperatorClass.ATTENTION
+        for name, operator in np.unique(
+            np.stack([graph.name[chosen], graph.operator[chosen]]), axis=1
+        ).T.tolist()
+    )
+    already = ": it is fused already" if other == "fused" and has_fused else ""
+    return (
+        f"no {wanted} attention was found among the selected kernels{already}. It is recognised "
+        + (
+            "by a softmax over scores between batched products, whose shapes were recorded "
+            "(record_shapes=True)."
+            if wanted == "plain"
+            else "by the kernels' and operators' names."
+        )
+    )

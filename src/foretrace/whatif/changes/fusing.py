@@ -1,0 +1,123 @@
+"""Kernels that follow each other become one; their launches but the first go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from foretrace.base import Bools, Float64s, Int64s
+from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind
+from foretrace.whatif.changes.change import Fused
+from foretrace.whatif.changes.matching import fitting
+from foretrace.whatif.changes.removal import without_nodes
+from foretrace.whatif.changes.working import (
+    BLOCK_COLUMNS,
+    Working,
+    edge_targets,
+    launches,
+    previous_on_host,
+)
+
+_IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC)
+_OF_LAUNCH = (*_IN_ORDER, EdgeKind.LAUNCH)  # what a later kernel of a run may wait for
+_OF_QUEUE = (*_IN_ORDER, EdgeKind.QUEUE)  # and who may wait for an earlier one
+
+
+def fused(working: Working, change: Fused) -> Working:
+    """Every run of two selected kernels or more as one, with the first one's place and name."""
+    chosen = fitting(working.graph, change.selection) & np.isin(working.graph.kind, DEVICE_KINDS)
+    first = first_of_runs(working.graph, chosen)
+    return merged(working, first, change.factor)
+
+
+def first_of_runs(graph: ExecutionGraph, chosen: Bools) -> Int64s:
+    """First kernel of the run of chosen ones that each node is in, itself of others; int64[nodes].
+
+    Kernels of one run follow each other on their stream, in one block. Only the first waits for
+    more than its launch and the one before, and only the last is waited for by more than the next
+    and the launch queue.
+    """
+    device = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.ARRIVE, NodeKind.FINISH)))
+    device = device[np.lexsort((device, graph.lane[device]))]
+    before, after = device[:-1], device[1:]
+    follows = chosen[before] & chosen[after] & (graph.lane[before] == graph.lane[after])
+    for name in BLOCK_COLUMNS:
+        column = getattr(graph, name)
+        follows &= column[before] == column[after]
+    waits, is_awaited = _ties(graph)
+    follows &= ~waits[after] & ~is_awaited[before]
+    starts = np.append(True, ~follows)[: len(device)]
+    first = np.arange(graph.num_nodes, dtype=np.int64)
+    first[device] = device[np.flatnonzero(starts)[np.cumsum(starts) - 1]]
+    return first
+
+
+def merged(working: Working, first: Int64s, factor: float | Float64s) -> Working:
+    """Runs as one kernel each; those of one kernel stay as they are.
+
+    Args:
+        working: the graph.
+        first: int64[nodes], as `first_of_runs` gives them.
+        factor: of the summed durations, for all runs or float64[nodes] by first kernel.
+    """
+    graph = working.graph
+    is_gone = first != np.arange(graph.num_nodes)
+    has_run = np.zeros(graph.num_nodes, np.bool_)
+    has_run[first[is_gone]] = True
+    share: Float64s = np.where(has_run, factor, 1.0)
+
+    def summed(column: Float64s) -> Float64s:
+        total = np.bincount(first, column, graph.num_nodes).astype(np.float64)
+        return total * share
+
+    source = working.source.copy()
+    np.maximum.at(source, first, working.source)  # a run is as sure as what is least sure in it
+    taken_ns = np.bincount(first, working.duration_ns, graph.num_nodes)
+    alone_ns = np.bincount(first, working.duration_ns / graph.inflation, graph.num_nodes)
+    inflation = np.where(has_run & (alone_ns > 0), taken_ns / np.maximum(alone_ns, 1e-9), 1.0)
+    measured_ns = np.bincount(first, graph.measured_ns, graph.num_nodes)
+    larger = replace(
+        graph,
+        measured_ns=np.rint(measured_ns).astype(np.int64),
+        inflation=np.where(has_run, inflation, graph.inflation).astype(np.float32),
+    )
+    working = replace(
+        working,
+        arranged=replace(working.arranged, graph=larger),
+        duration_ns=summed(working.duration_ns),
+        low_ns=summed(working.low_ns),
+        high_ns=summed(working.high_ns),
+        source=source,
+    )
+    return without_nodes(working, _without_launches(graph, first, is_gone))
+
+
+def _ties(graph: ExecutionGraph) -> tuple[Bools, Bools]:
+    """Nodes that wait for more than launch and stream; nodes that more waits for than these."""
+    waits, is_awaited = np.zeros((2, graph.num_nodes), np.bool_)
+    waits[edge_targets(graph)[~np.isin(graph.edge_kind, _OF_LAUNCH)]] = True
+    is_awaited[graph.predecessor[~np.isin(graph.edge_kind, _OF_QUEUE)]] = True
+    return waits, is_awaited
+
+
+def _without_launches(graph: ExecutionGraph, first: Int64s, is_gone: Bools) -> Int64s:
+    """Stand-ins for kernels that went and, on the host, for calls that launched only these.
+
+    The time right before such a call, in which its operator was dispatched, goes too.
+    """
+    into = first.copy()
+    launch = launches(graph)
+    launched = launch >= 0
+    num_kernels = np.bincount(launch[launched], minlength=graph.num_nodes)
+    num_gone = np.bincount(launch[launched & is_gone], minlength=graph.num_nodes)
+    before = previous_on_host(graph)
+    calls = np.flatnonzero((num_gone > 0) & (num_gone == num_kernels) & (before >= 0))
+    segment = before[calls]
+    has_segment = (graph.kind[segment] == NodeKind.HOST_SEGMENT) & (before[segment] >= 0)
+    ahead = np.where(has_segment, before[segment], segment)
+    is_inside = graph.kind[ahead] != NodeKind.RANK_START
+    into[calls[is_inside]] = segment[is_inside]
+    segments = has_segment & is_inside
+    into[segment[segments]] = ahead[segments]
+    return into

@@ -1,0 +1,85 @@
+"""`Ground`: what all predictions about one recording start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.analyze import windows
+from foretrace.cost import CostModel, step_costs
+from foretrace.graph import Recording, Timeline
+from foretrace.machine import Machine
+from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
+from foretrace.whatif.recorded.program import Program
+from foretrace.whatif.recorded.read import program_of
+from foretrace.whatif.resize.base import base_scenario
+from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Model, PlanDraft
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What predictions about one recording start from; made once for many of them."""
+
+    program: Program
+    before: Scenario
+    replayed: Timeline
+    measured_step_ns: int
+    replayed_step_ns: int
+    costs: CostModel | None  # `None`: what the recording itself shows
+    cores: Cores | None
+    model: Model | None
+
+
+def ground_of(
+    recording: Recording,
+    *,
+    machine: Machine | None = None,
+    model: Model | None = None,
+    plan: PlanDraft | None = None,
+    sizes: Sizes | None = None,
+    costs: CostModel | None = None,
+    cores: Cores | None = None,
+) -> Ground:
+    """What a recording's predictions start from.
+
+    Args:
+        recording: of any number of ranks of one job.
+        machine: what it ran on.
+        model: what was trained, for memory, and for what pieces cannot answer.
+        plan: keys of its plan that the recording does not show, or shows wrongly.
+        sizes: widths of the model, where its shapes do not tell.
+        costs: what predicts durations at other sizes; the machine's, if that is stated, else what
+            the recording itself shows.
+        cores: processor cores that the recorded ranks shared, where the host is what computes.
+
+    Raises:
+        ScenarioError: if what is stated contradicts the recording.
+    """
+    measured_step_ns = step_of(recording.measured)
+    replayed = simulate(recording.graph)
+    if cores is not None:
+        graph = replace(recording.graph, measured_ns=alone_ns(replayed, cores))
+        recording = replace(recording, graph=graph)
+        replayed = simulate_shared(graph, graph.measured_ns, cores)
+    program = program_of(recording, stated=plan)
+    return Ground(
+        program=program,
+        before=base_scenario(program, machine=machine, sizes=sizes),
+        replayed=replayed,
+        measured_step_ns=measured_step_ns,
+        replayed_step_ns=step_of(replayed),
+        costs=costs or (None if machine is None else step_costs(machine)),
+        cores=cores,
+        model=model,
+    )
+
+
+def step_of(timeline: Timeline) -> int:
+    """Mean length of the job's steps, in ns; of a recording without marks, its whole length."""
+    steps = windows(timeline)
+    if not len(steps):
+        return int(timeline.end_ns.max(initial=0) - timeline.start_ns.min(initial=0))
+    return round(float(np.mean(steps.duration_ns)))

@@ -1,0 +1,135 @@
+"""`outcome`: one scenario of a recording, simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.analyze import windows
+from foretrace.base import ScenarioError, WorkloadError
+from foretrace.cost import Costs
+from foretrace.estimate import Estimate, Run, estimate, interval
+from foretrace.graph import Timeline
+from foretrace.simulate import simulate, simulate_shared
+from foretrace.whatif.arrange.arrange import arranged
+from foretrace.whatif.arrange.arranged import Arranged, unchanged
+from foretrace.whatif.changes.changed import changed
+from foretrace.whatif.changes.inflation import uninflated
+from foretrace.whatif.edited_model import model_with
+from foretrace.whatif.ground import Ground, step_of
+from foretrace.whatif.rearrange.rearranged import rearranged
+from foretrace.whatif.resize.resized import resized
+from foretrace.whatif.scaled import scaled_step
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Transformer
+
+ARRANGED = "arranged"
+SCALED = "scaled"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One scenario, simulated."""
+
+    costs: Costs
+    timeline: Timeline
+    step_ns: int
+    low_ns: int
+    high_ns: int
+    method: str
+    notes: tuple[str, ...] = ()
+
+
+def outcome(ground: Ground, scenario: Scenario) -> Outcome:
+    """A scenario's step: arranged from recorded pieces, else scaled by the ratio of estimates.
+
+    Raises:
+        ScenarioError: if it is illegal, or no way to it is known.
+    """
+    try:
+        job = rearranged(ground.program, ground.before, scenario)
+    except ScenarioError as err:
+        return _by_estimates(ground, scenario, err)
+    start = unchanged(ground.program.graph) if job is None else arranged(ground.program, job)
+    costs = resized(start, ground.program, ground.before, scenario, costs=ground.costs)
+    start, costs = changed(
+        start, costs, scenario.changes, program=ground.program, model=ground.costs
+    )
+    timeline = _simulated(ground, start, costs)
+    if job is not None or scenario != ground.before:
+        costs = uninflated(start, costs, ground.replayed, timeline)
+        timeline = _simulated(ground, start, costs)
+    step_ns = step_of(timeline)
+    low_ns, high_ns = _ends(ground, timeline, costs, step_ns)
+    notes = () if job is None else job.notes
+    return Outcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
+
+
+def _simulated(ground: Ground, start: Arranged, costs: Costs) -> Timeline:
+    if ground.cores is None:
+        return simulate(start.graph, costs.duration_ns)
+    return simulate_shared(start.graph, costs.duration_ns, ground.cores)
+
+
+def _ends(ground: Ground, timeline: Timeline, costs: Costs, step_ns: int) -> tuple[int, int]:
+    """Both ends of the interval of the mean step, in ns."""
+    steps = windows(timeline)
+    if not len(steps):
+        return step_ns, step_ns
+    row = int(np.argsort(steps.duration_ns, kind="stable")[len(steps) // 2])
+    run = Run(timeline, costs, costs.duration_ns)
+    spread = interval(run, unmodelled=_unmodelled(ground), row=row)
+    return (
+        round(step_ns * spread.low_ns / spread.step_ns),
+        round(step_ns * spread.high_ns / spread.step_ns),
+    )
+
+
+def _unmodelled(ground: Ground) -> float:
+    """What the replay misses of the recording itself, on a logarithmic scale."""
+    return abs(float(np.log(ground.replayed_step_ns / ground.measured_step_ns)))
+
+
+def _by_estimates(ground: Ground, scenario: Scenario, reason: ScenarioError) -> Outcome:
+    """What the recorded step becomes by the ratio of two estimates."""
+    model, machine = ground.model, ground.before.machine
+    if not isinstance(model, Transformer) or machine is None:
+        raise ScenarioError(
+            f"{reason} A stated model and machine would give the recorded step times the ratio "
+            "of two estimates."
+        ) from reason
+    if scenario.changes:
+        raise ScenarioError(
+            f"{reason} By the ratio of two estimates alone it could be told, but durations of "
+            "single operations cannot be changed there: leave those edits out."
+        ) from reason
+    edited = model_with(model, ground.before.sizes, scenario.sizes)
+    try:
+        before = estimate(model, ground.before.plan, machine)
+        after: Estimate = estimate(edited, scenario.plan, scenario.machine or machine)
+    except WorkloadError:
+        raise reason from None
+    found = scaled_step(ground.replayed_step_ns, before, after)
+    note = (
+        f"not arranged from recorded work, but the recorded step x {found.ratio:.3f}, the ratio of "
+        f"two estimates: {reason}"
+    )
+    return Outcome(
+        costs=after.costs,
+        timeline=_stretched(after.timeline, found.step_ns),
+        step_ns=found.step_ns,
+        low_ns=found.low_ns,
+        high_ns=found.high_ns,
+        method=SCALED,
+        notes=(note, *after.notes),
+    )
+
+
+def _stretched(timeline: Timeline, step_ns: int) -> Timeline:
+    """An estimated timeline at the length that was found for its step."""
+    factor = step_ns / max(step_of(timeline), 1)
+    start_ns, end_ns = (
+        np.rint(each * factor).astype(np.int64) for each in (timeline.start_ns, timeline.end_ns)
+    )
+    return Timeline(timeline.graph, start_ns, end_ns, is_measured=False)

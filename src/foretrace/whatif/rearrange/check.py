@@ -1,0 +1,217 @@
+"""Whether a recording can be rearranged as asked; if not, the arithmetic and what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from foretrace.base import ScenarioError, WorkloadError
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.structure import changed_fields, schedule_or_refusal
+from foretrace.whatif.recorded.program import Program
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import (
+    Axis,
+    Group,
+    Sharding,
+    axis_sizes,
+    chunk_layers,
+    groups_of,
+    nearest_divisor,
+)
+
+_AT_LEAST_ONE = (
+    ("tensor", "tp"),
+    ("context", "cp"),
+    ("data", "dp"),
+    ("pipeline", "pp"),
+    ("expert", "ep"),
+    ("micro_batch", "micro_batch"),
+    ("global_batch", "global_batch"),
+    ("sequence", "sequence"),
+    ("num_chunks", "chunks"),
+    ("bucket_bytes", "bucket_bytes"),
+)
+
+
+def check(program: Program, before: Scenario, after: Scenario) -> None:
+    """Refuse what cannot run, and what this recording cannot be rearranged into.
+
+    Raises:
+        ScenarioError: for the first thing that is wrong, with the arithmetic and the nearest
+            choice that would do.
+    """
+    for problem in _problems(before, after):
+        raise ScenarioError(problem)
+    try:
+        for group in (Group.SHARD, Group.EXPERT):
+            groups_of(after.plan, group)
+    except WorkloadError as err:
+        raise ScenarioError(str(err)) from err
+    changed = set(changed_fields(before, after))
+    if not changed:
+        return
+    for problem in _of_recording(program, before, changed):
+        raise ScenarioError(problem)
+    library = Library(program)
+    _check_layers(library, before, after, changed)
+    if {"num_microbatches", "schedule", "pipeline", "num_chunks", "contiguous"} & changed:
+        schedule_or_refusal(after.plan)
+
+
+def _problems(before: Scenario, after: Scenario) -> Iterator[str]:
+    """Everything wrong that numbers alone show."""
+    plan = after.plan
+    for name, key in _AT_LEAST_ONE:
+        value = getattr(plan, name)
+        if value is not None and value < 1:
+            yield f"{key} is {value}: it has to be at least 1"
+    yield from _of_batch(after)
+    yield from _of_widths(after)
+    yield from _of_sequence(after)
+    if plan.contiguous is not None and plan.schedule != "interleaved":
+        yield (
+            f"contiguous is {plan.contiguous} with the schedule {plan.schedule!r}, which has no "
+            "use for it: choose 'interleaved', or leave it out"
+        )
+    if plan.sharding is Sharding.NONE and (plan.shard_ranks or 1) > 1:
+        yield (
+            f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
+            "choose zero1, or leave the ranks out"
+        )
+    yield from _beyond_recordings(before, after)
+
+
+def _of_batch(after: Scenario) -> Iterator[str]:
+    plan = after.plan
+    at_once = plan.micro_batch * plan.data
+    if plan.global_batch % at_once:
+        below = plan.global_batch // at_once * at_once
+        nearest = f"{below:,} or {below + at_once:,}" if below else f"{at_once:,}"
+        yield (
+            f"micro_batch {plan.micro_batch} x dp {plan.data} = {at_once:,} sequences at once do "
+            f"not divide a global batch of {plan.global_batch:,}: {nearest} would be divided"
+        )
+
+
+def _of_widths(after: Scenario) -> Iterator[str]:
+    """Widths that tensor-parallel ranks divide among them, where they are known."""
+    sizes, tensor = after.sizes, after.plan.tensor
+    widths = (
+        ("heads", sizes.heads),
+        ("a feed-forward width of", sizes.feed_forward),
+        ("a vocabulary of", sizes.vocabulary),
+    )
+    for what, width in widths:
+        if width is not None and width % tensor:
+            text = f"{width:,} {what}" if what == "heads" else f"{what} {width:,}"
+            yield (f"tp {tensor} does not divide {text}: tp {nearest_divisor(width, tensor)} would")
+    heads = sizes.key_value_heads
+    if heads is not None and heads % tensor and tensor % heads:
+        yield (
+            f"tp {tensor} does not divide {heads} key-value heads, nor do they divide it: "
+            f"tp {nearest_divisor(heads, tensor)} would"
+        )
+    experts = sizes.experts
+    if experts is not None and experts % after.plan.expert:
+        nearest = nearest_divisor(experts, after.plan.expert)
+        yield f"ep {after.plan.expert} does not divide {experts} experts: ep {nearest} would"
+
+
+def _of_sequence(after: Scenario) -> Iterator[str]:
+    plan = after.plan
+    parts = plan.context * (plan.tensor if plan.sequence_parallel else 1)
+    if plan.sequence % parts:
+        below = plan.sequence // parts * parts
+        nearest = f"{below:,} or {below + parts:,}" if below else f"{parts:,}"
+        yield (
+            f"a sequence of {plan.sequence:,} tokens is not whole in {parts} pieces (cp "
+            f"{plan.context}"
+            + (f" x tp {plan.tensor} with sequence parallel" if plan.sequence_parallel else "")
+            + f"): {nearest} would be"
+        )
+
+
+def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:
+    """What no piece of this recording shows."""
+    old, new = before.plan, after.plan
+    for name, key in (("context", "cp"), ("expert", "ep")):
+        was, now = getattr(old, name), getattr(new, name)
+        if was != now and 1 in {was, now}:
+            yield (
+                f"{key} {was} -> {now}: the recording has no exchange of "
+                f"{'keys and values' if key == 'cp' else 'tokens between experts'} that could be "
+                f"{'added' if was == 1 else 'taken away'} with what it changes in its operators; "
+                "state a model and a machine, so that both jobs are estimated"
+            )
+    deep = (Sharding.ZERO2, Sharding.ZERO3)
+    if old.sharding is not new.sharding and (old.sharding in deep or new.sharding in deep):
+        yield (
+            f"sharding {old.sharding.value} -> {new.sharding.value}: when parameters or gradients "
+            "are gathered and freed is not in this recording; only none and zero1 can take each "
+            "other's place: state a model and a machine, so that both jobs are estimated"
+        )
+
+
+def _of_recording(program: Program, before: Scenario, changed: set[str]) -> Iterator[str]:
+    if program.doubts:
+        yield f"the recording's structure is not understood: {'; '.join(program.doubts)}"
+    own = {each.step for pieces in program.pieces_by_rank.values() for each in pieces}
+    if own <= {-1}:
+        yield "the recording has no steps that could be rearranged: record with step marks"
+    sizes = axis_sizes(before.plan)
+    recorded = {each.pipeline for each in program.coordinates_by_rank.values()}
+    missing = sorted(set(range(sizes[Axis.PIPELINE])) - recorded)
+    if missing and "pipeline" in changed:
+        yield (
+            f"stages {missing} of pp {before.plan.pipeline} were not recorded: record a rank of "
+            "every stage, or keep the pipeline as it is"
+        )
+
+
+def _check_layers(library: Library, before: Scenario, after: Scenario, changed: set[str]) -> None:
+    plan = after.plan
+    if not {"layers", "pipeline", "num_chunks", "layers_of_chunk"} & changed:
+        return
+    if not library.num_layers:
+        raise ScenarioError(
+            "no layers were found in the recording, so none can be added, left out or given to "
+            "other stages: name them in a blocks file (see `inspect --blocks`)"
+        )
+    stated = before.sizes.layers
+    if stated is not None and stated != library.num_layers:
+        raise ScenarioError(
+            f"the recording shows {library.num_layers} layers, and the sizes state {stated}: "
+            "state as many as were recorded, or correct the blocks (see `inspect --blocks`)"
+        )
+    num_layers = library.num_layers
+    if "layers" in changed and after.sizes.layers is not None:
+        num_layers = after.sizes.layers
+    parts = plan.pipeline * plan.num_chunks
+    if plan.layers_of_chunk is None and num_layers % parts:
+        _refuse_uneven(num_layers, after)
+    try:
+        counts = chunk_layers(plan, num_layers)
+    except WorkloadError as err:
+        raise ScenarioError(str(err)) from err
+    if min(counts) < 1:
+        raise ScenarioError(
+            f"{num_layers} layers over pp {plan.pipeline} x {plan.num_chunks} chunks leave a chunk "
+            f"without layers: {num_layers} chunks at most"
+        )
+
+
+def _refuse_uneven(num_layers: int, after: Scenario) -> None:
+    plan = after.plan
+    parts = plan.pipeline * plan.num_chunks
+    below = max(num_layers // parts, 1) * parts
+    nearest = nearest_divisor(num_layers, parts)
+    product = (
+        f"pp {plan.pipeline}"
+        if plan.num_chunks == 1
+        else f"pp {plan.pipeline} x {plan.num_chunks} chunks = {parts} chunks"
+    )
+    raise ScenarioError(
+        f"{num_layers} layers are not whole on {product}: {below} or {below + parts} layers "
+        f"would be, or {'pp' if plan.num_chunks == 1 else 'chunks:'} {nearest}; or state how many "
+        "each has (layers_of_chunk)"
+    )

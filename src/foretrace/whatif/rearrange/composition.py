@@ -1,0 +1,262 @@
+"""Units of a new job, composed of recorded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from foretrace.graph import NO_LAYER, NO_MICROBATCH
+from foretrace.whatif.rearrange.layers import LayerSources, layer_sources
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.ranks import Seat
+from foretrace.whatif.rearrange.structure import Structure
+from foretrace.whatif.rearrange.units import Entry, RecordedUnit, Role, Slot
+from foretrace.whatif.recorded.program import Coordinates, Piece, Placed
+
+_TRANSFERS = (Role.RECEIVE, Role.SEND)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A piece at its new place, in its role."""
+
+    placed: Placed
+    role: Role
+
+
+@dataclass(frozen=True)
+class NewSlot:
+    """A layer of a new unit."""
+
+    layer: int  # in the new job
+    source: int  # recorded layer that it repeats
+    work: tuple[Work, ...]
+
+
+@dataclass(frozen=True)
+class NewUnit:
+    """A unit of a new job, of recorded pieces."""
+
+    step: int
+    is_forward: bool
+    microbatch: int
+    chunk: int
+    is_last_microbatch: bool
+    frame: RecordedUnit  # whose beginning and end it has
+    before: tuple[Work, ...]
+    slots: tuple[NewSlot, ...]
+    after: tuple[Work, ...]
+    # It has to receive or to send, and no recorded stage did.
+    lacks_receive: bool = False
+    lacks_send: bool = False
+
+    @property
+    def work(self) -> Iterator[Work]:
+        """All of it, in order."""
+        yield from self.before
+        for slot in self.slots:
+            yield from slot.work
+        yield from self.after
+
+
+def at_place(piece: Piece, step: int, *, layer: int, microbatch: int) -> Placed:
+    """A piece at a new layer and microbatch, where it has any."""
+    return Placed(
+        piece=piece,
+        step=step,
+        part=piece.part,
+        phase=piece.phase,
+        layer=layer if piece.layer != NO_LAYER else NO_LAYER,
+        microbatch=microbatch if piece.microbatch != NO_MICROBATCH else NO_MICROBATCH,
+    )
+
+
+@dataclass
+class Composer:
+    """Composes the units of every new rank."""
+
+    library: Library
+    structure: Structure
+    num_recorded: int  # microbatches of a step, as recorded
+    sources: LayerSources = field(init=False)
+    frame_of_chunk: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Choose what each layer and each chunk repeats."""
+        library, new = self.library, self.structure.layers_of_chunk
+        kinds = {layer: library.kind_of_layer(layer) for layer in library.chunk_of_layer}
+        self.sources = layer_sources(
+            library.layers_of_chunk, new, kinds, library.layer_durations_ns()
+        )
+        self.frame_of_chunk = {chunk: self._frame(chunk) for chunk in self._chunks()}
+
+    def _chunks(self) -> Iterable[int]:
+        return range(self.structure.plan.pipeline * self.structure.plan.num_chunks)
+
+    @property
+    def _last_chunk(self) -> int:
+        return self.structure.plan.pipeline * self.structure.plan.num_chunks - 1
+
+    def _frame(self, chunk: int) -> int:
+        """The recorded chunk whose beginning and end a new one has."""
+        num_new = self._last_chunk + 1
+        if num_new == self.library.num_chunks:
+            return chunk
+        if chunk == 0:
+            return 0
+        if chunk == self._last_chunk:
+            return self.library.num_chunks - 1
+        layers = self.structure.layers_of_chunk.get(chunk, ())
+        sources = [self.library.chunk_of_layer[self.sources.forward[layer]] for layer in layers]
+        inner = [each for each in sources if 0 < each < self.library.num_chunks - 1] or sources
+        return max(sorted(set(inner)), key=inner.count) if inner else 0
+
+    def source_stage(self, stage: int) -> int:
+        """The recorded stage whose threads, data and optimizer a new stage has."""
+        return self.library.stage_of(self.frame_of_chunk[stage])
+
+    def source_microbatch(self, microbatch: int, num_new: int) -> int:
+        """The recorded microbatch that a new one repeats.
+
+        The first and the last stay what they are; those between repeat all recorded ones that are
+        neither, in turns.
+        """
+        last = self.num_recorded - 1
+        if num_new == self.num_recorded:
+            return microbatch
+        if microbatch == num_new - 1:
+            return last
+        if microbatch == 0 or last <= 1:
+            return 0
+        return 1 + (microbatch - 1) % (last - 1)
+
+    def order(self, seat: Seat, step: int) -> tuple[tuple[bool, int, int], ...]:
+        """Units of a rank in order: as recorded, or as the new schedule has them."""
+        if self.structure.order is not None:
+            return self.structure.order[seat.coordinates.pipeline]
+        rank = self.library.rank_at(seat.coordinates.pipeline, seat.like)
+        return tuple(unit.key for unit in self.library.step(rank, step).units)
+
+    def unit(self, seat: Seat, step: int, key: tuple[bool, int, int]) -> NewUnit:
+        """One unit of a new rank."""
+        is_forward, microbatch, chunk = key
+        num_new = self.structure.plan.num_microbatches
+        source = self.source_microbatch(microbatch, num_new)
+        if is_forward and self.num_recorded == 1:
+            source = 0
+        of = _Of(seat.like, step, is_forward, source)
+        frame = self._part(of, self.frame_of_chunk[chunk])
+        is_first, is_last = chunk == 0, chunk == self._last_chunk
+        opens, closes = (is_first, is_last) if is_forward else (is_last, is_first)
+        receive = () if opens else self._transfer(of, frame, Role.RECEIVE)
+        send = () if closes else self._transfer(of, frame, Role.SEND)
+        before, after = self._frame_entries(of, chunk, frame)
+
+        def placed(entries: Iterable[Entry], layer: int = NO_LAYER) -> tuple[Work, ...]:
+            return tuple(
+                Work(at_place(each.piece, step, layer=layer, microbatch=microbatch), each.role)
+                for each in entries
+            )
+
+        unit = NewUnit(
+            step=step,
+            is_forward=is_forward,
+            microbatch=microbatch,
+            chunk=chunk,
+            is_last_microbatch=microbatch == num_new - 1,
+            frame=frame,
+            before=placed((*receive, *before)),
+            slots=tuple(
+                NewSlot(layer, slot.layer, placed(slot.entries, layer))
+                for layer, slot in self._slots(of, chunk)
+            ),
+            after=placed((*after, *send)),
+            lacks_receive=not opens and not receive,
+            lacks_send=not closes and not send,
+        )
+        if self.num_recorded == 1 and not unit.is_last_microbatch:
+            return without_roles(unit, (Role.BUCKET, Role.REDUCED))
+        return unit
+
+    def _part(self, of: _Of, chunk: int) -> RecordedUnit:
+        rank = self.library.rank_at(self.library.stage_of(chunk), of.like)
+        return self.library.unit(rank, of.step, (of.is_forward, of.microbatch, chunk))
+
+    def _transfer(self, of: _Of, frame: RecordedUnit, role: Role) -> tuple[Entry, ...]:
+        """How a recorded stage received or sent, the frame's own if it did."""
+        own = _in_role(frame, role)
+        if own or self.library.num_chunks == 1:
+            return own
+        others = (self._part(of, chunk) for chunk in range(self.library.num_chunks))
+        return next((found for each in others if (found := _in_role(each, role))), ())
+
+    def _slots(self, of: _Of, chunk: int) -> Iterator[tuple[int, Slot]]:
+        layers = self.structure.layers_of_chunk.get(chunk, ())
+        sources = self.sources.of(is_forward=of.is_forward)
+        for layer in layers if of.is_forward else reversed(layers):
+            key = (of.is_forward, of.microbatch)
+            yield layer, self.library.slot(of.like, of.step, key, sources[layer])
+
+    def _frame_entries(
+        self, of: _Of, chunk: int, frame: RecordedUnit
+    ) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+        """What stands before and behind the layers, without transfers."""
+        last_old = self.library.num_chunks - 1
+        is_first, is_last = chunk == 0, chunk == self._last_chunk
+        opens, closes = (is_first, is_last) if of.is_forward else (is_last, is_first)
+        first_of, last_of = (0, last_old) if of.is_forward else (last_old, 0)
+        before, after = _kept(frame.before), _kept(frame.after)
+        if opens != (frame.chunk == first_of):
+            ends = _ends(self._part(of, first_of).before) if opens else ()
+            before = _with_ends(before, ends, at_end=True)
+        if closes != (frame.chunk == last_of):
+            ends = _ends(self._part(of, last_of).after) if closes else ()
+            after = _with_ends(after, ends, at_end=False)
+        return before, after
+
+
+@dataclass(frozen=True)
+class _Of:
+    """Where recorded units are looked for."""
+
+    like: Coordinates
+    step: int
+    is_forward: bool
+    microbatch: int  # recorded
+
+
+def without_roles(unit: NewUnit, roles: Sequence[Role]) -> NewUnit:
+    """A unit without its work in some roles."""
+
+    def kept(work: Iterable[Work]) -> tuple[Work, ...]:
+        return tuple(each for each in work if each.role not in roles)
+
+    return replace(
+        unit,
+        before=kept(unit.before),
+        slots=tuple(replace(slot, work=kept(slot.work)) for slot in unit.slots),
+        after=kept(unit.after),
+    )
+
+
+def _in_role(unit: RecordedUnit, role: Role) -> tuple[Entry, ...]:
+    return tuple(entry for entry in unit.entries if entry.role is role)
+
+
+def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple(entry for entry in entries if entry.role not in _TRANSFERS)
+
+
+def _ends(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple(entry for entry in entries if entry.role is Role.END)
+
+
+def _with_ends(
+    entries: tuple[Entry, ...], ends: tuple[Entry, ...], *, at_end: bool
+) -> tuple[Entry, ...]:
+    """Other ends among what every stage does: behind it, or before its hand-over."""
+    rest = tuple(entry for entry in entries if entry.role is not Role.END)
+    if at_end:
+        return (*rest, *ends)
+    place = next((at for at, entry in enumerate(rest) if entry.role is Role.RETURN), len(rest))
+    return (*rest[:place], *ends, *rest[place:])

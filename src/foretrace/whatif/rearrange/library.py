@@ -1,0 +1,173 @@
+"""`Library`: recorded units by where they ran, for new jobs to take their pieces from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s, ScenarioError
+from foretrace.graph import NodeKind
+from foretrace.whatif.rearrange.parse import chunk_layers_of, parsed
+from foretrace.whatif.rearrange.units import Entry, RankRun, RecordedUnit, Role, Slot, StepRun
+from foretrace.whatif.recorded.program import Coordinates, Program
+
+
+class Library:
+    """Units of every recorded rank, by step, pass, microbatch and chunk."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.runs: dict[int, RankRun] = parsed(program)
+        self.layers_of_chunk = chunk_layers_of(program.layers_of_stage)
+        self.num_stages = max(len(program.layers_of_stage), program.plan.pipeline, 1)
+        self.num_chunks = max(len(self.layers_of_chunk), self.num_stages)
+        self.chunk_of_layer = {
+            layer: chunk for chunk, layers in self.layers_of_chunk.items() for layer in layers
+        }
+        self._units = {
+            (run.rank, step.step): {unit.key: unit for unit in step.units}
+            for run in self.runs.values()
+            for step in run.steps
+        }
+        self._rank_at = {each: rank for rank, each in program.coordinates_by_rank.items()}
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the whole model, as recorded."""
+        return len(self.chunk_of_layer)
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether any backward pass was recorded."""
+        return any(
+            not unit.is_forward
+            for run in self.runs.values()
+            for step in run.steps[:1]
+            for unit in step.units
+        )
+
+    def stage_of(self, chunk: int) -> int:
+        """The recorded stage that holds a chunk."""
+        return chunk % self.num_stages
+
+    def rank_at(self, stage: int, like: Coordinates) -> int:
+        """The recorded rank of a stage at these other coordinates, or the next one of its stage.
+
+        Raises:
+            ScenarioError: if no rank of that stage was recorded.
+        """
+        wanted = Coordinates(like.tensor, like.context, like.data, stage)
+        rank = self._rank_at.get(wanted)
+        if rank is not None:
+            return rank
+        others = [
+            (abs(each.tensor - like.tensor) + abs(each.data - like.data), number)
+            for each, number in self._rank_at.items()
+            if each.pipeline == stage
+        ]
+        if not others:
+            recorded = sorted({each.pipeline for each in self._rank_at})
+            raise ScenarioError(
+                f"no rank of stage {stage} was recorded (stages {recorded} were): record at least "
+                "one rank of every stage, or keep the pipeline as it is"
+            )
+        return min(others)[1]
+
+    def step(self, rank: int, step: int) -> StepRun:
+        """One step of a rank."""
+        return next(each for each in self.runs[rank].steps if each.step == step)
+
+    def steps(self, rank: int) -> Iterator[StepRun]:
+        """All steps of a rank."""
+        yield from self.runs[rank].steps
+
+    def unit(self, rank: int, step: int, key: tuple[bool, int, int]) -> RecordedUnit:
+        """The recorded unit of that pass, microbatch and chunk.
+
+        Raises:
+            ScenarioError: if the rank did not run it in that step.
+        """
+        unit = self._units.get((rank, step), {}).get(key)
+        if unit is None:
+            is_forward, microbatch, chunk = key
+            name = self.program.graph.step_names[step]
+            raise ScenarioError(
+                f"rank {rank} shows no {'forward' if is_forward else 'backward'} pass of "
+                f"microbatch {microbatch} on chunk {chunk} in {name}, which the new job would "
+                "repeat: load whole steps, or correct the blocks (see `inspect --blocks`)"
+            )
+        return unit
+
+    def slot(self, like: Coordinates, step: int, key: tuple[bool, int], layer: int) -> Slot:
+        """What the recorded rank of a layer's stage did for it, at these other coordinates.
+
+        Raises:
+            ScenarioError: if it was not recorded, or in more than one stretch.
+        """
+        chunk = self.chunk_of_layer[layer]
+        rank = self.rank_at(self.stage_of(chunk), like)
+        unit = self.unit(rank, step, (*key, chunk))
+        found = [slot for slot in unit.slots if slot.layer == layer]
+        if len(found) != 1:
+            way = "forward" if key[0] else "backward"
+            raise ScenarioError(
+                f"rank {rank} works on layer {layer} in {len(found)} stretches of the {way} pass "
+                f"of microbatch {key[1]}: only layers that are done in one can be placed anew; "
+                "correct the blocks (see `inspect --blocks`), or keep layers and stages"
+            )
+        return found[0]
+
+    def layer_durations_ns(self) -> dict[int, float]:
+        """What each layer took as measured, both passes, the mean over ranks, steps, microbatches.
+
+        From where its work begins to where the next layer's does.
+        """
+        graph, measured = self.program.graph, self.program.recording.measured
+        is_work = (graph.kind >= NodeKind.KERNEL) | (graph.kind == NodeKind.OPERATOR)
+        found: dict[int, list[int]] = {layer: [] for layer in self.chunk_of_layer}
+        for run in self.runs.values():
+            for step in run.steps:
+                for unit in step.units:
+                    work = [_work(slot, is_work) for slot in unit.slots]
+                    begins = [int(measured.start_ns[each].min()) for each in work]
+                    begins += [int(measured.end_ns[each].max()) for each in work[-1:]]
+                    for slot, (begin, end) in zip(unit.slots, pairwise(begins), strict=True):
+                        found.setdefault(slot.layer, []).append(end - begin)
+        return {layer: sum(each) / len(each) for layer, each in found.items() if each}
+
+    def kind_of_layer(self, layer: int) -> object:
+        """What a layer runs forward, and whether a bucket ends with it: equal of like layers."""
+        graph = self.program.graph
+        chunk = self.chunk_of_layer[layer]
+        stage = self.stage_of(chunk)
+        rank = min(
+            (rank for rank, run in self.runs.items() if run.coordinates.pipeline == stage),
+            default=None,
+        )
+        if rank is None or not self.runs[rank].steps:
+            return None
+        units = [unit for unit in self.runs[rank].steps[0].units if unit.chunk == chunk]
+        forward = next((unit for unit in units if unit.is_forward), None)
+        backward = next((unit for unit in reversed(units) if not unit.is_forward), None)
+        working = (NodeKind.KERNEL, NodeKind.FINISH, NodeKind.OPERATOR)
+        work: list[int] = []
+        for entry in _of_layer(forward, layer):
+            nodes = entry.piece.nodes
+            work += graph.name[nodes[np.isin(graph.kind[nodes], working)]].tolist()
+        buckets = sum(entry.role is Role.BUCKET for entry in _of_layer(backward, layer))
+        return tuple(work), buckets > 0
+
+
+def _work(slot: Slot, is_work: Bools) -> Int64s:
+    """Nodes of a layer that do its work; all of them, if none does."""
+    nodes = np.concatenate([entry.piece.nodes for entry in slot.entries])
+    work = nodes[is_work[nodes]]
+    return work if len(work) else nodes
+
+
+def _of_layer(unit: RecordedUnit | None, layer: int) -> Iterator[Entry]:
+    for slot in unit.slots if unit is not None else ():
+        if slot.layer == layer:
+            yield from slot.entries

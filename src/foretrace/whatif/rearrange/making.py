@@ -1,0 +1,165 @@
+"""Communication that no rank recorded: transfers between stages, buckets, reductions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import ScenarioError
+from foretrace.graph import DEVICE_KINDS, NO_COLLECTIVE, NO_LAYER, NodeKind, Part, Phase
+from foretrace.whatif.rearrange.composition import NewUnit, Work
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.parameters import Weights
+from foretrace.whatif.rearrange.units import Role
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Group, Plan, Sharding
+
+# Bytes of the number formats that gradients and activations are sent in.
+BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp64": 8}
+# Megatron-LM, megatron/core/distributed/distributed_data_parallel.py: a bucket holds 40 million
+# numbers, or a million for each data-parallel rank if that is more.
+_LEAST_NUMBERS, _NUMBERS_PER_RANK = 40_000_000, 1_000_000
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes communication of a new job's sizes."""
+
+    library: Library
+    after: Scenario
+    weights: Weights
+    host_ns: int  # what a call takes that launches one
+
+    @staticmethod
+    def of(library: Library, after: Scenario, weights: Weights) -> Maker:
+        """With what launching takes in the recording."""
+        return Maker(library, after, weights, _launch_ns(library))
+
+    def with_transfers(self, unit: NewUnit) -> NewUnit:
+        """A unit that receives and sends where no recorded stage did."""
+        if unit.lacks_receive:
+            receive = self._transfer(unit, "recv", Role.RECEIVE)
+            unit = replace(unit, before=(receive, *unit.before))
+        if unit.lacks_send:
+            unit = replace(unit, after=(*unit.after, self._transfer(unit, "send", Role.SEND)))
+        return unit
+
+    def _transfer(self, unit: NewUnit, name: str, role: Role) -> Work:
+        made = MadeExchange(
+            collective=name,
+            group=Group.PIPELINE,
+            num_bytes=self.activation_bytes,
+            dtype=self.after.plan.precision.activations,
+            host_ns=self.host_ns,
+            is_awaited=name == "recv",
+        )
+        phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
+        return Work(self._at(unit, made, Part.TRANSFER, phase), role)
+
+    @property
+    def activation_bytes(self) -> int:
+        """What one stage sends to the next for one microbatch, on each rank.
+
+        Raises:
+            ScenarioError: if the model's hidden size is unknown.
+        """
+        plan, hidden = self.after.plan, self.after.sizes.hidden
+        if hidden is None:
+            raise ScenarioError(
+                "stages would exchange activations of microbatch x sequence x hidden numbers, and "
+                "the recording shows no hidden size: state it (sizes: hidden), or record with "
+                "shapes"
+            )
+        divided = plan.context * (plan.tensor if plan.sequence_parallel else 1)
+        numbers = plan.micro_batch * plan.sequence * hidden // divided
+        return numbers * BYTES.get(plan.precision.activations, 2)
+
+    def with_buckets(self, unit: NewUnit, *, is_first: bool) -> NewUnit:
+        """A backward pass that reduces its gradients bucket by bucket, as they become whole.
+
+        Args:
+            unit: of the last microbatch.
+            is_first: whether the rank holds what stands before the first layer.
+
+        Raises:
+            ScenarioError: if nothing tells how many parameters there are.
+        """
+        plan, weights = self.after.plan, self.weights
+        self._check_weights()
+        size, dtype = self._bucket_numbers(plan), plan.precision.reduced
+        is_last = unit.chunk == plan.pipeline * plan.num_chunks - 1
+        waiting = weights.of_last if is_last else 0.0
+        is_beside = plan.overlap.gradients
+        slots, late = [], []
+        for slot in unit.slots:
+            waiting += weights.of_layer.get(slot.source, 0.0)
+            made = [
+                self._bucket(unit, size, dtype, slot.layer) for _ in range(int(waiting // size))
+            ]
+            waiting %= size
+            slots.append(replace(slot, work=(*slot.work, *made)) if is_beside else slot)
+            late += [] if is_beside else made
+        waiting += weights.of_first if is_first else 0.0
+        late += [self._bucket(unit, size, dtype, NO_LAYER) for _ in range(int(waiting // size))]
+        if waiting % size >= 1:
+            late.append(self._bucket(unit, waiting % size, dtype, NO_LAYER))
+        wait = self._at(unit, MadeWait(group=self._group), Part.BUCKET, Phase.BACKWARD)
+        ends = (*late, Work(wait, Role.REDUCED))
+        place = next(
+            (at for at, each in enumerate(unit.after) if each.role in {Role.RETURN, Role.SEND}),
+            len(unit.after),
+        )
+        after = (*unit.after[:place], *ends, *unit.after[place:])
+        return replace(unit, slots=tuple(slots), after=after)
+
+    def _check_weights(self) -> None:
+        if not self.weights.are_numbers:
+            raise ScenarioError(
+                "gradients would be reduced that the recording does not reduce, and it does not "
+                "show how many there are: record with shapes, or start from a data-parallel job"
+            )
+
+    @property
+    def _group(self) -> Group:
+        return Group.DATA if self.after.plan.sharding is Sharding.NONE else Group.SHARD
+
+    def _bucket_numbers(self, plan: Plan) -> int:
+        """Gradients of one bucket."""
+        if plan.bucket_bytes is not None:
+            return max(plan.bucket_bytes // BYTES.get(plan.precision.reduced, 4), 1)
+        return max(_LEAST_NUMBERS, _NUMBERS_PER_RANK * plan.data * plan.context)
+
+    def _bucket(self, unit: NewUnit, numbers: float, dtype: str, layer: int) -> Work:
+        sharded = self.after.plan.sharding is not Sharding.NONE
+        made = MadeExchange(
+            collective="reduce_scatter" if sharded else "all_reduce",
+            group=self._group,
+            num_bytes=round(numbers) * BYTES.get(dtype, 4),
+            dtype=dtype,
+            host_ns=self.host_ns,
+            is_awaited=False,
+        )
+        placed = self._at(unit, made, Part.BUCKET, Phase.BACKWARD)
+        return Work(replace(placed, layer=layer), Role.BUCKET)
+
+    def _at(self, unit: NewUnit, made: MadeExchange | MadeWait, part: Part, phase: Phase) -> Placed:
+        return Placed(
+            piece=made, step=unit.step, part=part, phase=phase, microbatch=unit.microbatch
+        )
+
+
+def _launch_ns(library: Library) -> int:
+    """The median of what a launch of communication takes, or of any, if none was recorded."""
+    graph = library.program.graph
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    is_launch = graph.kind[graph.predecessor] == NodeKind.LAUNCH
+    for wanted in (
+        graph.collective[target] != NO_COLLECTIVE,
+        np.isin(graph.kind[target], DEVICE_KINDS),
+    ):
+        launches = np.unique(graph.predecessor[is_launch & wanted])
+        if len(launches):
+            return int(np.median(graph.measured_ns[launches]))
+    return 0

@@ -1,0 +1,92 @@
+"""Shares of the parameters that layers, embedding and head hold, as the recording tells them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from foretrace.graph import NO_NODE, NodeKind, Part
+from foretrace.operators import parsed_shapes
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.units import Entry, RecordedUnit
+
+# Where the weight stands among an operator's inputs.
+_WEIGHT = {"mm": 1, "matmul": 1, "addmm": 2, "_addmm_activation": 2, "linear": 1, "embedding": 0}
+_OF_MATRIX = 2
+_WORKING = (NodeKind.KERNEL, NodeKind.OPERATOR)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Parameters of one rank's share of each part; in numbers, or in layers where none show."""
+
+    of_layer: dict[int, float]  # by recorded layer
+    of_first: float  # what stands before the first layer
+    of_last: float  # what stands behind the last one
+    source: str  # what they were read from
+    are_numbers: bool
+
+    def of_stage(self, layers: Iterable[int], *, is_first: bool, is_last: bool) -> float:
+        """Of a stage with these (recorded) layers."""
+        return (
+            sum(self.of_layer.get(layer, 0.0) for layer in layers)
+            + (self.of_first if is_first else 0.0)
+            + (self.of_last if is_last else 0.0)
+        )
+
+
+def weights_of(library: Library) -> Weights:
+    """Weights of products and lookups in the first recorded forward pass."""
+    layers: dict[int, float] = {}
+    first = last = 0.0
+    last_chunk = library.num_chunks - 1
+    for unit in _first_forward_units(library):
+        for slot in unit.slots:
+            layers.setdefault(slot.layer, _numbers(library, slot.entries))
+        if unit.chunk == 0:
+            first = max(first, _numbers(library, unit.before, Part.EMBEDDING))
+        if unit.chunk == last_chunk:
+            last = max(last, _numbers(library, unit.after, Part.HEAD, Part.LOSS))
+    if layers and min(layers.values()) > 0:
+        return Weights(layers, first, last, "the shapes of its products", are_numbers=True)
+    counted = dict.fromkeys(library.chunk_of_layer, 1.0)
+    return Weights(counted, 0.0, 0.0, "its number of layers alone", are_numbers=False)
+
+
+def _first_forward_units(library: Library) -> list[RecordedUnit]:
+    """Of each chunk the first forward unit of the first rank that has it."""
+    found: dict[int, RecordedUnit] = {}
+    for _, run in sorted(library.runs.items()):
+        for unit in run.steps[0].units if run.steps else ():
+            if unit.is_forward:
+                found.setdefault(unit.chunk, unit)
+    return list(found.values())
+
+
+def _numbers(library: Library, entries: Sequence[Entry], *parts: Part) -> float:
+    graph = library.program.graph
+    total, before = 0, (NO_NODE, NO_NODE)
+    for entry in entries:
+        if parts and entry.piece.part not in parts:
+            continue
+        for node in entry.piece.nodes.tolist():
+            if graph.kind[node] not in _WORKING:
+                continue
+            operator, signature = int(graph.operator[node]), int(graph.operator_signature[node])
+            if graph.kind[node] == NodeKind.OPERATOR:
+                operator = int(graph.name[node]) if operator < 0 else operator
+            if (operator, signature) != before and min(operator, signature) >= 0:
+                total += _weight(graph.names[operator], graph.names[signature])
+            before = operator, signature
+    return float(total)
+
+
+def _weight(operator: str, signature: str) -> int:
+    base = operator.rsplit("::", 1)[-1].split(".", 1)[0]
+    place = _WEIGHT.get(base)
+    shapes = parsed_shapes(signature) if place is not None else None
+    tensor = shapes.tensor(place) if shapes is not None and place is not None else None
+    if tensor is None or len(tensor.shape) != _OF_MATRIX:
+        return 0
+    return math.prod(tensor.shape)

@@ -1,0 +1,160 @@
+"""`rearranged`: a recorded program under another plan, or with other layers, as a `NewJob`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
+from foretrace.whatif.rearrange.buckets import Buckets, dropped
+from foretrace.whatif.rearrange.check import check
+from foretrace.whatif.rearrange.composition import Composer, NewUnit, at_place
+from foretrace.whatif.rearrange.dropped import Dropped
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.making import Maker
+from foretrace.whatif.rearrange.parameters import Weights, weights_of
+from foretrace.whatif.rearrange.ranks import Seat, seats
+from foretrace.whatif.rearrange.structure import changed_fields, structure_of
+from foretrace.whatif.recorded.program import NewJob, NewRank, Piece, Placed, Program
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Group, Sharding, shard_size
+
+
+def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | None:
+    """The new job's ranks, each with recorded pieces in the order in which it issues them.
+
+    Args:
+        program: what was recorded.
+        before: the recorded job.
+        after: the job to predict.
+
+    Returns:
+        `None` where every piece stays at its place: only widths, microbatch size, sequence,
+        machine or durations differ.
+
+    Raises:
+        ScenarioError: for what cannot run, and for what this recording cannot show.
+    """
+    check(program, before, after)
+    if not changed_fields(before, after):
+        return None
+    library = Library(program)
+    structure = structure_of(library, before, after)
+    composer = Composer(library, structure, before.plan.num_microbatches)
+    weights = weights_of(library)
+    making = _Making(
+        before=before,
+        after=after,
+        composer=composer,
+        weights=weights,
+        buckets=Buckets.of(library),
+        dropped=Dropped(program, _gone_groups(before, after)),
+        maker=Maker.of(library, after, weights),
+    )
+    return NewJob(
+        plan=after.plan,
+        layers_of_stage=structure.layers_of_stage,
+        ranks=tuple(making.rank(seat) for seat in seats(library, after.plan)),
+    )
+
+
+def _gone_groups(before: Scenario, after: Scenario) -> tuple[Group, ...]:
+    """Groups that had several ranks, and have one."""
+    old, new = before.plan, after.plan
+    found: list[Group] = []
+    if old.tensor > 1 and new.tensor == 1:
+        found.append(Group.TENSOR)
+    if old.data * old.context > 1 and new.data * new.context == 1:
+        found += [Group.DATA, Group.SHARD, Group.REPLICA]
+    if old.context > 1 and new.context == 1:
+        found.append(Group.CONTEXT)
+    if old.pipeline > 1 and new.pipeline == 1:
+        found += [Group.PIPELINE, Group.EMBEDDING]
+    if old.num_ranks > 1 and new.num_ranks == 1:
+        found.append(Group.ALL)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Everything that the ranks of a new job are made with."""
+
+    before: Scenario
+    after: Scenario
+    composer: Composer
+    weights: Weights
+    buckets: Buckets
+    dropped: Dropped
+    maker: Maker
+
+    def rank(self, seat: Seat) -> NewRank:
+        """One rank's work."""
+        composer, library = self.composer, self.composer.library
+        stage = composer.source_stage(seat.coordinates.pipeline)
+        source = library.rank_at(stage, seat.like)
+        run = library.runs[source]
+        update = self.parameters(seat.coordinates.pipeline, stage) * self._shard_factor()
+        placed = list(_kept(run.opening))
+        for step in run.steps:
+            placed += _kept(step.prologue, update)
+            for key in composer.order(seat, step.step):
+                unit = self.maker.with_transfers(composer.unit(seat, step.step, key))
+                unit = self.reduced(unit, seat)
+                placed += [each.placed for each in unit.work]
+            placed += _kept(step.epilogue, update)
+        placed += _kept(run.closing)
+        return NewRank(seat.rank, seat.coordinates, source, tuple(self._without_gone(placed)))
+
+    def reduced(self, unit: NewUnit, seat: Seat) -> NewUnit:
+        """A unit with the gradients' communication of the new job."""
+        old, new = self.before.plan, self.after.plan
+        if unit.is_forward or not unit.is_last_microbatch:
+            return unit
+        was_reduced, is_reduced = old.data * old.context > 1, new.data * new.context > 1
+        if was_reduced and is_reduced:
+            stage = self.composer.library.stage_of(unit.frame.chunk)
+            return self.buckets.carried(unit, self.parameters(seat.coordinates.pipeline, stage))
+        if is_reduced:
+            return self.maker.with_buckets(unit, is_first=unit.chunk == 0)
+        return dropped(unit) if was_reduced else unit
+
+    def parameters(self, stage: int, like: int) -> float:
+        """Parameters of a new stage over those of a recorded one."""
+        structure, library = self.composer.structure, self.composer.library
+        own = self.weights.of_stage(
+            [self.composer.sources.forward[each] for each in structure.layers_of_stage[stage]],
+            is_first=stage == 0,
+            is_last=stage == structure.plan.pipeline - 1,
+        )
+        recorded = library.program.layers_of_stage
+        old = self.weights.of_stage(
+            recorded[like] if recorded else (),
+            is_first=like == 0,
+            is_last=like == library.num_stages - 1,
+        )
+        return own / old if own and old else 1.0
+
+    def _shard_factor(self) -> float:
+        """A rank's share of the optimizer's states, over what it was."""
+
+        def share(scenario: Scenario) -> float:
+            plan = scenario.plan
+            return 1.0 if plan.sharding is Sharding.NONE else 1 / shard_size(plan)
+
+        return share(self.after) / share(self.before)
+
+    def _without_gone(self, placed: Sequence[Placed]) -> Iterator[Placed]:
+        for each in placed:
+            if not isinstance(each.piece, Piece):
+                yield each
+                continue
+            piece = self.dropped.without(each.piece)
+            if piece is not None:
+                yield each if piece is each.piece else replace(each, piece=piece)
+
+
+def _kept(pieces: Sequence[Piece], factor: float = 1.0) -> Iterator[Placed]:
+    """Pieces as they were; work on parameters takes `factor` times as long."""
+    for piece in pieces:
+        placed = at_place(piece, piece.step, layer=NO_LAYER, microbatch=NO_MICROBATCH)
+        yield replace(placed, scale=factor) if piece.part is Part.OPTIMIZER else placed

@@ -1,0 +1,137 @@
+"""`Structure`: what of a scenario decides which pieces run where, before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.base import ScenarioError, WorkloadError
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Pass, Plan, Schedule, chunk_layers, schedule_of
+
+# Fields of a plan that change which work is done where; all others change sizes alone, or
+# nothing that a recording shows.
+_FIELDS = (
+    "tensor",
+    "context",
+    "data",
+    "pipeline",
+    "expert",
+    "expert_tensor",
+    "order",
+    "num_microbatches",
+    "schedule",
+    "num_chunks",
+    "contiguous",
+    "layers_of_chunk",
+    "sequence_parallel",
+    "context_exchange",
+    "sharding",
+    "shard_ranks",
+    "reshard_after_forward",
+    "bucket_bytes",
+    "recompute",
+)
+_OVERLAPS = ("gradients",)
+
+
+def changed_fields(before: Scenario, after: Scenario) -> tuple[str, ...]:
+    """Names of what differs between two scenarios' structures; none: it stays."""
+    old, new = before.plan, after.plan
+    found = [name for name in _FIELDS if getattr(old, name) != getattr(new, name)]
+    found += [
+        f"overlap.{name}"
+        for name in _OVERLAPS
+        if getattr(old.overlap, name) != getattr(new.overlap, name)
+    ]
+    if before.sizes.layers != after.sizes.layers:
+        found.append("layers")
+    if new.pipeline == 1 and old.pipeline == 1 and new.num_microbatches == 1:
+        found = [name for name in found if name not in {"schedule", "contiguous"}]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The new job's order of work."""
+
+    plan: Plan
+    num_layers: int
+    layers_of_chunk: dict[int, tuple[int, ...]]
+    # Units by stage as (is forward, microbatch, chunk); `None`: each rank keeps its own order.
+    order: tuple[tuple[tuple[bool, int, int], ...], ...] | None
+
+    @property
+    def layers_of_stage(self) -> tuple[tuple[int, ...], ...]:
+        """Layers that each stage runs, rising."""
+        return tuple(
+            tuple(
+                layer
+                for chunk, layers in sorted(self.layers_of_chunk.items())
+                if chunk % self.plan.pipeline == stage
+                for layer in layers
+            )
+            for stage in range(self.plan.pipeline)
+        )
+
+
+def structure_of(library: Library, before: Scenario, after: Scenario) -> Structure:
+    """How the new job's layers are divided, and in which order its stages work.
+
+    Raises:
+        ScenarioError: if layers cannot be divided so, or the schedule cannot run.
+    """
+    plan = after.plan
+    changed = set(changed_fields(before, after))
+    num_layers = library.num_layers
+    if "layers" in changed:
+        num_layers = after.sizes.layers or num_layers
+    divided = {"layers", "pipeline", "num_chunks", "layers_of_chunk"} & changed
+    layers_of_chunk = _divided(plan, num_layers) if divided else library.layers_of_chunk
+    is_reordered = {"pipeline", "num_chunks", "num_microbatches", "schedule", "contiguous"}
+    order = _order(plan, library) if is_reordered & changed else None
+    return Structure(plan, num_layers, layers_of_chunk, order)
+
+
+def _divided(plan: Plan, num_layers: int) -> dict[int, tuple[int, ...]]:
+    try:
+        counts = chunk_layers(plan, num_layers)
+    except WorkloadError as err:
+        raise ScenarioError(str(err)) from err
+    found, first = {}, 0
+    for chunk, count in enumerate(counts):
+        found[chunk] = tuple(range(first, first + count))
+        first += count
+    return found
+
+
+def _order(plan: Plan, library: Library) -> tuple[tuple[tuple[bool, int, int], ...], ...]:
+    schedule = schedule_or_refusal(plan)
+    return tuple(
+        tuple(
+            (unit.kind is Pass.FORWARD, unit.microbatch, unit.chunk)
+            for unit in units
+            if unit.kind is Pass.FORWARD or library.has_backward
+        )
+        for units in schedule.units
+    )
+
+
+def schedule_or_refusal(plan: Plan) -> Schedule:
+    """The plan's schedule, of whole backward passes.
+
+    Raises:
+        ScenarioError: if it cannot run with these numbers, or takes backward passes apart.
+    """
+    try:
+        schedule = schedule_of(plan)
+    except WorkloadError as err:
+        raise ScenarioError(str(err)) from err
+    whole = {Pass.FORWARD, Pass.BACKWARD}
+    if any(unit.kind not in whole or unit.is_joined for units in schedule.units for unit in units):
+        raise ScenarioError(
+            f"schedule {plan.schedule!r} takes backward passes apart (gradients of inputs, then of "
+            "weights) or weaves them with forward ones, which a recording of whole ones cannot "
+            "show: choose gpipe, 1f1b or interleaved"
+        )
+    return schedule

@@ -1,0 +1,364 @@
+"""What every collective of an edited job takes: other bytes, other ranks, another network.
+
+A collective like a recorded one takes what that took, times what a model says of the difference.
+One that nobody recorded takes what a model says, times how far the model was off for those
+recorded on groups of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, MachineError, ScenarioError
+from foretrace.cost import (
+    CollectiveRequests,
+    CostModel,
+    MeasuredTransfer,
+    RecordedCosts,
+    Source,
+    Transfers,
+    collective_named,
+    fitted_transfers,
+)
+from foretrace.graph import NO_COLLECTIVE, Collective, ExecutionGraph, NodeKind, Part
+from foretrace.whatif.arrange.arranged import Arranged
+from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, Program
+from foretrace.whatif.resize.models import Models
+from foretrace.whatif.resize.named import HIDDEN, OWN_TOKENS, TOKENS, Dimensions
+from foretrace.whatif.resize.parameters import Amounts
+from foretrace.workload import Group, Plan, groups_of
+
+_SEARCHED = (Group.TENSOR, Group.CONTEXT, Group.EXPERT, Group.DATA, Group.ALL)
+_OF_PARAMETERS = (Group.DATA, Group.SHARD, Group.REPLICA, Group.EXPERT_DATA, Group.EMBEDDING)
+# Number formats as profilers and blocks call them, by how the name begins or ends.
+_WIDTHS = (
+    ("bfloat16", 2), ("bf16", 2), ("half", 2), ("fp16", 2), ("f16", 2), ("float16", 2),
+    ("float8", 1), ("fp8", 1), ("float", 4), ("fp32", 4), ("f32", 4), ("double", 8),
+    ("long", 8), ("int64", 8), ("int", 4), ("byte", 1), ("bool", 1), ("uint8", 1), ("char", 1),
+)  # fmt: skip
+_FEW_ELEMENTS = 8  # a norm, a flag, a loss: of no tensor's size
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """Costs of collectives; one row for each of an arranged graph's."""
+
+    ratio: Float64s  # over what was recorded; 1 for those made
+    made_ns: Float64s  # of those made; 0 for recorded ones
+    low: Float64s  # end of the interval over the duration
+    high: Float64s
+    source: Int64s  # Source
+    num_bytes: Int64s  # after the edit
+    group: tuple[str, ...]  # Group, or "" of none
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One collective before or after the edit."""
+
+    name: str
+    num_bytes: int
+    dtype: str
+    ranks: tuple[int, ...]
+    group: str
+
+
+def exchanged(
+    program: Program, arranged: Arranged, plan: Plan, *, models: Models, sizes: Sizing
+) -> Exchanged:
+    """What each collective of the arranged graph takes, over what was recorded.
+
+    Raises:
+        ScenarioError: if nothing that was recorded or stated tells what one takes.
+    """
+    graph = arranged.graph
+    size = len(graph.collectives)
+    found = Exchanged(
+        ratio=np.ones(size),
+        made_ns=np.zeros(size),
+        low=np.ones(size),
+        high=np.ones(size),
+        source=np.full(size, Source.MEASURED, np.int64),
+        num_bytes=np.array([one.num_bytes for one in graph.collectives], np.int64),
+        group=tuple(_groups(program, arranged, plan)),
+    )
+    factors = _byte_factors(program, sizes)
+    source = arranged.source_collective
+    is_made = source == NO_COLLECTIVE
+    known = ~is_made & (found.num_bytes > 0)
+    found.num_bytes[known] = np.rint(found.num_bytes[known] * factors[source[known]])
+    pairs: list[tuple[int, Asked | None, Asked]] = []
+    for at, one in enumerate(graph.collectives):
+        group = found.group[at]
+        after = Asked(one.name, int(found.num_bytes[at]), one.dtype, one.ranks, group)
+        if is_made[at]:
+            pairs.append((at, None, after))
+            continue
+        old = program.graph.collectives[int(source[at])]
+        before = Asked(old.name, old.num_bytes, old.dtype, old.ranks, group)
+        if _is_other(before, after, models):
+            pairs.append((at, before, after))
+    if pairs:
+        _cost(found, pairs, program, models)
+    return found
+
+
+def _is_other(before: Asked, after: Asked, models: Models) -> bool:
+    if models.is_other_network or before.num_bytes != after.num_bytes:
+        return True
+    if models.is_of_recording:
+        return len(before.ranks) != len(after.ranks)
+    return before.ranks != after.ranks
+
+
+def _groups(program: Program, arranged: Arranged, plan: Plan) -> list[str]:
+    """Kind of group of every collective: the recorded one's, else by its ranks."""
+    by_ranks: dict[tuple[int, ...], str] = {}
+    for group in reversed(_SEARCHED):
+        rows = np.sort(groups_of(plan, group), axis=1)
+        if rows.shape[1] > 1:
+            by_ranks.update({tuple(row): group.value for row in rows.tolist()})
+    found = []
+    pairs = zip(arranged.graph.collectives, arranged.source_collective.tolist(), strict=True)
+    for one, source in pairs:
+        if source == NO_COLLECTIVE:
+            pair = Group.PIPELINE.value if len(one.ranks) <= 2 else ""  # noqa: PLR2004
+            is_pair = collective_named(one.name) == "send_recv"
+            found.append(pair if is_pair and pair else by_ranks.get(tuple(sorted(one.ranks)), pair))
+            continue
+        at = int(program.group_of_collective[source])
+        found.append("" if at == NO_GROUP else GROUPS[at].value)
+    return found
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What a collective's bytes follow."""
+
+    known: Dimensions
+    amounts: Amounts
+
+
+def _byte_factors(program: Program, sizes: Sizing) -> Float64s:
+    """New bytes over recorded ones, by what is exchanged, float64[recorded collectives]."""
+    graph = program.graph
+    factors = np.ones(len(graph.collectives))
+    if sizes.known.is_unchanged:
+        return factors
+    part, rank, layer = _first_finish(graph)
+    for at, one in enumerate(graph.collectives):
+        group = int(program.group_of_collective[at])
+        width = width_of(one.dtype)
+        count = one.num_bytes // width if width else 0
+        if one.num_bytes <= 0 or (width and count <= _FEW_ELEMENTS):
+            continue
+        is_of_parameters = group != NO_GROUP and GROUPS[group] in _OF_PARAMETERS
+        if part[at] == Part.BUCKET or (is_of_parameters and part[at] != Part.LAYER):
+            factors[at] = _of_parameters(count, sizes.amounts, int(rank[at]), int(layer[at]))
+        elif group != NO_GROUP and part[at] not in {Part.OPTIMIZER, Part.DATA}:
+            factors[at] = _of_activations(count, one, sizes)
+    return factors
+
+
+def _of_parameters(count: int, amounts: Amounts, rank: int, layer: int) -> float:
+    if count and count == amounts.table_size:
+        return amounts.table
+    return amounts.layer if layer >= 0 else amounts.of_rank.get(rank, 1.0)
+
+
+def _of_activations(count: int, one: Collective, sizes: Sizing) -> float:
+    """By the dimensions whose product it is; of the model's tokens and width, if none fits."""
+    named = sizes.known.by_name
+    for names in ((TOKENS, HIDDEN), (OWN_TOKENS, HIDDEN), (TOKENS,), (OWN_TOKENS,)):
+        if not all(name in named for name in names):
+            continue
+        before, after = 1.0, 1.0
+        for name in names:
+            before, after = before * named[name].before, after * float(named[name].after)
+        for times in (1, 2, len(one.ranks)):  # two numbers a token; or all ranks' shares
+            if count == before * times:
+                return after / before
+    return sizes.amounts.activations
+
+
+def _first_finish(graph: ExecutionGraph) -> tuple[Int64s, Int64s, Int64s]:
+    """Part, rank and layer of the first member that leaves each collective."""
+    nodes = np.flatnonzero(graph.kind == NodeKind.FINISH)[::-1]
+    columns = np.zeros((3, len(graph.collectives)), np.int64)
+    found = (graph.part[nodes], graph.rank[nodes], graph.layer[nodes])
+    columns[:, graph.collective[nodes]] = np.stack([one.astype(np.int64) for one in found])
+    return columns[0], columns[1], columns[2]
+
+
+def width_of(dtype: str) -> int:
+    """Bytes of a number; 0 if its format is not known."""
+    lowered = dtype.lower().removeprefix("c10::")
+    return next((width for name, width in _WIDTHS if lowered.startswith(name)), 0)
+
+
+def _cost(
+    into: Exchanged,
+    pairs: Sequence[tuple[int, Asked | None, Asked]],
+    program: Program,
+    models: Models,
+) -> None:
+    """Ratios and durations by the models. Out: `into`."""
+    recorded = _transfers(program)
+    transfers = _fitted(recorded)
+    new = _answers([after for _, _, after in pairs], models.after, transfers)
+    olds = [before for _, before, _ in pairs if before is not None]
+    old = iter(_answers(olds, models.before, transfers)) if olds else iter(())
+    factors = _model_factors(recorded, models, transfers)
+    for (at, before, after), answer in zip(pairs, new, strict=True):
+        if answer is None:
+            raise _untold(after)
+        ns, low, high = answer
+        into.low[at], into.high[at] = low / max(ns, 1e-9), high / max(ns, 1e-9)
+        if before is None:
+            factor = factors.get(after.group, 1.0)
+            into.made_ns[at] = ns * factor
+            into.source[at] = Source.FITTED
+            continue
+        was = next(old)
+        if was is None or was[0] <= 0:
+            raise _untold(before)
+        into.ratio[at] = ns / was[0]
+        is_same = into.ratio[at] == 1.0
+        into.source[at] = Source.MEASURED if is_same else Source.SCALED
+        if is_same:
+            into.low[at] = into.high[at] = 1.0
+
+
+def _untold(asked: Asked) -> ScenarioError:
+    return ScenarioError(
+        f"nothing tells what {asked.name} of {asked.num_bytes:,} bytes over {len(asked.ranks)} "
+        "ranks takes: state the machine, or give costs from a table that `foretrace measure` makes."
+    )
+
+
+_Answer = tuple[float, float, float] | None  # duration and both ends, in ns
+
+
+def _answers(
+    asked: Sequence[Asked], model: CostModel, transfers: Transfers | None
+) -> list[_Answer]:
+    """What a model says, else what the recording's own transfers say."""
+    if isinstance(model, RecordedCosts):
+        return [_by_recording(one, model.transfers or transfers) for one in asked]
+    try:
+        costs = model.collective_costs(_requests(asked))
+    except MachineError as err:
+        if len(asked) > 1:  # one that it does not know keeps it from answering for the others
+            return [_answers([one], model, transfers)[0] for one in asked]
+        found = _by_recording(asked[0], transfers)
+        if found is None:
+            raise ScenarioError(str(err)) from err
+        return [found]
+    answers: list[_Answer] = []
+    for at, one in enumerate(asked):
+        if len(one.ranks) > 1 and costs.source[at] == Source.UNKNOWN:
+            answers.append(_by_recording(one, transfers))
+        else:
+            columns = (costs.duration_ns, costs.low_ns, costs.high_ns)
+            duration_ns, low_ns, high_ns = (float(each[at]) for each in columns)
+            answers.append((duration_ns, low_ns, high_ns))
+    return answers
+
+
+def _by_recording(one: Asked, transfers: Transfers | None) -> _Answer:
+    if len(one.ranks) < 2:  # noqa: PLR2004
+        return 0.0, 0.0, 0.0
+    if transfers is None:
+        return None
+    try:
+        return transfers.costs_ns(one.group, one.name, len(one.ranks), one.num_bytes)
+    except MachineError as err:
+        raise ScenarioError(str(err)) from err
+
+
+def _requests(asked: Sequence[Asked]) -> CollectiveRequests:
+    names = tuple(dict.fromkeys(one.name for one in asked))
+    dtypes = tuple(dict.fromkeys(one.dtype for one in asked))
+    groups = tuple(dict.fromkeys(one.ranks for one in asked))
+    return CollectiveRequests(
+        collective=np.array([names.index(one.name) for one in asked], np.int32),
+        num_bytes=np.array([max(one.num_bytes, 0) for one in asked], np.int64),
+        dtype=np.array([dtypes.index(one.dtype) for one in asked], np.int32),
+        group=np.array([groups.index(one.ranks) for one in asked], np.int32),
+        collectives=names,
+        dtypes=dtypes,
+        groups=groups,
+    )
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A kind of collective as recorded."""
+
+    asked: Asked
+    transfer_ns: float  # median
+
+
+def _transfers(program: Program) -> list[_Recorded]:
+    """Median transfer of each kind of collective, group by group."""
+    graph = program.graph
+    nodes = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    by_kind: dict[tuple[str, int, str, int, str], list[Int64s]] = {}
+    ranks: dict[tuple[str, int, str, int, str], tuple[int, ...]] = {}
+    order = nodes[np.argsort(graph.collective[nodes], kind="stable")]
+    of = graph.collective[order]
+    first = np.searchsorted(of, np.arange(len(graph.collectives) + 1))
+    for at, one in enumerate(graph.collectives):
+        members = order[first[at] : first[at + 1]]
+        if not len(members) or one.num_bytes < 0 or collective_named(one.name) is None:
+            continue
+        group = int(program.group_of_collective[at])
+        label = "" if group == NO_GROUP else GROUPS[group].value
+        key = (one.name, one.num_bytes, one.dtype, len(one.ranks), label)
+        by_kind.setdefault(key, []).append(graph.measured_ns[members])
+        ranks.setdefault(key, one.ranks)
+    return [
+        _Recorded(
+            Asked(key[0], key[1], key[2], ranks[key], key[4]),
+            float(np.median(np.concatenate(found))),
+        )
+        for key, found in by_kind.items()
+    ]
+
+
+def _fitted(recorded: Sequence[_Recorded]) -> Transfers | None:
+    measured = [
+        MeasuredTransfer(
+            one.asked.group,
+            one.asked.name,
+            len(one.asked.ranks),
+            one.asked.num_bytes,
+            one.transfer_ns,
+        )
+        for one in recorded
+    ]
+    is_any = any(one.transfer_ns > 0 and one.num_ranks > 1 for one in measured)
+    return fitted_transfers(measured) if is_any else None
+
+
+def _model_factors(
+    recorded: Sequence[_Recorded],
+    models: Models,
+    transfers: Transfers | None,
+) -> dict[str, float]:
+    """Recorded over modelled, by kind of group: how far a model is off on this job's network.
+
+    Only where nothing about the network changes; the recording's own lines are right by making.
+    """
+    if models.is_of_recording or models.is_other_network:
+        return {}
+    kept = [one for one in recorded if one.transfer_ns > 0]
+    answers = _answers([one.asked for one in kept], models.after, transfers) if kept else []
+    ratios: dict[str, list[float]] = {}
+    for one, answer in zip(kept, answers, strict=True):
+        if answer is not None and answer[0] > 0:
+            ratios.setdefault(one.asked.group, []).append(one.transfer_ns / answer[0])
+    return {group: float(np.median(found)) for group, found in ratios.items()}

@@ -1,0 +1,105 @@
+"""Which cost models answer for the recorded and for the edited job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Int32s, Int64s, ScenarioError
+from foretrace.cost import (
+    CostModel,
+    FittedCosts,
+    KernelRequests,
+    RecordedCosts,
+    Slower,
+    costs_of_recording,
+    step_costs,
+)
+from foretrace.graph import ExecutionGraph
+from foretrace.whatif.resize.recorded_blocks import is_on_host, operator_nodes
+from foretrace.whatif.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Models:
+    """Models of kernels and collectives, before and after; and the recording's own."""
+
+    before: CostModel
+    after: CostModel
+    recorded: RecordedCosts  # stands in where the others know nothing
+    is_of_recording: bool  # nothing but the recording was there to fit to
+    is_other_chip: bool
+    is_other_network: bool
+
+
+def models_of(
+    graph: ExecutionGraph, before: Scenario, after: Scenario, costs: CostModel | None
+) -> Models:
+    """Models for both machines: those given, else fitted ones of the machine, else the recording's.
+
+    Given ones know one machine: where it changes, fitted ones of both answer.
+
+    Raises:
+        ScenarioError: if the machine changes and nobody said what it was, or there is no GPU.
+    """
+    recorded = recorded_costs(graph)
+    old, new = before.machine, after.machine
+    is_other_chip, is_other_network = False, False
+    if new is not None and new != old:
+        if old is None:
+            raise ScenarioError(
+                f"the job is moved to machine {new.name!r}, and nobody said what it was recorded "
+                "on: state that machine too, so that their models can be compared."
+            )
+        is_other_chip = old.chip != new.chip
+        is_other_network = (old.tiers, old.host) != (new.tiers, new.host) or is_other_chip
+    if is_other_chip and is_on_host(graph):
+        raise ScenarioError(
+            "the job ran on CPUs alone, and no model says what its operators take on another "
+            "machine: change the network's tiers or the number of cores instead."
+        )
+    before_model: CostModel = recorded
+    after_model: CostModel = recorded
+    if is_other_network and old is not None and new is not None:
+        before_model, after_model = step_costs(old), step_costs(new)
+    elif costs is not None and not (is_on_host(graph) and _is_of_gpus(costs)):
+        before_model = after_model = costs
+    elif old is not None and not is_on_host(graph):
+        before_model = after_model = step_costs(old)
+    return Models(
+        before_model,
+        after_model,
+        recorded,
+        is_of_recording=after_model is recorded,
+        is_other_chip=is_other_chip,
+        is_other_network=is_other_network,
+    )
+
+
+def _is_of_gpus(costs: CostModel) -> bool:
+    """Whether a model was fitted to GPUs, which says nothing of a job on CPUs alone."""
+    return isinstance(costs, FittedCosts | Slower)
+
+
+def recorded_costs(graph: ExecutionGraph) -> RecordedCosts:
+    """Lines through a recording's own operators."""
+    nodes = operator_nodes(graph)
+    nodes = nodes[(graph.operator_signature[nodes] >= 0) & (graph.measured_ns[nodes] > 0)]
+    requests = requests_of(
+        graph.operator[nodes], graph.operator_signature[nodes], graph.name[nodes], graph.names
+    )
+    return costs_of_recording(requests, graph.measured_ns[nodes])
+
+
+def requests_of(
+    operator: Int32s, signature: Int32s, kernel: Int32s, texts: tuple[str, ...]
+) -> KernelRequests:
+    """Requests whose texts stand in one table."""
+    return KernelRequests(operator, signature, kernel, texts, texts, texts)
+
+
+def distinct_rows(*columns: Int32s) -> tuple[Int32s, Int64s]:
+    """Distinct rows of columns, and for each row its place among them."""
+    rows, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return rows.astype(np.int32), inverse.reshape(-1).astype(np.int64)

@@ -1,0 +1,108 @@
+"""How many times as many parameters, and numbers of activations, each part has after an edit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from foretrace.graph import NO_LAYER, ExecutionGraph, Part, Phase
+from foretrace.whatif.resize.named import HIDDEN, TOKENS, VOCABULARY, Dimensions
+from foretrace.whatif.resize.products import WEIGHTS, Turn
+from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
+from foretrace.whatif.resize.signatures import NO_WEIGHT, Signatures
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Ratios, new over recorded."""
+
+    activations: float  # numbers between layers: tokens times hidden size
+    tokens: float
+    layer: float  # parameters of one layer
+    table: float  # of the vocabulary's table
+    table_size: int  # of that table on one rank as recorded; 0 unknown
+    of_rank: dict[int, float]  # parameters of each recorded rank
+
+    @property
+    def by_part(self) -> dict[Part, float]:
+        """What each part's operators work on, where they say nothing themselves."""
+        total = list(self.of_rank.values())
+        parameters = float(np.mean(total)) if total else 1.0
+        return {
+            **dict.fromkeys((Part.OPTIMIZER, Part.BUCKET), parameters),
+            Part.DATA: self.tokens,
+            **dict.fromkeys(
+                (Part.LAYER, Part.EMBEDDING, Part.HEAD, Part.LOSS, Part.TRANSFER), self.activations
+            ),
+        }
+
+
+def amounts_of(blocks: RecordedBlocks, signatures: Signatures, known: Dimensions) -> Amounts:
+    """Parameters by the weights that were multiplied; without any, none is known to change."""
+    table = _sizes(known, HIDDEN, VOCABULARY)
+    layer = _layer(blocks, signatures, known)
+    return Amounts(
+        activations=_ratio(known, TOKENS, HIDDEN),
+        tokens=_ratio(known, TOKENS),
+        layer=float(layer[1] / layer[0]) if layer[0] else 1.0,
+        table=float(table[1] / table[0]) if table[0] else 1.0,
+        table_size=int(table[0]),
+        of_rank={rank: _of_rank(blocks.graph, rank, layer, table) for rank in blocks.graph.ranks},
+    )
+
+
+_Pair = tuple[Fraction, Fraction]  # numbers before and after
+
+
+def _sizes(known: Dimensions, *names: str) -> _Pair:
+    before, after = Fraction(1), Fraction(1)
+    for name in names:
+        one = known.by_name.get(name)
+        if one is None:
+            return Fraction(0), Fraction(0)
+        before, after = before * one.before, after * one.after
+    return before, after
+
+
+def _ratio(known: Dimensions, *names: str) -> float:
+    """Of a product of sizes; those that are not known are taken to stay."""
+    ratio = Fraction(1)
+    for name in names:
+        one = known.by_name.get(name)
+        if one is not None:
+            ratio *= one.after / one.before
+    return float(ratio)
+
+
+def _layer(blocks: RecordedBlocks, signatures: Signatures, known: Dimensions) -> _Pair:
+    """Numbers in the weights that one layer's forward pass multiplies by."""
+    for one in blocks.of(Part.LAYER):
+        example = blocks.example[one]
+        if blocks.place_of(example)[1] is Phase.BACKWARD:
+            continue
+        nodes = blocks.nodes_of(example)
+        is_product = (signatures.weight[nodes] != NO_WEIGHT) & (
+            signatures.turn[nodes] == Turn.FORWARD
+        )
+        counts = Counter(signatures.weight[nodes[is_product]].tolist())
+        if not counts:
+            continue
+        before, after = Fraction(0), Fraction(0)
+        for weight, count in counts.items():
+            old, new = _sizes(known, WEIGHTS[weight].inputs, WEIGHTS[weight].outputs)
+            before, after = before + count * old, after + count * new
+        return before, after
+    return Fraction(0), Fraction(0)
+
+
+def _of_rank(graph: ExecutionGraph, rank: int, layer: _Pair, table: _Pair) -> float:
+    is_own = graph.rank == rank
+    layers = len(np.unique(graph.layer[is_own & (graph.layer != NO_LAYER)]))
+    parts = np.unique(graph.part[is_own])
+    tables = sum(bool((parts == one).any()) for one in (Part.EMBEDDING, Part.HEAD))
+    before = layers * layer[0] + tables * table[0]
+    after = layers * layer[1] + tables * table[1]
+    return float(after / before) if before else 1.0

@@ -1,0 +1,222 @@
+"""How many times as long each recorded operator takes after an edit, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s
+from foretrace.cost import Costs, Source, scaled
+from foretrace.graph import Part
+from foretrace.operators import OperatorClass, Tensor, operator_class, parsed_shapes
+from foretrace.whatif.resize.models import Models, distinct_rows, requests_of
+from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
+from foretrace.whatif.resize.signatures import Shaped, Signatures
+
+_UNIT_NS = 1_000_000_000  # a measurement to scale, so that rounding does not count
+RECORDED = "measured"
+_BY_ELEMENTS, _BY_NEIGHBOURS = "by elements", "like its neighbours"
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Columns over a recording's nodes."""
+
+    ratio: Float64s  # float64[nodes], new duration over measured
+    low: Float64s  # the same at both ends of the interval
+    high: Float64s
+    source: UInt8s  # uint8[nodes], Source
+    family: Int32s  # int32[nodes], position in `families`
+    families: tuple[str, ...]
+    is_guessed: Bools  # bool[nodes], neither shapes nor a model: as what is around it changed
+
+
+def unchanged_ratios(size: int) -> Ratios:
+    """Everything takes what it took."""
+    return Ratios(
+        ratio=np.ones(size),
+        low=np.ones(size),
+        high=np.ones(size),
+        source=np.full(size, Source.MEASURED, np.uint8),
+        family=np.zeros(size, np.int32),
+        families=(RECORDED, _BY_NEIGHBOURS),
+        is_guessed=np.zeros(size, np.bool_),
+    )
+
+
+def ratios_of(
+    blocks: RecordedBlocks, signatures: Signatures, models: Models, by_part: dict[Part, float]
+) -> Ratios:
+    """Ratios of all operators; where nothing changes they are one.
+
+    Args:
+        blocks: recorded operators.
+        signatures: theirs, after the edit.
+        models: of costs.
+        by_part: ratio of what each part works on, for operators that say nothing of themselves.
+    """
+    graph = blocks.graph
+    found = unchanged_ratios(graph.num_nodes)
+    is_shaped = np.isin(signatures.shaped, (Shaped.CHANGED, Shaped.UNSURE))
+    if models.is_other_chip:
+        is_shaped |= (signatures.shaped != Shaped.NOTHING) & (graph.operator_signature >= 0)
+    nodes = np.flatnonzero(is_shaped)
+    if len(nodes):
+        found = _by_models(found, (blocks, nodes), signatures, models)
+    is_open = signatures.shaped == Shaped.UNKNOWN
+    is_open |= is_shaped & (found.source == Source.UNKNOWN)
+    if is_open.any():
+        _by_neighbours(found, blocks, is_open, by_part)
+    return found
+
+
+def _by_models(
+    into: Ratios, at: tuple[RecordedBlocks, Int64s], signatures: Signatures, models: Models
+) -> Ratios:
+    """Each distinct change is costed once."""
+    blocks, nodes = at
+    graph = blocks.graph
+    rows, inverse = distinct_rows(
+        graph.operator[nodes],
+        graph.operator_signature[nodes],
+        signatures.signature[nodes],
+        graph.name[nodes],
+    )
+    operator, old, new, kernel = rows.T.copy()
+    before = requests_of(operator, old, kernel, signatures.texts)
+    after = requests_of(operator, new, kernel, signatures.texts)
+    unit_ns = np.full(len(rows), _UNIT_NS, np.int64)
+    costs = scaled(unit_ns, models.before.kernel_costs(before), models.after.kernel_costs(after))
+    if not models.is_other_chip:
+        own = models.recorded
+        other = scaled(unit_ns, own.kernel_costs(before), own.kernel_costs(after))
+        costs = _filled(costs, other)
+        costs = _filled(costs, _by_elements(rows, signatures.texts))
+    into.ratio[nodes] = (costs.duration_ns / _UNIT_NS)[inverse]
+    into.low[nodes] = (costs.low_ns / _UNIT_NS)[inverse]
+    into.high[nodes] = (costs.high_ns / _UNIT_NS)[inverse]
+    into.source[nodes] = costs.source[inverse]
+    into.family[nodes] = (costs.family + len(into.families))[inverse]
+    families = (*into.families, *costs.families)
+    return Ratios(
+        into.ratio, into.low, into.high, into.source, into.family, families, into.is_guessed
+    )
+
+
+def _filled(costs: Costs, other: Costs) -> Costs:
+    """Costs, and others' where nothing is known."""
+    is_open = costs.source == Source.UNKNOWN
+    return Costs(
+        duration_ns=np.where(is_open, other.duration_ns, costs.duration_ns),
+        low_ns=np.where(is_open, other.low_ns, costs.low_ns),
+        high_ns=np.where(is_open, other.high_ns, costs.high_ns),
+        source=np.where(is_open, other.source, costs.source).astype(np.uint8),
+        family=np.where(is_open, other.family + len(costs.families), costs.family).astype(np.int32),
+        families=(*costs.families, *other.families),
+    )
+
+
+def _by_elements(rows: Int32s, texts: tuple[str, ...]) -> Costs:
+    """In proportion to the elements of an operator's tensors; between that and no change at all.
+
+    That a small operator takes no longer with more elements, and that a large one takes as many
+    times as long as it has elements, bound what no model knows.
+    """
+    pairs = [
+        (_num_elements(texts[old]), _num_elements(texts[new])) for _, old, new, _ in rows.tolist()
+    ]
+    old, new = np.array(pairs, np.float64).reshape(-1, 2).T
+    is_known = (old > 0) & (new > 0)
+    ratio = np.where(is_known, new / np.maximum(old, 1), 0.0)
+    unit = np.rint(ratio * _UNIT_NS).astype(np.int64)
+    return Costs(
+        duration_ns=unit,
+        low_ns=np.minimum(unit, _UNIT_NS),
+        high_ns=np.maximum(unit, _UNIT_NS),
+        source=np.where(is_known, Source.SCALED, Source.UNKNOWN).astype(np.uint8),
+        family=np.zeros(len(rows), np.int32),
+        families=(_BY_ELEMENTS,),
+    )
+
+
+def _num_elements(signature: str) -> int:
+    shapes = parsed_shapes(signature)
+    if shapes is None:
+        return 0
+    tensors = [
+        one
+        for given in shapes.inputs
+        if given is not None
+        for one in ((given,) if isinstance(given, Tensor) else given)
+    ]
+    return sum(math.prod(one.shape) for one in tensors if one.shape)
+
+
+def _by_neighbours(
+    into: Ratios, blocks: RecordedBlocks, is_open: Bools, by_part: dict[Part, float]
+) -> None:
+    """Operators without shapes change as their part's others of the same class do. Out: `into`.
+
+    Of a phase first, then of both; then as all of the part, or as what the part works on.
+    """
+    graph = blocks.graph
+    nodes = blocks.nodes
+    classes = _classes(blocks)
+    is_known = ~is_open[nodes]
+    part, phase = graph.part[nodes].astype(np.int64), graph.phase[nodes].astype(np.int64)
+    known_ns = np.where(is_known, graph.measured_ns[nodes], 0).astype(np.float64)
+    ratio = into.ratio[nodes].copy()
+    rest = ~is_known
+    into.is_guessed[nodes[rest]] = True
+    for keys in ((part, phase, classes), (part, classes), (part, phase), (part,)):
+        _, inverse = np.unique(np.stack(keys), axis=1, return_inverse=True)
+        group = inverse.reshape(-1)
+        total_ns = np.bincount(group, known_ns)
+        mean = np.bincount(group, known_ns * ratio) / np.maximum(total_ns, 1e-9)
+        low, high = _range(group, ratio, known_ns > 0)
+        chosen = rest & (total_ns[group] > 0) & ~np.isin(part, _NOT_BY_NEIGHBOURS)
+        _put(into, nodes[chosen], (mean, low, high), group[chosen])
+        rest &= ~chosen
+    for one, factor in by_part.items():
+        chosen = nodes[rest & (part == one)]
+        into.ratio[chosen] = factor
+        into.low[chosen], into.high[chosen] = min(factor, 1.0), max(factor, 1.0)
+    changed = into.is_guessed & (into.ratio != 1.0)
+    into.source[into.is_guessed] = Source.MEASURED
+    into.source[changed] = Source.SCALED
+    into.family[changed] = into.families.index(_BY_NEIGHBOURS)
+
+
+_NOT_BY_NEIGHBOURS = (Part.OPTIMIZER, Part.BUCKET, Part.DATA)
+
+
+def _put(
+    into: Ratios, nodes: Int64s, by_group: tuple[Float64s, Float64s, Float64s], group: Int64s
+) -> None:
+    mean, low, high = by_group
+    into.ratio[nodes] = mean[group]
+    into.low[nodes] = low[group]
+    into.high[nodes] = high[group]
+
+
+def _range(group: Int64s, ratio: Float64s, is_known: Bools) -> tuple[Float64s, Float64s]:
+    """Least and largest ratio of each group."""
+    size = int(group.max(initial=-1)) + 1
+    low, high = np.full(size, np.inf), np.zeros(size)
+    np.minimum.at(low, group[is_known], ratio[is_known])
+    np.maximum.at(high, group[is_known], ratio[is_known])
+    return low, high
+
+
+def _classes(blocks: RecordedBlocks) -> Int64s:
+    """Class of each operator by name, a number, int64[operators]."""
+    graph = blocks.graph
+    rows, inverse = distinct_rows(graph.name[blocks.nodes], graph.operator[blocks.nodes])
+    order = list(OperatorClass)
+    numbers = [
+        order.index(operator_class(graph.names[name], graph.names[one] if one >= 0 else ""))
+        for name, one in rows.tolist()
+    ]
+    return np.array(numbers, np.int64)[inverse]

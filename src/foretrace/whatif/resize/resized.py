@@ -1,0 +1,135 @@
+"""`resized`: what every node of an arranged graph takes at the edited job's sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Float64s, Int32s, UInt8s
+from foretrace.cost import CostModel, Costs, Source
+from foretrace.graph import NO_NODE, NodeKind
+from foretrace.whatif.arrange.arranged import Arranged
+from foretrace.whatif.recorded.program import Program
+from foretrace.whatif.resize.collectives import Exchanged, Sizing, exchanged
+from foretrace.whatif.resize.models import models_of
+from foretrace.whatif.resize.named import Dimensions, dimensions
+from foretrace.whatif.resize.parameters import Amounts, amounts_of
+from foretrace.whatif.resize.ratios import Ratios, ratios_of, unchanged_ratios
+from foretrace.whatif.resize.read import read_sizes
+from foretrace.whatif.resize.recorded_blocks import RecordedBlocks, recorded_blocks
+from foretrace.whatif.resize.signatures import Signatures, signatures_after
+from foretrace.whatif.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Resizing:
+    """How a recording's operators change from one scenario to another."""
+
+    blocks: RecordedBlocks
+    known: Dimensions
+    signatures: Signatures
+    amounts: Amounts
+    ratios: Ratios
+    exchanged: Exchanged
+
+
+def resizing(
+    arranged: Arranged,
+    program: Program,
+    before: Scenario,
+    after: Scenario,
+    *,
+    costs: CostModel | None = None,
+) -> Resizing:
+    """Everything that `resized` rests on.
+
+    Args:
+        arranged: the edited job, from recorded pieces.
+        program: the recorded one.
+        before: the recording's scenario.
+        after: the edited one.
+        costs: what predicts durations at other sizes; the machine's, or the recording's own.
+
+    Raises:
+        ScenarioError: if ranks cannot divide a size evenly, if the job is moved to a machine
+            without its own being stated, or if nothing tells what a collective takes.
+    """
+    read = read_sizes(program, stated=before.sizes)
+    known = dimensions((before.sizes, before.plan), (after.sizes, after.plan), read.divided)
+    models = models_of(program.graph, before, after, costs)
+    blocks = recorded_blocks(program.graph)
+    signatures = signatures_after(blocks, known, tables=read.tables)
+    amounts = amounts_of(blocks, signatures, known)
+    if known.is_unchanged and not models.is_other_chip:
+        ratios = unchanged_ratios(program.graph.num_nodes)
+    else:
+        ratios = ratios_of(blocks, signatures, models, amounts.by_part)
+    sizes = Sizing(known, amounts)
+    found = exchanged(program, arranged, after.plan, models=models, sizes=sizes)
+    return Resizing(blocks, known, signatures, amounts, ratios, found)
+
+
+def resized(
+    arranged: Arranged,
+    program: Program,
+    before: Scenario,
+    after: Scenario,
+    *,
+    costs: CostModel | None = None,
+) -> Costs:
+    """What every node of the arranged graph takes, where that comes from, and how sure it is.
+
+    What keeps its shape keeps its measured time (times the scale of its piece); what changes takes
+    `measured x model(new) / model(old)`; what nobody recorded takes what the model says.
+
+    Args:
+        arranged: the edited job, from recorded pieces.
+        program: the recorded one.
+        before: the recording's scenario.
+        after: the edited one.
+        costs: what predicts durations at other sizes; the machine's, or the recording's own.
+
+    Raises:
+        ScenarioError: as `resizing`.
+    """
+    return costs_of(arranged, resizing(arranged, program, before, after, costs=costs))
+
+
+def costs_of(arranged: Arranged, found: Resizing) -> Costs:
+    """Costs of every node of an arranged graph."""
+    graph = arranged.graph
+    has_source = arranged.source != NO_NODE
+    source_node = arranged.source[has_source]
+    measured_ns = graph.measured_ns
+    columns = np.stack([measured_ns] * 3).astype(np.float64)
+    source = np.full(graph.num_nodes, Source.MEASURED, np.uint8)
+    family = np.zeros(graph.num_nodes, np.int32)
+    ratios = found.ratios
+    for row, ratio in enumerate((ratios.ratio, ratios.low, ratios.high)):
+        columns[row, has_source] *= ratio[source_node]
+    source[has_source] = ratios.source[source_node]
+    family[has_source] = ratios.family[source_node]
+    families = _collectives(arranged, found, columns, source, family)
+    duration_ns, low_ns, high_ns = np.rint(columns).astype(np.int64)
+    return Costs(duration_ns, low_ns, high_ns, source, family, families)
+
+
+def _collectives(
+    arranged: Arranged, found: Resizing, columns: Float64s, source: UInt8s, family: Int32s
+) -> tuple[str, ...]:
+    """Durations of what finishes collectives. Out: `columns`, `source`, `family`."""
+    graph, costs = arranged.graph, found.exchanged
+    finishes = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    of = graph.collective[finishes]
+    is_changed = costs.source[of] != Source.MEASURED
+    finishes, of = finishes[is_changed], of[is_changed]
+    is_made = arranged.source[finishes] == NO_NODE
+    duration = np.where(is_made, costs.made_ns[of], graph.measured_ns[finishes] * costs.ratio[of])
+    columns[:, finishes] = duration, duration * costs.low[of], duration * costs.high[of]
+    source[finishes] = costs.source[of]
+    names = tuple(dict.fromkeys(f"exchange {name}".rstrip() for name in costs.group))
+    place = {name: at for at, name in enumerate(names)}
+    numbers = np.array([place[f"exchange {name}".rstrip()] for name in costs.group], np.int32)
+    family[finishes] = numbers[of] + len(found.ratios.families)
+    return (*found.ratios.families, *names)

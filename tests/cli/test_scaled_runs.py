@@ -1,0 +1,59 @@
+"""`foretrace validate neighbours` and `lumos`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from foretrace.cli import scaled_runs
+from foretrace.validate import LumosReport, LumosRow
+from foretrace.validate.lumos.figure import OTHERS, TEACHER
+from tests.cli.conftest import Run
+from tests.validate.runs.sample import write_table
+
+TWO: tuple[dict[str, object], ...] = ({}, {"id": "made-up-2", "global_batch": 96})
+
+
+def test_a_table_of_runs_shows_errors_by_what_differs(run: Run, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "runs.csv", *TWO)
+
+    outcome = run("validate", "neighbours", "--data", table)
+
+    assert outcome.code == 0, outcome.err
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert "microbatches" in outcome.out
+    assert "2 runs, each predicted from runs that differ in one thing" in outcome.out
+
+
+def test_pairs_come_as_json(run: Run, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "runs.csv", *TWO)
+
+    outcome = run("validate", "neighbours", "--data", table, "--json")
+
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert [one["dimension"] for one in found["dimensions"]] == ["microbatches"]
+    assert {"id", "neighbour", "measured_s", "predicted_s", "low_s"} <= set(found["rows"][0])
+
+
+def test_a_table_without_neighbours_says_so(run: Run, tmp_path: Path) -> None:
+    outcome = run("validate", "neighbours", "--data", write_table(tmp_path / "runs.csv", {}))
+
+    assert outcome.code == 0, outcome.err
+    assert "no two runs of this table differ in one thing only" in outcome.out
+
+
+def test_the_figure_is_printed_with_its_parts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple(LumosRow(figure, figure.lumos) for figure in (TEACHER, *OTHERS))
+    made = LumosReport(1.1, 2.0, rows[0], rows[1:])
+    monkeypatch.setattr(scaled_runs, "lumos_report", lambda **_: made)
+
+    outcome = run("validate", "lumos")
+
+    assert outcome.code == 0, outcome.err
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert re.search(r"2x16x4 +1,785 +1,838 +\+3.0 %", outcome.out)
+    assert "kernels x 1.10 and communication x 2.00" in outcome.out
