@@ -13,7 +13,7 @@ import foretrace as ft
 from foretrace.api import write_whatif_trace
 from foretrace.api.display import teach
 from foretrace.base import MachineError, ScenarioError
-from foretrace.whatif import Prediction, Sweep
+from foretrace.whatif import Edit, Prediction, Sweep
 from tests.exchange.chrome_rules import broken_rules
 from tests.exchange.test_perfetto import events_of
 from tests.truth import JobConfig, make_job, write
@@ -152,7 +152,7 @@ def test_scenarios_stand_best_first_and_refused_ones_last(job: ft.Job) -> None:
 
 
 def test_orders_differ_where_ranks_do(job: ft.Job) -> None:
-    written = {"more": [ft.Parallelism(dp=4)], "faster": [ft.Speed(1.01)]}
+    written: dict[str, list[Edit]] = {"more": [ft.Parallelism(dp=4)], "faster": [ft.Speed(1.01)]}
 
     by_order = {
         order: ft.scenarios(job, written, order=order).rows[0].name

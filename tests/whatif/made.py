@@ -9,12 +9,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import foretrace as ft
+from foretrace.analyze import windows
 from foretrace.base import Int64s, UInt8s
 from foretrace.cost import Costs, Source
 from foretrace.graph import NodeKind, Recording, Timeline
 from foretrace.machine import load_machine
 from foretrace.simulate import simulate
 from foretrace.whatif import (
+    Edit,
     EditEffect,
     Layers,
     Memory,
@@ -47,8 +49,6 @@ def replayed(recording: Recording) -> Timeline:
 
 def mean_step_ns(timeline: Timeline) -> int:
     """Of the job's steps."""
-    from foretrace.analyze import windows  # here, so that the names above are those of the faces
-
     return round(float(np.mean(windows(timeline).duration_ns)))
 
 
@@ -92,7 +92,7 @@ def made_prediction(*, with_memory: bool = True) -> Prediction:
     first, last = replayed(before), replayed(after)
     step_ns, new_ns = mean_step_ns(first), mean_step_ns(last)
     middle_ns = (step_ns + new_ns) // 2
-    edits = (
+    edits: tuple[Edit, ...] = (
         Layers(4),
         Parallelism(dp=4),
         Speed(1.25, Selection(family="gemm")),

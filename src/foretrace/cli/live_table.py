@@ -34,14 +34,15 @@ def print_live(console: Console, report: LiveReport) -> None:
             "measured: steps without the profiler, median of each run, then of runs",
             "of runs: the fastest and the slowest run's median",
             "predicted: from the base's recording and the machine's description alone",
-            "naive: the base's step times FLOPs over ranks; errors in percent of measured",
+            "interval: the middle 80 % of what it may be; errors in percent of measured",
+            "naive: the error of the base's step times FLOPs over ranks",
             "profiled steps take longer than predicted ones, which have no profiler",
         ),
     )
 
 
 def _rows(rows: Iterable[LiveRow]) -> Table:
-    heads = ("", "ms", "of runs", "predicted", "80 % interval", "error", "naive", "error")
+    heads = ("ms a step", "measured", "of runs", "predicted", "interval", "error", "naive")
     table = plain_table(*heads, text_columns=(0,))
     for row in rows:
         table.add_row(
@@ -51,7 +52,6 @@ def _rows(rows: Iterable[LiveRow]) -> Table:
             _ms(row.predicted_ns),
             _between(row.low_ns, row.high_ns),
             _signed(row.error),
-            _ms(row.naive_ns),
             _signed(row.naive_error),
         )
     return table

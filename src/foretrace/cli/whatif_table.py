@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences, share_text
+from foretrace.cli.tables import plain_table, print_section, print_sentences, share_text
 from foretrace.report import (
     bytes_text,
     change_text,
@@ -15,6 +15,7 @@ from foretrace.report import (
     milliseconds_text,
     number_text,
     origin_text,
+    reason_texts,
     signed_milliseconds,
     sweep_subject,
     whatif_facts,
@@ -22,7 +23,6 @@ from foretrace.report import (
 )
 from foretrace.whatif import Prediction, Sweep
 
-_NAME_WIDTH = 26
 _LEAST_SHARE = 0.0005  # it would be shown as nothing
 MAX_REASONS = 6  # sentences; `--json` has them all
 
@@ -34,9 +34,7 @@ def print_prediction(found: Prediction, title: str) -> None:
     console.print(_headline(found))
     print_section(console, "edits, each made after those before it", _effects(found))
     print_section(console, "where the difference goes, mean over ranks and steps", _parts(found))
-    if found.comparison is not None:
-        reasons = found.comparison.reasons[:MAX_REASONS]
-        print_sentences(console, "why", (one.sentence for one in reasons))
+    print_sentences(console, "why", reason_texts(found)[:MAX_REASONS])
     print_section(console, "memory", _memory(found))
     print_section(console, "the critical path after rests on", _sources(found))
     print_sentences(console, "notes", found.notes)
@@ -106,21 +104,25 @@ def _sources(found: Prediction) -> Table:
 
 
 def _rows(found: Sweep) -> Table:
-    has_memory = any(row.peak_bytes is not None for row in found.rows)
-    heads = ("step", "change", "middle 80 %", "seq/s", "per rank", "ranks")
-    table = plain_table("", *heads, *(("memory",) if has_memory else ()))
-    for row in found.rows:
-        if row.is_refused:
-            continue
-        memory = "" if row.peak_bytes is None else bytes_text(row.peak_bytes)
-        table.add_row(
-            name_text(row.name, _NAME_WIDTH),
+    rows = [row for row in found.rows if not row.is_refused]
+    has_memory = any(row.peak_bytes is not None for row in rows)
+    # Where all have the recording's ranks, a rank does what the job does.
+    has_ranks = any(row.throughput != row.throughput_per_rank for row in rows)
+    heads = ["step", "change", "middle 80 %, ms", "seq/s"]
+    heads += ["per rank", "ranks"] if has_ranks else []
+    heads += ["memory"] if has_memory else []
+    table = plain_table("", *heads)
+    for row in rows:
+        cells = [
+            row.name,
             duration_text(row.step_ns),
             change_text(row),
             f"{milliseconds_text(row.low_ns)}-{milliseconds_text(row.high_ns)}",
             f"{number_text(row.throughput)} x",
-            f"{number_text(row.throughput_per_rank)} x",
-            f"{row.num_ranks:,}",
-            *((memory,) if has_memory else ()),
-        )
+        ]
+        if has_ranks:
+            cells += [f"{number_text(row.throughput_per_rank)} x", f"{row.num_ranks:,}"]
+        if has_memory:
+            cells.append("" if row.peak_bytes is None else bytes_text(row.peak_bytes))
+        table.add_row(*cells)
     return table

@@ -49,6 +49,7 @@ from foretrace.report.whatif_rows import DifferenceRow as DifferenceRow
 from foretrace.report.whatif_rows import change_text as change_text
 from foretrace.report.whatif_rows import difference_rows as difference_rows
 from foretrace.report.whatif_rows import origin_text as origin_text
+from foretrace.report.whatif_rows import reason_texts as reason_texts
 from foretrace.report.whatif_rows import signed_milliseconds as signed_milliseconds
 from foretrace.report.whatif_rows import sweep_subject as sweep_subject
 from foretrace.report.whatif_rows import whatif_facts as whatif_facts

@@ -96,7 +96,7 @@ def whatif_sections_of(page: WhatifPage) -> tuple[Section, ...]:
         change_section(found),
         effects_section(found),
         timeline_section((BEFORE, AFTER)),
-        cause_section(found.comparison),
+        cause_section(found),
         memory_change_section(found.memory),
         ground_section(found),
         path_section({} if after.path is None else {AFTER: after.path}, side=AFTER),

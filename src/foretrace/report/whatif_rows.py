@@ -20,9 +20,10 @@ from foretrace.report.numbers import (
 from foretrace.whatif import Memory, Prediction, Scenario, Sweep, SweepRow
 from foretrace.workload import plan_table
 
+_SCALED = "scaled"
 _METHODS = {
     "arranged": "arranged from recorded work",
-    "scaled": "scaled by the ratio of two estimates",
+    _SCALED: "scaled by the ratio of two estimates",
 }
 _HAND_OVERS = "hand-overs"
 
@@ -117,6 +118,23 @@ def difference_rows(found: Prediction) -> tuple[DifferenceRow, ...]:
             for row in rows
         ),
         DifferenceRow("step", "step", *(side.mean_ns for side in sides)),
+    )
+
+
+def reason_texts(found: Prediction) -> tuple[str, ...]:
+    """Why the step is longer or shorter, the largest first.
+
+    An estimate's operators bear other names than a recording's kernels, so that between the two
+    only classes of work can be told.
+    """
+    if found.comparison is None:
+        return ()
+    if found.method != _SCALED:
+        return tuple(one.sentence for one in found.comparison.reasons)
+    return tuple(
+        f"{row.label}: {signed_milliseconds(row.difference_ns)} ms"
+        for row in found.comparison.view("class").rows
+        if row.difference_ns
     )
 
 

@@ -60,7 +60,7 @@ def test_processes_that_take_too_long_are_ended(
 
     monkeypatch.setattr(launch, "_started", start)
 
-    with pytest.raises(ModelError, match="2 of 2 training processes had not ended"):
+    with pytest.raises(ModelError, match="2 of 2 training processes had not done"):
         trained(TINY, steps=1, timeout_seconds=0.05)
 
     assert len(started) == 2

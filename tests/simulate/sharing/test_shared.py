@@ -240,3 +240,16 @@ def test_columns_that_the_loop_would_misread_are_refused() -> None:
         simulate_shared(backward, None, Cores.of(1))
     with pytest.raises(SimulationError, match="first_edge must rise"):
         simulate_shared(falling, None, Cores.of(1))
+
+
+def test_a_rank_that_stands_for_two_takes_as_long_as_the_two() -> None:
+    cores = Cores(speed=(1.0, 0.9, 0.6, 0.4))
+    both = simulate_shared(chains([[1000], [1000]]), None, cores)
+
+    one = simulate_shared(chains([[1000]]), None, cores.of_copies(2))
+
+    assert one.end_ns.tolist() == both.end_ns[:1].tolist()
+    assert cores.of_copies(1) == cores
+    assert cores.of_copies(2).speed == (0.9, 0.4, 0.4 * 4 / 6, 0.4 * 4 / 8)
+    with pytest.raises(SimulationError, match="got 0 copies"):
+        cores.of_copies(0)

@@ -9,6 +9,7 @@ import pytest
 
 from foretrace.validate import NeighboursReport, PublishedRun, neighbours_report, read_runs
 from foretrace.validate.neighbours.curves import Estimates
+from tests.conftest import Golden
 from tests.validate.runs.sample import write_table
 
 ROWS: tuple[dict[str, object], ...] = (
@@ -90,3 +91,19 @@ def test_vtrains_runs_are_nearer_from_a_neighbour_than_from_scratch(
     assert overall.predicted < 0.6 * overall.ratio
     assert overall.predicted < 0.25 * overall.flops
     assert 0.7 < overall.inside < 0.9
+
+
+def test_errors_of_vtrains_runs_are_the_reviewed_ones(
+    vtrain: NeighboursReport, golden: Golden
+) -> None:
+    found = {
+        one.dimension: {
+            "pairs": one.num_pairs,
+            "predicted": round(one.predicted, 3),
+            "ratio": round(one.ratio, 3),
+            "scratch": round(one.scratch, 3),
+        }
+        for one in vtrain.dimensions
+    }
+
+    golden.check("neighbours-vtrain", found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -188,6 +189,18 @@ def test_fused_kernels_become_products_and_a_softmax() -> None:
     backward_ns = 4 * 9_000 + 28_000
     assert costs.duration_ns[costed].tolist() == [forward_ns, backward_ns, 0]
     assert len(kernels_of(arranged)) == len(kernels_of(unchanged(graph)))
+
+
+def test_at_other_sizes_the_other_kind_grows_as_the_recorded_one_did() -> None:
+    graph = a_layer(PLAIN_FORWARD)
+    costs = measured_costs(graph)
+    grown = replace(costs, duration_ns=3 * costs.duration_ns)
+
+    _, found = changed(
+        unchanged(graph), grown, [AttentionKernel(is_fused=True)], model=AsManyAsRows()
+    )
+
+    assert found.duration_ns[found.source == Source.FITTED].tolist() == [3 * 30_000]
 
 
 def test_only_selected_attention_is_replaced() -> None:

@@ -45,6 +45,10 @@ SELECTIONS = st.sampled_from(
         Selection(ranks=(0,), with_host=True),
     ]
 )
+# Of these some follow each other.
+IN_RUNS = st.sampled_from(
+    [ALL, Selection(operators="aten::mm"), Selection(part=Part.LAYER, phase=Phase.BACKWARD)]
+)
 FACTORS = st.floats(0.1, 10)
 TIMES = st.builds(Times, SELECTIONS, FACTORS)
 NETWORKS = st.builds(SlowerNetwork, st.just(()), st.integers(0, 1_000_000), FACTORS)
@@ -58,8 +62,8 @@ CHANGES = st.one_of(
         once_per_block=st.booleans(),
         on_device=st.booleans(),
     ),
-    st.builds(Fused, SELECTIONS, FACTORS),
-    st.builds(Graphed, SELECTIONS),
+    st.builds(Fused, IN_RUNS, FACTORS),
+    st.builds(Graphed, IN_RUNS),
     st.builds(Unsynchronised, st.just(ALL), st.just("*"), st.integers(0, 1)),
     st.builds(Loading, st.none(), FACTORS),
 )

@@ -102,13 +102,13 @@ def test_fusing_without_a_gain_still_saves_launches_and_gaps() -> None:
     assert after_ns == 150 + 2 + 3 + 3
 
 
-def test_a_single_kernel_is_not_fused() -> None:
+def test_a_single_kernel_can_be_neither_fused_nor_launched_with_others() -> None:
     graph = in_chain([100], gap_ns=10, call_ns=5)
 
-    fused, length_ns = timed(graph, Fused(ALL, 0.1))
-
-    assert length_ns == 10 + 5 + 2 + 100 + 3
-    assert kernels_of(fused) == 1
+    with pytest.raises(ScenarioError, match="no two kernels that follow each other"):
+        timed(graph, Fused(ALL, 0.1))
+    with pytest.raises(ScenarioError, match="no two launches that follow each other"):
+        timed(graph, Graphed(ALL))
 
 
 def test_what_another_stream_waits_for_ends_a_run() -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
-from foretrace.base import Bools
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase, Recording
+from foretrace.base import Bools, Int64s
+from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind, Part, Phase, Recording
 from foretrace.simulate import simulate
-from foretrace.workload import Plan, blocks_of_model, layout, load_model
-from tests.acceptance.recovery import recording_of_job
+from foretrace.whatif.recorded.pieces import pieces_of
+from foretrace.whatif.recorded.program import Piece
+from foretrace.workload import Plan, Transformer, blocks_of_model, layout, load_model
+from tests.acceptance.recovery import edge_targets, recording_of_job
 from tests.truth import JobConfig, make_job
 
+_LEFT_OUT = (NodeKind.HUB, NodeKind.GHOST)
+# What the order has to keep. An inferred edge between streams may be wrong about it.
+_KEPT = (
+    EdgeKind.HOST_ORDER,
+    EdgeKind.THREAD,
+    EdgeKind.LAUNCH,
+    EdgeKind.ISSUE,
+    EdgeKind.QUEUE,
+    EdgeKind.WAKE,
+)
 _WORKING = (*DEVICE_KINDS, NodeKind.FINISH)
 
 
@@ -39,7 +52,9 @@ def recording_of_graph(graph: ExecutionGraph) -> Recording:
 @cache
 def laid_out(plan: Plan, model_name: str = "llama3.2-1b", num_layers: int = 4) -> Recording:
     """All ranks of a small model under a plan, every device operation of one microsecond."""
-    model = replace(load_model(model_name), num_layers=num_layers)
+    model = load_model(model_name)
+    assert isinstance(model, Transformer)
+    model = replace(model, num_layers=num_layers)
     graph = layout(blocks_of_model(model, plan), plan, folded=False).graph
     is_working = np.isin(graph.kind, _WORKING)
     measured_ns = np.where(is_working, 1_000, graph.measured_ns)
@@ -54,3 +69,30 @@ def of_layers(recording: Recording) -> Recording:
     return replace(recording, graph=replace(graph, part=part))
 
 
+def places(recording: Recording, pieces: Sequence[Piece]) -> Int64s:
+    """Place of each node in the order of all pieces; -1 of others."""
+    nodes = np.concatenate([piece.nodes for piece in pieces])
+    found = np.full(recording.graph.num_nodes, -1, np.int64)
+    found[nodes] = np.arange(len(nodes))
+    return found
+
+
+def check_pieces(recording: Recording) -> None:
+    """All that is true of the pieces of any recording."""
+    graph = recording.graph
+    by_rank = pieces_of(recording)
+    pieces = [piece for own in by_rank.values() for piece in own]
+    nodes = np.concatenate([piece.nodes for piece in pieces])
+    assert sorted(nodes.tolist()) == np.flatnonzero(~np.isin(graph.kind, _LEFT_OUT)).tolist()
+    assert all((graph.rank[piece.nodes] == piece.rank).all() for piece in pieces)
+    place, target = places(recording, pieces), edge_targets(graph)
+    is_kept = np.isin(graph.edge_kind, _KEPT)
+    assert (place[graph.predecessor[is_kept]] < place[target[is_kept]]).all()
+    arrive, finish = nodes_of(graph, NodeKind.ARRIVE), nodes_of(graph, NodeKind.FINISH)
+    assert (place[finish] == place[arrive] + 1).all()
+
+
+def nodes_of(graph: ExecutionGraph, kind: NodeKind) -> Int64s:
+    """Of that kind, in order of collective and rank."""
+    nodes = np.flatnonzero(graph.kind == kind)
+    return nodes[np.lexsort((graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))]

@@ -1,6 +1,7 @@
 """`python -m foretrace.capture.training TASK RANK`: one process of a training run.
 
-It ends when its standard input does: whoever started it is gone then, or wants it gone.
+When all is done it waits for the others. It ends when its standard input does: whoever started
+it has everything then, or is gone.
 """
 
 from __future__ import annotations
@@ -25,5 +26,7 @@ def _follow_starter() -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_follow_starter, daemon=True).start()
+    starter = threading.Thread(target=_follow_starter, daemon=True)
+    starter.start()
     train(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Task), int(sys.argv[2]))
+    starter.join()

@@ -76,20 +76,20 @@ def trained(
         )
         written = Path(folder) / "task.json"
         written.write_bytes(msgspec.json.encode(task))
-        _run(written, settings.num_ranks, timeout_seconds)
         paths = [times_path(task, rank) for rank in range(settings.num_ranks)]
+        _run(written, paths, timeout_seconds)
         return TrainedSteps(
             tuple(msgspec.json.decode(path.read_bytes(), type=Times) for path in paths)
         )
 
 
-def _run(task: Path, num_ranks: int, timeout_seconds: float) -> None:
-    """Start the processes and wait for all; whatever happens, none is left."""
+def _run(task: Path, results: list[Path], timeout_seconds: float) -> None:
+    """Start a process for each result and wait for all; whatever happens, none is left."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for rank in range(num_ranks):
+        for rank in range(len(results)):
             processes.append(_started(task, rank))  # noqa: PERF401  those begun must be known
-        _wait(processes, task, until=time.monotonic() + timeout_seconds)
+        _wait(processes, results, task, until=time.monotonic() + timeout_seconds)
     finally:
         for process in processes:
             process.kill()
@@ -114,21 +114,21 @@ def _started(task: Path, rank: int) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], task: Path, *, until: float) -> None:
-    while True:
-        codes = [process.poll() for process in processes]
-        failed = [rank for rank, code in enumerate(codes) if code]
-        if failed:
-            log = task.with_name(f"rank{failed[0]}.log").read_text(errors="replace").strip()
-            raise ModelError(
-                f"rank {failed[0]} of {len(processes)} failed while it trained, exit code "
-                f"{codes[failed[0]]}; it said: {log[-_LAST_CHARACTERS:] or 'nothing'}"
-            )
-        if None not in codes:
-            return
+def _wait(
+    processes: list[subprocess.Popen[bytes]], results: list[Path], task: Path, *, until: float
+) -> None:
+    while not all(result.exists() for result in results):
+        for rank, process in enumerate(processes):
+            if process.poll() is not None and not results[rank].exists():
+                log = task.with_name(f"rank{rank}.log").read_text(errors="replace").strip()
+                raise ModelError(
+                    f"rank {rank} of {len(processes)} failed while it trained, exit code "
+                    f"{process.returncode}; it said: {log[-_LAST_CHARACTERS:] or 'nothing'}"
+                )
         if time.monotonic() > until:
+            missing = sum(not result.exists() for result in results)
             raise ModelError(
-                f"{codes.count(None)} of {len(processes)} training processes had not ended in "
+                f"{missing} of {len(processes)} training processes had not done their steps in "
                 "time: ask for fewer steps, or leave the machine less to do"
             )
         time.sleep(_POLL_SECONDS)

@@ -37,7 +37,10 @@ class _Place:
 
 
 def train(task: Task, rank: int) -> None:
-    """Run this rank's part of the task."""
+    """Run this rank's part of the task, and leave its times last of all.
+
+    The process group stays: a rank that left it could take along what another still waits for.
+    """
     settings = task.settings
     is_gpu = settings.device != "cpu"
     if is_gpu:
@@ -61,7 +64,6 @@ def train(task: Task, rank: int) -> None:
     times = Times(rank=rank, end_ns=tuple(ends_ns), loss=trainer.loss)
     with written_beside(times_path(task, rank)) as beside:
         beside.write_bytes(msgspec.json.encode(times))
-    distributed.destroy_process_group()
 
 
 def _record(trainer: _Trainer, task: Task) -> None:

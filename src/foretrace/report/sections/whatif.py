@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from foretrace.analyze import Comparison, RankChange, RankTime
 from foretrace.report.document import (
     Cell,
@@ -25,6 +27,7 @@ from foretrace.report.whatif_rows import (
     difference_rows,
     edited_rows,
     origin_text,
+    reason_texts,
     short_sentence,
 )
 from foretrace.whatif import Memory, Prediction
@@ -38,6 +41,8 @@ _COLOUR_OF_TIME = (
 )
 # How much of the span that steps fill stays free before the least of them.
 _ROOM = 0.35
+_LEAST_ROOM = 0.02  # of the longest step
+_FOLDED = " After is an estimate: one rank stands for all that do the same."
 _HELD = ("parameters", "gradients", "optimizer", "activations", "buffers", "context", "total")
 
 
@@ -63,6 +68,7 @@ def change_section(found: Prediction) -> Section | None:
         note=(
             "Communication counts from the moment a rank is ready for it, so it holds the wait for "
             "other ranks. The four parts sum to the step exactly, on both sides."
+            f"{_FOLDED if found.method == 'scaled' else ''}"
         ),
     )
 
@@ -205,10 +211,17 @@ def _waterfall(found: Prediction) -> Table:
                 Series("shorter_ns", "shorter", "overlapped", group="step"),
             ),
             unit=Unit.NS,
-            minimum=max(0.0, min(steps) - _ROOM * (max(steps) - min(steps)) - 0.02 * max(steps)),
+            minimum=_minimum_ns(min(steps), max(steps)),
         ),
         note="The axis does not begin at nothing.",
     )
+
+
+def _minimum_ns(least_ns: int, most_ns: int) -> float:
+    """Where the axis begins, so that changes can be seen: a round number below the least step."""
+    room_ns = max(_ROOM * (most_ns - least_ns), _LEAST_ROOM * most_ns, 1)
+    unit_ns = 10.0 ** math.floor(math.log10(room_ns))
+    return max(0.0, math.floor((least_ns - room_ns) / unit_ns) * unit_ns)
 
 
 def _whole(name: str, step_ns: int) -> tuple[Cell, ...]:
@@ -228,12 +241,13 @@ def _edited(found: Prediction) -> tuple[Table, ...]:
     return (Table(key="edited", title="What is different", columns=columns, rows=rows),)
 
 
-def cause_section(found: Comparison | None) -> Section | None:
+def cause_section(prediction: Prediction) -> Section | None:
     """The difference by class of work, and in sentences; `None` without steps."""
+    found = prediction.comparison
     if found is None:
         return None
     rows = [row for row in found.view("class").rows if row.difference_ns]
-    reasons = tuple(("", one.sentence) for one in found.reasons)
+    reasons = tuple(("", text) for text in reason_texts(prediction))
     return Section(
         key="causes",
         title="Where the difference comes from",

@@ -51,6 +51,19 @@ class Cores:
             raise SimulationError(f"a host has 1 core or more, got {count}")
         return cls(speed=(1.0,) * count, transfers=transfers)
 
+    def of_copies(self, copies: int) -> Cores:
+        """What one rank finds where `copies` ranks do the same at the same time, itself counted.
+
+        One rank stands for all of them in a graph; on the cores each is there.
+
+        Raises:
+            SimulationError: if there is not even one.
+        """
+        if copies < 1:
+            raise SimulationError(f"a rank stands for itself at least, got {copies} copies")
+        counts = np.arange(1, len(self.speed) + 1, dtype=np.float64) * copies
+        return Cores(speed=tuple(self.speeds(counts).tolist()), transfers=self.transfers)
+
     def speeds(self, running: Float64s) -> Float64s:
         """Speed of each thread while so many work at once, float64[counts]."""
         count = len(self.speed)

@@ -18,7 +18,7 @@ from foretrace.validate.live.host import LiveHost, read_host
 from foretrace.validate.live.measure import BASE_NAME, LivePaths, Runs, read_live_runs, runnable
 from foretrace.validate.live.naive import naive_step_ns
 from foretrace.validate.live.results import LiveComponent, LiveReport, LiveRow
-from foretrace.whatif import Ground, Prediction, Unprofiled, ground_of, unprofiled
+from foretrace.whatif import Ground, Prediction, Unprofiled, ground_of, predict, unprofiled
 
 
 def live_report(
@@ -103,8 +103,6 @@ def _row(
 
 
 def _predicted(configuration: Configuration, ground: Ground) -> tuple[Prediction | None, str]:
-    from foretrace.whatif.predict import predict  # until the folder offers it
-
     try:
         return predict(ground, configuration.edits, name=configuration.name), ""
     except ModelError as error:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from foretrace.analyze import breakdown
 from foretrace.base import Float64s
 from foretrace.cost import Slower, step_costs
-from foretrace.estimate import estimate
+from foretrace.estimate import estimate, where
 from foretrace.validate.lumos.figure import OTHERS, TEACHER, Bar, FigureRow
 from foretrace.validate.lumos.results import LumosReport, LumosRow
 from foretrace.validate.runs.machines import machine_of
@@ -83,12 +82,13 @@ def _predicted(figure: FigureRow, factors: _Factors) -> Bar:
     by_collective = {"": factors.network, "send": factors.network * factors.sends}
     costs = Slower(step_costs(machine), {"": factors.kernels}, by_collective)
     done = estimate(model, _plan_of(run, model), machine, costs=costs)
-    rows = breakdown(done.timeline).rows  # one rank a stage, each of as many others
+    mean = where(done.timeline, done.laid_out.roles).mean
     return Bar(
-        *(
-            float(np.mean([getattr(row.parts, f"{name}_ns") for row in rows])) / _NS_PER_MS
-            for name in ("exposed_compute", "overlapped", "exposed_communication", "idle")
-        )
+        mean.compute_ns / _NS_PER_MS,
+        mean.overlapped_ns / _NS_PER_MS,
+        # A stage that waits for another does so in a receive.
+        (mean.transfer_ns + mean.waiting_ns) / _NS_PER_MS,
+        mean.idle_ns / _NS_PER_MS,
     )
 
 

@@ -63,7 +63,7 @@ def arranged(program: Program, job: NewJob) -> Arranged:
         scale=scale[order],
         notes=(*partners.notes, *ghosts.notes),
     )
-    return without_lone(found)
+    return without_lone(found, program.graph.collectives)
 
 
 def _step_names(recorded: tuple[str, ...], sequence: Sequence) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ waited for. So who waited for one that goes waits for all of that.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph
+from foretrace.graph import NO_COLLECTIVE, Collective, EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.arrange.arranged import Arranged
 
 _NODE_COLUMNS = (
@@ -25,21 +25,36 @@ _PASSED = (EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRE
 _BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 
 
-def without_lone(arranged: Arranged) -> Arranged:
-    """The graph without copied communication that has one member left; itself if none has."""
+def without_lone(arranged: Arranged, recorded: Sequence[Collective]) -> Arranged:
+    """The graph without copied communication that has one member left; itself if none has.
+
+    Args:
+        arranged: of a new job.
+        recorded: the recording's collectives; what was alone there stays.
+    """
     graph = arranged.graph
-    is_lone = np.array([len(each.ranks) == 1 for each in graph.collectives], bool)
-    is_lone &= arranged.source_collective != NO_COLLECTIVE
+    source = arranged.source_collective
+    is_lone = np.array(
+        [
+            len(each.ranks) == 1 and own != NO_COLLECTIVE and len(recorded[own].ranks) > 1
+            for each, own in zip(graph.collectives, source.tolist(), strict=True)
+        ],
+        np.bool_,
+    )
     if not is_lone.any():
         return arranged
     has = graph.collective != NO_COLLECTIVE
-    is_gone = np.zeros(graph.num_nodes, bool)
+    is_gone = np.zeros(graph.num_nodes, np.bool_)
     is_gone[has] = is_lone[graph.collective[has]]
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    is_entered = (graph.edge_kind == EdgeKind.HOST_ORDER) & (graph.kind[target] == NodeKind.ARRIVE)
+    # A worker's time before its arrival goes with it.
+    is_gone[graph.predecessor[is_entered & is_gone[target]]] = True
     return replace(
         arranged,
         graph=_without(graph, is_gone, is_lone),
         source=arranged.source[~is_gone],
-        source_collective=arranged.source_collective[~is_lone],
+        source_collective=source[~is_lone],
         scale=arranged.scale[~is_gone],
     )
 

@@ -38,6 +38,7 @@ def awaited_at_once(source: Source) -> Awaited:
         & (carried.back == 0)
         & (graph.kind[carried.source] == NodeKind.FINISH)
         & (graph.part[carried.source] != Part.BUCKET)
+        & ~_is_send(source)[carried.source]
     )
     before, behind = carried.source[chosen], target[chosen]
     entries = _entries(graph.kind[source.sequence], graph.lane[source.sequence], len(graph.lanes))
@@ -53,6 +54,13 @@ def awaited_at_once(source: Source) -> Awaited:
     place = after[source.place[at_once]]
     following[at_once] = np.where(place == NO_PLACE, NO_PLACE, source.sequence[place])
     return Awaited(kind, following)
+
+
+def _is_send(source: Source) -> Bools:
+    """Finishes of what a stage sends to another, bool[nodes]."""
+    sends = np.array([*(role.is_transfer and role.is_send for role in source.roles.roles), False])
+    found: Bools = sends[source.roles.of_node]
+    return found
 
 
 def onward_edges(source: Source, sequence: Sequence) -> Edges:

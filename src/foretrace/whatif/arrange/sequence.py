@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from foretrace.graph import NO_LANE, NO_NODE, Lane, NodeKind
 from foretrace.whatif.arrange.lanes import LaneUses, NewLanes, lane_uses
 from foretrace.whatif.arrange.made import Made, kinds_of, made_role
 from foretrace.whatif.arrange.roles import NO_ROLE, Role
+from foretrace.whatif.arrange.settled import is_recorded, settled
 from foretrace.whatif.arrange.source import (
     CALLS,
     OPERATIONS,
@@ -135,6 +137,7 @@ def _rows(source: Source, job: NewJob) -> _Rows:
     made: list[Made] = []
     count = 0
     starts = frozenset(source.rank_start.values())
+    is_new = not is_recorded(source, job)
     for at, rank in enumerate(job.ranks):
         if rank.source_rank not in source.rank_start:
             known = ", ".join(map(str, sorted(source.rank_start)[:5]))
@@ -147,7 +150,7 @@ def _rows(source: Source, job: NewJob) -> _Rows:
         rank_of.append(at)
         placed_of.append(NO_PLACED)
         count += 1
-        for placed in rank.placed:
+        for placed, role in settled(source, rank.placed) if is_new else _as_placed(rank.placed):
             if isinstance(placed.piece, Piece):
                 nodes = placed.piece.nodes
                 if len(nodes) and int(nodes[0]) in starts:
@@ -155,7 +158,7 @@ def _rows(source: Source, job: NewJob) -> _Rows:
             else:
                 size = len(kinds_of(placed.piece, has_device=source.has_device))
                 nodes = np.full(size, NO_NODE, np.int64)
-                made.append(Made(placed, made_role(placed), at, count, size))
+                made.append(Made(placed, role or made_role(placed), at, count, size))
             chunks.append(nodes)
             sizes.append(len(nodes))
             rank_of.append(at)
@@ -169,6 +172,10 @@ def _rows(source: Source, job: NewJob) -> _Rows:
         tuple(all_placed),
         tuple(made),
     )
+
+
+def _as_placed(placed: Iterable[Placed]) -> Iterator[tuple[Placed, None]]:
+    return ((each, None) for each in placed)
 
 
 def _recorded_ranks(rank: NewRank) -> tuple[int, ...]:

@@ -140,11 +140,17 @@ def _sum(costs: Costs, rows: slice) -> _Answer:
 
 
 def _costed(working: Working, calls: Sequence[tuple[Int64s, _Answer]]) -> Working:
-    """The first kernel of each call takes the answer, and beside communication as before."""
+    """The first kernel of each call takes the answer; slower beside communication, as before.
+
+    Shapes are the recorded ones. Where calls are taken at other sizes, or on another chip, the
+    answer grows as they did.
+    """
     duration_ns, source = working.duration_ns.copy(), working.source.copy()
     low_ns, high_ns = working.low_ns.copy(), working.high_ns.copy()
     for nodes, answer in calls:
-        slower = float(working.graph.inflation[nodes[0]])
+        recorded_ns = float(working.graph.measured_ns[nodes].sum())
+        grown = float(working.duration_ns[nodes].sum()) / recorded_ns if recorded_ns else 1.0
+        slower = float(working.graph.inflation[nodes[0]]) * grown
         for column, value in (
             (duration_ns, answer.duration_ns),
             (low_ns, answer.low_ns),

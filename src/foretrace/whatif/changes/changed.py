@@ -29,8 +29,8 @@ from foretrace.whatif.changes.change import (
     Unsynchronised,
 )
 from foretrace.whatif.changes.durations import delayed, loaded, loading_nodes, multiplied, taken
-from foretrace.whatif.changes.fusing import fused
-from foretrace.whatif.changes.graphs import graphed
+from foretrace.whatif.changes.fusing import check_fusible, fused
+from foretrace.whatif.changes.graphs import check_graphable, graphed
 from foretrace.whatif.changes.matching import selected
 from foretrace.whatif.changes.synchronisation import check_calls, unsynchronised
 from foretrace.whatif.changes.transfers import transfers_of
@@ -122,9 +122,14 @@ def _check(arranged: Arranged, change: DurationChange, program: Program | None) 
             loading_nodes(graph, change.ranks)
         case Unsynchronised():
             check_calls(graph, change)
-        case Fused() | Graphed():
+        case Fused():
             _check_device(graph, change)
             selected(graph, change.selection)
+            check_fusible(graph, change)
+        case Graphed():
+            _check_device(graph, change)
+            selected(graph, change.selection)
+            check_graphable(graph, change)
         case AttentionKernel():
             pass  # finds its own kernels, and says what it found
         case _:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s
+from foretrace.base import Bools, Float64s, Int64s, ScenarioError
 from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.changes.change import Fused
 from foretrace.whatif.changes.matching import fitting
@@ -26,9 +26,26 @@ _OF_QUEUE = (*_IN_ORDER, EdgeKind.QUEUE)  # and who may wait for an earlier one
 
 def fused(working: Working, change: Fused) -> Working:
     """Every run of two selected kernels or more as one, with the first one's place and name."""
-    chosen = fitting(working.graph, change.selection) & np.isin(working.graph.kind, DEVICE_KINDS)
-    first = first_of_runs(working.graph, chosen)
-    return merged(working, first, change.factor)
+    return merged(working, _first(working.graph, change), change.factor)
+
+
+def check_fusible(graph: ExecutionGraph, change: Fused) -> None:
+    """Refuse to fuse where no selected kernel follows another.
+
+    Raises:
+        ScenarioError: if none does.
+    """
+    if np.array_equal(_first(graph, change), np.arange(graph.num_nodes)):
+        raise ScenarioError(
+            f"{str(change.selection)!r} selects no two kernels that follow each other on a stream, "
+            "in one block, with nothing else waiting between them: there is nothing to fuse. "
+            "Select the kernels between them too, or state how much faster they become."
+        )
+
+
+def _first(graph: ExecutionGraph, change: Fused) -> Int64s:
+    chosen = fitting(graph, change.selection) & np.isin(graph.kind, DEVICE_KINDS)
+    return first_of_runs(graph, chosen)
 
 
 def first_of_runs(graph: ExecutionGraph, chosen: Bools) -> Int64s:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind
 from foretrace.whatif.changes.change import Graphed
 from foretrace.whatif.changes.matching import fitting
@@ -26,6 +26,20 @@ def graphed(working: Working, change: Graphed) -> Working:
         low_ns=np.where(gone, 0.0, working.low_ns),
         high_ns=np.where(gone, 0.0, working.high_ns),
     )
+
+
+def check_graphable(graph: ExecutionGraph, change: Graphed) -> None:
+    """Refuse graphs of one launch each.
+
+    Raises:
+        ScenarioError: if no selected launch follows another.
+    """
+    if not _between(graph, _graphed_launches(graph, fitting(graph, change.selection))).any():
+        raise ScenarioError(
+            f"{str(change.selection)!r} selects no two launches that follow each other: between "
+            "them a thread launches other work, waits, or ends its step, so that no graph saves "
+            "any. Select what is launched between them too."
+        )
 
 
 def _graphed_launches(graph: ExecutionGraph, chosen: Bools) -> Bools:

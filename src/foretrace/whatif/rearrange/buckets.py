@@ -1,27 +1,54 @@
 """Buckets of gradients in the last microbatch's backward pass of a new job.
 
-Recorded buckets go with their layers, and what waits for each of them with it, counted from the
-last one, which is waited for longest. A stage whose last layer closed no bucket gets the closing
-one of the stage it is like. Where parameters are not what the copied buckets add up to, all of
-them grow or shrink alike.
+Where every layer closes its own buckets, these go with their layers. Else, and where buckets are
+to hold more or less, they are filled anew: in the order of the backward pass, each as large as
+recorded ones are on average. What waits for each goes with it, counted from the last one, which
+is waited for longest. Together they hold the stage's parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.graph import NodeKind, Phase
+from foretrace.graph import NO_LAYER, NO_MICROBATCH, NodeKind
 from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work, without_roles
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.units import Entry, RecordedUnit, Role
 from foretrace.whatif.rearrange.waits import BucketWaits
-from foretrace.whatif.recorded.program import Piece
+from foretrace.whatif.recorded.program import MadeWait, Piece, Placed
+from foretrace.workload import Group
 
 REDUCTION = (Role.BUCKET, Role.REDUCED)
 _TOLERANCE = 1e-6  # of a factor that is no change: bytes are whole numbers
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How buckets of the new job are filled."""
+
+    is_changed: bool = False
+    factor: float = 1.0  # bytes of a full bucket over those of a recorded one
+    is_beside: bool = True  # issued when full, beside what is left of the backward pass
+
+
+@dataclass(frozen=True)
+class StageWeights:
+    """Parameters of a new stage, and of the recorded one that it is like."""
+
+    own: float
+    recorded: float
+    of_layer: Mapping[int, float]  # by recorded layer
+    of_first: float  # of what the rank holds before the first layer; 0 if it does not
+    of_last: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as many."""
+        return self.own / self.recorded if self.own and self.recorded else 1.0
 
 
 @dataclass(frozen=True)
@@ -30,32 +57,116 @@ class Buckets:
 
     library: Library
     waits: BucketWaits
+    group: Group  # over which gradients are reduced
+    has_device: bool
 
     @staticmethod
-    def of(library: Library) -> Buckets:
+    def of(library: Library, group: Group) -> Buckets:
         """Those of a recording."""
-        return Buckets(library, BucketWaits(library.program.graph))
+        graph = library.program.graph
+        has_device = any(lane.is_device for lane in graph.lanes)
+        return Buckets(library, BucketWaits(graph), group, has_device)
 
-    def carried(self, unit: NewUnit, factor: float) -> NewUnit:
-        """A unit with recorded buckets, closed, waited for, and of the right size.
+    def carried(self, unit: NewUnit, stage: StageWeights, filling: Filling) -> NewUnit:
+        """A unit with recorded buckets, where they are full, waited for, and of the right size.
 
         Args:
             unit: a backward pass of the last microbatch.
-            factor: its stage's parameters over those of the stage whose frame it has.
+            stage: parameters of its stage, and of the one whose frame it has.
+            filling: how buckets are filled.
         """
-        unit = _closed(unit)
-        num_new = sum(_is_bucket(each) for each in unit.work)
-        num_old = sum(entry.role is Role.BUCKET for entry in unit.frame.entries)
+        is_alike = self._each_layer_closes(unit.frame)
+        is_same = [slot.source for slot in unit.slots] == [slot.layer for slot in unit.frame.slots]
+        if filling.is_changed or not (is_alike or is_same):
+            unit = self._filled(unit, stage, filling)
+        num_new = sum(self._issues(each.placed.piece) for each in unit.work if _is_bucket(each))
+        recorded = [each.piece for each in unit.frame.entries if each.role is Role.BUCKET]
+        num_old = sum(self._issues(piece) for piece in recorded)
         after, is_tied = self._waits(unit.after, num_old, num_new)
-        own, old = self._bytes(unit), self._recorded_bytes(unit.frame)
-        factor_bytes = factor * old / own if own and old else 1.0
         unit = replace(unit, after=after)
+        own, old = self._bytes(unit), sum(map(self._bytes_of, recorded))
+        factor_bytes = stage.factor * old / own if own and old else 1.0
         if abs(factor_bytes - 1) > _TOLERANCE:
             unit = _scaled(unit, Role.BUCKET, scale_bytes=factor_bytes)
-        copied = factor_bytes if is_tied else factor
+        copied = stage.factor * num_old / max(num_new, 1) if is_tied else stage.factor
         if abs(copied - 1) > _TOLERANCE:
             unit = _scaled(unit, Role.REDUCED, scale=copied, scale_bytes=copied)
         return unit
+
+    def _each_layer_closes(self, unit: RecordedUnit) -> bool:
+        """Whether all layers issue as many buckets, one at least."""
+        counts = {
+            sum(self._issues(each.piece) for each in slot.entries if each.role is Role.BUCKET)
+            for slot in unit.slots
+        }
+        return len(counts) == 1 and 0 not in counts
+
+    def _filled(self, unit: NewUnit, stage: StageWeights, filling: Filling) -> NewUnit:
+        """A unit whose buckets are issued where they are full."""
+        templates = [
+            Work(at_place_of(unit, entry.piece), Role.BUCKET)
+            for entry in unit.frame.entries
+            if entry.role is Role.BUCKET and self._issues(entry.piece)
+        ]
+        if not templates:
+            return unit
+        sizes = [self._bytes_of(each.placed.piece) for each in templates]
+        full = sum(sizes[:-1]) / (len(sizes) - 1) if len(sizes) > 1 else float(sizes[0])
+        fill = _Fill(
+            templates,
+            sizes,
+            full=max(full * filling.factor, 1.0),
+            bytes_per_weight=sum(sizes) / stage.recorded if stage.recorded else 0.0,
+        )
+        bare = self._without_issues(unit)
+        before = fill.through(bare.before, stage.of_last)
+        slots = [
+            replace(slot, work=fill.through(slot.work, stage.of_layer.get(slot.source, 0.0)))
+            for slot in bare.slots
+        ]
+        place = _end_of_work(bare.after)
+        ends = fill.through(bare.after[:place], stage.of_first)
+        filled = replace(
+            bare,
+            before=before,
+            slots=tuple(slots),
+            after=(*ends, *fill.rest(), *bare.after[place:]),
+        )
+        return filled if filling.is_beside else self._put_off(filled)
+
+    def _put_off(self, unit: NewUnit) -> NewUnit:
+        """A unit that issues its buckets behind its backward work, and waits for each."""
+        issued = [
+            each for each in unit.work if _is_bucket(each) and self._issues(each.placed.piece)
+        ]
+        bare = self._without_issues(unit)
+        place = _end_of_work(bare.after)
+        late: list[Work] = []
+        for each in issued:
+            late.append(each)
+            if not self.has_device:
+                wait = replace(each.placed, piece=MadeWait(group=self.group), scale_bytes=1.0)
+                late.append(Work(wait, Role.REDUCED))
+        return replace(bare, after=(*bare.after[:place], *late, *bare.after[place:]))
+
+    def _without_issues(self, unit: NewUnit) -> NewUnit:
+        def bare(work: Iterable[Work]) -> tuple[Work, ...]:
+            return tuple(
+                each for each in work if not (_is_bucket(each) and self._issues(each.placed.piece))
+            )
+
+        return replace(
+            unit,
+            before=bare(unit.before),
+            slots=tuple(replace(slot, work=bare(slot.work)) for slot in unit.slots),
+            after=bare(unit.after),
+        )
+
+    def _issues(self, piece: object) -> bool:
+        """Whether a piece takes part in a collective."""
+        if not isinstance(piece, Piece):
+            return False
+        return bool((self.library.program.graph.kind[piece.nodes] == NodeKind.ARRIVE).any())
 
     def _waits(
         self, after: tuple[Work, ...], num_old: int, num_new: int
@@ -82,12 +193,9 @@ class Buckets:
 
     def _bytes(self, unit: NewUnit) -> float:
         return sum(
-            self._bytes_of(each.placed.piece) for each in unit.work if each.role is Role.BUCKET
-        )
-
-    def _recorded_bytes(self, unit: RecordedUnit) -> float:
-        return sum(
-            self._bytes_of(entry.piece) for entry in unit.entries if entry.role is Role.BUCKET
+            self._bytes_of(each.placed.piece) * each.placed.scale_bytes
+            for each in unit.work
+            if _is_bucket(each)
         )
 
     def _bytes_of(self, piece: object) -> int:
@@ -108,24 +216,61 @@ def _is_bucket(each: Work) -> bool:
     return each.role is Role.BUCKET
 
 
-def _closed(unit: NewUnit) -> NewUnit:
-    """A unit whose last layer closes a bucket, if the last one of its frame did."""
-    if not unit.slots or not unit.frame.slots:
-        return unit
-    closing = [each for each in unit.frame.slots[-1].entries if each.role is Role.BUCKET]
-    last = unit.slots[-1]
-    if not closing or any(_is_bucket(each) for each in last.work):
-        return unit
-    first = last.work[0].placed
-    added = tuple(
-        Work(
-            replace(first, piece=each.piece, part=each.piece.part, phase=Phase.BACKWARD),
-            Role.BUCKET,
-        )
-        for each in closing
+def at_place_of(unit: NewUnit, piece: Piece) -> Placed:
+    """A recorded bucket at a unit's microbatch; its layer is where it becomes full."""
+    return Placed(
+        piece=piece,
+        step=unit.step,
+        part=piece.part,
+        phase=piece.phase,
+        microbatch=unit.microbatch if piece.microbatch != NO_MICROBATCH else NO_MICROBATCH,
     )
-    slot = replace(last, work=(*last.work, *added))
-    return replace(unit, slots=(*unit.slots[:-1], slot))
+
+
+def _end_of_work(after: Sequence[Work]) -> int:
+    """Where, behind the layers, nothing is added to gradients any more."""
+    waiting = (Role.REDUCED, Role.RETURN, Role.SEND)
+    return next((at for at, each in enumerate(after) if each.role in waiting), len(after))
+
+
+@dataclass
+class _Fill:
+    """Buckets on their way to being full."""
+
+    templates: Sequence[Work]  # recorded buckets, in order
+    sizes: Sequence[int]  # their bytes
+    full: float  # bytes of a full one
+    bytes_per_weight: float
+    waiting: float = 0.0  # bytes
+    count: int = 0
+
+    def through(self, work: Sequence[Work], weight: float) -> tuple[Work, ...]:
+        """Work of so much weight, with the buckets that it fills where they become full."""
+        own = weight * self.bytes_per_weight
+        found: list[Work] = []
+        begin, gone = 0, -self.waiting
+        layer = next((each.placed.layer for each in work if each.placed.layer >= 0), NO_LAYER)
+        while own and self.waiting + own - max(gone, 0.0) >= self.full * (1 - _TOLERANCE):
+            gone += self.full
+            self.waiting = 0.0
+            place = min(math.ceil(len(work) * gone / own - _TOLERANCE), len(work))
+            found += work[begin:place]
+            found.append(self._bucket(self.full, layer))
+            begin = place
+        self.waiting += own - max(gone, 0.0)
+        return (*found, *work[begin:])
+
+    def rest(self) -> tuple[Work, ...]:
+        """The last bucket, as full as it is."""
+        left, self.waiting = self.waiting, 0.0
+        return (self._bucket(left, NO_LAYER),) if left > self.full * _TOLERANCE else ()
+
+    def _bucket(self, size: float, layer: int) -> Work:
+        at = min(self.count, len(self.templates) - 1)
+        self.count += 1
+        like, own = self.templates[at], self.sizes[at]
+        scale = size / own if own > 0 else 1.0
+        return replace(like, placed=replace(like.placed, layer=layer, scale_bytes=scale))
 
 
 def _scaled(unit: NewUnit, role: Role, *, scale: float = 1.0, scale_bytes: float = 1.0) -> NewUnit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from foretrace.graph import NO_LAYER, NO_MICROBATCH
 from foretrace.whatif.rearrange.layers import LayerSources, layer_sources
@@ -78,17 +79,36 @@ class Composer:
     library: Library
     structure: Structure
     num_recorded: int  # microbatches of a step, as recorded
-    sources: LayerSources = field(init=False)
+    _kinds: dict[int, object] = field(init=False)
+    _sources: dict[Coordinates | None, LayerSources] = field(init=False)
     frame_of_chunk: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         """Choose what each layer and each chunk repeats."""
-        library, new = self.library, self.structure.layers_of_chunk
-        kinds = {layer: library.kind_of_layer(layer) for layer in library.chunk_of_layer}
-        self.sources = layer_sources(
-            library.layers_of_chunk, new, kinds, library.layer_durations_ns()
-        )
+        library = self.library
+        self._kinds = {layer: library.kind_of_layer(layer) for layer in library.chunk_of_layer}
+        self._sources = {}
         self.frame_of_chunk = {chunk: self._frame(chunk) for chunk in self._chunks()}
+
+    def sources(self, like: Coordinates) -> LayerSources:
+        """What the layers of ranks like this one repeat.
+
+        Threads of ranks with a device run on their own, so each rank's choice keeps the mean of its
+        own layers. Without one they wait for each other in every layer, and all choose alike.
+        """
+        anywhere = Coordinates(like.tensor, like.context, like.data) if self._has_device else None
+        if anywhere not in self._sources:
+            self._sources[anywhere] = layer_sources(
+                self.library.layers_of_chunk,
+                self.structure.layers_of_chunk,
+                self._kinds,
+                self.library.layer_durations_ns(anywhere),
+            )
+        return self._sources[anywhere]
+
+    @cached_property
+    def _has_device(self) -> bool:
+        return any(lane.is_device for lane in self.library.program.graph.lanes)
 
     def _chunks(self) -> Iterable[int]:
         return range(self.structure.plan.pipeline * self.structure.plan.num_chunks)
@@ -107,7 +127,8 @@ class Composer:
         if chunk == self._last_chunk:
             return self.library.num_chunks - 1
         layers = self.structure.layers_of_chunk.get(chunk, ())
-        sources = [self.library.chunk_of_layer[self.sources.forward[layer]] for layer in layers]
+        forward = self.sources(Coordinates()).forward
+        sources = [self.library.chunk_of_layer[forward[layer]] for layer in layers]
         inner = [each for each in sources if 0 < each < self.library.num_chunks - 1] or sources
         return max(sorted(set(inner)), key=inner.count) if inner else 0
 
@@ -142,8 +163,6 @@ class Composer:
         is_forward, microbatch, chunk = key
         num_new = self.structure.plan.num_microbatches
         source = self.source_microbatch(microbatch, num_new)
-        if is_forward and self.num_recorded == 1:
-            source = 0
         of = _Of(seat.like, step, is_forward, source)
         frame = self._part(of, self.frame_of_chunk[chunk])
         is_first, is_last = chunk == 0, chunk == self._last_chunk
@@ -192,7 +211,7 @@ class Composer:
 
     def _slots(self, of: _Of, chunk: int) -> Iterator[tuple[int, Slot]]:
         layers = self.structure.layers_of_chunk.get(chunk, ())
-        sources = self.sources.of(is_forward=of.is_forward)
+        sources = self.sources(of.like).of(is_forward=of.is_forward)
         for layer in layers if of.is_forward else reversed(layers):
             key = (of.is_forward, of.microbatch)
             yield layer, self.library.slot(of.like, of.step, key, sources[layer])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, ScenarioError
+from foretrace.base import ScenarioError
 from foretrace.graph import NodeKind
 from foretrace.whatif.rearrange.parse import chunk_layers_of, parsed
 from foretrace.whatif.rearrange.units import Entry, RankRun, RecordedUnit, Role, Slot, StepRun
@@ -119,23 +118,27 @@ class Library:
             )
         return found[0]
 
-    def layer_durations_ns(self) -> dict[int, float]:
-        """What each layer took as measured, both passes, the mean over ranks, steps, microbatches.
+    def layer_durations_ns(self, like: Coordinates | None) -> dict[int, float]:
+        """Work of each layer on host and device, both passes; the mean over steps, microbatches.
 
-        From where its work begins to where the next layer's does.
+        Args:
+            like: of the ranks at these coordinates, whatever their stage; `None`: of all.
         """
-        graph, measured = self.program.graph, self.program.recording.measured
-        is_work = (graph.kind >= NodeKind.KERNEL) | (graph.kind == NodeKind.OPERATOR)
-        found: dict[int, list[int]] = {layer: [] for layer in self.chunk_of_layer}
-        for run in self.runs.values():
-            for step in run.steps:
+        wanted = set(self.runs)
+        if like is not None:
+            wanted = {
+                self.rank_at(stage, like)
+                for stage in {self.stage_of(chunk) for chunk in self.chunk_of_layer.values()}
+            }
+        measured_ns = self.program.graph.measured_ns
+        found: dict[int, list[int]] = {}
+        for rank in sorted(wanted):
+            for step in self.runs[rank].steps:
                 for unit in step.units:
-                    work = [_work(slot, is_work) for slot in unit.slots]
-                    begins = [int(measured.start_ns[each].min()) for each in work]
-                    begins += [int(measured.end_ns[each].max()) for each in work[-1:]]
-                    for slot, (begin, end) in zip(unit.slots, pairwise(begins), strict=True):
-                        found.setdefault(slot.layer, []).append(end - begin)
-        return {layer: sum(each) / len(each) for layer, each in found.items() if each}
+                    for slot in unit.slots:
+                        nodes = np.concatenate([entry.piece.nodes for entry in slot.entries])
+                        found.setdefault(slot.layer, []).append(int(measured_ns[nodes].sum()))
+        return {layer: sum(each) / len(each) for layer, each in found.items()}
 
     def kind_of_layer(self, layer: int) -> object:
         """What a layer runs forward, and whether a bucket ends with it: equal of like layers."""
@@ -158,13 +161,6 @@ class Library:
             work += graph.name[nodes[np.isin(graph.kind[nodes], working)]].tolist()
         buckets = sum(entry.role is Role.BUCKET for entry in _of_layer(backward, layer))
         return tuple(work), buckets > 0
-
-
-def _work(slot: Slot, is_work: Bools) -> Int64s:
-    """Nodes of a layer that do its work; all of them, if none does."""
-    nodes = np.concatenate([entry.piece.nodes for entry in slot.entries])
-    work = nodes[is_work[nodes]]
-    return work if len(work) else nodes
 
 
 def _of_layer(unit: RecordedUnit | None, layer: int) -> Iterator[Entry]:

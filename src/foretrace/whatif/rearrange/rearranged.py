@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
-from foretrace.whatif.rearrange.buckets import Buckets, dropped
+from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, dropped
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.composition import Composer, NewUnit, at_place
 from foretrace.whatif.rearrange.dropped import Dropped
@@ -15,7 +15,14 @@ from foretrace.whatif.rearrange.making import Maker
 from foretrace.whatif.rearrange.parameters import Weights, weights_of
 from foretrace.whatif.rearrange.ranks import Seat, seats
 from foretrace.whatif.rearrange.structure import changed_fields, structure_of
-from foretrace.whatif.recorded.program import NewJob, NewRank, Piece, Placed, Program
+from foretrace.whatif.recorded.program import (
+    Coordinates,
+    NewJob,
+    NewRank,
+    Piece,
+    Placed,
+    Program,
+)
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Group, Sharding, shard_size
 
@@ -47,7 +54,7 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
         after=after,
         composer=composer,
         weights=weights,
-        buckets=Buckets.of(library),
+        buckets=Buckets.of(library, _reduction_group(before)),
         dropped=Dropped(program, _gone_groups(before, after)),
         maker=Maker.of(library, after, weights),
     )
@@ -75,6 +82,10 @@ def _gone_groups(before: Scenario, after: Scenario) -> tuple[Group, ...]:
     return tuple(found)
 
 
+def _reduction_group(scenario: Scenario) -> Group:
+    return Group.DATA if scenario.plan.sharding is Sharding.NONE else Group.SHARD
+
+
 @dataclass(frozen=True)
 class _Making:
     """Everything that the ranks of a new job are made with."""
@@ -93,7 +104,7 @@ class _Making:
         stage = composer.source_stage(seat.coordinates.pipeline)
         source = library.rank_at(stage, seat.like)
         run = library.runs[source]
-        update = self.parameters(seat.coordinates.pipeline, stage) * self._shard_factor()
+        update = self.stage_weights(seat.coordinates.pipeline, stage).factor * self._shard_factor()
         placed = list(_kept(run.opening))
         for step in run.steps:
             placed += _kept(step.prologue, update)
@@ -113,26 +124,47 @@ class _Making:
         was_reduced, is_reduced = old.data * old.context > 1, new.data * new.context > 1
         if was_reduced and is_reduced:
             stage = self.composer.library.stage_of(unit.frame.chunk)
-            return self.buckets.carried(unit, self.parameters(seat.coordinates.pipeline, stage))
+            weights = self.stage_weights(seat.coordinates.pipeline, stage)
+            return self.buckets.carried(unit, weights, self.filling)
         if is_reduced:
             return self.maker.with_buckets(unit, is_first=unit.chunk == 0)
         return dropped(unit) if was_reduced else unit
 
-    def parameters(self, stage: int, like: int) -> float:
-        """Parameters of a new stage over those of a recorded one."""
-        structure, library = self.composer.structure, self.composer.library
-        own = self.weights.of_stage(
-            [self.composer.sources.forward[each] for each in structure.layers_of_stage[stage]],
-            is_first=stage == 0,
-            is_last=stage == structure.plan.pipeline - 1,
+    @property
+    def filling(self) -> Filling:
+        """How buckets are filled, before and after."""
+        old, new = self.before.plan, self.after.plan
+        is_resized = old.bucket_bytes != new.bucket_bytes
+        factor = 1.0
+        if is_resized and old.bucket_bytes and new.bucket_bytes:
+            factor = new.bucket_bytes / old.bucket_bytes
+        return Filling(
+            is_changed=is_resized or old.overlap.gradients != new.overlap.gradients,
+            factor=factor,
+            is_beside=new.overlap.gradients,
         )
+
+    def stage_weights(self, stage: int, like: int) -> StageWeights:
+        """Parameters of a new stage and of a recorded one."""
+        structure, library, weights = self.composer.structure, self.composer.library, self.weights
+        is_first, is_last = stage == 0, stage == structure.plan.pipeline - 1
+        forward = self.composer.sources(Coordinates()).forward
         recorded = library.program.layers_of_stage
-        old = self.weights.of_stage(
-            recorded[like] if recorded else (),
-            is_first=like == 0,
-            is_last=like == library.num_stages - 1,
+        return StageWeights(
+            own=weights.of_stage(
+                [forward[each] for each in structure.layers_of_stage[stage]],
+                is_first=is_first,
+                is_last=is_last,
+            ),
+            recorded=weights.of_stage(
+                recorded[like] if recorded else (),
+                is_first=like == 0,
+                is_last=like == library.num_stages - 1,
+            ),
+            of_layer=weights.of_layer,
+            of_first=weights.of_first if is_first else 0.0,
+            of_last=weights.of_last if is_last else 0.0,
         )
-        return own / old if own and old else 1.0
 
     def _shard_factor(self) -> float:
         """A rank's share of the optimizer's states, over what it was."""

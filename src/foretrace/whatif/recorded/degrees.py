@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from foretrace.graph import ExecutionGraph, Part, Phase
-from foretrace.whatif.recorded.exchanges import GATHER, REDUCE, SCATTER, Exchange
+from foretrace.whatif.recorded.exchanges import BARRIER, GATHER, REDUCE, SCATTER, Exchange
 from foretrace.whatif.recorded.stages import Stages
 
 # The last one: what stands outside the parts of a model, where its layers were not found.
@@ -56,6 +56,7 @@ def degrees_of(
         for each in exchanges
         if len(each.ranks) > 1
         and not each.is_pair
+        and each.name != BARRIER  # moves nothing
         # What stands outside the parts of a known model says nothing about it.
         and (each.part != Part.UNKNOWN or not has_layers)
     ]

@@ -14,6 +14,7 @@ from foretrace.trace import collective_kind_of
 REDUCE = "allreduce"
 GATHER = "allgather"
 SCATTER = "reducescatter"
+BARRIER = "barrier"
 _TRANSFERS = frozenset({"send", "recv", "sendrecv"})  # between two ranks, if two take part
 _PAIR = 2
 

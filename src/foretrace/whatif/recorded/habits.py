@@ -47,11 +47,16 @@ def habits_of(
         plan: degrees.
     """
     notes: list[str] = []
-    found: dict[str, Field] = dict(_sharding(exchanges, plan, notes))
+    inner = _inner_ranks(plan)
+    found: dict[str, Field] = dict(_sharding(exchanges, inner, notes))
     found["recompute"] = _recompute(graph)
     found["sequence_parallel"] = _is_sequence_parallel(exchanges, plan)
     reduced = [
-        each for each in exchanges if each.part == Part.BUCKET and each.phase == Phase.BACKWARD
+        each
+        for each in exchanges
+        if each.part == Part.BUCKET
+        and each.phase == Phase.BACKWARD
+        and each.ranks not in inner  # gradients of what tensor ranks share
     ]
     if reduced:
         largest = max(reduced, key=lambda each: each.largest_bytes)
@@ -65,14 +70,20 @@ def habits_of(
     return found, notes
 
 
-def _sharding(exchanges: Sequence[Exchange], plan: Plan, notes: list[str]) -> dict[str, Field]:
-    """Level and resharding, from which kinds of collectives move gradients and parameters when."""
-    inner = {
+def _inner_ranks(plan: Plan) -> set[tuple[int, ...]]:
+    """Ranks that divide tensors or sequences among them."""
+    return {
         tuple(ranks)
         for group, size in ((Group.TENSOR, plan.tensor), (Group.CONTEXT, plan.context))
         if size > 1
         for ranks in groups_of(plan, group).tolist()
     }
+
+
+def _sharding(
+    exchanges: Sequence[Exchange], inner: set[tuple[int, ...]], notes: list[str]
+) -> dict[str, Field]:
+    """Level and resharding, from which kinds of collectives move gradients and parameters when."""
     own = [
         each
         for each in exchanges

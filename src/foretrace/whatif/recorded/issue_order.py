@@ -4,6 +4,9 @@ Host nodes of all threads of a rank stand in the order of their measured start, 
 of its own thread or of another that it waits for. A device operation stands right behind the call
 that launched it, what a worker thread does behind the call that issued it, a FINISH behind its
 ARRIVE. So the order says nothing about how long anything took on the device.
+
+Every edge within a rank leads forward in it, but for edges between streams that were inferred from
+times and are wrong: nothing can wait for an event that is recorded only after it was launched.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ _OF_GRADIENTS = (
     Group.ALL,
     Group.PIPELINE,
 )
+# Of norms, losses and other numbers that all ranks share, too.
 _OF_OPTIMIZER = (
     Group.ALL,
     Group.DATA,
@@ -56,9 +57,11 @@ def groups_of_collectives(
 ) -> Int8s:
     """The group of every collective; int8[collectives], position in GROUPS, or NO_GROUP."""
     known = {group: _members(plan, group) for group in GROUPS}
+    has_layers = bool((graph.part == Part.LAYER).any())
     found = np.full(len(graph.collectives), NO_GROUP, np.int8)
     for each in exchanges:
-        group = _group(each, plan, known)
+        is_outside = each.part == Part.UNKNOWN and has_layers and not each.is_shuffle
+        group = _group(each, plan, known, is_outside=is_outside)
         if group is not None:
             found[each.collectives] = GROUPS.index(group)
     return found
@@ -72,14 +75,18 @@ def _members(plan: Plan, group: Group) -> frozenset[tuple[int, ...]]:
 
 
 def _group(
-    exchange: Exchange, plan: Plan, known: dict[Group, frozenset[tuple[int, ...]]]
+    exchange: Exchange,
+    plan: Plan,
+    known: dict[Group, frozenset[tuple[int, ...]]],
+    *,
+    is_outside: bool,
 ) -> Group | None:
     if exchange.part == Part.TRANSFER:
         return Group.PIPELINE
     ranks = tuple(sorted(exchange.ranks))
     if exchange.is_pair:
         return _group_of_pair(ranks, plan)
-    for group in _candidates(exchange, plan):
+    for group in _OF_OPTIMIZER if is_outside else _candidates(exchange, plan):
         if ranks in known[group]:
             return group
     return None

@@ -64,7 +64,7 @@ def passes_of(
     return Passes(
         num_microbatches=num_microbatches,
         num_chunks=per_stage,
-        layers_of_chunk=None if lengths == even else lengths,
+        layers_of_chunk=None if lengths == even or stages.doubts else lengths,
         schedule=schedule,
         contiguous=contiguous,
         notes=tuple(notes),

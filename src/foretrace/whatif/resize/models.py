@@ -31,6 +31,7 @@ class Models:
     is_of_recording: bool  # nothing but the recording was there to fit to
     is_other_chip: bool
     is_other_network: bool
+    notes: tuple[str, ...] = ()
 
 
 def models_of(
@@ -74,7 +75,16 @@ def models_of(
         is_of_recording=after_model is recorded,
         is_other_chip=is_other_chip,
         is_other_network=is_other_network,
+        notes=_notes(costs, is_other=is_other_network, is_recorded=after_model is recorded),
     )
+
+
+def _notes(costs: CostModel | None, *, is_other: bool, is_recorded: bool) -> tuple[str, ...]:
+    if is_other and costs is not None and not _is_of_gpus(costs):
+        return ("the given costs know one machine: fitted models of both took their place",)
+    if is_recorded:
+        return ("no model of the machine: rates are fitted to the recording's own operators",)
+    return ()
 
 
 def _is_of_gpus(costs: CostModel) -> bool:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from foretrace.base import Float64s, Int32s, UInt8s
 from foretrace.graph import NO_LAYER, ExecutionGraph, Part, Phase
 from foretrace.whatif.resize.named import HIDDEN, TOKENS, VOCABULARY, Dimensions
 from foretrace.whatif.resize.products import WEIGHTS, Turn
@@ -26,18 +27,19 @@ class Amounts:
     table_size: int  # of that table on one rank as recorded; 0 unknown
     of_rank: dict[int, float]  # parameters of each recorded rank
 
-    @property
-    def by_part(self) -> dict[Part, float]:
-        """What each part's operators work on, where they say nothing themselves."""
-        total = list(self.of_rank.values())
-        parameters = float(np.mean(total)) if total else 1.0
-        return {
-            **dict.fromkeys((Part.OPTIMIZER, Part.BUCKET), parameters),
-            Part.DATA: self.tokens,
-            **dict.fromkeys(
-                (Part.LAYER, Part.EMBEDDING, Part.HEAD, Part.LOSS, Part.TRANSFER), self.activations
-            ),
-        }
+    def factors(self, part: UInt8s, rank: Int32s) -> Float64s:
+        """How many times as much nodes of these parts and ranks work on, float64[nodes]."""
+        found = np.ones(len(part))
+        found[np.isin(part, _OF_ACTIVATIONS)] = self.activations
+        found[part == Part.DATA] = self.tokens
+        is_of_parameters = np.isin(part, _OF_PARAMETERS)
+        for one, ratio in self.of_rank.items():
+            found[is_of_parameters & (rank == one)] = ratio
+        return found
+
+
+_OF_ACTIVATIONS = (Part.LAYER, Part.EMBEDDING, Part.HEAD, Part.LOSS, Part.TRANSFER)
+_OF_PARAMETERS = (Part.OPTIMIZER, Part.BUCKET)
 
 
 def amounts_of(blocks: RecordedBlocks, signatures: Signatures, known: Dimensions) -> Amounts:

@@ -159,7 +159,7 @@ def roles_of(
         for one in products
     ]
     # The cheapest way to each reading of each product, found one after the other.
-    states: list[tuple[float, int, Role | None, tuple[Role | None, ...]]] = [(0.0, -1, None, ())]
+    states: list[_State] = [(0.0, -1, None, ())]
     for one, found in zip(products, readings, strict=True):
         if not found and not isinstance(one, str):
             states = [(cost, place, last, (*way, None)) for cost, place, last, way in states]
@@ -176,7 +176,17 @@ def roles_of(
             place = ATTENTION_PLACE if role is None else role.weight.place
             grown.append((best[0], place, role, (*states[best[1]][3], role)))
         states = grown
-    return list(min(states, key=lambda state: state[0])[3])
+
+    def whole(state: _State) -> float:
+        cost, place, _, _ = state
+        missing = [one for one in _MUST if (one < place if is_backward else one > place)]
+        return cost + _LEFT_OUT * len(missing)
+
+    return list(min(states, key=whole)[3])
+
+
+# Cost so far, place of the last product, the product, and all so far.
+_State = tuple[float, int, Role | None, tuple[Role | None, ...]]
 
 
 def _readings(

@@ -12,6 +12,7 @@ from foretrace.cost import Costs, Source, scaled
 from foretrace.graph import Part
 from foretrace.operators import OperatorClass, Tensor, operator_class, parsed_shapes
 from foretrace.whatif.resize.models import Models, distinct_rows, requests_of
+from foretrace.whatif.resize.parameters import Amounts
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
 from foretrace.whatif.resize.signatures import Shaped, Signatures
 
@@ -47,7 +48,7 @@ def unchanged_ratios(size: int) -> Ratios:
 
 
 def ratios_of(
-    blocks: RecordedBlocks, signatures: Signatures, models: Models, by_part: dict[Part, float]
+    blocks: RecordedBlocks, signatures: Signatures, models: Models, amounts: Amounts
 ) -> Ratios:
     """Ratios of all operators; where nothing changes they are one.
 
@@ -55,7 +56,7 @@ def ratios_of(
         blocks: recorded operators.
         signatures: theirs, after the edit.
         models: of costs.
-        by_part: ratio of what each part works on, for operators that say nothing of themselves.
+        amounts: what each part works on, for operators that say nothing of themselves.
     """
     graph = blocks.graph
     found = unchanged_ratios(graph.num_nodes)
@@ -68,7 +69,7 @@ def ratios_of(
     is_open = signatures.shaped == Shaped.UNKNOWN
     is_open |= is_shaped & (found.source == Source.UNKNOWN)
     if is_open.any():
-        _by_neighbours(found, blocks, is_open, by_part)
+        _by_neighbours(found, blocks, is_open, amounts)
     return found
 
 
@@ -154,9 +155,7 @@ def _num_elements(signature: str) -> int:
     return sum(math.prod(one.shape) for one in tensors if one.shape)
 
 
-def _by_neighbours(
-    into: Ratios, blocks: RecordedBlocks, is_open: Bools, by_part: dict[Part, float]
-) -> None:
+def _by_neighbours(into: Ratios, blocks: RecordedBlocks, is_open: Bools, amounts: Amounts) -> None:
     """Operators without shapes change as their part's others of the same class do. Out: `into`.
 
     Of a phase first, then of both; then as all of the part, or as what the part works on.
@@ -179,10 +178,10 @@ def _by_neighbours(
         chosen = rest & (total_ns[group] > 0) & ~np.isin(part, _NOT_BY_NEIGHBOURS)
         _put(into, nodes[chosen], (mean, low, high), group[chosen])
         rest &= ~chosen
-    for one, factor in by_part.items():
-        chosen = nodes[rest & (part == one)]
-        into.ratio[chosen] = factor
-        into.low[chosen], into.high[chosen] = min(factor, 1.0), max(factor, 1.0)
+    left = nodes[rest]
+    factor = amounts.factors(graph.part[left], graph.rank[left])
+    into.ratio[left] = factor
+    into.low[left], into.high[left] = np.minimum(factor, 1.0), np.maximum(factor, 1.0)
     changed = into.is_guessed & (into.ratio != 1.0)
     into.source[into.is_guessed] = Source.MEASURED
     into.source[changed] = Source.SCALED

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int32s, UInt8s
+from foretrace.base import Float64s, Int32s, ScenarioError, UInt8s
 from foretrace.cost import CostModel, Costs, Source
 from foretrace.graph import NO_NODE, NodeKind
 from foretrace.whatif.arrange.arranged import Arranged
@@ -19,6 +19,7 @@ from foretrace.whatif.resize.ratios import Ratios, ratios_of, unchanged_ratios
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks, recorded_blocks
 from foretrace.whatif.resize.signatures import Signatures, signatures_after
+from foretrace.whatif.resize.sizes import Sizes
 from foretrace.whatif.scenario import Scenario
 
 
@@ -32,6 +33,7 @@ class Resizing:
     amounts: Amounts
     ratios: Ratios
     exchanged: Exchanged
+    notes: tuple[str, ...] = ()  # what was taken to be so, and is not known
 
 
 def resizing(
@@ -52,9 +54,11 @@ def resizing(
         costs: what predicts durations at other sizes; the machine's, or the recording's own.
 
     Raises:
-        ScenarioError: if ranks cannot divide a size evenly, if the job is moved to a machine
-            without its own being stated, or if nothing tells what a collective takes.
+        ScenarioError: if a size is edited that no shape shows, if ranks cannot divide one evenly,
+            if the job is moved to a machine without its own being stated, or if nothing tells what
+            a collective takes.
     """
+    _check(before.sizes, after.sizes)
     read = read_sizes(program, stated=before.sizes)
     known = dimensions((before.sizes, before.plan), (after.sizes, after.plan), read.divided)
     models = models_of(program.graph, before, after, costs)
@@ -64,10 +68,33 @@ def resizing(
     if known.is_unchanged and not models.is_other_chip:
         ratios = unchanged_ratios(program.graph.num_nodes)
     else:
-        ratios = ratios_of(blocks, signatures, models, amounts.by_part)
+        ratios = ratios_of(blocks, signatures, models, amounts)
     sizes = Sizing(known, amounts)
     found = exchanged(program, arranged, after.plan, models=models, sizes=sizes)
-    return Resizing(blocks, known, signatures, amounts, ratios, found)
+    notes = (*read.notes, *models.notes)
+    return Resizing(blocks, known, signatures, amounts, ratios, found, notes)
+
+
+def _check(before: Sizes, after: Sizes) -> None:
+    """Refuse what shapes cannot follow.
+
+    Raises:
+        ScenarioError: naming the size.
+    """
+    for name in Sizes.__dataclass_fields__:
+        old, new = getattr(before, name), getattr(after, name)
+        if name == "layers" or new is None or old == new:
+            continue
+        if old is None:
+            raise ScenarioError(
+                f"{name} becomes {new:,}, and no recorded shape shows what it was: state it, as in "
+                f"sizes=Sizes({name}=...)."
+            )
+        if name == "experts":
+            raise ScenarioError(
+                f"experts {old:,} -> {new:,}: which tokens the recorded ones had is in no shape; "
+                "state model and machine, so that two estimates can be compared."
+            )
 
 
 def resized(

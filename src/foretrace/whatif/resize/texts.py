@@ -82,7 +82,8 @@ def strided(
         gap, rest = divmod(strides[at], was_span)
         whole = gap if rest else gaps.get(gap, gap)
         found[at] = max(1, strides[at] * span // was_span if rest else whole * span)
-        if old[at] != 1:
+        # The stride of a single element is any number; only one that fits says where it lies.
+        if old[at] != 1 or strides[at] == was_span:
             was_span, span = strides[at] * old[at], found[at] * new[at]
     return found
 
