@@ -18,6 +18,8 @@ from tests.exchange.chrome_rules import broken_rules
 from tests.exchange.test_perfetto import events_of
 from tests.truth import JobConfig, make_job, write
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cpu-llama-tp2-dp2" / "traces"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -62,6 +64,28 @@ def test_further_edits_start_from_the_same_ground(job: ft.Job) -> None:
     assert second.edits == (ft.Layers(4), ft.Speed(2.0))
     assert ft.whatif(second).step_ns < ft.whatif(first).step_ns
     assert second.title == f"{job.title}: both"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        (ft.Layers(4), ft.Layers(2)),
+        (ft.Parallelism(dp=4, pp=2), ft.Parallelism(dp=2, pp=1)),
+        (ft.Batch(num_microbatches=4), ft.Batch(num_microbatches=1)),
+        (ft.Widths(hidden=2048), ft.Widths(hidden=4096)),
+        (ft.PlanKeys({"overlap.gradients": False}), ft.PlanKeys({"overlap.gradients": True})),
+        (ft.Speed(3.0), ft.Speed(1 / 3)),
+        (ft.Delay(5_000), ft.Delay(-5_000)),
+        (ft.Network(factor=1.5), ft.Network(factor=1 / 1.5)),
+    ],
+    ids=lambda edits: type(edits[0]).__name__,
+)
+def test_an_edit_and_its_inverse_are_the_replay(job: ft.Job, edits: tuple[Edit, ...]) -> None:
+    found = ft.whatif(job.edit(*edits))
+
+    assert found.effects[0].change_ns != 0
+    assert found.step_ns == found.replayed_step_ns
+    assert np.array_equal(found.timeline.end_ns, found.replayed.end_ns)
 
 
 def test_edits_of_different_things_commute(job: ft.Job) -> None:
@@ -191,6 +215,19 @@ def test_answers_show_themselves_in_a_notebook(job: ft.Job, edited: ft.Edited) -
     assert "x 2" in shown[Sweep](ft.scenarios(job, {"x 2": [ft.Speed(2.0)]}))
     assert str(edited.prediction).count("\n") == 4
     assert "deeper: " in repr(edited.prediction)
+
+
+def test_what_the_profiler_cost_is_taken_off_where_it_was_measured(job: ft.Job) -> None:
+    recorded = ft.load(EXAMPLE, cache=False)
+    target_ns = np.mean(list(recorded.recording.unprofiled_step_ns.values()))
+
+    found = ft.whatif(recorded.edit(without_profiler=True))
+
+    assert found.measured_step_ns == pytest.approx(target_ns, abs=1)
+    assert found.replayed_step_ns == pytest.approx(target_ns, rel=0.001)
+    assert any("without the profiler" in note for note in found.notes)
+    with pytest.raises(ScenarioError, match="not recorded"):
+        ft.whatif(job.edit(without_profiler=True))
 
 
 def test_wrong_names_are_told(job: ft.Job) -> None:

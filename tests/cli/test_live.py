@@ -60,9 +60,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
         found.append({"folder": folder, **more})
 
     monkeypatch.setattr(live, "measure_live", measure)
-    monkeypatch.setattr(
-        live, "live_report", lambda folder, **_: found.append({"of": folder}) or report()
-    )
+
+    def predicted(folder: Path, **_: object) -> LiveReport:
+        found.append({"of": folder})
+        return report()
+
+    monkeypatch.setattr(live, "live_report", predicted)
     monkeypatch.setattr(live, "device_of", lambda name: f"device {name}")
     return found
 

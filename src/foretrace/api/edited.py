@@ -10,7 +10,16 @@ from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores
-from foretrace.whatif import Edit, Ground, Prediction, Sizes, ground_of, predict
+from foretrace.whatif import (
+    Edit,
+    Ground,
+    Prediction,
+    Sizes,
+    Unprofiled,
+    ground_of,
+    predict,
+    unprofiled,
+)
 from foretrace.workload import Model, PlanDraft
 
 if TYPE_CHECKING:
@@ -28,16 +37,26 @@ class Basis:
     sizes: Sizes | None = None
     costs: CostModel | None = None
     cores: Cores | None = None
+    without_profiler: bool = False  # as the job runs when nobody records it
 
     @cached_property
     def ground(self) -> Ground:
         """What all predictions from it start from; made once.
 
         Raises:
-            ScenarioError: if what is stated contradicts the recording.
+            ScenarioError: if what is stated contradicts the recording, or what the profiler cost
+                is not known.
         """
+        if not self.without_profiler:
+            return self._ground_of(self.recording)
+        found = unprofiled(self.recording)
+        ground = self._ground_of(found.recording)
+        program = replace(ground.program, notes=(*ground.program.notes, _note_on(found)))
+        return replace(ground, program=program, measured_step_ns=found.target_ns)
+
+    def _ground_of(self, recording: Recording) -> Ground:
         return ground_of(
-            self.recording,
+            recording,
             machine=self.machine,
             model=self.model,
             plan=self.plan,
@@ -45,6 +64,14 @@ class Basis:
             costs=self.costs,
             cores=self.cores,
         )
+
+
+def _note_on(found: Unprofiled) -> str:
+    return (
+        f"without the profiler: {found.event_ns:,} ns taken off for each recorded host event, so "
+        f"that a step is as long as the {found.target_ns / 1e6:,.3f} ms that were measured "
+        "without it"
+    )
 
 
 @dataclass(frozen=True, eq=False)

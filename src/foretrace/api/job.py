@@ -71,6 +71,7 @@ class Job:
         sizes: Sizes | None = None,
         costs: CostModel | None = None,
         cores: Cores | None = None,
+        without_profiler: bool = False,
         folders: Sequence[Path] = (),
     ) -> Edited:
         """This job with something different about it, to be predicted from its recording.
@@ -89,6 +90,8 @@ class Job:
             costs: what predicts durations; the machine's, if that is stated, else what the
                 recording itself shows.
             cores: processor cores that the recorded ranks shared, where the host computes.
+            without_profiler: predict the job as it runs when nobody records it; `foretrace.record`
+                times such steps.
             folders: of files that names are looked up in, before the presets.
 
         Raises:
@@ -103,6 +106,7 @@ class Job:
             sizes=sizes,
             costs=costs,
             cores=cores,
+            without_profiler=without_profiler,
         )
         return Edited(self, edits, basis, name)
 

@@ -24,7 +24,7 @@ def live(
         typer.Option(
             metavar="FOLDER",
             file_okay=False,
-            help="Keep recordings and timed steps here. Default: nothing is kept.",
+            help="Keep recordings and timed steps here, and go on with what is missing.",
         ),
     ] = None,
     folder: Annotated[

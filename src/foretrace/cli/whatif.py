@@ -72,6 +72,7 @@ def whatif(
     plan: own.Plan = None,
     stated: own.Stated = None,
     cores: own.SharedCores = None,
+    without_profiler: own.WithoutProfiler = False,
     report: own.Report = None,
     trace: own.Trace = None,
     json: options.AsJson = False,
@@ -136,6 +137,7 @@ def whatif(
             plan=_plan(plan, draft),
             sizes=sizes,
             cores=None if cores is None else Cores.of(cores),
+            without_profiler=without_profiler,
         )
         doing.now("predicting")
         if scenarios is not None:

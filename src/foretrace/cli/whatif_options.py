@@ -158,6 +158,10 @@ SharedCores: TypeAlias = Annotated[
     int | None,
     typer.Option("--cores", min=1, metavar="N", help="Processor cores that its ranks shared."),
 ]
+WithoutProfiler: TypeAlias = Annotated[
+    bool,
+    typer.Option("--without-profiler", help="Predict the job as it runs when nobody records it."),
+]
 
 # files
 Report: TypeAlias = Annotated[

@@ -19,6 +19,8 @@ from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication.ghosts import ghost_nodes
 from foretrace.graph.communication.groups import Group, groups_of, guessed_lanes
+from foretrace.graph.communication.late_ends import with_ends_of_transfers
+from foretrace.graph.communication.peers import with_named_peers
 from foretrace.graph.communication.same_run import check_same_run, suspects
 from foretrace.graph.communication.transfers import Communication, Transfers, split_transfers
 from foretrace.graph.communication.unmatched import cut_off_findings, unmatched_operations
@@ -66,7 +68,7 @@ def build_recording(
     """
     _check_ranks(traces)
     operations = operations_of(traces)
-    comm = communication_ops(operations)
+    comm = with_named_peers(operations, communication_ops(operations))
     try:
         return _with_groups(operations, comm, groups_of(operations, comm), corrections)
     except CircleError:
@@ -99,6 +101,7 @@ def _with_groups(
     places = Places(len(operations.items), len(operations.ops))
     matches = matched_collectives(operations, comm, groups)
     clocks = fitted_clocks(operations, comm, matches)
+    comm = with_ends_of_transfers(operations, comm, matches, clocks)
     transfers = split_transfers(operations, comm, matches, clocks)
     check_same_run(operations, comm, matches, clocks, transfers)
     dependencies = found_dependencies(operations, comm, transfers, places)

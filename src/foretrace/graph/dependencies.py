@@ -72,7 +72,9 @@ def found_dependencies(
     )
     queue = launch_queue(operations, places)
     syncs = synchronisations(operations, order, exact, places)
-    waits = thread_waits(operations, places)
+    over_ns = operations.ops.end_ns.copy()
+    over_ns[comm.op] = comm.end_ns
+    waits = thread_waits(operations, places, over_ns=over_ns)
     blocked_work_ns = typical_launch_ns(operations, queue)
     samples = {
         EdgeKind.LAUNCH: launch_ns,

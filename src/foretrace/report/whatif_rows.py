@@ -25,7 +25,12 @@ _METHODS = {
     "arranged": "arranged from recorded work",
     _SCALED: "scaled by the ratio of two estimates",
 }
-_HAND_OVERS = "hand-overs"
+# Where a prediction means more by a source than an estimate does.
+_ORIGINS = {
+    "measured": "recorded as it is, or times a factor that was stated",
+    "scaled": "recorded at another size, in another group or on another machine",
+    "hand-overs": "launches, wake-ups, between streams",
+}
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ def short_sentence(sentence: str) -> str:
 
 def origin_text(name: str) -> str:
     """What a share of the critical path rests on, in words."""
-    return "launches, wake-ups, between streams" if name == _HAND_OVERS else source_text(name)
+    return _ORIGINS.get(name) or source_text(name)
 
 
 def signed_milliseconds(difference_ns: int) -> str:

@@ -40,7 +40,6 @@ from foretrace.whatif.recorded.read import program_of as program_of
 from foretrace.whatif.resize.base import base_scenario as base_scenario
 from foretrace.whatif.resize.read import ReadSizes as ReadSizes
 from foretrace.whatif.resize.read import read_sizes as read_sizes
-from foretrace.whatif.resize.resized import resized as resized
 from foretrace.whatif.resize.sizes import Sizes as Sizes
 from foretrace.whatif.scaled import ScaledStep as ScaledStep
 from foretrace.whatif.scaled import StepCurve as StepCurve

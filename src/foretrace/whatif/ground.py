@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from foretrace.analyze import windows
+from foretrace.base import ScenarioError
 from foretrace.cost import CostModel, step_costs
 from foretrace.graph import Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
+from foretrace.whatif.changes.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.resize.base import base_scenario
@@ -31,6 +34,11 @@ class Ground:
     costs: CostModel | None  # `None`: what the recording itself shows
     cores: Cores | None
     model: Model | None
+
+    @cached_property
+    def slowdowns(self) -> Slowdowns:
+        """How much slower communication beside them made its kernels."""
+        return slowdowns_of(self.replayed)
 
 
 def ground_of(
@@ -56,10 +64,15 @@ def ground_of(
         cores: processor cores that the recorded ranks shared, where the host is what computes.
 
     Raises:
-        ScenarioError: if what is stated contradicts the recording.
+        ScenarioError: if what is stated contradicts the recording, or its steps take no time.
     """
     measured_step_ns = step_of(recording.measured)
     replayed = simulate(recording.graph)
+    if min(measured_step_ns, step_of(replayed)) <= 0:
+        raise ScenarioError(
+            "the recording's steps take no time, so nothing can be scaled: its files hold no "
+            "durations, or steps without any work; load the profiler's own files of whole steps"
+        )
     if cores is not None:
         graph = replace(recording.graph, measured_ns=alone_ns(replayed, cores))
         recording = replace(recording, graph=graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,12 +12,13 @@ from foretrace.cost import Costs
 from foretrace.estimate import Estimate, Run, estimate, interval
 from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
-from foretrace.whatif.arrange.arrange import arranged
+from foretrace.whatif.arrange.arrange import arranged, same_job
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.changes.changed import changed
 from foretrace.whatif.changes.inflation import uninflated
 from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.ground import Ground, step_of
+from foretrace.whatif.heeded import check_heeded
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.resized import resized
 from foretrace.whatif.scaled import scaled_step
@@ -52,22 +53,31 @@ def outcome(ground: Ground, scenario: Scenario) -> Outcome:
         ScenarioError: if it is illegal, or no way to it is known.
     """
     try:
+        check_heeded(ground.before.plan, scenario.plan)
         job = rearranged(ground.program, ground.before, scenario)
     except ScenarioError as err:
         return _by_estimates(ground, scenario, err)
+    if job is None and scenario != ground.before and not _has_device(ground):
+        # Which waits there are was seen only where somebody had to wait; now others may.
+        job = replace(same_job(ground.program), settles=True)
     start = unchanged(ground.program.graph) if job is None else arranged(ground.program, job)
     costs = resized(start, ground.program, ground.before, scenario, costs=ground.costs)
     start, costs = changed(
         start, costs, scenario.changes, program=ground.program, model=ground.costs
     )
+    alone = costs
     timeline = _simulated(ground, scenario, start, costs)
-    if job is not None or scenario != ground.before:
-        costs = uninflated(start, costs, ground.replayed, timeline)
+    for _ in range(_NUM_CORRECTIONS if scenario != ground.before else 0):
+        costs = uninflated(start, alone, ground.slowdowns, timeline)
         timeline = _simulated(ground, scenario, start, costs)
     step_ns = step_of(timeline)
     low_ns, high_ns = _ends(ground, timeline, costs, step_ns)
     notes = () if job is None else job.notes
     return Outcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
+
+
+def _has_device(ground: Ground) -> bool:
+    return any(lane.is_device for lane in ground.program.graph.lanes)
 
 
 def _simulated(ground: Ground, scenario: Scenario, start: Arranged, costs: Costs) -> Timeline:
@@ -102,13 +112,13 @@ def _by_estimates(ground: Ground, scenario: Scenario, reason: ScenarioError) -> 
     model, machine = ground.model, ground.before.machine
     if not isinstance(model, Transformer) or machine is None:
         raise ScenarioError(
-            f"{reason} A stated model and machine would give the recorded step times the ratio "
-            "of two estimates."
+            f"{_ended(reason)} A stated model and machine would give the recorded step times the "
+            "ratio of two estimates."
         ) from reason
     if scenario.changes:
         raise ScenarioError(
-            f"{reason} By the ratio of two estimates alone it could be told, but durations of "
-            "single operations cannot be changed there: leave those edits out."
+            f"{_ended(reason)} By the ratio of two estimates alone it could be told, but durations "
+            "of single operations cannot be changed there: leave those edits out."
         ) from reason
     edited = model_with(model, ground.before.sizes, scenario.sizes)
     try:
@@ -139,3 +149,8 @@ def _stretched(timeline: Timeline, step_ns: int) -> Timeline:
         np.rint(each * factor).astype(np.int64) for each in (timeline.start_ns, timeline.end_ns)
     )
     return Timeline(timeline.graph, start_ns, end_ns, is_measured=False)
+
+
+def _ended(reason: ScenarioError) -> str:
+    """A refusal as a whole sentence, for another to follow."""
+    return f"{str(reason).removesuffix('.')}."

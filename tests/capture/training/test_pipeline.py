@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from foretrace.capture import TrainingSettings  # noqa: E402  after the skip
-from foretrace.capture.training.model import Stage, work  # noqa: E402  the same
-from foretrace.capture.training.pipeline import Neighbours, PipelineStep  # noqa: E402  the same
-from foretrace.capture.training.tensor_parallel import TensorRanks  # noqa: E402  the same
+import torch
+
+from foretrace.capture import TrainingSettings
+from foretrace.capture.training.model import Stage, work
+from foretrace.capture.training.pipeline import Neighbours, PipelineStep
+from foretrace.capture.training.tensor_parallel import TensorRanks
 
 SMALL = TrainingSettings(
     layers=2,

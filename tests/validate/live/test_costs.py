@@ -7,6 +7,7 @@ import pytest
 
 from foretrace.base import MachineError
 from foretrace.cost import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
+from foretrace.simulate import Cores
 from foretrace.validate.live.costs import HostCosts
 from tests.validate.live.made import MIB, row
 
@@ -80,6 +81,20 @@ def test_repeated_measurements_count_by_their_median() -> None:
 def test_what_was_not_measured_is_refused_with_what_was() -> None:
     with pytest.raises(MachineError, match=r"all_reduce of 3 ranks.*all_reduce of 2"):
         costs_of("all_reduce", MIB, ranks=3)
+
+
+def test_four_ranks_on_two_cores_had_slowed_each_other_already() -> None:
+    """Each takes half a core: four of them want two, where each goes at 0.8 of its speed."""
+    cores = Cores(speed=(1.0, 0.8, 0.5, 0.4), transfers=0.5)
+    asked = np.array([MIB], np.int64)
+    zero = np.zeros(1, np.int32)
+    requests = CollectiveRequests(
+        zero, asked, zero, zero, ("all_reduce",), ("fp32",), ((0, 1, 2, 3),)
+    )
+
+    alone = HostCosts(TABLE, cores).collective_costs(requests)
+
+    assert alone.duration_ns.tolist() == [2_700_000]  # 0.5 x 1 + 0.5 x 0.8 of what was measured
 
 
 def test_kernels_are_left_to_the_recording() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ def test_cores_have_the_measured_speeds_and_the_share_that_long_transfers_take()
 def test_transfers_take_one_core_at_most_and_none_if_nobody_measured() -> None:
     assert host(row("all_reduce", 2, MIB, 1e6, cores=1.7)).cores.transfers == 1.0
     assert host().cores.transfers == 0.0
+
+
+def test_a_machine_that_is_not_always_as_fast_says_how_far() -> None:
+    described = host()
+    speed = replace(described.speed, spread=(0.02, 0.04, 0.1, 0.21))
+
+    found = [replace(described, speed=speed).unrest(count) for count in (1, 2, 4, 8)]
+
+    assert found == pytest.approx([0.0099, 0.0196, 0.0953, 0.0953], abs=1e-4)
 
 
 def test_a_description_comes_back_as_it_was_written(tmp_path: Path) -> None:

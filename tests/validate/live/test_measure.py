@@ -101,12 +101,28 @@ def test_no_round_begins_after_the_time_is_over(training: FakeTraining, tmp_path
     assert len(training.asked) == 1 + 3
 
 
-def test_a_folder_with_runs_is_not_written_to_again(training: FakeTraining, tmp_path: Path) -> None:
+def test_an_interrupted_test_goes_on_with_what_is_missing(
+    training: FakeTraining, tmp_path: Path
+) -> None:
+    training.fails_at = 5
+    with pytest.raises(ModelError, match="rank 0"):
+        measure_live(tmp_path, device=CPU, rounds=3, steps=3, configurations=FEW)
+    training.fails_at = None
+    asked = len(training.asked)
+
+    measure_live(tmp_path, device=CPU, rounds=3, steps=3, configurations=FEW)
+
+    assert len(training.asked) == asked + 5  # the base is not recorded again
+    found = sorted((run.round, run.name) for run in read_live_runs(tmp_path).runs)
+    assert found == [(at, name) for at in range(3) for name in ("alone", BASE_NAME, "four")]
+
+
+def test_runs_on_two_devices_do_not_go_together(training: FakeTraining, tmp_path: Path) -> None:
     measure_live(tmp_path, device=CPU, rounds=1, steps=3, configurations=FEW)
     asked = len(training.asked)
 
-    with pytest.raises(ModelError, match="--from"):
-        measure_live(tmp_path, device=CPU, rounds=1, steps=3, configurations=FEW)
+    with pytest.raises(ModelError, match="GPU of a test"):
+        measure_live(tmp_path, device=GPU, rounds=1, steps=3, configurations=FEW)
 
     assert len(training.asked) == asked
 
@@ -116,6 +132,17 @@ def test_configurations_that_lack_gpus_are_left_out(training: FakeTraining, tmp_
 
     assert {run.name for run in read_live_runs(tmp_path).runs} == {"alone", BASE_NAME}
     assert all(settings.device == "cuda" for settings, _, _ in training.asked)
+
+
+def test_one_gpu_is_too_few_for_the_base(
+    training: FakeTraining, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(measure, "num_devices", lambda _: 1)
+
+    with pytest.raises(ModelError, match=r"needs 2 GPUs, and there are 1: .* --device cpu"):
+        measure_live(tmp_path, device=GPU, rounds=1, steps=3, configurations=FEW)
+
+    assert training.asked == []
 
 
 def test_processor_cores_are_shared_and_gpus_are_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -15,6 +16,7 @@ from foretrace.whatif.arrange.arrange import arranged
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.recorded.program import NewJob, NewRank, Piece, Placed, Program
 from foretrace.whatif.recorded.read import program_of
+from foretrace.whatif.resize.base import base_scenario
 from tests.graph.recorded import recording_of
 from tests.truth import JobConfig, make_job
 
@@ -28,12 +30,22 @@ def program_under(config: JobConfig) -> Program:
 def base(config: JobConfig, **sizes: int) -> Scenario:
     """The recorded job as a scenario."""
     layers = config.num_layers * config.pp
-    return Scenario(sizes=Sizes(layers=layers, **sizes), plan=program_under(config).plan)
+    return Scenario(sizes=Sizes(**{"layers": layers, **sizes}), plan=program_under(config).plan)
 
 
 def edited(config: JobConfig, *edits: Edit, **sizes: int) -> NewJob | None:
     """The new job that edits of a generated one make."""
-    before = base(config, **sizes)
+    return _edited(config, edits, base(config, **sizes))
+
+
+def read_job(config: JobConfig, *edits: Edit) -> NewJob:
+    """The new job that edits of a generated one make, its sizes read off its shapes."""
+    found = _edited(config, edits, base_scenario(program_under(config)))
+    assert found is not None
+    return found
+
+
+def _edited(config: JobConfig, edits: Sequence[Edit], before: Scenario) -> NewJob | None:
     after = before
     for edit in edits:
         after = edit.applied(after)
@@ -88,9 +100,7 @@ def true_step_ns(config: JobConfig) -> float:
 def with_layers(config: JobConfig, num_layers: int, **change: int) -> JobConfig:
     """The job with so many layers on each stage, and an optimizer that updates as many."""
     kernels = round(config.num_optimizer_kernels * num_layers / config.num_layers)
-    return replace(
-        config, num_layers=num_layers, num_optimizer_kernels=max(kernels, 1), **change
-    )  # type: ignore[arg-type]
+    return replace(config, num_layers=num_layers, num_optimizer_kernels=max(kernels, 1), **change)  # type: ignore[arg-type]
 
 
 def shown(rank: NewRank, step: int = 0) -> list[str]:

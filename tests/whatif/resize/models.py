@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
-
 from foretrace.cost import CostModel, Costs, FittedCosts, graph_costs
 from foretrace.graph import ExecutionGraph, Part, Phase, Recording
 from foretrace.machine import Machine, load_machine
@@ -110,8 +108,3 @@ def program_of_model(model: Transformer, plan: Plan) -> Program:
         {"parallelism.tp": plan.tensor, "parallelism.sequence_parallel": plan.sequence_parallel}
     )
     return program_of(recording_of_model(model, plan), stated=stated)
-
-
-def total_ns(values: np.ndarray, graph: ExecutionGraph, kinds: tuple[int, ...]) -> int:
-    """Sum over the nodes of some kinds."""
-    return int(values[np.isin(graph.kind, kinds)].sum())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from foretrace.base import ScenarioError
+from foretrace.base import Int64s, ScenarioError
 from foretrace.cost import (
     CollectiveRequests,
     Costs,
@@ -29,7 +30,7 @@ from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import costs_of, resized, resizing
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Group, Plan, Transformer
-from tests.truth import JobConfig
+from tests.truth import JobConfig, single_kernel_layer
 from tests.whatif.recorded.recordings import recording_of
 from tests.whatif.resize.models import (
     costs,
@@ -56,9 +57,9 @@ def base() -> Scenario:
     return base_scenario(program(), machine=machine())
 
 
-def edited(sizes: dict[str, int], plan: dict[str, int]) -> Scenario:
+def edited(sizes: dict[str, Any], plan: dict[str, Any]) -> Scenario:
     """The base with other sizes and keys of its plan."""
-    new = replace(base().plan, **plan)  # type: ignore[arg-type]  a plan's counts
+    new = replace(base().plan, **plan)
     whole = base().plan.num_microbatches * new.micro_batch * new.data
     return replace(
         base(), sizes=replace(base().sizes, **sizes), plan=replace(new, global_batch=whole)
@@ -68,7 +69,7 @@ def edited(sizes: dict[str, int], plan: dict[str, int]) -> Scenario:
 def model_of(scenario: Scenario) -> tuple[Transformer, Plan]:
     """The edited model itself, and its plan."""
     plan = scenario.plan
-    keys = {"micro_batch": plan.micro_batch, "sequence": plan.sequence}
+    keys: dict[str, Any] = {"micro_batch": plan.micro_batch, "sequence": plan.sequence}
     stages = replace(STAGES, **keys, global_batch=plan.global_batch)
     return with_sizes(small_model(), scenario.sizes), stages
 
@@ -340,8 +341,9 @@ def test_products_of_megatron_change_as_their_flops_do(data_dir: Path) -> None:
     before = base_scenario(recorded)
     graph = recorded.graph
     ratios = {}
-    for name, keys in {"tensor": {"tensor": 4}, "sequence": {"sequence": 4096}}.items():
-        after = replace(before, plan=replace(before.plan, **keys))  # type: ignore[arg-type]
+    edits: dict[str, dict[str, Any]] = {"tensor": {"tensor": 4}, "sequence": {"sequence": 4096}}
+    for name, keys in edits.items():
+        after = replace(before, plan=replace(before.plan, **keys))
         found = resizing(unchanged(graph), recorded, before, after)
         new = costs_of(unchanged(graph), found)
         is_product = found.signatures.weight >= 0
@@ -366,3 +368,57 @@ def test_a_change_of_experts_is_left_to_estimates() -> None:
 
     with pytest.raises(ScenarioError, match="experts 8 -> 16"):
         resized(unchanged(program().graph), program(), before, after)
+
+
+def test_without_attention_no_width_and_no_sequence_can_be_told() -> None:
+    config = JobConfig(num_layers=2, num_steps=1, layer=single_kernel_layer(10_000, 20_000))
+    recorded = program_of(recording_of(config))
+    before = base_scenario(recorded)
+    wider = replace(before, sizes=replace(before.sizes, hidden=8192))
+    longer = replace(before, plan=replace(before.plan, sequence=4096))
+
+    for after in (wider, longer):
+        with pytest.raises(ScenarioError, match="no attention was recorded"):
+            resized(unchanged(recorded.graph), recorded, before, after)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "edit"),
+    [
+        (2, {"tensor": 4}),
+        (4, {"tensor": 2}),  # the share of the feed-forward width is the hidden size, and 2,048
+        (2, {"tensor": 8}),  # tokens are both
+        (4, {"sequence_parallel": True}),
+    ],
+)
+def test_kernels_of_other_tensor_ranks_are_those_of_the_model_divided_so(
+    tensor: int, edit: dict[str, Any]
+) -> None:
+    plan = Plan(tensor=tensor, micro_batch=2, global_batch=2, sequence=1024)
+    recorded = program_of_model(small_model(), plan)
+    before = base_scenario(recorded, machine=machine())
+    after = replace(before, plan=replace(before.plan, **edit))
+    other, wanted = laid_out(small_model(), replace(plan, **edit))
+
+    found = resized(unchanged(recorded.graph), recorded, before, after, costs=costs())
+
+    own = _by_kernel(recorded.graph, found.duration_ns)
+    expected = _by_kernel(other, wanted.duration_ns)
+    assert own.keys() == expected.keys()
+    wrong = [name for name, ns in own.items() if ns != pytest.approx(expected[name], rel=0.005)]
+    # No model knows a filling with zeros, and the norm's vector holds norms that nobody divides.
+    elsewhere = ("embedding gradient zeros", "accumulation of embedding gradient")
+    assert {name for _, name in wrong} <= {*elsewhere, *OF_PARAMETERS}
+    assert all(own[name] == pytest.approx(expected[name], rel=0.05) for name in wrong)
+
+
+OF_PARAMETERS = ("gradient norm", "clipping", "Adam", "cast of parameters", "gradients to zero")
+
+
+def _by_kernel(graph: ExecutionGraph, duration_ns: Int64s) -> dict[tuple[int, str], int]:
+    """Time of the first rank's kernels, by part and name."""
+    found: dict[tuple[int, str], int] = {}
+    for node in np.flatnonzero(np.isin(graph.kind, DEVICE_KINDS) & (graph.rank == 0)).tolist():
+        key = (int(graph.part[node]), graph.names[int(graph.name[node])])
+        found[key] = found.get(key, 0) + int(duration_ns[node])
+    return found

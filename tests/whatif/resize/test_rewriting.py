@@ -155,7 +155,7 @@ def jobs(draw: st.DrawFn) -> tuple[Transformer, Plan, Sizes, Plan]:
     return with_sizes(model, before), plan, after, new_plan
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(jobs())
 def test_any_sizes_become_any_others_where_no_two_are_equal(
     job: tuple[Transformer, Plan, Sizes, Plan],
@@ -172,7 +172,7 @@ def test_any_sizes_become_any_others_where_no_two_are_equal(
     assert [label for label in wrong if not label.endswith(TWO_WAYS)] == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(jobs())
 def test_there_and_back_again_is_where_it_began(
     job: tuple[Transformer, Plan, Sizes, Plan],
@@ -272,3 +272,43 @@ def test_what_no_size_explains_is_named_unknown_and_left_as_it_is() -> None:
 
     assert not found.is_known
     assert found.signature == odd.signature
+
+
+def test_of_images_the_batch_alone_is_known_and_kernels_have_none() -> None:
+    """As many images as channels: 64."""
+    plan = Plan(micro_batch=64, sequence=1)
+    known = known_of((Sizes(), plan), (Sizes(), replace(plan, micro_batch=128)))
+    images, kernel = [64, 64, 56, 56], [64, 64, 3, 3]
+    block = [
+        _ran("aten::cudnn_convolution", [images, kernel]),
+        _ran("aten::convolution_backward", [images, images, kernel]),
+        _ran("aten::relu", [images]),
+        _ran("aten::cudnn_batch_norm", [images, [256]]),
+    ]
+
+    found = rewritten_block(block, Context(Part.LAYER, Phase.UNKNOWN, known))
+
+    doubled = [128, 64, 56, 56]
+    assert [json.loads(one.signature)["dims"] for one in found] == [
+        [doubled, kernel],
+        [doubled, doubled, kernel],
+        [doubled],
+        [doubled, [256]],
+    ]
+
+
+def test_logits_as_wide_as_both_feed_forward_matrices_are_told_by_the_part_they_are_in() -> None:
+    """Vocabulary 2,048, feed-forward width 1,024."""
+    sizes = Sizes(
+        hidden=256, feed_forward=1024, heads=8, key_value_heads=8, head_width=32, vocabulary=2048
+    )
+    plan = Plan(micro_batch=4, sequence=128)
+    known = known_of((sizes, plan), (replace(sizes, feed_forward=4096), plan))
+    logits = _ran("aten::_log_softmax", [[512, 2048]])
+
+    (loss,) = rewritten_block([logits], Context(Part.LOSS, Phase.FORWARD, known))
+    (layer,) = rewritten_block([logits], Context(Part.LAYER, Phase.FORWARD, known))
+
+    assert json.loads(loss.signature)["dims"] == [[512, 2048]]
+    assert not loss.is_ambiguous
+    assert json.loads(layer.signature)["dims"] == [[512, 8192]]

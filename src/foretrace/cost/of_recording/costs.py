@@ -72,8 +72,8 @@ class RecordedCosts:
                 answers[:, at] = self.transfers.costs_ns(
                     group,
                     requests.collectives[int(requests.collective[at])],
-                    len(group),
-                    int(requests.num_bytes[at]),
+                    num_ranks=len(group),
+                    num_bytes=int(requests.num_bytes[at]),
                 )
         source = Source.FITTED if is_known else Source.UNKNOWN
         duration_ns, low_ns, high_ns = np.rint(answers).astype(np.int64)

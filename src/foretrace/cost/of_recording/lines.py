@@ -25,6 +25,8 @@ _APART = 1e4
 # start in 1.5 to 10 us (constants that `foretrace.cost` ships).
 _STARTS_APART = 10
 _ROWS_PER_CONSTANT = 2  # fewer distinct shapes cannot be told from noise
+# Sizes closer together than this are one size, measured several times: they tell no start.
+_SIZES_APART = 2
 _LEAST_APART = 0.5  # doublings between two sizes that say something of a rate
 _LEAST_PAIRS = 3
 _LOW, _HIGH = 10, 90  # percentiles
@@ -105,7 +107,7 @@ def _constants_for(points: Points) -> tuple[str, ...]:
     has_flops, has_bytes = points.flops.max() > 0, points.num_bytes.max() > 0
     work = [name for name, has in ((_RATE, has_flops), (_BANDWIDTH, has_bytes)) if has]
     works = points.flops if has_flops else points.num_bytes
-    if len(np.unique(works)) < _ROWS_PER_CONSTANT:
+    if works.max() < _SIZES_APART * works.min():
         return tuple(work[:1])
     if len(points) < _ROWS_PER_CONSTANT * 3:
         work = work[:1]

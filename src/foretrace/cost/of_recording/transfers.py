@@ -14,6 +14,9 @@ from foretrace.base import Float64s, MachineError
 from foretrace.cost.network.domain import bus_share, collective_named
 from foretrace.cost.of_recording.lines import Line, Points, fitted_line
 
+_FAR = 8  # times as many bytes: then most of the smaller one's time is its start
+_NO_START_NS = 1.0
+
 
 @dataclass(frozen=True)
 class MeasuredTransfer:
@@ -35,7 +38,7 @@ class Transfers:
     of_all: Line
 
     def costs_ns(
-        self, group: Hashable, collective: str, num_ranks: int, num_bytes: int
+        self, group: Hashable, collective: str, *, num_ranks: int, num_bytes: int
     ) -> tuple[float, float, float]:
         """Duration and both ends of its interval.
 
@@ -67,17 +70,28 @@ def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> Transfers:
             "no transfer between ranks was recorded that another could be predicted from: name "
             "the machine, or give costs from a table that `foretrace measure` makes."
         )
-    shortest_ns = min(one.transfer_ns for one in kept)
 
     def lines(key: Callable[[MeasuredTransfer], Hashable]) -> dict[Hashable, Line]:
         found: dict[Hashable, list[MeasuredTransfer]] = {}
         for one in kept:
             found.setdefault(key(one), []).append(one)
-        return {name: fitted_line(_points(rows), shortest_ns) for name, rows in found.items()}
+        return {name: _line(rows, kept) for name, rows in found.items()}
 
     kinds = lines(lambda one: collective_named(one.collective))
     by_group = lines(lambda one: one.group)
-    return Transfers(by_group, kinds, fitted_line(_points(kept), shortest_ns))
+    return Transfers(by_group, kinds, _line(kept, kept))
+
+
+def _line(rows: Sequence[MeasuredTransfer], kept: Sequence[MeasuredTransfer]) -> Line:
+    """A start is what far smaller transfers take, of whatever group; without any there is none."""
+    points = _points(rows)
+    largest = points.num_bytes.max()
+    small = [
+        one.transfer_ns
+        for one in kept
+        if _traffic(one.collective, one.num_ranks, one.num_bytes) * _FAR <= largest
+    ]
+    return fitted_line(points, min(small, default=_NO_START_NS))
 
 
 def _points(measured: Sequence[MeasuredTransfer]) -> Points:

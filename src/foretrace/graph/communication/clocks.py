@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Bools, Int64s
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.operations import Operations
 from foretrace.graph.recording import Clock
@@ -75,7 +75,8 @@ def fitted_clocks(operations: Operations, comm: CommunicationOps, matches: Match
         spread_ns=np.zeros(num_ranks, np.int64),
         num_matches=np.zeros(num_ranks, np.int64),
     )
-    pairs = _common_ends(comm, matches)
+    on_host = np.array([not lane.is_device for lane in operations.lanes], np.bool_)[comm.lane]
+    pairs = _common_ends(comm, matches, on_host)
     for parent, child in _spanning_tree(num_ranks, pairs):
         parent_ns, child_ns = pairs[parent, child]
         reference_ns = clocks.aligned(np.full(len(parent_ns), parent), parent_ns)
@@ -89,9 +90,13 @@ def fitted_clocks(operations: Operations, comm: CommunicationOps, matches: Match
 
 
 def _common_ends(
-    comm: CommunicationOps, matches: Matches
+    comm: CommunicationOps, matches: Matches, on_host: Bools
 ) -> dict[tuple[int, int], tuple[Int64s, Int64s]]:
-    """Ends of the collectives that two ranks share, raw, for both orders of the two."""
+    """Ends of the collectives that two ranks share, raw, for both orders of the two.
+
+    Ends of transfers on the CPU do not coincide. Where there are no others, one moment between
+    the bounds that they set stands in.
+    """
     order = np.argsort(matches.collective, kind="stable")
     row = matches.row[order]
     first = np.flatnonzero(
@@ -108,6 +113,7 @@ def _common_ends(
         ],
         np.bool_,
     )
+    is_transfer = np.array([each.name == "sendrecv" for each in matches.collectives], np.bool_)
     ends: dict[tuple[int, int], tuple[Int64s, Int64s]] = {}
     pair_key = comm.rank[anchor] * (1 << 32) + comm.rank[row]
     by_pair = np.flatnonzero(is_other)
@@ -119,11 +125,45 @@ def _common_ends(
         # Neighbours of a ring exchange do not leave together: only where there is nothing else.
         together = chosen[is_together[matches.collective[order[chosen]]]]
         chosen = together if len(together) else chosen
-        one, other = comm.end_ns[anchor[chosen]], comm.end_ns[row[chosen]]
+        is_loose = is_transfer[matches.collective[order[chosen]]] & on_host[row[chosen]]
+        if is_loose.all():
+            one, other = _between(comm, anchor[chosen], row[chosen])
+        else:
+            chosen = chosen[~is_loose]
+            one, other = comm.end_ns[anchor[chosen]], comm.end_ns[row[chosen]]
         ranks = divmod(key, 1 << 32)
         ends[ranks] = (one, other)
         ends[ranks[::-1]] = (other, one)
     return ends
+
+
+def _between(comm: CommunicationOps, one: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
+    """One moment on the clocks of two ranks, raw, from transfers between them; int64[1] each.
+
+    Nothing is received before it is sent, so transfers one way bound the difference of the clocks
+    from above, those the other way from below. The fastest of each bound it best, and its middle
+    is right where both took equally long.
+
+    Source:
+        Mills, "Internet Time Synchronization: The Network Time Protocol", IEEE Transactions on
+        Communications 39(10), 1991.
+
+    Args:
+        comm: all communication.
+        one: rows of one rank, each a send or a receive.
+        other: rows of the other rank that they met.
+    """
+    is_sent = np.array([comm.kind[row] == "send" for row in one.tolist()], np.bool_)
+    moments: list[tuple[int, int]] = []
+    for is_chosen, sign in ((is_sent, 1), (~is_sent, -1)):
+        if not is_chosen.any():
+            continue
+        one_ns = np.where(is_sent, comm.start_ns[one], comm.end_ns[one])[is_chosen]
+        other_ns = np.where(is_sent, comm.end_ns[other], comm.start_ns[other])[is_chosen]
+        fastest = int(np.argmin(sign * (other_ns - one_ns)))
+        moments.append((int(one_ns[fastest]), int(other_ns[fastest])))
+    middle = [sum(side) // len(moments) for side in zip(*moments, strict=True)]
+    return np.array(middle[:1], np.int64), np.array(middle[1:], np.int64)
 
 
 def _spanning_tree(

@@ -21,6 +21,7 @@ from foretrace.trace import UNKNOWN_COLLECTIVE, Trace, collective_kind_of
 
 UNKNOWN = -1
 ISSUING_OPERATOR = "record_param_comms"
+_TRANSFER_SPANS = frozenset({"gloo:send", "gloo:recv"})
 
 ELEMENT_BYTES = {  # bytes of one element, by the names that PyTorch writes
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -206,6 +207,7 @@ class _Reader:
         members_by_text: dict[str, tuple[int, ...]],
     ) -> None:
         self._trace = trace
+        self._event = event
         self._issue = issue
         self._rows = (_rows_of(trace, event), _rows_of(trace, issue))
         self._members_by_text = members_by_text
@@ -213,7 +215,7 @@ class _Reader:
     def words(self, names: Sequence[str], name: Int32s) -> list[_Words]:
         """What each operation's texts say; `name` is its position in `names`."""
         columns = self._trace.collectives
-        signature = np.append(self._trace.signature, np.int32(UNKNOWN))[self._issue]
+        signature = self._signatures(names, name)
         is_known = (self._rows[0] >= 0) | (self._rows[1] >= 0)
         texts = (
             self._merged(columns.collective),
@@ -230,6 +232,16 @@ class _Reader:
             for row in first.tolist()
         ]
         return [by_class[index] for index in of_class.tolist()]
+
+    def _signatures(self, names: Sequence[str], name: Int32s) -> Int32s:
+        """Where each operation's shapes stand: on the operator that issued it.
+
+        The calls of gloo's transfers take lists of tensors, which say no dtype: their spans do.
+        """
+        issued = np.append(self._trace.signature, np.int32(UNKNOWN))[self._issue]
+        is_span = np.array([text in _TRANSFER_SPANS for text in names], np.bool_)[name]
+        own = self._trace.signature[self._event]
+        return np.where(is_span & (own >= 0), own, issued).astype(np.int32)
 
     def numbers(self, words: Sequence[_Words], own_rank: int) -> _Numbers:
         """Sizes, sequence numbers and peers of the operations whose words these are."""

@@ -35,6 +35,7 @@ def worker_segments(
     is_on_host = np.array([not lane.is_device for lane in operations.lanes], np.bool_)[ops.lane]
     chosen = np.flatnonzero(is_on_host & (ops.launch >= 0))
     is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])[: len(ops)]
+    is_same &= ~np.isin(ops.lane, items.lane)  # spans on a calling thread are no queue
     long_ago = np.iinfo(np.int64).min
     previous_ns = np.where(is_same, np.append(long_ago, ops.end_ns[:-1])[: len(ops)], long_ago)
     ready_ns = np.maximum(previous_ns[chosen], items.end_ns[ops.launch[chosen]])

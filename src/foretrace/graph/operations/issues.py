@@ -14,6 +14,7 @@ from foretrace.base import Int64s
 from foretrace.graph.operations.host import ISSUE_PREFIX, WORKER_PREFIX
 from foretrace.trace import Trace
 
+_SEND = "c10d::send"
 START_SLACK_NS = 1_000  # a span may seem to start this much before its call
 _SHAPE = re.compile(r"\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]")
 # Kinds whose call and span show the same tensor, so that sizes must agree.
@@ -46,6 +47,17 @@ def issue_events(trace: Trace, item_rows: Int64s, span_rows: Int64s) -> Int64s:
                 pending.remove(call)
                 break
     return issue
+
+
+def begins_of_sends(trace: Trace, start_ns: Int64s, issue: Int64s) -> Int64s:
+    """When operations began, those that send where their calls did; int64[operations].
+
+    gloo writes to the wire inside the call and opens the span after it (torch 2.13). Where
+    processes share cores the other end may have everything milliseconds before that: NUMBERS.
+    """
+    is_send = np.array([text == _SEND for text in trace.strings] + [False], np.bool_)
+    name_of_issue = np.append(trace.name, np.int32(-1))[issue]
+    return np.where(is_send[name_of_issue], np.append(trace.start_ns, 0)[issue], start_ns)
 
 
 def _fits(call: tuple[str, int | None], kind: str, elements: int | None) -> bool:

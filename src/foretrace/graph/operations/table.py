@@ -21,7 +21,7 @@ from foretrace.graph.graph import Lane
 from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.operations.copies import with_split_copies
 from foretrace.graph.operations.host import KIND_OF_ROLE, call_rows, operator_rows, worker_rows
-from foretrace.graph.operations.issues import issue_events
+from foretrace.graph.operations.issues import begins_of_sends, issue_events
 from foretrace.graph.operations.steps import StepMarks, marked_steps, step_table
 from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication
 
@@ -235,6 +235,7 @@ def _rank_columns(
     ops = _columns(trace, op_rows, position, first_lane, names)
     ops["kind"] = _KIND_OF_CATEGORY[trace.category[op_rows]]
     ops["issue"] = issue
+    ops["start_ns"] = begins_of_sends(trace, ops["start_ns"], issue)
     items = with_split_copies(items, ops, names.texts(), OWN_NAMES.index("copy wait"))
     marks = marked_steps(trace, items["lane"], items["start_ns"], items["end_ns"], first_lane)
     if marks.lane < 0:

@@ -19,6 +19,9 @@ from foretrace.graph.operations import HostItems, Operations
 
 TURN_GAP_NS = 50_000  # idle time that makes a turn; host calls of a busy thread follow faster
 RETURN_WITHIN_NS = 500_000  # a CPU collective's end explains a gap that ends this soon after
+# Or within this part of the gap: where threads outnumber cores, a waiter gets its core back late
+# (seen: 3.1 ms after a wait of 30, two processes on two cores).
+RETURN_WITHIN_PART = 4
 MIN_WAIT_NS = 5_000  # a shorter wait cannot be told from the work around it
 
 
@@ -39,10 +42,14 @@ class ThreadWaits:
         return len(self.item)
 
 
-def thread_waits(operations: Operations, places: Places) -> ThreadWaits:
-    """All explained gaps; of several explanations of one gap the latest end is kept."""
+def thread_waits(operations: Operations, places: Places, *, over_ns: Int64s) -> ThreadWaits:
+    """All explained gaps; of several explanations of one gap the latest end is kept.
+
+    `over_ns` is when each operation was over, raw, int64[ops]: earlier than its recorded end
+    where a transfer's span lasts until its caller waits for it.
+    """
     turns = _turns(operations)
-    collectives = _collective_waits(operations, places)
+    collectives = _collective_waits(operations, places, over_ns)
     item, source, end_ns = (
         np.concatenate([one, other]) for one, other in zip(turns, collectives, strict=True)
     )
@@ -131,8 +138,13 @@ def _turns_of_thread(
     return best
 
 
-def _collective_waits(operations: Operations, places: Places) -> tuple[Int64s, Int64s, Int64s]:
-    """Gaps of the issuing thread that hold the end of its CPU collective."""
+def _collective_waits(
+    operations: Operations, places: Places, over_ns: Int64s
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Gaps of the issuing thread that hold the end of its CPU collective.
+
+    A span on the thread itself ends where it was waited for, however short the wait was.
+    """
     items, ops = operations.items, operations.ops
     own = np.flatnonzero((ops.launch >= 0) & ~_is_on_device(operations))
     if not len(own):
@@ -153,13 +165,14 @@ def _collective_waits(operations: Operations, places: Places) -> tuple[Int64s, I
     waited_ns, gap_ns = end_ns - starts[usable], items.start_ns[usable] - starts[usable]
     is_at_issue = (item - 1 == ops.launch[own]) & ~_is_issued_async(operations, ops.launch[own])
     is_long = (gap_ns > TURN_GAP_NS) & (2 * waited_ns > gap_ns)
+    is_on_thread = lane == ops.lane[own]
     is_wait = (
         (item >= 0)
-        & (waited_ns > MIN_WAIT_NS)
-        & (gap_ns - waited_ns <= RETURN_WITHIN_NS)
-        & (is_at_issue | is_long)
+        & ((waited_ns > MIN_WAIT_NS) | is_on_thread)
+        & (gap_ns - waited_ns <= np.maximum(RETURN_WITHIN_NS, gap_ns // RETURN_WITHIN_PART))
+        & (is_at_issue | is_long | is_on_thread)
     )
-    return item[is_wait], places.op(own[is_wait]), end_ns[is_wait]
+    return item[is_wait], places.op(own[is_wait]), over_ns[own[is_wait]]
 
 
 def _is_issued_async(operations: Operations, issue: Integers) -> Bools:

@@ -185,6 +185,7 @@ def _waterfall(found: Prediction) -> Table:
         step_ns = one.step_ns
     rows.append(_whole("after", found.step_ns))
     steps = [found.replayed_step_ns, *(one.step_ns for one in found.effects)]
+    minimum_ns = _minimum_ns(min(steps), max(steps))
     return Table(
         key="edit-effects",
         title="",
@@ -211,9 +212,9 @@ def _waterfall(found: Prediction) -> Table:
                 Series("shorter_ns", "shorter", "overlapped", group="step"),
             ),
             unit=Unit.NS,
-            minimum=_minimum_ns(min(steps), max(steps)),
+            minimum=minimum_ns,
         ),
-        note="The axis does not begin at nothing.",
+        note=f"The axis begins at {duration_text(minimum_ns)}." if minimum_ns else "",
     )
 
 

@@ -15,6 +15,7 @@ from foretrace.cost import (
     Source,
     collective_named,
 )
+from foretrace.simulate import Cores
 
 _FAMILY = "collectives of this host"
 
@@ -41,6 +42,9 @@ class HostCosts:
     """A cost model of one host; see `foretrace.cost.CostModel`."""
 
     rows: tuple[Row, ...]  # as `foretrace measure` writes them
+    # Which the ranks of these rows shared already: what is predicted is a transfer's time alone,
+    # that a simulation of shared cores makes longer again.
+    cores: Cores | None = None
 
     def kernel_costs(self, requests: KernelRequests) -> Costs:
         """Unknown, all of them: a what-if then asks the recording itself."""
@@ -67,8 +71,9 @@ class HostCosts:
             num_ranks = len(requests.groups[requests.group[row]])
             curve = self._curve(name, num_ranks)
             wanted = np.array([float(requests.num_bytes[row])])
+            alone = self._alone(num_ranks)
             for column, values in found.items():
-                values[row] = curve.at(wanted, getattr(curve, column))[0]
+                values[row] = curve.at(wanted, getattr(curve, column))[0] * alone
         return Costs(
             duration_ns=np.rint(found["time_ns"]).astype(np.int64),
             low_ns=np.rint(found["low_ns"]).astype(np.int64),
@@ -77,6 +82,14 @@ class HostCosts:
             family=np.zeros(count, np.int32),
             families=(_FAMILY,),
         )
+
+    def _alone(self, num_ranks: int) -> float:
+        """What a transfer takes alone, over what it took with those of the group's other ranks."""
+        if self.cores is None:
+            return 1.0
+        share = self.cores.transfers
+        speed = float(self.cores.speeds(np.array([max(1.0, num_ranks * share)]))[0])
+        return 1.0 - share * (1.0 - speed)
 
     def _curve(self, name: str, num_ranks: int) -> _Curve:
         collective = collective_named(name)

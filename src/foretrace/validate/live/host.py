@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,15 @@ class LiveHost:
         ]
         transfers = min(1.0, float(np.median(shares))) if shares else 0.0
         return Cores(speed=self.speed.speed, transfers=transfers)
+
+    def unrest(self, num_ranks: int) -> float:
+        """How far the speed of so many processes was from its middle, on a logarithmic scale.
+
+        Half of the way from the slowest to the fastest turn, which is nearly the middle 80% of so
+        few turns; the largest number of processes that was measured stands for more.
+        """
+        spread = self.speed.spread
+        return math.log1p(spread[min(num_ranks, len(spread)) - 1]) / 2
 
 
 def described_host(

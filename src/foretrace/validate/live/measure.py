@@ -26,7 +26,7 @@ from foretrace.validate.live.host import described_host, write_host
 BASE_NAME = "base"
 _HOST_SECONDS = 45.0
 _SEED = 0  # of the order in each round
-_PROFILED_BASE, _PROFILED = 8, 3  # steps
+_PROFILED_BASE, _PROFILED = 12, 3  # steps
 
 Progress = Callable[[str, int, int], None]
 
@@ -91,7 +91,8 @@ def measure_live(
     """Describe the machine, record the base, then time every configuration in turns.
 
     Every round runs all of them once, the base too, in another order, so that a machine that
-    grows slower does so for all. What has been run is in the folder after every run.
+    grows slower does so for all. What has been run is in the folder after every run; a test that
+    was interrupted goes on with what is missing.
 
     Args:
         folder: to keep everything in; made if missing.
@@ -103,44 +104,75 @@ def measure_live(
         progress: called with what is done, how much of it is over, and all of it.
 
     Raises:
-        ModelError: if the folder holds runs already, or a run fails.
+        ModelError: if the folder holds runs on another device, if there are too few GPUs for the
+            base, or if a run fails.
     """
-    paths, tell = LivePaths(folder), progress or (lambda *_: None)
-    if paths.runs.exists():
-        raise ModelError(
-            f"{str(folder)!r} holds the runs of a live test: choose another folder, or look at "
-            f"these with --from {folder}"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    chosen = device or device_of()
     begun = time.monotonic()
-    runs = Runs(device=chosen, num_devices=num_devices(chosen))
+    paths, tell = LivePaths(folder), progress or (lambda *_: None)
+    chosen = device or device_of()
     todo = {BASE_NAME: BASE} | {one.name: one.settings for one in configurations}
     there = {name: replace(each, device=chosen.kind) for name, each in todo.items()}
-    ready = [(name, each) for name, each in there.items() if runnable(each, runs.num_devices)]
-    counts = sorted({each.num_ranks for _, each in ready} - {1})
-    host = described_host(chosen, counts, seconds=_HOST_SECONDS, progress=progress)
-    write_host(host, paths.host)
-    tell("recording the base", 0, 1)
-    trained(
-        ready[0][1],
-        steps=steps,
-        recording=paths.base,
-        profiled=_PROFILED_BASE,
-        unprofiled=steps,
-    )
+    count = num_devices(chosen)
+    ready = [(name, each) for name, each in there.items() if runnable(each, count)]
+    if not runnable(there[BASE_NAME], count):
+        raise ModelError(
+            f"the base of a live test needs {BASE.num_ranks} GPUs, and there are {count}: "
+            "run it with --device cpu"
+        )
+    runs = _prepared(paths, chosen, [each for _, each in ready], steps=steps, progress=tell)
     order = random.Random(_SEED)  # noqa: S311 - an order, no secret
     for number in range(rounds):
         if seconds is not None and number and time.monotonic() - begun > seconds:
             break
+        over = {run.name for run in runs.runs if run.round == number}
         for done, (name, settings) in enumerate(order.sample(ready, len(ready))):
+            if name in over:
+                continue
             tell(f"round {number + 1} of {rounds}: {name}", done, len(ready))
             recording = paths.recording(name) if number == 0 and name != BASE_NAME else None
             found = trained(settings, steps=steps, recording=recording, profiled=_PROFILED)
             run = Run(name=name, round=number, step_ns=found.step_ns)
             runs = msgspec.structs.replace(runs, runs=(*runs.runs, run))
-            with written_beside(paths.runs) as beside:
-                beside.write_bytes(msgspec.json.encode(runs))
+            _write_runs(runs, paths)
+
+
+def _prepared(
+    paths: LivePaths,
+    device: Device,
+    ready: Sequence[TrainingSettings],
+    *,
+    steps: int,
+    progress: Progress,
+) -> Runs:
+    """The runs so far; of a new test none, with the machine described and the base recorded."""
+    if paths.runs.exists():
+        runs = read_live_runs(paths.folder)
+        if runs.device != device:
+            raise ModelError(
+                f"{str(paths.folder)!r} holds runs on {runs.device.name!r}, and this is "
+                f"{device.name!r}: choose another folder"
+            )
+        return runs
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    counts = sorted({each.num_ranks for each in ready} - {1})
+    host = described_host(device, counts, seconds=_HOST_SECONDS, progress=progress)
+    write_host(host, paths.host)
+    progress("recording the base", 0, 1)
+    trained(
+        ready[0],
+        steps=steps,
+        recording=paths.base,
+        profiled=_PROFILED_BASE,
+        unprofiled=steps,
+    )
+    runs = Runs(device=device, num_devices=num_devices(device))
+    _write_runs(runs, paths)
+    return runs
+
+
+def _write_runs(runs: Runs, paths: LivePaths) -> None:
+    with written_beside(paths.runs) as beside:
+        beside.write_bytes(msgspec.json.encode(runs))
 
 
 def read_live_runs(folder: Path) -> Runs:

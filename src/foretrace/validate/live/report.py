@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,7 @@ def live_report(
     for number, configuration in enumerate(listed):
         if progress is not None:
             progress(number, len(listed))
-        rows.append(_row(configuration, ground, recorded, runs=runs, paths=paths))
+        rows.append(_row(configuration, ground, recorded, host=host, runs=runs, paths=paths))
     return LiveReport(
         device=host.device.name,
         num_cores=host.speed.num_cores,
@@ -63,12 +64,9 @@ def _recording(folder: Path) -> Recording:
 
 def _ground(recorded: Unprofiled, host: LiveHost) -> Ground:
     """What predictions start from: unprofiled durations, the host's cores and its collectives."""
-    on_cores = not host.device.is_gpu
-    ground = ground_of(
-        recorded.recording,
-        costs=HostCosts(host.collectives),
-        cores=host.cores if on_cores else None,
-    )
+    cores = None if host.device.is_gpu else host.cores
+    costs = HostCosts(host.collectives, cores)
+    ground = ground_of(recorded.recording, costs=costs, cores=cores)
     return replace(ground, measured_step_ns=recorded.target_ns)
 
 
@@ -77,6 +75,7 @@ def _row(
     ground: Ground,
     recorded: Unprofiled,
     *,
+    host: LiveHost,
     runs: Runs,
     paths: LivePaths,
 ) -> LiveRow:
@@ -85,6 +84,7 @@ def _row(
     prediction, why = _predicted(configuration, ground)
     if not runnable(settings, runs.num_devices):
         why = f"needs {settings.num_ranks} GPUs, and there are {runs.num_devices}"
+    low_ns, high_ns = _ends(prediction, host.unrest(settings.num_ranks))
     return LiveRow(
         name=configuration.name,
         changes=_changes(configuration, ground),
@@ -94,8 +94,8 @@ def _row(
         measured_high_ns=round(max(medians)) if medians else None,
         num_runs=len(medians),
         predicted_ns=None if prediction is None else prediction.step_ns,
-        low_ns=None if prediction is None else prediction.low_ns,
-        high_ns=None if prediction is None else prediction.high_ns,
+        low_ns=low_ns,
+        high_ns=high_ns,
         naive_ns=naive_step_ns(recorded.target_ns, BASE, settings),
         components=_components(configuration.name, prediction, paths),
         why=why,
@@ -107,6 +107,21 @@ def _predicted(configuration: Configuration, ground: Ground) -> tuple[Prediction
         return predict(ground, configuration.edits, name=configuration.name), ""
     except ModelError as error:
         return None, str(error)
+
+
+def _ends(prediction: Prediction | None, unrest: float) -> tuple[int | None, int | None]:
+    """The prediction's interval on a machine that is itself not always as fast.
+
+    Both are taken as independent, on a logarithmic scale, to whole ns.
+    """
+    if prediction is None:
+        return None, None
+    step_ns = prediction.step_ns
+    low, high = (
+        math.hypot(math.log(max(end_ns, 1) / step_ns), unrest)
+        for end_ns in (prediction.low_ns, prediction.high_ns)
+    )
+    return round(step_ns * math.exp(-low)), round(step_ns * math.exp(high))
 
 
 def _changes(configuration: Configuration, ground: Ground) -> str:

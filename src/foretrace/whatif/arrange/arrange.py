@@ -31,9 +31,9 @@ def arranged(program: Program, job: NewJob) -> Arranged:
     Raises:
         ScenarioError: if ranks do not meet in their collectives, or dependencies close a circle.
     """
-    source = source_of(program)
+    source = program.once(source_of)
     sequence = sequence_of(source, job)
-    partners = Partners(job, sequence.roles)
+    partners = Partners(source, job)
     meetings = meetings_of(source, sequence, job, partners)
     ghosts = ghosts_of(source, sequence, job, meetings)
     names = Names(program.graph.names)
@@ -63,7 +63,7 @@ def arranged(program: Program, job: NewJob) -> Arranged:
         scale=scale[order],
         notes=(*partners.notes, *ghosts.notes),
     )
-    return without_lone(found, program.graph.collectives)
+    return without_lone(found, program.graph.collectives, gone=job.gone)
 
 
 def _step_names(recorded: tuple[str, ...], sequence: Sequence) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ waited for. So who waited for one that goes waits for all of that.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,12 +25,15 @@ _PASSED = (EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRE
 _BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 
 
-def without_lone(arranged: Arranged, recorded: Sequence[Collective]) -> Arranged:
+def without_lone(
+    arranged: Arranged, recorded: Sequence[Collective], *, gone: Collection[int] = ()
+) -> Arranged:
     """The graph without copied communication that has one member left; itself if none has.
 
     Args:
         arranged: of a new job.
         recorded: the recording's collectives; what was alone there stays.
+        gone: recorded collectives that go whoever takes part in them.
     """
     graph = arranged.graph
     source = arranged.source_collective
@@ -41,6 +44,7 @@ def without_lone(arranged: Arranged, recorded: Sequence[Collective]) -> Arranged
         ],
         np.bool_,
     )
+    is_lone |= (source != NO_COLLECTIVE) & np.isin(source, sorted(gone))
     if not is_lone.any():
         return arranged
     has = graph.collective != NO_COLLECTIVE

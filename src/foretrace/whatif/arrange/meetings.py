@@ -7,7 +7,6 @@ a transfer between two stages, direction by direction.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -22,6 +21,9 @@ from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, MadeExchange, Ne
 from foretrace.workload import Group, groups_of
 
 _NEIGHBOURLY = (Group.DATA, Group.CONTEXT)  # whose coalesced sends and receives go around a ring
+
+
+_GRID = ("tensor", "context", "data", "pipeline", "expert", "expert_tensor", "shard_ranks", "order")
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,14 @@ class Meetings:
 class Partners:
     """With whom the ranks of a job meet."""
 
-    def __init__(self, job: NewJob, roles: tuple[Role, ...]) -> None:
+    def __init__(self, source: Source, job: NewJob) -> None:
         self._job = job
-        self._roles = roles
         self._groups: dict[Group, dict[int, tuple[int, ...]]] = {}
+        old, new = source.program.plan, job.plan
+        is_same_grid = all(getattr(old, name) == getattr(new, name) for name in _GRID)
+        # Under the same degrees ranks meet whom they met, whatever the plan was read from.
+        self._met = source.roles.recorded if is_same_grid else {}
         self.notes: dict[str, None] = {}
-
-    @cached_property
-    def _ranks(self) -> frozenset[int]:
-        return frozenset(rank.rank for rank in self._job.ranks)
 
     def communicator(self, rank: int, role: Role) -> Communicator:
         """Who meets a rank for something.
@@ -85,6 +86,9 @@ class Partners:
         Raises:
             ScenarioError: if the plan has nobody for it.
         """
+        recorded = self._met.get((rank, role))
+        if recorded is not None and rank in recorded:
+            return _as_recorded(rank, role, recorded)
         if role.is_transfer:
             return self._transfer(rank, role)
         if role.group == NO_GROUP:
@@ -130,6 +134,13 @@ class Partners:
             f"taken to be of all {len(everyone)} ranks"
         ] = None
         return Communicator(replace(role, ranks=everyone), everyone)
+
+
+def _as_recorded(rank: int, role: Role, ranks: tuple[int, ...]) -> Communicator:
+    if not role.is_transfer:
+        return Communicator(role, ranks)
+    peer = ranks[0] if ranks[1] == rank else ranks[1]
+    return Communicator(replace(role, is_send=True), ranks, rank if role.is_send else peer)
 
 
 def meetings_of(source: Source, sequence: Sequence, job: NewJob, partners: Partners) -> Meetings:

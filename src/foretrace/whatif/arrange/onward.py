@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s
+from foretrace.base import Bools, Int64s, Integers, UInt8s
 from foretrace.graph import NO_LANE, EdgeKind, Edges, NodeKind, Part
 from foretrace.whatif.arrange.sequence import Sequence
 from foretrace.whatif.arrange.slots import NO_PLACE, SlotIndex
@@ -64,7 +64,7 @@ def _is_send(source: Source) -> Bools:
 
 
 def onward_edges(source: Source, sequence: Sequence) -> Edges:
-    """Waits of what newly comes behind such communication: of the rank, and of its compute stream."""
+    """Waits of what newly comes behind such communication: the next, and the compute stream."""
     awaited = awaited_at_once(source)
     node = np.maximum(sequence.source, 0)
     finish = np.flatnonzero((sequence.source >= 0) & (awaited.kind[node] > 0))
@@ -82,13 +82,13 @@ def onward_edges(source: Source, sequence: Sequence) -> Edges:
     return Edges.joined(found)
 
 
-def _entries(kind: UInt8s, lane: Int64s, num_lanes: int) -> SlotIndex:
+def _entries(kind: UInt8s, lane: Integers, num_lanes: int) -> SlotIndex:
     """Operations of streams by where they begin."""
     is_entry = np.isin(kind, DEVICE_IN)
     return SlotIndex.of(np.where(is_entry, lane, NO_LANE).astype(np.int64), num_lanes)
 
 
-def _next_issued(kind: UInt8s, rank: Int64s) -> Int64s:
+def _next_issued(kind: UInt8s, rank: Integers) -> Int64s:
     """Of every place that of the operation its rank issues next; NO_PLACE: none."""
     size = len(kind)
     is_entry: Bools = np.isin(kind, DEVICE_IN)

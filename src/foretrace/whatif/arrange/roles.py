@@ -7,7 +7,7 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,7 @@ class Roles:
 
     roles: tuple[Role, ...]
     of_node: Int32s  # int32[nodes], of arrivals and finishes, position in `roles`; NO_ROLE
+    recorded: Mapping[tuple[int, Role], tuple[int, ...]]  # ranks that met each rank for a role
 
 
 def roles_of(program: Program) -> Roles:
@@ -72,13 +73,15 @@ def roles_of(program: Program) -> Roles:
     number: dict[Role, int] = {}
     of_node = np.full(graph.num_nodes, NO_ROLE, np.int32)
     role_of_kind = np.empty(kinds.shape[1], np.int32)
+    recorded: dict[tuple[int, Role], tuple[int, ...]] = {}
     # By first node, so that process groups are numbered in the order in which they are used.
     for at in np.argsort(first, kind="stable").tolist():
         rank, _, backward = kinds[:, at].tolist()
         role = finder.role(rank, int(collective[first[at]]), is_backward=bool(backward))
         role_of_kind[at] = number.setdefault(role, len(number))
+        recorded.setdefault((rank, role), graph.collectives[collective[first[at]]].ranks)
     of_node[member] = role_of_kind[of_kind.reshape(-1)]
-    return Roles(tuple(number), of_node)
+    return Roles(tuple(number), of_node, recorded)
 
 
 def communicators(collectives: Sequence[Collective]) -> tuple[Int64s, Int64s]:
@@ -118,28 +121,32 @@ class _Finder:
     def __init__(self, program: Program, direction: Int64s) -> None:
         self._program = program
         self._direction = direction
-        self._numbers: dict[tuple[int, int], dict[tuple[object, ...], int]] = {}
+        self._numbers: dict[tuple[int, int, bool, bool], dict[tuple[object, ...], int]] = {}
         self._stages: dict[int, int] = {}
 
     def role(self, rank: int, collective: int, *, is_backward: bool) -> Role:
         """What a rank does a collective for."""
         each = self._program.graph.collectives[collective]
         group = int(self._program.group_of_collective[collective])
+        direction = int(self._direction[collective])
+        communicator = (each.group, each.ranks, direction)
         is_pair = len(each.ranks) == PAIR and collective_kind_of(each.name) in TRANSFERS
         if group == _PIPELINE and is_pair:
             is_next = self._is_next(rank, collective, is_backward=is_backward)
             if is_next is not None:
+                is_send = is_next != is_backward
+                known = self._numbers.setdefault((rank, group, is_send, is_backward), {})
                 return Role(
                     group,
+                    known.setdefault(communicator, len(known)),
                     is_transfer=True,
-                    is_send=is_next != is_backward,
+                    is_send=is_send,
                     is_backward=is_backward,
                 )
             group = NO_GROUP
-        direction = int(self._direction[collective])
         if group == NO_GROUP:
             return Role(NO_GROUP, direction=direction, ranks=each.ranks, name=each.group)
-        known = self._numbers.setdefault((rank, group), {})
+        known = self._numbers.setdefault((rank, group, False, False), {})
         number = known.setdefault((each.group, each.ranks), len(known))
         return Role(group, number, direction)
 

@@ -82,8 +82,9 @@ def sequence_of(source: Source, job: NewJob) -> Sequence:
     is_copied = rows.source >= 0
     node = np.maximum(rows.source, 0)
     kind = graph.kind[node]
-    recorded_lane = graph.lane[node]
+    recorded_lane = graph.lane[node].astype(np.int64)
     has_lane = is_copied & (recorded_lane >= 0)
+    recorded_lane = np.where(has_lane, _threads_of_calls(rows, recorded_lane, uses), NO_LANE)
     lane = np.where(has_lane, lane_of[rows.rank, recorded_lane], NO_LANE)
     role = np.where(is_copied, source.roles.of_node[node], NO_ROLE).astype(np.int64)
     is_chained = is_copied & source.is_chained[node]
@@ -127,6 +128,17 @@ def sequence_of(source: Source, job: NewJob) -> Sequence:
     )
 
 
+def _threads_of_calls(rows: _Rows, recorded: Int64s, uses: LaneUses) -> Int64s:
+    """Recorded lanes, calls of pieces that another thread makes on that thread's."""
+    thread = np.array([placed.thread for placed in rows.all_placed] or [NO_LANE], np.int64)
+    if (thread == NO_LANE).all():
+        return recorded
+    own = np.where(rows.placed >= 0, thread[rows.placed], NO_LANE)
+    calling = np.array([lane for lanes in uses.threads.values() for lane in lanes], np.int64)
+    is_moved = (own != NO_LANE) & np.isin(recorded, calling)
+    return np.where(is_moved, own, recorded)
+
+
 def _rows(source: Source, job: NewJob) -> _Rows:
     """Recorded nodes and room for made ones, a rank's start first."""
     chunks = [np.zeros(0, np.int64)]
@@ -137,7 +149,7 @@ def _rows(source: Source, job: NewJob) -> _Rows:
     made: list[Made] = []
     count = 0
     starts = frozenset(source.rank_start.values())
-    is_new = not is_recorded(source, job)
+    is_new = job.settles or not is_recorded(source, job)
     for at, rank in enumerate(job.ranks):
         if rank.source_rank not in source.rank_start:
             known = ", ".join(map(str, sorted(source.rank_start)[:5]))

@@ -40,10 +40,13 @@ def settled(source: Source, placed: Sequence[Placed]) -> Iterator[tuple[Placed, 
 
     Yields what is placed, and of such waits whom they wait for.
     """
+    awaited = {} if source.has_device else _awaited_by_step(source, placed)
     open_roles: dict[Role, None] = {}
     for each in placed:
         if each.part is Part.OPTIMIZER and open_roles:
             for role in open_roles:
+                if role in awaited.get(each.step, ()):
+                    continue
                 # The role says which group; a wait for one that is none of the plan has no other.
                 wait = MadeWait(group=Group.ALL)
                 part, phase = Part.BUCKET, Phase.BACKWARD
@@ -52,6 +55,21 @@ def settled(source: Source, placed: Sequence[Placed]) -> Iterator[tuple[Placed, 
         if each.part is Part.BUCKET and each.phase is Phase.BACKWARD:
             open_roles |= dict.fromkeys(_roles(source, each.piece))
         yield each, None
+
+
+def _awaited_by_step(source: Source, placed: Sequence[Placed]) -> dict[int, set[Role]]:
+    """What each step's threads wait for behind its backward passes, as recorded.
+
+    A thread that is seen to wait is not made to wait again: of long waits a part may have been
+    taken for work, where threads outnumber cores.
+    """
+    found: dict[int, set[Role]] = {}
+    for each in placed:
+        if isinstance(each.piece, Piece) and each.part in {Part.BUCKET, Part.OPTIMIZER}:
+            role = source.awaited_role[each.piece.nodes]
+            own = found.setdefault(each.step, set())
+            own |= {source.roles.roles[number] for number in np.unique(role[role >= 0]).tolist()}
+    return found
 
 
 def _roles(source: Source, piece: object) -> Iterator[Role]:

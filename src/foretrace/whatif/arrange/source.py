@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int8s, Int64s, UInt8s
+from foretrace.base import Bools, Int8s, Int32s, Int64s, UInt8s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
-from foretrace.whatif.arrange.roles import Roles, roles_of
+from foretrace.whatif.arrange.roles import NO_ROLE, Roles, roles_of
 from foretrace.whatif.arrange.slots import SlotIndex
 from foretrace.whatif.recorded.program import Program
 
@@ -66,6 +66,7 @@ class Source:
     is_first: Bools  # bool[nodes], entry of the first operation of a stream or worker
     slot_kind: Int8s  # int8[nodes], OPERATIONS, CALLS or OTHERS
     carried: Carried
+    awaited_role: Int32s  # int32[nodes], of thread waits the role of what they wait for; NO_ROLE
     arrive_of: Int64s  # int64[nodes], of finishes the same member's arrival; -1 of others
     held_by: UInt8s  # uint8[nodes], of finishes
     has_device: bool
@@ -121,6 +122,7 @@ def source_of(program: Program) -> Source:
         is_first=_first_on_lanes(graph, target, is_chained, place),
         slot_kind=slot_kind,
         carried=carried,
+        awaited_role=_awaited_roles(graph, carried, roles),
         arrive_of=arrive_of,
         held_by=_held_by(graph, target, arrive_of),
         has_device=bool(is_device_lane.any()),
@@ -224,6 +226,15 @@ def _carried(
         is_inside=piece_of[source] == piece_of[target],
         back=back,
     )
+
+
+def _awaited_roles(graph: ExecutionGraph, carried: Carried, roles: Roles) -> Int32s:
+    """Of each thread's wait for a collective that one's role; NO_ROLE of all else."""
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(carried.first))
+    chosen = is_of_role(carried.kind, graph.kind[carried.source])
+    found = np.full(graph.num_nodes, NO_ROLE, np.int32)
+    found[target[chosen]] = roles.of_node[carried.source[chosen]]
+    return found
 
 
 def _first_on_lanes(

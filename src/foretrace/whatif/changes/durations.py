@@ -17,9 +17,9 @@ from foretrace.whatif.changes.working import (
     BLOCK_COLUMNS,
     Working,
     launches,
-    numbered,
     previous_on_host,
 )
+from foretrace.whatif.numbering import numbered
 from foretrace.whatif.recorded.program import Program
 
 _LOADING_KINDS = (NodeKind.HOST_SEGMENT, NodeKind.OPERATOR, NodeKind.CALL)

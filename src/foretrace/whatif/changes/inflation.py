@@ -18,7 +18,8 @@ from foretrace.cost import PUBLISHED_MOST, Costs, Inflation, Source, beside_comm
 from foretrace.graph import NO_NODE, ExecutionGraph, NodeKind, Timeline
 from foretrace.operators import operator_class
 from foretrace.whatif.arrange.arranged import Arranged
-from foretrace.whatif.changes.working import BLOCK_COLUMNS, numbered
+from foretrace.whatif.changes.working import BLOCK_COLUMNS
+from foretrace.whatif.numbering import numbered
 
 _ALONE_SHARE = 0.01  # with communication beside it for so little of its time, a kernel was alone
 _LEAST_KERNELS = 10  # that ran beside communication; fewer tell little (as `cost` takes it)
@@ -26,9 +27,10 @@ _MAKE = ("rank", "lane", "part", "phase", "name", "signature", "operator", "oper
 
 
 @dataclass(frozen=True)
-class _Slowdowns:
+class Slowdowns:
     """How much slower each kernel of a recording is with communication beside all its time."""
 
+    share: Float64s  # float64[nodes], of its time, with communication beside it in the recording
     factor: Float64s  # float64[nodes]; of what is no kernel 1
     is_published: Bools  # bool[nodes], the recording shows nothing
 
@@ -36,7 +38,7 @@ class _Slowdowns:
 def uninflated(
     arranged: Arranged,
     costs: Costs,
-    before: Timeline,
+    before: Timeline | Slowdowns,
     after: Timeline,
     *,
     inflation: Inflation | None = None,
@@ -51,18 +53,17 @@ def uninflated(
     Args:
         arranged: the job.
         costs: of its nodes, as recorded or scaled.
-        before: the recording, replayed.
+        before: the recording, replayed; or what `slowdowns_of` it are, for many jobs.
         after: the job, simulated with `costs`.
-        inflation: factors by class of operator, instead of what the recording shows.
+        inflation: factors by class of operator, instead of what a replayed recording shows.
     """
     graph = arranged.graph
     kernels = np.flatnonzero((graph.kind == NodeKind.KERNEL) & (arranged.source != NO_NODE))
     source = arranged.source[kernels]
-    share = beside_communication(before)
-    was, now = share[source], beside_communication(after)[kernels]
+    known = slowdowns_of(before, inflation) if isinstance(before, Timeline) else before
+    was, now = known.share[source], beside_communication(after)[kernels]
     if np.array_equal(was, now):
         return costs
-    known = _stated(before.graph, inflation) if inflation else _shown(before, share)
     ratio = _ratio(known.factor[source], was, now)
     most = _ratio(np.full(len(kernels), PUBLISHED_MOST), was, now)
     is_published = known.is_published[source] & (was != now)
@@ -78,6 +79,12 @@ def uninflated(
     return replace(costs, duration_ns=duration_ns, low_ns=low_ns, high_ns=high_ns, source=sources)
 
 
+def slowdowns_of(before: Timeline, inflation: Inflation | None = None) -> Slowdowns:
+    """What a replayed recording shows of its kernels; or what is stated of their classes."""
+    share = beside_communication(before)
+    return _stated(before.graph, share, inflation) if inflation else _shown(before, share)
+
+
 def _ratio(factor: Float64s, was: Float64s, now: Float64s) -> Float64s:
     """Duration with communication beside for a share `now` of it, over that for a share `was`."""
     saved = 1 - 1 / factor
@@ -85,15 +92,15 @@ def _ratio(factor: Float64s, was: Float64s, now: Float64s) -> Float64s:
     return ratio
 
 
-def _stated(graph: ExecutionGraph, inflation: Inflation) -> _Slowdowns:
+def _stated(graph: ExecutionGraph, share: Float64s, inflation: Inflation) -> Slowdowns:
     label, names = _classes(graph)
     factor = np.ones(graph.num_nodes)
     of_class = np.array([inflation.factor(name) for name in names])
     factor[label >= 0] = of_class[label[label >= 0]]
-    return _Slowdowns(factor, np.zeros(graph.num_nodes, np.bool_))
+    return Slowdowns(share, factor, np.zeros(graph.num_nodes, np.bool_))
 
 
-def _shown(before: Timeline, share: Float64s) -> _Slowdowns:
+def _shown(before: Timeline, share: Float64s) -> Slowdowns:
     """What a recording shows, by make, by class, over all; else what was published."""
     graph = before.graph
     kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
@@ -113,7 +120,7 @@ def _shown(before: Timeline, share: Float64s) -> _Slowdowns:
         is_published &= ~has_own
     factors, published = np.ones(graph.num_nodes), np.zeros(graph.num_nodes, np.bool_)
     factors[kernels], published[kernels] = factor, is_published
-    return _Slowdowns(factors, published)
+    return Slowdowns(share, factors, published)
 
 
 def _slopes(

@@ -16,7 +16,7 @@ from foretrace.base import Bools, Int32s, Integers, ScenarioError, UInt8s
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.operators import recognised
 from foretrace.whatif.changes.selection import Selection
-from foretrace.whatif.changes.working import numbered
+from foretrace.whatif.numbering import numbered
 
 _MAX_NAMED = 5
 _MAX_LENGTH = 60  # of a kernel's name in an error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s, Integers, UInt8s
+from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s
 from foretrace.cost import Costs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.arrange.arranged import Arranged
@@ -80,21 +79,6 @@ class Working:
 def _rounded(duration_ns: Float64s) -> Int64s:
     rounded: Int64s = np.rint(duration_ns).astype(np.int64)
     return rounded
-
-
-def numbered(columns: Sequence[Integers]) -> Int64s:
-    """Number of each row's combination of values, from 0, rising as the first column does.
-
-    Args:
-        columns: of one length; at least one.
-    """
-    number = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        value = column.astype(np.int64) - int(column.min(initial=0))
-        number = number * (int(value.max(initial=0)) + 1) + value
-        _, inverse = np.unique(number, return_inverse=True)
-        number = inverse.reshape(-1).astype(np.int64)
-    return number
 
 
 def edge_targets(graph: ExecutionGraph) -> Int64s:

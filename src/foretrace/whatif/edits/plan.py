@@ -9,6 +9,8 @@ from foretrace.base import ScenarioError
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Plan, PlanDraft, plan_table, with_fields
 
+# Tables of a plan file whose keys say enough alone.
+_PLAIN_TABLES = ("parallelism", "batch", "pipeline")
 _COUNTED = {
     "tp": "tensor",
     "cp": "context",
@@ -33,6 +35,13 @@ class Parallelism:
     schedule: str | None = None
     chunks: int | None = None
     sequence_parallel: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no degree."""
+        for key in (*_COUNTED, "chunks"):
+            each = getattr(self, key)
+            if each is not None and (type(each) is not int or each < 1):
+                raise ScenarioError(f"{key} must be a whole number from 1 on, got {each!r}")
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with these degrees."""
@@ -149,13 +158,16 @@ class PlanKeys:
 
 
 def _difference(before: Plan, after: Plan) -> str:
-    """Keys of a plan file that differ, old and new: `tp 2 -> 4`."""
+    """Keys of a plan file that differ, old and new: `tp 2 -> 4`; and the number of microbatches."""
     old, new = plan_table(before), plan_table(after)
     found = []
+    if before.num_microbatches != after.num_microbatches:
+        found.append(f"microbatches {before.num_microbatches} -> {after.num_microbatches}")
     for table in dict.fromkeys((*old, *new)):
         was, now = old.get(table, {}), new.get(table, {})
         found += [
-            f"{key} {_shown(was.get(key))} -> {_shown(now.get(key))}"
+            f"{'' if table in _PLAIN_TABLES else f'{table}.'}{key} "
+            f"{_shown(was.get(key))} -> {_shown(now.get(key))}"
             for key in dict.fromkeys((*was, *now))
             if was.get(key) != now.get(key)
         ]
@@ -163,4 +175,6 @@ def _difference(before: Plan, after: Plan) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return "by rule" if value is None else str(value)

@@ -12,6 +12,7 @@ from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
     Axis,
     Group,
+    Recompute,
     Sharding,
     axis_sizes,
     chunk_layers,
@@ -52,7 +53,7 @@ def check(program: Program, before: Scenario, after: Scenario) -> None:
         return
     for problem in _of_recording(program, before, changed):
         raise ScenarioError(problem)
-    library = Library(program)
+    library = program.once(Library)
     _check_layers(library, before, after, changed)
     if {"num_microbatches", "schedule", "pipeline", "num_chunks", "contiguous"} & changed:
         schedule_or_refusal(after.plan)
@@ -143,6 +144,18 @@ def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:
                 f"{'added' if was == 1 else 'taken away'} with what it changes in its operators; "
                 "state a model and a machine, so that both jobs are estimated"
             )
+    if old.recompute is not new.recompute and Recompute.SELECTIVE in {old.recompute, new.recompute}:
+        yield (
+            f"recompute {old.recompute.value} -> {new.recompute.value}: which operators of a layer "
+            "are computed again is not in this recording; only none and full can take each "
+            "other's place: state a model and a machine, so that both jobs are estimated"
+        )
+    shards = new.data * new.context if new.shard_ranks is None else new.shard_ranks
+    if old.sharding is not new.sharding and shards != new.data * new.context:
+        yield (
+            f"shards over {shards} of {new.data * new.context} data-parallel ranks reduce "
+            "gradients twice, which was not recorded: take all of them (leave the ranks out)"
+        )
     deep = (Sharding.ZERO2, Sharding.ZERO3)
     if old.sharding is not new.sharding and (old.sharding in deep or new.sharding in deep):
         yield (

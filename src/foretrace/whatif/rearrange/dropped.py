@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph, NodeKind
+from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph, NodeKind, Part
 from foretrace.whatif.recorded.program import GROUPS, Piece, Program
 from foretrace.workload import Group
 
@@ -21,14 +21,13 @@ _OPERATORS = ("c10d::", "record_param_comms", "nccl:", "gloo:", "c10d_functional
 
 
 class Dropped:
-    """Nodes of collectives of some groups, with the host's calls that issue them."""
+    """Nodes of some collectives, with the host's calls that issue them."""
 
-    def __init__(self, program: Program, groups: Collection[Group]) -> None:
-        self.program = program
-        self.groups = frozenset(groups)
+    def __init__(self, program: Program, is_gone: Bools) -> None:
+        """Of these collectives; bool[collectives]."""
         self.nodes: Bools = np.zeros(program.graph.num_nodes, bool)
-        if groups:
-            self.nodes = _dropped(program, self.groups)
+        if is_gone.any():
+            self.nodes = _dropped(program.graph, is_gone)
 
     def without(self, piece: Piece) -> Piece | None:
         """A piece without them; `None` if nothing is left."""
@@ -39,19 +38,26 @@ class Dropped:
         return replace(piece, nodes=rest) if len(rest) else None
 
 
-def groups_of_nodes(program: Program) -> Int64s:
-    """Of every node the place in GROUPS of its collective's group; -1; int64[nodes]."""
-    collective = program.graph.collective
-    found = np.full(len(collective), -1, np.int64)
-    has = collective != NO_COLLECTIVE
-    found[has] = program.group_of_collective[collective[has]]
-    return found
-
-
-def _dropped(program: Program, groups: Collection[Group]) -> Bools:
-    graph = program.graph
+def of_groups(program: Program, groups: Collection[Group]) -> Bools:
+    """Which collectives are of some groups; bool[collectives]."""
     places = [place for place, group in enumerate(GROUPS) if group in groups]
-    found: Bools = np.isin(groups_of_nodes(program), places)
+    return np.isin(program.group_of_collective, places)
+
+
+def of_layers_and_ends(program: Program, group: Group) -> Bools:
+    """Which collectives of a group layers, embedding and head take part in; bool[collectives]."""
+    graph = program.graph
+    parts = (Part.LAYER, Part.EMBEDDING, Part.HEAD)
+    own = (graph.kind == NodeKind.ARRIVE) & np.isin(graph.part, parts)
+    found = np.zeros(len(graph.collectives), bool)
+    found[graph.collective[own]] = True
+    return found & of_groups(program, (group,))
+
+
+def _dropped(graph: ExecutionGraph, is_gone: Bools) -> Bools:
+    has = graph.collective != NO_COLLECTIVE
+    found = np.zeros(graph.num_nodes, bool)
+    found[has] = is_gone[graph.collective[has]]
     target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
     handed = np.isin(graph.edge_kind, (EdgeKind.LAUNCH, EdgeKind.ISSUE)) & found[target]
     launches = np.unique(graph.predecessor[handed])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Library:
             for step in run.steps
         }
         self._rank_at = {each: rank for rank, each in program.coordinates_by_rank.items()}
+        self._durations_ns: dict[tuple[int, ...], dict[int, float]] = {}
 
     @property
     def num_layers(self) -> int:
@@ -130,9 +131,15 @@ class Library:
                 self.rank_at(stage, like)
                 for stage in {self.stage_of(chunk) for chunk in self.chunk_of_layer.values()}
             }
+        ranks = tuple(sorted(wanted))
+        if ranks not in self._durations_ns:
+            self._durations_ns[ranks] = self._layer_durations_ns(ranks)
+        return self._durations_ns[ranks]
+
+    def _layer_durations_ns(self, ranks: Iterable[int]) -> dict[int, float]:
         measured_ns = self.program.graph.measured_ns
         found: dict[int, list[int]] = {}
-        for rank in sorted(wanted):
+        for rank in ranks:
             for step in self.runs[rank].steps:
                 for unit in step.units:
                     for slot in unit.slots:

@@ -13,11 +13,10 @@ from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.parameters import Weights
 from foretrace.whatif.rearrange.units import Role
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed
+from foretrace.whatif.resize.collectives import width_of
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Group, Plan, Sharding
 
-# Bytes of the number formats that gradients and activations are sent in.
-BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp64": 8}
 # Megatron-LM, megatron/core/distributed/distributed_data_parallel.py: a bucket holds 40 million
 # numbers, or a million for each data-parallel rank if that is more.
 _LEAST_NUMBERS, _NUMBERS_PER_RANK = 40_000_000, 1_000_000
@@ -65,16 +64,25 @@ class Maker:
         Raises:
             ScenarioError: if the model's hidden size is unknown.
         """
+        plan = self.after.plan
+        return self.whole_activation_bytes // (plan.tensor if plan.sequence_parallel else 1)
+
+    @property
+    def whole_activation_bytes(self) -> int:
+        """What passes from layer to layer for one microbatch, of all tensor-parallel ranks.
+
+        Raises:
+            ScenarioError: if the model's hidden size is unknown.
+        """
         plan, hidden = self.after.plan, self.after.sizes.hidden
         if hidden is None:
             raise ScenarioError(
-                "stages would exchange activations of microbatch x sequence x hidden numbers, and "
+                "ranks would exchange activations of microbatch x sequence x hidden numbers, and "
                 "the recording shows no hidden size: state it (sizes: hidden), or record with "
                 "shapes"
             )
-        divided = plan.context * (plan.tensor if plan.sequence_parallel else 1)
-        numbers = plan.micro_batch * plan.sequence * hidden // divided
-        return numbers * BYTES.get(plan.precision.activations, 2)
+        numbers = plan.micro_batch * plan.sequence * hidden // plan.context
+        return numbers * width_of(plan.precision.activations)
 
     def with_buckets(self, unit: NewUnit, *, is_first: bool) -> NewUnit:
         """A backward pass that reduces its gradients bucket by bucket, as they become whole.
@@ -128,7 +136,7 @@ class Maker:
     def _bucket_numbers(self, plan: Plan) -> int:
         """Gradients of one bucket."""
         if plan.bucket_bytes is not None:
-            return max(plan.bucket_bytes // BYTES.get(plan.precision.reduced, 4), 1)
+            return max(plan.bucket_bytes // width_of(plan.precision.reduced), 1)
         return max(_LEAST_NUMBERS, _NUMBERS_PER_RANK * plan.data * plan.context)
 
     def _bucket(self, unit: NewUnit, numbers: float, dtype: str, layer: int) -> Work:
@@ -136,7 +144,7 @@ class Maker:
         made = MadeExchange(
             collective="reduce_scatter" if sharded else "all_reduce",
             group=self._group,
-            num_bytes=round(numbers) * BYTES.get(dtype, 4),
+            num_bytes=round(numbers) * width_of(dtype),
             dtype=dtype,
             host_ns=self.host_ns,
             is_awaited=False,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def _split_steps(
 def _step_run(
     step: int, pieces: list[Piece], hands: _Hands, chunk_of_layer: dict[int, int]
 ) -> StepRun:
-    marked = _joined(list(hands.cut(pieces)))
+    marked = _joined(_without_afterthoughts(list(hands.cut(pieces))))
     keyed = [place for place, each in enumerate(marked) if each.key is not None]
     if not keyed:
         return StepRun(step, tuple(pieces), (), ())
@@ -122,6 +123,23 @@ def _step_run(
         tuple(units),
         tuple(each.piece for each in marked[last + 1 :]),
     )
+
+
+def _without_afterthoughts(marked: list[_Marked]) -> list[_Marked]:
+    """Pieces, of no pass what stands behind the update and is no part of the model.
+
+    A loss read back is such, in a step without any backward pass.
+    """
+    keyed = [place for place, each in enumerate(marked) if each.key is not None]
+    found = list(marked)
+    for before, place in reversed(list(pairwise(keyed))):
+        between = marked[before + 1 : place]
+        is_behind = any(each.piece.phase is Phase.OPTIMIZER for each in between)
+        if marked[place].piece.part is not Part.UNKNOWN:
+            break
+        if is_behind:
+            found[place:] = [replace(each, key=None) for each in found[place:]]
+    return found
 
 
 def _key(piece: Piece) -> _Key | None:

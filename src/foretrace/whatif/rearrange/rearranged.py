@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, dropped
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.composition import Composer, NewUnit, at_place
-from foretrace.whatif.rearrange.dropped import Dropped
+from foretrace.whatif.rearrange.dropped import Dropped, of_groups, of_layers_and_ends
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.making import Maker
+from foretrace.whatif.rearrange.notes import rearrangement_notes
 from foretrace.whatif.rearrange.parameters import Weights, weights_of
 from foretrace.whatif.rearrange.ranks import Seat, seats
+from foretrace.whatif.rearrange.recompute import Recomputing
+from foretrace.whatif.rearrange.sharding import Dividing
 from foretrace.whatif.rearrange.structure import changed_fields, structure_of
+from foretrace.whatif.rearrange.tensor import TensorExchanges
 from foretrace.whatif.recorded.program import (
     Coordinates,
     NewJob,
@@ -24,7 +30,7 @@ from foretrace.whatif.recorded.program import (
     Program,
 )
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Group, Sharding, shard_size
+from foretrace.workload import Group, Recompute, Sharding, shard_size
 
 
 def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | None:
@@ -45,23 +51,36 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
     check(program, before, after)
     if not changed_fields(before, after):
         return None
-    library = Library(program)
+    library = program.once(Library)
     structure = structure_of(library, before, after)
     composer = Composer(library, structure, before.plan.num_microbatches)
     weights = weights_of(library)
+    maker = Maker.of(library, after, weights)
+    is_divided = after.plan.sharding is not Sharding.NONE
+    divides = (before.plan.sharding is not Sharding.NONE) != is_divided
+    is_gone = of_groups(program, _gone_groups(before, after))
+    is_replaced = np.zeros(len(program.graph.collectives), bool)
+    if _swaps_sums(before, after):
+        is_replaced = of_layers_and_ends(program, Group.TENSOR)
+    adds_tensor = after.plan.tensor > 1 and (before.plan.tensor == 1 or _swaps_sums(before, after))
     making = _Making(
         before=before,
         after=after,
         composer=composer,
         weights=weights,
         buckets=Buckets.of(library, _reduction_group(before)),
-        dropped=Dropped(program, _gone_groups(before, after)),
-        maker=Maker.of(library, after, weights),
+        dropped=Dropped(program, is_gone | is_replaced),
+        maker=maker,
+        recomputing=Recomputing.of(library),
+        dividing=Dividing(library, after.plan, maker, is_divided) if divides else None,
+        tensor=TensorExchanges(library, before, after, maker) if adds_tensor else None,
     )
     return NewJob(
         plan=after.plan,
         layers_of_stage=structure.layers_of_stage,
         ranks=tuple(making.rank(seat) for seat in seats(library, after.plan)),
+        notes=rearrangement_notes(library, structure, weights, (before, after)),
+        gone=frozenset(np.flatnonzero(is_replaced).tolist()),
     )
 
 
@@ -82,6 +101,13 @@ def _gone_groups(before: Scenario, after: Scenario) -> tuple[Group, ...]:
     return tuple(found)
 
 
+def _swaps_sums(before: Scenario, after: Scenario) -> bool:
+    """Whether tensor-parallel ranks sum in one scenario, and scatter sums in the other."""
+    old, new = before.plan, after.plan
+    is_between = old.tensor > 1 and new.tensor > 1
+    return is_between and old.sequence_parallel != new.sequence_parallel
+
+
 def _reduction_group(scenario: Scenario) -> Group:
     return Group.DATA if scenario.plan.sharding is Sharding.NONE else Group.SHARD
 
@@ -97,6 +123,9 @@ class _Making:
     buckets: Buckets
     dropped: Dropped
     maker: Maker
+    recomputing: Recomputing
+    tensor: TensorExchanges | None  # where they are to be added
+    dividing: Dividing | None  # where the optimizer's states are divided otherwise
 
     def rank(self, seat: Seat) -> NewRank:
         """One rank's work."""
@@ -108,13 +137,29 @@ class _Making:
         placed = list(_kept(run.opening))
         for step in run.steps:
             placed += _kept(step.prologue, update)
-            for key in composer.order(seat, step.step):
-                unit = self.maker.with_transfers(composer.unit(seat, step.step, key))
-                unit = self.reduced(unit, seat)
-                placed += [each.placed for each in unit.work]
-            placed += _kept(step.epilogue, update)
+            units = [self.unit(seat, step.step, key) for key in composer.order(seat, step.step)]
+            inside = [each.placed for unit in units for each in unit.work]
+            epilogue = list(_kept(step.epilogue, update))
+            if self.dividing is not None:
+                buckets = [each for each in inside if each.part is Part.BUCKET]
+                epilogue = self.dividing.epilogue(epilogue, buckets)
+            placed += [*inside, *epilogue]
         placed += _kept(run.closing)
         return NewRank(seat.rank, seat.coordinates, source, tuple(self._without_gone(placed)))
+
+    def unit(self, seat: Seat, step: int, key: tuple[bool, int, int]) -> NewUnit:
+        """One unit with everything that the new job adds, and without what it has not."""
+        unit = self.composer.unit(seat, step, key)
+        old, new = self.before.plan, self.after.plan
+        if not unit.is_forward and old.recompute is not new.recompute:
+            if new.recompute is Recompute.NONE:
+                unit = self.recomputing.without(unit)
+            else:
+                forward = self.composer.unit(seat, step, (True, *key[1:]))
+                unit = self.recomputing.with_forward(unit, forward)
+        unit = self.maker.with_transfers(unit)
+        unit = unit if self.tensor is None else self.tensor.through(unit)
+        return self.reduced(unit, seat)
 
     def reduced(self, unit: NewUnit, seat: Seat) -> NewUnit:
         """A unit with the gradients' communication of the new job."""
@@ -125,7 +170,8 @@ class _Making:
         if was_reduced and is_reduced:
             stage = self.composer.library.stage_of(unit.frame.chunk)
             weights = self.stage_weights(seat.coordinates.pipeline, stage)
-            return self.buckets.carried(unit, weights, self.filling)
+            unit = self.buckets.carried(unit, weights, self.filling)
+            return unit if self.dividing is None else self.dividing.through(unit)
         if is_reduced:
             return self.maker.with_buckets(unit, is_first=unit.chunk == 0)
         return dropped(unit) if was_reduced else unit

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar, cast
 
 from foretrace.base import Int8s, Int64s
-from foretrace.graph import NO_LAYER, NO_MICROBATCH, ExecutionGraph, Part, Phase, Recording
+from foretrace.graph import (
+    NO_LANE,
+    NO_LAYER,
+    NO_MICROBATCH,
+    ExecutionGraph,
+    Part,
+    Phase,
+    Recording,
+)
 from foretrace.workload import Axis, Group, Plan
+
+_Made = TypeVar("_Made")
 
 # Of a collective whose ranks are no group of the plan.
 NO_GROUP = -1
@@ -70,6 +82,24 @@ class Program:
     # Why its structure cannot be changed: what was not understood, and what to state about it.
     doubts: tuple[str, ...] = field(default=())
 
+    def once(self, make: Callable[[Program], _Made]) -> _Made:
+        """What `make` makes of this program; kept, so that many scenarios share it.
+
+        Args:
+            make: a function or a class of a module, whose answers nobody writes to.
+        """
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast("_Made", self._made[make])
+
+    @cached_property
+    def _made(self) -> dict[Callable[[Program], object], object]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """What goes to another process: what can be made again stays."""
+        return {name: value for name, value in self.__dict__.items() if name != "_made"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
@@ -85,6 +115,9 @@ class Placed:
     scale: float = 1.0
     # Bytes of the piece's collectives, times as many: a bucket of more parameters.
     scale_bytes: float = 1.0
+    # Recorded host thread (lane) that makes the piece's calls, where that is another than in the
+    # recording: forward work computed again in the backward pass.
+    thread: int = NO_LANE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,3 +166,8 @@ class NewJob:
     layers_of_stage: tuple[tuple[int, ...], ...]
     ranks: tuple[NewRank, ...]
     notes: tuple[str, ...] = field(default=())
+    # Recorded collectives that the new job has not, though its pieces have their nodes: they go,
+    # and who waited for them waits for what they had waited for.
+    gone: frozenset[int] = field(default=frozenset())
+    # Updates of parameters wait for all gradients even where every piece is at its recorded place.
+    settles: bool = False

@@ -206,8 +206,7 @@ def _cost(
     models: Models,
 ) -> None:
     """Ratios and durations by the models. Out: `into`."""
-    recorded = _transfers(program)
-    transfers = _fitted(recorded)
+    recorded, transfers = program.once(_transfers), program.once(_fitted)
     new = _answers([after for _, _, after in pairs], models.after, transfers)
     olds = [before for _, before, _ in pairs if before is not None]
     old = iter(_answers(olds, models.before, transfers)) if olds else iter(())
@@ -247,7 +246,12 @@ def _answers(
 ) -> list[_Answer]:
     """What a model says, else what the recording's own transfers say."""
     if isinstance(model, RecordedCosts):
-        return [_by_recording(one, model.transfers or transfers) for one in asked]
+        alike = [(one.group, one.name, len(one.ranks), one.num_bytes) for one in asked]
+        first = dict(zip(reversed(alike), reversed(asked), strict=True))
+        answer = {
+            each: _by_recording(one, model.transfers or transfers) for each, one in first.items()
+        }
+        return [answer[each] for each in alike]
     try:
         costs = model.collective_costs(_requests(asked))
     except MachineError as err:
@@ -274,7 +278,9 @@ def _by_recording(one: Asked, transfers: Transfers | None) -> _Answer:
     if transfers is None:
         return None
     try:
-        return transfers.costs_ns(one.group, one.name, len(one.ranks), one.num_bytes)
+        return transfers.costs_ns(
+            one.group, one.name, num_ranks=len(one.ranks), num_bytes=one.num_bytes
+        )
     except MachineError as err:
         raise ScenarioError(str(err)) from err
 
@@ -329,7 +335,7 @@ def _transfers(program: Program) -> list[_Recorded]:
     ]
 
 
-def _fitted(recorded: Sequence[_Recorded]) -> Transfers | None:
+def _fitted(program: Program) -> Transfers | None:
     measured = [
         MeasuredTransfer(
             one.asked.group,
@@ -338,7 +344,7 @@ def _fitted(recorded: Sequence[_Recorded]) -> Transfers | None:
             one.asked.num_bytes,
             one.transfer_ns,
         )
-        for one in recorded
+        for one in program.once(_transfers)
     ]
     is_any = any(one.transfer_ns > 0 and one.num_ranks > 1 for one in measured)
     return fitted_transfers(measured) if is_any else None

@@ -16,7 +16,8 @@ from foretrace.cost import (
     costs_of_recording,
     step_costs,
 )
-from foretrace.graph import ExecutionGraph
+from foretrace.whatif.numbering import numbered
+from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.recorded_blocks import is_on_host, operator_nodes
 from foretrace.whatif.scenario import Scenario
 
@@ -35,7 +36,12 @@ class Models:
 
 
 def models_of(
-    graph: ExecutionGraph, before: Scenario, after: Scenario, costs: CostModel | None
+    program: Program,
+    before: Scenario,
+    after: Scenario,
+    *,
+    costs: CostModel | None,
+    has_new_shapes: bool,
 ) -> Models:
     """Models for both machines: those given, else fitted ones of the machine, else the recording's.
 
@@ -44,7 +50,9 @@ def models_of(
     Raises:
         ScenarioError: if the machine changes and nobody said what it was, or there is no GPU.
     """
-    recorded = recorded_costs(graph)
+    graph = program.graph
+    # Fitting takes its time; where no shape changes, nobody asks.
+    recorded = program.once(recorded_costs) if has_new_shapes else RecordedCosts({})
     old, new = before.machine, after.machine
     is_other_chip, is_other_network = False, False
     if new is not None and new != old:
@@ -92,8 +100,9 @@ def _is_of_gpus(costs: CostModel) -> bool:
     return isinstance(costs, FittedCosts | Slower)
 
 
-def recorded_costs(graph: ExecutionGraph) -> RecordedCosts:
+def recorded_costs(program: Program) -> RecordedCosts:
     """Lines through a recording's own operators."""
+    graph = program.graph
     nodes = operator_nodes(graph)
     nodes = nodes[(graph.operator_signature[nodes] >= 0) & (graph.measured_ns[nodes] > 0)]
     requests = requests_of(
@@ -111,5 +120,7 @@ def requests_of(
 
 def distinct_rows(*columns: Int32s) -> tuple[Int32s, Int64s]:
     """Distinct rows of columns, and for each row its place among them."""
-    rows, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    return rows.astype(np.int32), inverse.reshape(-1).astype(np.int64)
+    number = numbered(columns)
+    first = np.empty(int(number.max(initial=-1)) + 1, np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return np.stack([column[first] for column in columns], axis=1).astype(np.int32), number

@@ -202,6 +202,7 @@ _TABLE: tuple[tuple[str, Kind, _Value], ...] = (
     (VOCABULARY, Kind.WIDTH, lambda at: at.vocabulary),
     (EXPERTS, Kind.WIDTH, lambda at: _count(at.sizes.experts)),
     (HEAD_WIDTH, Kind.SIZE, lambda at: at.size),
+    ("query, key and value of a head", Kind.SIZE, lambda at: _times(Fraction(3), at.size)),
     ("half of a head", Kind.SIZE, lambda at: _times(Fraction(1, 2), at.size)),
 )
 

@@ -35,6 +35,11 @@ def resize_notes(
     notes = list(found.notes)
     if before.plan.tensor != after.plan.tensor:
         notes.append(_products(arranged, found, costs, before, after))
+    if before.plan.tensor == 1 < after.plan.tensor:
+        notes.append(
+            "ranks of tp divide layers alone: every rank keeps the whole tables of the embedding "
+            "and of the output projection"
+        )
     graph = found.blocks.graph
     nodes = found.blocks.nodes
     total_ns = max(int(graph.measured_ns[nodes].sum()), 1)

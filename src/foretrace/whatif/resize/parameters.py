@@ -38,7 +38,7 @@ class Amounts:
         return found
 
 
-_OF_ACTIVATIONS = (Part.LAYER, Part.EMBEDDING, Part.HEAD, Part.LOSS, Part.TRANSFER)
+_OF_ACTIVATIONS = (Part.UNKNOWN, Part.LAYER, Part.EMBEDDING, Part.HEAD, Part.LOSS, Part.TRANSFER)
 _OF_PARAMETERS = (Part.OPTIMIZER, Part.BUCKET)
 
 
@@ -52,7 +52,7 @@ def amounts_of(blocks: RecordedBlocks, signatures: Signatures, known: Dimensions
         layer=float(layer[1] / layer[0]) if layer[0] else 1.0,
         table=float(table[1] / table[0]) if table[0] else 1.0,
         table_size=int(table[0]),
-        of_rank={rank: _of_rank(blocks.graph, rank, layer, table) for rank in blocks.graph.ranks},
+        of_rank=_of_ranks(blocks.graph, layer, table),
     )
 
 
@@ -100,11 +100,19 @@ def _layer(blocks: RecordedBlocks, signatures: Signatures, known: Dimensions) ->
     return Fraction(0), Fraction(0)
 
 
-def _of_rank(graph: ExecutionGraph, rank: int, layer: _Pair, table: _Pair) -> float:
-    is_own = graph.rank == rank
-    layers = len(np.unique(graph.layer[is_own & (graph.layer != NO_LAYER)]))
-    parts = np.unique(graph.part[is_own])
-    tables = sum(bool((parts == one).any()) for one in (Part.EMBEDDING, Part.HEAD))
-    before = layers * layer[0] + tables * table[0]
-    after = layers * layer[1] + tables * table[1]
-    return float(after / before) if before else 1.0
+def _of_ranks(graph: ExecutionGraph, layer: _Pair, table: _Pair) -> dict[int, float]:
+    of_rank, of_layer = graph.rank.astype(np.int64) + 1, graph.layer.astype(np.int64) + 1
+    size = (int(of_rank.max(initial=0)) + 1, int(of_layer.max(initial=0)) + 1)
+    has_layer = np.zeros(size, np.bool_)
+    has_layer[of_rank, of_layer] = True
+    layers = np.count_nonzero(has_layer[:, NO_LAYER + 2 :], axis=1)
+    tables = np.zeros(size[0], np.int64)
+    for part in (Part.EMBEDDING, Part.HEAD):
+        tables[np.unique(of_rank[graph.part == part])] += 1
+    found: dict[int, float] = {}
+    for rank in graph.ranks:
+        own, shared = int(layers[rank + 1]), int(tables[rank + 1])
+        before = own * layer[0] + shared * table[0]
+        after = own * layer[1] + shared * table[1]
+        found[rank] = float(after / before) if before else 1.0
+    return found

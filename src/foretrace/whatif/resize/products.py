@@ -70,6 +70,7 @@ WEIGHTS = (
 )
 ATTENTION_PLACE = 1
 _ENDS = ("square", "head")
+_WHOLE = ("qkv", "gate and up")  # of several weights one
 # What a reading of the sequence costs; only the order of sizes matters: to multiply by one weight
 # twice is worse than to begin another layer, which is worse than to leave a product out.
 _REPEATED, _NEW_LAYER, _LEFT_OUT = 5.0, 3.0, 1.0
@@ -221,10 +222,12 @@ def _step(place: int, last: Role | None, role: Role | None, *, is_backward: bool
     """What it costs to read `role` (`None`: attention) behind the one before."""
     now = ATTENTION_PLACE if role is None else role.weight.place
     if place < 0:
-        return 0.0
+        return _LEFT_OUT * sum(one > now if is_backward else one < now for one in _MUST)
     if role is not None and last is not None and role.weight == last.weight:
         is_pair = is_backward and role.turn != last.turn
         return _REPEATED if role.weight.is_single and not is_pair else 0.0
+    if now == place and role is not None and role.weight.name in _WHOLE:
+        return _LEFT_OUT  # beside what it would be a part of
     forward = (now - place) * (-1 if is_backward else 1)
     low, high = sorted((place, now))
     if forward >= 0:

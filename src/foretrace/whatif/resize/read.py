@@ -17,7 +17,6 @@ from foretrace.graph import NO_LAYER, NodeKind, Part, Phase
 from foretrace.operators import (
     OperatorClass,
     Shapes,
-    Tensor,
     attention_shape,
     operator_class,
     parsed_shapes,
@@ -29,16 +28,14 @@ from foretrace.whatif.resize.products import Multiplied, multiplied
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks, recorded_blocks
 from foretrace.whatif.resize.rewriting import Ran, base_name, is_attention, is_beside_product
 from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.resize.vocabulary import vocabulary_of
 from foretrace.workload import Group
 
 if TYPE_CHECKING:
     import polars as pl
 
-_LAST_PARTS = (Part.HEAD, Part.LOSS, Part.UNKNOWN)
-_FIRST_PARTS = (Part.EMBEDDING, Part.UNKNOWN, Part.LAYER)
 _MATRIX = 2  # dimensions
 _ACTIVATIONS = 3
-_INTEGERS = ("int64", "int32")
 
 
 @dataclass(frozen=True)
@@ -104,9 +101,9 @@ def read_sizes(program: Program, *, stated: Sizes | None = None) -> ReadSizes:
         ScenarioError: if what is stated is neither a rank's size nor that times the ranks of
             TENSOR.
     """
-    blocks = recorded_blocks(program.graph)
+    blocks = program.once(recorded_blocks)
     local = _local(blocks)
-    words, tables = _vocabulary(blocks, local.hidden)
+    words, tables = vocabulary_of(blocks, local.hidden)
     stated = stated or Sizes()
     notes: list[str] = []
     divided = _divided(program, local, (words, stated), notes)
@@ -330,49 +327,14 @@ def _without_attention(found: _Local, parsed: Sequence[Shapes | None]) -> _Local
     return replace(found, batch=found.tokens, length=1)
 
 
-def _vocabulary(blocks: RecordedBlocks, hidden: int | None) -> tuple[int | None, tuple[int, ...]]:
-    """Rows of the vocabulary on one rank, and of other tables that are looked up."""
-    if hidden is None:
-        return None, ()
-    projected: Counter[int] = Counter()
-    for one in blocks.of(*_LAST_PARTS):
-        place = blocks.place_of(blocks.example[one])
-        if place[1] is Phase.BACKWARD:
-            continue
-        for ran in blocks.ran(blocks.example[one]):
-            shapes = parsed_shapes(ran.signature)
-            product = None if shapes is None else multiplied(base_name(ran.operator), shapes)
-            if product is not None and product.inner == hidden and place[0] is not Part.UNKNOWN:
-                projected[product.columns] += 1
-    rows = sorted(_tables(blocks, hidden), reverse=True)
-    words = max(projected, default=None)
-    if words is None or words <= hidden:
-        words = rows[0] if rows else None
-    return words, tuple(sorted(set(rows) - {words}))
-
-
-def _tables(blocks: RecordedBlocks, hidden: int) -> Iterator[int]:
-    for one in blocks.of(*_FIRST_PARTS):
-        for ran in blocks.ran(blocks.example[one]):
-            if operator_class(ran.operator) is not OperatorClass.EMBEDDING:
-                continue
-            shapes = parsed_shapes(ran.signature)
-            table = None if shapes is None else shapes.tensor(0)
-            if table is not None and _is_table(table, hidden):
-                yield table.shape[0]
-
-
-def _is_table(table: Tensor, hidden: int) -> bool:
-    return len(table.shape) == _MATRIX and table.shape[1] == hidden and bool(table.dtype)
-
-
 def _divided(
     program: Program, local: _Local, words: tuple[int | None, Sizes], notes: list[str]
 ) -> Divided:
     """What ranks of TENSOR divide: what is stated, else what the widths and collectives show."""
     tensor, (rows, stated) = program.plan.tensor, words
     if tensor == 1:
-        return Divided()
+        # Exchanges that a divided table needs at both ends of a model are nowhere recorded.
+        return Divided(vocabulary=False)
     is_whole = (
         local.hidden is not None
         and local.heads is not None

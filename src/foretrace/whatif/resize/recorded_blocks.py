@@ -13,6 +13,7 @@ import numpy as np
 
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
+from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.rewriting import Ran
 
 
@@ -58,8 +59,9 @@ def operator_nodes(graph: ExecutionGraph) -> Int64s:
     return np.flatnonzero(np.isin(graph.kind, kinds))
 
 
-def recorded_blocks(graph: ExecutionGraph) -> RecordedBlocks:
+def recorded_blocks(program: Program) -> RecordedBlocks:
     """Blocks of each rank, in order of their first node's place in the graph's columns."""
+    graph = program.graph
     nodes = operator_nodes(graph)
     place = np.stack(
         [

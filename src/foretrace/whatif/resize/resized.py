@@ -58,11 +58,11 @@ def resizing(
             if the job is moved to a machine without its own being stated, or if nothing tells what
             a collective takes.
     """
-    _check(before.sizes, after.sizes)
+    _check(before, after)
     read = read_sizes(program, stated=before.sizes)
     known = dimensions((before.sizes, before.plan), (after.sizes, after.plan), read.divided)
-    models = models_of(program.graph, before, after, costs)
-    blocks = recorded_blocks(program.graph)
+    models = models_of(program, before, after, costs=costs, has_new_shapes=not known.is_unchanged)
+    blocks = program.once(recorded_blocks)
     signatures = signatures_after(blocks, known, tables=read.tables)
     amounts = amounts_of(blocks, signatures, known)
     if known.is_unchanged and not models.is_other_chip:
@@ -75,15 +75,20 @@ def resizing(
     return Resizing(blocks, known, signatures, amounts, ratios, found, notes)
 
 
-def _check(before: Sizes, after: Sizes) -> None:
+def _check(before: Scenario, after: Scenario) -> None:
     """Refuse what shapes cannot follow.
 
     Raises:
         ScenarioError: naming the size.
     """
-    for name in Sizes.__dataclass_fields__:
-        old, new = getattr(before, name), getattr(after, name)
-        if name == "layers" or new is None or old == new:
+    pairs = {
+        name: (getattr(before.sizes, name), getattr(after.sizes, name))
+        for name in Sizes.__dataclass_fields__
+        if name != "layers"
+    }
+    pairs["sequence"] = (before.plan.sequence, after.plan.sequence)
+    for name, (old, new) in pairs.items():
+        if new is None or old == new:
             continue
         if old is None:
             raise ScenarioError(
@@ -94,6 +99,12 @@ def _check(before: Sizes, after: Sizes) -> None:
             raise ScenarioError(
                 f"experts {old:,} -> {new:,}: which tokens the recorded ones had is in no shape; "
                 "state model and machine, so that two estimates can be compared."
+            )
+        if before.sizes.heads is None:
+            raise ScenarioError(
+                f"{name} {old:,} -> {new:,}: no attention was recorded that would tell what is as "
+                "long as a sequence or as wide as the model; of such a model the microbatch alone "
+                "can be changed, or state model and machine for two estimates."
             )
 
 

@@ -42,6 +42,7 @@ from foretrace.whatif.resize.texts import with_shapes
 
 ALL_WEIGHTS = tuple((one.outputs, one.inputs) for one in WEIGHTS)
 _BETWEEN = (OperatorClass.ELEMENTWISE, OperatorClass.NORMALISATION, OperatorClass.COPY)
+_ENDS = (Part.EMBEDDING, Part.HEAD, Part.LOSS)
 OF_PARAMETERS = (Part.OPTIMIZER, Part.BUCKET)
 
 
@@ -208,6 +209,7 @@ def _place(one: Ran, shapes: Shapes | None, likely: tuple[str, ...], context: Co
         weights=context.weights,
         is_parameter=context.part in OF_PARAMETERS,
         is_between=kind in _BETWEEN,
+        is_at_end=context.part in _ENDS,
         is_by_row=is_by_row,
         is_flat=is_flat and context.part not in OF_PARAMETERS,
         tables=context.tables if context.phase is Phase.BACKWARD else (),
@@ -228,7 +230,11 @@ def _rewritten(
             new.append(None)
             continue
         tensors = (given,) if isinstance(given, Tensor) else given
-        here = replace(place, is_table=at == 0 and _is_other_table(one, tensors[0], known))
+        here = replace(
+            place,
+            is_table=at == 0 and _is_other_table(one, tensors[0], known),
+            is_kernel=at == _kernel_of_convolution(one.operator),
+        )
         found = [meaning_of(each.shape, each.dtype, known, here) for each in tensors]
         is_known = is_known and all(each is not None for each in found)
         is_ambiguous = is_ambiguous or any(each.is_ambiguous for each in found if each is not None)
@@ -240,6 +246,17 @@ def _rewritten(
     if work_of(one.operator, one.signature) and not work_of(one.operator, signature):
         return Rewritten(one.signature, is_known=False)  # operands that no longer fit each other
     return Rewritten(signature, is_known=is_known, is_ambiguous=is_ambiguous)
+
+
+def _kernel_of_convolution(operator: str) -> int:
+    """Where a convolution's kernel stands among its inputs; -1: it has none, or is no convolution.
+
+    Schemas: torch/aten native_functions.yaml; gradients take the result's gradient first.
+    """
+    base = base_name(operator)
+    if "convolution" not in base or base.endswith("backward_weight"):
+        return -1
+    return 2 if "backward" in base else 1
 
 
 def _is_other_table(one: Ran, table: Tensor, known: Dimensions) -> bool:

@@ -17,6 +17,7 @@ from foretrace.whatif.resize.named import (
     HIDDEN,
     OWN_TOKENS,
     TOKENS,
+    VOCABULARY,
     Dimensions,
     Kind,
     Named,
@@ -26,7 +27,7 @@ Meaning = tuple[Named | None, ...]  # one per dimension; `None`: a number that s
 
 _TEMPLATES: Mapping[int, tuple[str, ...]] = {
     1: ("w", "t", "d", "s", "r"),
-    2: ("tw", "t1", "ww", "rd", "tn", "sd", "bs", "ss", ".w", "b1", "r1", "gs"),
+    2: ("tw", "t1", "ww", "rd", "tn", "sd", "bs", "ss", "sw", ".w", "b1", "r1", "gs"),
     3: (
         "bsw",
         "sbw",
@@ -44,7 +45,7 @@ _TEMPLATES: Mapping[int, tuple[str, ...]] = {
         ".tw",
     ),
     4: ("bnsd", "bsnd", "sbnd", "bnss", "bns1", "tnhd", "1.sd", "1.ss", "b1ss", "b1sd", "bs1d"),
-    5: ("bnsd.", "bsnd.", "sbnd.", "bnnsd", "bsnnd"),
+    5: ("bnsd.", "bsnd.", "sbnd.", "bs.nd", "sb.nd", ".bnsd", "bnnsd", "bsnnd"),
 }
 # Integers count or point: tokens of sequences, rows of a table, positions.
 _OF_INTEGERS: Mapping[int, tuple[str, ...]] = {
@@ -52,6 +53,14 @@ _OF_INTEGERS: Mapping[int, tuple[str, ...]] = {
     2: ("bs", "t1", "b1", "1s", "ss", "tw"),
     3: ("bs1", "bsw", "1ss"),
     4: ("b1ss", "11ss", "11sd"),
+}
+# Of models without attention (images, tables) no width has a name: only the batch is known.
+_WITHOUT_NAMES: Mapping[int, tuple[str, ...]] = {
+    1: ("b", "."),
+    2: ("b.", ".b", ".."),
+    3: ("b..", "..."),
+    4: ("b...", "...."),
+    5: ("b....", "....."),
 }
 _INTEGERS = ("int64", "int32", "bool", "int8", "uint8")
 
@@ -65,7 +74,9 @@ class Place:
     is_parameter: bool = False  # weights, their gradients and states
     is_between: bool = False  # between products, where ranks may share out the tokens
     is_by_row: bool = False  # a normalisation: its statistics are as many as its rows
+    is_at_end: bool = False  # of the model: no layer's widths are met there
     is_table: bool = False  # rows that are looked up, and not of the vocabulary
+    is_kernel: bool = False  # of a convolution: it has no batch
     is_flat: bool = False  # none of the operator's tensors has rows
     tables: tuple[int, ...] = ()  # rows of tables that no edit changes: learned positions
 
@@ -91,7 +102,11 @@ def meaning_of(shape: Sequence[int], dtype: str, known: Dimensions, place: Place
     """What each dimension of a tensor is; none where no template fits."""
     if all(size <= 1 for size in shape) and not _is_of_one(shape, known):
         return Found((None,) * len(shape), is_ambiguous=False)
+    if place.is_kernel:
+        return Found((None,) * len(shape), is_ambiguous=False)
     table = _OF_INTEGERS if dtype in _INTEGERS else _TEMPLATES
+    if "heads" not in known.by_name:
+        table = _WITHOUT_NAMES
     for template in _ordered(table.get(len(shape), ()), shape, place):
         meanings = list(_fitting(shape, template, known, place))
         if meanings:
@@ -127,6 +142,7 @@ def _fitting(
         else:
             found = known.of(size, Kind(letter))
             if letter == Kind.WIDTH:
+                found = _of_place(found, place)
                 found = tuple(sorted(found, key=lambda one: _rank(one.name, place)))
             choices.append(found)
     if template == ".w" and shape[0] not in place.tables and not place.is_table:
@@ -144,6 +160,21 @@ def _order(
     at = [found.index(one) for one, found in zip(meaning, choices, strict=True)]
     widths = [one for one, letter in zip(at, template, strict=True) if letter == Kind.WIDTH]
     return (sum(widths), not _is_consistent(meaning, place), *at)
+
+
+_OF_ENDS = (HIDDEN, VOCABULARY)
+
+
+def _of_place(widths: tuple[Named, ...], place: Place) -> tuple[Named, ...]:
+    """Widths that are met at a place of the model, where one of them fits."""
+    if place.is_parameter:
+        return widths
+    likely = [
+        one
+        for one in widths
+        if (one.name in _OF_ENDS if place.is_at_end else one.name != VOCABULARY)
+    ]
+    return tuple(likely) or widths
 
 
 def _rank(name: str, place: Place) -> int:

@@ -1,0 +1,47 @@
+"""Keys of a plan that arranging recorded work heeds; a change of any other would be lost."""
+
+from __future__ import annotations
+
+from foretrace.base import ScenarioError
+from foretrace.workload import Plan, plan_table
+
+# By table; `None`: all of its keys.
+_HEEDED: dict[str, tuple[str, ...] | None] = {
+    "parallelism": ("tp", "cp", "dp", "pp", "ep", "etp", "order", "sequence_parallel"),
+    "batch": None,
+    "pipeline": None,
+    "sharding": ("level", "ranks", "bucket_bytes"),
+    "memory": None,
+    "overlap": ("gradients",),
+}
+
+
+def check_heeded(before: Plan, after: Plan) -> None:
+    """Refuse a change of the plan that no recorded work shows the effect of.
+
+    Raises:
+        ScenarioError: naming the keys, and what would answer.
+    """
+    old, new = plan_table(before), plan_table(after)
+    lost = [
+        f"{table}.{key} {_shown(old.get(table, {}).get(key))} -> "
+        f"{_shown(new.get(table, {}).get(key))}"
+        for table in dict.fromkeys((*old, *new))
+        for key in dict.fromkeys((*old.get(table, {}), *new.get(table, {})))
+        if old.get(table, {}).get(key) != new.get(table, {}).get(key) and not _is_heeded(table, key)
+    ]
+    if lost:
+        raise ScenarioError(
+            f"{', '.join(lost)}: the recording does not show what that changes; state a model and "
+            "a machine, so that both jobs are estimated, or say which work it makes faster "
+            "(Speed, Fuse, CudaGraphs, Attention)"
+        )
+
+
+def _is_heeded(table: str, key: str) -> bool:
+    keys = _HEEDED.get(table, ())
+    return keys is None or key in keys
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

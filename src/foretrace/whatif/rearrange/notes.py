@@ -1,0 +1,85 @@
+"""What a new job takes for granted, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.parameters import Weights
+from foretrace.whatif.rearrange.structure import Structure
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Recompute, Sharding, shard_size
+
+
+def rearrangement_notes(
+    library: Library, structure: Structure, weights: Weights, scenarios: tuple[Scenario, Scenario]
+) -> tuple[str, ...]:
+    """What was assumed on the way from the first scenario to the second, a sentence each."""
+    before, after = scenarios
+    return (
+        *_of_copies(library, after),
+        *_of_layers(library, structure, weights),
+        *_of_made(before, after),
+    )
+
+
+def _of_copies(library: Library, after: Scenario) -> Iterator[str]:
+    plan = after.plan
+    recorded = library.program.coordinates_by_rank.values()
+    for key, size, numbers in (
+        ("dp", plan.data, {each.data for each in recorded}),
+        ("tp", plan.tensor, {each.tensor for each in recorded}),
+        ("cp", plan.context, {each.context for each in recorded}),
+    ):
+        own = max(len({number for number in numbers if number < size}), 1)
+        if own < size:
+            yield f"{own} of {key} {size} copies simulated: the others do the same at the same time"
+
+
+def _of_layers(library: Library, structure: Structure, weights: Weights) -> Iterator[str]:
+    if structure.num_layers != library.num_layers:
+        yield (
+            f"{structure.num_layers} layers repeat the work of {library.num_layers} recorded ones, "
+            "the first and the last at the ends; what updates parameters grows with "
+            f"{weights.source}"
+        )
+    elif structure.layers_of_chunk.keys() != library.layers_of_chunk.keys():
+        yield (
+            "layers run as on the recorded stages that had them; what updates parameters is "
+            f"divided by {weights.source}"
+        )
+
+
+def _of_made(before: Scenario, after: Scenario) -> Iterator[str]:
+    old, new = before.plan, after.plan
+    if old.pipeline == 1 and new.pipeline > 1:
+        yield "transfers between stages were not recorded: they are made, and their time modelled"
+    if old.tensor == 1 and new.tensor > 1:
+        yield (
+            "sums over tensor-parallel ranks were not recorded: they are made in every layer, and, "
+            "where the vocabulary is known, behind the embedding, the head and the loss; their "
+            "time is modelled"
+        )
+    if min(old.tensor, new.tensor) > 1 and old.sequence_parallel != new.sequence_parallel:
+        yield (
+            "tensor-parallel ranks exchange at the same products in another way than recorded: all "
+            "of it is made, and its time modelled"
+        )
+    if old.data * old.context == 1 and new.data * new.context > 1:
+        yield (
+            "reductions of gradients were not recorded: they are made as buckets become full, "
+            f"in {new.precision.reduced}, and their time modelled"
+        )
+    if old.num_ranks == 1 and new.num_ranks > 1:
+        yield "a gradient norm over all ranks is not among the exchanges: none was recorded"
+    if (old.sharding is Sharding.NONE) != (new.sharding is Sharding.NONE):
+        yield (
+            f"the optimizer updates 1/{shard_size(new)} of the parameters, gathered at once "
+            "behind it"
+            if old.sharding is Sharding.NONE
+            else "every rank updates all parameters, and gathers none"
+        )
+    if old.recompute is not new.recompute and new.recompute is not Recompute.NONE:
+        yield "recomputed layers take what their forward pass took, exchanges included"
+    if new.pipeline > 1 and old.pipeline != new.pipeline:
+        yield "a table shared by the first and the last stage is taken to be summed as before"

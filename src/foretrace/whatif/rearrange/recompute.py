@@ -1,0 +1,95 @@
+"""Layers computed again before their backward pass, or no longer.
+
+What is computed again is the recorded forward pass of the same layer and microbatch, by the
+thread that runs the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph import NO_LANE, EdgeKind, NodeKind, Part, Phase
+from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.units import Role
+from foretrace.whatif.recorded.program import Piece
+
+_ACROSS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREAD)
+
+
+@dataclass(frozen=True)
+class Recomputing:
+    """Adds recomputed layers to backward passes, or takes them out."""
+
+    library: Library
+    awaits_transfer: Bools  # bool[nodes], work that waits for what another stage sent
+
+    @staticmethod
+    def of(library: Library) -> Recomputing:
+        """Of a recording."""
+        graph = library.program.graph
+        target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+        source = graph.predecessor
+        is_transfer = (graph.kind[source] == NodeKind.FINISH) & (
+            graph.part[source] == Part.TRANSFER
+        )
+        found = np.zeros(graph.num_nodes, bool)
+        found[target[is_transfer & np.isin(graph.edge_kind, _ACROSS)]] = True
+        return Recomputing(library, found)
+
+    def without(self, unit: NewUnit) -> NewUnit:
+        """A backward pass that keeps what the forward pass made."""
+
+        def kept(slot: NewSlot) -> NewSlot:
+            again = [each for each in slot.work if each.placed.phase is Phase.RECOMPUTE]
+            rest = [each for each in slot.work if each.placed.phase is not Phase.RECOMPUTE]
+            return replace(slot, work=(*self._waits(again), *rest))
+
+        return replace(unit, slots=tuple(kept(slot) for slot in unit.slots))
+
+    def with_forward(self, unit: NewUnit, forward: NewUnit) -> NewUnit:
+        """A backward pass that computes each layer again before it.
+
+        Args:
+            unit: the backward pass.
+            forward: the forward pass of the same chunk and microbatch.
+        """
+        slot_of = {slot.layer: slot for slot in forward.slots}
+        slots = []
+        for slot in unit.slots:
+            lane = self._thread(slot.work)
+            again = [
+                replace(each, placed=replace(each.placed, phase=Phase.RECOMPUTE, thread=lane))
+                for each in slot_of[slot.layer].work
+                if each.role is Role.LAYER
+            ]
+            slots.append(replace(slot, work=(*self._waits(slot.work), *again, *slot.work)))
+        return replace(unit, slots=tuple(slots))
+
+    def _waits(self, works: Sequence[Work]) -> list[Work]:
+        """What of some work waits for another stage, without the work itself."""
+        found = []
+        for each in works:
+            piece = each.placed.piece
+            if not isinstance(piece, Piece):
+                continue
+            nodes: Int64s = piece.nodes[self.awaits_transfer[piece.nodes]]
+            if len(nodes):
+                placed = replace(each.placed, piece=replace(piece, nodes=nodes), scale=0.0)
+                found.append(Work(placed, Role.OTHER))
+        return found
+
+    def _thread(self, works: Sequence[Work]) -> int:
+        """The recorded host thread that some work is launched from."""
+        graph = self.library.program.graph
+        for each in works:
+            if isinstance(each.placed.piece, Piece):
+                nodes = each.placed.piece.nodes
+                calls = nodes[np.isin(graph.kind[nodes], (NodeKind.LAUNCH, NodeKind.OPERATOR))]
+                if len(calls):
+                    return int(graph.lane[calls[0]])
+        return NO_LANE
