@@ -1,4 +1,4 @@
-"""Speed and size of the static engine: nodes per second on one core, bytes per node.
+"""Speed of the engines on one core, and size of the static one: nodes per second, bytes per node.
 
     python bench/engine.py                 print, beside the stored baseline
     python bench/engine.py --store         make this run the baseline
@@ -6,7 +6,9 @@
 Graphs of 10 million nodes and 2 edges per node, made here. Their predecessors are `local`
 (among the 16 nodes before, as along a host thread or a stream), `window` (among the 20,000
 before, about what a multi-rank graph has between its lanes) or `random` (anywhere before, the
-worst case: nearly every read misses the caches). Times are medians, in process, after imports
+worst case: nearly every read misses the caches). `shared cores` is the engine for hosts whose
+threads share cores: a tenth as many nodes, on 8 threads of 4 ranks that wait for each other now
+and then, on 2 cores. Times are medians, in process, after imports
 and compilation; `memory passes` gives them in units of one numpy pass over the durations, which
 compares better between machines than seconds do.
 """
@@ -18,7 +20,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +28,11 @@ import numpy as np
 from foretrace.analyze import Intervals
 from foretrace.base import Int64s
 from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph, Lane, NodeKind
-from foretrace.simulate import simulate
+from foretrace.simulate import Cores, simulate, simulate_shared
 
 BASELINE = Path(__file__).parent / "baselines" / "engine.json"
 SPREAD_BY_SHAPE = {"local": 16, "window": 20_000, "random": None}
+NUM_THREADS = 8
 TARGET_NODES_PER_S = 30e6
 TARGET_BYTES_PER_NODE = 100
 Row = dict[str, float]
@@ -46,6 +49,7 @@ def main() -> None:
     rows = {
         shape: engine_row(arguments.nodes, shape, arguments.repeat) for shape in SPREAD_BY_SHAPE
     }
+    rows["shared cores"] = shared_row(arguments.nodes // 10, arguments.repeat)
     rows["union of spans"] = union_row(arguments.nodes, arguments.repeat)
     print_table(rows, stored(arguments.nodes))
     if arguments.store:
@@ -65,6 +69,19 @@ def engine_row(num_nodes: int, shape: str, repeat: int) -> Row:
         "edges_per_node": graph.num_edges / num_nodes,
         "bytes_per_node": graph_bytes / num_nodes,
         "timeline_bytes_per_node": (timeline.start_ns.nbytes + timeline.end_ns.nbytes) / num_nodes,
+        "memory_passes": median_s / memory_pass_s(graph.measured_ns, repeat),
+    }
+
+
+def shared_row(num_nodes: int, repeat: int) -> Row:
+    """One simulation of threads that share two cores."""
+    graph = threads_graph(num_nodes)
+    cores = Cores.of(2)
+    simulate_shared(graph, None, cores)  # compiles
+    median_s = median_time_s(lambda: simulate_shared(graph, None, cores), repeat)
+    return {
+        "nodes_per_s": num_nodes / median_s,
+        "edges_per_node": graph.num_edges / num_nodes,
         "memory_passes": median_s / memory_pass_s(graph.measured_ns, repeat),
     }
 
@@ -115,6 +132,33 @@ def random_graph(num_nodes: int, spread: int | None) -> ExecutionGraph:
         step_names=("step",),
         collectives=(),
         constants=(),
+    )
+
+
+def threads_graph(num_nodes: int) -> ExecutionGraph:
+    """Host work of threads in turn; each node follows its thread's last, one in eight another's."""
+    rng = np.random.default_rng(2)
+    node = np.arange(num_nodes, dtype=np.int64)
+    follows = node >= NUM_THREADS
+    waits = follows & (rng.random(num_nodes) < 1 / 8)
+    other = node - NUM_THREADS + rng.integers(1, NUM_THREADS, num_nodes)
+    source = np.concatenate([node[follows] - NUM_THREADS, other[waits]])
+    target = np.concatenate([node[follows], node[waits]])
+    order = np.argsort(target, kind="stable")
+    plain = random_graph(num_nodes, 1)
+    return replace(
+        plain,
+        kind=np.full(num_nodes, NodeKind.HOST_SEGMENT, dtype=np.uint8),
+        rank=(node % NUM_THREADS // 2).astype(np.int32),
+        lane=(node % NUM_THREADS).astype(np.int32),
+        first_edge=np.searchsorted(target[order], np.arange(num_nodes + 1)).astype(np.int64),
+        predecessor=source[order].astype(np.int32),
+        edge_kind=np.full(len(order), EdgeKind.HOST_ORDER, dtype=np.uint8),
+        lag_ns=np.zeros(len(order), dtype=np.int32),
+        lanes=tuple(
+            Lane(rank=thread // 2, is_device=False, process=-1, device=-1, number=thread)
+            for thread in range(NUM_THREADS)
+        ),
     )
 
 

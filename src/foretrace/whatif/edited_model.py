@@ -1,4 +1,4 @@
-"""A stated model at an edited scenario's sizes."""
+"""A stated model at a scenario's sizes: what the recording shows, or an edit asks for, wins."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Transformer
 
 
-def model_with(model: Transformer, before: Sizes, after: Sizes) -> Transformer:
-    """The model with the sizes that an edit changes; all others are its own.
+def model_with(model: Transformer, sizes: Sizes) -> Transformer:
+    """The model with the sizes that are known; all others are its own.
 
     Raises:
         ScenarioError: for experts of a model that has none.
@@ -18,7 +18,7 @@ def model_with(model: Transformer, before: Sizes, after: Sizes) -> Transformer:
     changed = {
         name: count
         for name in Sizes.__dataclass_fields__
-        if (count := getattr(after, name)) is not None and count != getattr(before, name)
+        if (count := getattr(sizes, name)) is not None
     }
     if "experts" in changed and model.experts is None:
         raise ScenarioError(
@@ -45,4 +45,22 @@ def model_with(model: Transformer, before: Sizes, after: Sizes) -> Transformer:
         attention=attention,
         feed_forward=feed_forward,
         experts=experts,
+    )
+
+
+def differences(model: Transformer, sizes: Sizes) -> tuple[str, ...]:
+    """Where the recording contradicts the stated model: `layers 2, and llama3-8b has 32`."""
+    own = {
+        "layers": model.num_layers,
+        "hidden": model.hidden,
+        "feed_forward": model.feed_forward.width,
+        "heads": model.attention.num_heads,
+        "key_value_heads": model.attention.num_kv_heads,
+        "head_width": model.attention.head_size,
+        "vocabulary": model.vocabulary,
+    }
+    return tuple(
+        f"{name} {count:,}, and {model.name} has {own[name]:,}"
+        for name in own
+        if (count := getattr(sizes, name)) is not None and count != own[name]
     )

@@ -14,12 +14,12 @@ def memory_of(model: Model | None, before: Scenario, after: Scenario) -> Memory 
     if not isinstance(model, Transformer):
         return None
     try:
-        return Memory(_footprint(model, before, before), _footprint(model, before, after))
+        return Memory(_footprint(model, before), _footprint(model, after))
     except WorkloadError:
         return None
 
 
-def _footprint(model: Transformer, before: Scenario, scenario: Scenario) -> Footprint:
+def _footprint(model: Transformer, scenario: Scenario) -> Footprint:
     chip = None if scenario.machine is None else scenario.machine.chip
-    edited = model_with(model, before.sizes, scenario.sizes)
+    edited = model_with(model, scenario.sizes)
     return footprint(edited, scenario.plan, schedule_of(scenario.plan), chip=chip)

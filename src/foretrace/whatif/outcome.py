@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,8 @@ from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.ground import Ground, step_of
 from foretrace.whatif.heeded import check_heeded
 from foretrace.whatif.rearrange.rearranged import rearranged
-from foretrace.whatif.resize.resized import resized
+from foretrace.whatif.resize.notes import resize_notes
+from foretrace.whatif.resize.resized import costs_of, resizing
 from foretrace.whatif.scaled import scaled_step
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Transformer
@@ -31,6 +33,8 @@ SCALED = "scaled"
 # generated jobs with contention 1.4 errors of up to 2.4% fall to 0.6% after one correction, to
 # 0.06% after two; a third changes nothing for the better.
 _NUM_CORRECTIONS = 2
+_STEPS_TO_DIFFER = 2
+_WIDTH_80 = 1.2816  # of a normal distribution: its 90th percentile, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,13 @@ def outcome(ground: Ground, scenario: Scenario) -> Outcome:
         # Which waits there are was seen only where somebody had to wait; now others may.
         job = replace(same_job(ground.program), settles=True)
     start = unchanged(ground.program.graph) if job is None else arranged(ground.program, job)
-    costs = resized(start, ground.program, ground.before, scenario, costs=ground.costs)
+    found = resizing(start, ground.program, ground.before, scenario, costs=ground.costs)
+    costs = costs_of(start, found)
+    notes = (
+        *(() if job is None else job.notes),
+        *start.notes,
+        *resize_notes(start, found, costs, ground.before, scenario),
+    )
     start, costs = changed(
         start, costs, scenario.changes, program=ground.program, model=ground.costs
     )
@@ -72,7 +82,6 @@ def outcome(ground: Ground, scenario: Scenario) -> Outcome:
         timeline = _simulated(ground, scenario, start, costs)
     step_ns = step_of(timeline)
     low_ns, high_ns = _ends(ground, timeline, costs, step_ns)
-    notes = () if job is None else job.notes
     return Outcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
 
 
@@ -103,8 +112,15 @@ def _ends(ground: Ground, timeline: Timeline, costs: Costs, step_ns: int) -> tup
 
 
 def _unmodelled(ground: Ground) -> float:
-    """What the replay misses of the recording itself, on a logarithmic scale."""
-    return abs(float(np.log(ground.replayed_step_ns / ground.measured_step_ns)))
+    """What the replay misses of the recording, and how its steps differ; logarithmic, each way."""
+    missed = math.log(ground.replayed_step_ns / ground.measured_step_ns)
+    lengths = windows(ground.program.recording.measured).duration_ns
+    lengths = lengths[lengths > 0]
+    if len(lengths) < _STEPS_TO_DIFFER:
+        return abs(missed)
+    # Of the mean of so many steps.
+    deviation = float(np.std(np.log(lengths), ddof=1)) / math.sqrt(len(lengths))
+    return math.hypot(missed, _WIDTH_80 * deviation)
 
 
 def _by_estimates(ground: Ground, scenario: Scenario, reason: ScenarioError) -> Outcome:
@@ -120,9 +136,10 @@ def _by_estimates(ground: Ground, scenario: Scenario, reason: ScenarioError) -> 
             f"{_ended(reason)} By the ratio of two estimates alone it could be told, but durations "
             "of single operations cannot be changed there: leave those edits out."
         ) from reason
-    edited = model_with(model, ground.before.sizes, scenario.sizes)
+    recorded = model_with(model, ground.before.sizes)
+    edited = model_with(model, scenario.sizes)
     try:
-        before = estimate(model, ground.before.plan, machine)
+        before = estimate(recorded, ground.before.plan, machine)
         after: Estimate = estimate(edited, scenario.plan, scenario.machine or machine)
     except WorkloadError:
         raise reason from None

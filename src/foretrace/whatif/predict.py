@@ -19,12 +19,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from foretrace.base import ScenarioError
+from foretrace.whatif.edited_model import differences
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.ground import Ground
 from foretrace.whatif.memory import memory_of
 from foretrace.whatif.outcome import Outcome, outcome
 from foretrace.whatif.prediction import EditEffect, Prediction
 from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Transformer
 
 
 def predict(ground: Ground, edits: Sequence[Edit], *, name: str = "") -> Prediction:
@@ -57,7 +59,7 @@ def predict(ground: Ground, edits: Sequence[Edit], *, name: str = "") -> Predict
         high_ns=last.high_ns,
         method=last.method,
         memory=memory_of(ground.model, ground.before, scenarios[-1]),
-        notes=(*ground.program.notes, *last.notes),
+        notes=(*ground.program.notes, *_of_model(ground), *last.notes),
     )
 
 
@@ -80,3 +82,13 @@ def _effects(
         found.append(EditEffect(edit, edit.sentence(before), step_ns, step_ns - before_ns))
         before_ns = step_ns
     return tuple(found)
+
+
+def _of_model(ground: Ground) -> tuple[str, ...]:
+    """Where the stated model is not what was recorded."""
+    if not isinstance(ground.model, Transformer):
+        return ()
+    found = differences(ground.model, ground.before.sizes)
+    if not found:
+        return ()
+    return (f"recorded: {'; '.join(found)}: what was recorded is taken",)

@@ -6,7 +6,15 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.whatif import Batch, Edit, Layers, Parallelism, PlanKeys, Widths
+from foretrace.whatif.rearrange.composition import Composer
+from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.making import Maker
+from foretrace.whatif.rearrange.parameters import weights_of
+from foretrace.whatif.rearrange.ranks import seats
+from foretrace.whatif.rearrange.structure import structure_of
+from foretrace.whatif.rearrange.tensor import TensorExchanges
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Piece, Placed
+from foretrace.whatif.resize.base import base_scenario
 from foretrace.workload import Group
 from tests.acceptance.edited_jobs import job
 from tests.truth import JobConfig
@@ -272,3 +280,61 @@ def test_sums_become_gathers_and_scatters_where_tokens_are_divided() -> None:
     assert len(gone) == 2 * 4 * len(graph.step_names)  # layers, exchanges of each, by step
     names = [each.collective for each in exchanges(new)]
     assert names.count("reduce_scatter") == names.count("all_gather") == 2 * 4
+
+
+def test_a_divided_vocabulary_is_summed_behind_embedding_and_loss() -> None:
+    program = program_under(SHAPES)
+    before = base_scenario(program)
+    after = Parallelism(tp=2).applied(before)
+    library = Library(program)
+    maker = Maker.of(library, after, weights_of(library, before))
+    composer = Composer(library, structure_of(library, before, after), num_recorded=1)
+    (seat,) = seats(library, after.plan)
+    unit = composer.unit(seat, 0, (True, 0, 0))
+
+    exchanging = TensorExchanges(library, before, after, maker, divides_vocabulary=True)
+    found = [each.placed for each in exchanging.through(unit).work]
+
+    words = [f"{each.part.name} {type(each.piece).__name__}" for each in found if each.layer < 0]
+    assert words == [
+        "EMBEDDING Piece",
+        "EMBEDDING MadeExchange",
+        *["LOSS MadeExchange"] * 3,
+        "LOSS Piece",
+    ]
+
+
+def test_buckets_that_are_put_off_stay_as_large_as_they_were() -> None:
+    config = JobConfig(dp=2, num_layers=4, num_microbatches=1, layers_per_bucket=3)
+
+    placed = new_job(config, PlanKeys({"overlap.gradients": False})).ranks[0].placed
+
+    buckets = [each for each in placed if each.step == 1 and each.part.name == "BUCKET"]
+    assert {each.scale_bytes for each in buckets} == {1.0}
+
+
+def test_half_buckets_are_twice_as_many() -> None:
+    config = JobConfig(dp=2, num_layers=4, num_microbatches=1, layers_per_bucket=2)
+
+    placed = new_job(config, PlanKeys({"bucket_bytes": 50_000_000})).ranks[0].placed
+
+    words = [
+        (each.layer, each.scale_bytes)
+        for each in placed
+        if each.step == 1 and each.part.name == "BUCKET" and each.layer >= 0
+    ]
+    assert words == [(3, 0.5), (2, 0.5), (1, 0.5), (0, 0.5)]
+
+
+def test_what_is_left_for_the_last_bucket_is_no_scrap() -> None:
+    config = JobConfig(dp=2, num_layers=4, num_microbatches=1, layers_per_bucket=2)
+
+    # 1.97 layers fill one: two of them are almost all there is.
+    placed = new_job(config, PlanKeys({"bucket_bytes": 98_500_000})).ranks[0].placed
+
+    sizes = [
+        each.scale_bytes
+        for each in placed
+        if each.step == 1 and each.part.name == "BUCKET" and each.scale_bytes != 1
+    ]
+    assert len([each for each in sizes if each < 0.2]) == 0

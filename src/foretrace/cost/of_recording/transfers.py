@@ -16,6 +16,8 @@ from foretrace.cost.of_recording.lines import Line, Points, fitted_line
 
 _FAR = 8  # times as many bytes: then most of the smaller one's time is its start
 _NO_START_NS = 1.0
+# Up to here a transfer is its start alone: NCCL's own switch to protocols for bandwidth is later.
+_SMALL_BYTES = 16_384
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,24 @@ class MeasuredTransfer:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """A line, and the most bytes that were recorded for it."""
+
+    line: Line
+    most_bytes: float  # one way, on one rank's links
+
+    def covers(self, traffic: float) -> bool:
+        """Whether a transfer is of a size that the line tells anything of."""
+        return traffic <= max(self.most_bytes * _FAR, _SMALL_BYTES)
+
+
+@dataclass(frozen=True)
 class Transfers:
     """Lines of each group, of each kind of collective, and one through all."""
 
-    by_group: Mapping[Hashable, Line]
-    by_kind: Mapping[Hashable, Line]
-    of_all: Line
+    by_group: Mapping[Hashable, Reach]
+    by_kind: Mapping[Hashable, Reach]
+    of_all: Reach
 
     def costs_ns(
         self, group: Hashable, collective: str, *, num_ranks: int, num_bytes: int
@@ -43,15 +57,18 @@ class Transfers:
         """Duration and both ends of its interval.
 
         Raises:
-            MachineError: for a collective that is not known.
+            MachineError: for a collective that is not known, or far larger than any recorded one.
         """
         traffic = np.array([_traffic(collective, num_ranks, num_bytes)])
-        kind = collective_named(collective)
-        lines = (
-            self.by_group.get(group),
-            self.by_kind.get(kind),
-        )
-        line = next((one for one in lines if one is not None), self.of_all)
+        known = (self.by_group.get(group), self.by_kind.get(collective_named(collective)))
+        lines = [one for one in (*known, self.of_all) if one is not None]
+        line = next((one.line for one in lines if one.covers(float(traffic[0]))), None)
+        if line is None:
+            raise MachineError(
+                f"{collective} of {num_bytes:,} bytes among {num_ranks} ranks cannot be told from "
+                f"what was recorded, at most {max(one.most_bytes for one in lines):,.0f} bytes a "
+                "rank: name the machine, or give costs from a table that `foretrace measure` makes."
+            )
         nothing = np.zeros(1)
         ns = float(line.predicted_ns(nothing, traffic)[0])
         low, high = line.ends(nothing, traffic)
@@ -71,7 +88,7 @@ def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> Transfers:
             "the machine, or give costs from a table that `foretrace measure` makes."
         )
 
-    def lines(key: Callable[[MeasuredTransfer], Hashable]) -> dict[Hashable, Line]:
+    def lines(key: Callable[[MeasuredTransfer], Hashable]) -> dict[Hashable, Reach]:
         found: dict[Hashable, list[MeasuredTransfer]] = {}
         for one in kept:
             found.setdefault(key(one), []).append(one)
@@ -82,7 +99,7 @@ def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> Transfers:
     return Transfers(by_group, kinds, _line(kept, kept))
 
 
-def _line(rows: Sequence[MeasuredTransfer], kept: Sequence[MeasuredTransfer]) -> Line:
+def _line(rows: Sequence[MeasuredTransfer], kept: Sequence[MeasuredTransfer]) -> Reach:
     """A start is what far smaller transfers take, of whatever group; without any there is none."""
     points = _points(rows)
     largest = points.num_bytes.max()
@@ -91,7 +108,8 @@ def _line(rows: Sequence[MeasuredTransfer], kept: Sequence[MeasuredTransfer]) ->
         for one in kept
         if _traffic(one.collective, one.num_ranks, one.num_bytes) * _FAR <= largest
     ]
-    return fitted_line(points, min(small, default=_NO_START_NS))
+    line = fitted_line(points, min(small, default=_NO_START_NS))
+    return Reach(line, float(largest))
 
 
 def _points(measured: Sequence[MeasuredTransfer]) -> Points:

@@ -8,7 +8,7 @@ operator's own backward, or where its group moves nothing in the forward pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,13 +26,14 @@ _PAIR = 2
 SCALARS_BYTES = 1_024  # norms, losses and overflow flags; gradients are larger
 _SEND = re.compile(r"c10d::i?send|nccl:i?send|i?send$")
 _RECEIVE = re.compile(r"c10d::i?recv|nccl:i?recv|i?recv$")
+_BUFFER = re.compile(r"aten::(?:new_)?(?:empty|zeros)")
 _PAIRWISE = frozenset({"send", "recv", "sendrecv"})
 _PARAMETERS = ("allgather", "reducescatter", "broadcast")
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """Points that pass data between two pipeline stages."""
+    """Points that pass data between two pipeline stages, or make room for it."""
 
     is_transfer: Bools  # bool[points]
     is_send: Bools  # bool[points]
@@ -95,7 +96,23 @@ def transfers_of(
             others = [member for member in comm.members[row] if member != own]
         if len(others) == 1:
             peer[point] = others[0]
+    for point in np.flatnonzero(is_receive).tolist():
+        for row in _buffers(points, point, names):
+            is_receive[row], peer[row] = True, peer[point]
     return Transfers(is_send | is_receive, is_send, peer)
+
+
+def _buffers(points: WorkPoints, receive: int, names: Sequence[str]) -> Iterator[int]:
+    """The points right before a receive that make room for it: on the CPU operators are points."""
+    row = receive - 1
+    while (
+        row >= 0
+        and points.rank[row] == points.rank[receive]
+        and points.step[row] == points.step[receive]
+        and _BUFFER.match(names[points.token[row]])
+    ):
+        yield row
+        row -= 1
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from foretrace.graph.operations.table import Operations
 from foretrace.trace import Category, Trace
 
 NO_SCOPE = -1
-STEP_PREFIX = "ProfilerStep#"  # step marks enclose everything and say nothing of the work
+# What encloses other work and says nothing of it: step marks, and gloo's transfers, whose spans
+# stay open on the thread that asked for them until it waits (torch 2.13).
+_SILENT = ("ProfilerStep#", "gloo:send", "gloo:recv")
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Scopes:
 
 
 def scopes_of(operations: Operations) -> Scopes:
-    """The scopes of all ranks; step marks are left out."""
+    """The scopes of all ranks; step marks and spans of transfers are left out."""
     ranks, lanes, starts, ends, events, are_operators, have_shapes = ([] for _ in range(7))
     first_lanes = first_lane_of_ranks(operations)
     for position, trace in enumerate(operations.traces):
@@ -100,7 +102,7 @@ def _scope_rows(trace: Trace) -> tuple[Int64s, Bools]:
     is_scope = (category == Category.OPERATOR) | (category == Category.ANNOTATION)
     rows = np.flatnonzero(is_scope)
     used = used_positions(trace.name[rows], len(trace.strings)).tolist()
-    marks = [index for index in used if trace.strings[index].startswith(STEP_PREFIX)]
+    marks = [index for index in used if trace.strings[index].startswith(_SILENT)]
     if marks:
         is_mark = np.zeros(len(trace.strings), np.bool_)
         is_mark[marks] = True

@@ -10,6 +10,7 @@ from foretrace.graph import NO_NODE, NodeKind, Part
 from foretrace.operators import parsed_shapes
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.units import Entry, RecordedUnit
+from foretrace.whatif.scenario import Scenario
 
 # Where the weight stands among an operator's inputs.
 _WEIGHT = {"mm": 1, "matmul": 1, "addmm": 2, "_addmm_activation": 2, "linear": 1, "embedding": 0}
@@ -36,8 +37,13 @@ class Weights:
         )
 
 
-def weights_of(library: Library) -> Weights:
-    """Weights of products and lookups in the first recorded forward pass."""
+def weights_of(library: Library, scenario: Scenario) -> Weights:
+    """Weights of products and lookups in the first recorded forward pass.
+
+    Args:
+        library: what was recorded.
+        scenario: of the recording; its vocabulary tells the table that no shape does.
+    """
     layers: dict[int, float] = {}
     first = last = 0.0
     last_chunk = library.num_chunks - 1
@@ -48,10 +54,19 @@ def weights_of(library: Library) -> Weights:
             first = max(first, _numbers(library, unit.before, Part.EMBEDDING))
         if unit.chunk == last_chunk:
             last = max(last, _numbers(library, unit.after, Part.HEAD, Part.LOSS))
+        embeds = any(entry.piece.part is Part.EMBEDDING for entry in unit.before)
+        if embeds and not first:
+            first = _table(scenario)
     if layers and min(layers.values()) > 0:
         return Weights(layers, first, last, "the shapes of its products", are_numbers=True)
     counted = dict.fromkeys(library.chunk_of_layer, 1.0)
     return Weights(counted, 0.0, 0.0, "its number of layers alone", are_numbers=False)
+
+
+def _table(scenario: Scenario) -> float:
+    """Numbers of a rank's share of the table of words; 0 if nothing tells."""
+    rows, hidden = scenario.sizes.vocabulary, scenario.sizes.hidden
+    return rows * hidden / scenario.plan.tensor if rows and hidden else 0.0
 
 
 def _first_forward_units(library: Library) -> list[RecordedUnit]:

@@ -20,7 +20,7 @@ from foretrace.whatif.rearrange.ranks import Seat, seats
 from foretrace.whatif.rearrange.recompute import Recomputing
 from foretrace.whatif.rearrange.sharding import Dividing
 from foretrace.whatif.rearrange.structure import changed_fields, structure_of
-from foretrace.whatif.rearrange.tensor import TensorExchanges
+from foretrace.whatif.rearrange.tensor import TensorExchanges, divides_vocabulary
 from foretrace.whatif.recorded.program import (
     Coordinates,
     NewJob,
@@ -54,7 +54,7 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
     library = program.once(Library)
     structure = structure_of(library, before, after)
     composer = Composer(library, structure, before.plan.num_microbatches)
-    weights = weights_of(library)
+    weights = weights_of(library, before)
     maker = Maker.of(library, after, weights)
     is_divided = after.plan.sharding is not Sharding.NONE
     divides = (before.plan.sharding is not Sharding.NONE) != is_divided
@@ -73,7 +73,11 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
         maker=maker,
         recomputing=Recomputing.of(library),
         dividing=Dividing(library, after.plan, maker, is_divided) if divides else None,
-        tensor=TensorExchanges(library, before, after, maker) if adds_tensor else None,
+        tensor=TensorExchanges(
+            library, before, after, maker, divides_vocabulary(library, before, after)
+        )
+        if adds_tensor
+        else None,
     )
     return NewJob(
         plan=after.plan,
@@ -184,10 +188,11 @@ class _Making:
         factor = 1.0
         if is_resized and old.bucket_bytes and new.bucket_bytes:
             factor = new.bucket_bytes / old.bucket_bytes
+        was_beside, is_beside = old.overlap.gradients, new.overlap.gradients
         return Filling(
-            is_changed=is_resized or old.overlap.gradients != new.overlap.gradients,
+            is_anew=is_resized or (is_beside and not was_beside),
             factor=factor,
-            is_beside=new.overlap.gradients,
+            is_put_off=was_beside and not is_beside,
         )
 
     def stage_weights(self, stage: int, like: int) -> StageWeights:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -58,6 +57,7 @@ class TensorExchanges:
     before: Scenario
     after: Scenario
     maker: Maker
+    divides_vocabulary: bool = False  # so that embedding, head and loss exchange too
     _context: dict[Phase, Context] = field(default_factory=dict)
 
     def through(self, unit: NewUnit) -> NewUnit:
@@ -67,7 +67,7 @@ class TensorExchanges:
             ScenarioError: if the shapes do not tell which product is which.
         """
         unit = replace(unit, slots=tuple(self._slot(slot) for slot in unit.slots))
-        return self._with_ends(unit) if self._divides_vocabulary else unit
+        return self._with_ends(unit) if self.divides_vocabulary else unit
 
     def _with_ends(self, unit: NewUnit) -> NewUnit:
         """A unit whose embedding, head and loss exchange what their divided vocabulary needs.
@@ -122,16 +122,6 @@ class TensorExchanges:
     def _like(self, each: Work, made: MadeExchange) -> Work:
         placed = replace(each.placed, piece=made, scale=1.0, scale_bytes=1.0)
         return Work(placed, Role.OTHER)
-
-    @cached_property
-    def _divides_vocabulary(self) -> bool:
-        read = read_sizes(self.library.program, stated=self.before.sizes)
-        if self.before.plan.tensor > 1:
-            graph = self.library.program.graph
-            is_sum = of_layers_and_ends(self.library.program, Group.TENSOR)
-            own = (graph.kind == NodeKind.ARRIVE) & (graph.part == Part.EMBEDDING)
-            return bool(is_sum[graph.collective[own]].any())
-        return read.divided.vocabulary and self.after.sizes.vocabulary is not None
 
     def _slot(self, slot: NewSlot) -> NewSlot:
         found: list[Work] = []
@@ -247,6 +237,18 @@ class TensorExchanges:
             host_ns=self.maker.host_ns,
             is_awaited=is_awaited,
         )
+
+
+def divides_vocabulary(library: Library, before: Scenario, after: Scenario) -> bool:
+    """Whether ranks divide the vocabulary: they did in the recording, or there is one to divide."""
+    program = library.program
+    if before.plan.tensor > 1:
+        is_sum = of_layers_and_ends(program, Group.TENSOR)
+        graph = program.graph
+        own = (graph.kind == NodeKind.ARRIVE) & (graph.part == Part.EMBEDDING)
+        return bool(is_sum[graph.collective[own]].any())
+    read = read_sizes(program, stated=before.sizes)
+    return read.divided.vocabulary and after.sizes.vocabulary is not None
 
 
 def _by_phase(works: Sequence[Work]) -> Iterator[tuple[Phase | None, list[Work]]]:
