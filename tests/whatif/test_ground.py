@@ -7,7 +7,7 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.simulate import simulate
-from foretrace.whatif import ground_of
+from foretrace.whatif import Batch, Layers, Parallelism, Speed, ground_of, predict
 from tests.whatif.made import recording_of_layers
 
 
@@ -32,3 +32,15 @@ def test_the_ground_keeps_what_was_measured_beside_the_replay() -> None:
     assert ground.replayed_step_ns == pytest.approx(ground.measured_step_ns, rel=0.001)
     assert ground.before.plan.tensor == 2
     assert ground.before.sizes.layers == 2
+
+
+def test_predictions_on_one_ground_are_those_on_grounds_of_their_own() -> None:
+    recording = recording_of_layers(2)
+    shared = ground_of(recording)
+    edits = (Layers(4), Parallelism(tp=4), Batch(sequence=64), Speed(2.0))
+
+    for edit in (*edits, *reversed(edits)):
+        found, alone = predict(shared, [edit]), predict(ground_of(recording), [edit])
+        assert found.step_ns == alone.step_ns
+        assert np.array_equal(found.timeline.end_ns, alone.timeline.end_ns)
+        assert np.array_equal(found.costs.high_ns, alone.costs.high_ns)

@@ -5,6 +5,8 @@ The first rule that holds decides, so what is special stands before what is gene
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from foretrace.operators import general_kernels, library_kernels
 from foretrace.operators.rule import Rule
 
@@ -24,6 +26,9 @@ RULES = (
 )
 
 
+# A pure function of a name that goes through hundreds of patterns, 0.2 ms; a job has a few hundred
+# names, and every question about it asks for each of them again.
+@lru_cache(maxsize=4096)
 def rule_of(name: str) -> Rule | None:
     """The first rule that holds for a kernel's name, or none."""
     lowered = name.lower()

@@ -67,7 +67,7 @@ def passes_of(points: WorkPoints, phase: UInt8s, facts: ScopeFacts, is_transfer:
     backward = _numbered(points, is_backward, group, evaluated)
     # A communication follows what it communicates; other work without a number leads to the next.
     interval = _sequence_interval(points, facts, newest, is_forward)
-    interval = _with_stragglers(is_forward, group, interval)
+    interval = _with_stragglers(points, is_forward, group, interval)
     interval[interval == _AFTER_ALL] = NO_ID  # no backward pass tells these apart
     interval = _filled(is_forward, group, interval, points.is_communication)
     forward = _numbered(points, is_forward, group, interval)
@@ -131,7 +131,9 @@ def _sequence_interval(
     return found
 
 
-def _with_stragglers(is_forward: Bools, group: Int64s, interval: Int64s) -> Int64s:
+def _with_stragglers(
+    points: WorkPoints, is_forward: Bools, group: Int64s, interval: Int64s
+) -> Int64s:
     """What a pass computes after its newest evaluated operator (metrics) stays with the pass.
 
     By its number it would belong to the next pass, whose other work stands in a later group.
@@ -139,7 +141,8 @@ def _with_stragglers(is_forward: Bools, group: Int64s, interval: Int64s) -> Int6
     rows = np.flatnonzero(is_forward & (interval != NO_ID))
     if not len(rows):
         return interval
-    key = np.unique(interval[rows], return_inverse=True)[1].reshape(-1)
+    number = np.unique(interval[rows], return_inverse=True)[1].reshape(-1)
+    key = alike((points.rank[rows], number))  # ranks count alike
     pairs, count = np.unique(np.stack([key, group[rows]]), axis=1, return_counts=True)
     order = np.lexsort((count, pairs[0]))
     home = np.empty(int(key.max()) + 1, np.int64)

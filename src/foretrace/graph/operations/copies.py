@@ -71,12 +71,10 @@ def _own_operations(items: Columns, ops: Columns) -> Int64s:
     """First operation of every launch, int64[items]; -1 for other items.
 
     Where a correlation id was used again, the first that began after the call did. On the CPU
-    there are none: the operation knows its call.
+    there are none.
     """
-    if not len(ops["correlation"]):
+    if not (ops["correlation"] >= 0).any():
         return np.full(len(items["kind"]), -1, np.int64)
-    if (ops["issue"] >= 0).any():
-        return _issued_operations(items, ops)
     order = np.lexsort((ops["start_ns"], ops["correlation"]))
     ids = ops["correlation"][order]
     found = np.minimum(np.searchsorted(ids, items["correlation"]), len(ids) - 1)
@@ -86,15 +84,6 @@ def _own_operations(items: Columns, ops: Columns) -> Int64s:
         begins = ops["start_ns"][order[found[item] : high[item]]]
         later = int(np.searchsorted(begins, items["start_ns"][item]))
         found[item] += min(later, len(begins) - 1)
-    return np.where(is_owner, order[found], -1)
-
-
-def _issued_operations(items: Columns, ops: Columns) -> Int64s:
-    """The operation that every call issued, int64[items]; -1 for other items."""
-    order = np.argsort(ops["issue"], kind="stable")
-    issue = ops["issue"][order]
-    found = np.minimum(np.searchsorted(issue, items["event"]), len(issue) - 1)
-    is_owner = (items["event"] >= 0) & (issue[found] == items["event"])
     return np.where(is_owner, order[found], -1)
 
 

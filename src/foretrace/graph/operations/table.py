@@ -409,15 +409,16 @@ def _cut_issues(items: HostItems, ops: Columns, launch: Int32s, is_issued: Bools
     """End the calls that issue CPU collectives where a free worker takes them over.
 
     The call itself goes on beside the collective, longer if the worker takes its processor; the
-    rest of it becomes a segment. Writes `items.end_ns`.
+    rest of it becomes a segment. A send begins with its call. Writes `items.end_ns`.
     """
     if not is_issued.any():
         return
     call = launch[is_issued]
     taken_ns = ops["start_ns"][is_issued] - items.start_ns[call]
-    typical_ns = int(np.median(taken_ns))
+    after = taken_ns[taken_ns > 0]
+    typical_ns = int(np.median(after)) if len(after) else 0
     items.end_ns[call] = np.minimum(
-        items.end_ns[call], items.start_ns[call] + np.clip(taken_ns, 1, typical_ns)
+        items.end_ns[call], items.start_ns[call] + np.clip(taken_ns, 0, typical_ns)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.library import Library
@@ -67,8 +68,10 @@ def _problems(before: Scenario, after: Scenario) -> Iterator[str]:
         if value is not None and value < 1:
             yield f"{key} is {value}: it has to be at least 1"
     yield from _of_batch(after)
-    yield from _of_widths(after)
-    yield from _of_sequence(after)
+    # What the recording itself does is no problem, even where its sizes are read wrongly.
+    if _divided(before) != _divided(after):
+        yield from _of_widths(after)
+        yield from _of_sequence(after)
     if plan.contiguous is not None and plan.schedule != "interleaved":
         yield (
             f"contiguous is {plan.contiguous} with the schedule {plan.schedule!r}, which has no "
@@ -80,6 +83,13 @@ def _problems(before: Scenario, after: Scenario) -> Iterator[str]:
             "choose zero1, or leave the ranks out"
         )
     yield from _beyond_recordings(before, after)
+
+
+def _divided(scenario: Scenario) -> tuple[object, ...]:
+    """Everything that ranks divide a layer's work by, and what of."""
+    plan = scenario.plan
+    ranks = (plan.tensor, plan.context, plan.expert, plan.sequence_parallel)
+    return (*ranks, plan.sequence, replace(scenario.sizes, layers=None))
 
 
 def _of_batch(after: Scenario) -> Iterator[str]:

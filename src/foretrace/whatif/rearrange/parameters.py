@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from foretrace.graph import NO_NODE, NodeKind, Part
 from foretrace.operators import parsed_shapes
 from foretrace.whatif.rearrange.library import Library
@@ -85,12 +87,12 @@ def _numbers(library: Library, entries: Sequence[Entry], *parts: Part) -> float:
     for entry in entries:
         if parts and entry.piece.part not in parts:
             continue
-        for node in entry.piece.nodes.tolist():
-            if graph.kind[node] not in _WORKING:
-                continue
-            operator, signature = int(graph.operator[node]), int(graph.operator_signature[node])
-            if graph.kind[node] == NodeKind.OPERATOR:
-                operator = int(graph.name[node]) if operator < 0 else operator
+        nodes = entry.piece.nodes[np.isin(graph.kind[entry.piece.nodes], _WORKING)]
+        operators = graph.operator[nodes]
+        is_named = (graph.kind[nodes] == NodeKind.OPERATOR) & (operators < 0)
+        operators = np.where(is_named, graph.name[nodes], operators)
+        signatures = graph.operator_signature[nodes]
+        for operator, signature in zip(operators.tolist(), signatures.tolist(), strict=True):
             if (operator, signature) != before and min(operator, signature) >= 0:
                 total += _weight(graph.names[operator], graph.names[signature])
             before = operator, signature
