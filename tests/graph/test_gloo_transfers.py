@@ -64,15 +64,17 @@ def test_a_send_is_over_when_it_was_received_not_when_it_was_waited_for() -> Non
 
     first, second = finishes(recording, "gloo:send")
 
-    # Both ranks' receives waited at once: 100 us after the calls that sent.
+    # The first went on and waited 1,100 us later; the second waited at once, and saw its own end.
     assert recording.graph.measured_ns[first] == 100_000
-    assert recording.graph.measured_ns[second] == 100_000
+    assert recording.graph.measured_ns[second] == 110_000
 
 
 def test_a_receive_that_is_waited_for_later_takes_no_longer_than_the_fastest() -> None:
     first, second = GlooRank(0, WORLD, 2), GlooRank(1, WORLD, 2)
+    second.send(0, (60, 65), 100)
+    first.receive(1, (10, 20), 100)
     first.send(1, (200, 210), 1_800)
-    second.receive(0, (50, 60), 240)
+    second.receive(0, (110, 120), 240)
     first.send(1, (300, 310), 1_801)
     first.work(320, 1_790)
     second.receive(0, (250, 260), 1_800)  # asked for here, awaited at the end
@@ -80,7 +82,7 @@ def test_a_receive_that_is_waited_for_later_takes_no_longer_than_the_fastest() -
 
     graph = recorded((first, second)).graph
 
-    assert graph.measured_ns[graph.kind == NodeKind.FINISH].tolist() == [40_000] * 4
+    assert graph.measured_ns[graph.kind == NodeKind.FINISH].tolist() == [40_000] * 6
 
 
 def test_a_late_sender_holds_its_receiver_up() -> None:

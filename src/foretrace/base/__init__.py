@@ -29,6 +29,7 @@ from foretrace.base.errors import GraphError as GraphError
 from foretrace.base.errors import MachineError as MachineError
 from foretrace.base.errors import MissingExtraError as MissingExtraError
 from foretrace.base.errors import ModelError as ModelError
+from foretrace.base.errors import NotShownError as NotShownError
 from foretrace.base.errors import RiskError as RiskError
 from foretrace.base.errors import ScenarioError as ScenarioError
 from foretrace.base.errors import SimulationError as SimulationError

@@ -8,6 +8,7 @@
     +-- WorkloadError     a description of a model cannot be read, or says what cannot be
     +-- SimulationError   a simulation cannot be run on this graph
     +-- ScenarioError     a change that was asked for cannot be made to this job
+    |   +-- NotShownError it is legal, and the recording does not show what it would take
     +-- RiskError         a description of failures or a campaign cannot be read, or cannot be
     +-- MissingExtraError an optional library is not installed
 
@@ -49,6 +50,10 @@ class SimulationError(ModelError):
 
 class ScenarioError(ModelError):
     """A change that was asked for cannot be read, or names nothing in this job."""
+
+
+class NotShownError(ScenarioError):
+    """A change is legal, and the recording does not show what it would take."""
 
 
 class RiskError(ModelError):

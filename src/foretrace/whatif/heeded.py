@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretrace.base import ScenarioError
+from foretrace.base import NotShownError
 from foretrace.workload import Plan, plan_table
 
 # By table; `None`: all of its keys.
@@ -20,7 +20,7 @@ def check_heeded(before: Plan, after: Plan) -> None:
     """Refuse a change of the plan that no recorded work shows the effect of.
 
     Raises:
-        ScenarioError: naming the keys, and what would answer.
+        NotShownError: naming the keys, and what would answer.
     """
     old, new = plan_table(before), plan_table(after)
     lost = [
@@ -31,10 +31,9 @@ def check_heeded(before: Plan, after: Plan) -> None:
         if old.get(table, {}).get(key) != new.get(table, {}).get(key) and not _is_heeded(table, key)
     ]
     if lost:
-        raise ScenarioError(
-            f"{', '.join(lost)}: the recording does not show what that changes; state a model and "
-            "a machine, so that both jobs are estimated, or say which work it makes faster "
-            "(Speed, Fuse, CudaGraphs, Attention)"
+        raise NotShownError(
+            f"{', '.join(lost)}: the recording does not show what that changes; say which work it "
+            "makes faster (Speed, Fuse, CudaGraphs, Attention)"
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.base import ScenarioError, WorkloadError
+from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.cost import Costs
 from foretrace.estimate import Estimate, Run, estimate, interval
 from foretrace.graph import Timeline
@@ -59,7 +59,7 @@ def outcome(ground: Ground, scenario: Scenario) -> Outcome:
     try:
         check_heeded(ground.before.plan, scenario.plan)
         job = rearranged(ground.program, ground.before, scenario)
-    except ScenarioError as err:
+    except NotShownError as err:
         return _by_estimates(ground, scenario, err)
     if job is None and scenario != ground.before and not _has_device(ground):
         # Which waits there are was seen only where somebody had to wait; now others may.
@@ -123,13 +123,13 @@ def _unmodelled(ground: Ground) -> float:
     return math.hypot(missed, _WIDTH_80 * deviation)
 
 
-def _by_estimates(ground: Ground, scenario: Scenario, reason: ScenarioError) -> Outcome:
+def _by_estimates(ground: Ground, scenario: Scenario, reason: NotShownError) -> Outcome:
     """What the recorded step becomes by the ratio of two estimates."""
     model, machine = ground.model, ground.before.machine
     if not isinstance(model, Transformer) or machine is None:
         raise ScenarioError(
-            f"{_ended(reason)} A stated model and machine would give the recorded step times the "
-            "ratio of two estimates."
+            f"{_ended(reason)} With a model and a machine stated, the answer is the recorded step "
+            "times the ratio of two estimates."
         ) from reason
     if scenario.changes:
         raise ScenarioError(
@@ -168,6 +168,6 @@ def _stretched(timeline: Timeline, step_ns: int) -> Timeline:
     return Timeline(timeline.graph, start_ns, end_ns, is_measured=False)
 
 
-def _ended(reason: ScenarioError) -> str:
+def _ended(reason: NotShownError) -> str:
     """A refusal as a whole sentence, for another to follow."""
     return f"{str(reason).removesuffix('.')}."

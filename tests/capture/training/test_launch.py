@@ -16,6 +16,7 @@ from foretrace.capture import TrainedSteps, TrainingSettings, trained
 from foretrace.capture.training import launch
 from foretrace.capture.training.task import Task, Times
 from foretrace.graph import NodeKind, Part
+from foretrace.whatif import program_of
 
 TINY = TrainingSettings(
     layers=4,
@@ -158,3 +159,23 @@ def test_a_recording_shows_layers_microbatches_and_buckets(tmp_path: Path) -> No
     assert (graph.part[finishes] == Part.BUCKET).all()
     assert finishes.sum() > 2 * len(job.steps)
     assert set(job.recording.unprofiled_step_ns) == {0, 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [2, 4], ids=["layers repeat", "one layer each"])
+def test_a_recorded_pipeline_shows_its_stages_and_schedule(tmp_path: Path, stages: int) -> None:
+    pytest.importorskip("torch")
+    settings = replace(TINY, data=1, pipeline=stages, num_microbatches=4)
+
+    trained(settings, steps=1, recording=tmp_path / "traces", profiled=2, unprofiled=1)
+
+    job = ft.load(tmp_path / "traces", cache=False)
+    graph = job.graph
+    neighbours = {(stage, stage + 1) for stage in range(stages - 1)}
+    assert {each.recorded_ranks for each in graph.collectives} == neighbours
+    assert set(graph.layer[graph.part == Part.LAYER].tolist()) == set(range(TINY.layers))
+    assert set(graph.microbatch[graph.part == Part.LAYER].tolist()) == {0, 1, 2, 3}
+    plan = program_of(job.recording).plan
+    assert (plan.pipeline, plan.schedule, plan.num_microbatches) == (stages, "1f1b", 4)
+    error = ft.replay(job).summary.worst_step_error_percent
+    assert error < 1

@@ -145,7 +145,7 @@ def _labelled(
         is_bucket,
         known_part=facts.part[points.scope],
         names=names,
-        num_ranks=len(ranks),
+        stage=stages.stage,
     )
     part, layer = layers.part.copy(), layers.layer.copy()
     lasting = facts.part[points.scope]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
+from foretrace.graph.blocks.common import common_layer, place_of
 from foretrace.graph.blocks.marks import LayerMarks, span_of_points
 from foretrace.graph.blocks.passes import NO_PASS
 from foretrace.graph.blocks.points import WorkPoints
@@ -42,7 +43,7 @@ def forward_layers(
     *,
     known_part: UInt8s,
     names: Sequence[str],
-    num_ranks: int,
+    stage: Int64s,
 ) -> ForwardLayers:
     """Layers of every forward pass.
 
@@ -53,14 +54,14 @@ def forward_layers(
         is_left_out: points that are no part of the model (transfers, gradients' communication).
         known_part: what scopes say of each point.
         names: of tokens.
-        num_ranks: number of traces.
+        stage: pipeline stage of each rank, int64[ranks].
     """
     part = np.zeros(len(points), np.uint8)
     layer = np.full(len(points), NO_LAYER, np.int64)
-    num_layers = np.zeros(num_ranks, np.int64)
+    num_layers = np.zeros(len(stage), np.int64)
     passes = _rows_of_passes(forward)
     found = (
-        _repeated_layers(points, passes, is_left_out, names)
+        _repeated_layers(points, passes, is_left_out, names=names, stage=stage)
         if marks is None
         else _named_layers(points, passes, marks)
     )
@@ -86,11 +87,18 @@ def _named_layers(
 
 
 def _repeated_layers(
-    points: WorkPoints, passes: Sequence[Int64s], is_left_out: Bools, names: Sequence[str]
+    points: WorkPoints,
+    passes: Sequence[Int64s],
+    is_left_out: Bools,
+    *,
+    names: Sequence[str],
+    stage: Int64s,
 ) -> Iterator[Int64s]:
     """Layer of every point of each pass, by repetition; passes alike are searched once.
 
     What a token takes is the median over passes alike: one late token does not hide the rest.
+    Where nothing repeats in any pass, what those of all pipeline stages share is the one layer
+    of each.
     """
     inside = [rows[~is_left_out[rows]] for rows in passes]
     first = [first_of_tokens(points, rows) for rows in inside]
@@ -99,6 +107,7 @@ def _repeated_layers(
     for index, own in enumerate(tokens):
         alike.setdefault(own.tobytes(), []).append(index)
     units: dict[bytes, tuple[Unit, ...]] = {}
+    weights: dict[bytes, Int64s] = {}
     for key, members in alike.items():
         own = tokens[members[0]].astype(np.int32)
         if len(own):
@@ -106,8 +115,14 @@ def _repeated_layers(
                 np.add.reduceat(points.work_ns[inside[index]] + 1, first[index])
                 for index in members
             ]
-            weight = np.median(times, axis=0).astype(np.int64)
-            units[key] = _enough(repeating_units(own, weight, names), weight)
+            weights[key] = np.median(times, axis=0).astype(np.int64)
+            units[key] = _enough(repeating_units(own, weights[key], names), weights[key])
+    if not any(units.values()):
+        stages = [int(stage[points.rank[rows[0]]]) for rows in passes]
+        layer_tokens = common_layer([own.astype(np.int32) for own in tokens], stages, names)
+        for key, weight in weights.items():
+            own = np.frombuffer(key, tokens[alike[key][0]].dtype).astype(np.int32)
+            units[key] = _enough(place_of(layer_tokens, own), weight)
     for rows, own_rows, at, own in zip(passes, inside, first, tokens, strict=True):
         layer = np.full(len(own_rows), NO_LAYER, np.int64)
         ends = np.append(at[1:], len(own_rows))

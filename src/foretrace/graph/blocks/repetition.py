@@ -30,10 +30,10 @@ _MAX_CELLS = 50_000_000  # of an alignment, one byte each
 _MAX_FAMILIES = 4
 _MAX_CANDIDATES = 6  # templates that are tried
 _MIN_OF_HEAVIEST = 0.5  # of the time that the heaviest candidate holds; lighter ones lose
-_NORMALISATION = re.compile(r"(?<!batch_)(?<!batch)norm", re.IGNORECASE)
+NORMALISATION = re.compile(r"(?<!batch_)(?<!batch)norm", re.IGNORECASE)
 _ACTIVATION = re.compile(r"relu|clamp_min", re.IGNORECASE)
 _SUM = re.compile(r"::add_?$")
-_ATTENTION = re.compile(r"attention|attn|softmax", re.IGNORECASE)
+ATTENTION = re.compile(r"attention|attn|softmax", re.IGNORECASE)
 _SPLITS = (2, 3, 4)  # kinds of layers that alternate
 _SHARED = 0.5  # of the shorter of two alternating layers is common to both, at their begin
 
@@ -121,7 +121,7 @@ def _template(tokens: Int32s, first: int, period: int, spare: int, names: Sequen
     one; else at once.
     """
     called = [names[token] for token in tokens[first : first + period + spare].tolist()]
-    normalised = [at for at in range(spare + 1) if _NORMALISATION.search(called[at])]
+    normalised = [at for at in range(spare + 1) if NORMALISATION.search(called[at])]
     after_sum = [
         at
         for at in range(2, period)
@@ -142,7 +142,7 @@ def _aligned(
         return [], 0
     attends = np.zeros(len(names), np.bool_)
     for token in used_positions(tokens, len(names)).tolist():
-        attends[token] = _ATTENTION.search(names[token]) is not None
+        attends[token] = ATTENTION.search(names[token]) is not None
     has_attention = bool(attends[template].any())
     least = (MIN_MATCHED_ATTENDING if has_attention else MIN_MATCHED) * len(template)
     units = [
@@ -201,7 +201,7 @@ def _alternating(template: Int32s, names: Sequence[str]) -> tuple[int, ...]:
             ends = (*begins[1:], size)
             shortest = min(end - begin for begin, end in zip(begins, ends, strict=True))
             shared = _shared(listed, begins, ends)
-            attends = any(_ATTENTION.search(names[token]) for token in listed[:shared])
+            attends = any(ATTENTION.search(names[token]) for token in listed[:shared])
             if attends and _SHARED * shortest <= shared < shortest:
                 return begins
     return ()

@@ -69,6 +69,8 @@ def with_named_peers(operations: Operations, comm: CommunicationOps) -> Communic
 def _streams(operations: Operations, comm: CommunicationOps) -> dict[_Stream, Int64s]:
     """Rows of transfers that name a place and neither group nor rank, in order of start."""
     kind_of_name = [_CALLS.get(name, "") for name in operations.names]
+    if not any(kind_of_name):
+        return {}
     items = operations.items
     named: dict[int, tuple[int, str] | None] = {}
     rows_by_stream: dict[_Stream, list[int]] = defaultdict(list)

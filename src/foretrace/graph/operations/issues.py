@@ -53,7 +53,8 @@ def begins_of_sends(trace: Trace, start_ns: Int64s, issue: Int64s) -> Int64s:
     """When operations began, those that send where their calls did; int64[operations].
 
     gloo writes to the wire inside the call and opens the span after it (torch 2.13). Where
-    processes share cores the other end may have everything milliseconds before that: NUMBERS.
+    processes share cores the other end may have everything before the call returns: in 48 of 384
+    transfers of six recordings, by up to 10 ms; in none before the call began.
     """
     is_send = np.array([text == _SEND for text in trace.strings] + [False], np.bool_)
     name_of_issue = np.append(trace.name, np.int32(-1))[issue]

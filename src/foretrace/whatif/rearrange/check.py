@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from foretrace.base import ScenarioError, WorkloadError
+from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.structure import changed_fields, schedule_or_refusal
 from foretrace.whatif.recorded.program import Program
@@ -42,8 +42,10 @@ def check(program: Program, before: Scenario, after: Scenario) -> None:
         ScenarioError: for the first thing that is wrong, with the arithmetic and the nearest
             choice that would do.
     """
-    for problem in _problems(before, after):
+    for problem in _problems(after, is_other=_divided(before) != _divided(after)):
         raise ScenarioError(problem)
+    for problem in _beyond_recordings(before, after):
+        raise NotShownError(problem)
     try:
         for group in (Group.SHARD, Group.EXPERT):
             groups_of(after.plan, group)
@@ -53,14 +55,14 @@ def check(program: Program, before: Scenario, after: Scenario) -> None:
     if not changed:
         return
     for problem in _of_recording(program, before, changed):
-        raise ScenarioError(problem)
+        raise NotShownError(problem)
     library = program.once(Library)
     _check_layers(library, before, after, changed)
     if {"num_microbatches", "schedule", "pipeline", "num_chunks", "contiguous"} & changed:
         schedule_or_refusal(after.plan)
 
 
-def _problems(before: Scenario, after: Scenario) -> Iterator[str]:
+def _problems(after: Scenario, *, is_other: bool) -> Iterator[str]:
     """Everything wrong that numbers alone show."""
     plan = after.plan
     for name, key in _AT_LEAST_ONE:
@@ -69,7 +71,7 @@ def _problems(before: Scenario, after: Scenario) -> Iterator[str]:
             yield f"{key} is {value}: it has to be at least 1"
     yield from _of_batch(after)
     # What the recording itself does is no problem, even where its sizes are read wrongly.
-    if _divided(before) != _divided(after):
+    if is_other:
         yield from _of_widths(after)
         yield from _of_sequence(after)
     if plan.contiguous is not None and plan.schedule != "interleaved":
@@ -82,7 +84,6 @@ def _problems(before: Scenario, after: Scenario) -> Iterator[str]:
             f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
             "choose zero1, or leave the ranks out"
         )
-    yield from _beyond_recordings(before, after)
 
 
 def _divided(scenario: Scenario) -> tuple[object, ...]:
@@ -151,14 +152,13 @@ def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:
             yield (
                 f"{key} {was} -> {now}: the recording has no exchange of "
                 f"{'keys and values' if key == 'cp' else 'tokens between experts'} that could be "
-                f"{'added' if was == 1 else 'taken away'} with what it changes in its operators; "
-                "state a model and a machine, so that both jobs are estimated"
+                f"{'added' if was == 1 else 'taken away'} with what it changes in its operators"
             )
     if old.recompute is not new.recompute and Recompute.SELECTIVE in {old.recompute, new.recompute}:
         yield (
             f"recompute {old.recompute.value} -> {new.recompute.value}: which operators of a layer "
             "are computed again is not in this recording; only none and full can take each "
-            "other's place: state a model and a machine, so that both jobs are estimated"
+            "other's place"
         )
     shards = new.data * new.context if new.shard_ranks is None else new.shard_ranks
     if old.sharding is not new.sharding and shards != new.data * new.context:
@@ -171,7 +171,7 @@ def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:
         yield (
             f"sharding {old.sharding.value} -> {new.sharding.value}: when parameters or gradients "
             "are gathered and freed is not in this recording; only none and zero1 can take each "
-            "other's place: state a model and a machine, so that both jobs are estimated"
+            "other's place"
         )
 
 
@@ -196,7 +196,7 @@ def _check_layers(library: Library, before: Scenario, after: Scenario, changed: 
     if not {"layers", "pipeline", "num_chunks", "layers_of_chunk"} & changed:
         return
     if not library.num_layers:
-        raise ScenarioError(
+        raise NotShownError(
             "no layers were found in the recording, so none can be added, left out or given to "
             "other stages: name them in a blocks file (see `inspect --blocks`)"
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from foretrace.base import ScenarioError
+from foretrace.base import NotShownError
 from foretrace.graph import NodeKind
 from foretrace.whatif.rearrange.parse import chunk_layers_of, parsed
 from foretrace.whatif.rearrange.units import Entry, RankRun, RecordedUnit, Role, Slot, StepRun
@@ -56,7 +56,7 @@ class Library:
         """The recorded rank of a stage at these other coordinates, or the next one of its stage.
 
         Raises:
-            ScenarioError: if no rank of that stage was recorded.
+            NotShownError: if no rank of that stage was recorded.
         """
         wanted = Coordinates(like.tensor, like.context, like.data, stage)
         rank = self._rank_at.get(wanted)
@@ -69,7 +69,7 @@ class Library:
         ]
         if not others:
             recorded = sorted({each.pipeline for each in self._rank_at})
-            raise ScenarioError(
+            raise NotShownError(
                 f"no rank of stage {stage} was recorded (stages {recorded} were): record at least "
                 "one rank of every stage, or keep the pipeline as it is"
             )
@@ -87,13 +87,13 @@ class Library:
         """The recorded unit of that pass, microbatch and chunk.
 
         Raises:
-            ScenarioError: if the rank did not run it in that step.
+            NotShownError: if the rank did not run it in that step.
         """
         unit = self._units.get((rank, step), {}).get(key)
         if unit is None:
             is_forward, microbatch, chunk = key
             name = self.program.graph.step_names[step]
-            raise ScenarioError(
+            raise NotShownError(
                 f"rank {rank} shows no {'forward' if is_forward else 'backward'} pass of "
                 f"microbatch {microbatch} on chunk {chunk} in {name}, which the new job would "
                 "repeat: load whole steps, or correct the blocks (see `inspect --blocks`)"
@@ -104,7 +104,7 @@ class Library:
         """What the recorded rank of a layer's stage did for it, at these other coordinates.
 
         Raises:
-            ScenarioError: if it was not recorded, or in more than one stretch.
+            NotShownError: if it was not recorded, or in more than one stretch.
         """
         chunk = self.chunk_of_layer[layer]
         rank = self.rank_at(self.stage_of(chunk), like)
@@ -112,7 +112,7 @@ class Library:
         found = [slot for slot in unit.slots if slot.layer == layer]
         if len(found) != 1:
             way = "forward" if key[0] else "backward"
-            raise ScenarioError(
+            raise NotShownError(
                 f"rank {rank} works on layer {layer} in {len(found)} stretches of the {way} pass "
                 f"of microbatch {key[1]}: only layers that are done in one can be placed anew; "
                 "correct the blocks (see `inspect --blocks`), or keep layers and stages"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import ScenarioError
+from foretrace.base import NotShownError
 from foretrace.graph import DEVICE_KINDS, NO_COLLECTIVE, NO_LAYER, NodeKind, Part, Phase
 from foretrace.whatif.rearrange.composition import NewUnit, Work
 from foretrace.whatif.rearrange.library import Library
@@ -62,7 +62,7 @@ class Maker:
         """What one stage sends to the next for one microbatch, on each rank.
 
         Raises:
-            ScenarioError: if the model's hidden size is unknown.
+            NotShownError: if the model's hidden size is unknown.
         """
         plan = self.after.plan
         return self.whole_activation_bytes // (plan.tensor if plan.sequence_parallel else 1)
@@ -72,11 +72,11 @@ class Maker:
         """What passes from layer to layer for one microbatch, of all tensor-parallel ranks.
 
         Raises:
-            ScenarioError: if the model's hidden size is unknown.
+            NotShownError: if the model's hidden size is unknown.
         """
         plan, hidden = self.after.plan, self.after.sizes.hidden
         if hidden is None:
-            raise ScenarioError(
+            raise NotShownError(
                 "ranks would exchange activations of microbatch x sequence x hidden numbers, and "
                 "the recording shows no hidden size: state it (sizes: hidden), or record with "
                 "shapes"
@@ -92,7 +92,7 @@ class Maker:
             is_first: whether the rank holds what stands before the first layer.
 
         Raises:
-            ScenarioError: if nothing tells how many parameters there are.
+            NotShownError: if nothing tells how many parameters there are.
         """
         plan, weights = self.after.plan, self.weights
         self._check_weights()
@@ -124,7 +124,7 @@ class Maker:
 
     def _check_weights(self) -> None:
         if not self.weights.are_numbers:
-            raise ScenarioError(
+            raise NotShownError(
                 "gradients would be reduced that the recording does not reduce, and it does not "
                 "show how many there are: record with shapes, or start from a data-parallel job"
             )

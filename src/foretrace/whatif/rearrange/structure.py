@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.base import ScenarioError, WorkloadError
+from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Pass, Plan, Schedule, chunk_layers, schedule_of
@@ -129,7 +129,7 @@ def schedule_or_refusal(plan: Plan) -> Schedule:
         raise ScenarioError(str(err)) from err
     whole = {Pass.FORWARD, Pass.BACKWARD}
     if any(unit.kind not in whole or unit.is_joined for units in schedule.units for unit in units):
-        raise ScenarioError(
+        raise NotShownError(
             f"schedule {plan.schedule!r} takes backward passes apart (gradients of inputs, then of "
             "weights) or weaves them with forward ones, which a recording of whole ones cannot "
             "show: choose gpipe, 1f1b or interleaved"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from foretrace.base import ScenarioError
+from foretrace.base import NotShownError
 from foretrace.graph import NodeKind, Part, Phase
 from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work
 from foretrace.whatif.rearrange.dropped import of_layers_and_ends
@@ -64,7 +64,7 @@ class TensorExchanges:
         """A unit whose layers exchange what tensor-parallel ranks have to.
 
         Raises:
-            ScenarioError: if the shapes do not tell which product is which.
+            NotShownError: if the shapes do not tell which product is which.
         """
         unit = replace(unit, slots=tuple(self._slot(slot) for slot in unit.slots))
         return self._with_ends(unit) if self.divides_vocabulary else unit
@@ -215,7 +215,7 @@ class TensorExchanges:
 
     def _refuse(self, works: Sequence[Work], weights: Sequence[str], phase: Phase) -> None:
         layer = works[0].placed.layer
-        raise ScenarioError(
+        raise NotShownError(
             f"tp {self.after.plan.tensor}: the {phase.name.lower()} pass of layer {layer} shows no "
             f"product of weights {' or '.join(weights)}, behind or before which ranks would "
             "exchange: record with shapes, or state the sizes (hidden, heads, feed_forward)"
