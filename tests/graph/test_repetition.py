@@ -42,6 +42,10 @@ def test_layers_have_the_right_ends(text: str, units: list[str]) -> None:
     assert units_of(text) == units
 
 
+def test_one_operator_twice_beside_layers_is_no_layer() -> None:
+    assert units_of("e" + 2 * "NqApsNfgh" + "Nlmxxw", {"x": 20}) == 2 * ["NqApsNfgh"]
+
+
 def test_layers_that_differ_a_little_are_layers() -> None:
     first, middle, last = "NqAspNfgh", "NqAspdNfghd", "NqAspNfghd"
 

@@ -6,7 +6,7 @@ belongs to a part and layer, by which autograd's numbers carry labels over to th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,7 +116,8 @@ def _repeated_layers(
                 for index in members
             ]
             weights[key] = np.median(times, axis=0).astype(np.int64)
-            units[key] = _enough(repeating_units(own, weights[key], names), weights[key])
+            units[key] = repeating_units(own, weights[key], names)
+    units = _that_matter(units, weights, {key: tokens[own[0]] for key, own in alike.items()})
     if not any(units.values()):
         stages = [int(stage[points.rank[rows[0]]]) for rows in passes]
         layer_tokens = common_layer([own.astype(np.int32) for own in tokens], stages, names)
@@ -131,6 +132,25 @@ def _repeated_layers(
         spread = np.full(len(rows), NO_LAYER, np.int64)
         spread[~is_left_out[rows]] = layer
         yield _bridged(spread)
+
+
+def _that_matter(
+    units: Mapping[bytes, tuple[Unit, ...]],
+    weights: Mapping[bytes, Int64s],
+    tokens: Mapping[bytes, Int32s],
+) -> dict[bytes, tuple[Unit, ...]]:
+    """Units of passes that they make up enough of, and the same ones beside a heavy head."""
+    found = {key: _enough(own, weights[key]) for key, own in units.items()}
+    layers = {
+        tokens[key][unit.first : unit.last + 1].tobytes()
+        for key, own in found.items()
+        for unit in own
+    }
+    return found | {
+        key: own
+        for key, own in units.items()
+        if any(tokens[key][unit.first : unit.last + 1].tobytes() in layers for unit in own)
+    }
 
 
 def _enough(units: tuple[Unit, ...], weight: Int64s) -> tuple[Unit, ...]:

@@ -63,7 +63,9 @@ def repeating_units(tokens: Int32s, weight: Int64s, names: Sequence[str]) -> tup
         low, high = open_stretches.pop(0)
         units = _one_family(tokens[low:high], weight[low:high], names)
         held = sum(int(weight[low + first : low + last + 1].sum()) for first, last in units)
-        if not units or held < least:
+        # Beside layers, one operator that is called twice is a coincidence.
+        is_single = family > 0 and all(first == last for first, last in units)
+        if not units or held < least or is_single:
             continue
         found += [(low + first, low + last, family) for first, last in units]
         family += 1
