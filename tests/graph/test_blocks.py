@@ -18,8 +18,10 @@ from foretrace.graph import (
     blocks_of,
 )
 from foretrace.graph.blocks.corrections import Rule
+from foretrace.graph.blocks.facts import phase_of_annotation, phase_of_operator
 from tests.graph.block_truth import judged
-from tests.truth import TRANSFORMER_LAYER, FileStyle, JobConfig, Work
+from tests.graph.recorded import recording_of
+from tests.truth import TRANSFORMER_LAYER, FileStyle, JobConfig, Work, make_job
 
 HIDDEN = FileStyle(annotations=False)
 PLAIN = JobConfig(
@@ -218,6 +220,18 @@ def test_loading_is_the_loader_s_host_time() -> None:
 
     assert (graph.phase[longest] == Phase.DATA).all()
     assert (graph.part[longest] == Part.DATA).all()
+
+
+def test_a_model_without_layers_has_none() -> None:
+    graph = recording_of(make_job(JobConfig(layer=(), num_steps=1))).graph
+
+    assert (graph.layer == NO_LAYER).all()
+
+
+def test_a_loader_that_an_older_profiler_calls_an_operator_loads() -> None:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+    assert phase_of_operator(name) is phase_of_annotation(name) is Phase.DATA
 
 
 def test_the_table_holds_every_node_and_all_time_once() -> None:

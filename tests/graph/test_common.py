@@ -24,11 +24,12 @@ def test_the_layer_is_what_all_stages_share() -> None:
 @pytest.mark.parametrize(
     ("tokens", "stages"),
     [
+        ([], []),
         ([FIRST, FIRST], [0, 0]),  # one stage shares with nobody
         ([FIRST, np.array([0, 6, 7], np.int32)], [0, 1]),
         ([np.array([2, 4, 7], np.int32), np.array([2, 4, 6], np.int32)], [0, 1]),  # attends not
     ],
-    ids=["one stage", "nothing shared", "no attention"],
+    ids=["no passes", "one stage", "nothing shared", "no attention"],
 )
 def test_no_layer_is_made_up(tokens: list[Int32s], stages: list[int]) -> None:
     assert len(common_layer(tokens, stages, NAMES)) == 0

@@ -33,7 +33,15 @@ class GraphError(ModelError):
 
 
 class CircleError(GraphError):
-    """Nodes wait for each other in a circle, so that no order of them exists."""
+    """Nodes wait for each other in a circle, so that no order of them exists.
+
+    Attributes:
+        stuck: how many nodes wait and the first of them, in words, for others to quote.
+    """
+
+    def __init__(self, message: str, *, stuck: str = "") -> None:
+        super().__init__(message)
+        self.stuck = stuck
 
 
 class MachineError(ModelError):

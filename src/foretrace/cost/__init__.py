@@ -46,6 +46,7 @@ from foretrace.cost.model import NO_TEXT as NO_TEXT
 from foretrace.cost.model import CollectiveRequests as CollectiveRequests
 from foretrace.cost.model import CostModel as CostModel
 from foretrace.cost.model import KernelRequests as KernelRequests
+from foretrace.cost.network import bus_share as bus_share
 from foretrace.cost.network import calibrated_collectives as calibrated_collectives
 from foretrace.cost.network import collective_costs as collective_costs
 from foretrace.cost.network import collective_errors as collective_errors

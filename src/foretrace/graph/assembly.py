@@ -14,6 +14,8 @@ from foretrace.graph.edges import Edges
 from foretrace.graph.graph import Collective, EdgeConstant, ExecutionGraph, Lane
 from foretrace.graph.nodes import EdgeKind
 
+_LETTERS = 60  # of a name in a message
+
 
 def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s) -> Int32s:
     """Nodes in an order in which every edge points forward, int32[nodes].
@@ -27,14 +29,23 @@ def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s)
     order = np.empty(num_nodes, np.int32)
     num_placed = topological_order(first_edge, successor, num_waits, order)
     if num_placed < num_nodes:
-        stuck = np.flatnonzero(num_waits)[:5].tolist()
-        shown = ", ".join(repr(names[name[node]]) for node in stuck)
+        first = np.flatnonzero(num_waits)[:5].tolist()
+        shown = ", ".join(repr(_shortened(names[name[node]])) for node in first)
+        stuck = (
+            f"{num_nodes - num_placed} of {num_nodes} nodes wait for each other, first of them "
+            f"{shown}"
+        )
         raise CircleError(
-            f"the traces' dependencies close a circle: {num_nodes - num_placed} of {num_nodes} "
-            f"nodes wait for each other, first of them {shown}. Ranks of different runs or "
-            "unaligned clocks do that: replay fewer files to find which."
+            f"the traces' dependencies close a circle: {stuck}. Ranks of different runs or "
+            "unaligned clocks do that: replay fewer files to find which.",
+            stuck=stuck,
         )
     return order
+
+
+def _shortened(name: str) -> str:
+    """Kernels of C++ have names of kilobytes."""
+    return name if len(name) <= _LETTERS else f"{name[: _LETTERS - 3]}..."
 
 
 def _grouped(node: Int64s, num_nodes: int) -> tuple[Int64s, Int64s]:

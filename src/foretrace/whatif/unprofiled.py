@@ -1,27 +1,36 @@
 """`unprofiled`: a recording as it would have been without the profiler.
 
-A profiler does something for every event that it records, so what it costs is modelled as one
-time per recorded host event. Kineto takes its time stamps after it has looked at a call's inputs
-and before it files the event: most of that time lies in the gap before an event, so it is taken
-from there first, and what the gap does not hold from the event itself. How much it is per event
-follows from the steps that the recorder timed before it switched the profiler on: the replay
-without it takes as long as they did.
+A profiler costs time in two ways, and the steps that the recorder timed before it switched the
+profiler on tell both.
+
+1. It does something for every event that it records: one time per recorded host event. Kineto
+   takes its time stamps after it has looked at a call's inputs and before it files the event: most
+   of that time lies in the gap before an event, so it is taken from there first, and what the gap
+   does not hold from the event itself. How much it is follows from the quickest recorded step,
+   which has least of everything else: without it, that step takes as long as steps did before.
+2. It disturbs: what it keeps makes the allocator hand memory back, so that some calls of an
+   operator take many times as long as others of the same shapes (seen on a CPU: a softmax of 4 MB
+   in 0.6 ms or, with its pages fetched anew, in 13.5 ms). So calls are cut to so many times the
+   quickest one alike: the most that makes the mean step as long as steps were before.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.base import Int64s, ScenarioError
-from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording, Timeline
+from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 
 _EVENT_KINDS = (NodeKind.OPERATOR, NodeKind.CALL, NodeKind.LAUNCH)
-# Of what one event may cost: far more than any profiler takes (1 to 30 us by our measurements).
+# Of what one event may cost: far more than any profiler takes (1 to 100 us by our measurements).
 _MOST_NS = 1_000_000
+_MOST_TIMES = 4_096.0  # that a call may take of the quickest alike
+_NUM_HALVINGS = 24  # of the logarithm of that factor: to a millionth of it
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class Unprofiled:
 
     recording: Recording
     event_ns: int  # taken away for each recorded host event; 0: steps were no longer with it
+    at_most: float  # times what the quickest call alike takes; infinite: no call was cut
     num_events: int  # on all ranks, in steps and outside
     profiled_step_ns: int  # replayed, mean
     step_ns: int  # the same without the profiler
@@ -48,26 +58,51 @@ def unprofiled(recording: Recording) -> Unprofiled:
     target_ns = _target_ns(recording)
     graph = recording.graph
     event, gap = _events(graph)
-    profiled_ns = _step_ns(simulate(graph))
-    low, high = 0, _MOST_NS
-    if profiled_ns <= target_ns:
-        high = 0
+    profiled = _steps_ns(graph, graph.measured_ns)
+    low, high = 0, _MOST_NS if profiled.min() > target_ns else 0
     # The step falls as the time per event rises: the least that meets the target.
     while low < high:
         middle = (low + high) // 2
-        if _step_ns(simulate(graph, _without(graph, event, gap, middle))) <= target_ns:
+        if _steps_ns(graph, _without(graph, event, gap, middle)).min() <= target_ns:
             high = middle
         else:
             low = middle + 1
-    duration_ns = _without(graph, event, gap, low)
+    duration_ns, at_most = _calmed(graph, _without(graph, event, gap, low), target_ns)
     return Unprofiled(
         recording=replace(recording, graph=replace(graph, measured_ns=duration_ns)),
         event_ns=low,
+        at_most=at_most,
         num_events=len(event),
-        profiled_step_ns=profiled_ns,
-        step_ns=_step_ns(simulate(graph, duration_ns)),
+        profiled_step_ns=round(float(profiled.mean())),
+        step_ns=round(float(_steps_ns(graph, duration_ns).mean())),
         target_ns=target_ns,
     )
+
+
+def _calmed(graph: ExecutionGraph, duration_ns: Int64s, target_ns: int) -> tuple[Int64s, float]:
+    """Durations with calls cut to so many times the quickest alike, and how many times that is."""
+    if _steps_ns(graph, duration_ns).mean() <= target_ns:
+        return duration_ns, math.inf
+    calls = np.flatnonzero(graph.kind == NodeKind.OPERATOR)
+    keys = np.stack([graph.name[calls], graph.operator_signature[calls]])
+    _, alike = np.unique(keys, axis=1, return_inverse=True)
+    quickest = np.full(int(alike.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(quickest, alike.reshape(-1), duration_ns[calls])
+    quickest_ns = quickest[alike.reshape(-1)]
+
+    def cut(times: float) -> Int64s:
+        found = duration_ns.copy()
+        found[calls] = np.minimum(found[calls], np.rint(quickest_ns * times).astype(np.int64))
+        return found
+
+    low, high = 0.0, math.log(_MOST_TIMES)
+    for _ in range(_NUM_HALVINGS):
+        middle = (low + high) / 2
+        if _steps_ns(graph, cut(math.exp(middle))).mean() <= target_ns:
+            low = middle
+        else:
+            high = middle
+    return cut(math.exp(low)), math.exp(low)
 
 
 def _target_ns(recording: Recording) -> int:
@@ -106,11 +141,12 @@ def _without(graph: ExecutionGraph, event: Int64s, gap: Int64s, event_ns: int) -
     return found
 
 
-def _step_ns(timeline: Timeline) -> int:
-    steps = windows(timeline)
+def _steps_ns(graph: ExecutionGraph, duration_ns: Int64s) -> Int64s:
+    """Length of every step of the job with these durations; int64[steps]."""
+    steps = windows(simulate(graph, duration_ns))
     if not len(steps):
         raise ScenarioError(
             "the recording has no marked steps, so nothing can be compared with steps that were "
             "timed without the profiler: call recorder.step() at the end of each"
         )
-    return round(float(np.mean(steps.duration_ns)))
+    return steps.duration_ns

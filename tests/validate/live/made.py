@@ -33,7 +33,7 @@ def gpt(settings: TrainingSettings) -> Transformer:
 
 def row(collective: str, num_ranks: int, num_bytes: int, time_ns: float, **more: object) -> Row:
     """One row of a table of collectives."""
-    spread = {"time_ns_p10": 0.8 * time_ns, "time_ns_p90": 1.5 * time_ns, "cores": 0.5}
+    spread = {"time_ns_p10": 0.8 * time_ns, "time_ns_p90": 1.2 * time_ns, "cores": 0.5}
     return {
         "collective": collective,
         "num_gpus": num_ranks,

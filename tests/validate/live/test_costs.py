@@ -39,7 +39,7 @@ def test_a_measured_size_takes_what_was_measured(name: str) -> None:
     found = costs_of(name, 4 * MIB)
 
     assert found.duration_ns.tolist() == [4_000_000]
-    assert (found.low_ns.tolist(), found.high_ns.tolist()) == ([3_200_000], [6_000_000])
+    assert (found.low_ns.tolist(), found.high_ns.tolist()) == ([3_200_000], [4_800_000])
     assert found.source.tolist() == [Source.TABLE]
 
 
@@ -106,3 +106,23 @@ def test_kernels_are_left_to_the_recording() -> None:
     )
 
     assert found.source.tolist() == [Source.UNKNOWN] * 2
+
+
+def test_transfers_that_sometimes_wait_for_the_scheduler_count_by_their_mean() -> None:
+    slow_at_times = {**row("all_reduce", 2, MIB, 400_000), "time_ns_p90": 4_000_000.0}
+    zero = np.zeros(1, np.int32)
+
+    found = HostCosts((slow_at_times,)).collective_costs(
+        CollectiveRequests(
+            zero,
+            np.array([MIB], np.int64),
+            zero,
+            zero,
+            collectives=("all_reduce",),
+            dtypes=("fp32",),
+            groups=((0, 1),),
+        )
+    )
+
+    # 30 % of the 10th percentile, 40 % of the median, 30 % of the 90th.
+    assert found.duration_ns.tolist() == [round(0.3 * 320_000 + 0.4 * 400_000 + 0.3 * 4_000_000)]

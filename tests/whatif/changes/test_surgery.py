@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretrace.base import ScenarioError
-from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, verify
+from foretrace.graph import NO_STEP, EdgeKind, ExecutionGraph, NodeKind, verify
 from foretrace.simulate import simulate
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.changes.change import (
@@ -209,6 +209,17 @@ def test_a_wait_moved_by_a_step_still_holds_the_host_to_the_device() -> None:
     # In the fourth step the host reads what the third computed: 1.5 ms; freed, it never waits.
     assert called_ns[0] == pytest.approx(1_500 * US, abs=40 * US)
     assert called_ns[1] < 200 * US
+
+
+def test_a_wait_of_the_first_step_is_not_moved_behind_the_last() -> None:
+    program: list[Instruction] = [Launch(500 * US), Synchronize(7), Think(300 * US)]
+    graph = small(program, num_steps=2)
+    is_outside = (graph.kind == NodeKind.SYNC) & (graph.step == 1)
+    graph = replace(graph, step=np.where(is_outside, NO_STEP, graph.step).astype(graph.step.dtype))
+
+    moved_ns = end_ns(graph, Unsynchronised(ALL, "cudaStream*", steps=1))
+
+    assert moved_ns == end_ns(graph, Unsynchronised(ALL, "cudaStream*"))
 
 
 def test_a_delay_on_the_device_lengthens_kernels_and_on_the_host_the_time_before() -> None:

@@ -7,6 +7,7 @@ from foretrace.cost.network.calibration import collective_left_out as collective
 from foretrace.cost.network.checking import collective_errors as collective_errors
 from foretrace.cost.network.costs import collective_costs as collective_costs
 from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
+from foretrace.cost.network.domain import bus_share as bus_share
 from foretrace.cost.network.domain import collective_named as collective_named
 from foretrace.cost.network.logs import read_log as read_log
 from foretrace.cost.network.span import Span as Span

@@ -34,7 +34,7 @@ def common_layer(
         own = [each for each, at in zip(tokens, stage_of_pass, strict=True) if at == stage]
         text = Counter(each.tobytes() for each in own).most_common(1)[0][0]
         usual.append(np.frombuffer(text, np.int32))
-    if len(usual) == 1 or max(map(len, usual)) > _MAX_TOKENS:
+    if len(usual) <= 1 or max(map(len, usual)) > _MAX_TOKENS:
         return _NOTHING
     shared = reduce(_longest_common, usual)
     called = [names[token] for token in shared.tolist()]

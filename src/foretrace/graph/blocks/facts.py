@@ -67,6 +67,8 @@ def phase_of_operator(name: str) -> Phase:
         return Phase.BACKWARD
     if _UPDATE.match(name) or name.startswith("Optimizer."):
         return Phase.OPTIMIZER
+    if name.startswith("enumerate(DataLoader)"):  # no annotation to older profilers
+        return Phase.DATA
     return Phase.UNKNOWN
 
 

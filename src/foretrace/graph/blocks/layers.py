@@ -235,6 +235,8 @@ class Stretches:
     def point_at(self, rank: Int32s, at_ns: Int64s) -> Int64s:
         """A point with the label that holds at moments of ranks; -1: none yet."""
         found = np.full(len(rank), -1, np.int64)
+        if not len(self.point):
+            return found
         for one in np.unique(rank).tolist():
             low, high = np.searchsorted(self.rank, [one, one + 1])
             rows = np.flatnonzero(rank == one)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import CircleError, ScenarioError
-from foretrace.graph import NO_NODE, Edges, renumbered_graph_of
+from foretrace.base import CircleError, Int64s, ScenarioError
+from foretrace.graph import NO_NODE, Edges, ExecutionGraph, renumbered_graph_of
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.arrange.columns import Names, columns_of, scales_of
-from foretrace.whatif.arrange.dependencies import edges_in_ranks
+from foretrace.whatif.arrange.dependencies import edges_in_ranks, without_guesses_back
 from foretrace.whatif.arrange.ghosts import ghosts_of
 from foretrace.whatif.arrange.lone import without_lone
 from foretrace.whatif.arrange.meetings import Partners, meetings_of
@@ -38,21 +38,35 @@ def arranged(program: Program, job: NewJob) -> Arranged:
     ghosts = ghosts_of(source, sequence, job, meetings)
     names = Names(program.graph.names)
     columns = columns_of(source, sequence, job, meetings=meetings, ghosts=ghosts, names=names)
-    try:
-        graph, order = renumbered_graph_of(
+
+    def graph_with(inside: Edges) -> tuple[ExecutionGraph, Int64s]:
+        return renumbered_graph_of(
             columns,
-            Edges.joined([edges_in_ranks(source, sequence), meetings.edges, ghosts.edges]),
+            Edges.joined([inside, meetings.edges, ghosts.edges]),
             constants=program.graph.constants,
             names=names.all,
             lanes=sequence.lanes,
             step_names=_step_names(program.graph.step_names, sequence),
             collectives=meetings.collectives,
         )
-    except CircleError as err:
-        raise ScenarioError(
-            "the pieces of the new job wait for each other in a circle, so it would hang: the "
-            f"schedule and the transfers between stages do not fit. {err}"
-        ) from err
+
+    edges, notes = edges_in_ranks(source, sequence), list[str]()
+    try:
+        graph, order = graph_with(edges)
+    except CircleError:
+        certain = without_guesses_back(edges)
+        notes.append(
+            f"{len(edges) - len(certain):,} waits between streams, inferred from when kernels ran, "
+            "would be for work that is issued later now, and are left out"
+        )
+        try:
+            graph, order = graph_with(certain)
+        except CircleError as err:
+            raise ScenarioError(
+                "the pieces of the new job wait for each other in a circle, so it would hang: "
+                f"{err.stuck}. The schedule, transfers between stages or waits between streams do "
+                "not fit the new order: leave one edit out at a time to find which."
+            ) from err
     num_hubs = len(meetings.collectives)
     node = np.concatenate([sequence.source, np.full(num_hubs, NO_NODE, np.int64), ghosts.source])
     scale = np.append(scales_of(sequence), np.ones(num_hubs + len(ghosts.source)))
@@ -61,7 +75,7 @@ def arranged(program: Program, job: NewJob) -> Arranged:
         source=node[order],
         source_collective=meetings.source_collective,
         scale=scale[order],
-        notes=(*partners.notes, *ghosts.notes),
+        notes=(*partners.notes, *ghosts.notes, *notes),
     )
     return without_lone(found, program.graph.collectives, gone=job.gone)
 

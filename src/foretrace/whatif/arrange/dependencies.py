@@ -35,6 +35,21 @@ def edges_in_ranks(source: Source, sequence: Sequence) -> Edges:
     )
 
 
+def without_guesses_back(edges: Edges) -> Edges:
+    """Edges without inferred waits between streams for what is issued later.
+
+    Two host threads issue work at once, and their pieces stand one after the other. A recording
+    can show a stream waiting for what stands later; in another order such a wait can close a
+    circle. What was inferred from times alone gives way to what is certain.
+
+    Args:
+        edges: between places of a sequence, in issue order.
+    """
+    is_guess = edges.kind == EdgeKind.INTER_STREAM_INFERRED
+    is_kept = ~(is_guess & (edges.source > edges.target))
+    return Edges(edges.source[is_kept], edges.target[is_kept], edges.kind[is_kept])
+
+
 def _host_order(sequence: Sequence) -> Edges:
     """Every thread does one thing after the other; its first follows the rank's start."""
     chained = np.flatnonzero(sequence.is_chained)

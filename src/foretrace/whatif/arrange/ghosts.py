@@ -2,7 +2,8 @@
 
 A ghost's segment is a difference between two collectives of its group, or between a rank's start
 and work whose launch nobody recorded. It holds only between the same two: with anything else
-between them the missing ranks are taken to come with the recorded ones.
+between them the missing ranks are taken to come with the recorded ones. A larger group still has
+those that were missing, and they come as late.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def _before_hubs(
     for at, recorded in enumerate(meetings.source_collective.tolist()):
         if recorded not in by_collective:
             continue
-        if meetings.collectives[at].ranks != graph.collectives[recorded].ranks:
+        old, new = graph.collectives[recorded].ranks, meetings.collectives[at].ranks
+        if old != new and len(old) >= len(new):
             continue
         own, before = by_collective[recorded]
         is_first = at == 0 or meetings.communicator[at - 1] != meetings.communicator[at]

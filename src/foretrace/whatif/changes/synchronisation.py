@@ -117,7 +117,8 @@ def _calls_before(graph: ExecutionGraph, calls: Int64s, steps: int) -> Int64s:
     found = []
     for call in calls.tolist():
         lane, name, step, number = of_call[call]
-        found.append(place.get((lane, name, step - steps, number), -1) if step >= 0 else -1)
+        # Before the first step nothing is of one: no call there is the same one.
+        found.append(place.get((lane, name, step - steps, number), -1) if step >= steps else -1)
     return np.array(found, np.int64)
 
 

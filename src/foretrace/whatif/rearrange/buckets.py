@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.graph import NO_LAYER, NO_MICROBATCH, NodeKind
+from foretrace.graph import NO_LAYER, NO_MICROBATCH, ExecutionGraph, NodeKind, Part
 from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work, without_roles
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.units import Entry, RecordedUnit, Role
@@ -62,13 +62,14 @@ class Buckets:
     waits: BucketWaits
     group: Group  # over which gradients are reduced
     has_device: bool
+    has_sizes: bool  # else each counts as much as any other
 
     @staticmethod
     def of(library: Library, group: Group) -> Buckets:
         """Those of a recording."""
         graph = library.program.graph
         has_device = any(lane.is_device for lane in graph.lanes)
-        return Buckets(library, BucketWaits(graph), group, has_device)
+        return Buckets(library, BucketWaits(graph), group, has_device, have_sizes(graph))
 
     def carried(self, unit: NewUnit, stage: StageWeights, filling: Filling) -> NewUnit:
         """A unit with recorded buckets, where they are full, waited for, and of the right size.
@@ -205,7 +206,16 @@ class Buckets:
         graph = self.library.program.graph
         finishes = piece.nodes[graph.kind[piece.nodes] == NodeKind.FINISH]
         found = np.unique(graph.collective[finishes])
+        if not self.has_sizes:
+            return len(found)
         return sum(max(graph.collectives[each].num_bytes, 0) for each in found.tolist())
+
+
+def have_sizes(graph: ExecutionGraph) -> bool:
+    """Whether a recording says how many bytes each of its buckets holds."""
+    is_bucket = (graph.kind == NodeKind.FINISH) & (graph.part == Part.BUCKET)
+    found = np.unique(graph.collective[is_bucket])
+    return all(graph.collectives[each].num_bytes > 0 for each in found.tolist())
 
 
 def dropped(unit: NewUnit) -> NewUnit:

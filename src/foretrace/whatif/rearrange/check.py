@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from foretrace.base import NotShownError, ScenarioError, WorkloadError
+from foretrace.whatif.rearrange.buckets import have_sizes
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.structure import changed_fields, schedule_or_refusal
 from foretrace.whatif.recorded.program import Program
@@ -33,6 +34,7 @@ _AT_LEAST_ONE = (
     ("num_chunks", "chunks"),
     ("bucket_bytes", "bucket_bytes"),
 )
+_OF_PASSES = {"num_microbatches", "recompute", "sharding", "overlap.gradients"}
 
 
 def check(program: Program, before: Scenario, after: Scenario) -> None:
@@ -58,6 +60,8 @@ def check(program: Program, before: Scenario, after: Scenario) -> None:
         raise NotShownError(problem)
     library = program.once(Library)
     _check_layers(library, before, after, changed)
+    for problem in _without_passes(library, before, after, changed):
+        raise NotShownError(problem)
     if {"num_microbatches", "schedule", "pipeline", "num_chunks", "contiguous"} & changed:
         schedule_or_refusal(after.plan)
 
@@ -178,6 +182,12 @@ def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:
 def _of_recording(program: Program, before: Scenario, changed: set[str]) -> Iterator[str]:
     if program.doubts:
         yield f"the recording's structure is not understood: {'; '.join(program.doubts)}"
+    is_reduced = before.plan.data * before.plan.context > 1
+    if "bucket_bytes" in changed and is_reduced and not have_sizes(program.graph):
+        yield (
+            "bucket_bytes: the recording does not say how many bytes its buckets of gradients "
+            "hold, so none can be filled otherwise: record with shapes (record_shapes=True)"
+        )
     own = {each.step for pieces in program.pieces_by_rank.values() for each in pieces}
     if own <= {-1}:
         yield "the recording has no steps that could be rearranged: record with step marks"
@@ -188,6 +198,28 @@ def _of_recording(program: Program, before: Scenario, changed: set[str]) -> Iter
         yield (
             f"stages {missing} of pp {before.plan.pipeline} were not recorded: record a rank of "
             "every stage, or keep the pipeline as it is"
+        )
+
+
+def _without_passes(
+    library: Library, before: Scenario, after: Scenario, changed: set[str]
+) -> Iterator[str]:
+    """What needs passes or layers, of a recording in which none were found."""
+    is_first_reduced = "data" in changed and before.plan.data * before.plan.context == 1
+    if not library.has_units and (changed & _OF_PASSES or is_first_reduced):
+        yield (
+            "no forward or backward passes were found in the recording, so nothing of them can be "
+            "repeated or changed: name them in a blocks file (see `inspect --blocks`)"
+        )
+    if "recompute" in changed and library.has_backward and not library.num_layers:
+        yield (
+            "recompute: no layers were found in the recording, whose forward work would be done "
+            "again: name them in a blocks file (see `inspect --blocks`)"
+        )
+    if "tensor" in changed and before.plan.tensor == 1 and not library.num_layers:
+        yield (
+            f"tp 1 -> {after.plan.tensor}: no layers were found in the recording, in which ranks "
+            "would exchange: name them in a blocks file (see `inspect --blocks`)"
         )
 
 

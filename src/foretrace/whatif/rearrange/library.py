@@ -39,6 +39,11 @@ class Library:
         return len(self.chunk_of_layer)
 
     @property
+    def has_units(self) -> bool:
+        """Whether any pass was recorded."""
+        return any(step.units for run in self.runs.values() for step in run.steps)
+
+    @property
     def has_backward(self) -> bool:
         """Whether any backward pass was recorded."""
         return any(

@@ -6,9 +6,18 @@ from collections.abc import Iterator
 
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.parameters import Weights
-from foretrace.whatif.rearrange.structure import Structure
+from foretrace.whatif.rearrange.structure import Structure, changed_fields
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Recompute, Sharding, shard_size
+
+# Fields of a plan that say how gradients are reduced, as users call them.
+_OF_GRADIENTS = {
+    "sharding": "sharding",
+    "shard_ranks": "sharding.ranks",
+    "bucket_bytes": "sharding.bucket_bytes",
+    "overlap.gradients": "overlap.gradients",
+}
+_OF_TRAINING = {**_OF_GRADIENTS, "recompute": "recompute", "data": "dp"}
 
 
 def rearrangement_notes(
@@ -19,7 +28,8 @@ def rearrangement_notes(
     return (
         *_of_copies(library, after),
         *_of_layers(library, structure, weights),
-        *_of_made(before, after),
+        *_of_made(library, before, after),
+        *_of_nothing(library, before, after),
     )
 
 
@@ -50,7 +60,7 @@ def _of_layers(library: Library, structure: Structure, weights: Weights) -> Iter
         )
 
 
-def _of_made(before: Scenario, after: Scenario) -> Iterator[str]:
+def _of_made(library: Library, before: Scenario, after: Scenario) -> Iterator[str]:
     old, new = before.plan, after.plan
     if old.pipeline == 1 and new.pipeline > 1:
         yield "transfers between stages were not recorded: they are made, and their time modelled"
@@ -65,21 +75,35 @@ def _of_made(before: Scenario, after: Scenario) -> Iterator[str]:
             "tensor-parallel ranks exchange at the same products in another way than recorded: all "
             "of it is made, and its time modelled"
         )
-    if old.data * old.context == 1 and new.data * new.context > 1:
+    if library.has_backward and old.data * old.context == 1 and new.data * new.context > 1:
         yield (
             "reductions of gradients were not recorded: they are made as buckets become full, "
             f"in {new.precision.reduced}, and their time modelled"
         )
-    if old.num_ranks == 1 and new.num_ranks > 1:
+    if library.has_backward and old.num_ranks == 1 and new.num_ranks > 1:
         yield "a gradient norm over all ranks is not among the exchanges: none was recorded"
-    if (old.sharding is Sharding.NONE) != (new.sharding is Sharding.NONE):
+    is_divided = library.has_backward and new.data * new.context > 1
+    if is_divided and (old.sharding is Sharding.NONE) != (new.sharding is Sharding.NONE):
         yield (
             f"the optimizer updates 1/{shard_size(new)} of the parameters, gathered at once "
             "behind it"
             if old.sharding is Sharding.NONE
             else "every rank updates all parameters, and gathers none"
         )
-    if old.recompute is not new.recompute and new.recompute is not Recompute.NONE:
+    is_again = old.recompute is not new.recompute and new.recompute is not Recompute.NONE
+    if is_again and library.has_backward:
         yield "recomputed layers take what their forward pass took, exchanges included"
     if new.pipeline > 1 and old.pipeline != new.pipeline:
         yield "a table shared by the first and the last stage is taken to be summed as before"
+
+
+def _of_nothing(library: Library, before: Scenario, after: Scenario) -> Iterator[str]:
+    """Edits that find nothing in this job to act on."""
+    new = after.plan
+    is_training = library.has_backward
+    keys = _OF_GRADIENTS if is_training else _OF_TRAINING
+    found = ", ".join(keys[name] for name in changed_fields(before, after) if name in keys)
+    if found and not is_training:
+        yield f"forward passes only: nothing is done for {found}, as there are no gradients"
+    elif found and new.data * new.context == 1:
+        yield f"dp 1: nothing is done for {found}, as no gradients are reduced"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foretrace.base import NotShownError
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, dropped
 from foretrace.whatif.rearrange.check import check
@@ -23,6 +24,7 @@ from foretrace.whatif.rearrange.structure import changed_fields, structure_of
 from foretrace.whatif.rearrange.tensor import TensorExchanges, divides_vocabulary
 from foretrace.whatif.recorded.program import (
     Coordinates,
+    MadeExchange,
     NewJob,
     NewRank,
     Piece,
@@ -79,13 +81,28 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
         if adds_tensor
         else None,
     )
+    ranks = tuple(making.rank(seat) for seat in seats(library, after.plan))
+    if making.adds_reductions and library.has_backward:
+        _check_reduced(ranks)
     return NewJob(
         plan=after.plan,
         layers_of_stage=structure.layers_of_stage,
-        ranks=tuple(making.rank(seat) for seat in seats(library, after.plan)),
+        ranks=ranks,
         notes=rearrangement_notes(library, structure, weights, (before, after)),
         gone=frozenset(np.flatnonzero(is_replaced).tolist()),
     )
+
+
+def _check_reduced(ranks: Sequence[NewRank]) -> None:
+    for rank in ranks:
+        made = (each for each in rank.placed if isinstance(each.piece, MadeExchange))
+        if not any(each.part is Part.BUCKET for each in made):
+            raise NotShownError(
+                f"gradients would be reduced that the recording does not reduce, and rank "
+                f"{rank.source_rank} shows no backward pass of a step's last microbatch, in which "
+                "they become whole: load whole steps, or correct the blocks (see `inspect "
+                "--blocks`)"
+            )
 
 
 def _gone_groups(before: Scenario, after: Scenario) -> tuple[Group, ...]:
@@ -130,6 +147,12 @@ class _Making:
     recomputing: Recomputing
     tensor: TensorExchanges | None  # where they are to be added
     dividing: Dividing | None  # where the optimizer's states are divided otherwise
+
+    @property
+    def adds_reductions(self) -> bool:
+        """Whether gradients are reduced that were not."""
+        old, new = self.before.plan, self.after.plan
+        return old.data * old.context == 1 and new.data * new.context > 1
 
     def rank(self, seat: Seat) -> NewRank:
         """One rank's work."""

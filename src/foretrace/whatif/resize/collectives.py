@@ -8,7 +8,7 @@ recorded on groups of the same kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from foretrace.cost import (
     RecordedCosts,
     Source,
     Transfers,
+    bus_share,
     collective_named,
     fitted_transfers,
 )
@@ -40,6 +41,8 @@ _WIDTHS = (
     ("long", 8), ("int64", 8), ("int", 4), ("byte", 1), ("bool", 1), ("uint8", 1), ("char", 1),
 )  # fmt: skip
 _FEW_ELEMENTS = 8  # a norm, a flag, a loss: of no tensor's size
+# Of collectives of unknown sizes: what the largest and the smallest in training have.
+_LARGE_BYTES, _TINY_BYTES = 1 << 30, 8
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ def exchanged(
 
 
 def _is_other(before: Asked, after: Asked, models: Models) -> bool:
+    if max(len(before.ranks), len(after.ranks)) < 2:  # noqa: PLR2004  whoever else met is unknown
+        return False
     if models.is_other_network or before.num_bytes != after.num_bytes:
         return True
     if models.is_of_recording:
@@ -206,6 +211,9 @@ def _cost(
     models: Models,
 ) -> None:
     """Ratios and durations by the models. Out: `into`."""
+    pairs = _without_unsized(into, pairs, models)
+    if not pairs:
+        return
     recorded, transfers = program.once(_transfers), program.once(_fitted)
     new = _answers([after for _, _, after in pairs], models.after, transfers)
     olds = [before for _, before, _ in pairs if before is not None]
@@ -231,7 +239,66 @@ def _cost(
             into.low[at] = into.high[at] = 1.0
 
 
+def _without_unsized(
+    into: Exchanged, pairs: Sequence[tuple[int, Asked | None, Asked]], models: Models
+) -> list[tuple[int, Asked | None, Asked]]:
+    """All but recorded collectives whose bytes nobody recorded. Out: `into`, of those."""
+    found: dict[tuple[Asked, Asked], tuple[float, float, float]] = {}
+    rest = []
+    for at, before, after in pairs:
+        if before is None or after.num_bytes >= 0:
+            rest.append((at, before, after))
+            continue
+        if (before, after) not in found:
+            found[before, after] = _unsized(before, after, models)
+        ratio, low, high = found[before, after]
+        into.ratio[at], into.low[at], into.high[at] = ratio, low / ratio, high / ratio
+        into.source[at] = Source.SCALED
+    return rest
+
+
+def _unsized(before: Asked, after: Asked, models: Models) -> tuple[float, float, float]:
+    """New time over recorded, and both ends: of large ones, with none and tiny ones inside.
+
+    Large ones take what every rank's links carry, tiny ones as many turns as there are ranks
+    (nccl-tests, doc/PERFORMANCE.md), and sums inside switches take the same among any number.
+    """
+    if models.is_of_recording:
+        ratios = [_traffic(after) / _traffic(before), _turns(after) / _turns(before)]
+    else:
+        ratios = []
+        for num_bytes in (_LARGE_BYTES, _TINY_BYTES):
+            old, new = (
+                _answers([replace(one, num_bytes=num_bytes)], model, None)[0]
+                for one, model in ((before, models.before), (after, models.after))
+            )
+            if old is None or new is None or old[0] <= 0 or new[0] <= 0:
+                raise _untold(after)
+            ratios.append(new[0] / old[0])
+    return ratios[0], min(1.0, *ratios), max(1.0, *ratios)
+
+
+def _traffic(one: Asked) -> float:
+    """What every rank's links carry one way, of the bytes that it has."""
+    known, num_ranks = collective_named(one.name), len(one.ranks)
+    if known is None:
+        raise _untold(one)
+    if known == "send_recv" and num_ranks > 2:  # noqa: PLR2004  all with all, in NCCL
+        known = "alltoall"
+    return float(bus_share(known, np.array([float(num_ranks)]))[0]) or 1.0
+
+
+def _turns(one: Asked) -> int:
+    return max(len(one.ranks) - 1, 1)
+
+
 def _untold(asked: Asked) -> ScenarioError:
+    if asked.num_bytes <= 0:
+        return ScenarioError(
+            f"nothing tells what {asked.name} over {len(asked.ranks)} ranks takes: the recording "
+            "has no sizes of its collectives. Record with shapes (record_shapes=True), whose "
+            "record_param_comms show them."
+        )
     return ScenarioError(
         f"nothing tells what {asked.name} of {asked.num_bytes:,} bytes over {len(asked.ranks)} "
         "ranks takes: state the machine, or give costs from a table that `foretrace measure` makes."

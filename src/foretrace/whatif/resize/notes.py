@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from foretrace.whatif.resize.signatures import NO_WEIGHT, Shaped
 from foretrace.whatif.scenario import Scenario
 
 _NAMED = 3  # operators that a note names
+_LETTERS = 60  # of a name: kernels of C++ have some of kilobytes
 _SLIGHT = 0.001  # share of the operators' time below which nobody needs to know
 
 
@@ -40,6 +42,7 @@ def resize_notes(
             "ranks of tp divide layers alone: every rank keeps the whole tables of the embedding "
             "and of the output projection"
         )
+    notes += _unsized(found)
     graph = found.blocks.graph
     nodes = found.blocks.nodes
     total_ns = max(int(graph.measured_ns[nodes].sum()), 1)
@@ -56,6 +59,18 @@ def resize_notes(
         if share >= _SLIGHT:
             notes.append(f"{share:.1%} of the operators' time {words}: {_named(graph, is_so)}")
     return tuple(notes)
+
+
+def _unsized(found: Resizing) -> Iterator[str]:
+    """Collectives that change, and whose bytes nobody recorded."""
+    costs = found.exchanged
+    chosen = (costs.num_bytes < 0) & (costs.source == Source.SCALED)
+    if chosen.any():
+        yield (
+            f"{int(chosen.sum()):,} collectives have no recorded sizes: they take "
+            f"x {float(np.median(costs.ratio[chosen])):.2f}, as large ones would, and the interval "
+            "holds what small ones would"
+        )
 
 
 def _products(
@@ -91,4 +106,5 @@ def _named(graph: ExecutionGraph, chosen: Bools) -> str:
         name = graph.names[operator if operator >= 0 else int(graph.name[node])]
         times[name] += int(graph.measured_ns[node])
     names = [name for name, _ in times.most_common(_NAMED)]
+    names = [name if len(name) <= _LETTERS else f"{name[: _LETTERS - 3]}..." for name in names]
     return ", ".join(names) + (", ..." if len(times) > _NAMED else "")
