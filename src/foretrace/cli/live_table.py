@@ -25,7 +25,7 @@ def print_live(console: Console, report: LiveReport) -> None:
     print_section(console, "a rank's step, predicted | profiled, ms", _components(report))
     print_sentences(console, "over the list", _summary(report))
     print_sentences(
-        console, "not predicted or not run", (f"{row.name}: {row.why}" for row in _lacking(report))
+        console, "what is missing", (f"{row.name}: {row.why}" for row in _lacking(report))
     )
     print_sentences(
         console,

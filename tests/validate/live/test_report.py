@@ -29,6 +29,8 @@ def report(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> LiveRe
     paths = LivePaths(tmp_path_factory.mktemp("live"))
     shutil.copytree(repository / "examples/cpu-llama-tp2-dp2/traces", paths.base)
     shutil.copytree(paths.base, paths.recording("slower"))
+    paths.recording("more").mkdir()
+    (paths.recording("more") / "rank0.kineto.json").write_text("no profile")
     write_host(
         host(
             row("all_reduce", 2, 1024, 3e5),
@@ -87,3 +89,10 @@ def test_components_are_those_of_both_recordings(report: LiveReport) -> None:
     assert parts.predicted_ns is not None
     assert parts.predicted_ns > parts.measured_ns
     assert more.components["exposed_compute"].measured_ns is None
+
+
+def test_a_recording_that_cannot_be_read_costs_its_components_alone(report: LiveReport) -> None:
+    _, more, _ = report.rows
+
+    assert more.predicted_ns is not None
+    assert "for components alone, cannot be read" in more.why

@@ -85,6 +85,7 @@ def _row(
     if not runnable(settings, runs.num_devices):
         why = f"needs {settings.num_ranks} GPUs, and there are {runs.num_devices}"
     low_ns, high_ns = _ends(prediction, host.unrest(settings.num_ranks))
+    components, unread = _components(configuration.name, prediction, paths)
     return LiveRow(
         name=configuration.name,
         changes=_changes(configuration, ground),
@@ -97,8 +98,8 @@ def _row(
         low_ns=low_ns,
         high_ns=high_ns,
         naive_ns=naive_step_ns(recorded.target_ns, BASE, settings),
-        components=_components(configuration.name, prediction, paths),
-        why=why,
+        components=components,
+        why=why or unread,
     )
 
 
@@ -134,17 +135,23 @@ def _changes(configuration: Configuration, ground: Ground) -> str:
 
 def _components(
     name: str, prediction: Prediction | None, paths: LivePaths
-) -> dict[str, LiveComponent]:
+) -> tuple[dict[str, LiveComponent], str]:
+    """Parts of the step, and why those of the run's own recording are missing, if they are."""
     folder = paths.base if name == BASE_NAME else paths.recording(name)
-    measured = _parts(breakdown(_recording(folder).measured)) if folder.is_dir() else None
+    measured, why = None, ""
+    try:
+        measured = _parts(breakdown(_recording(folder).measured)) if folder.is_dir() else None
+    except ModelError as error:  # where processes outnumber cores, clocks may not be told
+        why = f"its own recording, for components alone, cannot be read: {error}"
     predicted = None if prediction is None else _parts(breakdown(prediction.timeline))
-    return {
+    found = {
         part: LiveComponent(
             None if predicted is None else predicted[part],
             None if measured is None else measured[part],
         )
         for part in COMPONENTS
     }
+    return found, why
 
 
 def _parts(found: Breakdown) -> dict[str, int]:
