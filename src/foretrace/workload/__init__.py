@@ -88,6 +88,7 @@ from foretrace.workload.plan.groups import replica_of_rank as replica_of_rank
 from foretrace.workload.plan.groups import shard_size as shard_size
 from foretrace.workload.plan.groups import stage_of as stage_of
 from foretrace.workload.plan.layers import chunk_layers as chunk_layers
+from foretrace.workload.plan.legality import batch_problems as batch_problems
 from foretrace.workload.plan.legality import check_plan as check_plan
 from foretrace.workload.plan.placement import Placement as Placement
 from foretrace.workload.plan.placement import Span as Span

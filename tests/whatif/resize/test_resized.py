@@ -13,6 +13,7 @@ import pytest
 from foretrace.base import Int64s, ScenarioError
 from foretrace.cost import (
     CollectiveRequests,
+    CostModel,
     Costs,
     FittedCosts,
     KernelRequests,
@@ -27,7 +28,7 @@ from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.resize.base import base_scenario
 from foretrace.whatif.resize.notes import resize_notes
-from foretrace.whatif.resize.resized import costs_of, resized, resizing
+from foretrace.whatif.resize.resized import costs_of, resizing
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Group, Plan, Transformer
 from tests.truth import JobConfig, single_kernel_layer
@@ -43,6 +44,18 @@ from tests.whatif.resize.test_read import loaded, small_model
 
 STAGES = Plan(tensor=2, pipeline=2, micro_batch=2, global_batch=8, sequence=1024)
 WORKING = (*DEVICE_KINDS, NodeKind.FINISH)
+
+
+def resized(
+    arranged: Arranged,
+    program: Program,
+    before: Scenario,
+    after: Scenario,
+    *,
+    costs: CostModel | None = None,
+) -> Costs:
+    """Costs of an arranged job's nodes, as a prediction takes them."""
+    return costs_of(arranged, resizing(arranged, program, before, after, costs=costs))
 
 
 @cache

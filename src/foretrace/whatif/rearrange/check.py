@@ -17,6 +17,7 @@ from foretrace.workload import (
     Recompute,
     Sharding,
     axis_sizes,
+    batch_problems,
     chunk_layers,
     groups_of,
     nearest_divisor,
@@ -73,7 +74,7 @@ def _problems(after: Scenario, *, is_other: bool) -> Iterator[str]:
         value = getattr(plan, name)
         if value is not None and value < 1:
             yield f"{key} is {value}: it has to be at least 1"
-    yield from _of_batch(after)
+    yield from batch_problems(plan)
     # What the recording itself does is no problem, even where its sizes are read wrongly.
     if is_other:
         yield from _of_widths(after)
@@ -95,18 +96,6 @@ def _divided(scenario: Scenario) -> tuple[object, ...]:
     plan = scenario.plan
     ranks = (plan.tensor, plan.context, plan.expert, plan.sequence_parallel)
     return (*ranks, plan.sequence, replace(scenario.sizes, layers=None))
-
-
-def _of_batch(after: Scenario) -> Iterator[str]:
-    plan = after.plan
-    at_once = plan.micro_batch * plan.data
-    if plan.global_batch % at_once:
-        below = plan.global_batch // at_once * at_once
-        nearest = f"{below:,} or {below + at_once:,}" if below else f"{at_once:,}"
-        yield (
-            f"micro_batch {plan.micro_batch} x dp {plan.data} = {at_once:,} sequences at once do "
-            f"not divide a global batch of {plan.global_batch:,}: {nearest} would be divided"
-        )
 
 
 def _of_widths(after: Scenario) -> Iterator[str]:

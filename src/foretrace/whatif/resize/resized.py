@@ -1,4 +1,4 @@
-"""`resized`: what every node of an arranged graph takes at the edited job's sizes."""
+"""`resizing`, `costs_of`: what every node of an arranged graph takes at the edited job's sizes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def resizing(
     *,
     costs: CostModel | None = None,
 ) -> Resizing:
-    """Everything that `resized` rests on.
+    """How everything that an edit resizes changes: `costs_of` makes durations of it.
 
     Args:
         arranged: the edited job, from recorded pieces.
@@ -108,34 +108,12 @@ def _check(before: Scenario, after: Scenario) -> None:
             )
 
 
-def resized(
-    arranged: Arranged,
-    program: Program,
-    before: Scenario,
-    after: Scenario,
-    *,
-    costs: CostModel | None = None,
-) -> Costs:
+def costs_of(arranged: Arranged, found: Resizing) -> Costs:
     """What every node of the arranged graph takes, where that comes from, and how sure it is.
 
     What keeps its shape keeps its measured time (times the scale of its piece); what changes takes
     `measured x model(new) / model(old)`; what nobody recorded takes what the model says.
-
-    Args:
-        arranged: the edited job, from recorded pieces.
-        program: the recorded one.
-        before: the recording's scenario.
-        after: the edited one.
-        costs: what predicts durations at other sizes; the machine's, or the recording's own.
-
-    Raises:
-        ScenarioError: as `resizing`.
     """
-    return costs_of(arranged, resizing(arranged, program, before, after, costs=costs))
-
-
-def costs_of(arranged: Arranged, found: Resizing) -> Costs:
-    """Costs of every node of an arranged graph."""
     graph = arranged.graph
     has_source = arranged.source != NO_NODE
     source_node = arranged.source[has_source]

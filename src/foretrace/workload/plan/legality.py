@@ -83,7 +83,7 @@ def _problems(plan: Plan, model: Model | Program, num_ranks: int | None) -> Iter
     if isinstance(model, Recommender):
         yield from _of_recommender(plan, model)
     yield from _of_ranks(plan, num_ranks)
-    yield from _of_batch(plan)
+    yield from batch_problems(plan)
     if plan.contiguous is not None and plan.schedule != "interleaved":
         yield (
             f"contiguous is {plan.contiguous} with the schedule {plan.schedule!r}, which has no "
@@ -119,7 +119,8 @@ def _product(plan: Plan) -> str:
     return " x ".join(f"{axis.value} {sizes[axis]}" for axis in plan.order)
 
 
-def _of_batch(plan: Plan) -> Iterator[str]:
+def batch_problems(plan: Plan) -> Iterator[str]:
+    """Whether microbatches of all data-parallel ranks divide the global batch."""
     at_once = plan.micro_batch * plan.data
     if plan.global_batch % at_once:
         below = plan.global_batch // at_once * at_once
