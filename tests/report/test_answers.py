@@ -17,9 +17,9 @@ from foretrace.analyze import (
     memory,
     read_change,
 )
+from foretrace.answer import Sentences, SideBySide, Table, Unit, cell_text
 from foretrace.graph import BlockEvidence, MemoryEvents, NodeKind, Part, Phase, blocks_of
-from foretrace.report.cells import cell_text
-from foretrace.report.document import Section, Sentences, SideBySide, Table, Unit, tables_of
+from foretrace.report.document import Section, tables_of
 from foretrace.report.page import sections_of
 from foretrace.report.sections import (
     attention_section,

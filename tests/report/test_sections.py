@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from foretrace.analyze import collective_times
+from foretrace.answer import Column, SideBySide, Table, Unit
 from foretrace.graph import NodeKind
-from foretrace.report.document import Column, Section, SideBySide, Table, Unit, tables_of
+from foretrace.report.document import Section, tables_of
 from foretrace.report.sections import collective_section, recording_section, step_section
 from tests.graphs import GraphBuilder, timeline_of
 from tests.report.sample import meta, sample

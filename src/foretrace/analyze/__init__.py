@@ -79,7 +79,6 @@ from foretrace.analyze.memory import MemoryUse as MemoryUse
 from foretrace.analyze.memory import Moment as Moment
 from foretrace.analyze.memory import memory as memory
 from foretrace.analyze.memory import snapshot_memory as snapshot_memory
-from foretrace.analyze.names import short_name as short_name
 from foretrace.analyze.operators import COMMUNICATION as COMMUNICATION
 from foretrace.analyze.operators import WAITING as WAITING
 from foretrace.analyze.operators import By as By

@@ -10,8 +10,8 @@ import numpy as np
 
 from foretrace.analyze.attributes import attribute
 from foretrace.analyze.levers import LeverKind, nodes_of
-from foretrace.analyze.names import short_name
 from foretrace.analyze.sensitivity import FASTER, Sensitivity, SensitivityRow
+from foretrace.answer import short_name
 from foretrace.base import Bools, Int64s
 from foretrace.graph import ExecutionGraph
 

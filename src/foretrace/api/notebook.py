@@ -21,20 +21,18 @@ from foretrace.analyze import (
     WhatHelps,
     shapes_text,
 )
+from foretrace.answer import bytes_text, milliseconds_text, signed_percent_text
 from foretrace.api.edited import Edited
 from foretrace.estimate import Estimate
 from foretrace.graph import Blocks
 from foretrace.report import (
-    bytes_text,
     change_text,
     difference_rows,
     estimate_facts,
     estimate_subject,
     html_table,
-    milliseconds_text,
     part_text,
     signed_milliseconds,
-    signed_percent_text,
     sweep_subject,
     whatif_facts,
     whatif_subject,

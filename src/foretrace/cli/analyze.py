@@ -12,6 +12,7 @@ from rich.text import Text
 
 from foretrace import api
 from foretrace.analyze import COMPONENTS, Comparison, Stillness
+from foretrace.answer import component_text, count_text, milliseconds_text, signed_percent_text
 from foretrace.api import Job
 from foretrace.base import TraceError
 from foretrace.cli import options
@@ -20,12 +21,6 @@ from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
 from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences, share_text
 from foretrace.graph import Timeline
-from foretrace.report import (
-    component_text,
-    count_text,
-    milliseconds_text,
-    signed_percent_text,
-)
 
 if TYPE_CHECKING:
     import polars as pl

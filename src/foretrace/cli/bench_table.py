@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from foretrace.answer import count_text
 from foretrace.bench import BenchCheck, Benchmark
 from foretrace.cli.tables import plain_table, print_section, share_text
-from foretrace.report import count_text
 
 _MOST_ROWS = 10
 _NS_PER_MS = 1e6

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from foretrace.answer import milliseconds_text
 from foretrace.api import Job
 from foretrace.base import Int64s
 from foretrace.cli.tables import (
@@ -21,7 +22,6 @@ from foretrace.cli.tables import (
     share_text,
 )
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, BlockEvidence, Blocks, Part, Phase
-from foretrace.report import milliseconds_text
 
 if TYPE_CHECKING:
     import polars as pl

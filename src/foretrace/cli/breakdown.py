@@ -7,12 +7,12 @@ from rich.text import Text
 
 from foretrace import api
 from foretrace.analyze import COMPONENTS, Breakdown, Parts
+from foretrace.answer import component_text, milliseconds_text, percent_text
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source, timeline_of
 from foretrace.cli.tables import plain_table, print_title
-from foretrace.report import component_text, milliseconds_text, percent_text
 
 
 def breakdown(

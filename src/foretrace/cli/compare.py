@@ -9,6 +9,7 @@ from rich.console import Console
 
 from foretrace import api
 from foretrace.analyze import Comparison, Verdict
+from foretrace.answer import duration_text, signed_percent_text
 from foretrace.api import Job
 from foretrace.cli import options
 from foretrace.cli.compare_table import print_comparison
@@ -16,7 +17,6 @@ from foretrace.cli.limits import Limit, parsed_limit
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source, timeline_of
-from foretrace.report import duration_text, signed_percent_text
 
 SLOWER = 1  # the exit code of a gate that does not hold
 

@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from foretrace.analyze import Comparison, Contribution
-from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
-from foretrace.report import (
+from foretrace.answer import (
     component_text,
     count_text,
     milliseconds_text,
     percent_text,
     signed_percent_text,
 )
+from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
 
 _SHOWN = ("component", "class", "kernel", "block", "collective")
 _TITLES = {

@@ -7,12 +7,12 @@ from rich.text import Text
 
 from foretrace import api
 from foretrace.analyze import NO_BLOCK, CriticalPath, PathShare
+from foretrace.answer import count_text, milliseconds_text
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source, timeline_of
 from foretrace.cli.tables import name_text, plain_table, print_section, print_title, share_text
-from foretrace.report import count_text, milliseconds_text
 
 
 def critical_path(

@@ -8,17 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from foretrace.answer import bytes_text, duration_text, milliseconds_text, percent_text
 from foretrace.cli.tables import plain_table, print_section, print_sentences, share_text
 from foretrace.estimate import Estimate
 from foretrace.report import (
     assumption_text,
-    bytes_text,
-    duration_text,
     estimate_facts,
     estimate_subject,
-    milliseconds_text,
     part_text,
-    percent_text,
     source_text,
 )
 

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from foretrace import api
 from foretrace.analyze import IdleCauses, Stillness
+from foretrace.answer import milliseconds_text
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -18,7 +19,6 @@ from foretrace.cli.tables import (
     print_title,
     share_text,
 )
-from foretrace.report import milliseconds_text
 
 _TITLES = {
     Stillness.IDLE: "idle: nothing ran",

@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from foretrace.answer import bytes_text, count_text, duration_text
 from foretrace.cli.tables import plain_table, sentences_table
 from foretrace.graph import Links
-from foretrace.report import bytes_text, count_text, duration_text
 from foretrace.trace import Contents
 
 # More rows than this scroll the summary off the screen; `--json` has them all.

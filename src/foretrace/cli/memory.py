@@ -10,6 +10,7 @@ from rich.console import Console
 
 from foretrace import api
 from foretrace.analyze import Holder, MemoryPlace, MemoryUse
+from foretrace.answer import bytes_text
 from foretrace.api import Job
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
@@ -22,7 +23,6 @@ from foretrace.cli.tables import (
     print_sentences,
     print_title,
 )
-from foretrace.report import bytes_text
 
 RECORD = (
     "the traces hold no memory events: record with foretrace.record(memory=True) or with "

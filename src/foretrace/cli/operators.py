@@ -11,6 +11,7 @@ from rich.text import Text
 
 from foretrace import api
 from foretrace.analyze import AttentionProfile, OperatorRow, OperatorTable, Roofline, shapes_text
+from foretrace.answer import milliseconds_text
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -22,7 +23,6 @@ from foretrace.cli.tables import (
     print_title,
     share_text,
 )
-from foretrace.report import milliseconds_text
 
 _OPERATOR_WIDTH = 34  # with its shapes
 _MANY_UNRECOGNISED = 0.05  # of device time, from which the names are shown

@@ -8,21 +8,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foretrace.api import Job
-from foretrace.cli.tables import plain_table, sentences_table
-from foretrace.graph import Ablation
-from foretrace.report import (
-    component_rows,
+from foretrace.answer import (
     component_text,
-    constant_rows,
-    duration_shares,
     duration_text,
-    glance,
     milliseconds_text,
-    null_model_rows,
     percent_text,
     signed_percent_text,
 )
+from foretrace.api import Job
+from foretrace.cli.tables import plain_table, sentences_table
+from foretrace.graph import Ablation
+from foretrace.report import component_rows, constant_rows, duration_shares, glance, null_model_rows
 from foretrace.validate import ReplayReport
 
 # More rows than this scroll the summary off the screen; `--json` has them all.

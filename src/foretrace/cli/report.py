@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from foretrace import api
+from foretrace.answer import bytes_text
 from foretrace.cli import options
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
 from foretrace.graph import Ablation
-from foretrace.report import bytes_text
 
 
 def report(

@@ -7,15 +7,9 @@ import math
 from rich.console import Console
 from rich.table import Table
 
+from foretrace.answer import milliseconds_text, signed_percent_text
 from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
-from foretrace.report import (
-    RiskPage,
-    RiskTable,
-    distribution_plot,
-    milliseconds_text,
-    scale_plot,
-    signed_percent_text,
-)
+from foretrace.report import RiskPage, RiskTable, distribution_plot, scale_plot
 from foretrace.risk import Placement, StepDistribution, TrainingSpan, VarianceShare
 
 _NS_PER_HOUR = 3.6e12

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 
+from foretrace.answer import bytes_text, count_text
 from foretrace.cli.tables import (
     name_text,
     plain_table,
@@ -14,7 +15,7 @@ from foretrace.cli.tables import (
     print_sentences,
     share_text,
 )
-from foretrace.report import RiskPage, RiskTable, bytes_text, count_text
+from foretrace.report import RiskPage, RiskTable
 from foretrace.risk import (
     Account,
     Campaign,

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from foretrace import api
 from foretrace.analyze import Effect, LeverKind, Sensitivity, SensitivityRow, WhatHelps
+from foretrace.answer import duration_text, milliseconds_text, signed_percent_text
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -22,7 +23,6 @@ from foretrace.cli.tables import (
     print_section,
     print_title,
 )
-from foretrace.report import duration_text, milliseconds_text, signed_percent_text
 
 if TYPE_CHECKING:
     import polars as pl

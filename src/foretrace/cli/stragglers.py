@@ -6,6 +6,7 @@ from rich.console import Console
 
 from foretrace import api
 from foretrace.analyze import UNRECORDED_RANK, RankBlame, Stragglers
+from foretrace.answer import milliseconds_text
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -17,7 +18,6 @@ from foretrace.cli.tables import (
     print_sentences,
     print_title,
 )
-from foretrace.report import milliseconds_text
 
 
 def stragglers(

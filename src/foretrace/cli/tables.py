@@ -9,9 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from foretrace.analyze import short_name
+from foretrace.answer import count_text, short_name
 from foretrace.api import Job
-from foretrace.report import count_text
 
 _MAX_NAME = 44
 

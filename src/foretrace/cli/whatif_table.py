@@ -6,14 +6,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from foretrace.answer import bytes_text, duration_text, milliseconds_text, number_text
 from foretrace.cli.tables import plain_table, print_section, print_sentences, share_text
 from foretrace.report import (
-    bytes_text,
     change_text,
     difference_rows,
-    duration_text,
-    milliseconds_text,
-    number_text,
     origin_text,
     reason_texts,
     signed_milliseconds,

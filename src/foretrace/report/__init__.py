@@ -14,15 +14,6 @@ from foretrace.report.estimate_rows import estimate_facts as estimate_facts
 from foretrace.report.estimate_rows import estimate_subject as estimate_subject
 from foretrace.report.estimate_rows import part_text as part_text
 from foretrace.report.estimate_rows import source_text as source_text
-from foretrace.report.numbers import bytes_text as bytes_text
-from foretrace.report.numbers import component_text as component_text
-from foretrace.report.numbers import count_text as count_text
-from foretrace.report.numbers import duration_text as duration_text
-from foretrace.report.numbers import milliseconds_text as milliseconds_text
-from foretrace.report.numbers import number_text as number_text
-from foretrace.report.numbers import percent_text as percent_text
-from foretrace.report.numbers import rate_text as rate_text
-from foretrace.report.numbers import signed_percent_text as signed_percent_text
 from foretrace.report.page import ReportPage as ReportPage
 from foretrace.report.page import write_page as write_page
 from foretrace.report.replay_rows import component_rows as component_rows

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable
+from foretrace.answer import Sentences
 from foretrace.estimate import Estimate
 from foretrace.report.answers import Answers
-from foretrace.report.document import Card, Section, Sentences
+from foretrace.report.document import Card, Section
 from foretrace.report.estimate_rows import estimate_facts, estimate_subject
 from foretrace.report.sections import (
     certainty_section,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from foretrace.answer import bytes_text, count_text, duration_text, rate_text
 from foretrace.estimate import Estimate
-from foretrace.report.numbers import bytes_text, count_text, duration_text, rate_text
 from foretrace.workload import Assumption, Convention, Footprint
 
 _NS_PER_S = 1_000_000_000

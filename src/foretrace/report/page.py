@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable
+from foretrace.answer import Unit, cell_text
 from foretrace.graph import Timeline
 from foretrace.report.answers import Answers
-from foretrace.report.cells import cell_text
-from foretrace.report.document import Card, Section, Unit
+from foretrace.report.document import Card, Section
 from foretrace.report.replay_rows import glance
 from foretrace.report.sections import (
     attention_section,

@@ -11,8 +11,8 @@ from statistics import fmean, median
 import numpy as np
 
 from foretrace.analyze import COMPONENTS
+from foretrace.answer import count_text
 from foretrace.graph import Ablation, EdgeConstant, ExecutionGraph
-from foretrace.report.numbers import count_text
 from foretrace.trace import TraceMeta
 from foretrace.validate import DurationMix, RankReplay, ReplayReport, ReplaySummary
 

@@ -16,9 +16,9 @@ import numpy as np
 from markupsafe import Markup
 
 from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
+from foretrace.answer import Table, Unit, cell_text, readable
 from foretrace.base import written_beside
-from foretrace.report.cells import cell_text, readable
-from foretrace.report.document import MAX_KEPT_ROWS, Card, Section, Table, Unit, tables_of
+from foretrace.report.document import MAX_KEPT_ROWS, Card, Section, tables_of
 from foretrace.report.strip import Drawn, PathSpans, strip
 
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"

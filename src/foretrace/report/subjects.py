@@ -9,9 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from foretrace.analyze import NO_BLOCK, NodeLabels, block_name
+from foretrace.answer import bytes_text
 from foretrace.base import Int16s, Int32s, Int64s, UInt8s
 from foretrace.graph import NO_MICROBATCH, Collective, ExecutionGraph, NodeKind
-from foretrace.report.numbers import bytes_text
 
 MAX_NAME_LENGTH = 90
 NO_TEXT = -1

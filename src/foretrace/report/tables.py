@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from foretrace.analyze import COMPONENTS, Breakdown
-from foretrace.report.numbers import (
-    component_text,
-    milliseconds_text,
-    percent_text,
-    signed_percent_text,
-)
+from foretrace.answer import component_text, milliseconds_text, percent_text, signed_percent_text
 from foretrace.validate import ReplayReport
 
 MAX_ROWS = 40

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from foretrace.analyze import COMPONENTS
-from foretrace.report.estimate_rows import Fact, source_text
-from foretrace.report.numbers import (
+from foretrace.answer import (
     bytes_text,
     component_text,
     count_text,
@@ -17,6 +16,7 @@ from foretrace.report.numbers import (
     number_text,
     signed_percent_text,
 )
+from foretrace.report.estimate_rows import Fact, source_text
 from foretrace.whatif import Memory, Prediction, Scenario, Sweep, SweepRow
 from foretrace.workload import plan_table
 

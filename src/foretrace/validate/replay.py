@@ -6,12 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from foretrace.analyze import (
-    StepTable,
-    breakdown,
-    collective_times,
-    steps,
-)
+from foretrace.analyze import StepTable, breakdown, collective_times, steps
 from foretrace.base import Bools, Int64s, ModelError
 from foretrace.graph import (
     DEVICE_KINDS,

@@ -14,7 +14,7 @@ from foretrace.analyze.comparison.results import (
     View,
 )
 from foretrace.analyze.comparison.views import IDLE, SEPARATOR, TRANSFER, WAITING
-from foretrace.analyze.names import short_name
+from foretrace.answer import short_name
 
 _NS_PER_MS = 1e6
 _MAX_REASONS = 6

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foretrace.base import Int64s
-from foretrace.graph import NO_LAYER, BlockEvidence, Blocks, Part, Phase
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
-    Section,
     Series,
     SideBySide,
     Table,
     Unit,
+    percent_text,
 )
-from foretrace.report.numbers import percent_text
+from foretrace.base import Int64s
+from foretrace.graph import NO_LAYER, BlockEvidence, Blocks, Part, Phase
+from foretrace.report.document import Section
 
 # Phases that a layer's work is drawn by, one upon the other.
 _PHASES = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.analyze import CollectiveTable
+from foretrace.answer import Column, SideBySide, Table, Unit
 from foretrace.base import Int64s
-from foretrace.report.document import Column, Section, SideBySide, Table, Unit
+from foretrace.report.document import Section
 
 NUM_TOP = 8
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from foretrace.estimate import Estimate, Where
-from foretrace.report.cells import cell_text
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
     Legend,
-    Part,
-    Section,
     Sentences,
     Series,
     Share,
     ShareBar,
     Table,
+    Told,
     Unit,
+    bytes_text,
+    cell_text,
+    duration_text,
+    percent_text,
 )
+from foretrace.estimate import Estimate, Where
+from foretrace.report.document import Section
 from foretrace.report.estimate_rows import assumption_text, part_text, source_text
-from foretrace.report.numbers import bytes_text, duration_text, percent_text
 from foretrace.workload import Footprint, plan_table
 
 MAX_BARS = 16
@@ -145,7 +147,7 @@ def footprint_section(memory: Footprint | None) -> Section | None:
     """Memory by stage; `None` where it is not known."""
     if memory is None:
         return None
-    parts: list[Part] = [_stages(memory)]
+    parts: list[Told] = [_stages(memory)]
     if memory.tensors:
         parts.append(_tensors(memory))
     return Section(
@@ -275,7 +277,7 @@ def plan_section(found: Estimate) -> Section:
         for key, value in entries.items()
     ]
     rows.sort(key=lambda row: row[2] != "assumed")
-    parts: list[Part] = []
+    parts: list[Told] = []
     if found.assumed is not None:
         texts = tuple(("", assumption_text(one)) for one in found.assumed.assumptions)
         parts += [Sentences("Assumed", texts), _alternatives(found)]

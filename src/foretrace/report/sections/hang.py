@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from foretrace.analyze import Hang
-from foretrace.report.document import Cell, Column, Section, Sentences, Table, Unit
+from foretrace.answer import Cell, Column, Sentences, Table, Unit
+from foretrace.report.document import Section
 
 
 def hang_section(hang: Hang | None) -> Section | None:

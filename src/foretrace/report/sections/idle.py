@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foretrace.analyze import IdleCauses, IdleRow, Stillness
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
-    Part,
-    Section,
     Sentences,
     Series,
     SideBySide,
     Table,
+    Told,
     Unit,
+    duration_text,
 )
-from foretrace.report.numbers import duration_text
+from foretrace.report.document import Section
 from foretrace.report.subjects import shortened
 
 NUM_SENTENCES = 5
@@ -40,7 +40,7 @@ def idle_section(idle: IdleCauses | None, *, side: str = "replayed") -> Section 
         return None
     rows = idle.rows()
     charts = [_by_cause(idle, kind) for kind in Stillness if idle.total_ns(kind)]
-    parts: list[Part] = [
+    parts: list[Told] = [
         SideBySide(tuple(charts)),
         Sentences("Longest", tuple(("", row.sentence) for row in rows[:NUM_SENTENCES])),
         _rows(rows),

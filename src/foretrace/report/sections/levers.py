@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from foretrace.analyze import FASTER, Cause, Help, Sensitivity, SensitivityRow, WhatHelps
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
-    Section,
     Sentences,
     Series,
     SideBySide,
     Table,
     Unit,
+    duration_text,
+    signed_percent_text,
 )
-from foretrace.report.numbers import duration_text, signed_percent_text
+from foretrace.report.document import Section
 
 NUM_SENTENCES = 5
 _FASTER_TEXT = f"{100 * (1 - FASTER):.0f}% faster"

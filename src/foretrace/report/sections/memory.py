@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foretrace.analyze import Holder, MemoryPlace, MemoryUse
-from foretrace.report.document import (
-    Cell,
-    Chart,
-    ChartKind,
-    Column,
-    Part,
-    Section,
-    Series,
-    SideBySide,
-    Table,
-    Unit,
-)
+from foretrace.answer import Cell, Chart, ChartKind, Column, Series, SideBySide, Table, Told, Unit
+from foretrace.report.document import Section
 from foretrace.report.subjects import shortened
 
 MAX_CURVES = 2  # places whose curve is drawn: those with the highest peaks
@@ -33,7 +23,7 @@ def memory_section(use: MemoryUse | None) -> Section | None:
         _holders("memory-allocated-by", f"Asked for, {first.label}", first.allocated_by),
         _holders("memory-alive-at-peak", f"Alive at the peak, {first.label}", first.alive_at_peak),
     ]
-    parts: list[Part] = [
+    parts: list[Told] = [
         _curve(place) for place in highest[:MAX_CURVES] if len(place.curve.begin_ns)
     ]
     parts.append(_peaks(use.places))

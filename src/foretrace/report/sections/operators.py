@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from foretrace.analyze import COMMUNICATION, WAITING, OperatorRow, OperatorTable
-from foretrace.operators import OperatorClass
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
-    Part,
-    Section,
     Series,
     SideBySide,
     Table,
+    Told,
     Unit,
+    duration_text,
+    percent_text,
 )
-from foretrace.report.numbers import duration_text, percent_text
+from foretrace.operators import OperatorClass
+from foretrace.report.document import Section
 from foretrace.report.signatures import shapes_text
 from foretrace.report.subjects import shortened
 
@@ -29,7 +30,7 @@ def operator_section(table: OperatorTable | None) -> Section | None:
     """Device time of all ranks by class, by family and by operator; `None` without any."""
     if table is None or not table.time_ns:
         return None
-    parts: list[Part] = [
+    parts: list[Told] = [
         SideBySide((_summed(table, "class"), _summed(table, "family"))),
         _operators(table),
     ]

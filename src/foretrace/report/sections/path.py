@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from foretrace.analyze import CriticalPath, PathShare
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
-    Section,
     Series,
     SideBySide,
     Table,
     Unit,
+    count_text,
+    duration_text,
 )
-from foretrace.report.numbers import count_text, duration_text
+from foretrace.report.document import Section
 
 MAX_BARS = 14  # the smallest shares are in the download
 _MEASURED = "measured"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from foretrace.analyze import AttentionProfile, Roofline, RooflinePoint
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
     Level,
-    Section,
     Series,
     Table,
     Unit,
+    percent_text,
 )
-from foretrace.report.numbers import percent_text
+from foretrace.report.document import Section
 from foretrace.report.signatures import shapes_text
 
 NS_PER_S = 1_000_000_000

@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable
 from statistics import fmean
 
 from foretrace.analyze import COMPONENTS, Parts
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
-    Section,
     Series,
     Share,
     ShareBar,
     Table,
     Unit,
+    component_text,
+    duration_text,
 )
-from foretrace.report.numbers import component_text, duration_text
+from foretrace.report.document import Section
 from foretrace.report.replay_rows import ComponentRow, component_rows, rank_rows
 from foretrace.validate import RankReplay, ReplayReport
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from foretrace.analyze import UNRECORDED_RANK, Late, Stragglers
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
-    Section,
     Sentences,
     Series,
     Table,
     Unit,
+    duration_text,
 )
-from foretrace.report.numbers import duration_text
+from foretrace.report.document import Section
 from foretrace.report.subjects import shortened
 
 NUM_SENTENCES = 4

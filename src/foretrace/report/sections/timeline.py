@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foretrace.report.document import Section, TimelineDrawing
+from foretrace.answer import TimelineDrawing
+from foretrace.report.document import Section
 
 
 def timeline_section(titles: Sequence[str] = ("measured", "replayed")) -> Section:

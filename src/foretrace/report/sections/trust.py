@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from foretrace.graph import Clock, ExecutionGraph
-from foretrace.report.cells import readable
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Column,
     Legend,
     Paragraph,
-    Section,
     Sentences,
     Share,
     ShareBar,
     SideBySide,
     Table,
     Unit,
+    component_text,
+    percent_text,
+    readable,
 )
-from foretrace.report.numbers import component_text, percent_text
+from foretrace.graph import Clock, ExecutionGraph
+from foretrace.report.document import Section
 from foretrace.report.replay_rows import constant_rows, duration_shares, null_model_rows
 from foretrace.trace import TraceMeta
 from foretrace.validate import ReplayReport

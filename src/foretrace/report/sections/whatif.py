@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 
 from foretrace.analyze import Comparison, RankChange, RankTime
-from foretrace.report.document import (
+from foretrace.answer import (
     Cell,
     Chart,
     ChartKind,
     Column,
     Legend,
-    Section,
     Sentences,
     Series,
     Share,
     ShareBar,
     Table,
     Unit,
+    bytes_text,
+    duration_text,
+    percent_text,
+    signed_percent_text,
 )
-from foretrace.report.numbers import bytes_text, duration_text, percent_text, signed_percent_text
+from foretrace.report.document import Section
 from foretrace.report.sections.estimate import COLOUR_OF_SOURCE
 from foretrace.report.sections.step import COLOUR_OF_COMPONENT
 from foretrace.report.whatif_rows import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.analyze import short_name
+from foretrace.answer import short_name
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretrace.report import (
+from foretrace.answer import (
     bytes_text,
     count_text,
     duration_text,

@@ -1,0 +1,53 @@
+"""`Plain`: a value whose JSON is its fields, and the properties that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum, IntEnum
+from typing import ClassVar
+
+
+class Plain:
+    """A dataclass that becomes builtins: its fields by name, and what else it says."""
+
+    # Properties beside the fields, and fields that go under another name ("" leaves one out).
+    json_also: ClassVar[tuple[str, ...]] = ()
+    json_names: ClassVar[Mapping[str, str]] = {}
+
+    def as_json(self) -> object:
+        """Everything, as builtins; times in ns, sizes in bytes."""
+        return plain_fields(self)
+
+
+def plain_fields(value: object) -> dict[str, object]:
+    """A dataclass as a mapping, the values in it as builtins."""
+    names: Mapping[str, str] = getattr(value, "json_names", {})
+    also: tuple[str, ...] = getattr(value, "json_also", ())
+    keys = [one.name for one in fields(value)] if is_dataclass(value) else []
+    return {
+        names.get(key, key): plain(getattr(value, key))
+        for key in (*keys, *also)
+        if names.get(key, key)
+    }
+
+
+def plain(value: object) -> object:
+    """A value as JSON has it: enumerations by text or name, arrays as lists."""
+    if isinstance(value, Enum):
+        return value.name.lower() if isinstance(value, IntEnum) else plain(value.value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(held) for key, held in value.items()}
+    if isinstance(value, tuple | list | set):
+        return [plain(one) for one in value]
+    return _plain_object(value)
+
+
+def _plain_object(value: object) -> object:
+    if isinstance(value, Plain):
+        return value.as_json()
+    if is_dataclass(value):
+        return plain_fields(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)  # an array; a path

@@ -1,0 +1,102 @@
+"""`Question`: an analysis as one value; command, verb, JSON, notebook and page follow from it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Concatenate, Generic, ParamSpec, TypeVar
+
+from foretrace.answer.answer import Answer
+
+Given = TypeVar("Given")
+Taken = TypeVar("Taken")
+Options = ParamSpec("Options")
+Found = TypeVar("Found", bound=Answer)
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a command line says about a keyword of a question; a verb has the keyword itself."""
+
+    help: str
+    metavar: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+@dataclass(frozen=True)
+class Subject(Generic[Given, Taken]):
+    """What a question is asked of: how it is taken from what a user holds."""
+
+    name: str
+    take: Callable[[Given], Taken]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the answer stands on a page of a job."""
+
+    order: int  # sections with lower ones stand above
+    title: str
+    short: str = ""  # in the page's list of sections; the title, if empty
+
+
+@dataclass(frozen=True, eq=False)
+class Question(Generic[Given, Taken, Options, Found]):
+    """A question: what it is asked of, what computes it, and how a command line names it."""
+
+    compute: Callable[Concatenate[Taken, Options], Found]
+    of: Subject[Given, Taken]
+    help: str  # of the command, in one sentence
+    doing: str  # shown while it is worked out
+    place: Place | None = None
+    top: int = 8  # rows that the command shows
+
+    def __post_init__(self) -> None:
+        """Look like the function: name, documentation, keywords."""
+        update_wrapper(self, self.compute)
+
+    @property
+    def name(self) -> str:
+        """The verb's name, and the command's with hyphens."""
+        return self.compute.__name__
+
+    @property
+    def options(self) -> tuple[inspect.Parameter, ...]:
+        """The keywords, their annotations resolved."""
+        signature = inspect.signature(self.compute, eval_str=True)
+        return tuple(signature.parameters.values())[1:]
+
+    def __call__(self, subject: Given, /, *args: Options.args, **kwargs: Options.kwargs) -> Found:
+        """The answer about a subject."""
+        return self.compute(self.of.take(subject), *args, **kwargs)
+
+
+def question(
+    of: Subject[Given, Taken],
+    *,
+    help: str,  # noqa: A002  the word of command lines
+    doing: str,
+    place: Place | None = None,
+    top: int = 8,
+) -> Callable[
+    [Callable[Concatenate[Taken, Options], Found]], Question[Given, Taken, Options, Found]
+]:
+    """Make a question of the function that answers it.
+
+    Args:
+        of: what it is asked of.
+        help: of the command, in one sentence.
+        doing: what a terminal shows while it is worked out.
+        place: on the page of a job; none, if left out.
+        top: rows that the command shows.
+    """
+
+    def made(
+        compute: Callable[Concatenate[Taken, Options], Found],
+    ) -> Question[Given, Taken, Options, Found]:
+        return Question(compute, of, help, doing, place=place, top=top)
+
+    return made

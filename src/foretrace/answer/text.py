@@ -1,0 +1,179 @@
+"""An answer as plain text: tables without lines, which stay readable in a log.
+
+Numbers are never cut: columns that have no room are left out from the least important one, and
+names and texts give way before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from foretrace.answer.names import short_name
+from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
+from foretrace.answer.tables import Shown, Table
+from foretrace.answer.units import Unit, cell_text
+
+WIDTH = 80
+MAX_ROWS = 16
+_GAP = 2  # between columns
+_MAX_NAME = 44
+_LEAST_TEXT = 14  # a text or name gives way down to this
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a terminal sets text apart; not at all, unless told."""
+
+    bold: Callable[[str], str] = str
+    dim: Callable[[str], str] = str
+
+
+def text_of(
+    headline: str,
+    parts: Iterable[Told],
+    *,
+    note: str = "",
+    top: int = MAX_ROWS,
+    width: int = WIDTH,
+    style: Style = Style(),
+) -> str:
+    """The headline, then every part, an empty line between them.
+
+    Args:
+        top: rows of each table.
+        style: how headings and rows are set apart.
+    """
+    shown = [lines for part in parts for lines in _part_lines(part, top, (width, style))]
+    pieces = ["\n".join(wrap(headline, width)), *("\n".join(lines) for lines in shown if lines)]
+    if note:
+        pieces.append("\n".join(style.dim(line) for line in wrap(note, width)))
+    return "\n\n".join(piece for piece in pieces if piece)
+
+
+def _part_lines(part: Told, top: int, look: tuple[int, Style]) -> Iterator[list[str]]:
+    """The lines of a part; nothing of what is for pages."""
+    width, style = look
+    if isinstance(part, SideBySide):
+        for one in part.parts:
+            yield from _part_lines(one, top, look)
+    elif isinstance(part, Table) and part.rows and part.shown is Shown.EVERYWHERE:
+        yield _table_lines(part, top, look)
+    elif isinstance(part, Sentences) and part.texts and part.shown is Shown.EVERYWHERE:
+        texts = (f"{strong} {rest}".strip() for strong, rest in part.texts[:top])
+        yield [*_title(part.title, style), *(line for text in texts for line in _item(text, width))]
+    elif isinstance(part, Facts):
+        yield _fact_lines(part, look)
+    elif isinstance(part, Paragraph):
+        yield [*_title(part.title, style), *wrap(part.text, width)]
+
+
+def _title(title: str, style: Style) -> list[str]:
+    return [style.bold(title)] if title else []
+
+
+def _item(text: str, width: int) -> list[str]:
+    return wrap(text, width, initial_indent=" - ", subsequent_indent="   ")
+
+
+def _fact_lines(part: Facts, look: tuple[int, Style]) -> list[str]:
+    width, style = look
+    names = max(len(fact.name) for fact in part.facts)
+    values = max(len(fact.value) for fact in part.facts)
+    lines: list[str] = []
+    for fact in part.facts:
+        strong = style.bold if fact.is_first else str
+        begin = f"{strong(fact.name.ljust(names))}  {strong(fact.value.rjust(values))}"
+        rest = wrap(fact.remark, max(width - names - values - 2 * _GAP, _LEAST_TEXT)) or [""]
+        indent = " " * (names + values + 2 * _GAP)
+        lines += [f"{begin}  {rest[0]}".rstrip(), *(indent + line for line in rest[1:])]
+    return lines
+
+
+def _table_lines(table: Table, top: int, look: tuple[int, Style]) -> list[str]:
+    width, style = look
+    strong = {at for at in table.strong_rows if at < len(table.rows)}
+    listed = [at for at in range(len(table.rows)) if at < top or at in strong]
+    grid = _Grid.of(table, listed, width)
+    lines = [*_title(table.title, style), style.bold(grid.line(grid.heads))]
+    for at, cells in zip(listed, grid.cells, strict=True):
+        text = grid.lines(cells)
+        lines += map(style.bold, text) if at in strong else text
+    if len(table.rows) > len(listed):
+        lines.append(style.dim(f"and {len(table.rows) - len(listed):,} more"))
+    return lines
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Columns that fit, as text."""
+
+    heads: list[str]
+    cells: list[list[str]]
+    units: list[Unit]
+    widths: list[int]
+
+    @classmethod
+    def of(cls, table: Table, listed: Sequence[int], width: int) -> _Grid:
+        """The columns that have room, texts giving way."""
+        cells_by_column = [
+            [cell_text(table.rows[at][place], column.unit) for at in listed]
+            for place, column in enumerate(table.columns)
+        ]
+        # a column of which nothing is known says nothing
+        held = [place for place, cells in enumerate(cells_by_column) if any(cells)]
+        order = sorted(held, key=lambda place: table.columns[place].shown is Shown.WIDE)
+        chosen: list[int] = []
+        for place in order:
+            needed = sum(_least(table, cells_by_column, one) + _GAP for one in (*chosen, place))
+            if table.columns[place].shown is not Shown.FILES and needed - _GAP <= width:
+                chosen.append(place)
+        chosen.sort()
+        units = [table.columns[place].unit for place in chosen]
+        columns = [cells_by_column[place] for place in chosen]
+        heads = [table.columns[place].title for place in chosen]
+        widths = [
+            max(len(head), *(len(_natural(cell, unit)) for cell in cells))
+            for head, cells, unit in zip(heads, columns, units, strict=True)
+        ]
+        least = [_least(table, cells_by_column, place) for place in chosen]
+        while sum(widths) + _GAP * (len(widths) - 1) > width:
+            flexible = [at for at in range(len(widths)) if widths[at] > least[at]]
+            widths[max(flexible, key=lambda at: widths[at])] -= 1
+        return cls(heads, [list(row) for row in zip(*columns, strict=True)], units, widths)
+
+    def line(self, cells: Sequence[str]) -> str:
+        """One line: texts left, numbers right."""
+        return (
+            (" " * _GAP)
+            .join(
+                cell.ljust(width) if unit.is_text else cell.rjust(width)
+                for cell, unit, width in zip(cells, self.units, self.widths, strict=True)
+            )
+            .rstrip()
+        )
+
+    def lines(self, cells: Sequence[str]) -> list[str]:
+        """A row: names lose their middle, texts go on on the next line."""
+        held = [
+            [short_name(cell, width)] if unit is Unit.NAME else wrap(cell, width) or [""]
+            for cell, unit, width in zip(cells, self.units, self.widths, strict=True)
+        ]
+        return [
+            self.line([one[at] if at < len(one) else "" for one in held])
+            for at in range(max(map(len, held)))
+        ]
+
+
+def _natural(cell: str, unit: Unit) -> str:
+    return short_name(cell, _MAX_NAME) if unit is Unit.NAME else cell
+
+
+def _least(table: Table, cells_by_column: Sequence[Sequence[str]], place: int) -> int:
+    """The room that a column needs at least."""
+    column = table.columns[place]
+    natural = max(len(_natural(cell, column.unit)) for cell in cells_by_column[place])
+    if column.unit in {Unit.TEXT, Unit.NAME}:
+        natural = min(natural, _LEAST_TEXT)
+    return max(natural, len(column.title))
