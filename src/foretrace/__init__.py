@@ -1,14 +1,10 @@
-"""From profiler traces of a large training run to a replay that can be believed.
-
-Names are loaded when first used, so that `import foretrace` costs next to nothing.
-"""
+"""From profiler traces of a large training run to a replay that can be believed."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.api import Attention as Attention
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
     from foretrace.api import load as load
     from foretrace.api import memory as memory
     from foretrace.api import operators as operators
-    from foretrace.api import record as record
     from foretrace.api import replay as replay
     from foretrace.api import report as report
     from foretrace.api import roofline as roofline
@@ -65,91 +60,8 @@ if TYPE_CHECKING:
     from foretrace.api import synthesise as synthesise
     from foretrace.api import what_helps as what_helps
     from foretrace.api import whatif as whatif
+    from foretrace.capture import record as record
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Attention",
-    "Batch",
-    "CudaGraphs",
-    "DataLoading",
-    "Delay",
-    "Edited",
-    "Fuse",
-    "Job",
-    "Lasts",
-    "Layers",
-    "MoveSync",
-    "Network",
-    "OnMachine",
-    "Parallelism",
-    "Part",
-    "Phase",
-    "PlanKeys",
-    "RemoveSync",
-    "Selection",
-    "SetMachine",
-    "Sizes",
-    "Speed",
-    "Widths",
-    "__version__",
-    "anonymise",
-    "attention",
-    "benchmark",
-    "blocks",
-    "breakdown",
-    "capture",
-    "compare",
-    "convert",
-    "critical_path",
-    "diagnose",
-    "draw",
-    "effect",
-    "estimate",
-    "hang",
-    "idle",
-    "inspect",
-    "link",
-    "load",
-    "memory",
-    "operators",
-    "record",
-    "replay",
-    "report",
-    "roofline",
-    "scenarios",
-    "sensitivity",
-    "simulate",
-    "stragglers",
-    "synthesise",
-    "what_helps",
-    "whatif",
-]
-
-
-class _Package(ModuleType):
-    """This package, with its verbs safe from the folders that share their names."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # Importing the folder `foretrace.simulate` binds it here and would hide the verb.
-        if not (isinstance(value, ModuleType) and name in __all__):
-            super().__setattr__(name, value)
-
-
-def __getattr__(name: str) -> object:
-    """The public name, imported on first use (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # A training loop that records needs none of what analyses the recording.
-    folder = "foretrace.capture" if name == "record" else "foretrace.api"
-    value: object = getattr(import_module(folder), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """What `dir(foretrace)` and completion show."""
-    return sorted(__all__)
-
-
-sys.modules[__name__].__class__ = _Package
+lazily(__name__)

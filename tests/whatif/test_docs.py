@@ -82,7 +82,7 @@ def test_every_edit_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     edits = [
         name
-        for name in ft.__all__
+        for name in dir(ft)
         if hasattr(getattr(ft, name), "applied") and hasattr(getattr(ft, name), "sentence")
     ]
 

@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
-from foretrace.answer.answer import Answer as Answer
-from foretrace.answer.answer import rows_json as rows_json
-from foretrace.answer.names import short_name as short_name
-from foretrace.answer.numbers import NS_PER_MS as NS_PER_MS
-from foretrace.answer.numbers import bytes_text as bytes_text
-from foretrace.answer.numbers import component_text as component_text
-from foretrace.answer.numbers import count_text as count_text
-from foretrace.answer.numbers import duration_text as duration_text
-from foretrace.answer.numbers import milliseconds_text as milliseconds_text
-from foretrace.answer.numbers import number_text as number_text
-from foretrace.answer.numbers import percent_text as percent_text
-from foretrace.answer.numbers import rate_text as rate_text
-from foretrace.answer.numbers import signed_percent_text as signed_percent_text
-from foretrace.answer.parts import Fact as Fact
-from foretrace.answer.parts import Facts as Facts
-from foretrace.answer.parts import Legend as Legend
-from foretrace.answer.parts import Paragraph as Paragraph
-from foretrace.answer.parts import Sentences as Sentences
-from foretrace.answer.parts import Share as Share
-from foretrace.answer.parts import ShareBar as ShareBar
-from foretrace.answer.parts import SideBySide as SideBySide
-from foretrace.answer.parts import TimelineDrawing as TimelineDrawing
-from foretrace.answer.parts import Told as Told
-from foretrace.answer.parts import tables_in as tables_in
-from foretrace.answer.plain import Plain as Plain
-from foretrace.answer.plain import plain as plain
-from foretrace.answer.plain import plain_fields as plain_fields
-from foretrace.answer.questions import Option as Option
-from foretrace.answer.questions import Place as Place
-from foretrace.answer.questions import Question as Question
-from foretrace.answer.questions import Subject as Subject
-from foretrace.answer.questions import question as question
-from foretrace.answer.tables import Chart as Chart
-from foretrace.answer.tables import ChartKind as ChartKind
-from foretrace.answer.tables import Column as Column
-from foretrace.answer.tables import Level as Level
-from foretrace.answer.tables import Series as Series
-from foretrace.answer.tables import Shown as Shown
-from foretrace.answer.tables import Table as Table
-from foretrace.answer.text import Style as Style
-from foretrace.answer.text import text_of as text_of
-from foretrace.answer.units import Cell as Cell
-from foretrace.answer.units import Unit as Unit
-from foretrace.answer.units import cell_text as cell_text
-from foretrace.answer.units import readable as readable
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.answer.answer import Answer as Answer
+    from foretrace.answer.answer import rows_json as rows_json
+    from foretrace.answer.names import short_name as short_name
+    from foretrace.answer.numbers import NS_PER_MS as NS_PER_MS
+    from foretrace.answer.numbers import bytes_text as bytes_text
+    from foretrace.answer.numbers import component_text as component_text
+    from foretrace.answer.numbers import count_text as count_text
+    from foretrace.answer.numbers import duration_text as duration_text
+    from foretrace.answer.numbers import milliseconds_text as milliseconds_text
+    from foretrace.answer.numbers import number_text as number_text
+    from foretrace.answer.numbers import percent_text as percent_text
+    from foretrace.answer.numbers import rate_text as rate_text
+    from foretrace.answer.numbers import signed_percent_text as signed_percent_text
+    from foretrace.answer.parts import Fact as Fact
+    from foretrace.answer.parts import Facts as Facts
+    from foretrace.answer.parts import Legend as Legend
+    from foretrace.answer.parts import Paragraph as Paragraph
+    from foretrace.answer.parts import Sentences as Sentences
+    from foretrace.answer.parts import Share as Share
+    from foretrace.answer.parts import ShareBar as ShareBar
+    from foretrace.answer.parts import SideBySide as SideBySide
+    from foretrace.answer.parts import TimelineDrawing as TimelineDrawing
+    from foretrace.answer.parts import Told as Told
+    from foretrace.answer.parts import tables_in as tables_in
+    from foretrace.answer.plain import Plain as Plain
+    from foretrace.answer.plain import plain as plain
+    from foretrace.answer.plain import plain_fields as plain_fields
+    from foretrace.answer.questions import Option as Option
+    from foretrace.answer.questions import Place as Place
+    from foretrace.answer.questions import Question as Question
+    from foretrace.answer.questions import Subject as Subject
+    from foretrace.answer.questions import question as question
+    from foretrace.answer.tables import Chart as Chart
+    from foretrace.answer.tables import ChartKind as ChartKind
+    from foretrace.answer.tables import Column as Column
+    from foretrace.answer.tables import Level as Level
+    from foretrace.answer.tables import Series as Series
+    from foretrace.answer.tables import Shown as Shown
+    from foretrace.answer.tables import Table as Table
+    from foretrace.answer.text import Style as Style
+    from foretrace.answer.text import text_of as text_of
+    from foretrace.answer.units import Cell as Cell
+    from foretrace.answer.units import Unit as Unit
+    from foretrace.answer.units import cell_text as cell_text
+    from foretrace.answer.units import readable as readable
+
+lazily(__name__)

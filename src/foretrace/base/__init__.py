@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from foretrace.base.arrays import Bools as Bools
-from foretrace.base.arrays import Float32s as Float32s
-from foretrace.base.arrays import Float64s as Float64s
-from foretrace.base.arrays import Int8s as Int8s
-from foretrace.base.arrays import Int16s as Int16s
-from foretrace.base.arrays import Int32s as Int32s
-from foretrace.base.arrays import Int64s as Int64s
-from foretrace.base.arrays import Integers as Integers
-from foretrace.base.arrays import UInt8s as UInt8s
-from foretrace.base.arrays import UInt64s as UInt64s
-from foretrace.base.arrays import rows_by_value as rows_by_value
-from foretrace.base.documents import Document as Document
-from foretrace.base.documents import Shelf as Shelf
-from foretrace.base.documents import Source as Source
-from foretrace.base.documents import Table as Table
-from foretrace.base.documents import as_table as as_table
-from foretrace.base.documents import check_keys as check_keys
-from foretrace.base.documents import document_names as document_names
-from foretrace.base.documents import merged as merged
-from foretrace.base.documents import parsed_toml as parsed_toml
-from foretrace.base.documents import read_document as read_document
-from foretrace.base.documents import read_sources as read_sources
-from foretrace.base.errors import CircleError as CircleError
-from foretrace.base.errors import GraphError as GraphError
-from foretrace.base.errors import MachineError as MachineError
-from foretrace.base.errors import MissingExtraError as MissingExtraError
-from foretrace.base.errors import ModelError as ModelError
-from foretrace.base.errors import NotShownError as NotShownError
-from foretrace.base.errors import RiskError as RiskError
-from foretrace.base.errors import ScenarioError as ScenarioError
-from foretrace.base.errors import SimulationError as SimulationError
-from foretrace.base.errors import TraceError as TraceError
-from foretrace.base.errors import WorkloadError as WorkloadError
-from foretrace.base.files import written_beside as written_beside
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazy
+
+if TYPE_CHECKING:
+    from foretrace.base.arrays import Bools as Bools
+    from foretrace.base.arrays import Float32s as Float32s
+    from foretrace.base.arrays import Float64s as Float64s
+    from foretrace.base.arrays import Int8s as Int8s
+    from foretrace.base.arrays import Int16s as Int16s
+    from foretrace.base.arrays import Int32s as Int32s
+    from foretrace.base.arrays import Int64s as Int64s
+    from foretrace.base.arrays import Integers as Integers
+    from foretrace.base.arrays import UInt8s as UInt8s
+    from foretrace.base.arrays import UInt64s as UInt64s
+    from foretrace.base.arrays import rows_by_value as rows_by_value
+    from foretrace.base.documents import Document as Document
+    from foretrace.base.documents import Shelf as Shelf
+    from foretrace.base.documents import Source as Source
+    from foretrace.base.documents import Table as Table
+    from foretrace.base.documents import as_table as as_table
+    from foretrace.base.documents import check_keys as check_keys
+    from foretrace.base.documents import document_names as document_names
+    from foretrace.base.documents import merged as merged
+    from foretrace.base.documents import parsed_toml as parsed_toml
+    from foretrace.base.documents import read_document as read_document
+    from foretrace.base.documents import read_sources as read_sources
+    from foretrace.base.errors import CircleError as CircleError
+    from foretrace.base.errors import GraphError as GraphError
+    from foretrace.base.errors import MachineError as MachineError
+    from foretrace.base.errors import MissingExtraError as MissingExtraError
+    from foretrace.base.errors import ModelError as ModelError
+    from foretrace.base.errors import NotShownError as NotShownError
+    from foretrace.base.errors import RiskError as RiskError
+    from foretrace.base.errors import ScenarioError as ScenarioError
+    from foretrace.base.errors import SimulationError as SimulationError
+    from foretrace.base.errors import TraceError as TraceError
+    from foretrace.base.errors import WorkloadError as WorkloadError
+    from foretrace.base.files import written_beside as written_beside
+    from foretrace.base.lazy import lazily as lazily
+
+lazy.lazily(__name__)

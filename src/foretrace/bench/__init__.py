@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from foretrace.bench.check import BenchCheck as BenchCheck
-from foretrace.bench.check import Running as Running
-from foretrace.bench.check import check as check
-from foretrace.bench.check import compared as compared
-from foretrace.bench.mode import Mode as Mode
-from foretrace.bench.package import package as package
-from foretrace.bench.package import package_model as package_model
-from foretrace.bench.program import Coverage as Coverage
-from foretrace.bench.program import Program as Program
-from foretrace.bench.recipe import Benchmark as Benchmark
-from foretrace.bench.recipe import Recipe as Recipe
-from foretrace.bench.recipe import generate as generate
-from foretrace.bench.recipe import recipe_in as recipe_in
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.bench.check import BenchCheck as BenchCheck
+    from foretrace.bench.check import Running as Running
+    from foretrace.bench.check import check as check
+    from foretrace.bench.check import compared as compared
+    from foretrace.bench.mode import Mode as Mode
+    from foretrace.bench.package import package as package
+    from foretrace.bench.package import package_model as package_model
+    from foretrace.bench.program import Coverage as Coverage
+    from foretrace.bench.program import Program as Program
+    from foretrace.bench.recipe import Benchmark as Benchmark
+    from foretrace.bench.recipe import Recipe as Recipe
+    from foretrace.bench.recipe import generate as generate
+    from foretrace.bench.recipe import recipe_in as recipe_in
+
+lazily(__name__)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from foretrace.capture.measure import device_of as device_of
-from foretrace.capture.measure import measured_rows as measured_rows
-from foretrace.capture.measure import num_devices as num_devices
-from foretrace.capture.measure_collectives import measured_collectives as measured_collectives
-from foretrace.capture.measure_host import HostSpeed as HostSpeed
-from foretrace.capture.measure_host import measured_host as measured_host
-from foretrace.capture.module.compose import captured as captured
-from foretrace.capture.module.factory import program_of as program_of
-from foretrace.capture.module.verb import capture as capture
-from foretrace.capture.recorder import Recorder as Recorder
-from foretrace.capture.recorder import record as record
-from foretrace.capture.schedule import Schedule as Schedule
-from foretrace.capture.training.launch import TrainedSteps as TrainedSteps
-from foretrace.capture.training.launch import trained as trained
-from foretrace.capture.training.settings import TrainingSettings as TrainingSettings
-from foretrace.capture.workloads import FAMILIES as FAMILIES
-from foretrace.capture.workloads import Device as Device
-from foretrace.capture.workloads import Row as Row
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.capture.measure import device_of as device_of
+    from foretrace.capture.measure import measured_rows as measured_rows
+    from foretrace.capture.measure import num_devices as num_devices
+    from foretrace.capture.measure_collectives import measured_collectives as measured_collectives
+    from foretrace.capture.measure_host import HostSpeed as HostSpeed
+    from foretrace.capture.measure_host import measured_host as measured_host
+    from foretrace.capture.module.compose import captured as captured
+    from foretrace.capture.module.factory import program_of as program_of
+    from foretrace.capture.module.verb import capture as capture
+    from foretrace.capture.recorder import Recorder as Recorder
+    from foretrace.capture.recorder import record as record
+    from foretrace.capture.schedule import Schedule as Schedule
+    from foretrace.capture.training.launch import TrainedSteps as TrainedSteps
+    from foretrace.capture.training.launch import trained as trained
+    from foretrace.capture.training.settings import TrainingSettings as TrainingSettings
+    from foretrace.capture.workloads import FAMILIES as FAMILIES
+    from foretrace.capture.workloads import Device as Device
+    from foretrace.capture.workloads import Row as Row
+
+lazily(__name__)

@@ -2,71 +2,78 @@
 
 from __future__ import annotations
 
-from foretrace.cost.answer import Costs as Costs
-from foretrace.cost.answer import Source as Source
-from foretrace.cost.attention import AttentionShapes as AttentionShapes
-from foretrace.cost.attention import attention_ns as attention_ns
-from foretrace.cost.bandwidth_only import BandwidthOnly as BandwidthOnly
-from foretrace.cost.baselines import linear_ns as linear_ns
-from foretrace.cost.baselines import roofline_ns as roofline_ns
-from foretrace.cost.calibration import calibrated as calibrated
-from foretrace.cost.calibration import joined as joined
-from foretrace.cost.choosing import Chosen as Chosen
-from foretrace.cost.choosing import chosen_fit as chosen_fit
-from foretrace.cost.constants import ELSEWHERE as ELSEWHERE
-from foretrace.cost.constants import Constants as Constants
-from foretrace.cost.constants import Fit as Fit
-from foretrace.cost.constants import LeftOut as LeftOut
-from foretrace.cost.constants import Spread as Spread
-from foretrace.cost.constants import read_constants as read_constants
-from foretrace.cost.constants import shipped_constants as shipped_constants
-from foretrace.cost.constants import write_constants as write_constants
-from foretrace.cost.errors import REGIONS as REGIONS
-from foretrace.cost.errors import Errors as Errors
-from foretrace.cost.errors import Predictions as Predictions
-from foretrace.cost.fitted import FittedCosts as FittedCosts
-from foretrace.cost.gemm import GemmShapes as GemmShapes
-from foretrace.cost.gemm import gemm_ns as gemm_ns
-from foretrace.cost.in_steps import power_factor as power_factor
-from foretrace.cost.in_steps import step_costs as step_costs
-from foretrace.cost.in_steps import under_lasting_load as under_lasting_load
-from foretrace.cost.inflation import PUBLISHED_MOST as PUBLISHED_MOST
-from foretrace.cost.inflation import Inflation as Inflation
-from foretrace.cost.inflation import beside_communication as beside_communication
-from foretrace.cost.inflation import inflated as inflated
-from foretrace.cost.inflation import measured_inflation as measured_inflation
-from foretrace.cost.kernels import FittedKernels as FittedKernels
-from foretrace.cost.kernels import spread_ends as spread_ends
-from foretrace.cost.lookup import MeasuredProducts as MeasuredProducts
-from foretrace.cost.lookup import measured_products as measured_products
-from foretrace.cost.memory_bound import Access as Access
-from foretrace.cost.memory_bound import Movements as Movements
-from foretrace.cost.memory_bound import movement_ns as movement_ns
-from foretrace.cost.model import NO_TEXT as NO_TEXT
-from foretrace.cost.model import CollectiveRequests as CollectiveRequests
-from foretrace.cost.model import CostModel as CostModel
-from foretrace.cost.model import KernelRequests as KernelRequests
-from foretrace.cost.network import bus_share as bus_share
-from foretrace.cost.network import calibrated_collectives as calibrated_collectives
-from foretrace.cost.network import collective_costs as collective_costs
-from foretrace.cost.network import collective_errors as collective_errors
-from foretrace.cost.network import collective_left_out as collective_left_out
-from foretrace.cost.network import collective_named as collective_named
-from foretrace.cost.network import even_total as even_total
-from foretrace.cost.network import shipped_collectives as shipped_collectives
-from foretrace.cost.of_graph import STATED as STATED
-from foretrace.cost.of_graph import graph_costs as graph_costs
-from foretrace.cost.of_recording import MeasuredTransfer as MeasuredTransfer
-from foretrace.cost.of_recording import RecordedCosts as RecordedCosts
-from foretrace.cost.of_recording import Transfers as Transfers
-from foretrace.cost.of_recording import costs_of_recording as costs_of_recording
-from foretrace.cost.of_recording import fitted_transfers as fitted_transfers
-from foretrace.cost.operations import measured_operations as measured_operations
-from foretrace.cost.predicting import fitted_model as fitted_model
-from foretrace.cost.predicting import model_ns as model_ns
-from foretrace.cost.scaling import scaled as scaled
-from foretrace.cost.signatures import Operation as Operation
-from foretrace.cost.signatures import operation_of as operation_of
-from foretrace.cost.slower import Slower as Slower
-from foretrace.cost.tables import Measured as Measured
-from foretrace.cost.tables import read_tables as read_tables
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.cost.answer import Costs as Costs
+    from foretrace.cost.answer import Source as Source
+    from foretrace.cost.attention import AttentionShapes as AttentionShapes
+    from foretrace.cost.attention import attention_ns as attention_ns
+    from foretrace.cost.bandwidth_only import BandwidthOnly as BandwidthOnly
+    from foretrace.cost.baselines import linear_ns as linear_ns
+    from foretrace.cost.baselines import roofline_ns as roofline_ns
+    from foretrace.cost.calibration import calibrated as calibrated
+    from foretrace.cost.calibration import joined as joined
+    from foretrace.cost.choosing import Chosen as Chosen
+    from foretrace.cost.choosing import chosen_fit as chosen_fit
+    from foretrace.cost.constants import ELSEWHERE as ELSEWHERE
+    from foretrace.cost.constants import Constants as Constants
+    from foretrace.cost.constants import Fit as Fit
+    from foretrace.cost.constants import LeftOut as LeftOut
+    from foretrace.cost.constants import Spread as Spread
+    from foretrace.cost.constants import read_constants as read_constants
+    from foretrace.cost.constants import shipped_constants as shipped_constants
+    from foretrace.cost.constants import write_constants as write_constants
+    from foretrace.cost.errors import REGIONS as REGIONS
+    from foretrace.cost.errors import Errors as Errors
+    from foretrace.cost.errors import Predictions as Predictions
+    from foretrace.cost.fitted import FittedCosts as FittedCosts
+    from foretrace.cost.gemm import GemmShapes as GemmShapes
+    from foretrace.cost.gemm import gemm_ns as gemm_ns
+    from foretrace.cost.in_steps import power_factor as power_factor
+    from foretrace.cost.in_steps import step_costs as step_costs
+    from foretrace.cost.in_steps import under_lasting_load as under_lasting_load
+    from foretrace.cost.inflation import PUBLISHED_MOST as PUBLISHED_MOST
+    from foretrace.cost.inflation import Inflation as Inflation
+    from foretrace.cost.inflation import beside_communication as beside_communication
+    from foretrace.cost.inflation import inflated as inflated
+    from foretrace.cost.inflation import measured_inflation as measured_inflation
+    from foretrace.cost.kernels import FittedKernels as FittedKernels
+    from foretrace.cost.kernels import spread_ends as spread_ends
+    from foretrace.cost.lookup import MeasuredProducts as MeasuredProducts
+    from foretrace.cost.lookup import measured_products as measured_products
+    from foretrace.cost.memory_bound import Access as Access
+    from foretrace.cost.memory_bound import Movements as Movements
+    from foretrace.cost.memory_bound import movement_ns as movement_ns
+    from foretrace.cost.model import NO_TEXT as NO_TEXT
+    from foretrace.cost.model import CollectiveRequests as CollectiveRequests
+    from foretrace.cost.model import CostModel as CostModel
+    from foretrace.cost.model import KernelRequests as KernelRequests
+    from foretrace.cost.network import bus_share as bus_share
+    from foretrace.cost.network import calibrated_collectives as calibrated_collectives
+    from foretrace.cost.network import collective_costs as collective_costs
+    from foretrace.cost.network import collective_errors as collective_errors
+    from foretrace.cost.network import collective_left_out as collective_left_out
+    from foretrace.cost.network import collective_named as collective_named
+    from foretrace.cost.network import even_total as even_total
+    from foretrace.cost.network import shipped_collectives as shipped_collectives
+    from foretrace.cost.of_graph import STATED as STATED
+    from foretrace.cost.of_graph import graph_costs as graph_costs
+    from foretrace.cost.of_recording import MeasuredTransfer as MeasuredTransfer
+    from foretrace.cost.of_recording import RecordedCosts as RecordedCosts
+    from foretrace.cost.of_recording import Transfers as Transfers
+    from foretrace.cost.of_recording import costs_of_recording as costs_of_recording
+    from foretrace.cost.of_recording import fitted_transfers as fitted_transfers
+    from foretrace.cost.operations import measured_operations as measured_operations
+    from foretrace.cost.predicting import fitted_model as fitted_model
+    from foretrace.cost.predicting import model_ns as model_ns
+    from foretrace.cost.scaling import scaled as scaled
+    from foretrace.cost.signatures import Operation as Operation
+    from foretrace.cost.signatures import operation_of as operation_of
+    from foretrace.cost.slower import Slower as Slower
+    from foretrace.cost.tables import Measured as Measured
+    from foretrace.cost.tables import read_tables as read_tables
+
+lazily(__name__)

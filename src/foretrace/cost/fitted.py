@@ -8,7 +8,7 @@ from foretrace.cost.answer import Costs
 from foretrace.cost.constants import Constants, shipped_constants
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, KernelRequests
-from foretrace.cost.network import collective_costs, shipped_collectives
+from foretrace.cost.network.costs import collective_costs, shipped_collectives
 from foretrace.machine import Machine
 
 

@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
-from foretrace.graph.ablation import Ablation as Ablation
-from foretrace.graph.ablation import without as without
-from foretrace.graph.assembly import graph_of as graph_of
-from foretrace.graph.assembly import renumbered_graph_of as renumbered_graph_of
-from foretrace.graph.blocks import BlockEvidence as BlockEvidence
-from foretrace.graph.blocks import Blocks as Blocks
-from foretrace.graph.blocks import Corrections as Corrections
-from foretrace.graph.blocks import blocks_of as blocks_of
-from foretrace.graph.blocks import read_corrections as read_corrections
-from foretrace.graph.build import build_recording as build_recording
-from foretrace.graph.chakra import chakra_recording as chakra_recording
-from foretrace.graph.constants import DEFAULT_NS as DEFAULT_NS
-from foretrace.graph.edges import Edges as Edges
-from foretrace.graph.graph import Collective as Collective
-from foretrace.graph.graph import EdgeConstant as EdgeConstant
-from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
-from foretrace.graph.graph import Finding as Finding
-from foretrace.graph.graph import Lane as Lane
-from foretrace.graph.link import NO_EVENT as NO_EVENT
-from foretrace.graph.link import Link as Link
-from foretrace.graph.link import LinkMethod as LinkMethod
-from foretrace.graph.link import Links as Links
-from foretrace.graph.link import link as link
-from foretrace.graph.link import links_of as links_of
-from foretrace.graph.nodes import DEVICE_KINDS as DEVICE_KINDS
-from foretrace.graph.nodes import HOST_KINDS as HOST_KINDS
-from foretrace.graph.nodes import NO_COLLECTIVE as NO_COLLECTIVE
-from foretrace.graph.nodes import NO_LANE as NO_LANE
-from foretrace.graph.nodes import NO_LAYER as NO_LAYER
-from foretrace.graph.nodes import NO_MICROBATCH as NO_MICROBATCH
-from foretrace.graph.nodes import NO_NODE as NO_NODE
-from foretrace.graph.nodes import NO_STEP as NO_STEP
-from foretrace.graph.nodes import EdgeKind as EdgeKind
-from foretrace.graph.nodes import NodeKind as NodeKind
-from foretrace.graph.nodes import Part as Part
-from foretrace.graph.nodes import Phase as Phase
-from foretrace.graph.recording import Begun as Begun
-from foretrace.graph.recording import ChakraOrigin as ChakraOrigin
-from foretrace.graph.recording import Clock as Clock
-from foretrace.graph.recording import Ending as Ending
-from foretrace.graph.recording import MemoryEvents as MemoryEvents
-from foretrace.graph.recording import Recording as Recording
-from foretrace.graph.recording import Unmatched as Unmatched
-from foretrace.graph.spec import verify as verify
-from foretrace.graph.timeline import Timeline as Timeline
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.graph.ablation import Ablation as Ablation
+    from foretrace.graph.ablation import without as without
+    from foretrace.graph.assembly import graph_of as graph_of
+    from foretrace.graph.assembly import renumbered_graph_of as renumbered_graph_of
+    from foretrace.graph.blocks import BlockEvidence as BlockEvidence
+    from foretrace.graph.blocks import Blocks as Blocks
+    from foretrace.graph.blocks import Corrections as Corrections
+    from foretrace.graph.blocks import blocks_of as blocks_of
+    from foretrace.graph.blocks import read_corrections as read_corrections
+    from foretrace.graph.build import build_recording as build_recording
+    from foretrace.graph.chakra import chakra_recording as chakra_recording
+    from foretrace.graph.constants import DEFAULT_NS as DEFAULT_NS
+    from foretrace.graph.edges import Edges as Edges
+    from foretrace.graph.graph import Collective as Collective
+    from foretrace.graph.graph import EdgeConstant as EdgeConstant
+    from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
+    from foretrace.graph.graph import Finding as Finding
+    from foretrace.graph.graph import Lane as Lane
+    from foretrace.graph.link import NO_EVENT as NO_EVENT
+    from foretrace.graph.link import Link as Link
+    from foretrace.graph.link import LinkMethod as LinkMethod
+    from foretrace.graph.link import Links as Links
+    from foretrace.graph.link import link as link
+    from foretrace.graph.link import links_of as links_of
+    from foretrace.graph.nodes import DEVICE_KINDS as DEVICE_KINDS
+    from foretrace.graph.nodes import HOST_KINDS as HOST_KINDS
+    from foretrace.graph.nodes import NO_COLLECTIVE as NO_COLLECTIVE
+    from foretrace.graph.nodes import NO_LANE as NO_LANE
+    from foretrace.graph.nodes import NO_LAYER as NO_LAYER
+    from foretrace.graph.nodes import NO_MICROBATCH as NO_MICROBATCH
+    from foretrace.graph.nodes import NO_NODE as NO_NODE
+    from foretrace.graph.nodes import NO_STEP as NO_STEP
+    from foretrace.graph.nodes import EdgeKind as EdgeKind
+    from foretrace.graph.nodes import NodeKind as NodeKind
+    from foretrace.graph.nodes import Part as Part
+    from foretrace.graph.nodes import Phase as Phase
+    from foretrace.graph.recording import Begun as Begun
+    from foretrace.graph.recording import ChakraOrigin as ChakraOrigin
+    from foretrace.graph.recording import Clock as Clock
+    from foretrace.graph.recording import Ending as Ending
+    from foretrace.graph.recording import MemoryEvents as MemoryEvents
+    from foretrace.graph.recording import Recording as Recording
+    from foretrace.graph.recording import Unmatched as Unmatched
+    from foretrace.graph.spec import verify as verify
+    from foretrace.graph.timeline import Timeline as Timeline
+
+lazily(__name__)

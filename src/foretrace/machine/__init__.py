@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from foretrace.base import Source as Source
-from foretrace.machine.catalogue import Description as Description
-from foretrace.machine.catalogue import described as described
-from foretrace.machine.check import Remark as Remark
-from foretrace.machine.check import Severity as Severity
-from foretrace.machine.check import remarks_on as remarks_on
-from foretrace.machine.chip import Chip as Chip
-from foretrace.machine.chip import chip_named as chip_named
-from foretrace.machine.chip import chip_names as chip_names
-from foretrace.machine.chip import dtype_key as dtype_key
-from foretrace.machine.chip import load_chip as load_chip
-from foretrace.machine.figures import Figure as Figure
-from foretrace.machine.host import Host as Host
-from foretrace.machine.host import host_names as host_names
-from foretrace.machine.host import load_host as load_host
-from foretrace.machine.machine import Machine as Machine
-from foretrace.machine.machine import load_machine as load_machine
-from foretrace.machine.machine import machine_names as machine_names
-from foretrace.machine.stated import figure_text as figure_text
-from foretrace.machine.stated import with_figures as with_figures
-from foretrace.machine.tiers import Tier as Tier
-from foretrace.machine.tiers import TierKind as TierKind
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.base import Source as Source
+    from foretrace.machine.catalogue import Description as Description
+    from foretrace.machine.catalogue import described as described
+    from foretrace.machine.check import Remark as Remark
+    from foretrace.machine.check import Severity as Severity
+    from foretrace.machine.check import remarks_on as remarks_on
+    from foretrace.machine.chip import Chip as Chip
+    from foretrace.machine.chip import chip_named as chip_named
+    from foretrace.machine.chip import chip_names as chip_names
+    from foretrace.machine.chip import dtype_key as dtype_key
+    from foretrace.machine.chip import load_chip as load_chip
+    from foretrace.machine.figures import Figure as Figure
+    from foretrace.machine.host import Host as Host
+    from foretrace.machine.host import host_names as host_names
+    from foretrace.machine.host import load_host as load_host
+    from foretrace.machine.machine import Machine as Machine
+    from foretrace.machine.machine import load_machine as load_machine
+    from foretrace.machine.machine import machine_names as machine_names
+    from foretrace.machine.stated import figure_text as figure_text
+    from foretrace.machine.stated import with_figures as with_figures
+    from foretrace.machine.tiers import Tier as Tier
+    from foretrace.machine.tiers import TierKind as TierKind
+
+lazily(__name__)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from foretrace.simulate._compiled import NO_LIMIT_NS as NO_LIMIT_NS
-from foretrace.simulate.backward import NO_EDGE as NO_EDGE
-from foretrace.simulate.backward import WayBack as WayBack
-from foretrace.simulate.backward import slack_before as slack_before
-from foretrace.simulate.backward import way_back as way_back
-from foretrace.simulate.batch import NO_GOAL as NO_GOAL
-from foretrace.simulate.batch import BatchEnds as BatchEnds
-from foretrace.simulate.batch import Scaling as Scaling
-from foretrace.simulate.batch import passes_at_once as passes_at_once
-from foretrace.simulate.batch import simulate_batch as simulate_batch
-from foretrace.simulate.sampling._compiled import LANES as LANES
-from foretrace.simulate.sampling._compiled import NUM_POINTS as NUM_POINTS
-from foretrace.simulate.sampling.coupled import Cells as Cells
-from foretrace.simulate.sampling.coupled import simulate_cells as simulate_cells
-from foretrace.simulate.sampling.draws import FIXED as FIXED
-from foretrace.simulate.sampling.draws import Draws as Draws
-from foretrace.simulate.sampling.draws import drawn_factors as drawn_factors
-from foretrace.simulate.sampling.draws import quantile_table as quantile_table
-from foretrace.simulate.sampling.draws import sampled_duration_ns as sampled_duration_ns
-from foretrace.simulate.sampling.sample import simulate_samples as simulate_samples
-from foretrace.simulate.sharing.alone import alone_ns as alone_ns
-from foretrace.simulate.sharing.cores import Cores as Cores
-from foretrace.simulate.sharing.shared import simulate_shared as simulate_shared
-from foretrace.simulate.static import simulate as simulate
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.simulate._compiled import NO_LIMIT_NS as NO_LIMIT_NS
+    from foretrace.simulate.backward import NO_EDGE as NO_EDGE
+    from foretrace.simulate.backward import WayBack as WayBack
+    from foretrace.simulate.backward import slack_before as slack_before
+    from foretrace.simulate.backward import way_back as way_back
+    from foretrace.simulate.batch import NO_GOAL as NO_GOAL
+    from foretrace.simulate.batch import BatchEnds as BatchEnds
+    from foretrace.simulate.batch import Scaling as Scaling
+    from foretrace.simulate.batch import passes_at_once as passes_at_once
+    from foretrace.simulate.batch import simulate_batch as simulate_batch
+    from foretrace.simulate.sampling._compiled import LANES as LANES
+    from foretrace.simulate.sampling._compiled import NUM_POINTS as NUM_POINTS
+    from foretrace.simulate.sampling.coupled import Cells as Cells
+    from foretrace.simulate.sampling.coupled import simulate_cells as simulate_cells
+    from foretrace.simulate.sampling.draws import FIXED as FIXED
+    from foretrace.simulate.sampling.draws import Draws as Draws
+    from foretrace.simulate.sampling.draws import drawn_factors as drawn_factors
+    from foretrace.simulate.sampling.draws import quantile_table as quantile_table
+    from foretrace.simulate.sampling.draws import sampled_duration_ns as sampled_duration_ns
+    from foretrace.simulate.sampling.sample import simulate_samples as simulate_samples
+    from foretrace.simulate.sharing.alone import alone_ns as alone_ns
+    from foretrace.simulate.sharing.cores import Cores as Cores
+    from foretrace.simulate.sharing.shared import simulate_shared as simulate_shared
+    from foretrace.simulate.static import simulate as simulate
+
+lazily(__name__)

@@ -2,56 +2,63 @@
 
 from __future__ import annotations
 
-from foretrace.validate.cost import CostErrors as CostErrors
-from foretrace.validate.cost import CostPoints as CostPoints
-from foretrace.validate.cost import cost_errors as cost_errors
-from foretrace.validate.cost import cost_points as cost_points
-from foretrace.validate.cost import left_out_errors as left_out_errors
-from foretrace.validate.kernels import CallTimes as CallTimes
-from foretrace.validate.kernels import FamilyError as FamilyError
-from foretrace.validate.kernels import call_times as call_times
-from foretrace.validate.kernels import family_errors as family_errors
-from foretrace.validate.kernels import measured_calls as measured_calls
-from foretrace.validate.live.configurations import BASE as BASE
-from foretrace.validate.live.configurations import CONFIGURATIONS as CONFIGURATIONS
-from foretrace.validate.live.configurations import Configuration as Configuration
-from foretrace.validate.live.measure import measure_live as measure_live
-from foretrace.validate.live.report import live_report as live_report
-from foretrace.validate.live.results import LiveComponent as LiveComponent
-from foretrace.validate.live.results import LiveReport as LiveReport
-from foretrace.validate.live.results import LiveRow as LiveRow
-from foretrace.validate.lumos.predict import lumos_report as lumos_report
-from foretrace.validate.lumos.results import LumosReport as LumosReport
-from foretrace.validate.lumos.results import LumosRow as LumosRow
-from foretrace.validate.mix import duration_mix as duration_mix
-from foretrace.validate.neighbours.pairs import Pair as Pair
-from foretrace.validate.neighbours.pairs import neighbour_pairs as neighbour_pairs
-from foretrace.validate.neighbours.report import neighbours_report as neighbours_report
-from foretrace.validate.neighbours.results import DimensionErrors as DimensionErrors
-from foretrace.validate.neighbours.results import NeighbourPrediction as NeighbourPrediction
-from foretrace.validate.neighbours.results import NeighboursReport as NeighboursReport
-from foretrace.validate.other_step import MIN_STEPS as MIN_STEPS
-from foretrace.validate.other_step import other_step_report as other_step_report
-from foretrace.validate.replay import replay_report as replay_report
-from foretrace.validate.results import DurationMix as DurationMix
-from foretrace.validate.results import ErrorDistribution as ErrorDistribution
-from foretrace.validate.results import NullModel as NullModel
-from foretrace.validate.results import OtherStepReport as OtherStepReport
-from foretrace.validate.results import RankReplay as RankReplay
-from foretrace.validate.results import ReplayReport as ReplayReport
-from foretrace.validate.results import ReplaySummary as ReplaySummary
-from foretrace.validate.results import StepPrediction as StepPrediction
-from foretrace.validate.results import StepReplay as StepReplay
-from foretrace.validate.runs.calibration import calibrated as calibrated
-from foretrace.validate.runs.predict import predict_runs as predict_runs
-from foretrace.validate.runs.predict import prediction_of as prediction_of
-from foretrace.validate.runs.report import calibrated_groups as calibrated_groups
-from foretrace.validate.runs.report import run_points as run_points
-from foretrace.validate.runs.report import runs_report as runs_report
-from foretrace.validate.runs.results import GroupError as GroupError
-from foretrace.validate.runs.results import RunPrediction as RunPrediction
-from foretrace.validate.runs.results import RunsReport as RunsReport
-from foretrace.validate.runs.results import Status as Status
-from foretrace.validate.runs.results import by_group as by_group
-from foretrace.validate.runs.table import PublishedRun as PublishedRun
-from foretrace.validate.runs.table import read_runs as read_runs
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.validate.cost import CostErrors as CostErrors
+    from foretrace.validate.cost import CostPoints as CostPoints
+    from foretrace.validate.cost import cost_errors as cost_errors
+    from foretrace.validate.cost import cost_points as cost_points
+    from foretrace.validate.cost import left_out_errors as left_out_errors
+    from foretrace.validate.kernels import CallTimes as CallTimes
+    from foretrace.validate.kernels import FamilyError as FamilyError
+    from foretrace.validate.kernels import call_times as call_times
+    from foretrace.validate.kernels import family_errors as family_errors
+    from foretrace.validate.kernels import measured_calls as measured_calls
+    from foretrace.validate.live.configurations import BASE as BASE
+    from foretrace.validate.live.configurations import CONFIGURATIONS as CONFIGURATIONS
+    from foretrace.validate.live.configurations import Configuration as Configuration
+    from foretrace.validate.live.measure import measure_live as measure_live
+    from foretrace.validate.live.report import live_report as live_report
+    from foretrace.validate.live.results import LiveComponent as LiveComponent
+    from foretrace.validate.live.results import LiveReport as LiveReport
+    from foretrace.validate.live.results import LiveRow as LiveRow
+    from foretrace.validate.lumos.predict import lumos_report as lumos_report
+    from foretrace.validate.lumos.results import LumosReport as LumosReport
+    from foretrace.validate.lumos.results import LumosRow as LumosRow
+    from foretrace.validate.mix import duration_mix as duration_mix
+    from foretrace.validate.neighbours.pairs import Pair as Pair
+    from foretrace.validate.neighbours.pairs import neighbour_pairs as neighbour_pairs
+    from foretrace.validate.neighbours.report import neighbours_report as neighbours_report
+    from foretrace.validate.neighbours.results import DimensionErrors as DimensionErrors
+    from foretrace.validate.neighbours.results import NeighbourPrediction as NeighbourPrediction
+    from foretrace.validate.neighbours.results import NeighboursReport as NeighboursReport
+    from foretrace.validate.other_step import MIN_STEPS as MIN_STEPS
+    from foretrace.validate.other_step import other_step_report as other_step_report
+    from foretrace.validate.replay import replay_report as replay_report
+    from foretrace.validate.results import DurationMix as DurationMix
+    from foretrace.validate.results import ErrorDistribution as ErrorDistribution
+    from foretrace.validate.results import NullModel as NullModel
+    from foretrace.validate.results import OtherStepReport as OtherStepReport
+    from foretrace.validate.results import RankReplay as RankReplay
+    from foretrace.validate.results import ReplayReport as ReplayReport
+    from foretrace.validate.results import ReplaySummary as ReplaySummary
+    from foretrace.validate.results import StepPrediction as StepPrediction
+    from foretrace.validate.results import StepReplay as StepReplay
+    from foretrace.validate.runs.calibration import calibrated as calibrated
+    from foretrace.validate.runs.predict import predict_runs as predict_runs
+    from foretrace.validate.runs.predict import prediction_of as prediction_of
+    from foretrace.validate.runs.report import calibrated_groups as calibrated_groups
+    from foretrace.validate.runs.report import run_points as run_points
+    from foretrace.validate.runs.report import runs_report as runs_report
+    from foretrace.validate.runs.results import GroupError as GroupError
+    from foretrace.validate.runs.results import RunPrediction as RunPrediction
+    from foretrace.validate.runs.results import RunsReport as RunsReport
+    from foretrace.validate.runs.results import Status as Status
+    from foretrace.validate.runs.results import by_group as by_group
+    from foretrace.validate.runs.table import PublishedRun as PublishedRun
+    from foretrace.validate.runs.table import read_runs as read_runs
+
+lazily(__name__)

@@ -2,56 +2,63 @@
 
 from __future__ import annotations
 
-from foretrace.whatif.arrange.arrange import arranged as arranged
-from foretrace.whatif.arrange.arrange import same_job as same_job
-from foretrace.whatif.arrange.arranged import Arranged as Arranged
-from foretrace.whatif.changes.change import DurationChange as DurationChange
-from foretrace.whatif.changes.selection import Selection as Selection
-from foretrace.whatif.edits.edit import Edit as Edit
-from foretrace.whatif.edits.machine import OnMachine as OnMachine
-from foretrace.whatif.edits.machine import SetMachine as SetMachine
-from foretrace.whatif.edits.model import Layers as Layers
-from foretrace.whatif.edits.model import Widths as Widths
-from foretrace.whatif.edits.plan import Batch as Batch
-from foretrace.whatif.edits.plan import Parallelism as Parallelism
-from foretrace.whatif.edits.plan import PlanKeys as PlanKeys
-from foretrace.whatif.edits.work import Attention as Attention
-from foretrace.whatif.edits.work import CudaGraphs as CudaGraphs
-from foretrace.whatif.edits.work import DataLoading as DataLoading
-from foretrace.whatif.edits.work import Delay as Delay
-from foretrace.whatif.edits.work import Fuse as Fuse
-from foretrace.whatif.edits.work import Lasts as Lasts
-from foretrace.whatif.edits.work import MoveSync as MoveSync
-from foretrace.whatif.edits.work import Network as Network
-from foretrace.whatif.edits.work import RemoveSync as RemoveSync
-from foretrace.whatif.edits.work import Speed as Speed
-from foretrace.whatif.ground import Ground as Ground
-from foretrace.whatif.ground import ground_of as ground_of
-from foretrace.whatif.keys import KEYS as KEYS
-from foretrace.whatif.keys import edits_of as edits_of
-from foretrace.whatif.keys import pairs_of as pairs_of
-from foretrace.whatif.keys import stated_of as stated_of
-from foretrace.whatif.predict import predict as predict
-from foretrace.whatif.prediction import EditEffect as EditEffect
-from foretrace.whatif.prediction import Memory as Memory
-from foretrace.whatif.prediction import Prediction as Prediction
-from foretrace.whatif.recorded.program import Program as Program
-from foretrace.whatif.recorded.read import program_of as program_of
-from foretrace.whatif.resize.base import base_scenario as base_scenario
-from foretrace.whatif.resize.read import ReadSizes as ReadSizes
-from foretrace.whatif.resize.read import read_sizes as read_sizes
-from foretrace.whatif.resize.sizes import Sizes as Sizes
-from foretrace.whatif.scaled import ScaledStep as ScaledStep
-from foretrace.whatif.scaled import StepCurve as StepCurve
-from foretrace.whatif.scaled import scaled_along as scaled_along
-from foretrace.whatif.scaled import scaled_step as scaled_step
-from foretrace.whatif.scaled import step_curve as step_curve
-from foretrace.whatif.scenario import Scenario as Scenario
-from foretrace.whatif.scenario_file import NamedEdits as NamedEdits
-from foretrace.whatif.scenario_file import read_scenarios as read_scenarios
-from foretrace.whatif.sweep import Order as Order
-from foretrace.whatif.sweep import Sweep as Sweep
-from foretrace.whatif.sweep import SweepRow as SweepRow
-from foretrace.whatif.swept import swept as swept
-from foretrace.whatif.unprofiled import Unprofiled as Unprofiled
-from foretrace.whatif.unprofiled import unprofiled as unprofiled
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.whatif.arrange.arrange import arranged as arranged
+    from foretrace.whatif.arrange.arrange import same_job as same_job
+    from foretrace.whatif.arrange.arranged import Arranged as Arranged
+    from foretrace.whatif.changes.change import DurationChange as DurationChange
+    from foretrace.whatif.changes.selection import Selection as Selection
+    from foretrace.whatif.edits.edit import Edit as Edit
+    from foretrace.whatif.edits.machine import OnMachine as OnMachine
+    from foretrace.whatif.edits.machine import SetMachine as SetMachine
+    from foretrace.whatif.edits.model import Layers as Layers
+    from foretrace.whatif.edits.model import Widths as Widths
+    from foretrace.whatif.edits.plan import Batch as Batch
+    from foretrace.whatif.edits.plan import Parallelism as Parallelism
+    from foretrace.whatif.edits.plan import PlanKeys as PlanKeys
+    from foretrace.whatif.edits.work import Attention as Attention
+    from foretrace.whatif.edits.work import CudaGraphs as CudaGraphs
+    from foretrace.whatif.edits.work import DataLoading as DataLoading
+    from foretrace.whatif.edits.work import Delay as Delay
+    from foretrace.whatif.edits.work import Fuse as Fuse
+    from foretrace.whatif.edits.work import Lasts as Lasts
+    from foretrace.whatif.edits.work import MoveSync as MoveSync
+    from foretrace.whatif.edits.work import Network as Network
+    from foretrace.whatif.edits.work import RemoveSync as RemoveSync
+    from foretrace.whatif.edits.work import Speed as Speed
+    from foretrace.whatif.ground import Ground as Ground
+    from foretrace.whatif.ground import ground_of as ground_of
+    from foretrace.whatif.keys import KEYS as KEYS
+    from foretrace.whatif.keys import edits_of as edits_of
+    from foretrace.whatif.keys import pairs_of as pairs_of
+    from foretrace.whatif.keys import stated_of as stated_of
+    from foretrace.whatif.predict import predict as predict
+    from foretrace.whatif.prediction import EditEffect as EditEffect
+    from foretrace.whatif.prediction import Memory as Memory
+    from foretrace.whatif.prediction import Prediction as Prediction
+    from foretrace.whatif.recorded.program import Program as Program
+    from foretrace.whatif.recorded.read import program_of as program_of
+    from foretrace.whatif.resize.base import base_scenario as base_scenario
+    from foretrace.whatif.resize.read import ReadSizes as ReadSizes
+    from foretrace.whatif.resize.read import read_sizes as read_sizes
+    from foretrace.whatif.resize.sizes import Sizes as Sizes
+    from foretrace.whatif.scaled import ScaledStep as ScaledStep
+    from foretrace.whatif.scaled import StepCurve as StepCurve
+    from foretrace.whatif.scaled import scaled_along as scaled_along
+    from foretrace.whatif.scaled import scaled_step as scaled_step
+    from foretrace.whatif.scaled import step_curve as step_curve
+    from foretrace.whatif.scenario import Scenario as Scenario
+    from foretrace.whatif.scenario_file import NamedEdits as NamedEdits
+    from foretrace.whatif.scenario_file import read_scenarios as read_scenarios
+    from foretrace.whatif.sweep import Order as Order
+    from foretrace.whatif.sweep import Sweep as Sweep
+    from foretrace.whatif.sweep import SweepRow as SweepRow
+    from foretrace.whatif.swept import swept as swept
+    from foretrace.whatif.unprofiled import Unprofiled as Unprofiled
+    from foretrace.whatif.unprofiled import unprofiled as unprofiled
+
+lazily(__name__)

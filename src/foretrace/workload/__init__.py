@@ -2,127 +2,134 @@
 
 from __future__ import annotations
 
-from foretrace.workload.blocks.block import Block as Block
-from foretrace.workload.blocks.block import Blocks as Blocks
-from foretrace.workload.blocks.block import Exchange as Exchange
-from foretrace.workload.blocks.block import Item as Item
-from foretrace.workload.blocks.block import Operator as Operator
-from foretrace.workload.blocks.block import ParameterCount as ParameterCount
-from foretrace.workload.blocks.block import Passes as Passes
-from foretrace.workload.blocks.diffusion import blocks_of_diffusion as blocks_of_diffusion
-from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
-from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
-from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
-from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
-from foretrace.workload.footprint.compose import footprint as footprint
-from foretrace.workload.footprint.footprint import Footprint as Footprint
-from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint
-from foretrace.workload.footprint.kept import Kept as Kept
-from foretrace.workload.footprint.software import MEGATRON as MEGATRON
-from foretrace.workload.footprint.software import MEGATRON_EARLY_2025 as MEGATRON_EARLY_2025
-from foretrace.workload.footprint.software import MEGATRON_ENGINE_LOSS as MEGATRON_ENGINE_LOSS
-from foretrace.workload.footprint.software import PYTORCH as PYTORCH
-from foretrace.workload.footprint.software import Loss as Loss
-from foretrace.workload.footprint.software import Software as Software
-from foretrace.workload.footprint.software import software_of as software_of
-from foretrace.workload.layout.laid_out import LaidOut as LaidOut
-from foretrace.workload.layout.laid_out import Role as Role
-from foretrace.workload.layout.launch import AT_ONCE as AT_ONCE
-from foretrace.workload.layout.launch import Launch as Launch
-from foretrace.workload.layout.launch import launch_named as launch_named
-from foretrace.workload.layout.layout import layout as layout
-from foretrace.workload.models.account import Account as Account
-from foretrace.workload.models.account import Comparison as Comparison
-from foretrace.workload.models.account import account as account
-from foretrace.workload.models.catalogue import load_model as load_model
-from foretrace.workload.models.diffusion import Diffusion as Diffusion
-from foretrace.workload.models.entries import Entry as Entry
-from foretrace.workload.models.files import model_names as model_names
-from foretrace.workload.models.flops import Convention as Convention
-from foretrace.workload.models.flops import Flops as Flops
-from foretrace.workload.models.flops import FlopsOfPart as FlopsOfPart
-from foretrace.workload.models.flops import Recompute as Recompute
-from foretrace.workload.models.flops import flops as flops
-from foretrace.workload.models.hugging_face import from_hf_config as from_hf_config
-from foretrace.workload.models.memory import cache_bytes as cache_bytes
-from foretrace.workload.models.memory import cache_bytes_per_token as cache_bytes_per_token
-from foretrace.workload.models.memory import weight_bytes as weight_bytes
-from foretrace.workload.models.parameters import Model as Model
-from foretrace.workload.models.parameters import Parameters as Parameters
-from foretrace.workload.models.parameters import Part as Part
-from foretrace.workload.models.parameters import layer_parameters as layer_parameters
-from foretrace.workload.models.parameters import parameters as parameters
-from foretrace.workload.models.published import Published as Published
-from foretrace.workload.models.recommender import Interaction as Interaction
-from foretrace.workload.models.recommender import Recommender as Recommender
-from foretrace.workload.models.totals import TotalsOnly as TotalsOnly
-from foretrace.workload.models.transformer import Attention as Attention
-from foretrace.workload.models.transformer import Experts as Experts
-from foretrace.workload.models.transformer import FeedForward as FeedForward
-from foretrace.workload.models.transformer import Latent as Latent
-from foretrace.workload.models.transformer import Layer as Layer
-from foretrace.workload.models.transformer import Norm as Norm
-from foretrace.workload.models.transformer import Positions as Positions
-from foretrace.workload.models.transformer import Reach as Reach
-from foretrace.workload.models.transformer import ReachKind as ReachKind
-from foretrace.workload.models.transformer import Transformer as Transformer
-from foretrace.workload.plan.completion import Assumption as Assumption
-from foretrace.workload.plan.completion import Completions as Completions
-from foretrace.workload.plan.completion import complete as complete
-from foretrace.workload.plan.completion import completions as completions
-from foretrace.workload.plan.draft import PlanDraft as PlanDraft
-from foretrace.workload.plan.draft import draft_of as draft_of
-from foretrace.workload.plan.draft import load_plan as load_plan
-from foretrace.workload.plan.draft import parsed_keys as parsed_keys
-from foretrace.workload.plan.draft import plan_names as plan_names
-from foretrace.workload.plan.draft import plan_table as plan_table
-from foretrace.workload.plan.draft import with_fields as with_fields
-from foretrace.workload.plan.groups import axis_sizes as axis_sizes
-from foretrace.workload.plan.groups import coordinates as coordinates
-from foretrace.workload.plan.groups import expert_tensor_size as expert_tensor_size
-from foretrace.workload.plan.groups import group_size as group_size
-from foretrace.workload.plan.groups import groups_of as groups_of
-from foretrace.workload.plan.groups import nearest_divisor as nearest_divisor
-from foretrace.workload.plan.groups import ranks_of as ranks_of
-from foretrace.workload.plan.groups import replica_of_rank as replica_of_rank
-from foretrace.workload.plan.groups import shard_size as shard_size
-from foretrace.workload.plan.groups import stage_of as stage_of
-from foretrace.workload.plan.layers import chunk_layers as chunk_layers
-from foretrace.workload.plan.legality import batch_problems as batch_problems
-from foretrace.workload.plan.legality import check_plan as check_plan
-from foretrace.workload.plan.placement import Placement as Placement
-from foretrace.workload.plan.placement import Span as Span
-from foretrace.workload.plan.placement import describe_placement as describe_placement
-from foretrace.workload.plan.plan import Axis as Axis
-from foretrace.workload.plan.plan import ContextExchange as ContextExchange
-from foretrace.workload.plan.plan import Group as Group
-from foretrace.workload.plan.plan import Implementation as Implementation
-from foretrace.workload.plan.plan import Overlap as Overlap
-from foretrace.workload.plan.plan import Plan as Plan
-from foretrace.workload.plan.plan import Precision as Precision
-from foretrace.workload.plan.plan import Sharding as Sharding
-from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
-from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
-from foretrace.workload.schedule.legality import check_schedule as check_schedule
-from foretrace.workload.schedule.legality import needs_of as needs_of
-from foretrace.workload.schedule.unit import Pass as Pass
-from foretrace.workload.schedule.unit import Schedule as Schedule
-from foretrace.workload.schedule.unit import Unit as Unit
-from foretrace.workload.sharding.balance import differencing as differencing
-from foretrace.workload.sharding.balance import greedy as greedy
-from foretrace.workload.sharding.balance import longest_first_bound as longest_first_bound
-from foretrace.workload.sharding.memory import recommender_footprint as recommender_footprint
-from foretrace.workload.sharding.placement import PlacedTables as PlacedTables
-from foretrace.workload.sharding.placement import Shard as Shard
-from foretrace.workload.sharding.placement import place_tables as place_tables
-from foretrace.workload.sharding.planner import LookupWork as LookupWork
-from foretrace.workload.sharding.planner import PlannerRates as PlannerRates
-from foretrace.workload.sharding.planner import ShardCost as ShardCost
-from foretrace.workload.sharding.planner import shard_cost as shard_cost
-from foretrace.workload.sharding.tables import Balance as Balance
-from foretrace.workload.sharding.tables import TableOptimizer as TableOptimizer
-from foretrace.workload.sharding.tables import TableScheme as TableScheme
-from foretrace.workload.sharding.tables import TableSharding as TableSharding
-from foretrace.workload.sharding.traffic import Numbers as Numbers
-from foretrace.workload.sharding.traffic import SchemeTraffic as SchemeTraffic
-from foretrace.workload.sharding.traffic import traffic as traffic
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.workload.blocks.block import Block as Block
+    from foretrace.workload.blocks.block import Blocks as Blocks
+    from foretrace.workload.blocks.block import Exchange as Exchange
+    from foretrace.workload.blocks.block import Item as Item
+    from foretrace.workload.blocks.block import Operator as Operator
+    from foretrace.workload.blocks.block import ParameterCount as ParameterCount
+    from foretrace.workload.blocks.block import Passes as Passes
+    from foretrace.workload.blocks.diffusion import blocks_of_diffusion as blocks_of_diffusion
+    from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
+    from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
+    from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
+    from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
+    from foretrace.workload.footprint.compose import footprint as footprint
+    from foretrace.workload.footprint.footprint import Footprint as Footprint
+    from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint
+    from foretrace.workload.footprint.kept import Kept as Kept
+    from foretrace.workload.footprint.software import MEGATRON as MEGATRON
+    from foretrace.workload.footprint.software import MEGATRON_EARLY_2025 as MEGATRON_EARLY_2025
+    from foretrace.workload.footprint.software import MEGATRON_ENGINE_LOSS as MEGATRON_ENGINE_LOSS
+    from foretrace.workload.footprint.software import PYTORCH as PYTORCH
+    from foretrace.workload.footprint.software import Loss as Loss
+    from foretrace.workload.footprint.software import Software as Software
+    from foretrace.workload.footprint.software import software_of as software_of
+    from foretrace.workload.layout.laid_out import LaidOut as LaidOut
+    from foretrace.workload.layout.laid_out import Role as Role
+    from foretrace.workload.layout.launch import AT_ONCE as AT_ONCE
+    from foretrace.workload.layout.launch import Launch as Launch
+    from foretrace.workload.layout.launch import launch_named as launch_named
+    from foretrace.workload.layout.layout import layout as layout
+    from foretrace.workload.models.account import Account as Account
+    from foretrace.workload.models.account import Comparison as Comparison
+    from foretrace.workload.models.account import account as account
+    from foretrace.workload.models.catalogue import load_model as load_model
+    from foretrace.workload.models.diffusion import Diffusion as Diffusion
+    from foretrace.workload.models.entries import Entry as Entry
+    from foretrace.workload.models.files import model_names as model_names
+    from foretrace.workload.models.flops import Convention as Convention
+    from foretrace.workload.models.flops import Flops as Flops
+    from foretrace.workload.models.flops import FlopsOfPart as FlopsOfPart
+    from foretrace.workload.models.flops import Recompute as Recompute
+    from foretrace.workload.models.flops import flops as flops
+    from foretrace.workload.models.hugging_face import from_hf_config as from_hf_config
+    from foretrace.workload.models.memory import cache_bytes as cache_bytes
+    from foretrace.workload.models.memory import cache_bytes_per_token as cache_bytes_per_token
+    from foretrace.workload.models.memory import weight_bytes as weight_bytes
+    from foretrace.workload.models.parameters import Model as Model
+    from foretrace.workload.models.parameters import Parameters as Parameters
+    from foretrace.workload.models.parameters import Part as Part
+    from foretrace.workload.models.parameters import layer_parameters as layer_parameters
+    from foretrace.workload.models.parameters import parameters as parameters
+    from foretrace.workload.models.published import Published as Published
+    from foretrace.workload.models.recommender import Interaction as Interaction
+    from foretrace.workload.models.recommender import Recommender as Recommender
+    from foretrace.workload.models.totals import TotalsOnly as TotalsOnly
+    from foretrace.workload.models.transformer import Attention as Attention
+    from foretrace.workload.models.transformer import Experts as Experts
+    from foretrace.workload.models.transformer import FeedForward as FeedForward
+    from foretrace.workload.models.transformer import Latent as Latent
+    from foretrace.workload.models.transformer import Layer as Layer
+    from foretrace.workload.models.transformer import Norm as Norm
+    from foretrace.workload.models.transformer import Positions as Positions
+    from foretrace.workload.models.transformer import Reach as Reach
+    from foretrace.workload.models.transformer import ReachKind as ReachKind
+    from foretrace.workload.models.transformer import Transformer as Transformer
+    from foretrace.workload.plan.completion import Assumption as Assumption
+    from foretrace.workload.plan.completion import Completions as Completions
+    from foretrace.workload.plan.completion import complete as complete
+    from foretrace.workload.plan.completion import completions as completions
+    from foretrace.workload.plan.draft import PlanDraft as PlanDraft
+    from foretrace.workload.plan.draft import draft_of as draft_of
+    from foretrace.workload.plan.draft import load_plan as load_plan
+    from foretrace.workload.plan.draft import parsed_keys as parsed_keys
+    from foretrace.workload.plan.draft import plan_names as plan_names
+    from foretrace.workload.plan.draft import plan_table as plan_table
+    from foretrace.workload.plan.draft import with_fields as with_fields
+    from foretrace.workload.plan.groups import axis_sizes as axis_sizes
+    from foretrace.workload.plan.groups import coordinates as coordinates
+    from foretrace.workload.plan.groups import expert_tensor_size as expert_tensor_size
+    from foretrace.workload.plan.groups import group_size as group_size
+    from foretrace.workload.plan.groups import groups_of as groups_of
+    from foretrace.workload.plan.groups import nearest_divisor as nearest_divisor
+    from foretrace.workload.plan.groups import ranks_of as ranks_of
+    from foretrace.workload.plan.groups import replica_of_rank as replica_of_rank
+    from foretrace.workload.plan.groups import shard_size as shard_size
+    from foretrace.workload.plan.groups import stage_of as stage_of
+    from foretrace.workload.plan.layers import chunk_layers as chunk_layers
+    from foretrace.workload.plan.legality import batch_problems as batch_problems
+    from foretrace.workload.plan.legality import check_plan as check_plan
+    from foretrace.workload.plan.placement import Placement as Placement
+    from foretrace.workload.plan.placement import Span as Span
+    from foretrace.workload.plan.placement import describe_placement as describe_placement
+    from foretrace.workload.plan.plan import Axis as Axis
+    from foretrace.workload.plan.plan import ContextExchange as ContextExchange
+    from foretrace.workload.plan.plan import Group as Group
+    from foretrace.workload.plan.plan import Implementation as Implementation
+    from foretrace.workload.plan.plan import Overlap as Overlap
+    from foretrace.workload.plan.plan import Plan as Plan
+    from foretrace.workload.plan.plan import Precision as Precision
+    from foretrace.workload.plan.plan import Sharding as Sharding
+    from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
+    from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
+    from foretrace.workload.schedule.legality import check_schedule as check_schedule
+    from foretrace.workload.schedule.legality import needs_of as needs_of
+    from foretrace.workload.schedule.unit import Pass as Pass
+    from foretrace.workload.schedule.unit import Schedule as Schedule
+    from foretrace.workload.schedule.unit import Unit as Unit
+    from foretrace.workload.sharding.balance import differencing as differencing
+    from foretrace.workload.sharding.balance import greedy as greedy
+    from foretrace.workload.sharding.balance import longest_first_bound as longest_first_bound
+    from foretrace.workload.sharding.memory import recommender_footprint as recommender_footprint
+    from foretrace.workload.sharding.placement import PlacedTables as PlacedTables
+    from foretrace.workload.sharding.placement import Shard as Shard
+    from foretrace.workload.sharding.placement import place_tables as place_tables
+    from foretrace.workload.sharding.planner import LookupWork as LookupWork
+    from foretrace.workload.sharding.planner import PlannerRates as PlannerRates
+    from foretrace.workload.sharding.planner import ShardCost as ShardCost
+    from foretrace.workload.sharding.planner import shard_cost as shard_cost
+    from foretrace.workload.sharding.tables import Balance as Balance
+    from foretrace.workload.sharding.tables import TableOptimizer as TableOptimizer
+    from foretrace.workload.sharding.tables import TableScheme as TableScheme
+    from foretrace.workload.sharding.tables import TableSharding as TableSharding
+    from foretrace.workload.sharding.traffic import Numbers as Numbers
+    from foretrace.workload.sharding.traffic import SchemeTraffic as SchemeTraffic
+    from foretrace.workload.sharding.traffic import traffic as traffic
+
+lazily(__name__)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from foretrace.cost.network.calibration import calibrated_collectives as calibrated_collectives
-from foretrace.cost.network.calibration import collective_left_out as collective_left_out
-from foretrace.cost.network.checking import collective_errors as collective_errors
-from foretrace.cost.network.costs import collective_costs as collective_costs
-from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
-from foretrace.cost.network.domain import bus_share as bus_share
-from foretrace.cost.network.domain import collective_named as collective_named
-from foretrace.cost.network.logs import read_log as read_log
-from foretrace.cost.network.span import Span as Span
-from foretrace.cost.network.span import span_of as span_of
-from foretrace.cost.network.tables import has_collectives as has_collectives
-from foretrace.cost.network.tables import read_collectives as read_collectives
-from foretrace.cost.network.tiers import even_total as even_total
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.cost.network.calibration import calibrated_collectives as calibrated_collectives
+    from foretrace.cost.network.calibration import collective_left_out as collective_left_out
+    from foretrace.cost.network.checking import collective_errors as collective_errors
+    from foretrace.cost.network.costs import collective_costs as collective_costs
+    from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
+    from foretrace.cost.network.domain import bus_share as bus_share
+    from foretrace.cost.network.domain import collective_named as collective_named
+    from foretrace.cost.network.logs import read_log as read_log
+    from foretrace.cost.network.span import Span as Span
+    from foretrace.cost.network.span import span_of as span_of
+    from foretrace.cost.network.tables import has_collectives as has_collectives
+    from foretrace.cost.network.tables import read_collectives as read_collectives
+    from foretrace.cost.network.tiers import even_total as even_total
+
+lazily(__name__)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from foretrace.exchange.anonymised.files import anonymise as anonymise
-from foretrace.exchange.anonymised.hints import Hint as Hint
-from foretrace.exchange.anonymised.result import Anonymised as Anonymised
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.exchange.anonymised.files import anonymise as anonymise
+    from foretrace.exchange.anonymised.hints import Hint as Hint
+    from foretrace.exchange.anonymised.result import Anonymised as Anonymised
+
+lazily(__name__)

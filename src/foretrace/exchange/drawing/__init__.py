@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from foretrace.exchange.drawing.draw import Drawing as Drawing
-from foretrace.exchange.drawing.draw import write_drawing as write_drawing
-from foretrace.exchange.drawing.subgraph import MOST_NODES as MOST_NODES
-from foretrace.exchange.drawing.subgraph import Choice as Choice
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.exchange.drawing.draw import Drawing as Drawing
+    from foretrace.exchange.drawing.draw import write_drawing as write_drawing
+    from foretrace.exchange.drawing.subgraph import MOST_NODES as MOST_NODES
+    from foretrace.exchange.drawing.subgraph import Choice as Choice
+
+lazily(__name__)

@@ -5,11 +5,18 @@
 
 from __future__ import annotations
 
-from foretrace.graph.blocks.corrections import Corrections as Corrections
-from foretrace.graph.blocks.corrections import read_corrections as read_corrections
-from foretrace.graph.blocks.evidence import BlockEvidence as BlockEvidence
-from foretrace.graph.blocks.found import CommunicationNodes as CommunicationNodes
-from foretrace.graph.blocks.found import FoundBlocks as FoundBlocks
-from foretrace.graph.blocks.found import with_blocks as with_blocks
-from foretrace.graph.blocks.table import Blocks as Blocks
-from foretrace.graph.blocks.table import blocks_of as blocks_of
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.graph.blocks.corrections import Corrections as Corrections
+    from foretrace.graph.blocks.corrections import read_corrections as read_corrections
+    from foretrace.graph.blocks.evidence import BlockEvidence as BlockEvidence
+    from foretrace.graph.blocks.found import CommunicationNodes as CommunicationNodes
+    from foretrace.graph.blocks.found import FoundBlocks as FoundBlocks
+    from foretrace.graph.blocks.found import with_blocks as with_blocks
+    from foretrace.graph.blocks.table import Blocks as Blocks
+    from foretrace.graph.blocks.table import blocks_of as blocks_of
+
+lazily(__name__)

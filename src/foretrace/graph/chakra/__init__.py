@@ -2,4 +2,11 @@
 
 from __future__ import annotations
 
-from foretrace.graph.chakra.build import chakra_recording as chakra_recording
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.graph.chakra.build import chakra_recording as chakra_recording
+
+lazily(__name__)

@@ -5,6 +5,13 @@ The matching itself is rule 7, in `graph/rules/collectives.py`.
 
 from __future__ import annotations
 
-from foretrace.graph.communication.description import UNKNOWN as UNKNOWN
-from foretrace.graph.communication.description import CommunicationOps as CommunicationOps
-from foretrace.graph.communication.description import communication_ops as communication_ops
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.graph.communication.description import UNKNOWN as UNKNOWN
+    from foretrace.graph.communication.description import CommunicationOps as CommunicationOps
+    from foretrace.graph.communication.description import communication_ops as communication_ops
+
+lazily(__name__)

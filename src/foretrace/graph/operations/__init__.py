@@ -5,10 +5,17 @@
 
 from __future__ import annotations
 
-from foretrace.graph.operations.table import NOT_LAUNCHED as NOT_LAUNCHED
-from foretrace.graph.operations.table import OWN_NAMES as OWN_NAMES
-from foretrace.graph.operations.table import DeviceOps as DeviceOps
-from foretrace.graph.operations.table import HostItems as HostItems
-from foretrace.graph.operations.table import Operations as Operations
-from foretrace.graph.operations.table import host_moments as host_moments
-from foretrace.graph.operations.table import operations_of as operations_of
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.graph.operations.table import NOT_LAUNCHED as NOT_LAUNCHED
+    from foretrace.graph.operations.table import OWN_NAMES as OWN_NAMES
+    from foretrace.graph.operations.table import DeviceOps as DeviceOps
+    from foretrace.graph.operations.table import HostItems as HostItems
+    from foretrace.graph.operations.table import Operations as Operations
+    from foretrace.graph.operations.table import host_moments as host_moments
+    from foretrace.graph.operations.table import operations_of as operations_of
+
+lazily(__name__)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from foretrace.trace.chakra.collect import Attribute as Attribute
-from foretrace.trace.chakra.collect import Collected as Collected
-from foretrace.trace.chakra.columns import Attributes as Attributes
-from foretrace.trace.chakra.columns import ChakraNodes as ChakraNodes
-from foretrace.trace.chakra.columns import ChakraTrace as ChakraTrace
-from foretrace.trace.chakra.columns import Texts as Texts
-from foretrace.trace.chakra.columns import listed_numbers as listed_numbers
-from foretrace.trace.chakra.discover import chakra_paths as chakra_paths
-from foretrace.trace.chakra.json_forms import Form as Form
-from foretrace.trace.chakra.json_forms import form_of as form_of
-from foretrace.trace.chakra.json_forms import read_any as read_any
-from foretrace.trace.chakra.read import chakra_batches as chakra_batches
-from foretrace.trace.chakra.read import read_chakra as read_chakra
-from foretrace.trace.chakra.schema import CHAKRA_VERSION as CHAKRA_VERSION
-from foretrace.trace.chakra.schema import NO_TEXT as NO_TEXT
-from foretrace.trace.chakra.schema import CommType as CommType
-from foretrace.trace.chakra.schema import NodeType as NodeType
-from foretrace.trace.chakra.schema import ValueField as ValueField
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.trace.chakra.collect import Attribute as Attribute
+    from foretrace.trace.chakra.collect import Collected as Collected
+    from foretrace.trace.chakra.columns import Attributes as Attributes
+    from foretrace.trace.chakra.columns import ChakraNodes as ChakraNodes
+    from foretrace.trace.chakra.columns import ChakraTrace as ChakraTrace
+    from foretrace.trace.chakra.columns import Texts as Texts
+    from foretrace.trace.chakra.columns import listed_numbers as listed_numbers
+    from foretrace.trace.chakra.discover import chakra_paths as chakra_paths
+    from foretrace.trace.chakra.json_forms import Form as Form
+    from foretrace.trace.chakra.json_forms import form_of as form_of
+    from foretrace.trace.chakra.json_forms import read_any as read_any
+    from foretrace.trace.chakra.read import chakra_batches as chakra_batches
+    from foretrace.trace.chakra.read import read_chakra as read_chakra
+    from foretrace.trace.chakra.schema import CHAKRA_VERSION as CHAKRA_VERSION
+    from foretrace.trace.chakra.schema import NO_TEXT as NO_TEXT
+    from foretrace.trace.chakra.schema import CommType as CommType
+    from foretrace.trace.chakra.schema import NodeType as NodeType
+    from foretrace.trace.chakra.schema import ValueField as ValueField
+
+lazily(__name__)

@@ -1,0 +1,52 @@
+"""Folders offer their names without loading what is behind them until it is used (PEP 562)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+_OFFER = re.compile(r"^    from (foretrace[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
+
+
+class _Folder(ModuleType):
+    """A package whose offered names are loaded when they are first asked for."""
+
+    _home_of: dict[str, str]  # name -> module that defines it
+
+    def __getattr__(self, name: str) -> object:
+        """The offered name, loaded now and kept."""
+        home = self._home_of.get(name)
+        if home is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value: object = getattr(import_module(home), name)
+        self.__dict__[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set it, unless a module inside the folder would hide the offered name it shares."""
+        if not (isinstance(value, ModuleType) and name in self._home_of):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        """What `dir` and completion show."""
+        return sorted(self._home_of)
+
+
+def lazily(package: str) -> None:
+    """Make a package offer the names that its `__init__.py` imports under `TYPE_CHECKING`.
+
+    Type checkers and readers see plain imports, one per line, and they are the only list.
+    Loading happens by name, so a command pays for what it uses.
+
+    Args:
+        package: `__name__` of the package that calls this in its `__init__.py`.
+    """
+    module = sys.modules[package]
+    spec = module.__spec__ or find_spec(package)
+    source = spec.loader.get_source(package)  # type: ignore[union-attr]  # a SourceLoader
+    home_of = {name: home for home, name in _OFFER.findall(source)}
+    module.__dict__.update(_home_of=home_of, __all__=sorted(home_of))
+    module.__class__ = _Folder
