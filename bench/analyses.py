@@ -34,7 +34,14 @@ from foretrace.analyze import (
     what_helps,
 )
 from foretrace.base import Int64s
-from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline, build_recording
+from foretrace.graph import (
+    Collectives,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+    Timeline,
+    build_recording,
+)
 from foretrace.simulate import simulate
 from foretrace.trace import load_traces
 
@@ -125,7 +132,7 @@ def repeated(graph: ExecutionGraph, times: int) -> ExecutionGraph:
         **{**columns, **edges},
         first_edge=first_edge,
         step_names=tuple(f"step {number}" for number in range(times)),
-        collectives=graph.collectives * times,
+        collectives=Collectives.of([*graph.collectives] * times),
     )
 
 

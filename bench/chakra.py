@@ -26,7 +26,7 @@ import numpy as np
 
 from foretrace.exchange import write_chakra
 from foretrace.graph import (
-    Collective,
+    Collectives,
     EdgeConstant,
     EdgeKind,
     ExecutionGraph,
@@ -92,7 +92,7 @@ def graph_of(num_nodes: int) -> ExecutionGraph:
         names=(*names, *shapes),
         lanes=(Lane(0, False, 1, -1, 1), Lane(0, True, -1, 0, 7)),  # noqa: FBT003  a plain row
         step_names=("ProfilerStep#0",),
-        collectives=tuple[Collective, ...](),
+        collectives=Collectives.of(()),
         constants=tuple(EdgeConstant(kind, 0, 0, 0, 0) for kind in EdgeKind),
     )
 

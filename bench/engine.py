@@ -27,7 +27,7 @@ import numpy as np
 
 from foretrace.analyze import Intervals
 from foretrace.base import Int64s
-from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph, Lane, NodeKind
+from foretrace.graph import NO_COLLECTIVE, Collectives, EdgeKind, ExecutionGraph, Lane, NodeKind
 from foretrace.simulate import Cores, simulate, simulate_shared
 
 BASELINE = Path(__file__).parent / "baselines" / "engine.json"
@@ -130,7 +130,7 @@ def random_graph(num_nodes: int, spread: int | None) -> ExecutionGraph:
         names=("kernel",),
         lanes=(Lane(rank=0, is_device=True, process=-1, device=0, number=7),),
         step_names=("step",),
-        collectives=(),
+        collectives=Collectives.of(()),
         constants=(),
     )
 

@@ -24,6 +24,7 @@ from foretrace.graph import (
     NO_MICROBATCH,
     NO_STEP,
     Collective,
+    Collectives,
     EdgeConstant,
     EdgeKind,
     ExecutionGraph,
@@ -230,7 +231,7 @@ class GraphBuilder:
             names=tuple(self._names),
             lanes=lanes,
             step_names=tuple(self._steps),
-            collectives=tuple(self._collectives),
+            collectives=Collectives.of(self._collectives),
             constants=tuple(
                 EdgeConstant(kind=kind, lag_ns=lag_ns, num_samples=1, low_ns=lag_ns, high_ns=lag_ns)
                 for kind, lag_ns in constants

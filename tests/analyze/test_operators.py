@@ -13,7 +13,7 @@ import foretrace as ft
 from foretrace.analyze import WAITING, OperatorTable, is_compute, operators
 from foretrace.analyze.calls import calls_of, step_of
 from foretrace.base import GraphError, ModelError
-from foretrace.graph import NodeKind, Timeline
+from foretrace.graph import Collectives, NodeKind, Timeline
 from foretrace.simulate import simulate
 from tests.analyze.strategies import timelines
 from tests.graph.recorded import recording_of
@@ -141,7 +141,7 @@ def test_collectives_move_their_payload_in_their_transfers_time() -> None:
         build.collective({rank: [] for rank in (0, 1)}, transfer_ns=40 + number)
     graph = build.graph()
     known, unknown = graph.collectives
-    graph = replace(graph, collectives=(replace(known, num_bytes=1000), unknown))
+    graph = replace(graph, collectives=Collectives.of((replace(known, num_bytes=1000), unknown)))
 
     (row,) = operators(simulate(graph)).rows
 

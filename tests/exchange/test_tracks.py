@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from foretrace.exchange import (
     write_trace,
 )
 from foretrace.exchange.counters import MOST_POINTS, timeline_counters
-from foretrace.graph import EdgeKind, MemoryEvents, NodeKind, Timeline
+from foretrace.graph import Collectives, EdgeKind, MemoryEvents, NodeKind, Timeline
 from tests.exchange.chrome_rules import broken_rules
 from tests.exchange.test_perfetto import Event, events_of, joined, simulated, two_ranks
 from tests.graphs import Edge, GraphBuilder, timeline_of
@@ -180,16 +181,13 @@ def test_busy_share_of_a_rank_without_device_is_its_operators() -> None:
 def test_bytes_in_flight_last_for_the_transfer_alone() -> None:
     timeline = simulated(two_ranks())
     graph = timeline.graph
+    sizes = Collectives.of([replace(one, num_bytes=4096) for one in graph.collectives])
     sized = Timeline(
-        type(graph)(
-            **{**vars(graph), "collectives": tuple(
-                type(one)(**{**vars(one), "num_bytes": 4096}) for one in graph.collectives
-            )}
-        ),
+        replace(graph, collectives=sizes),
         timeline.start_ns,
         timeline.end_ns,
         is_measured=False,
-    )  # fmt: skip
+    )
 
     flight = counter_of(sized, "collectives in flight", 0)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from foretrace.base import GraphError
-from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, verify
+from foretrace.graph import Collectives, EdgeKind, ExecutionGraph, NodeKind, verify
 from foretrace.graph.spec import RULES
 from tests.graphs import Edge, GraphBuilder
 
@@ -185,7 +185,7 @@ def test_a_collective_without_a_hub_is_named() -> None:
     graph = legal_graph()
 
     with pytest.raises(GraphError, match="2 collectives have 1 hubs"):
-        verify(replace(graph, collectives=graph.collectives * 2))
+        verify(replace(graph, collectives=Collectives.of([*graph.collectives] * 2)))
 
 
 def test_an_arrival_of_no_collective_is_named() -> None:

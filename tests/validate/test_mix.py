@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from foretrace.graph import ExecutionGraph, verify
+from foretrace.graph import Collectives, ExecutionGraph, verify
 from foretrace.simulate import simulate
 from foretrace.validate import duration_mix
 from tests.validate.strategies import training_graph, training_graphs
@@ -28,7 +28,7 @@ def test_transfer_with_a_missing_rank_counts_as_estimated() -> None:
     graph = training_graph([{0: [40, 50]}])
     estimated = tuple(replace(each, is_transfer_estimated=True) for each in graph.collectives)
 
-    mix = duration_mix(simulate(replace(graph, collectives=estimated)), [0])
+    mix = duration_mix(simulate(replace(graph, collectives=Collectives.of(estimated))), [0])
 
     assert mix.estimated == pytest.approx(7 / 107)
     assert mix.split == 0

@@ -122,7 +122,7 @@ def _transfer(read: Callable[[Collective], str]) -> Callable[[ExecutionGraph], A
     """What all transfers of a collective share."""
 
     def of_transfers(graph: ExecutionGraph) -> Attribute:
-        values, number = _numbered([read(one) for one in graph.collectives])
+        values, number = _numbered(graph.collectives.each(read))
         finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
         label = np.full(graph.num_nodes, NO_VALUE, np.int32)
         label[finish] = number[graph.collective[finish]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretrace.analyze.activity import participations
 from foretrace.base import Int32s, Int64s
-from foretrace.graph import Collective, Timeline
+from foretrace.graph import Collectives, Timeline
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,7 +35,7 @@ class RankCollectives:
 class CollectiveTable:
     """One row per collective and recorded rank that takes part; by collective, then rank."""
 
-    collectives: tuple[Collective, ...]
+    collectives: Collectives
     collective: Int32s  # int32[rows], position in `collectives`
     step: Int32s  # int32[rows], position in the graph's `step_names`; NO_STEP outside
     rank: Int32s  # int32[rows]

@@ -21,7 +21,7 @@ from foretrace.analyze.idle import (
     idle_causes,
     shortened,
 )
-from foretrace.graph import Collective, Recording, Timeline
+from foretrace.graph import Collectives, Recording, Timeline
 
 ALL_RANKS = -2
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves
@@ -78,9 +78,9 @@ def _of_hang(recording: Recording) -> tuple[Cause, ...]:
     return (Cause("hang", rank, None, found.stuck[0].name, 0, found.sentence),)
 
 
-def _entries(idle: IdleCauses, collectives: tuple[Collective, ...]) -> list[_Entry]:
+def _entries(idle: IdleCauses, collectives: Collectives) -> list[_Entry]:
     """All entries, those of the recording's own making left out."""
-    is_pair = np.array([one.name in _TRANSFERS for one in collectives] + [False], np.bool_)
+    is_pair = np.array([*collectives.each(lambda one: one.name in _TRANSFERS), False], np.bool_)
     waiting = idle.kind == Stillness.WAITING
     of_transfer = is_pair[idle.collective]
     found: list[_Entry] = []

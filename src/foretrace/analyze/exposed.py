@@ -83,9 +83,10 @@ def exposed_transfers(timeline: Timeline) -> ExposedTransfers:
     """Exposed transfer time of every step and rank, by process group and collective."""
     graph = timeline.graph
     table, pairs = steps(timeline), participations(graph)
-    kinds = list(dict.fromkeys((one.group, one.name) for one in graph.collectives))
+    each = graph.collectives.each(lambda one: (one.group, one.name))
+    kinds = list(dict.fromkeys(each))
     number = {kind: at for at, kind in enumerate(kinds)}
-    kind_of = np.array([number[one.group, one.name] for one in graph.collectives], np.int32)
+    kind_of = np.array([number[kind] for kind in each], np.int32)
     order = np.argsort(pairs.rank, kind="stable")
     rank_of = pairs.rank[order]
     found: list[ExposedRow] = []

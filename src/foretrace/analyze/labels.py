@@ -42,7 +42,7 @@ def class_labels(graph: ExecutionGraph) -> NodeLabels:
         label[graph.kind == kind] = position.setdefault(text, len(position))
     finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
     of_collective = np.array(
-        [position.setdefault(one.name, len(position)) for one in graph.collectives], np.int32
+        graph.collectives.each(lambda one: position.setdefault(one.name, len(position))), np.int32
     )
     label[finish] = of_collective[graph.collective[finish]]
     works = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.OPERATOR)))

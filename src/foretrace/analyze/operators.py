@@ -295,7 +295,7 @@ def _collective_rows(timeline: Timeline, step: int) -> list[OperatorRow]:
         _row((name, COMMUNICATION), ("", ""), spent_ns[at : at + 1], counts[at])
         for at, name in enumerate((*kinds, WAITING))
     ]
-    payload_bytes = np.array([one.num_bytes for one in graph.collectives], np.int64)
+    payload_bytes = np.array(graph.collectives.each(lambda one: one.num_bytes), np.int64)
     payload_bytes = payload_bytes[pairs.collective[chosen]]
     for at in range(len(kinds)):
         known = (kind == at) & (payload_bytes >= 0)

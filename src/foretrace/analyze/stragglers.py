@@ -25,7 +25,7 @@ from foretrace.analyze.idle import (
     waits_of,
 )
 from foretrace.base import Bools, Float64s, Int32s, Int64s
-from foretrace.graph import NO_STEP, Collective, Timeline
+from foretrace.graph import NO_STEP, Collectives, Timeline
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,7 +106,7 @@ class GroupBlame:
 class Stragglers:
     """Who was waited for; one row per collective and late rank that others waited for."""
 
-    collectives: tuple[Collective, ...]
+    collectives: Collectives
     step_names: tuple[str, ...]
     collective: Int32s  # int32[rows], position in `collectives`
     step: Int32s  # int32[rows], position in `step_names`; NO_STEP
@@ -387,7 +387,7 @@ def _groups(
 ) -> tuple[GroupBlame, ...]:
     """Every group in which somebody waited, most waiting first."""
     collectives, delays = timeline.graph.collectives, waits.delays
-    keys = [(one.group, one.ranks) for one in collectives]
+    keys = collectives.each(lambda one: (one.group, one.ranks))
     place = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     of_collective = np.array([place[key] for key in keys], np.int64)
     total = np.bincount(of_collective, minlength=len(place)).tolist()

@@ -66,8 +66,9 @@ def _kernel_costs(graph: ExecutionGraph, nodes: Int64s, model: CostModel) -> Cos
 def _collective_costs(
     graph: ExecutionGraph, nodes: Int64s, model: CostModel, place_by_rank: Int64s | None
 ) -> Costs:
-    wanted, inverse = np.unique(graph.collective[nodes], return_inverse=True)
-    chosen = [graph.collectives[at] for at in wanted.tolist()]
+    make = graph.collectives.make[graph.collective[nodes]]
+    wanted, inverse = np.unique(make, return_inverse=True)
+    chosen = [graph.collectives.makes[at] for at in wanted.tolist()]
     collective, collectives = _positions([one.name for one in chosen])
     dtype, dtypes = _positions([one.dtype for one in chosen])
     group, groups = _positions([one.ranks for one in chosen])

@@ -101,7 +101,7 @@ def _in_flight(timeline: Timeline, rank: int, is_rank: Bools) -> Counter | None:
     """Payload of the collectives whose transfer goes on."""
     graph = timeline.graph
     node = np.flatnonzero(is_rank & (graph.kind == NodeKind.FINISH))
-    num_bytes = np.array([one.num_bytes for one in graph.collectives], np.int64)
+    num_bytes = np.array(graph.collectives.each(lambda one: one.num_bytes), np.int64)
     if not len(node):
         return None
     payload = num_bytes[graph.collective[node]]

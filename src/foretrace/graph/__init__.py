@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from foretrace.graph.blocks import read_corrections as read_corrections
     from foretrace.graph.build import build_recording as build_recording
     from foretrace.graph.chakra import chakra_recording as chakra_recording
+    from foretrace.graph.collective import Collective as Collective
+    from foretrace.graph.collective import Collectives as Collectives
     from foretrace.graph.constants import DEFAULT_NS as DEFAULT_NS
     from foretrace.graph.edges import Edges as Edges
-    from foretrace.graph.graph import Collective as Collective
     from foretrace.graph.graph import EdgeConstant as EdgeConstant
     from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
     from foretrace.graph.graph import Finding as Finding

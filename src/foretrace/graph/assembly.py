@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from foretrace.base import CircleError, Float32s, Int32s, Int64s
 from foretrace.graph._compiled import counted_order, topological_order
+from foretrace.graph.collective import Collective, Collectives
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.edges import Edges
-from foretrace.graph.graph import Collective, EdgeConstant, ExecutionGraph, Lane
+from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
 from foretrace.graph.nodes import EdgeKind
 
 _LETTERS = 60  # of a name in a message
@@ -70,7 +71,7 @@ def assembled(
     names: tuple[str, ...],
     lanes: tuple[Lane, ...],
     step_names: tuple[str, ...],
-    collectives: tuple[Collective, ...],
+    collectives: Sequence[Collective],
 ) -> tuple[ExecutionGraph, Int64s]:
     """The graph, and for each of its nodes the number it had while collected, int64[nodes]."""
     columns = nodes.columns
@@ -108,7 +109,7 @@ def assembled(
         names=names,
         lanes=lanes,
         step_names=step_names,
-        collectives=collectives,
+        collectives=Collectives.of(collectives),
         constants=tuple(constants[kind] for kind in sorted(constants)),
     )
     return graph, order.astype(np.int64)
@@ -122,7 +123,7 @@ def graph_of(
     names: tuple[str, ...],
     lanes: tuple[Lane, ...],
     step_names: tuple[str, ...],
-    collectives: tuple[Collective, ...],
+    collectives: Sequence[Collective],
 ) -> ExecutionGraph:
     """The graph of nodes and edges that somebody else has laid out, in any order.
 
@@ -157,7 +158,7 @@ def renumbered_graph_of(
     names: tuple[str, ...],
     lanes: tuple[Lane, ...],
     step_names: tuple[str, ...],
-    collectives: tuple[Collective, ...],
+    collectives: Sequence[Collective],
 ) -> tuple[ExecutionGraph, Int64s]:
     """As `graph_of`, with the place that each node of the graph had in `columns`; int64[nodes]."""
     return assembled(

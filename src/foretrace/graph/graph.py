@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.base import Float32s, Int16s, Int32s, Int64s, UInt8s
+from foretrace.graph.collective import Collectives
 from foretrace.graph.nodes import EdgeKind
 
 
@@ -24,20 +25,6 @@ class Lane:
         """A short name: `rank 3 stream 7`, `rank 3 thread 2590092`."""
         what = "stream" if self.is_device else "thread"
         return f"rank {self.rank} {what} {self.number}"
-
-
-@dataclass(frozen=True)
-class Collective:
-    """One communication operation, over all ranks that take part."""
-
-    name: str  # "allreduce", "send_recv", ...
-    group: str  # process group name, or what stands for it where the trace has none
-    ranks: tuple[int, ...]  # all members, recorded or not
-    recorded_ranks: tuple[int, ...]
-    position: int  # number of this operation inside its group, from 0
-    num_bytes: int  # payload per rank; -1 unknown
-    dtype: str  # "" unknown
-    is_transfer_estimated: bool  # some member was not recorded, so the split is an estimate
 
 
 @dataclass(frozen=True)
@@ -80,7 +67,7 @@ class ExecutionGraph:
     names: tuple[str, ...]
     lanes: tuple[Lane, ...]
     step_names: tuple[str, ...]
-    collectives: tuple[Collective, ...]
+    collectives: Collectives
     constants: tuple[EdgeConstant, ...]
 
     @property

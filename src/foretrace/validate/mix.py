@@ -44,7 +44,9 @@ def duration_mix(timeline: Timeline, chosen_steps: Collection[int]) -> DurationM
 
 def _origin(graph: ExecutionGraph) -> UInt8s:
     """Where each node's duration comes from; uint8[nodes]."""
-    is_estimated = np.array([each.is_transfer_estimated for each in graph.collectives], dtype=bool)
+    is_estimated = np.array(
+        graph.collectives.each(lambda each: each.is_transfer_estimated), dtype=bool
+    )
     origin = np.full(graph.num_nodes, _RECORDED_HOST, dtype=np.uint8)
     origin[np.isin(graph.kind, np.array(DEVICE_KINDS, dtype=np.uint8))] = _RECORDED_DEVICE
     finish = np.flatnonzero((graph.kind == NodeKind.FINISH) & (graph.collective != NO_COLLECTIVE))

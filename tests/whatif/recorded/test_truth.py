@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretrace.graph import Part, Phase, Recording, build_recording
+from foretrace.graph import Collectives, Part, Phase, Recording, build_recording
 from foretrace.trace import load_traces
 from foretrace.whatif import Program, program_of
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, Coordinates
@@ -172,13 +172,15 @@ def test_other_orders_of_axes_are_recognised() -> None:
         graph,
         rank=np.where(graph.rank < 0, graph.rank, np.array([0, 2, 1, 3], np.int32)[graph.rank]),
         lanes=tuple(replace(lane, rank=swapped[lane.rank]) for lane in graph.lanes),
-        collectives=tuple(
-            replace(
-                each,
-                ranks=tuple(sorted(swapped[rank] for rank in each.ranks)),
-                recorded_ranks=tuple(sorted(swapped[rank] for rank in each.recorded_ranks)),
-            )
-            for each in graph.collectives
+        collectives=Collectives.of(
+            [
+                replace(
+                    each,
+                    ranks=tuple(sorted(swapped[rank] for rank in each.ranks)),
+                    recorded_ranks=tuple(sorted(swapped[rank] for rank in each.recorded_ranks)),
+                )
+                for each in graph.collectives
+            ]
         ),
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.cost import CollectiveRequests, step_costs
-from foretrace.graph import ExecutionGraph, NodeKind, Part
+from foretrace.graph import Collectives, ExecutionGraph, NodeKind, Part
 from foretrace.machine import load_machine
 from foretrace.whatif import (
     Batch,
@@ -37,7 +37,9 @@ def ground() -> Ground:
     """A job of two data-parallel ranks, as older profilers record it: without sizes."""
     recording = recording_of(make_job(CONFIG))
     collectives = tuple(replace(one, num_bytes=-1) for one in recording.graph.collectives)
-    return ground_of(replace(recording, graph=replace(recording.graph, collectives=collectives)))
+    return ground_of(
+        replace(recording, graph=replace(recording.graph, collectives=Collectives.of(collectives)))
+    )
 
 
 def buckets(graph: ExecutionGraph) -> int:
@@ -111,7 +113,7 @@ def test_a_machine_says_how_large_and_small_ones_change() -> None:
 def test_a_group_of_which_one_rank_is_known_takes_what_it_took() -> None:
     program = program_of(recording_of(make_job(JobConfig(tp=2, num_layers=2))))
     alone = tuple(replace(one, ranks=(0,)) for one in program.graph.collectives)
-    program = replace(program, graph=replace(program.graph, collectives=alone))
+    program = replace(program, graph=replace(program.graph, collectives=Collectives.of(alone)))
     before = base_scenario(program)
     after = Batch(micro_batch=2 * before.plan.micro_batch).applied(before)
 

@@ -270,7 +270,7 @@ def _labelled(
 ) -> Labels:
     """Compute by columns of its nodes, collectives by what they are called and what they do."""
     kinds: dict[str, int] = {}
-    kind = [kinds.setdefault(called(one), len(kinds)) for one in parts.graph.collectives]
+    kind = parts.graph.collectives.each(lambda one: kinds.setdefault(called(one), len(kinds)))
     texts = tuple(kinds)
     talks = np.flatnonzero(parts.doing != Doing.COMPUTE)
     of_row = np.full(len(parts.node), -1, np.int64)

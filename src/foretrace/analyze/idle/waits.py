@@ -94,7 +94,7 @@ def waits_of(timeline: Timeline, binding: Int64s, excuses: Excuses, subjects: Su
     delays = _delays(
         timeline, binding, (excuses, subjects), (collective[first], late[first], typical)
     )
-    kinds = np.array([each.name in _TRANSFERS for each in graph.collectives], np.bool_)
+    kinds = np.array(graph.collectives.each(lambda each: each.name in _TRANSFERS), np.bool_)
     return Waits(
         collective=collective,
         rank=pairs.rank[rows],

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from foretrace.base import Int64s, UInt8s
-from foretrace.graph.graph import Collective, Finding
+from foretrace.graph.collective import Collective
+from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import NO_COLLECTIVE, NodeKind
 from foretrace.trace import NO_TEXT, ChakraTrace, CommType, NodeType, collective_kind_of
 

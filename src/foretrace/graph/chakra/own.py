@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from foretrace.base import GraphError, Int32s, Int64s
 from foretrace.graph.chakra.names import NamePool
 from foretrace.graph.chakra.records import StatedRecords
-from foretrace.graph.graph import Collective, EdgeConstant, Lane
+from foretrace.graph.collective import Collective
+from foretrace.graph.graph import EdgeConstant, Lane
 from foretrace.graph.nodes import (
     NO_COLLECTIVE,
     NO_LANE,

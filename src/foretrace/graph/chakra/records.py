@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from foretrace.base import Bools, Float32s, Int64s, UInt8s
 from foretrace.graph.assembly import assembled
+from foretrace.graph.collective import Collective
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
-from foretrace.graph.graph import Collective, EdgeConstant, ExecutionGraph, Lane
+from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
 from foretrace.graph.nodes import NO_LAYER, NO_MICROBATCH, EdgeKind, NodeKind
 
 # What a record has a column for, as `ExecutionGraph` has.

@@ -113,10 +113,11 @@ def _operations(graph: ExecutionGraph, *, is_laid_out: bool) -> tuple[Int64s, li
     shown = np.where(named, graph.name, graph.operator).astype(np.int64)
     meetings: dict[str, int] = {}
     of_meeting = np.array(
-        [
-            meetings.setdefault(f"{one.name} of {one.group or 'a group'}", len(meetings))
-            for one in graph.collectives
-        ]
+        graph.collectives.each(
+            lambda one: meetings.setdefault(
+                f"{one.name} of {one.group or 'a group'}", len(meetings)
+            )
+        )
         or [0],
         np.int64,
     )

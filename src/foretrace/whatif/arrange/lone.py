@@ -87,9 +87,7 @@ def _without(graph: ExecutionGraph, is_gone: Bools, is_lone: Bools) -> Execution
         predecessor=place[source[order]].astype(np.int32),
         edge_kind=kind[order],
         lag_ns=lag_ns[order],
-        collectives=tuple(
-            each for each, lone in zip(graph.collectives, is_lone.tolist(), strict=True) if not lone
-        ),
+        collectives=graph.collectives[~is_lone],
     )
 
 

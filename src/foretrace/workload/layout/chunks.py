@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from foretrace.graph import NO_LAYER
 from foretrace.workload.blocks.block import Block, Blocks, Item, Passes
+from foretrace.workload.layout.tables import NOTHING
 from foretrace.workload.plan.layers import chunk_layers
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.unit import Pass, Schedule
@@ -20,6 +21,8 @@ class Chunk:
     layers: tuple[int, ...]  # of each part, from the chunk's first layer; NO_LAYER
     first_layer: int  # over all stages
     place: int  # on its route
+    before: int  # chunk on its route; NOTHING
+    behind: int
 
     @property
     def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -53,6 +56,8 @@ def chunks_of(blocks: Blocks, plan: Plan, schedule: Schedule) -> tuple[Chunk, ..
                 ),
                 first_layer=first,
                 place=place,
+                before=route[place - 1] if place else NOTHING,
+                behind=route[place + 1] if place + 1 < len(route) else NOTHING,
             )
     return tuple(chunks[chunk] for chunk in range(len(schedule.stage_of_chunk)))
 

@@ -21,6 +21,7 @@ from foretrace.graph import (
     NO_MICROBATCH,
     NO_STEP,
     Collective,
+    Collectives,
     EdgeKind,
     Edges,
     ExecutionGraph,
@@ -239,29 +240,27 @@ def _edges(items: Drafted, meetings: Meetings, nodes: _Nodes) -> Edges:
 
 def _collectives(
     items: Drafted, meetings: Meetings, ranks: RankTable, tables: Tables
-) -> tuple[Collective, ...]:
-    kind = items.columns["exchange"][meetings.exchange][meetings.first].tolist()
-    position, kinds = meetings.position.tolist(), tables.kinds
-    names = [collective_kind_of(one.collective) for one in kinds]  # as replays call them
-    known: dict[object, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
-    found = []
-    for at, stages in enumerate(meetings.stages(items)):
-        one = kinds[kind[at]]
-        members = known.get((one.group, stages))
-        if members is None:
-            recorded = tuple(sorted(ranks.rank[list(stages), 0].tolist()))
-            members = (one.group.value, ranks.members(one.group, recorded), recorded)
-            known[one.group, stages] = members
-        found.append(
+) -> Collectives:
+    kind = items.columns["exchange"][meetings.exchange[meetings.first]]
+    party, stages_of_party = meetings.parties(items)
+    pair, make = np.unique(kind * len(stages_of_party) + party, return_inverse=True)
+    names = [collective_kind_of(one.collective) for one in tables.kinds]  # as replays call them
+    makes = []
+    for of_kind, stages in zip(*np.divmod(pair, max(len(stages_of_party), 1)), strict=True):
+        one = tables.kinds[of_kind]
+        recorded = tuple(sorted(ranks.rank[list(stages_of_party[stages]), 0].tolist()))
+        makes.append(
             Collective(
-                name=names[kind[at]],
-                group=members[0],
-                ranks=members[1],
-                recorded_ranks=members[2],
-                position=position[at],
+                name=names[of_kind],
+                group=one.group.value,
+                ranks=ranks.members(one.group, recorded),
+                recorded_ranks=recorded,
+                position=0,
                 num_bytes=one.num_bytes,
                 dtype=one.dtype,
                 is_transfer_estimated=False,
             )
         )
-    return tuple(found)
+    return Collectives(
+        tuple(makes), make.reshape(-1).astype(np.int32), meetings.position.astype(np.int32)
+    )

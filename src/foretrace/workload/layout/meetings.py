@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -75,12 +74,28 @@ class Meetings:
         """Number of collectives."""
         return len(self.first)
 
-    def stages(self, items: Drafted) -> list[tuple[int, ...]]:
-        """The stages that take part in each collective, ascending."""
+    def parties(self, items: Drafted) -> tuple[Int64s, list[tuple[int, ...]]]:
+        """Which stages take part in each collective.
+
+        Returns:
+            int64[collectives], a place among the distinct sets of stages; these, each ascending.
+        """
         order = np.argsort(self.collective, kind="stable")
-        stage = items.stage[self.exchange[order]].tolist()
-        ends = np.cumsum(np.bincount(self.collective, minlength=len(self))).tolist()
-        return [tuple(stage[begin:end]) for begin, end in pairwise([0, *ends])]
+        stage = items.stage[self.exchange[order]]
+        size = np.bincount(self.collective, minlength=len(self))
+        end = np.cumsum(size)
+        # Hardly any collective has more members than its first and its last one.
+        lowest, highest = stage[end - size], stage[end - 1]
+        more: dict[tuple[int, ...], int] = {}
+        among = np.zeros(len(self), np.int64)
+        for at in np.flatnonzero(size > 2).tolist():  # noqa: PLR2004
+            own = tuple(stage[end[at] - size[at] : end[at]].tolist())
+            among[at] = more.setdefault(own, len(more) + 1)
+        num_stages = int(stage.max(initial=0)) + 1
+        key = (among * num_stages + lowest) * num_stages + highest
+        _, first, party = np.unique(key, return_index=True, return_inverse=True)
+        found = [tuple(stage[end[at] - size[at] : end[at]].tolist()) for at in first.tolist()]
+        return party.reshape(-1).astype(np.int64), found
 
 
 def meetings_of(items: Drafted, ranks: RankTable) -> Meetings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretrace.graph import NO_MICROBATCH
 from foretrace.workload.layout.tables import NOTHING
@@ -12,8 +12,7 @@ from foretrace.workload.layout.template import Template
 Place = tuple[int, int]  # piece, and item inside its template
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """Whose work one of a template's woven stretches is."""
 
     microbatch: int = NO_MICROBATCH

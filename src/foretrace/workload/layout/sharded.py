@@ -87,22 +87,23 @@ class Gatherings:
         is_any = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
         self._stage, self._pieces = stage, pieces
         self._is_ahead = plan.overlap.parameters
-        self._first_units = [unit for unit in units if is_any and first.get(unit.chunk) == unit]
+        self._first_units = [unit for unit in units if is_any and first.get(unit.chunk) is unit]
+        self._place = {id(unit): place for place, unit in enumerate(self._first_units)}
         self._gathered = {unit.chunk: gathered.of(chunks[unit.chunk]) for unit in self._first_units}
         self._piece_of_chunk: dict[int, int] = {}
 
     def before(self, unit: Unit) -> None:
         """Gather what the unit's chunk and the stage's next one need."""
-        if not self._is_ahead or unit not in self._first_units:
+        place = self._place.get(id(unit))
+        if not self._is_ahead or place is None:
             return
-        place = self._first_units.index(unit)
         for wanted in self._first_units[0 if place == 0 else place + 1 : place + 2]:
             template = self._gathered[wanted.chunk].template
             self._piece_of_chunk[wanted.chunk] = self._pieces.add(self._stage, template)
 
     def hold(self, unit: Unit, piece: int, template: UnitTemplate) -> None:
         """Let each part of a chunk's first forward pass wait for its parameters."""
-        if not self._is_ahead or unit not in self._first_units:
+        if not self._is_ahead or id(unit) not in self._place:
             return
         gathered = self._gathered[unit.chunk].held_by
         for first, held_by in zip(template.first_operator.tolist(), gathered, strict=True):

@@ -16,20 +16,12 @@ from foretrace.base import WorkloadError
 from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.pieces import Member, Pieces, Place
 from foretrace.workload.layout.sharded import GatheredChunks, Gatherings
-from foretrace.workload.layout.tables import NOTHING, RECEIVES, SENDS
+from foretrace.workload.layout.tables import RECEIVES, SENDS
 from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.transfers import Result, Transfers
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Plan, Sharding
 from foretrace.workload.schedule.unit import Pass, Schedule, Unit
-
-
-@dataclass(frozen=True)
-class Route:
-    """What a microbatch passes before and behind a chunk."""
-
-    before: int  # chunk; NOTHING
-    behind: int
 
 
 @dataclass(frozen=True)
@@ -97,21 +89,12 @@ class StageProgram:
         """The result that a unit works on; `None` at the first layer's forward pass."""
         if unit.kind is Pass.WEIGHT:
             return False, unit.microbatch, unit.chunk
-        route = self.route(unit)
+        chunk = self.chunks[unit.chunk]
         if unit.kind is Pass.FORWARD:
-            return (True, unit.microbatch, route.before) if route.before >= 0 else None
-        if route.behind >= 0:
-            return False, unit.microbatch, route.behind
+            return (True, unit.microbatch, chunk.before) if chunk.before >= 0 else None
+        if chunk.behind >= 0:
+            return False, unit.microbatch, chunk.behind
         return True, unit.microbatch, unit.chunk
-
-    def route(self, unit: Unit) -> Route:
-        """The chunks around a unit's own."""
-        chunks = self.schedule.routes[self.schedule.route_of_microbatch[unit.microbatch]]
-        place = self.chunks[unit.chunk].place
-        return Route(
-            before=chunks[place - 1] if place else NOTHING,
-            behind=chunks[place + 1] if place + 1 < len(chunks) else NOTHING,
-        )
 
     def _receive(self, unit: Unit) -> None:
         needed = self.needed(unit)
@@ -128,8 +111,8 @@ class StageProgram:
     def _send(self, unit: Unit) -> None:
         if unit.kind is Pass.WEIGHT:
             return
-        route, is_forward = self.route(unit), unit.kind is Pass.FORWARD
-        to = route.behind if is_forward else route.before
+        chunk, is_forward = self.chunks[unit.chunk], unit.kind is Pass.FORWARD
+        to = chunk.behind if is_forward else chunk.before
         if to < 0 or self.schedule.stage_of_chunk[to] == self.stage:
             return
         result = (is_forward, unit.microbatch, unit.chunk)
@@ -215,7 +198,7 @@ class StageProgram:
         self.last_operator = (piece, template.last_operator)
 
     def _template(self, unit: Unit) -> UnitTemplate:
-        is_gathering, is_reducing = self._flags[unit]
+        is_gathering, is_reducing = self._flags[id(unit)]
         return self.templates.unit(
             self.chunks[unit.chunk], unit.kind, is_gathering=is_gathering, is_reducing=is_reducing
         )
@@ -231,8 +214,8 @@ def _turns(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
     return found
 
 
-def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[Unit, tuple[bool, bool]]:
-    """For every unit whether it gathers parameters part by part, and reduces gradients.
+def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[int, tuple[bool, bool]]:
+    """By every unit's identity, whether it gathers parameters part by part, and reduces gradients.
 
     In a pipeline, ZeRO-2 adds up the gradients of a chunk's microbatches in a row and scatters
     them when the stage goes on to another chunk; without one, in every backward pass, as ZeRO-3.
@@ -244,7 +227,7 @@ def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[Unit, tuple[bool, bool]
     first_of_chunk = {unit.chunk: unit for unit in reversed(units) if unit.kind is Pass.FORWARD}
     last_of_chunk = {unit.chunk: unit for unit in units if unit.kind in _MAKES_GRADIENTS}
     makers = [unit for unit in units if unit.kind in _MAKES_GRADIENTS]
-    ends_run = {unit for unit, other in pairwise(makers) if unit.chunk != other.chunk}
+    ends_run = {id(unit) for unit, other in pairwise(makers) if unit.chunk != other.chunk}
     is_scattered = plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}
     reduces_always = is_scattered and (plan.sharding is Sharding.ZERO3 or plan.pipeline == 1)
     gathers_always = plan.reshard_after_forward or plan.pipeline == 1
@@ -254,19 +237,19 @@ def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[Unit, tuple[bool, bool]
             return False
         if unit.kind is not Pass.FORWARD:
             return plan.reshard_after_forward
-        return gathers_always or first_of_chunk[unit.chunk] == unit
+        return gathers_always or first_of_chunk[unit.chunk] is unit
 
     def reduces(unit: Unit) -> bool:
         if unit.kind not in _MAKES_GRADIENTS:
             return False
-        is_last = last_of_chunk[unit.chunk] == unit
+        is_last = last_of_chunk[unit.chunk] is unit
         return (
             reduces_always
             or (is_last and (plan.overlap.gradients or is_scattered))
-            or (is_scattered and unit in ends_run)
+            or (is_scattered and id(unit) in ends_run)
         )
 
-    return {unit: (gathers(unit), reduces(unit)) for unit in units}
+    return {id(unit): (gathers(unit), reduces(unit)) for unit in units}
 
 
 _MAKES_GRADIENTS = (Pass.BACKWARD, Pass.WEIGHT)

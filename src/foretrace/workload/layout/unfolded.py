@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import Int32s, Int64s
-from foretrace.graph import NO_COLLECTIVE, Collective, ExecutionGraph, Lane, NodeKind
+from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, ExecutionGraph, Lane, NodeKind
 from foretrace.workload.layout.meetings import RankTable
 from foretrace.workload.plan.plan import Group
 
@@ -93,13 +93,15 @@ def _stages(graph: ExecutionGraph, ranks: RankTable) -> Int64s:
 def _meets(graph: ExecutionGraph, ranks: RankTable) -> _Meets:
     stage_of_rank = {rank: stage for stage, rank in enumerate(ranks.rank[:, 0].tolist())}
     known: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
-    of = []
-    for one in graph.collectives:
+
+    def meeting(one: Collective) -> _Meeting:
         key = (one.group, one.recorded_ranks)
         if key not in known:
             stages = [stage_of_rank[rank] for rank in one.recorded_ranks]
             known[key] = _meeting(Group(one.group), stages, ranks)
-        of.append(known[key])
+        return known[key]
+
+    of = graph.collectives.each(meeting)
     count = np.array([len(meeting.rows) for meeting in of], np.int64)
     return _Meets(tuple(of), count, np.append(0, np.cumsum(count)))
 
@@ -201,30 +203,29 @@ def _lanes(graph: ExecutionGraph, ranks: RankTable) -> tuple[Lane, ...]:
     )
 
 
-def _collectives(graph: ExecutionGraph, ranks: RankTable, meets: _Meets) -> tuple[Collective, ...]:
-    members: dict[int, list[tuple[int, ...]]] = {}
-    recorded: dict[tuple[int, ...], tuple[int, ...]] = {}
+def _collectives(graph: ExecutionGraph, ranks: RankTable, meets: _Meets) -> Collectives:
     kept = frozenset(ranks.rank.ravel().tolist())
-    found: list[Collective] = []
-    for one, meeting in zip(graph.collectives, meets.of, strict=True):
-        if id(meeting) not in members:
-            members[id(meeting)] = _members(one, meeting, ranks)
-            for own in members[id(meeting)]:
-                recorded[own] = tuple(rank for rank in own if rank in kept)
-        found.extend(
-            Collective(
-                name=one.name,
-                group=one.group,
+    folded = graph.collectives
+    meeting_of_make = dict(zip(folded.make.tolist(), meets.of, strict=True))
+    makes: list[Collective] = []
+    first_make = {}
+    for make, meeting in meeting_of_make.items():
+        first_make[make] = len(makes)
+        makes += [
+            replace(
+                folded.makes[make],
                 ranks=own,
-                recorded_ranks=recorded[own],
-                position=one.position,
-                num_bytes=one.num_bytes,
-                dtype=one.dtype,
-                is_transfer_estimated=False,
+                recorded_ranks=tuple(rank for rank in own if rank in kept),
             )
-            for own in members[id(meeting)]
-        )
-    return tuple(found)
+            for own in _members(folded.makes[make], meeting, ranks)
+        ]
+    first = np.array([first_make[make] for make in folded.make.tolist()], np.int64)
+    inside = np.arange(int(meets.first[-1])) - np.repeat(meets.first[:-1], meets.count)
+    return Collectives(
+        tuple(makes),
+        (np.repeat(first, meets.count) + inside).astype(np.int32),
+        np.repeat(folded.position, meets.count),
+    )
 
 
 def _members(one: Collective, meeting: _Meeting, ranks: RankTable) -> list[tuple[int, ...]]:
