@@ -42,5 +42,12 @@ if TYPE_CHECKING:
     from foretrace.base.errors import WorkloadError as WorkloadError
     from foretrace.base.files import written_beside as written_beside
     from foretrace.base.lazy import lazily as lazily
+    from foretrace.base.number_formats import FORMAT_BY_CODE as FORMAT_BY_CODE
+    from foretrace.base.number_formats import FORMAT_BY_NAME as FORMAT_BY_NAME
+    from foretrace.base.number_formats import SIXTEEN_BITS as SIXTEEN_BITS
+    from foretrace.base.number_formats import NumberFormat as NumberFormat
+    from foretrace.base.number_formats import known_format as known_format
+    from foretrace.base.number_formats import number_format as number_format
+    from foretrace.base.number_formats import tensor_format as tensor_format
 
 lazy.lazily(__name__)

@@ -11,34 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from foretrace.base import tensor_format
 from foretrace.bench.schema import top_level_parts
 from foretrace.trace import ExecutionArgument
 
 _TENSOR, _LIST, _TUPLE = "Tensor(", "GenericList[", "Tuple["
 _UNDEFINED = "nullptr"  # "Tensor(nullptr (uninitialized))"
 _NUM_IDENTITY = 6  # numbers that identify a tensor
-# Names of c10's types in traces, old and new, as attributes of `torch`.
-_DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "long int": "int64",
-    "long": "int64",
-    "int": "int32",
-    "short int": "int16",
-    "short": "int16",
-    "signed char": "int8",
-    "char": "int8",
-    "unsigned char": "uint8",
-    "bool": "bool",
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-    "c10::Float8_e4m3fnuz": "float8_e4m3fnuz",
-    "c10::Float8_e5m2fnuz": "float8_e5m2fnuz",
-}
 
 
 @dataclass(frozen=True)
@@ -134,13 +113,14 @@ def _tensor(kind: str, value: object, shape: object, *, strides: object) -> Reco
     sizes = tuple(shape) if isinstance(shape, list) else ()
     has_strides = isinstance(strides, list) and len(strides) == len(sizes)
     name = kind[len(_TENSOR) : -1]
+    found = tensor_format(name)
     return TensorRecord(
         tensor=tensor,
         storage=storage,
         offset=offset,
         item_bytes=item_bytes,
         device=device,
-        dtype=_DTYPES.get(name, name),
+        dtype=found.torch if found is not None and found.torch else name,
         shape=sizes,
         strides=tuple(strides)
         if isinstance(strides, list) and has_strides

@@ -7,18 +7,14 @@ import math
 from collections.abc import Callable, Sequence
 from keyword import iskeyword
 
+from foretrace.base import FORMAT_BY_CODE
 from foretrace.bench.arguments import Opaque
 from foretrace.bench.identities import ValueId
 from foretrace.bench.portable import PORTABLE
 from foretrace.bench.program import Number
 from foretrace.bench.schema import Parameter, Schema
 
-# c10/core/ScalarType.h
-_DTYPES = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32",
-    7: "float64", 8: "complex32", 9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16",
-    23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz",
-}  # fmt: skip
+_DTYPES = {code: each.torch for code, each in FORMAT_BY_CODE.items()}
 _LAYOUTS = {0: "strided", 1: "sparse_coo"}  # c10/core/Layout.h
 # c10/core/MemoryFormat.h
 _FORMATS = {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from foretrace.base import ModelError
+from foretrace.base import FORMAT_BY_NAME, ModelError
 from foretrace.capture.measure import median, times_ns
 from foretrace.capture.workloads import Device, Row
 
@@ -193,9 +193,9 @@ def _call(
     import torch  # on demand, as above
     from torch import distributed  # on demand, as above
 
-    known = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    count = num_bytes // known[dtype].itemsize // num_ranks * num_ranks
-    whole = torch.zeros(count, dtype=known[dtype], device=device.kind)
+    kind: torch.dtype = getattr(torch, FORMAT_BY_NAME[dtype].torch)
+    count = num_bytes // kind.itemsize // num_ranks * num_ranks
+    whole = torch.zeros(count, dtype=kind, device=device.kind)
     parts: tuple[torch.Tensor, ...] = whole.chunk(num_ranks)
     own = parts[0].clone()
     calls: dict[str, Callable[[], object]] = {

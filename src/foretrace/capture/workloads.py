@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from foretrace.base import FORMAT_BY_NAME
+
 if TYPE_CHECKING:
     import torch
 
@@ -72,8 +74,8 @@ def _shuffled(choices: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def _tensor(device: Device, dtype: str, *sizes: int, is_learnt: bool = False) -> torch.Tensor:
     import torch  # on demand: an optional dependency
 
-    known = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    return torch.randn(*sizes, device=device.kind, dtype=known[dtype], requires_grad=is_learnt)
+    kind: torch.dtype = getattr(torch, FORMAT_BY_NAME[dtype].torch)
+    return torch.randn(*sizes, device=device.kind, dtype=kind, requires_grad=is_learnt)
 
 
 def _products(device: Device) -> Iterator[Shape]:

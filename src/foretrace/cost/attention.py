@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s, MachineError
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 
@@ -41,7 +41,6 @@ _LEAST_ROWS = 64
 _HEAD_STEP = 32
 _WIDE_HEAD = 128
 _SHARPNESS = 4.0
-_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 # FLOPs per pair and unit of head size: two products forward; five backward, the scores again.
 _FORWARD_FLOPS = 4.0
 _BACKWARD_FLOPS = 10.0
@@ -105,8 +104,8 @@ class AttentionShapes:
         """Least traffic: queries, keys, values and result once, backward twice; float64[rows]."""
         per_head = self.length * self.heads + self.key_length * self.key_heads
         times = 4 if self.is_backward else 2
-        moved = times * self.batch * self.head_size * per_head * _BYTES[self.dtype]
-        return moved.astype(np.float64)
+        moved = times * self.batch * self.head_size * per_head
+        return moved.astype(np.float64) * FORMAT_BY_NAME[self.dtype].num_bytes
 
 
 def attention_ns(shapes: AttentionShapes, chip: Chip, values: Mapping[str, float]) -> Float64s:

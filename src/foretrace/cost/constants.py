@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from foretrace.base import MachineError
+from foretrace.base import SIXTEEN_BITS, MachineError
 from foretrace.cost.errors import Errors
 
 ELSEWHERE = "elsewhere"  # in place of a chip: constants fitted to all of them
 FOLDER = Path(__file__).parent / "constants"
-# Formats that the same units work on at the same rate share constants.
-_WIDTH_BY_DTYPE = {"bf16": "16bit", "fp16": "16bit"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class Constants:
 
 def width_of(dtype: str) -> str:
     """Number formats that share constants: "16bit" for bf16 and fp16, else the format itself."""
-    return _WIDTH_BY_DTYPE.get(dtype, dtype)
+    return "16bit" if dtype in SIXTEEN_BITS else dtype
 
 
 @cache

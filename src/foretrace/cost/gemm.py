@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s, MachineError
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 
@@ -56,10 +56,6 @@ _SUM_BYTES = 4  # partial results are kept in 32 bit
 _LEAST_RESULT_BYTES = 2  # results of 8-bit operands are 16-bit numbers
 _SHARPNESS = 4.0  # how closely overlapping limits follow the larger: 1 adds them, more takes it
 _ROWS_AT_ONCE = 20_000
-_BYTES = {
-    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0,
-    "fp4": 0.5,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class GemmShapes:
     @property
     def num_bytes(self) -> Float64s:
         """Least traffic of each row: operands read once, the result written once."""
-        item = _BYTES[self.dtype]
+        item = FORMAT_BY_NAME[self.dtype].num_bytes
         operands = (self.m * self.k + self.n * self.k).astype(np.float64) * item
         results = (self.m * self.n).astype(np.float64) * _result_bytes(item)
         moved: Float64s = self.batch * (operands + results)
@@ -110,13 +106,14 @@ def gemm_ns(shapes: GemmShapes, chip: Chip, values: Mapping[str, float]) -> Floa
             f"chip {chip.name!r} gives no {shapes.dtype} peak or no num_processors, which the cost "
             "of matrix products needs: add them to its file."
         )
+    operand = FORMAT_BY_NAME[shapes.dtype]
     limits = _Limits(
-        item_bytes=_BYTES[shapes.dtype],
+        item_bytes=operand.num_bytes,
         peak=peak,
         operand_peak=chip.peak_flops_per_ns("bf16") or peak,
         num_processors=chip.num_processors,
         memory_bytes_per_ns=chip.memory_bytes_per_ns,
-        is_quantised=shapes.dtype in {"fp8", "fp4"},
+        is_quantised=operand.is_narrow,
     )
     firsts = range(0, len(shapes), _ROWS_AT_ONCE)
     parts = [

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from foretrace.base import SIXTEEN_BITS
 from foretrace.cost.constants import Constants, Fit, shipped_constants
 from foretrace.cost.fitted import FittedCosts
 from foretrace.cost.model import CostModel
@@ -25,7 +26,7 @@ from foretrace.machine import Chip, Machine, load_chip
 
 _PRODUCTS = "gemm"
 _ATTENTION = "attention"
-_PRODUCTS_OF_16_BITS = ("gemm library bf16", "gemm library fp16")
+_PRODUCTS_OF_16_BITS = tuple(f"gemm library {dtype}" for dtype in SIXTEEN_BITS)
 # Time of 16-bit products in steps over that under lasting load: geometric means over sources of
 # `foretrace.validate.runs.left_out`, the widest first: llm-foundry, papers and vTrain on A100;
 # llm-foundry and torchtitan on H100; SimuMax on B200.

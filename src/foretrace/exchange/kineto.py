@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from isal import igzip
 
-from foretrace.base import Bools, Int64s, written_beside
+from foretrace.base import Bools, Int64s, number_format, written_beside
 from foretrace.exchange.rows import collective_pairs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
@@ -32,12 +32,6 @@ _CATEGORIES = {
     NodeKind.MEMCPY: "gpu_memcpy",
     NodeKind.MEMSET: "gpu_memset",
 }
-# Number formats as profilers and kernels' names call them, in small letters.
-_ITEM_BYTES = {
-    "double": 8, "f64": 8, "long": 8, "int64": 8, "i64": 8, "float": 4, "f32": 4, "int": 4,
-    "int32": 4, "i32": 4, "half": 2, "f16": 2, "bfloat16": 2, "bf16": 2, "char": 1, "byte": 1,
-    "int8": 1, "i8": 1, "u8": 1,
-}  # fmt: skip
 # Keys of a signature -> arguments of an event.
 _ARGUMENTS = {
     "dims": "Input Dims", "types": "Input type", "strides": "Input Strides",
@@ -259,9 +253,9 @@ def _collectives(source: _Source, rank: int) -> Iterator[Event]:
             "Group size": len(one.ranks),
         }
         arguments |= {"dtype": one.dtype} if one.dtype else {}
-        item_bytes = _ITEM_BYTES.get(one.dtype.lower())
-        if item_bytes is not None and one.num_bytes >= 0:
-            elements = one.num_bytes // item_bytes
+        known = number_format(one.dtype)
+        if known is not None and known.whole_bytes and one.num_bytes >= 0:
+            elements = one.num_bytes // known.whole_bytes
             arguments |= {"In msg nelems": elements, "Out msg nelems": elements}
         event["args"] = _placed(source, arrive, arguments)
         yield event

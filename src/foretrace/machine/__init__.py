@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from foretrace.machine.chip import Chip as Chip
     from foretrace.machine.chip import chip_named as chip_named
     from foretrace.machine.chip import chip_names as chip_names
-    from foretrace.machine.chip import dtype_key as dtype_key
     from foretrace.machine.chip import load_chip as load_chip
     from foretrace.machine.figures import Figure as Figure
     from foretrace.machine.host import Host as Host

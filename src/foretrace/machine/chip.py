@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import Document, MachineError
+from foretrace.base import Document, MachineError, number_format
 from foretrace.machine.figures import (
     Field,
     Figure,
@@ -77,25 +77,6 @@ PER_CLOCK_FIELDS = tuple(
 _TEXT_KEYS = ("kind", "title", "vendor", "architecture", "device_names", "sources")
 _KEYS = (*_TEXT_KEYS, "figures", "peak", "per_clock")
 
-# Names that PyTorch, its profiler and people give to number formats.
-_DTYPE_BY_NAME = {
-    "double": "fp64",
-    "float64": "fp64",
-    "float": "fp32",
-    "float32": "fp32",
-    "half": "fp16",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float8": "fp8",
-    "float8_e4m3fn": "fp8",
-    "float8_e5m2": "fp8",
-    "float8_e4m3fnuz": "fp8",
-    "float8_e5m2fnuz": "fp8",
-    "signed char": "int8",
-    "char": "int8",
-    "unsigned char": "int8",
-    "uint8": "int8",
-}
 
 # A device reports a few percent less memory than it has: what firmware and ECC keep.
 # Seen: 1.1% (Kineto, A100 80 GB), 2.2% (RTX 2080 Ti).
@@ -137,7 +118,8 @@ class Chip:
             on_matrix_units: multiply-accumulate of matrices; else the vector units' peak, where
                 formats narrower than 32 bit count as fp32, in which such kernels accumulate.
         """
-        key = dtype_key(dtype)
+        known = number_format(dtype)
+        key = known.rated_as if known is not None else dtype
         if not on_matrix_units:
             return self.peak_by_dtype.get("fp64" if key == "fp64" else "fp32")
         return self.peak_by_dtype.get(f"{key}_matrix", self.peak_by_dtype.get(key))
@@ -155,12 +137,6 @@ class Chip:
             "peak_flops_per_ns": dict(self.peak_by_dtype),
             "figures": [figure.as_json() for figure in self.figures],
         }
-
-
-def dtype_key(name: str) -> str:
-    """The name used here for a number format: "bf16" for "torch.bfloat16" and "c10::BFloat16"."""
-    plain = name.strip().lower().removeprefix("torch.").removeprefix("c10::")
-    return _DTYPE_BY_NAME.get(plain, plain)
 
 
 def load_chip(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Chip:

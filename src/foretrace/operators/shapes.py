@@ -10,37 +10,8 @@ import json
 import math
 from dataclasses import dataclass
 
-# Names that PyTorch's profiler gives to number formats, `c10::` left out. Sizes in bytes.
-_FORMATS = {
-    "double": ("fp64", 8),
-    "float": ("fp32", 4),
-    "half": ("fp16", 2),
-    "bfloat16": ("bf16", 2),
-    "float8_e4m3fn": ("fp8", 1),
-    "float8_e5m2": ("fp8", 1),
-    "float8_e4m3fnuz": ("fp8", 1),
-    "float8_e5m2fnuz": ("fp8", 1),
-    "float8_e8m0fnu": ("fp8", 1),
-    "float4_e2m1fn": ("fp4", 0),  # half a byte: traffic stays unknown
-    "tensorfloat32": ("tf32", 4),  # not PyTorch's: our blocks say so what it keeps to itself
-    "long int": ("int64", 8),
-    "long": ("int64", 8),
-    "int": ("int32", 4),
-    "short": ("int16", 2),
-    "short int": ("int16", 2),
-    "signed char": ("int8", 1),
-    "char": ("int8", 1),
-    "unsigned char": ("uint8", 1),
-    "bool": ("bool", 1),
-    "complex<float>": ("complex64", 8),
-    "complex<double>": ("complex128", 16),
-}
-_BYTES = dict(_FORMATS.values())
-# c10/core/ScalarType.h: how a dtype stands among concrete inputs.
-_CODES = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "fp16", 6: "fp32", 7: "fp64",
-    9: "complex64", 10: "complex128", 11: "bool", 15: "bf16", 23: "fp8", 24: "fp8",
-}  # fmt: skip
+from foretrace.base import FORMAT_BY_CODE, FORMAT_BY_NAME, tensor_format
+
 _PROMOTION = ("fp64", "fp32", "bf16", "fp16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
@@ -59,8 +30,9 @@ class Tensor:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element; 0 if the number format is unknown."""
-        return _BYTES.get(self.dtype, 0)
+        """Bytes of one element; 0 if its format is unknown, or takes less than a byte."""
+        found = FORMAT_BY_NAME.get(self.dtype)
+        return found.whole_bytes if found is not None else 0
 
     @property
     def num_bytes(self) -> int:
@@ -112,7 +84,8 @@ class Shapes:
     def dtype(self, position: int) -> str:
         """A number format among the concrete inputs; "" if none is given."""
         code = self.numbers(position)
-        return _CODES.get(code[0], "") if code else ""
+        found = FORMAT_BY_CODE.get(code[0]) if code else None
+        return found.name if found is not None else ""
 
     def value(self, position: int) -> str:
         """Text of a concrete input; empty: unknown, or a tensor."""
@@ -177,13 +150,8 @@ def _input(dims: object, kind: object, strides: object) -> Tensor | tuple[Tensor
 
 
 def _format(kind: object) -> str:
-    name = kind.removeprefix("c10::") if isinstance(kind, str) else ""
-    return _FORMATS.get(name if name in _FORMATS else _lower(name), ("", 0))[0]
-
-
-def _lower(name: str) -> str:
-    """Formats of their own class in lower case; `Int`, `Double`, ... are values, not tensors."""
-    return name.lower() if name.startswith(("Half", "BFloat", "Float8", "Float4")) else ""
+    found = tensor_format(kind) if isinstance(kind, str) else None
+    return found.name if found is not None else ""
 
 
 def _sizes(dims: object) -> tuple[int, ...] | None:

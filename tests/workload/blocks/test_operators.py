@@ -283,7 +283,7 @@ def test_unknown_attention_is_refused_with_the_known_ones() -> None:
 
 
 def test_unknown_number_formats_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(WorkloadError, match=r"'int3' is not known.*bf16"):
+    with pytest.raises(WorkloadError, match=r"'int3' is unknown.*bf16"):
         blocks_of_model(LLAMA, Plan(precision=Precision(activations="int3")))
 
 

@@ -6,27 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foretrace.base import number_format
+
 if TYPE_CHECKING:
     import torch
-
-# c10/core/ScalarType.h and caffe2 TypeMeta names, as profilers print them; and how a dtype
-# stands among concrete inputs.
-_NAMES_AND_CODES = {
-    "uint8": ("unsigned char", 0),
-    "int8": ("signed char", 1),
-    "int16": ("short int", 2),
-    "int32": ("int", 3),
-    "int64": ("long int", 4),
-    "float16": ("c10::Half", 5),
-    "float32": ("float", 6),
-    "float64": ("double", 7),
-    "complex64": ("c10::complex<float>", 9),
-    "complex128": ("c10::complex<double>", 10),
-    "bool": ("bool", 11),
-    "bfloat16": ("c10::BFloat16", 15),
-    "float8_e5m2": ("c10::Float8_e5m2", 23),
-    "float8_e4m3fn": ("c10::Float8_e4m3fn", 24),
-}
 
 
 class Signature:
@@ -94,8 +77,8 @@ def bytes_signature(num_written: int, num_read: int) -> str:
 
 def type_name(tensor: torch.Tensor) -> str:
     """How profilers call its number format; its own name, if no profiler knows it."""
-    plain = str(tensor.dtype).removeprefix("torch.")
-    return _NAMES_AND_CODES.get(plain, (plain, 0))[0]
+    found = number_format(str(tensor.dtype))
+    return found.profiled if found is not None else str(tensor.dtype).removeprefix("torch.")
 
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
@@ -135,8 +118,8 @@ def _text(value: object) -> str:
     import torch  # on demand: an optional dependency
 
     if isinstance(value, torch.dtype):
-        _, code = _NAMES_AND_CODES.get(str(value).removeprefix("torch."), ("", -1))
-        return str(code) if code >= 0 else ""
+        found = number_format(str(value))
+        return str(found.code) if found is not None else ""
     if isinstance(value, bool | int | float | list | tuple):
         return str(list(value)) if isinstance(value, list | tuple) else str(value)
     return ""

@@ -32,7 +32,7 @@ from foretrace.cost.network.network import network_key
 from foretrace.cost.network.span import Span, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
 from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, tiers_ns
-from foretrace.machine import Chip, Machine, dtype_key
+from foretrace.machine import Chip, Machine
 
 # Collectives whose data moves alike, the nearest first.
 _ALIKE = {
@@ -202,7 +202,7 @@ def _alike_ns(
     sizes = num_bytes.astype(np.float64)
     if span.num_ranks == 1:
         return np.zeros((3, len(sizes))), Source.FITTED
-    adding = who_adds(collective, dtype_key(kind[1]), machine.chip)
+    adding = who_adds(collective, kind[1], machine.chip)
     chosen = chosen_inside(collective, adding, machine.chip, constants=constants)
     duration_ns = np.zeros(len(sizes))
     if span.num_inside > 1:

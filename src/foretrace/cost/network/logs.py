@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from foretrace.base import ModelError
+from foretrace.base import ModelError, number_format
 from foretrace.cost.network.domain import collective_named
 
 Row = dict[str, object]
@@ -23,18 +23,6 @@ _DEVICE = re.compile(
 )
 _TEST = re.compile(r"\b([a-z_]+)_perf")
 _LIBRARY = re.compile(r"nccl-library=(\d+)|NCCL version ([\d.]+)")
-_DTYPES = {
-    "float": "fp32",
-    "half": "fp16",
-    "bfloat16": "bf16",
-    "double": "fp64",
-    "int8": "int8",
-    "uint8": "int8",
-    "fp8e4m3": "fp8",
-    "f8e4m3": "fp8",
-    "fp8e5m2": "fp8",
-    "f8e5m2": "fp8",
-}
 _LEAST_NUMBERS = 3  # time, algbw, busbw
 
 
@@ -121,9 +109,10 @@ def _row(words: list[str], *, has_root: bool) -> Row | None:
     time_us, algbw, busbw = map(float, rest[:_LEAST_NUMBERS])
     if int(words[0]) == 0 or time_us <= 0:
         return None
+    known = number_format(words[2])
     return {
         "message_bytes": int(words[0]),
-        "dtype": _DTYPES.get(words[2], words[2]),
+        "dtype": known.rated_as if known is not None else words[2],
         "time_ns": time_us * 1_000,
         "algbw_gbs": algbw,
         "busbw_gbs": busbw,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s, ModelError
+from foretrace.base import SIXTEEN_BITS, Bools, Float64s, Int64s, ModelError, number_format
 from foretrace.cost.network.domain import ALL_REDUCE, REDUCE_SCATTER, collective_named
 from foretrace.cost.network.logs import MARK, read_log
 from foretrace.machine import Chip, Host, chip_named, load_chip, load_host
@@ -50,7 +50,7 @@ _HOST_BY_SYSTEM = {"perlmutter-node": "perlmutter", "alps-gh200-slingshot11": "a
 IN_SWITCH, BY_RANKS = "in switch", "by ranks"
 # Switches of these generations add up numbers on their way (NVLink SHARP).
 _ADDING_ARCHITECTURES = frozenset(("Hopper", "Blackwell"))
-_ADDED_DTYPES = frozenset(("fp16", "bf16", "fp32"))
+_ADDED_DTYPES = frozenset((*SIXTEEN_BITS, "fp32"))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ class MeasuredCollectives:
 
 def who_adds(collective: str, dtype: str, chip: Chip) -> str:
     """Whether switches or ranks add up: switches know floating point only."""
-    adds = collective in {ALL_REDUCE, REDUCE_SCATTER} and dtype in _ADDED_DTYPES
+    known = number_format(dtype)
+    is_added = known is not None and known.name in _ADDED_DTYPES
+    adds = collective in {ALL_REDUCE, REDUCE_SCATTER} and is_added
     return IN_SWITCH if adds and chip.architecture in _ADDING_ARCHITECTURES else BY_RANKS
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Int32s, Int64s, number_format
 from foretrace.graph.alike import alike, used_positions
 from foretrace.graph.operations import Operations
 from foretrace.trace import UNKNOWN_COLLECTIVE, Trace, collective_kind_of
@@ -23,14 +23,6 @@ UNKNOWN = -1
 ISSUING_OPERATOR = "record_param_comms"
 _TRANSFER_SPANS = frozenset({"gloo:send", "gloo:recv"})
 
-ELEMENT_BYTES = {  # bytes of one element, by the names that PyTorch writes
-    "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "half": 2, "bfloat16": 2, "short": 2, "int16": 2, "f16": 2, "float16": 2, "bf16": 2,
-    "u8": 1, "i8": 1,
-    "float": 4, "int": 4, "float32": 4, "f32": 4, "int32": 4,
-    "double": 8, "long": 8, "int64": 8, "float64": 8, "long int": 8, "f64": 8,
-    "c10::half": 2, "c10::bfloat16": 2, "signed char": 1, "unsigned char": 1,
-}  # fmt: skip
 _RANK_LIST = re.compile(r"\[\s*(-?\d+(?:\s*,\s*-?\d+)*)\s*\]$")
 _FIRST_SHAPE = re.compile(r"\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]")
 _TYPE_IN_NAME = re.compile(
@@ -247,7 +239,7 @@ class _Reader:
         """Sizes, sequence numbers and peers of the operations whose words these are."""
         columns = self._trace.collectives
         elements = np.maximum(self._merged(columns.in_elements), self._merged(columns.out_elements))
-        element_bytes = np.array([ELEMENT_BYTES.get(row.dtype.lower(), UNKNOWN) for row in words])
+        element_bytes = np.array([_element_bytes(row.dtype) for row in words])
         by_shape = np.array([row.num_bytes for row in words], np.int64)
         is_known = (elements >= 0) & (element_bytes >= 0)
         source, destination = (
@@ -327,11 +319,16 @@ class _Reader:
         if not dtype and (found := _FIRST_TYPE.search(text)):
             dtype = found.group(1)
         shape = _FIRST_SHAPE.search(text)
-        element_bytes = ELEMENT_BYTES.get(dtype.lower(), UNKNOWN)
+        element_bytes = _element_bytes(dtype)
         if not shape or element_bytes < 0:
             return UNKNOWN, dtype
         elements = math.prod(int(size) for size in shape.group(1).split(","))
         return elements * element_bytes, dtype
+
+
+def _element_bytes(dtype: str) -> int:
+    found = number_format(dtype)
+    return found.whole_bytes if found is not None else UNKNOWN
 
 
 def _rows_of(trace: Trace, event: Int32s | Int64s) -> Int64s:

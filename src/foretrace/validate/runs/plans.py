@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from foretrace.base import WorkloadError
+from foretrace.base import SIXTEEN_BITS, WorkloadError, known_format
 from foretrace.validate.runs.software import Software, software_of
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
@@ -40,8 +40,6 @@ _SCHEDULES = {
     "gpipe": "gpipe",
 }
 _RECOMPUTES = {one.value: one for one in Recompute}
-_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-_PRODUCTS_OF_16_BITS = ("bf16", "fp16")
 _MICRO_BATCHES = (1, 2, 4)  # of tables that do not print theirs
 
 
@@ -155,7 +153,7 @@ def _bucket_bytes(run: PublishedRun, software: Software) -> int:
         `DistributedDataParallel` of megatron/core/distributed.
     """
     ranks = (run.dp or 1) * (run.cp or 1)
-    return max(40_000_000, 1_000_000 * ranks) * _BYTES[software.reduced]
+    return max(40_000_000, 1_000_000 * ranks) * known_format(software.reduced).whole_bytes
 
 
 def _schedule(run: PublishedRun, *, pipeline: int, chunks: int) -> str:
@@ -173,7 +171,7 @@ def _precision(run: PublishedRun, software: Software) -> Precision:
         return Precision(
             products="fp32", activations="fp32", parameters="fp32", optimizer_bytes=8.0
         )
-    kept = products if products in _PRODUCTS_OF_16_BITS else "bf16"
+    kept = products if products in SIXTEEN_BITS else "bf16"
     return Precision(products=products, activations=kept, parameters=kept, reduced=software.reduced)
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 from foretrace.machine import Machine
 from foretrace.workload import Convention, Model, Plan, flops
 
-_PEAK_BY_PRODUCTS = {"mxfp8": "fp8", "nvfp4": "fp4"}
 _NS_PER_S = 1e9
 
 
 def roofline_s(model: Model, plan: Plan, machine: Machine) -> float | None:
     """Seconds of a step; `None` if the chip's peak in that number format is not known."""
-    products = plan.precision.products
-    peak = machine.chip.peak_flops_per_ns(_PEAK_BY_PRODUCTS.get(products, products))
+    peak = machine.chip.peak_flops_per_ns(plan.precision.products)
     if peak is None:
         return None
     counted = flops(model, plan.sequence, convention=Convention.CAUSAL, recompute=plan.recompute)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from foretrace.base import SIXTEEN_BITS
 from foretrace.cost import CostModel
 from foretrace.estimate import Estimate, estimate
 from foretrace.machine import Machine
@@ -16,7 +17,6 @@ from foretrace.workload import Plan, Transformer
 
 _FEW = 8  # microbatches of the shorter of two steps in a pipeline without chunks, at most
 _SHALLOW_LAYERS = 4
-_FORMATS_OF_16_BITS = ("bf16", "fp16")
 _MICROBATCHES_OF_SHALLOW = 8
 
 
@@ -113,7 +113,7 @@ def _time_of(done: Estimate) -> StepTime:
     products = (
         one.critical_ns
         for one in found.families
-        if one.family.startswith("gemm") and one.family.endswith(_FORMATS_OF_16_BITS)
+        if one.family.startswith("gemm") and one.family.endswith(SIXTEEN_BITS)
     )
     return StepTime(
         found.step_ns,

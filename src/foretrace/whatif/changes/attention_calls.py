@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, ScenarioError
+from foretrace.base import FORMAT_BY_NAME, Bools, Int64s, ScenarioError
 from foretrace.cost import operation_of
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
 from foretrace.operators import (
@@ -23,7 +23,7 @@ from foretrace.operators import (
 from foretrace.whatif.changes.fusing import first_of_runs
 
 _REACH = 8  # kernels between a softmax and the products around it: masks, scale, dropout, copies
-_TYPES = {"fp16": "c10::Half", "bf16": "c10::BFloat16", "fp32": "float", "fp64": "double"}
+_FLOATS = ("fp16", "bf16", "fp32", "fp64")
 _NO = ""
 
 
@@ -258,7 +258,7 @@ def _is_back(graph: ExecutionGraph, run: Sequence[int]) -> bool:
 def _dtype(signature: str) -> str:
     shapes = parsed_shapes(signature)
     single = shapes.single if shapes is not None else ()
-    return next((one.dtype for one in single if one.dtype in _TYPES), "bf16")
+    return next((one.dtype for one in single if one.dtype in _FLOATS), "bf16")
 
 
 def _plain(sizes: _Sizes, *, is_backward: bool) -> Kernels:
@@ -306,7 +306,7 @@ def _signature(
     """JSON text of inputs, as `trace` keeps it."""
 
     def types() -> Iterator[str]:
-        yield from (_TYPES[dtype] if one is not None else _NO for one in tensors)
+        yield from (FORMAT_BY_NAME[dtype].profiled if one is not None else _NO for one in tensors)
         yield from ("Scalar" for _ in values)
 
     dims = [list(one) if one is not None else [] for one in tensors] + [[] for _ in values]

@@ -6,21 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from foretrace.base import SIXTEEN_BITS, number_format
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.whatif.recorded.exchanges import GATHER, REDUCE, SCATTER, Exchange
 from foretrace.whatif.recorded.program import Piece
 from foretrace.workload import Group, Plan, Recompute, Sharding, groups_of
 
-_FORMATS = {
-    "float": "fp32",
-    "float32": "fp32",
-    "f32": "fp32",
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "half": "fp16",
-    "float16": "fp16",
-    "f16": "fp16",
-}
+_REDUCED = (*SIXTEEN_BITS, "fp32")  # formats that gradients are added in
 _OF_PARAMETERS = (Part.BUCKET, Part.OPTIMIZER)
 _INSIDE = (Part.EMBEDDING, Part.LAYER, Part.HEAD, Part.UNKNOWN)
 _COMPUTING = (*DEVICE_KINDS, NodeKind.OPERATOR)
@@ -64,8 +56,9 @@ def habits_of(
             found["bucket_bytes"] = largest.largest_bytes
         else:
             notes.append("sizes of gradient buckets are not recorded")
-        if largest.dtype in _FORMATS:
-            found["precision.reduced"] = _FORMATS[largest.dtype]
+        reduced_in = number_format(largest.dtype)
+        if reduced_in is not None and reduced_in.name in _REDUCED:
+            found["precision.reduced"] = reduced_in.name
         found["overlap.gradients"] = _is_overlapped(graph, pieces_by_rank)
     return found, notes
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, MachineError, ScenarioError
+from foretrace.base import Float64s, Int64s, MachineError, ScenarioError, number_format
 from foretrace.cost import (
     CollectiveRequests,
     CostModel,
@@ -34,12 +34,6 @@ from foretrace.workload import Group, Plan, groups_of
 
 _SEARCHED = (Group.TENSOR, Group.CONTEXT, Group.EXPERT, Group.DATA, Group.ALL)
 _OF_PARAMETERS = (Group.DATA, Group.SHARD, Group.REPLICA, Group.EXPERT_DATA, Group.EMBEDDING)
-# Number formats as profilers and blocks call them, by how the name begins or ends.
-_WIDTHS = (
-    ("bfloat16", 2), ("bf16", 2), ("half", 2), ("fp16", 2), ("f16", 2), ("float16", 2),
-    ("float8", 1), ("fp8", 1), ("float", 4), ("fp32", 4), ("f32", 4), ("double", 8),
-    ("long", 8), ("int64", 8), ("int", 4), ("byte", 1), ("bool", 1), ("uint8", 1), ("char", 1),
-)  # fmt: skip
 _FEW_ELEMENTS = 8  # a norm, a flag, a loss: of no tensor's size
 # Of collectives of unknown sizes: what the largest and the smallest in training have.
 _LARGE_BYTES, _TINY_BYTES = 1 << 30, 8
@@ -200,8 +194,8 @@ def _first_finish(graph: ExecutionGraph) -> tuple[Int64s, Int64s, Int64s]:
 
 def width_of(dtype: str) -> int:
     """Bytes of a number; 0 if its format is not known."""
-    lowered = dtype.lower().removeprefix("c10::")
-    return next((width for name, width in _WIDTHS if lowered.startswith(name)), 0)
+    found = number_format(dtype)
+    return found.whole_bytes if found is not None else 0
 
 
 def _cost(

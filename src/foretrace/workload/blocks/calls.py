@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from foretrace.base import known_format
 from foretrace.operators import Tensor
 from foretrace.workload.blocks.signatures import FUSED, Call, array, call, turned
 
 Shape = tuple[int, ...]
 
-_EIGHT_BITS_OR_LESS = ("fp8", "mxfp8", "fp4", "nvfp4", "mxfp4")
 _INDEX = "int64"
 
 
 def product(rows: int, columns: int, inner: int, dtype: str) -> Call:
     """A matrix of rows x inner times one of inner x columns, a weight that is stored turned."""
-    name = "aten::_scaled_mm" if dtype in _EIGHT_BITS_OR_LESS else "aten::mm"
+    name = "aten::_scaled_mm" if known_format(dtype).is_narrow else "aten::mm"
     return call(name, array((rows, inner), dtype), turned((inner, columns), dtype))
 
 
 def product_with_bias(rows: int, columns: int, inner: int, dtype: str) -> Call:
     """As `product`; the bias is added as the result is stored."""
-    if dtype in _EIGHT_BITS_OR_LESS:
+    if known_format(dtype).is_narrow:
         return product(rows, columns, inner, dtype)
     first, second = array((rows, inner), dtype), turned((inner, columns), dtype)
     return call("aten::addmm", array((columns,), dtype), first, second, "1", "1")
@@ -28,7 +28,7 @@ def product_with_bias(rows: int, columns: int, inner: int, dtype: str) -> Call:
 def accumulated_product(rows: int, columns: int, inner: int, dtypes: tuple[str, str]) -> Call:
     """A weight's gradient that is added to what is there, of the second number format."""
     dtype, kept = dtypes
-    if dtype in _EIGHT_BITS_OR_LESS:
+    if known_format(dtype).is_narrow:
         return product(rows, columns, inner, dtype)
     first, second = turned((rows, inner), dtype), array((inner, columns), dtype)
     return call("aten::addmm", array((rows, columns), kept), first, second, "1", "1")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, known_format
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Group, Plan, Sharding
-
-_NARROW = ("fp8", "mxfp8", "fp4", "nvfp4", "mxfp4")
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Setting:
     @cached_property
     def is_quantised(self) -> bool:
         """Whether products take eight bits or fewer."""
-        return self.multiplied in _NARROW
+        return known_format(self.multiplied).is_narrow
 
     @property
     def multiplied_wide(self) -> str:

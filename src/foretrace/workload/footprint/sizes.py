@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretrace.base import known_format
 from foretrace.workload.footprint.software import Software
-from foretrace.workload.models.memory import bytes_of_number
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Plan
-
-# With the scales that formats of blocks carry: a byte for 32 numbers, and for 16.
-# Source: Open Compute Project, "Microscaling Formats (MX) Specification", 1.0; NVIDIA, "Pretraining
-# Large Language Models with NVFP4", arXiv:2509.25149.
-_WITH_SCALES = {"mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16, "tf32": 4.0}
 
 
 def format_bytes(number_format: str) -> float:
@@ -21,8 +16,8 @@ def format_bytes(number_format: str) -> float:
     Raises:
         WorkloadError: if the format is unknown.
     """
-    known = _WITH_SCALES.get(number_format)
-    return bytes_of_number(number_format) if known is None else known
+    found = known_format(number_format)
+    return found.num_bytes + found.scale_bytes
 
 
 @dataclass(frozen=True)

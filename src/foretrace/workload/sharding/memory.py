@@ -7,8 +7,8 @@ autograd keeps of a batch.
 
 from __future__ import annotations
 
+from foretrace.base import known_format
 from foretrace.workload.footprint.footprint import Footprint, StageFootprint
-from foretrace.workload.models.memory import bytes_of_number
 from foretrace.workload.models.parameters import TABLES, parameters
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.plan.plan import Plan
@@ -54,10 +54,10 @@ def recommender_footprint(
     ids = sum(placed.lookups(one, plan.micro_batch) for one in placed.shards if one.rank == rank)
     stage = StageFootprint(
         stage=0,
-        parameters=tables + round(dense * bytes_of_number(precision.parameters)),
-        gradients=round((dense + own) * bytes_of_number(precision.gradients)),
+        parameters=tables + round(dense * known_format(precision.parameters).num_bytes),
+        gradients=round((dense + own) * known_format(precision.gradients).num_bytes),
         optimizer=max(placed.bytes_by_rank) - tables + states,
-        activations=round(kept * bytes_of_number(precision.activations))
+        activations=round(kept * known_format(precision.activations).num_bytes)
         + round(ids * placed.sharding.id_bytes),
         buffers=_buffer_bytes(placed, plan, dense),
         context=0,
@@ -88,7 +88,7 @@ def _table_bytes(placed: PlacedTables) -> int:
     totals = placed.bytes_by_rank
     fullest = totals.index(max(totals))
     numbers = sum(one.num_rows * one.num_columns for one in placed.shards if one.rank == fullest)
-    return round(numbers * bytes_of_number(placed.sharding.number_format))
+    return round(numbers * known_format(placed.sharding.number_format).num_bytes)
 
 
 def _buffer_bytes(placed: PlacedTables, plan: Plan, dense: int) -> int:
@@ -100,5 +100,5 @@ def _buffer_bytes(placed: PlacedTables, plan: Plan, dense: int) -> int:
         for numbers in (one.pooled, one.reduced):
             if numbers is not None:
                 vectors += max(numbers.sent) + max(numbers.received)
-    number_bytes = bytes_of_number(placed.sharding.number_format)
-    return round(dense * bytes_of_number(plan.precision.reduced) + vectors * number_bytes)
+    number_bytes = known_format(placed.sharding.number_format).num_bytes
+    return round(dense * known_format(plan.precision.reduced).num_bytes + vectors * number_bytes)

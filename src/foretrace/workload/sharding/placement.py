@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from foretrace.base import WorkloadError
-from foretrace.workload.models.memory import bytes_of_number
+from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.sharding.balance import differencing, greedy
 from foretrace.workload.sharding.planner import LookupWork, PlannerRates, shard_cost
@@ -214,7 +213,7 @@ class _Placing:
 
     @cached_property
     def number_bytes(self) -> float:
-        return bytes_of_number(self.sharding.number_format)
+        return known_format(self.sharding.number_format).num_bytes
 
     def shard(self, table: int, rank: int, size: tuple[int, int]) -> Shard:
         rows, columns = size
