@@ -1,0 +1,131 @@
+"""The JSON of every command: no key and no number of it moves unnamed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.commands import command_tree
+from tests.golden_tests.command_line import Run
+from tests.golden_tests.conftest import Tables
+from tests.golden_tests.digest import digest
+
+NAME = "commands"
+JOB = "{examples}/cpu-llama-tp2-dp2/traces"
+PLAN = (
+    "--model llama3.2-1b --machine dgx-h100 --tp 2 --pp 2 --dp 2 --global-batch 8"
+    " --set micro_batch=1 --set sequence=256 --set sharding.level=zero1 --set recompute=none"
+    " --set schedule=1f1b --set sequence_parallel=true"
+)
+
+LINES: Mapping[str, str] = {
+    "analyze": f"analyze {JOB}",
+    "anonymise": "anonymise {made}/tensor -o {out}/anonymous",
+    "bench generate": f"bench generate {JOB}/rank0.et.json.gz -o {{out}}/bench.py"
+    f" --kineto {JOB}/rank0.kineto.json.gz",
+    "breakdown": f"breakdown {JOB}",
+    "breakdown measured": f"breakdown {JOB} --measured",
+    "compare": "compare {examples}/planted/nothing {examples}/planted/slow-forward",
+    "compare with its replay": f"compare {JOB}",
+    "critical-path": f"critical-path {JOB}",
+    "critical-path of a rank": f"critical-path {JOB} --rank 2",
+    "estimate": f"estimate {PLAN}",
+    "estimate of an open plan": "estimate --model llama3.2-1b --machine dgx-h100 --gpus 8"
+    " --global-batch 64",
+    "hang": f"hang {JOB}",
+    "idle": f"idle {JOB}",
+    "inspect": f"inspect {JOB}",
+    "machine check": "machine check llama3-24k",
+    "machine list": "machine list",
+    "machine show": "machine show dgx-h100",
+    "memory": f"memory {JOB}",
+    "model list": "model list",
+    "model show": "model show deepseek-v3",
+    "model show recommender": "model show dlrm-mlperf-v2",
+    "model show diffusion": "model show stable-diffusion-1.5",
+    "operators": f"operators {JOB}",
+    "operators by family": f"operators {JOB} --by family",
+    "operators attention": f"operators {JOB} --attention",
+    "replay": f"replay {JOB}",
+    "risk campaign": "risk campaign --nodes 100 --failure-rate 0.01 --checkpoint-interval 60min"
+    " --restart 10min --days 20 --samples 50",
+    "risk compare": "risk compare --nodes 64 --failure-rate 0.01 --checkpoint-interval 60min"
+    " --restart 10min --days 10 --samples 20",
+    "risk ettr": "risk ettr --nodes 100 --failure-rate 0.01 --checkpoint-interval 60min"
+    " --restart 10min --samples 20",
+    "risk failures": "risk failures rsc-1",
+    "risk placement": f"risk placement {PLAN} --samples 16",
+    "risk steps": f"risk steps {PLAN} --samples 64",
+    "risk steps of a recording": f"risk steps {JOB} --samples 64 --vary kernel=0.05",
+    "sensitivity": f"sensitivity {JOB}",
+    "sensitivity of a change": f"sensitivity {JOB} --change class=gemm:0.5"
+    " --change collective=allreduce:0",
+    "stragglers": f"stragglers {JOB}",
+    "synthesise": "synthesise {made}/tensor -o {out}/synthetic --nodes 500 --ranks 2",
+    "validate cost": "validate cost",
+    "validate lumos": "validate lumos",
+    "whatif": f"whatif {JOB} --layers 6 --speed part:optimizer=2",
+    "whatif of scenarios": f"whatif {JOB} --scenarios {{scenarios}} --speed gemm=1.1",
+}
+
+# Commands that answer in JSON and are not kept, and why.
+LEFT_OUT = {
+    "bench check": "runs a program and measures it",
+    "calibrate": "fits for minutes, and optimisers end elsewhere on other processors",
+    "measure": "measures this machine",
+    "validate live": "measures this machine",
+    "validate neighbours": "needs a file of runs; tests/validate/neighbours keeps its figures",
+    "validate runs": "needs a file of runs, and minutes; tests/validate/runs keeps its figures",
+}
+
+SCENARIOS = """
+[[scenario]]
+name = "deeper"
+layers = 4
+
+[[scenario]]
+name = "faster products, a slow rank"
+speed = { gemm = 2 }
+slow_rank = { 3 = 1.1 }
+
+[[scenario]]
+name = "wider, in more copies"
+hidden = 512
+dp = 4
+
+[[scenario]]
+name = "no such rank"
+slow_rank = { 99 = 2 }
+"""
+
+
+@pytest.mark.parametrize("case", LINES, ids=list(LINES))
+def test_a_command_prints_what_it_printed(
+    case: str, table: Tables, run: Run, examples: Path, made: Path, tmp_path: Path
+) -> None:
+    scenarios = tmp_path / "scenarios.toml"
+    scenarios.write_text(SCENARIOS, encoding="utf-8")
+    places = {"examples": examples, "made": made, "out": tmp_path, "scenarios": scenarios}
+
+    outcome = run(*(word.format(**places) for word in LINES[case].split()), "--json")
+
+    assert outcome.code == 0, outcome.err
+    table(NAME).check(case, digest(json.loads(outcome.out)))
+
+
+def test_every_command_with_json_is_kept_or_left_out_with_a_reason() -> None:
+    paths = {
+        " ".join(command.path)
+        for command in command_tree()
+        if any(option.name == "--json" for option in command.options)
+    }
+
+    kept = {
+        path for path in paths if any(f"{line} ".startswith(f"{path} ") for line in LINES.values())
+    }
+
+    assert kept | set(LEFT_OUT) == paths
+    assert not kept & set(LEFT_OUT)
