@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +175,49 @@ def test_the_traces_hold_every_kind_of_edge(data_dir: Path) -> None:
 
     assert sum(len(each.between_streams) for each in references) >= 4
     assert sum(len(each.into_calls) for each in references) >= 20
+
+
+def test_a_stream_that_launches_nothing_passes_on_each_streams_last_wait_alone(
+    tmp_path: Path,
+) -> None:
+    """Many records by a stream that waits and never launches: time and edges grow linearly."""
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": list(_waiting_stream(400))}))
+
+    graph = build_recording(load_traces(path)).graph
+
+    (last_call,) = np.flatnonzero(graph.kind == NodeKind.SYNC)
+    assert graph.first_edge[last_call + 1] - graph.first_edge[last_call] < 80
+
+
+def _waiting_stream(num_waits: int) -> Iterator[Event]:
+    """Stream 7 launches and records, stream 20 waits and records; at last the host waits for it."""
+    ids = count(1)
+
+    def call(name: str) -> Event:
+        number = next(ids)
+        return {
+            "ph": "X", "cat": "cuda_runtime", "name": name, "pid": 1, "tid": 1,
+            "ts": number, "dur": 0.5, "args": {"correlation": number},
+        }  # fmt: skip
+
+    def of_device(beside: Event, category: str, stream: int, **told: object) -> Event:
+        told |= {"stream": stream, "device": 0, **beside["args"]}
+        return {**beside, "cat": category, "pid": 0, "tid": stream, "name": "x", "args": told}
+
+    for _ in range(num_waits):
+        yield (launch := call("cudaLaunchKernel"))
+        yield of_device(launch, "kernel", 7)
+        for stream, waits in ((20, 7), (30, 20)):
+            yield (record := call("cudaEventRecord"))
+            yield (wait := call("cudaStreamWaitEvent"))
+            yield of_device(
+                wait,
+                "cuda_sync",
+                stream,
+                cuda_sync_kind="Stream Wait Event",
+                wait_on_stream=waits,
+                wait_on_cuda_event_record_corr_id=record["args"]["correlation"],
+            )
+    yield (sync := call("cudaStreamSynchronize"))
+    yield of_device(sync, "cuda_sync", 20, cuda_sync_kind="Stream Sync")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrace.base import TraceError
+from foretrace.trace import chakra_paths, load_traces
 from foretrace.trace.read import read_trace
 from tests.trace.kineto_json import file_text
 
@@ -40,6 +42,7 @@ TEXT = file_text(EVENTS, members={"schemaVersion": 1})
         (b'{"traceEvents": [}', "not JSON at byte 17"),
         (b"{7: 8}", "not JSON at byte 1"),
         (b"\x07\n\x050.0.4\x10\x12\x01a", "a Chakra execution trace"),
+        ("{}".encode("utf-16"), "text in UTF-16; run `iconv"),
         (b"\x1f\x8b", "the compressed data ends early before any text"),
         (b"\x1f\x8b\x08\x00rubbish and more rubbish", "before any text"),
         (gzip.compress(b"", mtime=0), "only blanks"),
@@ -149,3 +152,49 @@ def test_members_of_an_odd_form_count_as_absent(tmp_path: Path) -> None:
     assert trace.meta.notes == (
         "baseTimeNanoseconds is 'soon', expected nanoseconds since 1970; ignored",
     )
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b'"deviceProperties": ' + b"[" * 20_000 + b"]" * 20_000,
+        b'"deviceProperties": [{"name": "\xff"}]',
+        b'"distributedInfo": {"rank": "' + b"9" * 5000 + b'"}',
+    ],
+)
+def test_members_that_no_reader_survives_cost_nothing_but_themselves(
+    tmp_path: Path, member: bytes
+) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(b"{" + member + b', "traceEvents": []}')
+
+    meta = read_trace(path).meta
+
+    assert (meta.rank, meta.device_names) == (None, ())
+
+
+def test_a_pipe_is_called_one_and_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    os.mkfifo(path)
+
+    with pytest.raises(TraceError, match=r"rank0\.json: it is a pipe or a device"):
+        load_traces(path)
+
+
+def test_what_a_shell_hands_in_as_a_pipe_is_not_called_empty() -> None:
+    read_end, write_end = os.pipe()
+    os.write(write_end, TEXT[:1000])
+
+    with pytest.raises(TraceError, match="it is a pipe or a device"):
+        load_traces(f"/dev/fd/{read_end}")
+
+    os.close(write_end)
+    os.close(read_end)
+
+
+def test_a_byte_order_mark_makes_no_file_chakra(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(b'\xef\xbb\xbf{\n "schemaVersion": 1,' + TEXT.partition(b"{")[2])
+
+    assert chakra_paths(path) == ()
+    assert load_traces(path)[0].num_events == len(EVENTS)

@@ -180,3 +180,13 @@ def test_clearing_removes_entries_and_nothing_else(path: Path, folder: Path) -> 
 def test_clearing_a_file_is_refused(path: Path) -> None:
     with pytest.raises(TraceError, match="is a file, expected a folder"):
         clear_cache(path)
+
+
+def test_entries_that_were_never_finished_are_removed(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    half = folder / ".key-revision.columns.abc.tmp"
+    half.write_bytes(b"half")
+    os.utime(half, ns=(0, 0))
+
+    assert prune(folder) == 4
+    assert not half.exists()

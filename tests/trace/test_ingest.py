@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import os
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
 
+from foretrace import trace as trace_module
 from foretrace.base import TraceError
-from foretrace.trace import discover, load_traces
-from tests.trace.kineto_json import assert_same, file_text
+from foretrace.trace import ProcessGroup, discover, load_traces
+from foretrace.trace.ranks import ranked
+from tests.trace.kineto_json import assert_same, file_text, trace_from
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
 
@@ -213,3 +219,92 @@ def test_no_files_at_once_is_a_wrong_argument(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         load_traces(tmp_path, workers=0)
+
+
+def test_groups_of_many_ranks_are_compared_in_linear_time() -> None:
+    """Every rank lists everybody: 4,096 of them took longer than anyone waited."""
+    num_ranks, world = 1024, tuple(range(1024))
+    trace = trace_from([file_text([OP])])
+    traces = [
+        replace(
+            trace,
+            meta=replace(
+                trace.meta,
+                rank=rank,
+                world_size=num_ranks,
+                process_groups=(
+                    ProcessGroup("0", "", world),
+                    ProcessGroup("1", "", (rank // 2 * 2, rank // 2 * 2 + 1)),
+                ),
+            ),
+        )
+        for rank in range(num_ranks)
+    ]
+    began = perf_counter()
+
+    assert len(ranked(traces)) == num_ranks
+
+    assert perf_counter() - began < 2.0  # was 7 s on an idle machine, and is 0.05 s
+
+
+def test_groups_that_contradict_each_other_only_through_a_third_are_refused(
+    tmp_path: Path,
+) -> None:
+    for rank, ranks in enumerate(([0, 1, 2], [1, 2], [0, 1, 2])):
+        put(
+            tmp_path / f"{rank}.json",
+            {"rank": rank, "pg_config": [{"pg_name": "1", "ranks": ranks}]},
+        )
+
+    with pytest.raises(TraceError, match=r"\(0, 1, 2\), .*1\.json states \(1, 2\)"):
+        load_traces(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("info", "note"),
+    [
+        ({"rank": 0, "world_size": 10**9}, "world_size is 1000000000, expected 0 to 1048576"),
+        ({"rank": 10**9}, "rank is 1000000000, expected 0 to 1048576"),
+        ({"rank": -1}, "rank is -1, expected 0 to 1048576"),
+    ],
+)
+def test_more_ranks_than_any_job_has_are_not_believed(
+    tmp_path: Path, info: dict[str, Any], note: str
+) -> None:
+    (trace,) = load_traces(put(tmp_path / "rank0.json", info))
+
+    assert note in trace.meta.notes[0]
+    assert trace.meta.world_size is None
+    assert trace.meta.rank == 0
+
+
+def test_a_name_that_is_no_utf8_is_read_and_kept(tmp_path: Path) -> None:
+    path = put(tmp_path / os.fsdecode(b"rank0-\xff.json"), {"rank": 0})
+    folder = tmp_path / "cache"
+
+    first, second = (load_traces(path, cache_folder=folder)[0] for _ in range(2))
+
+    assert first.meta.notes == second.meta.notes == ()
+    assert first.meta.path == second.meta.path == path
+
+
+def test_readers_in_threads_share_decoders_made_at_import() -> None:
+    """Msgspec describes a type to itself without a lock: threads that all do it end the process."""
+    sources = sorted(Path(trace_module.__file__).parent.rglob("*.py"))
+
+    calls = [
+        f"{path.name}:{node.lineno}"
+        for path in sources
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).startswith("msgspec.")
+        and (
+            ast.unparse(node.func).endswith(".Decoder")
+            or any(keyword.arg == "type" for keyword in node.keywords)
+        )
+    ]
+
+    assert len(sources) > 20
+    assert calls == []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazy
 
 if TYPE_CHECKING:
+    from foretrace.base._compiled import njit as njit
     from foretrace.base.arrays import Bools as Bools
     from foretrace.base.arrays import Float32s as Float32s
     from foretrace.base.arrays import Float64s as Float64s
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from foretrace.base.errors import MissingExtraError as MissingExtraError
     from foretrace.base.errors import ModelError as ModelError
     from foretrace.base.errors import NotShownError as NotShownError
+    from foretrace.base.errors import OutputError as OutputError
     from foretrace.base.errors import RiskError as RiskError
     from foretrace.base.errors import ScenarioError as ScenarioError
     from foretrace.base.errors import SimulationError as SimulationError
     from foretrace.base.errors import TraceError as TraceError
     from foretrace.base.errors import WorkloadError as WorkloadError
+    from foretrace.base.files import remove_abandoned as remove_abandoned
     from foretrace.base.files import written_beside as written_beside
     from foretrace.base.lazy import lazily as lazily
     from foretrace.base.number_formats import FORMAT_BY_CODE as FORMAT_BY_CODE

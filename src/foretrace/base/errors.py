@@ -10,6 +10,7 @@
     +-- ScenarioError     a change that was asked for cannot be made to this job
     |   +-- NotShownError it is legal, and the recording does not show what it would take
     +-- RiskError         a description of failures or a campaign cannot be read, or cannot be
+    +-- OutputError       a file cannot be written
     +-- MissingExtraError an optional library is not installed
 
 A wrong argument in a Python call is a `ValueError` or `TypeError`, as everywhere.
@@ -66,6 +67,10 @@ class NotShownError(ScenarioError):
 
 class RiskError(ModelError):
     """A description of failures or of a campaign cannot be read, or says what cannot be."""
+
+
+class OutputError(ModelError):
+    """A file cannot be written: its folder, its disk, or what stands in its place forbids it."""
 
 
 class MissingExtraError(ModelError):

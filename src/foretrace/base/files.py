@@ -1,31 +1,92 @@
-"""Output files that are whole or absent."""
+"""Output files that are whole or absent; nothing but a regular file is ever replaced."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from foretrace.base.errors import OutputError
+
+_UNFINISHED = ".tmp"  # ending of a file that is being written
+_ABANDONED_NS = 24 * 3600 * 10**9  # nobody writes one file for a day
+
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """A temporary path in `path`'s folder, moved onto `path` when the block ends without error.
+    """A temporary path, whose content is at `path` when the block ends without error.
 
     The folder is made if it is missing. If the block raises, the temporary file is removed and
-    whatever was at `path` before is untouched.
+    whatever was at `path` before is untouched. Where `path` is a link, the file that it leads to
+    is replaced; a device or a pipe is not replaced but written to.
+
+    Raises:
+        OutputError: if `path` is a folder, or the file cannot be written; a full disk is one.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
+    try:
+        target = _replaceable(path)
+        folder = Path(tempfile.gettempdir()) if target is None else target.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=_UNFINISHED)
+        os.close(handle)
+    except OSError as err:
+        raise _cannot_write(path, err) from err
     beside = Path(name)
     try:
         yield beside
-        # mkstemp makes files that only their owner reads; an output follows the umask.
-        umask = os.umask(0)
-        os.umask(umask)
-        beside.chmod(0o666 & ~umask)
-        beside.replace(path)
+        if target is None:
+            with beside.open("rb") as whole, path.open("wb") as out:
+                shutil.copyfileobj(whole, out)
+        else:
+            # mkstemp makes files that only their owner reads; an output follows the umask.
+            umask = os.umask(0)
+            os.umask(umask)
+            beside.chmod(0o666 & ~umask)
+            beside.replace(target)
+    except OSError as err:
+        if err.filename not in (None, name):  # of something that was read meanwhile
+            raise
+        raise _cannot_write(path, err) from err
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _replaceable(path: Path) -> Path | None:
+    """The regular file that stands at `path` or will; None if it is a device or a pipe."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISDIR(mode):
+        raise OutputError(
+            f"cannot write {path}: it is a folder, expected a file; name a file in it"
+        )
+    is_device = not stat.S_ISREG(mode)
+    # `/dev/stdout` leads to whatever file this process prints to, which others have open.
+    is_own = path.is_symlink() and path.absolute().parts[1:2] in (("dev",), ("proc",))
+    return None if is_device or is_own else Path(os.path.realpath(path))
+
+
+def _cannot_write(path: Path, err: OSError) -> OutputError:
+    reason = (err.strerror or str(err)).lower()
+    return OutputError(
+        f"cannot write {path}: {reason}; nothing of it was kept, name another place or make room"
+    )
+
+
+def remove_abandoned(folder: Path, now_ns: int) -> int:
+    """Remove the half-written files that ended processes left in a folder; bytes removed."""
+    removed = 0
+    for path in folder.glob(f".*{_UNFINISHED}"):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(found.st_mode) and found.st_mtime_ns < now_ns - _ABANDONED_NS:
+            path.unlink(missing_ok=True)
+            removed += found.st_size
+    return removed

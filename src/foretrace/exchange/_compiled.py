@@ -6,9 +6,8 @@ See `rows` and `protobuf` for the safe ways in.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Int64s, UInt8s
+from foretrace.base import Int64s, UInt8s, njit
 
 # Most bytes of one event without arguments and flows: see `events_into`.
 MOST_EVENT_BYTES = 64

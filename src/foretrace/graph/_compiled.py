@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, njit
 
 
 @njit(cache=True, nogil=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from foretrace.base import Float64s, Int32s, Int64s, UInt8s
+from foretrace.base import Float64s, Int32s, Int64s, UInt8s, njit
 
 
 class Status(IntEnum):

@@ -20,9 +20,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s, njit
 from foretrace.trace.columns import Category
 from foretrace.trace.fields import (
     FIRST_ARGUMENT,
@@ -74,10 +73,8 @@ IS_COLLECTIVE_TEXT = np.array([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1], np.boo
 
 # Nothing here allocates, so arrays need no reference counts: without them 1.8 times faster.
 # Tuples of arrays are passed by value: functions called once a record are inlined.
-compiled = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
-inlined = njit(  # type: ignore[call-overload]
-    cache=True, nogil=True, _nrt=False, forceinline=True
-)
+compiled = njit(cache=True, nogil=True, _nrt=False)
+inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 
 
 class Keys(NamedTuple):

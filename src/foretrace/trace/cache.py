@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import time
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache
@@ -22,7 +23,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from foretrace.base import TraceError, written_beside
+from foretrace.base import OutputError, TraceError, remove_abandoned, written_beside
 from foretrace.trace.columns import (
     CollectiveColumns,
     FlowColumns,
@@ -64,6 +65,26 @@ class _Header(msgspec.Struct):
     data_crc: int
 
 
+def _path_of(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(kind)
+
+
+def _text_of(value: object) -> str:
+    """A path as text; bytes of a name that are no UTF-8 are spelled out, JSON has no form for them.
+
+    A reader puts the path it was asked for in its place.
+    """
+    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")
+
+
+# Made once, by the thread that imports this: files are read by many threads, and msgspec describes
+# a type to itself without a lock, so that threads which all do it first end the process.
+_HEADERS = msgspec.json.Decoder(_Header, dec_hook=_path_of)
+_TO_JSON = msgspec.json.Encoder(enc_hook=_text_of)
+
+
 class DamagedEntryError(Exception):
     """A cache entry that is not what was written; never leaves this folder."""
 
@@ -86,7 +107,7 @@ def write_entry(trace: Trace, path: Path) -> None:
     """Write a trace's columns; the entry is whole or absent.
 
     Raises:
-        OSError: if the folder cannot be written to.
+        OutputError: if the folder cannot be written to.
     """
     columns: list[_Column] = []
     blocks: list[memoryview] = []
@@ -99,9 +120,7 @@ def write_entry(trace: Trace, path: Path) -> None:
             blocks.append(block)
             crc = isal_zlib.crc32(block, crc)
             offset += len(block)
-    header = msgspec.json.encode(
-        _Header(trace.meta, trace.strings, columns, offset, crc), enc_hook=str
-    )
+    header = _TO_JSON.encode(_Header(trace.meta, trace.strings, columns, offset, crc))
     prefix = _MAGIC + b"%016x %08x\n" % (len(header), isal_zlib.crc32(header))
     header += b" " * (-(len(prefix) + len(header)) % _ALIGNMENT)
     prefix = _MAGIC + b"%016x %08x\n" % (len(header), isal_zlib.crc32(header))
@@ -151,15 +170,9 @@ def _read_header(prefix: bytes, file: BinaryIO, entry_bytes: int) -> _Header:
         raw = file.read(min(length, entry_bytes))
         if len(raw) != length or isal_zlib.crc32(raw) != crc:
             raise DamagedEntryError("a header with a wrong checksum")
-        return msgspec.json.decode(raw, type=_Header, dec_hook=_path_of)
+        return _HEADERS.decode(raw)
     except (ValueError, msgspec.DecodeError) as err:
         raise DamagedEntryError(f"a header that cannot be read ({err})") from err
-
-
-def _path_of(kind: type, value: object) -> object:
-    if kind is Path:
-        return Path(str(value))
-    raise NotImplementedError(kind)
 
 
 def _named_columns(trace: Trace) -> list[tuple[str, NDArray[np.generic]]]:
@@ -195,7 +208,7 @@ def mapped_or_same(trace: Trace, folder: Path) -> Trace:
     try:
         write_entry(trace, path)
         mapped = read_entry(path)
-    except (OSError, DamagedEntryError) as err:
+    except (OutputError, DamagedEntryError) as err:
         return with_note(trace, f"the cache entry {path} could not be written: {err}")
     return trace if mapped is None else mapped
 
@@ -208,8 +221,10 @@ def with_note(trace: Trace, note: str) -> Trace:
 def prune(folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> int:
     """Remove the entries used longest ago until the rest fits; bytes removed.
 
-    Entries that other processes have mapped stay readable to them on POSIX systems.
+    So are entries that were never finished, once they are a day old. Entries that other processes
+    have mapped stay readable to them on POSIX systems.
     """
+    removed = remove_abandoned(folder, time.time_ns())
     entries = []
     for path in folder.glob(f"*{ENDING}"):
         try:
@@ -218,13 +233,13 @@ def prune(folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> int:
             continue
         entries.append((found.st_mtime_ns, found.st_size, path))
     excess = sum(size for _, size, _ in entries) - max_bytes
-    removed = 0
+    freed = 0
     for _, size, path in sorted(entries):
-        if removed >= excess:
+        if freed >= excess:
             break
         path.unlink(missing_ok=True)
-        removed += size
-    return removed
+        freed += size
+    return removed + freed
 
 
 def clear_cache(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from foretrace.trace.fields import Row
 from foretrace.trace.scan import Scanned
 
 _LARGEST_BASE_NS = 4 * 10**18  # year 2096; more would not leave room for a timestamp
+# Ranks of a job; the largest published ran on about 100,000 devices. What a file says beyond it is
+# damage, and tables of that many ranks would fill the memory.
+_MOST_RANKS = 1 << 20
+_MOST_DIGITS = 20  # of a number written as text: more is in none of the fields
 _MAX_NOTES = 20
 
 
@@ -39,8 +44,8 @@ def described(members: dict[str, bytes]) -> Described:
     groups = info.get("pg_config")
     devices = decoded["deviceProperties"]
     return Described(
-        rank=_integer(info.get("rank")),
-        world_size=_integer(info.get("world_size")),
+        rank=_count(info, "rank", notes),
+        world_size=_count(info, "world_size", notes),
         backend=_text(info.get("backend")),
         process_groups=tuple(
             _group(entry)
@@ -58,13 +63,13 @@ def described(members: dict[str, bytes]) -> Described:
 
 
 def _decoded(members: dict[str, bytes], name: str, notes: list[str]) -> object:
-    """A member's value; None, with a note, if it is not JSON."""
+    """A member's value; None, with a note, if it is not JSON, or nested too deep to be read."""
     if name not in members:
         return None
     try:
         value: object = msgspec.json.decode(members[name])
-    except msgspec.DecodeError as err:
-        notes.append(f"member {name!r} is not JSON and is ignored ({err})")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
+        notes.append(f"member {name!r} cannot be read and is ignored ({err})")
         return None
     return value
 
@@ -79,6 +84,15 @@ def _base_ns(value: object, notes: list[str]) -> int:
     return base
 
 
+def _count(info: dict[object, object], name: str, notes: list[str]) -> int | None:
+    """A rank or a number of ranks; None, with a note, if no job has so many."""
+    count = _integer(info.get(name))
+    if count is not None and not 0 <= count <= _MOST_RANKS:
+        notes.append(f"{name} is {count}, expected 0 to {_MOST_RANKS}; ignored")
+        return None
+    return count
+
+
 def _integer(value: object) -> int | None:
     if isinstance(value, bool):
         return None
@@ -86,8 +100,9 @@ def _integer(value: object) -> int | None:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
-        return int(value)
+    if isinstance(value, str) and len(value) <= _MOST_DIGITS:
+        with suppress(ValueError):
+            return int(value)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -92,17 +92,37 @@ def _check_run(metas: Sequence[TraceMeta]) -> None:
             _refuse_unless_equal(
                 what, (stated[0], getattr(stated[0], what)), (meta, getattr(meta, what))
             )
-    first_by_member: dict[tuple[str, int], tuple[TraceMeta, tuple[int, ...]]] = {}
+    by_name: dict[str, dict[tuple[int, ...], dict[int, TraceMeta]]] = {}
     for meta in metas:
         for group in meta.process_groups:
             # Names may be given anew by every rank, so they are compared among members only.
-            if meta.rank not in group.ranks:
-                continue
-            for member in group.ranks:
-                first = first_by_member.setdefault((group.name, member), (meta, group.ranks))
-                if meta.rank in first[1] and first[0].rank in group.ranks:
+            if meta.rank is not None and meta.rank in group.ranks:
+                stated_by = by_name.setdefault(group.name, {}).setdefault(group.ranks, {})
+                stated_by.setdefault(meta.rank, meta)
+    for name, groups in by_name.items():
+        _check_group(name, groups)
+
+
+def _check_group(name: str, groups: Mapping[tuple[int, ...], Mapping[int, TraceMeta]]) -> None:
+    """Refuse two groups of this name that each list a rank which states the other.
+
+    Args:
+        groups: by the ranks listed, the members that state it.
+    """
+    if len(groups) == 1:
+        return
+    of_member: dict[int, list[tuple[int, ...]]] = {}
+    for ranks in groups:
+        for rank in set(ranks):
+            of_member.setdefault(rank, []).append(ranks)
+    for ranks, stated_by in groups.items():
+        for rank, meta in stated_by.items():
+            for others in of_member[rank]:
+                for other in () if others == ranks else groups[others].keys() & set(ranks):
                     _refuse_unless_equal(
-                        f"ranks of process group {group.name!r}", first, (meta, group.ranks)
+                        f"ranks of process group {name!r}",
+                        (meta, ranks),
+                        (groups[others][other], others),
                     )
 
 

@@ -73,6 +73,9 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return int(median(self.profiled_step_ns)) if self.profiled_step_ns else None
 
 
+_STEP_TIMES = msgspec.json.Decoder(StepTimes)
+
+
 def step_times_path(trace_path: Path) -> Path:
     """Where the step times of this trace would be: same folder, same name up to its endings."""
     stem = trace_path.name
@@ -93,7 +96,7 @@ def step_times_beside(trace_path: Path) -> StepTimes | None:
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StepTimes)
+        return _STEP_TIMES.decode(path.read_bytes())
     except (msgspec.DecodeError, OSError) as error:
         raise TraceError(
             f"cannot read the step times of {trace_path.name!r}: {path}: {error}; "

@@ -7,6 +7,7 @@ changes with the file's content.
 from __future__ import annotations
 
 import hashlib
+import stat
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ _OTHER_ARCHIVES = (
     (b"\x28\xb5\x2f\xfd", "compressed with zstd", "unzstd"),
     (b"\xfd7zXZ\x00", "compressed with xz", "unxz"),
     (b"BZh", "compressed with bzip2", "bunzip2"),
+    (b"\xff\xfe", "text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
 )
 
 
@@ -77,9 +80,7 @@ def opened_source(path: Path) -> Iterator[Source]:
     """
     with _opened(path) as file:
         file_bytes = path.stat().st_size
-        head = file.peek(_FILE_BYTES) if file_bytes else b""  # type: ignore[attr-defined]
-        if not head:
-            raise TraceError(f"cannot read {path}: the file is empty; record or copy it again")
+        head = _head(file, path)
         for mark, what, command in _OTHER_ARCHIVES:
             if head.startswith(mark):
                 raise TraceError(
@@ -109,20 +110,30 @@ def opened_bytes(path: Path) -> Iterator[Iterator[bytes]]:
         TraceError: if the file cannot be read or is empty.
     """
     with _opened(path) as file:
-        head = file.peek(_FILE_BYTES) if path.stat().st_size else b""  # type: ignore[attr-defined]
-        if not head:
-            raise TraceError(f"cannot read {path}: the file is empty; record or copy it again")
-        pieces = _gunzipped(file) if head.startswith(_GZIP) else _plain(file)
+        pieces = _gunzipped(file) if _head(file, path).startswith(_GZIP) else _plain(file)
         first = next_piece(pieces, path)
         if first[_TAR_MARK_AT : _TAR_MARK_AT + 5] == b"ustar":
             pieces = _from_tar(path)
             first = next_piece(pieces, path)
-        yield _chained(first, pieces)
+        yield _chained(first.removeprefix(_BYTE_ORDER_MARK), pieces)
+
+
+def _head(file: BinaryIO, path: Path) -> bytes:
+    head: bytes = file.peek(_FILE_BYTES)  # type: ignore[attr-defined]  # it is buffered
+    if not head:
+        raise TraceError(f"cannot read {path}: the file is empty; record or copy it again")
+    return head
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a folder says what it is
+            raise TraceError(
+                f"cannot read {path}: it is a pipe or a device, which gives its bytes once, and a "
+                "trace is read several times; write them into a file and name that"
+            )
         with path.open("rb") as file:
             yield file
     except OSError as err:

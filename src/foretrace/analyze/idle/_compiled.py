@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s, njit
 
 OWN, LAG, UNEXPLAINED, NOTHING_BEFORE = 0, 1, 2, 3
 

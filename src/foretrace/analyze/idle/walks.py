@@ -74,7 +74,7 @@ def walked_back(timeline: Timeline, walks: Walks, binding: Int64s) -> Pieces:
     """The pieces of every walk; the pieces of a walk cover it without gap or overlap."""
 
     def some(first_walk: int, out: Pieces) -> tuple[int, int]:
-        return _walk_back(
+        reached: tuple[int, int] = _walk_back(
             timeline.graph.predecessor,
             timeline.graph.lag_ns,
             timeline.start_ns,
@@ -86,6 +86,7 @@ def walked_back(timeline: Timeline, walks: Walks, binding: Int64s) -> Pieces:
             first_walk,
             *_columns(out),
         )
+        return reached
 
     return _in_rounds(len(walks), some)
 
@@ -100,7 +101,7 @@ def walked_apart(
     """
 
     def some(first_pair: int, out: Pieces) -> tuple[int, int]:
-        return _walk_apart(
+        reached: tuple[int, int] = _walk_apart(
             timeline.graph.predecessor,
             timeline.graph.lag_ns,
             timeline.start_ns,
@@ -112,6 +113,7 @@ def walked_apart(
             first_pair,
             *_columns(out),
         )
+        return reached
 
     return _in_rounds(len(from_node) // 2, some)
 

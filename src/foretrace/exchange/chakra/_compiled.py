@@ -11,17 +11,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s, njit
 
 Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 # Nothing here allocates, so arrays need no reference counts: without them ten times faster.
-compiled = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
+compiled = njit(cache=True, nogil=True, _nrt=False)
 # Tuples of arrays are passed by value: what is called once a text is inlined.
-inlined = njit(  # type: ignore[call-overload]
-    cache=True, nogil=True, _nrt=False, forceinline=True
-)
+inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 
 
 class Columns(NamedTuple):

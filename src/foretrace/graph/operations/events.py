@@ -20,6 +20,9 @@ STREAM_WAIT = "Stream Wait Event"
 EVENT_SYNC = "Event Sync"
 STREAM_SYNC = "Stream Sync"
 CONTEXT_SYNC = "Context Sync"
+# Waits that a stream passes on one by one. Beyond, only each lane's last: a stream that launches
+# nothing never forgets, and a walk through all it was told at every record takes minutes.
+MOST_TOLD = 64
 KINDS = frozenset({STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC})
 
 
@@ -115,14 +118,14 @@ class _Tracker:
         if last != NO_OP:  # older waits are behind an operation of the stream
             since_ns = self._order.launched_ns[last]
             told = [entry for entry in told if entry[0] > since_ns]
-        else:
-            told = [(at_ns, self._latest(told))] if told else []
+        if told and (last == NO_OP or len(told) > MOST_TOLD):
+            told = [(told[-1][0], self._latest(told))]
         self._told[stream] = told
         passed_on = {op for _, awaited in told for op in awaited}
         return tuple(sorted(passed_on | ({last} if last != NO_OP else set())))
 
     def _latest(self, told: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
-        """Of each lane only the last operation: streams without operations never forget."""
+        """Of each lane only the last operation, which the lane's others are done before."""
         latest: dict[int, int] = {}
         for _, awaited in told:
             for op in awaited:

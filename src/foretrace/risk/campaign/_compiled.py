@@ -9,9 +9,8 @@ host it is and whether it is taken away.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Int64s, UInt8s
+from foretrace.base import Int64s, UInt8s, njit
 
 # Positions in `spent`; `simulate.Account` names them in this order.
 PRODUCTIVE, REWORK, CHECKPOINT, DETECTION, QUEUE, WAITING, RESTART, PREEMPTED = range(8)

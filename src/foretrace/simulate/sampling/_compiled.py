@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt64s
+from foretrace.base import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt64s, njit
 
 LANES = 8  # samples side by side, as in `foretrace.simulate.batch`
 NUM_CELLS = 256  # of equal probability, between which a quantile table is straight

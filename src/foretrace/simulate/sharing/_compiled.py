@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Float64s, Int32s, Int64s, UInt8s
+from foretrace.base import Float64s, Int32s, Int64s, UInt8s, njit
 
 # As `foretrace.simulate._compiled.Status`.
 OK, NEGATIVE_DURATION, ORDER, OVERFLOW, EDGES = 0, 1, 2, 3, 4

@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 
-from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s, njit
 from foretrace.trace.chakra.schema import NO_TEXT, State, Status
 
 Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
@@ -27,10 +26,8 @@ HASH_MASK = 0xFFFFFFFF
 
 # Nothing here allocates, so arrays need no reference counts. Tuples of arrays are passed by value:
 # what is called once a field is inlined.
-compiled = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
-inlined = njit(  # type: ignore[call-overload]
-    cache=True, nogil=True, _nrt=False, forceinline=True
-)
+compiled = njit(cache=True, nogil=True, _nrt=False)
+inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 
 
 class Pool(NamedTuple):

@@ -80,6 +80,9 @@ class _File(msgspec.Struct):
     time: str = ""
 
 
+_FILES = msgspec.json.Decoder(_File)
+
+
 def read_execution_trace(path: Path) -> ExecutionTrace:
     """The execution trace in one file: JSON, gzip of it, or a tar archive that holds it.
 
@@ -105,8 +108,8 @@ def _content(path: Path) -> _File:
     except CutShortError as err:
         raise TraceError(f"cannot read {path}: {err}; copy it again") from err
     try:
-        return msgspec.json.decode(text, type=_File)
-    except msgspec.DecodeError as err:
+        return _FILES.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         raise TraceError(
             f"cannot read {path}: {err}, expected an execution trace, JSON with 'schema' and "
             "'nodes' as torch.profiler.ExecutionTraceObserver writes it"
