@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
     from foretrace.api import Attention as Attention
     from foretrace.api import Batch as Batch
     from foretrace.api import CudaGraphs as CudaGraphs
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from foretrace.api import attention as attention
     from foretrace.api import benchmark as benchmark
     from foretrace.api import blocks as blocks
-    from foretrace.api import breakdown as breakdown
     from foretrace.api import capture as capture
     from foretrace.api import compare as compare
     from foretrace.api import convert as convert
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from foretrace.api import effect as effect
     from foretrace.api import estimate as estimate
     from foretrace.api import hang as hang
-    from foretrace.api import idle as idle
     from foretrace.api import inspect as inspect
     from foretrace.api import link as link
     from foretrace.api import load as load
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from foretrace.api import scenarios as scenarios
     from foretrace.api import sensitivity as sensitivity
     from foretrace.api import simulate as simulate
-    from foretrace.api import stragglers as stragglers
     from foretrace.api import synthesise as synthesise
     from foretrace.api import what_helps as what_helps
     from foretrace.api import whatif as whatif

@@ -13,7 +13,7 @@ from foretrace.analyze import (
     breakdown,
     collective_times,
     hang,
-    idle_causes,
+    idle,
     stragglers,
 )
 from foretrace.graph import Recording, Timeline, build_recording
@@ -43,13 +43,13 @@ def timeline(recording: Recording, request: pytest.FixtureRequest) -> Timeline:
 
 
 def test_idle_causes_sum_to_the_breakdown_and_waits_stay_inside(timeline: Timeline) -> None:
-    found = idle_causes(timeline)
+    found = idle(timeline)
 
     for row in breakdown(timeline).rows:
         chosen = (found.rank == row.rank) & (found.step == row.step)
-        idle = chosen & (found.kind == Stillness.IDLE)
-        assert int(found.duration_ns[idle].sum()) == row.parts.idle_ns
-        waiting_ns = int(found.duration_ns[chosen & ~idle].sum())
+        is_idle = chosen & (found.kind == Stillness.IDLE)
+        assert int(found.duration_ns[is_idle].sum()) == row.parts.idle_ns
+        waiting_ns = int(found.duration_ns[chosen & ~is_idle].sum())
         assert 0 <= waiting_ns <= row.parts.exposed_communication_ns
     if not timeline.is_measured:
         assert IdleCause.UNEXPLAINED not in found.by_cause()
@@ -76,7 +76,7 @@ def test_most_idle_time_of_the_loader_trace_is_waiting_for_data(data_dir: Path) 
     rows = breakdown(timeline).rows[1:]  # the first step's batch was loaded before the recording
 
     for row in rows:
-        causes = idle_causes(timeline, step=row.step_name).by_cause(Stillness.IDLE)
+        causes = idle(timeline, step=row.step_name).by_cause(Stillness.IDLE)
         assert next(iter(causes)) == IdleCause.DATA
         assert causes[IdleCause.DATA] > 0.7 * row.parts.idle_ns
         assert causes[IdleCause.DATA] > 0.25 * row.step_ns

@@ -18,7 +18,7 @@ from foretrace.analyze import (
     breakdown,
     diagnosis,
     hang,
-    idle_causes,
+    idle,
     stragglers,
 )
 from foretrace.graph import Recording, Timeline, build_recording
@@ -122,7 +122,7 @@ def test_in_an_even_job_no_rank_is_blamed_for_more_than_the_jitter() -> None:
 
 def test_what_a_planted_delay_costs_is_found_again(kind: str) -> None:
     late = timeline_of(recorded(LateLoader(2, 20_000_000)), kind)
-    found = idle_causes(late)
+    found = idle(late)
 
     # in each step three ranks wait for 20 ms, and the late one is idle meanwhile
     lost_ns = sum(row.lost_ns for row in found.rows() if row.cause == IdleCause.DATA)
@@ -132,18 +132,18 @@ def test_what_a_planted_delay_costs_is_found_again(kind: str) -> None:
 @pytest.mark.parametrize("name", PLANTED)
 def test_causes_sum_to_the_idle_time_of_the_breakdown(name: str, kind: str) -> None:
     timeline = timeline_of(recorded(PLANTED[name][0]), kind)
-    found = idle_causes(timeline)
+    found = idle(timeline)
 
     for row in breakdown(timeline).rows:
         chosen = (found.rank == row.rank) & (found.step == row.step)
-        idle = chosen & (found.kind == Stillness.IDLE)
-        assert int(found.duration_ns[idle].sum()) == row.parts.idle_ns
-        waiting_ns = int(found.duration_ns[chosen & ~idle].sum())
+        is_idle = chosen & (found.kind == Stillness.IDLE)
+        assert int(found.duration_ns[is_idle].sum()) == row.parts.idle_ns
+        waiting_ns = int(found.duration_ns[chosen & ~is_idle].sum())
         assert waiting_ns <= row.parts.exposed_communication_ns
 
 
 def test_nothing_is_unexplained_in_a_simulated_timeline() -> None:
-    found = idle_causes(simulate(recorded(STALL).graph))
+    found = idle(simulate(recorded(STALL).graph))
 
     assert IdleCause.UNEXPLAINED not in found.by_cause()
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle_causes, steps
+from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle, steps
 from foretrace.graph import NodeKind, Timeline
 from tests.analyze.strategies import timelines
 from tests.graphs import GraphBuilder, timeline_of
@@ -55,7 +55,7 @@ def test_every_moment_goes_to_the_transfer_that_the_rule_names(timeline: Timelin
 
 @given(timelines())
 def test_transfers_and_waiting_are_the_exposed_communication(timeline: Timeline) -> None:
-    found, lost = exposed_transfers(timeline), idle_causes(timeline)
+    found, lost = exposed_transfers(timeline), idle(timeline)
 
     for row in breakdown(timeline).rows:
         transfer_ns = sum(

@@ -10,7 +10,7 @@ from foretrace.analyze import (
     Stillness,
     breakdown,
     collective_times,
-    idle_causes,
+    idle,
     is_compute,
     steps,
 )
@@ -26,7 +26,7 @@ def causes_of(timeline: Timeline) -> dict[tuple[int, str, IdleCause, int, str], 
     """Rank, kind, cause, culprit and subject to ns."""
     return {
         (row.rank, row.kind.name, row.cause, row.culprit_rank, row.subject): row.lost_ns
-        for row in idle_causes(timeline).rows()
+        for row in idle(timeline).rows()
     }
 
 
@@ -114,7 +114,7 @@ def test_data_loading_is_told_by_phase_or_by_name(by: str) -> None:
     else:
         rank.work(500, operator="enumerate(DataLoader)#__next__")
 
-    causes = idle_causes(rank.timeline()).by_cause()
+    causes = idle(rank.timeline()).by_cause()
 
     assert causes[IdleCause.DATA] == 395
 
@@ -159,7 +159,7 @@ def test_data_loading_after_a_synchronisation_stays_data_loading() -> None:
     rank.synchronise()
     rank.work(700, phase=Phase.DATA)
 
-    assert idle_causes(rank.timeline()).by_cause()[IdleCause.DATA] == 700
+    assert idle(rank.timeline()).by_cause()[IdleCause.DATA] == 700
 
 
 def test_in_a_measured_timeline_what_no_edge_explains_is_said_to_be_unexplained() -> None:
@@ -177,7 +177,7 @@ def test_in_a_measured_timeline_what_no_edge_explains_is_said_to_be_unexplained(
 
     timeline = timeline_of(build.graph(), [0, 0, 45, 10])
 
-    assert idle_causes(timeline).by_cause() == {
+    assert idle(timeline).by_cause() == {
         IdleCause.UNEXPLAINED: 30,
         IdleCause.HOST: 10,
         IdleCause.LAUNCH_LATENCY: 5,
@@ -230,7 +230,7 @@ def test_waiting_is_blamed_on_what_made_the_late_rank_late_not_on_what_it_did_la
 def test_waiting_for_a_late_data_loader_says_so_in_words() -> None:
     timeline = two_ranks(late_ns=12_300_000, operator="enumerate(DataLoader)", phase=Phase.DATA)
 
-    sentences = idle_causes(timeline).sentences(2)
+    sentences = idle(timeline).sentences(2)
 
     assert "rank 0 waits 12.300 ms in s for rank 1's data loading: enumerate(DataLoader)" in (
         sentences
@@ -238,7 +238,7 @@ def test_waiting_for_a_late_data_loader_says_so_in_words() -> None:
 
 
 def test_waits_are_named_by_their_collective_and_idle_time_by_none() -> None:
-    found = idle_causes(two_ranks(late_ns=200, operator="x"))
+    found = idle(two_ranks(late_ns=200, operator="x"))
 
     is_waiting = found.kind == Stillness.WAITING
     assert set(found.collective[is_waiting].tolist()) == {0}
@@ -270,7 +270,7 @@ def test_a_wait_for_a_rank_that_itself_waited_goes_on_to_the_root() -> None:
     for rank in work:
         build.add(NodeKind.STEP_END, rank=rank, after=[begin[rank]], step="s")
 
-    found = idle_causes(simulate(build.graph()))
+    found = idle(simulate(build.graph()))
 
     # rank 0 waits for rank 1, which waited for rank 2
     # of what it is late, the transfer of 5 is less than rank 0's own 10 and explains nothing
@@ -299,7 +299,7 @@ def independent_wait_ns(timeline: Timeline, rank: int, begin_ns: int, end_ns: in
 
 @given(timeline=timelines())
 def test_every_idle_and_waiting_moment_has_one_cause(timeline: Timeline) -> None:
-    found = idle_causes(timeline)
+    found = idle(timeline)
 
     assert (found.begin_ns < found.end_ns).all()
     for row in breakdown(timeline).rows:
@@ -323,35 +323,35 @@ def waiting_of(timeline: Timeline, rank: int, step: int) -> int:
 
 @given(timeline=timelines())
 def test_tables_sum_to_the_intervals(timeline: Timeline) -> None:
-    found = idle_causes(timeline)
+    found = idle(timeline)
 
     total_ns = found.total_ns()
     assert sum(row.lost_ns for row in found.rows()) == total_ns
     assert sum(row.lost_ns for row in found.offenders()) == total_ns
     assert sum(found.by_cause().values()) == total_ns
     assert sum(found.by_operator().values()) == total_ns
-    assert found.to_frame()["lost_ns"].sum() == total_ns
+    assert found.to_polars()["lost_ns"].sum() == total_ns
     assert isinstance(found.as_json(), dict)
 
 
 def test_one_step_can_be_chosen_and_an_unknown_one_is_refused() -> None:
     timeline = two_ranks(late_ns=200, operator="x")
 
-    assert idle_causes(timeline, step="s").rows() == idle_causes(timeline).rows()
+    assert idle(timeline, step="s").rows() == idle(timeline).rows()
     with pytest.raises(GraphError, match="no step 'other': the recording has s"):
-        idle_causes(timeline, step="other")
+        idle(timeline, step="other")
 
 
 def test_a_graph_without_steps_has_no_rows() -> None:
     build = GraphBuilder()
     build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=5)
 
-    found = idle_causes(simulate(build.graph()))
+    found = idle(simulate(build.graph()))
 
     assert isinstance(found, IdleCauses)
     assert len(found) == 0
     assert found.rows() == ()
-    assert found.to_frame().height == 0
+    assert found.to_polars().height == 0
 
 
 def test_names_of_kernels_lose_their_templates_and_of_loaders_nothing() -> None:

@@ -163,6 +163,6 @@ def test_blame_and_own_waits_sum_to_all_waiting(timeline: Timeline) -> None:
     assert blamed_ns <= total_ns + num_causes * (1 + len(found.subjects))
     assert sum(group.waiting_ns for group in found.groups) == total_ns
     assert total_ns <= int(np.maximum(collective_times(timeline).wait_ns, 0).sum())
-    assert found.to_frame().height == len(found.ranks)
-    assert found.arrivals_frame().height == len(found)
+    assert found.to_polars().height == len(found.ranks)
+    assert found.to_polars("arrivals").height == len(found)
     assert isinstance(found.as_json(), dict)

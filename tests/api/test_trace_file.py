@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import foretrace as ft
-from foretrace.analyze import Stillness, idle_causes, windows
+from foretrace.analyze import Stillness, idle, windows
 from foretrace.api import write_trace
 from tests.exchange.chrome_rules import Event, broken_rules
 from tests.exchange.test_perfetto import events_of
@@ -51,16 +51,16 @@ def test_the_longest_piece_says_what_it_is(events: list[Event]) -> None:
 
 
 def test_every_rank_shows_why_it_was_idle(job: ft.Job, events: list[Event]) -> None:
-    idle = idle_causes(job.measured)
+    still = idle(job.measured)
     waits_ns: defaultdict[str, int] = defaultdict(int)
 
     for rank in range(4):
         for piece in slices_of(events, f"rank {rank} measured", "idle: cause"):
             waits_ns[f"{rank} {piece['name']}"] += int(piece["dur"] * 1000)
 
-    assert sum(waits_ns.values()) == idle.total_ns()
+    assert sum(waits_ns.values()) == still.total_ns()
     assert waits_ns["0 waiting for rank 2: data loading"] > 100_000_000
-    lost_ns = idle.duration_ns[(idle.rank == 2) & (idle.kind == Stillness.IDLE)].sum()
+    lost_ns = still.duration_ns[(still.rank == 2) & (still.kind == Stillness.IDLE)].sum()
     assert waits_ns["2 data loading"] <= lost_ns
 
 

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 # command -> words that its table holds for the small run
 WORDS = {
     "analyze": ("measured", "replayed", "what would help most", "critical path", "device time"),
-    "breakdown": ("exposed", "idle", "ProfilerStep#", "all"),
+    "breakdown": ("exposed", "idle", "ProfilerStep#", "all steps and ranks"),
     "critical-path": ("in ", "pieces without a gap", "by class", "by rank"),
     "sensitivity": ("what would help most", "20 % faster", "class", "rank"),
     "idle": ("idle: nothing ran", "host work", "who is responsible"),

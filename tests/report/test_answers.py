@@ -17,22 +17,22 @@ from foretrace.analyze import (
     memory,
     read_change,
 )
+from foretrace.analyze.questions import idle as idle_question
+from foretrace.analyze.questions import stragglers
 from foretrace.answer import Sentences, SideBySide, Table, Unit, cell_text
 from foretrace.graph import BlockEvidence, MemoryEvents, NodeKind, Part, Phase, blocks_of
-from foretrace.report.document import Section, tables_of
+from foretrace.report.document import Section, section_of, tables_of
 from foretrace.report.page import sections_of
 from foretrace.report.sections import (
     attention_section,
     block_section,
     hang_section,
     help_section,
-    idle_section,
     memory_section,
     operator_section,
     path_section,
     roofline_section,
     sensitivity_section,
-    straggler_section,
 )
 from foretrace.report.signatures import shapes_text
 from tests.graphs import Block, GraphBuilder
@@ -96,16 +96,16 @@ def test_the_paths_views_each_sum_to_the_step() -> None:
 def test_idle_time_by_cause_sums_to_all_of_it() -> None:
     idle = sample().answers.idle_by_title["replayed"]
 
-    found = tables(idle_section(idle))
+    found = tables(section_of(idle_question, idle))
 
-    assert sum(column(found["idle-by-cause"], "lost_ns")) == idle.total_ns(Stillness.IDLE)
-    assert sum(column(found["waiting-by-cause"], "share_percent")) == pytest.approx(100)
+    assert sum(column(found["idle-idle-by-cause"], "lost_ns")) == idle.total_ns(Stillness.IDLE)
+    assert sum(column(found["idle-waiting-by-cause"], "share")) == pytest.approx(1)
 
 
 def test_the_slow_rank_has_the_blame() -> None:
-    found = tables(straggler_section(sample().answers.stragglers))["straggler-ranks"]
+    found = tables(section_of(stragglers, sample().answers.stragglers))["stragglers-ranks"]
 
-    assert column(found, "rank")[0] == "rank 1"
+    assert column(found, "rank")[0] == 1
     assert column(found, "blame_ns")[0] == sum(column(found, "own_wait_ns"))
 
 
@@ -134,14 +134,13 @@ def test_a_hang_is_a_warning() -> None:
     [
         hang_section(None),
         help_section(None),
-        idle_section(None),
         memory_section(None),
         operator_section(None),
         path_section({}),
         roofline_section(None),
         attention_section(None),
         sensitivity_section(None),
-        straggler_section(None),
+        section_of(stragglers, None),
     ],
 )
 def test_without_an_answer_there_is_no_section(section: Section | None) -> None:

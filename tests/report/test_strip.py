@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.analyze import class_labels, collective_times, idle_causes, steps
+from foretrace.analyze import class_labels, collective_times, idle, steps
 from foretrace.base import Int64s
 from foretrace.graph import NodeKind, Part, Phase, Timeline
 from foretrace.report.slices import COARSEST, MERGED, SLICE_KINDS, TRACKS
@@ -125,15 +125,15 @@ def test_a_slice_says_what_it_is() -> None:
 
 def test_idle_time_is_drawn_with_its_reason() -> None:
     made = sample()
-    idle = idle_causes(made.replayed)
+    still = idle(made.replayed)
 
     both = strip(
-        {"replayed": replace(drawn(made.replayed), idle=idle)}, class_labels(made.replayed.graph)
+        {"replayed": replace(drawn(made.replayed), idle=still)}, class_labels(made.replayed.graph)
     )
 
     row = row_of(both, 0, "why idle", "replayed")
-    chosen = idle.rank == 0
-    assert (row.end - row.start).sum() == idle.duration_ns[chosen].sum()
+    chosen = still.rank == 0
+    assert (row.end - row.start).sum() == still.duration_ns[chosen].sum()
     waiting = [name for name, kind in zip(row.name, row.kind, strict=True) if "waiting" in kind]
     assert waiting == ["compute of rank 1"] * 2
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.idle import IdleCauses as IdleCauses
     from foretrace.analyze.idle import IdleRow as IdleRow
     from foretrace.analyze.idle import Stillness as Stillness
-    from foretrace.analyze.idle import idle_causes as idle_causes
+    from foretrace.analyze.idle import idle as idle
     from foretrace.analyze.intervals import Intervals as Intervals
     from foretrace.analyze.labels import NodeLabels as NodeLabels
     from foretrace.analyze.labels import class_labels as class_labels
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.operators import OperatorTable as OperatorTable
     from foretrace.analyze.operators import Unrecognised as Unrecognised
     from foretrace.analyze.operators import operators as operators
+    from foretrace.analyze.options import step_name as step_name
     from foretrace.analyze.path import path_time_ns as path_time_ns
     from foretrace.analyze.roofline import Roofline as Roofline
     from foretrace.analyze.roofline import RooflinePoint as RooflinePoint

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 
 from foretrace.analyze.activity import activity_by_rank
+from foretrace.analyze.options import Step, step_name
 from foretrace.analyze.steps import steps
+from foretrace.answer import (
+    Answer,
+    Column,
+    Plain,
+    Table,
+    Told,
+    Unit,
+    component_text,
+    count_text,
+    percent_text,
+    plain,
+    question,
+)
 from foretrace.base import GraphError
-from foretrace.graph import Timeline
-
-if TYPE_CHECKING:
-    import polars as pl
+from foretrace.graph import MEASURED, Timeline
 
 # The four parts, in the order in which they are shown everywhere.
 COMPONENTS = ("exposed_compute", "overlapped", "exposed_communication", "idle")
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Plain):
     """A length of time in four parts that sum to it exactly."""
 
     exposed_compute_ns: int  # compute runs, no communication
@@ -51,17 +62,14 @@ class Parts:
 
     def as_json(self) -> dict[str, int]:
         """Part to ns, named as in `COMPONENTS`."""
-        return {
-            "exposed_compute": self.exposed_compute_ns,
-            "overlapped": self.overlapped_ns,
-            "exposed_communication": self.exposed_communication_ns,
-            "idle": self.idle_ns,
-        }
+        return {name: getattr(self, f"{name}_ns") for name in COMPONENTS}
 
 
 @dataclass(frozen=True)
-class RankBreakdown:
+class RankBreakdown(Plain):
     """One step on one rank, in parts."""
+
+    json_names: ClassVar = {"step": "", "step_name": "step", "parts": "components"}
 
     step: int  # position in the graph's `step_names`
     step_name: str
@@ -78,8 +86,8 @@ class RankBreakdown:
             )
 
 
-@dataclass(frozen=True)
-class Breakdown:
+@dataclass(frozen=True, repr=False)
+class Breakdown(Answer):
     """Every step on every rank, in parts; rows by step, then rank."""
 
     rows: tuple[RankBreakdown, ...]
@@ -98,62 +106,73 @@ class Breakdown:
         chosen = (row.parts for row in self.rows if row.step_name == step_name)
         return sum(chosen, Parts(0, 0, 0, 0))
 
-    def only(self, step_name: str) -> Breakdown:
-        """The rows of one step.
+    def only(self, step: str | int) -> Breakdown:
+        """The rows of one step, by name or number.
 
         Raises:
             GraphError: if no rank has it.
         """
-        chosen = tuple(row for row in self.rows if row.step_name == step_name)
+        name = step_name(step)
+        chosen = tuple(row for row in self.rows if row.step_name == name)
         if not chosen:
             names = dict.fromkeys(row.step_name for row in self.rows)
             have = ", ".join(list(names)[:8]) or "none"
-            raise GraphError(f"no step {step_name!r}: the recording has {have}.")
+            raise GraphError(f"no step {name!r}: the recording has {have}.")
         return Breakdown(chosen)
 
-    def __str__(self) -> str:
-        """A table in ms, one line per step and rank."""
-        width = max((len(row.step_name) for row in self.rows), default=0)
-        titles = (f"{part.replace('_', ' '):>22}" for part in COMPONENTS)
-        lines = [f"{'step':<{width}}  rank  {'step ms':>10}{''.join(titles)}"]
-        for row in self.rows:
-            parts = "".join(f"{ns / 1e6:>22,.3f}" for ns in row.parts.as_json().values())
-            name = f"{row.step_name:<{width}}"
-            lines.append(f"{name}  {row.rank:>4}  {row.step_ns / 1e6:>10,.3f}{parts}")
-        return "\n".join(lines)
-
-    def as_json(self) -> list[dict[str, object]]:
-        """One mapping per row: step, rank, step_ns and the parts in ns."""
-        return [
-            {
-                "step": row.step_name,
-                "rank": row.rank,
-                "step_ns": row.step_ns,
-                "components": row.parts.as_json(),
-            }
-            for row in self.rows
-        ]
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per step and rank."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        return pl.DataFrame(
-            {
-                "step": [row.step_name for row in self.rows],
-                "rank": [row.rank for row in self.rows],
-                "step_ns": [row.step_ns for row in self.rows],
-                "exposed_compute_ns": [row.parts.exposed_compute_ns for row in self.rows],
-                "overlapped_ns": [row.parts.overlapped_ns for row in self.rows],
-                "exposed_communication_ns": [
-                    row.parts.exposed_communication_ns for row in self.rows
-                ],
-                "idle_ns": [row.parts.idle_ns for row in self.rows],
-            }
+    @property
+    def headline(self) -> str:
+        """The mean step in parts."""
+        whole_ns = max(self.overall.total_ns, 1)
+        shares = ", ".join(
+            f"{percent_text(100 * time_ns / whole_ns)} {component_text(name)}"
+            for name, time_ns in self.overall.as_json().items()
         )
+        steps = count_text(len({row.step for row in self.rows}), "step")
+        ranks = count_text(len({row.rank for row in self.rows}), "rank")
+        return f"{steps} on {ranks}: {shares}"
+
+    def parts(self) -> tuple[Told, ...]:
+        """Every step on every rank, then all of them together."""
+        components = (
+            Column(f"{name}_ns", f"{_short(name)} ms", value=f"parts.{name}_ns")
+            for name in COMPONENTS
+        )
+        whole_ns = max(self.overall.total_ns, 1)
+        overall = Table.of(
+            "overall",
+            self.overall.as_json().items(),
+            Column("component", "", Unit.WORD, lambda one: component_text(one[0])),
+            Column("time_ns", "ms", value=lambda one: one[1]),
+            Column("share", value=lambda one: one[1] / whole_ns),
+            title="all steps and ranks",
+        )
+        rows = Table.of(
+            "rows",
+            self.rows,
+            Column("step", value="step_name"),
+            Column("rank"),
+            Column("step_ns"),
+            *components,
+        )
+        return rows, overall
+
+    def as_json(self) -> object:
+        """One mapping per step and rank, the parts under `components`; times in ns."""
+        return plain(self.rows)
 
 
-def breakdown(timeline: Timeline) -> Breakdown:
+def _short(component: str) -> str:
+    return component_text(component).replace("communication", "comm.")
+
+
+@question(
+    MEASURED,
+    help="Split steps into compute, overlap, communication and idle.",
+    doing="adding up what ran",
+    top=32,
+)
+def breakdown(timeline: Timeline, *, step: Step = None) -> Breakdown:
     """Every step's time on every rank as compute, communication, both or neither.
 
     Compute is kernels, copies and fills; communication lasts from a rank's arrival at a
@@ -161,6 +180,13 @@ def breakdown(timeline: Timeline) -> Breakdown:
     step launched it: where the device lags behind the host, a step's window holds work of the
     step before. On a rank without a device stream compute is operators on any thread, and
     Python or framework time between them is idle.
+
+    Args:
+        timeline: of a job, what was measured.
+        step: by name or number; all, if left out.
+
+    Raises:
+        GraphError: if there is no such step.
     """
     table = steps(timeline)
     rows: list[RankBreakdown | None] = [None] * len(table)
@@ -174,10 +200,10 @@ def breakdown(timeline: Timeline) -> Breakdown:
         step_ns = (end_ns - begin_ns).tolist()
         for index, row in enumerate(chosen.tolist()):
             busy_ns = compute_ns[index] + communication_ns[index] - both_ns[index]
-            step = int(table.step[row])
+            number = int(table.step[row])
             rows[row] = RankBreakdown(
-                step=step,
-                step_name=table.step_names[step],
+                step=number,
+                step_name=table.step_names[number],
                 rank=rank,
                 step_ns=step_ns[index],
                 parts=Parts(
@@ -187,4 +213,5 @@ def breakdown(timeline: Timeline) -> Breakdown:
                     idle_ns=step_ns[index] - busy_ns,
                 ),
             )
-    return Breakdown(rows=tuple(row for row in rows if row is not None))
+    found = Breakdown(rows=tuple(row for row in rows if row is not None))
+    return found if step is None else found.only(step)

@@ -18,7 +18,7 @@ from foretrace.analyze.idle import (
     IdleCause,
     IdleCauses,
     Stillness,
-    idle_causes,
+    idle,
     shortened,
 )
 from foretrace.graph import Collectives, Recording, Timeline
@@ -62,12 +62,12 @@ def diagnosis(of: Timeline | Recording) -> tuple[Cause, ...]:
     """
     timeline = of.measured if isinstance(of, Recording) else of
     first = _of_hang(of) if isinstance(of, Recording) else ()
-    idle = idle_causes(timeline)
-    entries = _entries(idle, timeline.graph.collectives)
-    cells = max(len(set(zip(idle.step.tolist(), idle.rank.tolist(), strict=True))), 1)
+    lost = idle(timeline)
+    entries = _entries(lost, timeline.graph.collectives)
+    cells = max(len(set(zip(lost.step.tolist(), lost.rank.tolist(), strict=True))), 1)
     found = [_in_words(entry, cells) for entry in entries]
-    lost = (one for one in found if one.lost_ns >= MIN_LOST_NS)
-    return (*first, *sorted(lost, key=lambda one: (-one.lost_ns, one.rank)))
+    harmful = (one for one in found if one.lost_ns >= MIN_LOST_NS)
+    return (*first, *sorted(harmful, key=lambda one: (-one.lost_ns, one.rank)))
 
 
 def _of_hang(recording: Recording) -> tuple[Cause, ...]:

@@ -1,6 +1,6 @@
 """`ExposedTransfers`: which communication a rank's exposed transfer time belongs to.
 
-Exposed communication of a breakdown is waiting (its causes: `idle_causes`) and transfers. Where
+Exposed communication of a breakdown is waiting (its causes: `idle`) and transfers. Where
 several transfers run at once, a moment belongs to the one that ends last before computation goes
 on: without the others, the pause would be as long. One that outlasts the pause did not hold
 computation up, so it has a moment only where no other transfer runs.

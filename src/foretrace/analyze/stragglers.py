@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, lgamma, log, log1p
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,11 +23,27 @@ from foretrace.analyze.idle import (
     shortened,
     waits_of,
 )
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Place,
+    Plain,
+    Sentences,
+    Series,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    cell_text,
+    duration_text,
+    plain,
+    question,
+    rows_json,
+)
 from foretrace.base import Bools, Float64s, Int32s, Int64s
-from foretrace.graph import NO_STEP, Collectives, Timeline
-
-if TYPE_CHECKING:
-    import polars as pl
+from foretrace.graph import MEASURED, NO_STEP, Collectives, Timeline
 
 # A rank that is last this much more often than chance would have it, at one of a thousand, is
 # late for a reason; ranks alike in everything are last with probability 1 / members each.
@@ -91,7 +106,7 @@ class RankBlame:
 
 
 @dataclass(frozen=True)
-class GroupBlame:
+class GroupBlame(Plain):
     """Who was last in one process group."""
 
     group: str
@@ -102,8 +117,8 @@ class GroupBlame:
     blame_by_rank: dict[int, int]  # waiting in this group that began on each rank, in ns
 
 
-@dataclass(frozen=True)
-class Stragglers:
+@dataclass(frozen=True, repr=False)
+class Stragglers(Answer):
     """Who was waited for; one row per collective and late rank that others waited for."""
 
     collectives: Collectives
@@ -140,93 +155,165 @@ class Stragglers:
         """The ranks with most blame in words."""
         return tuple(rank.sentence for rank in self.ranks[:count] if rank.causes)
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per rank, most blame first."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        leads = [rank.causes[0] if rank.causes else None for rank in self.ranks]
-        return pl.DataFrame(
-            {
-                "rank": pl.Series([rank.rank for rank in self.ranks], dtype=pl.Int32),
-                "blame_ns": pl.Series([rank.blame_ns for rank in self.ranks], dtype=pl.Int64),
-                "own_wait_ns": pl.Series([rank.own_wait_ns for rank in self.ranks], dtype=pl.Int64),
-                "collectives": pl.Series(
-                    [rank.num_collectives for rank in self.ranks], dtype=pl.Int64
-                ),
-                "last": pl.Series([rank.num_last for rank in self.ranks], dtype=pl.Int64),
-                "expected_last": pl.Series(
-                    [rank.expected_last for rank in self.ranks], dtype=pl.Float64
-                ),
-                "chance": pl.Series([rank.chance for rank in self.ranks], dtype=pl.Float64),
-                "is_systematic": pl.Series(
-                    [rank.is_systematic for rank in self.ranks], dtype=pl.Boolean
-                ),
-                "cause": pl.Series(
-                    ["" if lead is None else lead.cause.words for lead in leads], dtype=pl.String
-                ),
-                "subject": pl.Series(
-                    ["" if lead is None else lead.subject for lead in leads], dtype=pl.String
-                ),
-            }
+    @property
+    def headline(self) -> str:
+        """How much was waited."""
+        if not self.waiting_ns_of_all:
+            return "no rank waited for another that was recorded"
+        return (
+            f"all ranks together waited {duration_text(self.waiting_ns_of_all)} at collectives for "
+            "ranks that came last"
         )
 
-    def arrivals_frame(self) -> pl.DataFrame:
-        """One row per late arrival."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def lead(self) -> str:
+        """How much was waited, and where the blame goes."""
+        return (
+            f"{self.headline}. The blame goes to the rank where the delay began, followed through "
+            "the ranks that were late only because another was."
+        )
 
+    @property
+    def note(self) -> str:
+        """How to read the tables."""
+        return (
+            "Expected, chance: how often a rank is last, and how likely so often, if all members "
+            "were alike. Transfers between two ranks are left out: of a pipeline's neighbours one "
+            "waits by design."
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no recorded rank was waited for."""
+        return not self.causes
+
+    def parts(self) -> tuple[Told, ...]:
+        """The ranks in words, then every rank, reason and group."""
+        if not self.waiting_ns_of_all:
+            return ()
+        groups = (self._groups_table(),) if len(self.groups) > 1 else ()
+        return (
+            Sentences.of("who is waited for", self.sentences()),
+            self._ranks_table(),
+            self._causes_table(),
+            *groups,
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """Ranks, reasons, groups and late arrivals."""
+        return self._ranks_table(), self._causes_table(), self._groups_table(), self.arrivals()
+
+    def _ranks_table(self) -> Table:
+        """One row per rank, most blame first."""
+        return Table.of(
+            "ranks",
+            self.ranks,
+            Column("rank"),
+            Column("blame_ns", "delays ms"),
+            Column("own_wait_ns", "waits ms"),
+            Column("collectives", "of", Unit.COUNT, "num_collectives", Shown.WIDE),
+            Column("last", "last", Unit.COUNT, "num_last"),
+            Column("expected_last", "expected", Unit.NUMBER),
+            Column("chance", "chance", Unit.NUMBER, shown=Shown.WIDE),
+            Column("is_systematic", "systematic", shown=Shown.WIDE),
+            Column("cause", "by its", Unit.WORD, _first_cause),
+            Column("subject", "operator or call", Unit.NAME, _first_subject),
+            is_strong=lambda one: one.is_systematic,
+            chart=Chart(
+                kind=ChartKind.BARS,
+                label="how much others waited because of each rank, and it for others",
+                category="rank",
+                category_unit=Unit.RANK,
+                series=(
+                    Series("blame_ns", "others waited for it", "communication"),
+                    Series("own_wait_ns", "it waited for others", "wait"),
+                ),
+                unit=Unit.NS,
+                max_rows=16,
+            ),
+        )
+
+    def _causes_table(self) -> Table:
+        """Reasons of all ranks."""
+        return Table.of(
+            "causes",
+            self.causes,
+            Column("rank"),
+            Column("cause", "its", Unit.WORD, "cause.words"),
+            Column("subject", "operator or call", Unit.NAME),
+            Column("waiting_ns", "others waited ms"),
+            title="reasons",
+            max_rows=8,
+            shown=Shown.WIDE,
+        )
+
+    def _groups_table(self) -> Table:
+        """Groups in which somebody waited."""
+        return Table.of(
+            "groups",
+            self.groups,
+            Column("group", unit=Unit.NAME),
+            Column("num_ranks", value=lambda one: len(one.ranks)),
+            Column("num_collectives"),
+            Column("waiting_ns"),
+            Column("last", "last most often", value=_most_often_last),
+            title="process groups",
+            max_rows=10,
+        )
+
+    def arrivals(self) -> Table:
+        """One row per late arrival."""
         each = [self.collectives[index] for index in self.collective.tolist()]
         steps = [*self.step_names, None]
-        return pl.DataFrame(
-            {
-                "name": pl.Series([one.name for one in each], dtype=pl.String),
-                "group": pl.Series([one.group for one in each], dtype=pl.String),
-                "position": pl.Series([one.position for one in each], dtype=pl.Int64),
-                "step": pl.Series([steps[index] for index in self.step.tolist()], dtype=pl.String),
-                "last_rank": self.last_rank,
-                "late_ns": self.late_ns,
-                "waiting_ns": self.waiting_ns,
-                "cause": pl.Series(
-                    [IdleCause(one).words for one in self.cause.tolist()], dtype=pl.String
-                ),
-                "culprit_rank": self.culprit_rank,
-                "subject": pl.Series(
-                    [self.subjects[one] for one in self.subject.tolist()], dtype=pl.String
-                ),
-            }
+        return Table.of_columns(
+            "arrivals",
+            (Column("name"), [one.name for one in each]),
+            (Column("group"), [one.group for one in each]),
+            (Column("position"), [one.position for one in each]),
+            (Column("step"), [steps[index] for index in self.step.tolist()]),
+            (Column("last_rank"), self.last_rank),
+            (Column("late_ns"), self.late_ns),
+            (Column("waiting_ns"), self.waiting_ns),
+            (Column("cause"), [IdleCause(one).words for one in self.cause.tolist()]),
+            (Column("culprit_rank"), self.culprit_rank),
+            (Column("subject"), [self.subjects[one] for one in self.subject.tolist()]),
         )
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> object:
         """Ranks with their causes, groups and late arrivals; times in ns."""
         return {
             "timeline": "measured" if self.is_measured else "simulated",
             "waiting_ns": self.waiting_ns_of_all,
-            "ranks": self.to_frame().to_dicts(),
-            "causes": [
-                {
-                    "rank": one.rank,
-                    "cause": one.cause.words,
-                    "subject": one.subject,
-                    "waiting_ns": one.waiting_ns,
-                }
-                for one in self.causes
-            ],
-            "groups": [
-                {
-                    "group": one.group,
-                    "ranks": list(one.ranks),
-                    "num_collectives": one.num_collectives,
-                    "waiting_ns": one.waiting_ns,
-                    "last_by_rank": {str(rank): n for rank, n in one.last_by_rank.items()},
-                    "blame_by_rank": {str(rank): ns for rank, ns in one.blame_by_rank.items()},
-                }
-                for one in self.groups
-            ],
-            "arrivals": self.arrivals_frame().to_dicts(),
+            **rows_json(*self.tables()),
+            "groups": plain(self.groups),
         }
 
 
+def _first_cause(one: RankBlame) -> str:
+    return one.causes[0].cause.words if one.causes else ""
+
+
+def _first_subject(one: RankBlame) -> str:
+    return one.causes[0].subject if one.causes else ""
+
+
+def _most_often_last(group: GroupBlame) -> str:
+    counts = list(group.last_by_rank.items())[:3]
+    return ", ".join(f"{cell_text(rank, Unit.RANK)} ({count:,})" for rank, count in counts)
+
+
+@question(
+    MEASURED,
+    help="Say which ranks others waited for, how long, and why.",
+    doing="following each wait to where it began",
+    place=Place(70, "Stragglers"),
+)
 def stragglers(timeline: Timeline) -> Stragglers:
-    """Who came last to the collectives of a timeline, and why, measured or simulated."""
+    """Who came last to collectives, how long others waited for it, and why.
+
+    Args:
+        timeline: of a job, what was measured.
+    """
     waits = waits_of(timeline, binding_edges(timeline), Excuses.of(timeline), Subjects.of(timeline))
     shared = _Shared.of(timeline, waits)
     rows, waiting_ns = _late_arrivals(waits, shared)

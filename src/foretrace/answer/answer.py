@@ -43,6 +43,11 @@ class Answer(Plain, ABC):
         """What a reader must know before all else; "" if there is nothing."""
         return ""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell; a page leaves such an answer out."""
+        return False
+
     @abstractmethod
     def parts(self) -> tuple[Told, ...]:
         """What is told, the most important first."""

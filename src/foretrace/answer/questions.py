@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import WRAPPER_ASSIGNMENTS
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from foretrace.answer.answer import Answer
@@ -56,7 +56,8 @@ class Question(Generic[Given, Taken, Options, Found]):
 
     def __post_init__(self) -> None:
         """Look like the function: name, documentation, keywords."""
-        update_wrapper(self, self.compute)
+        own: dict[str, object] = {key: getattr(self.compute, key) for key in WRAPPER_ASSIGNMENTS}
+        vars(self).update(own, __wrapped__=self.compute)
 
     @property
     def name(self) -> str:

@@ -196,6 +196,6 @@ def _kind(column: Column, values: Sequence[Cell]) -> type:
 
 _KIND_OF_UNIT = {
     **dict.fromkeys((Unit.TEXT, Unit.NAME, Unit.WORD), str),
-    **dict.fromkeys((Unit.IDENTIFIER, Unit.COUNT, Unit.NS, Unit.MS, Unit.BYTES), int),
+    **dict.fromkeys((Unit.IDENTIFIER, Unit.RANK, Unit.COUNT, Unit.NS, Unit.MS, Unit.BYTES), int),
     Unit.FLAG: bool,
 }

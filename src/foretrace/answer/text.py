@@ -96,7 +96,7 @@ def _table_lines(table: Table, top: int, look: tuple[int, Style]) -> list[str]:
     strong = {at for at in table.strong_rows if at < len(table.rows)}
     listed = [at for at in range(len(table.rows)) if at < top or at in strong]
     grid = _Grid.of(table, listed, width)
-    lines = [*_title(table.title, style), style.bold(grid.line(grid.heads))]
+    lines = [*_title(table.title, style), *map(style.bold, grid.lines(grid.heads, is_head=True))]
     for at, cells in zip(listed, grid.cells, strict=True):
         text = grid.lines(cells)
         lines += map(style.bold, text) if at in strong else text
@@ -154,10 +154,12 @@ class _Grid:
             .rstrip()
         )
 
-    def lines(self, cells: Sequence[str]) -> list[str]:
-        """A row: names lose their middle, texts go on on the next line."""
+    def lines(self, cells: Sequence[str], *, is_head: bool = False) -> list[str]:
+        """A row: names lose their middle, texts and headings go on on the next line."""
         held = [
-            [short_name(cell, width)] if unit is Unit.NAME else wrap(cell, width) or [""]
+            [short_name(cell, width)]
+            if unit is Unit.NAME and not is_head
+            else wrap(cell, width) or [""]
             for cell, unit, width in zip(cells, self.units, self.widths, strict=True)
         ]
         return [
@@ -176,4 +178,4 @@ def _least(table: Table, cells_by_column: Sequence[Sequence[str]], place: int) -
     natural = max(len(_natural(cell, column.unit)) for cell in cells_by_column[place])
     if column.unit in {Unit.TEXT, Unit.NAME}:
         natural = min(natural, _LEAST_TEXT)
-    return max(natural, len(column.title))
+    return max(natural, *map(len, column.title.split()))

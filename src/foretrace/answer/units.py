@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
 
+from foretrace.answer.names import short_name
 from foretrace.answer.numbers import (
     bytes_text,
     duration_text,
@@ -19,6 +20,7 @@ from foretrace.answer.numbers import (
 Cell: TypeAlias = str | int | float | bool | None
 
 NS_PER_S = 1_000_000_000
+MAX_NAME = 90  # of a kernel or an operator, on a page
 
 
 class Unit(StrEnum):
@@ -27,7 +29,8 @@ class Unit(StrEnum):
     TEXT = "text"
     NAME = "name"  # of a kernel, an operator or a call: shortened in its middle
     WORD = "word"  # a text that stays on one line
-    IDENTIFIER = "identifier"  # a rank, a position: a number that is not counted with
+    IDENTIFIER = "identifier"  # a position, a layer: a number that is not counted with
+    RANK = "rank"  # below 0: one that was not recorded
     FLAG = "flag"  # yes or no
     COUNT = "count"
     NUMBER = "number"
@@ -54,7 +57,7 @@ class Unit(StrEnum):
 
 
 _TEXTS = {Unit.TEXT, Unit.NAME, Unit.WORD, Unit.FLAG}
-_IDENTIFIERS = {"rank", "layer", "microbatch", "position", "stage", "node"}
+_IDENTIFIERS = {"layer", "microbatch", "position", "stage", "node"}
 # The end of a key, the unit that it means, and whether the title must say so.
 _ENDS = (
     ("flops_per_ns", Unit.FLOPS_PER_NS),
@@ -79,11 +82,9 @@ def unit_of(key: str) -> Unit:
         return Unit.COUNT
     if key.startswith(("is_", "has_")) or key == "fits":
         return Unit.FLAG
-    return (
-        Unit.IDENTIFIER
-        if key.removesuffix("_rank") in _IDENTIFIERS or key.endswith("_rank")
-        else Unit.TEXT
-    )
+    if key == "rank" or key.endswith("_rank"):
+        return Unit.RANK
+    return Unit.IDENTIFIER if key in _IDENTIFIERS else Unit.TEXT
 
 
 def title_of(key: str, unit: Unit) -> str:
@@ -111,6 +112,7 @@ def _signed(text: Callable[[float], str]) -> Callable[[float], str]:
 
 _TEXT_OF: dict[Unit, Callable[[float], str]] = {
     Unit.IDENTIFIER: lambda value: f"{value:.0f}",
+    Unit.RANK: lambda value: f"{value:.0f}" if value >= 0 else "not recorded",
     Unit.FLAG: lambda value: "yes" if value else "no",
     Unit.COUNT: lambda value: f"{value:,.0f}",
     Unit.NUMBER: number_text,
@@ -121,7 +123,7 @@ _TEXT_OF: dict[Unit, Callable[[float], str]] = {
     Unit.BYTES: lambda value: bytes_text(round(value)),
     Unit.PERCENT: percent_text,
     Unit.SIGNED_PERCENT: signed_percent_text,
-    Unit.SHARE: lambda value: percent_text(100 * value),
+    Unit.SHARE: lambda value: f"{100 * value:.1f} %",
     Unit.SIGNED_SHARE: lambda value: signed_percent_text(100 * value),
     Unit.FLOPS: lambda value: rate_text(value, "FLOP"),
     Unit.FLOPS_PER_S: lambda value: rate_text(value, "FLOP/s"),
@@ -137,7 +139,7 @@ def cell_text(value: Cell, unit: Unit | str) -> str:
     if value is None or value != value:  # noqa: PLR0124  a float that is no number
         return ""
     if isinstance(value, str):
-        return value
+        return short_name(value, MAX_NAME) if unit is Unit.NAME else value
     shown = _TEXT_OF.get(Unit(unit))
     return str(value) if shown is None else shown(value)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
 from foretrace.api.analyses import attention as attention
-from foretrace.api.analyses import breakdown as breakdown
 from foretrace.api.analyses import compare as compare
 from foretrace.api.analyses import critical_path as critical_path
 from foretrace.api.analyses import diagnose as diagnose
 from foretrace.api.analyses import effect as effect
 from foretrace.api.analyses import hang as hang
-from foretrace.api.analyses import idle as idle
 from foretrace.api.analyses import memory as memory
 from foretrace.api.analyses import operators as operators
 from foretrace.api.analyses import roofline as roofline
 from foretrace.api.analyses import sensitivity as sensitivity
-from foretrace.api.analyses import step_name as step_name
-from foretrace.api.analyses import stragglers as stragglers
 from foretrace.api.analyses import what_helps as what_helps
 from foretrace.api.benchmarks import benchmark as benchmark
 from foretrace.api.conversions import Format as Format

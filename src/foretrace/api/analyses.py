@@ -14,24 +14,22 @@ from foretrace import analyze
 from foretrace.analyze import (
     CONFIDENCE,
     AttentionProfile,
-    Breakdown,
     Cause,
     Change,
     Comparison,
     CriticalPath,
     Effect,
     Hang,
-    IdleCauses,
     MemoryUse,
     OperatorTable,
     Roofline,
     Sensitivity,
-    Stragglers,
     WhatHelps,
+    step_name,
 )
 from foretrace.api.edited import Edited
 from foretrace.api.job import Job
-from foretrace.api.verbs import simulate, step_names
+from foretrace.api.verbs import simulate
 from foretrace.estimate import Estimate
 from foretrace.graph import Timeline
 from foretrace.machine import Chip
@@ -40,32 +38,20 @@ from foretrace.whatif import Prediction
 
 __all__ = [
     "attention",
-    "breakdown",
     "compare",
     "critical_path",
     "diagnose",
     "effect",
     "hang",
-    "idle",
     "memory",
     "operators",
     "roofline",
     "sensitivity",
-    "stragglers",
     "what_helps",
 ]
 
 Subject: TypeAlias = Job | Timeline | Estimate | Edited | Prediction
 Changes: TypeAlias = Change | str | Sequence[Change | str]
-
-
-def breakdown(subject: Subject) -> Breakdown:
-    """Compute, overlapped, exposed communication and idle, per step and rank.
-
-    Args:
-        subject: of a job, what was measured.
-    """
-    return analyze.breakdown(measured_of(subject))
 
 
 def critical_path(
@@ -136,28 +122,6 @@ def effect(
         GraphError: if there is no such step, or the rank has none.
     """
     return analyze.effect(replayed_of(subject), changes, step=step_name(step), rank=rank)
-
-
-def idle(subject: Subject, *, step: str | int | None = None) -> IdleCauses:
-    """Why each rank stood still or waited, every nanosecond with its one cause.
-
-    Args:
-        subject: of a job, its replay, in which everything has a cause.
-        step: this one only, by name or number; all, if left out.
-
-    Raises:
-        GraphError: if there is no such step.
-    """
-    return analyze.idle_causes(replayed_of(subject), step=step_name(step))
-
-
-def stragglers(subject: Subject) -> Stragglers:
-    """Who came last to collectives, how long others waited for it, and why.
-
-    Args:
-        subject: of a job, what was measured.
-    """
-    return analyze.stragglers(measured_of(subject))
 
 
 def diagnose(subject: Subject) -> tuple[Cause, ...]:
@@ -277,8 +241,3 @@ def replayed_of(subject: Subject) -> Timeline:
     if isinstance(subject, Estimate | Edited | Prediction):
         return subject.timeline
     return simulate(subject) if isinstance(subject, Job) else subject
-
-
-def step_name(step: str | int | None) -> str | None:
-    """The name that a name or number stands for: 7 or "7" is "ProfilerStep#7"."""
-    return None if step is None else step_names([step])[0]

@@ -11,7 +11,7 @@ from foretrace.api import notebook
 from foretrace.api.edited import Edited
 from foretrace.estimate import Estimate
 from foretrace.graph import Blocks
-from foretrace.report import breakdown_html, replay_html
+from foretrace.report import replay_html
 from foretrace.validate import ReplayReport
 from foretrace.whatif import Prediction, Sweep
 
@@ -36,7 +36,6 @@ def register_displays() -> None:
 
 def teach(formatter: HtmlFormatter) -> None:
     """Teach one formatter all types that a verb returns and that have a table."""
-    formatter.for_type(analyze.Breakdown, breakdown_html)
     formatter.for_type(ReplayReport, replay_html)
     formatter.for_type(Estimate, notebook.estimate_html)
     formatter.for_type(Prediction, notebook.prediction_html)
@@ -46,8 +45,6 @@ def teach(formatter: HtmlFormatter) -> None:
     formatter.for_type(analyze.Sensitivity, notebook.sensitivity_html)
     formatter.for_type(analyze.WhatHelps, notebook.what_helps_html)
     formatter.for_type(analyze.Effect, notebook.effect_html)
-    formatter.for_type(analyze.IdleCauses, notebook.idle_html)
-    formatter.for_type(analyze.Stragglers, notebook.stragglers_html)
     formatter.for_type(analyze.Hang, notebook.hang_html)
     formatter.for_type(analyze.OperatorTable, notebook.operators_html)
     formatter.for_type(analyze.Roofline, notebook.roofline_html)

@@ -13,7 +13,7 @@ from foretrace.analyze import (
     collective_times,
     critical_path,
     diagnosis,
-    idle_causes,
+    idle,
     operators,
     roofline,
     sensitivity,
@@ -152,7 +152,7 @@ def _answers(found: Estimate) -> Answers:
         helps=what_helps(levers),
         sensitivity=levers,
         lost=diagnosis(timeline),
-        idle_by_title={ESTIMATED: idle_causes(timeline)},
+        idle_by_title={ESTIMATED: idle(timeline)},
         operators=table,
         roofline=roofline(table, chip=found.machine.chip),
     )

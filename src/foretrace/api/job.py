@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from foretrace.api.edited import Basis, Edited
@@ -11,7 +12,7 @@ from foretrace.api.named import Named, draft_named, machine_named, model_named
 from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Finding, Recording, Timeline
 from foretrace.machine import Machine
-from foretrace.simulate import Cores
+from foretrace.simulate import Cores, simulate
 from foretrace.trace import TraceMeta
 from foretrace.whatif import Edit, Sizes
 from foretrace.workload import Model, PlanDraft
@@ -36,6 +37,11 @@ class Job:
     def measured(self) -> Timeline:
         """What was observed, on one clock for all ranks."""
         return self.recording.measured
+
+    @cached_property
+    def replayed(self) -> Timeline:
+        """Every rank's run rebuilt from its dependencies alone; worked out once."""
+        return simulate(self.graph)
 
     @property
     def ranks(self) -> tuple[int, ...]:

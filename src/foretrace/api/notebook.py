@@ -11,13 +11,10 @@ from foretrace.analyze import (
     CriticalPath,
     Effect,
     Hang,
-    IdleCauses,
     MemoryUse,
     OperatorTable,
     Roofline,
     Sensitivity,
-    Stillness,
-    Stragglers,
     WhatHelps,
     shapes_text,
 )
@@ -168,40 +165,6 @@ def what_helps_html(found: WhatHelps) -> str:
 def effect_html(found: Effect) -> str:
     """One sentence."""
     return f"<p>{escape(str(found))}</p>"
-
-
-def idle_html(found: IdleCauses) -> str:
-    """Causes of idle time and of waiting."""
-    return _shown(
-        "Time in which devices stood still or waited, all ranks",
-        ("", "cause", "ms", "share"),
-        (
-            (kind.name.lower(), cause.words, milliseconds_text(lost_ns), _share(lost_ns / whole_ns))
-            for kind in Stillness
-            for whole_ns in (max(found.total_ns(kind), 1),)
-            for cause, lost_ns in found.by_cause(kind).items()
-        ),
-    )
-
-
-def stragglers_html(found: Stragglers) -> str:
-    """Every rank's blame."""
-    return _shown(
-        f"{milliseconds_text(found.waiting_ns_of_all)} ms of waiting for ranks that came last",
-        ("rank", "delays others ms", "waits itself ms", "last", "of", "expected", "cause"),
-        (
-            (
-                str(one.rank) if one.rank >= 0 else "not recorded",
-                milliseconds_text(one.blame_ns),
-                milliseconds_text(one.own_wait_ns),
-                f"{one.num_last:,}",
-                f"{one.num_collectives:,}",
-                f"{one.expected_last:.1f}",
-                f"{one.causes[0].cause.words} {one.causes[0].subject}" if one.causes else "",
-            )
-            for one in found.ranks
-        ),
-    )
 
 
 def hang_html(found: Hang) -> str:

@@ -11,7 +11,7 @@ from foretrace.analyze import (
     class_labels,
     collective_times,
     critical_path,
-    idle_causes,
+    idle,
     sensitivity,
     steps,
     what_helps,
@@ -114,5 +114,5 @@ def _side(timeline: Timeline) -> WhatifSide:
         busy=busy_fraction(timeline),
         labels=class_labels(timeline.graph),
         path=critical_path(timeline) if has_steps else None,
-        idle=idle_causes(timeline) if has_steps else None,
+        idle=idle(timeline) if has_steps else None,
     )

@@ -17,17 +17,17 @@ from foretrace.analyze import (
     critical_path,
     diagnosis,
     hang,
-    idle_causes,
+    idle,
     memory,
     operators,
     roofline,
     sensitivity,
+    step_name,
     steps,
     stragglers,
     what_helps,
     windows,
 )
-from foretrace.api.analyses import step_name
 from foretrace.api.edited import Edited
 from foretrace.api.estimates import write_estimate_report
 from foretrace.api.job import Job
@@ -154,9 +154,7 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
     paths = asked(
         lambda: {title: critical_path(one, step=step) for title, one in timeline_by_title.items()}
     )
-    still = asked(
-        lambda: {title: idle_causes(one, step=step) for title, one in timeline_by_title.items()}
-    )
+    still = asked(lambda: {title: idle(one, step=step) for title, one in timeline_by_title.items()})
     devices = [name for meta in job.metas for name in meta.device_names]
     table = asked(lambda: operators(recording.measured, step=step))
     return Answers(

@@ -12,7 +12,7 @@ from foretrace.analyze import (
     PieceKind,
     Stillness,
     critical_path,
-    idle_causes,
+    idle,
     windows,
 )
 from foretrace.exchange import Slices, Track, cause_slices, memory_counters, path_slices
@@ -29,7 +29,7 @@ def found_tracks(timeline: Timeline, recording: Recording | None = None) -> tupl
         return memory
     names = [table.step_names[step] for step in table.step.tolist()]
     paths = [critical_path(timeline, step=name) for name in names]
-    return (_path_track(timeline, paths), *_idle_tracks(idle_causes(timeline)), *memory)
+    return (_path_track(timeline, paths), *_idle_tracks(idle(timeline)), *memory)
 
 
 def _path_track(timeline: Timeline, paths: list[CriticalPath]) -> Slices:

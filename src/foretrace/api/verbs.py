@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
+from foretrace.analyze import step_name
 from foretrace.api.chakra import chakra_job
 from foretrace.api.edited import Edited
 from foretrace.api.folders import cache_folder_of
@@ -34,8 +35,6 @@ __all__ = ["blocks", "inspect", "load", "record", "replay", "simulate"]
 Paths: TypeAlias = str | Path | Iterable[str | Path]
 Progress: TypeAlias = Callable[[int, int], None]
 Without: TypeAlias = Ablation | str | Iterable[Ablation | str]
-
-STEP_MARK = "ProfilerStep#"
 
 
 def load(
@@ -115,6 +114,8 @@ def simulate(job: Job | Edited, *, without: Without = ()) -> Timeline:
         if ablations(without):
             raise ValueError("a job under edits is predicted whole: leave out `without`")
         return job.timeline
+    if not without:
+        return job.replayed
     recording = job.recording
     for ablation in ablations(without):
         graph, duration_ns = graph_without(recording, ablation)
@@ -154,7 +155,5 @@ def ablations(without: Without) -> tuple[Ablation, ...]:
 
 
 def step_names(steps: Iterable[str | int]) -> tuple[str, ...]:
-    """The names that these names or numbers stand for: 7 or "7" is "ProfilerStep#7"."""
-    return tuple(
-        f"{STEP_MARK}{one}" if isinstance(one, int) or one.isdigit() else one for one in steps
-    )
+    """The names that these names or numbers stand for."""
+    return tuple(name for name in map(step_name, steps) if name is not None)

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
+_ALL = re.compile(r"^    from (foretrace[\w.]*) import \*", re.MULTILINE)
 _OFFER = re.compile(r"^    from (foretrace[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
 
@@ -45,8 +46,14 @@ def lazily(package: str) -> None:
         package: `__name__` of the package that calls this in its `__init__.py`.
     """
     module = sys.modules[package]
-    spec = module.__spec__ or find_spec(package)
-    source = spec.loader.get_source(package)  # type: ignore[union-attr]  # a SourceLoader
-    home_of = {name: home for home, name in _OFFER.findall(source)}
+    home_of = _offers(package)
     module.__dict__.update(_home_of=home_of, __all__=sorted(home_of))
     module.__class__ = _Folder
+
+
+def _offers(package: str) -> dict[str, str]:
+    """Where each name that a package offers stands; `import *` takes another list in."""
+    spec = sys.modules[package].__spec__ if package in sys.modules else find_spec(package)
+    source = spec.loader.get_source(package)  # type: ignore[union-attr]  # a SourceLoader
+    taken = {name: home for other in _ALL.findall(source) for name, home in _offers(other).items()}
+    return taken | {name: home for home, name in _OFFER.findall(source)}

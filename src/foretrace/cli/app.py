@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from foretrace import __version__
+from foretrace.analyze import questions
 from foretrace.cli import bench, machine, model, risk, validate
 from foretrace.cli.analyze import analyze
 from foretrace.cli.anonymise import anonymise
-from foretrace.cli.breakdown import breakdown
 from foretrace.cli.calibrate import calibrate
 from foretrace.cli.compare import compare
 from foretrace.cli.convert import convert
@@ -20,27 +20,23 @@ from foretrace.cli.draw import draw
 from foretrace.cli.errors import errors_as_sentences
 from foretrace.cli.estimate import estimate
 from foretrace.cli.hang import hang
-from foretrace.cli.idle import idle
 from foretrace.cli.inspect import inspect
 from foretrace.cli.measure import measure
 from foretrace.cli.memory import memory
 from foretrace.cli.operators import operators
+from foretrace.cli.questions import command_of
 from foretrace.cli.replay import replay
 from foretrace.cli.report import report
 from foretrace.cli.sensitivity import sensitivity
-from foretrace.cli.stragglers import stragglers
 from foretrace.cli.synthesise import synthesise
 from foretrace.cli.whatif import whatif
 
-COMMANDS = (
+COMMANDS: tuple[Callable[..., None], ...] = (
     inspect,
     replay,
     analyze,
-    breakdown,
     critical_path,
     sensitivity,
-    idle,
-    stragglers,
     hang,
     operators,
     memory,
@@ -54,11 +50,11 @@ COMMANDS = (
     synthesise,
     measure,
     calibrate,
+    *(command_of(getattr(questions, name)) for name in dir(questions)),
 )  # in the order of `--help`
 
 app = typer.Typer(
     name="foretrace",
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
 )

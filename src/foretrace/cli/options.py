@@ -24,6 +24,10 @@ Parquet: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="OUT.parquet", dir_okay=False, help="Write the main table as Parquet."),
 ]
+TableName: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NAME", help="Write this table instead of the main one."),
+]
 Step: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Look at this step, by name or number."),

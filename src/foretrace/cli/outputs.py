@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import typer
 
+from foretrace.answer import Answer, Style, count_text, text_of
+from foretrace.api import Job
 from foretrace.base import written_beside
 
 if TYPE_CHECKING:
@@ -35,6 +39,34 @@ class Outputs:
     json: bool
     csv: Path | None = None
     parquet: Path | None = None
+    table: str | None = None
+
+    def tell(self, found: Answer, *, title: str = "", top: int = 16) -> None:
+        """Write the files asked for, then print JSON, or else what the answer tells.
+
+        Args:
+            title: what it is about, above it.
+            top: rows of each table.
+        """
+        if self.csv is not None:
+            with written_beside(self.csv) as beside:
+                self._frame(found).write_csv(beside)
+        if self.parquet is not None:
+            with written_beside(self.parquet) as beside:
+                self._frame(found).write_parquet(beside)
+        if self.json:
+            print_json(found.as_json())
+        else:
+            typer.echo(_told(found, title, top))
+        for path in (self.csv, self.parquet):
+            if path is not None:
+                typer.echo(f"wrote {path}", err=True)
+
+    def _frame(self, found: Answer) -> pl.DataFrame:
+        try:
+            return found.to_polars(self.table or "")
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
 
     def give(self, result: Result, show: Callable[[], None]) -> None:
         """Write the files asked for, then print JSON, or else what `show` prints."""
@@ -50,6 +82,22 @@ class Outputs:
         for path in (self.csv, self.parquet):
             if path is not None:
                 typer.echo(f"wrote {path}", err=True)
+
+
+def title_text(job: Job, *, is_replayed: bool) -> str:
+    """Which run this is about, how much of it, and which side."""
+    steps, ranks = count_text(len(job.steps), "step"), count_text(len(job.ranks), "rank")
+    side = "replayed" if is_replayed else "measured"
+    return f"{typer.style(job.title, bold=True)}: {ranks}, {steps}, {side}"
+
+
+def _told(found: Answer, title: str, top: int) -> str:
+    style = Style(partial(typer.style, bold=True), partial(typer.style, dim=True))
+    width = shutil.get_terminal_size().columns
+    text = text_of(
+        found.headline, found.parts(), note=found.note, top=top, width=width, style=style
+    )
+    return f"{title}\n{text}" if title else text
 
 
 def print_json(value: object) -> None:

@@ -42,5 +42,5 @@ def report(
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
         doing.now("replaying, and asking every question")
-        api.report(job, output, title=title, step=api.step_name(step), without=tuple(without or ()))
+        api.report(job, output, title=title, step=step, without=tuple(without or ()))
     typer.echo(f"wrote {output}, {bytes_text(output.stat().st_size)}", err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle_causes, windows
+from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle, windows
 from foretrace.base import Int64s
 from foretrace.graph import Timeline
 from foretrace.workload import Role
@@ -164,7 +164,7 @@ def _lost(timeline: Timeline, roles: Sequence[Role]) -> tuple[Int64s, Int64s]:
     Who only waits inside a collective waits for others. Idle time is theirs if its cause lies on
     another stage: ranks of one stage do the same at the same time.
     """
-    lost = idle_causes(timeline)
+    lost = idle(timeline)
     size = max(role.rank for role in roles) + 1
     stage = np.full(size, -1, np.int64)
     stage[[role.rank for role in roles]] = [role.stage for role in roles]

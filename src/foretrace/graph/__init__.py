@@ -52,6 +52,15 @@ if TYPE_CHECKING:
     from foretrace.graph.recording import Recording as Recording
     from foretrace.graph.recording import Unmatched as Unmatched
     from foretrace.graph.spec import verify as verify
+    from foretrace.graph.subjects import MEASURED as MEASURED
+    from foretrace.graph.subjects import RECORDING as RECORDING
+    from foretrace.graph.subjects import REPLAYED as REPLAYED
+    from foretrace.graph.subjects import HasRecording as HasRecording
+    from foretrace.graph.subjects import HasTimeline as HasTimeline
+    from foretrace.graph.subjects import Run as Run
+    from foretrace.graph.subjects import measured_of as measured_of
+    from foretrace.graph.subjects import recording_of as recording_of
+    from foretrace.graph.subjects import replayed_of as replayed_of
     from foretrace.graph.timeline import Timeline as Timeline
 
 lazily(__name__)

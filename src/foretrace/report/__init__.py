@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from foretrace.report.risk_plot import sweep_plot as sweep_plot
     from foretrace.report.steps_plot import distribution_plot as distribution_plot
     from foretrace.report.steps_plot import scale_plot as scale_plot
-    from foretrace.report.tables import breakdown_html as breakdown_html
     from foretrace.report.tables import html_table as html_table
     from foretrace.report.tables import replay_html as replay_html
     from foretrace.report.whatif_page import AFTER as AFTER

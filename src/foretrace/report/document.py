@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from foretrace.answer import Table, Told, tables_in
+from foretrace.answer import Answer, Question, Sentences, SideBySide, Table, Told, tables_in
 
 # Rows that a page holds for downloads: 40 tables of so many stay below 5 MB with the rest.
 MAX_KEPT_ROWS = 1_000
@@ -31,6 +32,43 @@ class Section:
     lead: str = ""
     note: str = ""
     warning: str = ""
+
+
+def section_of(
+    question: Question[Any, Any, ..., Any], found: Answer | None, *, note: str = ""
+) -> Section | None:
+    """The section of an answer; `None` where there is none, or nothing to tell.
+
+    Args:
+        note: beside the answer's own.
+    """
+    place = question.place
+    if found is None or found.is_empty or place is None:
+        return None
+    name = question.name.replace("_", "-")
+    return Section(
+        key=name,
+        title=place.title,
+        short=place.short or place.title,
+        parts=tuple(_keyed(part, name) for part in found.parts()),
+        lead=_begun(found.lead),
+        note=" ".join(filter(None, (note, found.note))),
+        warning=found.warning,
+    )
+
+
+def _keyed(part: Told, name: str) -> Told:
+    """A part whose tables' keys are unique in the page, their titles as headings are written."""
+    if isinstance(part, SideBySide):
+        return SideBySide(tuple(_keyed(one, name) for one in part.parts))  # type: ignore[misc]
+    if isinstance(part, Table):
+        return replace(part, key=f"{name}-{part.key}", title=_begun(part.title))
+    return replace(part, title=_begun(part.title)) if isinstance(part, Sentences) else part
+
+
+def _begun(text: str) -> str:
+    """A text as a sentence begins."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def tables_of(sections: tuple[Section, ...]) -> tuple[Table, ...]:

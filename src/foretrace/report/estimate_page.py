@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable
+from foretrace.analyze.questions import idle
 from foretrace.answer import Sentences
 from foretrace.estimate import Estimate
 from foretrace.report.answers import Answers
-from foretrace.report.document import Card, Section
+from foretrace.report.document import Card, Section, section_of
 from foretrace.report.estimate_rows import estimate_facts, estimate_subject
 from foretrace.report.sections import (
     certainty_section,
     estimate_section,
     footprint_section,
     help_section,
-    idle_section,
     operator_section,
     path_section,
     plan_section,
@@ -80,7 +80,7 @@ def estimate_sections_of(page: EstimatePage) -> tuple[Section, ...]:
         footprint_section(found.footprint),
         certainty_section(found),
         path_section(answers.path_by_title, side=ESTIMATED),
-        idle_section(answers.idle_by_title.get(ESTIMATED), side=ESTIMATED),
+        section_of(idle, answers.idle_by_title.get(ESTIMATED)),
         operator_section(answers.operators),
         roofline_section(answers.roofline),
         sensitivity_section(answers.sensitivity),

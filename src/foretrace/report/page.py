@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable
+from foretrace.analyze.questions import idle, stragglers
 from foretrace.answer import Unit, cell_text
 from foretrace.graph import Timeline
 from foretrace.report.answers import Answers
-from foretrace.report.document import Card, Section
+from foretrace.report.document import Card, Section, section_of
 from foretrace.report.replay_rows import glance
 from foretrace.report.sections import (
     attention_section,
@@ -18,7 +19,6 @@ from foretrace.report.sections import (
     collective_section,
     hang_section,
     help_section,
-    idle_section,
     memory_section,
     operator_section,
     path_section,
@@ -26,7 +26,6 @@ from foretrace.report.sections import (
     roofline_section,
     sensitivity_section,
     step_section,
-    straggler_section,
     timeline_section,
     trust_section,
 )
@@ -123,8 +122,8 @@ def sections_of(page: ReportPage) -> tuple[Section, ...]:
         help_section(answers.helps, answers.lost),
         timeline_section(),
         path_section(answers.path_by_title),
-        idle_section(answers.idle_by_title.get("replayed")),
-        straggler_section(answers.stragglers),
+        section_of(idle, answers.idle_by_title.get("replayed")),
+        section_of(stragglers, answers.stragglers),
         collective_section(page.collectives_by_title["measured"]),
         block_section(answers.blocks, answers.block_evidence),
         operator_section(answers.operators),

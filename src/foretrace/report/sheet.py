@@ -24,7 +24,12 @@ from foretrace.report.strip import Drawn, PathSpans, strip
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 BUSY_POINTS = 600  # about one for every two pixels of the page's width
 SCRIPTS = ("vendor/echarts.min.js", "page.js", "charts.js", "timeline.js")
-_CLASS_OF_UNIT = {Unit.TEXT: "t", Unit.WORD: "w"}  # others are numbers
+_CLASS_OF_UNIT = {
+    Unit.TEXT: "t",
+    Unit.NAME: "t",
+    Unit.WORD: "w",
+    Unit.FLAG: "w",
+}  # others are numbers
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,9 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         # a number and its unit stay on one line
         "cell": lambda value, unit: (
-            value if isinstance(value, str) else cell_text(value, unit).replace(" ", NO_BREAK_SPACE)
+            cell_text(value, unit)
+            if isinstance(value, str)
+            else cell_text(value, unit).replace(" ", NO_BREAK_SPACE)
         ),
         "cell_class": lambda unit: _CLASS_OF_UNIT.get(unit, "n"),
         "kind": lambda part: type(part).__name__,
@@ -100,7 +107,9 @@ def _data(sheet: Sheet, tables: tuple[Table, ...]) -> dict[str, object]:
         "title": readable(sheet.title),
         "tables": {
             table.key: {
-                "columns": [asdict(column) for column in table.columns],
+                "columns": [
+                    {"key": one.key, "title": one.title, "unit": one.unit} for one in table.columns
+                ],
                 "rows": table.rows[:MAX_KEPT_ROWS],
                 "colours": table.colours,
             }

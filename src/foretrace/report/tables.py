@@ -5,26 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from foretrace.analyze import COMPONENTS, Breakdown
-from foretrace.answer import component_text, milliseconds_text, percent_text, signed_percent_text
+from foretrace.answer import milliseconds_text, percent_text, signed_percent_text
 from foretrace.validate import ReplayReport
 
 MAX_ROWS = 40
-
-
-def breakdown_html(breakdown: Breakdown) -> str:
-    """Every step on every rank, in ms."""
-    head = ["step", "rank", "step ms", *(f"{component_text(name)} ms" for name in COMPONENTS)]
-    rows = (
-        [
-            row.step_name,
-            str(row.rank),
-            milliseconds_text(row.step_ns),
-            *(milliseconds_text(row.parts.as_json()[name]) for name in COMPONENTS),
-        ]
-        for row in breakdown.rows[:MAX_ROWS]
-    )
-    return html_table(head, rows, num_left_out=len(breakdown.rows) - MAX_ROWS)
 
 
 def replay_html(replay: ReplayReport) -> str:

@@ -15,15 +15,15 @@ from foretrace.analyze import (
     StepTable,
     WhatHelps,
 )
+from foretrace.analyze.questions import idle
 from foretrace.graph import Timeline
-from foretrace.report.document import Card, Section
+from foretrace.report.document import Card, Section, section_of
 from foretrace.report.sections import (
     cause_section,
     change_section,
     effects_section,
     ground_section,
     help_section,
-    idle_section,
     memory_change_section,
     path_section,
     timeline_section,
@@ -101,7 +101,7 @@ def whatif_sections_of(page: WhatifPage) -> tuple[Section, ...]:
         ground_section(found),
         path_section({} if after.path is None else {AFTER: after.path}, side=AFTER),
         help_section(page.helps, side=AFTER, note=_DURATIONS_NOTE),
-        idle_section(after.idle, side=AFTER),
+        section_of(idle, after.idle),
     )
     return tuple(section for section in sections if section is not None)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.analyze.idle.attribution import idle_causes as idle_causes
+    from foretrace.analyze.idle.attribution import idle as idle
     from foretrace.analyze.idle.causes import Excuses as Excuses
     from foretrace.analyze.idle.causes import IdleCause as IdleCause
     from foretrace.analyze.idle.subjects import Subjects as Subjects

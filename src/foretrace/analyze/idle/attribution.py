@@ -1,4 +1,4 @@
-"""`idle_causes`: every nanosecond in which a rank got nothing done, given to one cause.
+"""`idle`: every nanosecond in which a rank got nothing done, given to one cause.
 
 Idle time ends with an operation; what that operation had waited for is followed back to the
 begin of the idle time, and each piece of the way is a cause (`idling`). Waiting time ends with a
@@ -20,23 +20,31 @@ from foretrace.analyze.idle.table import IdleCauses
 from foretrace.analyze.idle.waiting import waiting_stretches
 from foretrace.analyze.idle.waits import waits_of
 from foretrace.analyze.idle.walks import binding_edges
+from foretrace.analyze.options import Step, step_name
 from foretrace.analyze.steps import StepTable, steps
+from foretrace.answer import Place, question
 from foretrace.base import GraphError, Int32s
-from foretrace.graph import Timeline
+from foretrace.graph import REPLAYED, Timeline
 
 
-def idle_causes(timeline: Timeline, *, step: str | None = None) -> IdleCauses:
-    """Why each rank was idle, or only waited for others, in each step.
+@question(
+    REPLAYED,
+    help="Say why devices stood still or waited, and who did it.",
+    doing="asking each idle moment what it waited for",
+    place=Place(60, "Idle and waiting", "Idle"),
+)
+def idle(timeline: Timeline, *, step: Step = None) -> IdleCauses:
+    """Why each rank was idle, or only waited for others, every nanosecond with its one cause.
 
     Args:
-        timeline: simulated, where causes are exact; or measured, where time between what should
-            have started an operation and its start is `UNEXPLAINED`.
-        step: name of one step; all steps if left out.
+        timeline: of a job, its replay, where causes are exact; in what was measured, time between
+            what should have started an operation and its start is `UNEXPLAINED`.
+        step: this one only, by name or number; all, if left out.
 
     Raises:
         GraphError: if there is no such step.
     """
-    table = _chosen_steps(steps(timeline), step)
+    table = _chosen_steps(steps(timeline), step_name(step))
     binding, excuses = binding_edges(timeline), Excuses.of(timeline)
     activities = activity_by_rank(timeline)
     subjects = Subjects.of(timeline)

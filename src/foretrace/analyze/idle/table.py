@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze.idle.causes import IdleCause
 from foretrace.analyze.idle.subjects import shortened
 from foretrace.analyze.idle.waits import UNRECORDED_RANK
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Sentences,
+    Series,
+    Shown,
+    SideBySide,
+    Table,
+    Told,
+    Unit,
+    duration_text,
+    rows_json,
+)
 from foretrace.base import Int32s, Int64s, UInt8s
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 class Stillness(IntEnum):
@@ -23,6 +34,12 @@ class Stillness(IntEnum):
 
     IDLE = 0  # no compute and no communication ran: `idle` of a breakdown
     WAITING = 1  # it was inside collectives alone, and only waited for other ranks
+
+
+_WORDS = {
+    Stillness.IDLE: ("idle", "idle", "nothing ran"),
+    Stillness.WAITING: ("waiting", "wait", "in collectives, for other ranks"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,8 +68,8 @@ class IdleRow:
         return f"{lost} for rank {self.culprit_rank}'s {self.cause.words}{name}"
 
 
-@dataclass(frozen=True)
-class IdleCauses:
+@dataclass(frozen=True, repr=False)
+class IdleCauses(Answer):
     """Every idle or waiting nanosecond of every rank and step; intervals by step, rank, begin.
 
     The intervals of kind IDLE of a rank and step sum exactly to the `idle` of its breakdown, and
@@ -161,25 +178,88 @@ class IdleCauses:
         """The worst offenders in words."""
         return tuple(row.sentence for row in self.offenders()[:count])
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per `rows()`."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def headline(self) -> str:
+        """How much time was lost."""
+        idle, waiting = (duration_text(self.total_ns(kind)) for kind in Stillness)
+        return f"{idle} idle and {waiting} waiting inside collectives, over all ranks and steps"
 
-        rows = self.rows()
-        return pl.DataFrame(
-            {
-                "step": pl.Series([row.step_name for row in rows], dtype=pl.String),
-                "rank": pl.Series([row.rank for row in rows], dtype=pl.Int32),
-                "kind": pl.Series([row.kind.name.lower() for row in rows], dtype=pl.String),
-                "cause": pl.Series([row.cause.words for row in rows], dtype=pl.String),
-                "culprit_rank": pl.Series([row.culprit_rank for row in rows], dtype=pl.Int32),
-                "subject": pl.Series([row.subject for row in rows], dtype=pl.String),
-                "lost_ns": pl.Series([row.lost_ns for row in rows], dtype=pl.Int64),
-                "num_intervals": pl.Series([row.num_intervals for row in rows], dtype=pl.Int64),
-            }
+    @property
+    def lead(self) -> str:
+        """How much time was lost, and what the rest says."""
+        return (
+            "Every nanosecond in which a rank got nothing done, under the one cause that the "
+            f"dependencies give for it: {self.headline}."
         )
 
-    def as_json(self) -> dict[str, object]:
+    @property
+    def is_empty(self) -> bool:
+        """Whether every rank was busy all the time."""
+        return not len(self)
+
+    def parts(self) -> tuple[Told, ...]:
+        """The longest losses in words, then causes, and what was responsible."""
+        kinds = [kind for kind in Stillness if self.total_ns(kind)]
+        return (
+            Sentences.of("what cost most", self.sentences()),
+            SideBySide(tuple(self._by_cause_table(kind) for kind in kinds)),
+            SideBySide(tuple(self._by_operator_table(kind) for kind in kinds)),
+            replace(self._rows_table(), shown=Shown.WIDE),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """The rows, then the sums."""
+        return self._rows_table(), *super().tables()[:-1]
+
+    def _by_cause_table(self, kind: Stillness) -> Table:
+        title, colour, meaning = _WORDS[kind]
+        total_ns = self.total_ns(kind)
+        return Table.of(
+            f"{title}-by-cause",
+            self.by_cause(kind).items(),
+            Column("cause", "cause", Unit.WORD, lambda one: one[0].words),
+            Column("lost_ns", "ms, all ranks", value=lambda one: one[1]),
+            Column("share", value=lambda one: one[1] / total_ns),
+            title=f"{title}: {meaning}",
+            chart=Chart(
+                kind=ChartKind.BARS,
+                label=f"{title} time by cause",
+                category="cause",
+                series=(Series("lost_ns", "lost", colour),),
+                unit=Unit.NS,
+                max_rows=12,
+            ),
+        )
+
+    def _by_operator_table(self, kind: Stillness) -> Table:
+        total_ns = self.total_ns(kind)
+        return Table.of(
+            f"{_WORDS[kind][0]}-by-operator",
+            self.by_operator(kind).items(),
+            Column("subject", "operator or call", Unit.NAME, lambda one: one[0] or "not known"),
+            Column("lost_ns", "ms, all ranks", value=lambda one: one[1]),
+            Column("share", value=lambda one: one[1] / total_ns),
+            title=f"{_WORDS[kind][0]}: who is responsible",
+            max_rows=10,
+        )
+
+    def _rows_table(self) -> Table:
+        return Table.of(
+            "rows",
+            self.rows(),
+            Column("step", value="step_name"),
+            Column("rank"),
+            Column("kind", unit=Unit.WORD, value=lambda one: one.kind.name.lower()),
+            Column("cause", unit=Unit.WORD, value="cause.words"),
+            Column("culprit_rank", "of rank"),
+            Column("subject", "operator or call", Unit.NAME),
+            Column("lost_ns"),
+            Column("num_intervals", "times"),
+            title="by rank, cause and what was responsible",
+            max_rows=10,
+        )
+
+    def as_json(self) -> object:
         """The rows, and the sums by cause and operator; times in ns."""
         return {
             "timeline": "measured" if self.is_measured else "simulated",
@@ -190,7 +270,7 @@ class IdleCauses:
                 for kind in Stillness
             },
             "by_operator": self.by_operator(),
-            "rows": self.to_frame().to_dicts(),
+            **rows_json(self._rows_table()),
         }
 
     def _of_kind(self, kind: Stillness | None) -> Int64s:

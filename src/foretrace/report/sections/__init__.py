@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from foretrace.report.sections.estimate import footprint_section as footprint_section
     from foretrace.report.sections.estimate import plan_section as plan_section
     from foretrace.report.sections.hang import hang_section as hang_section
-    from foretrace.report.sections.idle import idle_section as idle_section
     from foretrace.report.sections.levers import help_section as help_section
     from foretrace.report.sections.levers import sensitivity_section as sensitivity_section
     from foretrace.report.sections.memory import memory_section as memory_section
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from foretrace.report.sections.roofline import attention_section as attention_section
     from foretrace.report.sections.roofline import roofline_section as roofline_section
     from foretrace.report.sections.step import step_section as step_section
-    from foretrace.report.sections.stragglers import straggler_section as straggler_section
     from foretrace.report.sections.timeline import timeline_section as timeline_section
     from foretrace.report.sections.trust import recording_section as recording_section
     from foretrace.report.sections.trust import trust_section as trust_section

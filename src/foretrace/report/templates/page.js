@@ -32,15 +32,19 @@ const page = (() => {
     flops_per_s: decimal("FLOP/s"),
     bytes_per_s: decimal("B/s"),
   };
-  SCALES.signed_ns = SCALES.ms = SCALES.ns;
+  SCALES.signed_ns = SCALES.signed_ms = SCALES.ms = SCALES.ns;
   function text(value, unit) {
     if (value === null || value === undefined) return "";
     if (typeof value === "string") return value;
     if (unit === "identifier") return String(value);
+    if (unit === "rank") return value < 0 ? "not recorded" : "rank " + value;
+    if (unit === "flag") return value ? "yes" : "no";
+    if (unit === "share" || unit === "signed_share") return text(100 * value, unit.replace("share", "percent"));
+    if (unit.endsWith("_per_ns")) return text(1e9 * value, unit.replace("_ns", "_s"));
     if (unit === "percent" || unit === "signed_percent") return (unit === "signed_percent" && value > 0 ? "+" : "") + digits(value) + " %";
     if (unit === "flops_per_byte") return digits(value) + " FLOP/B";
     if (value === 0) return "0";
-    const sign = unit === "signed_ns" && value > 0 ? "+" : "";
+    const sign = unit.startsWith("signed_") && value > 0 ? "+" : "";
     return SCALES[unit] ? sign + scaled(value, SCALES[unit]) : digits(value);
   }
 

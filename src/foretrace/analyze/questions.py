@@ -1,0 +1,17 @@
+"""The questions about a run: each is a verb of `foretrace`, a command and a section of the page.
+
+This list is the folder's second door: `foretrace`, `api` and `cli` take the questions from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.analyze.breakdown import breakdown as breakdown
+    from foretrace.analyze.idle import idle as idle
+    from foretrace.analyze.stragglers import stragglers as stragglers
+
+lazily(__name__)
