@@ -123,11 +123,18 @@ class _Grid:
         ]
         # a column of which nothing is known says nothing
         held = [place for place, cells in enumerate(cells_by_column) if any(cells)]
+        needs = [_least(table, cells_by_column, place) for place in range(len(table.columns))]
         order = sorted(held, key=lambda place: table.columns[place].shown is Shown.WIDE)
         chosen: list[int] = []
         for place in order:
-            needed = sum(_least(table, cells_by_column, one) + _GAP for one in (*chosen, place))
-            if table.columns[place].shown is not Shown.FILES and needed - _GAP <= width:
+            column = table.columns[place]
+            if column.shown is Shown.WIDE:  # only where no heading has to give way
+                needs = [
+                    max(need, len(one.title))
+                    for need, one in zip(needs, table.columns, strict=True)
+                ]
+            needed = sum(needs[one] + _GAP for one in (*chosen, place))
+            if column.shown is not Shown.FILES and needed - _GAP <= width:
                 chosen.append(place)
         chosen.sort()
         units = [table.columns[place].unit for place in chosen]
