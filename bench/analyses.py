@@ -138,7 +138,7 @@ def repeated(graph: ExecutionGraph, times: int) -> ExecutionGraph:
 
 def last_of_rank(graph: ExecutionGraph) -> Int64s:
     """Each rank's last end mark; int64[ranks]."""
-    ends = np.flatnonzero(graph.kind == NodeKind.STEP_END)
+    ends = graph.nodes_of(NodeKind.STEP_END)
     last = np.zeros(max(graph.ranks) + 1, np.int64)
     np.maximum.at(last, graph.rank[ends], ends)
     return last

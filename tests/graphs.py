@@ -259,9 +259,9 @@ def recording_of(
         recorded_ns = measured.end_ns - measured.start_ns
         arrived_ns = {
             (graph.collective[node], graph.rank[node]): measured.start_ns[node]
-            for node in np.flatnonzero(graph.kind == NodeKind.ARRIVE)
+            for node in graph.nodes_of(NodeKind.ARRIVE)
         }
-        for node in np.flatnonzero(graph.kind == NodeKind.FINISH):
+        for node in graph.nodes_of(NodeKind.FINISH):
             begin_ns = arrived_ns[graph.collective[node], graph.rank[node]]
             recorded_ns[node] = measured.end_ns[node] - begin_ns
     return Recording(

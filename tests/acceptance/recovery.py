@@ -33,11 +33,6 @@ _ENTER = (*DEVICE_KINDS, NodeKind.ARRIVE)
 _LEAVE = (*DEVICE_KINDS, NodeKind.FINISH)
 
 
-def edge_targets(graph: ExecutionGraph) -> Int64s:
-    """Node that each edge leads to, int64[edges]."""
-    return np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
-
-
 def recording_of_job(job: Job) -> Recording:
     """The recording that the job's files give."""
     with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +75,7 @@ class Recovered:
 
     def _nodes(self, kinds: tuple[NodeKind, ...]) -> dict[Ref, int]:
         graph = self.graph
-        chosen = np.flatnonzero(np.isin(graph.kind, kinds))
+        chosen = graph.nodes_of(*kinds)
         by_lane: dict[tuple[int, int], list[int]] = {}
         for node in chosen.tolist():
             lane = graph.lanes[graph.lane[node]]
@@ -105,7 +100,7 @@ class Recovered:
         """The recovered edges between streams."""
         graph = self.graph
         chosen = np.isin(graph.edge_kind, INTER_STREAM)
-        source, target = graph.predecessor[chosen].tolist(), edge_targets(graph)[chosen].tolist()
+        source, target = graph.predecessor[chosen].tolist(), graph.edge_target[chosen].tolist()
         name = self.ref_of_node
         return {(name[one], name[other]) for one, other in zip(source, target, strict=True)}
 
@@ -180,7 +175,7 @@ class Recovered:
         """
         graph = self.graph
         duration_ns = graph.measured_ns.copy()
-        finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+        finish = graph.nodes_of(NodeKind.FINISH)
         by_rank_and_step: dict[tuple[int, int], list[int]] = {}
         for node in finish[self.has_link("dp")[finish]].tolist():
             key = int(graph.rank[node]), int(graph.step[node])

@@ -44,7 +44,7 @@ def source(recording: Recording, about: str) -> str:
 
 def share(graph: ExecutionGraph, is_right: np.ndarray) -> float:
     """Of all device time (and on the CPU operators' time), where this holds."""
-    is_work = np.isin(graph.kind, WORK)
+    is_work = graph.is_of(*WORK)
     return float(graph.measured_ns[is_work & is_right].sum() / graph.measured_ns[is_work].sum())
 
 
@@ -54,7 +54,7 @@ def test_forty_layers_of_megatron_are_found_with_their_ends(data_dir: Path) -> N
 
     assert source(recording, "layers") == "repetition"
     for rank in graph.ranks:
-        kernels = (graph.rank == rank) & np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.FINISH))
+        kernels = (graph.rank == rank) & graph.is_of(*DEVICE_KINDS, NodeKind.FINISH)
         assert sorted(set(graph.layer[kernels].tolist())) == list(range(-1, 40))
         for layer in range(40):
             nodes = np.flatnonzero(kernels & (graph.layer == layer))

@@ -165,11 +165,11 @@ def share_right(recording: Recording, trace: Trace) -> float:
     else weigh as much as a layer.
     """
     graph = recording.graph
-    nodes = np.flatnonzero(graph.kind == NodeKind.OPERATOR)
+    nodes = graph.nodes_of(NodeKind.OPERATOR)
     # Zero is the earliest item of the only rank, which a step mark may be.
     steps = [text.startswith("ProfilerStep#") for text in trace.strings]
     first = np.flatnonzero(np.array(steps)[trace.name])[0]
-    begin = np.flatnonzero(graph.kind == NodeKind.STEP_BEGIN)[0]
+    begin = graph.nodes_of(NodeKind.STEP_BEGIN)[0]
     offset_ns = int(trace.start_ns[first]) - int(recording.measured.end_ns[begin])
     spans = sorted(truths(trace), key=lambda span: span.start_ns)
     total = right = 0.0

@@ -14,7 +14,6 @@ from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording, build
 from foretrace.simulate import simulate
 from foretrace.trace import load_traces
 from foretrace.validate import replay_report
-from tests.acceptance.recovery import edge_targets
 
 MAX_STEP_ERROR_PERCENT = 0.5
 TRAINING = {  # file -> steps that it holds
@@ -99,7 +98,7 @@ class Queue:
         """What a tool without a launch queue replays: launches as recorded, nothing waited for."""
         graph = self.graph
         is_kept = graph.edge_kind != EdgeKind.QUEUE
-        targets = edge_targets(graph)[is_kept]
+        targets = graph.edge_target[is_kept]
         without_queue = replace(
             graph,
             first_edge=np.searchsorted(targets, np.arange(graph.num_nodes + 1)),

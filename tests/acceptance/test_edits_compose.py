@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from foretrace.base import ScenarioError
-from foretrace.graph import HOST_KINDS, Part, Timeline, build_recording
+from foretrace.graph import Part, Timeline, build_recording
 from foretrace.trace import load_traces
 from foretrace.whatif import (
     Batch,
@@ -153,7 +153,7 @@ def test_what_cannot_be_is_refused_with_its_numbers(edits: tuple[Edit, ...], wor
 def layers_ns(timeline: Timeline, rank: int) -> int:
     """From the first layer's first call to the last one's last; the host bounds this job."""
     graph = timeline.graph
-    own = (graph.part == Part.LAYER) & (graph.rank == rank) & np.isin(graph.kind, HOST_KINDS)
+    own = (graph.part == Part.LAYER) & (graph.rank == rank) & graph.is_host
     return int(timeline.end_ns[own].max() - timeline.start_ns[own].min())
 
 

@@ -114,7 +114,7 @@ def edits_to(known: Ground, name: str) -> tuple[Edit, ...]:
 
 def device_work_ns(graph: ExecutionGraph, duration_ns: np.ndarray) -> float:
     """Kernels and copies of one rank, on average."""
-    is_work = np.isin(graph.kind, (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET))
+    is_work = graph.is_of(NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
     return float(duration_ns[is_work].sum()) / len(graph.ranks)
 
 

@@ -34,7 +34,7 @@ STEP = "ProfilerStep#0"
 def in_lever(graph: ExecutionGraph, row: SensitivityRow) -> Bools:
     """Nodes of a lever of the random graphs, by its text alone."""
     kernel, finish = graph.kind == NodeKind.KERNEL, graph.kind == NodeKind.FINISH
-    host = np.isin(graph.kind, (NodeKind.HOST_SEGMENT, NodeKind.LAUNCH, NodeKind.SYNC))
+    host = graph.is_of(NodeKind.HOST_SEGMENT, NodeKind.LAUNCH, NodeKind.SYNC)
     names = np.array(graph.names)[graph.name]
     of_collective = np.array([one.name for one in graph.collectives] or [""])[graph.collective]
     by_class = {
@@ -114,7 +114,7 @@ class Exact:
     def _last(self, ends: oracle.Ends, step: int) -> Fraction:
         graph = self._graph
         ending = (NodeKind.STEP_BEGIN, NodeKind.STEP_END, NodeKind.KERNEL, NodeKind.FINISH)
-        in_step = (graph.step == step) & np.isin(graph.kind, ending)
+        in_step = (graph.step == step) & graph.is_of(*ending)
         if self._span.rank is not None:
             in_step &= graph.rank == self._span.rank
         return max(ends[node] for node in np.flatnonzero(in_step).tolist())
@@ -182,7 +182,7 @@ def test_removing_all_waits_for_the_device_is_a_graph_without_them(
     if windows(before).duration_ns[row] == 0:
         return
     keeps = graph.edge_kind != EdgeKind.WAKE
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))[keeps]
+    target = graph.edge_target[keeps]
     without = replace(
         graph,
         first_edge=np.searchsorted(target, np.arange(graph.num_nodes + 1)),

@@ -52,7 +52,7 @@ def run(blocks: Blocks, *, num_ranks: int, batch: int, share_inside: float = 0.2
     timeline = simulate(graph, duration_ns)
 
     step = int(timeline.end_ns.max()) / 1e6
-    works = np.isin(graph.kind, (NodeKind.KERNEL, NodeKind.FINISH))
+    works = graph.is_of(NodeKind.KERNEL, NodeKind.FINISH)
     labels = np.array(graph.names, dtype=object)[graph.name]
     totals = tuple(float(duration_ns[works & (labels == kind)].sum()) / 1e6 for kind in KINDS)
     compute, network = sum(totals[:2]), sum(totals[2:])

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from foretrace.exchange import write_kineto
@@ -26,7 +25,7 @@ SHOWN = (
 def shown(timeline: Timeline) -> Counter[tuple[object, ...]]:
     """Everything that has an event, with its times since the first device operation."""
     graph = timeline.graph
-    zero_ns = int(timeline.start_ns[np.isin(graph.kind, DEVICE_KINDS)].min())
+    zero_ns = int(timeline.start_ns[graph.is_device].min())
     return Counter(
         (
             int(graph.kind[node]),
@@ -35,7 +34,7 @@ def shown(timeline: Timeline) -> Counter[tuple[object, ...]]:
             int(timeline.start_ns[node]) - zero_ns,
             int(timeline.end_ns[node]) - zero_ns,
         )
-        for node in np.flatnonzero(np.isin(graph.kind, SHOWN)).tolist()
+        for node in graph.nodes_of(*SHOWN).tolist()
     )
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
 from foretrace.graph import DEVICE_KINDS, Corrections, NodeKind, Part, Phase, Recording
 from foretrace.graph import build_recording as built
 from foretrace.trace import load_traces
@@ -52,7 +50,7 @@ def judged(config: JobConfig, corrections: Corrections = NO_CORRECTIONS) -> Judg
     graph, end_ns = recording.graph, recording.measured.end_ns
     found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     kinds = (*DEVICE_KINDS, NodeKind.FINISH)
-    for node in np.flatnonzero(np.isin(graph.kind, kinds)).tolist():
+    for node in graph.nodes_of(*kinds).tolist():
         where = int(graph.rank[node]), graph.lanes[graph.lane[node]].number
         found[where].append((int(end_ns[node]), node))
     rows = []

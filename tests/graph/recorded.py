@@ -79,16 +79,14 @@ def replayed_step_ns(recording: Recording, duration_ns: Int64s | None = None) ->
 def edges_of(graph: ExecutionGraph, *kinds: EdgeKind) -> list[tuple[int, int]]:
     """Edges of some kinds, as pairs of nodes, rising."""
     chosen = np.isin(graph.edge_kind, kinds)
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     return sorted(zip(graph.predecessor[chosen].tolist(), target[chosen].tolist(), strict=True))
 
 
 def nodes_of(graph: ExecutionGraph, *kinds: NodeKind, name: str = "") -> list[int]:
     """Nodes of some kinds whose name contains a text."""
     return [
-        node
-        for node in np.flatnonzero(np.isin(graph.kind, kinds)).tolist()
-        if name in graph.names[graph.name[node]]
+        node for node in graph.nodes_of(*kinds).tolist() if name in graph.names[graph.name[node]]
     ]
 
 

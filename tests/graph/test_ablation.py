@@ -75,7 +75,7 @@ def test_without_the_device_only_the_host_decides(recording: Recording) -> None:
         EdgeKind.LAUNCH,
         EdgeKind.TRANSFER,
     }
-    on_host = np.isin(graph.kind, (NodeKind.HOST_SEGMENT, NodeKind.LAUNCH, NodeKind.SYNC))
+    on_host = graph.is_of(NodeKind.HOST_SEGMENT, NodeKind.LAUNCH, NodeKind.SYNC)
     slower_ns = np.where(graph.kind == NodeKind.KERNEL, duration_ns * 3, duration_ns)
     np.testing.assert_array_equal(
         simulate(graph, slower_ns).end_ns[on_host], simulate(graph, duration_ns).end_ns[on_host]

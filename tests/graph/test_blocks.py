@@ -174,7 +174,7 @@ def test_one_layer_is_not_made_into_several_and_its_phases_stand() -> None:
 def test_a_share_is_the_time_that_has_an_answer() -> None:
     recording = judged(JOBS["two microbatches, buckets"]).recording
     graph = recording.graph
-    work = np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.FINISH))
+    work = graph.is_of(*DEVICE_KINDS, NodeKind.FINISH)
 
     layers = next(each for each in recording.block_evidence if each.about == "layers")
 
@@ -200,9 +200,9 @@ def test_both_ends_and_the_meeting_of_a_communication_have_one_block() -> None:
 
 def test_a_launch_belongs_to_what_it_launches() -> None:
     graph = judged(JOBS["checkpoint hooks"]).recording.graph
-    launches = np.flatnonzero(graph.kind == NodeKind.LAUNCH)
+    launches = graph.nodes_of(NodeKind.LAUNCH)
     successors: dict[int, int] = {}
-    for node in np.flatnonzero(np.isin(graph.kind, DEVICE_KINDS)).tolist():
+    for node in np.flatnonzero(graph.is_device).tolist():
         for before in graph.predecessor[graph.first_edge[node] : graph.first_edge[node + 1]]:
             if graph.kind[before] == NodeKind.LAUNCH:
                 successors[int(before)] = node
@@ -240,7 +240,7 @@ def test_the_table_holds_every_node_and_all_time_once() -> None:
     table = blocks_of(graph)
 
     assert table.num_nodes.sum() == (graph.rank >= 0).sum()
-    work = np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.FINISH))
+    work = graph.is_of(*DEVICE_KINDS, NodeKind.FINISH)
     assert table.work_ns.sum() == graph.measured_ns[work].sum()
     rows = list(
         zip(

@@ -22,8 +22,8 @@ MICROSECOND = 1_000
 def device_spans(recording: Recording) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Begin and end of every operation, by rank and stream, in order."""
     graph, measured = recording.graph, recording.measured
-    enter = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.ARRIVE)))
-    leave = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.FINISH)))
+    enter = graph.nodes_of(*DEVICE_KINDS, NodeKind.ARRIVE)
+    leave = graph.nodes_of(*DEVICE_KINDS, NodeKind.FINISH)
     begins: dict[tuple[int, int], list[int]] = {}
     ends: dict[tuple[int, int], list[int]] = {}
     for nodes, moments, found in (

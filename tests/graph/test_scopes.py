@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, build_recording
+from foretrace.graph import ExecutionGraph, NodeKind, build_recording
 from foretrace.trace import load_traces
 from tests.truth import JobConfig, make_job, write
 
@@ -20,7 +20,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> ExecutionGraph:
 def operators_of(graph: ExecutionGraph, kernel: str) -> set[str]:
     nodes = [
         node
-        for node in np.flatnonzero(np.isin(graph.kind, DEVICE_KINDS)).tolist()
+        for node in np.flatnonzero(graph.is_device).tolist()
         if kernel in graph.names[graph.name[node]]
     ]
     assert nodes
@@ -57,7 +57,7 @@ def test_both_ends_of_a_communication_have_one_operator(graph: ExecutionGraph) -
     for collective in range(len(graph.collectives)):
         for rank in graph.ranks:
             member = (graph.collective == collective) & (graph.rank == rank)
-            ends = np.flatnonzero(member & np.isin(graph.kind, (NodeKind.ARRIVE, NodeKind.FINISH)))
+            ends = np.flatnonzero(member & graph.is_of(NodeKind.ARRIVE, NodeKind.FINISH))
             assert len(ends) == 2
             operator = graph.operator[ends]
             assert operator[0] == operator[1] >= 0
@@ -71,7 +71,7 @@ def test_step_marks_are_no_operators(graph: ExecutionGraph) -> None:
 
 
 def test_host_time_belongs_to_the_operator_that_is_open(graph: ExecutionGraph) -> None:
-    launches = np.flatnonzero(graph.kind == NodeKind.LAUNCH)
+    launches = graph.nodes_of(NodeKind.LAUNCH)
 
     known = (graph.operator[launches] >= 0).mean()
 

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from foretrace.graph import (
-    DEVICE_KINDS,
     EdgeKind,
     ExecutionGraph,
     NodeKind,
@@ -125,7 +124,7 @@ def correlations(recording: Recording, reference: Reference) -> dict[int, int]:
     found: dict[int, int] = {}
     for lane in {int(each) for each in graph.lane if each >= 0}:
         if graph.lanes[lane].is_device:
-            is_own = np.isin(graph.kind, DEVICE_KINDS) & (graph.lane == lane)
+            is_own = graph.is_device & (graph.lane == lane)
             nodes = nodes_in_time(recording, is_own)
             ids = reference.operations[graph.lanes[lane].number]
             found.update(zip(nodes, ids, strict=True))

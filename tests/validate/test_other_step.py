@@ -149,7 +149,7 @@ def test_no_duration_of_the_predicted_step_is_read(
 ) -> None:
     step = data.draw(st.integers(0, len(graph.step_names) - 1))
     names = [graph.step_names[step]]
-    takes_time = np.isin(graph.kind, (NodeKind.HOST_SEGMENT, NodeKind.KERNEL, NodeKind.FINISH))
+    takes_time = graph.is_of(NodeKind.HOST_SEGMENT, NodeKind.KERNEL, NodeKind.FINISH)
     of_step = (graph.step == step) & takes_time
     changed_ns = graph.measured_ns + np.where(of_step, noise_ns(graph, seed, 50), 0)
     changed = replace(graph, measured_ns=changed_ns)

@@ -13,7 +13,7 @@ import numpy as np
 
 from foretrace.analyze.intervals import Intervals
 from foretrace.base import Bools, GraphError, Int32s, Int64s
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Timeline
+from foretrace.graph import ExecutionGraph, NodeKind, Timeline
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def activity_by_rank(timeline: Timeline) -> dict[int, Activity]:
 def is_compute(graph: ExecutionGraph) -> Bools:
     """Which nodes count as compute; bool[nodes]."""
     with_device = np.array(sorted({lane.rank for lane in graph.lanes if lane.is_device}), np.int32)
-    on_device: Bools = np.isin(graph.kind, np.array(DEVICE_KINDS, dtype=np.uint8))
+    on_device: Bools = graph.is_device
     on_host: Bools = graph.kind == NodeKind.OPERATOR
     on_host[on_host] = ~np.isin(graph.rank[on_host], with_device)
     return on_device | on_host
@@ -80,7 +80,7 @@ def participations(graph: ExecutionGraph) -> Participations:
     Raises:
         GraphError: if a rank arrives at a collective and does not finish it, or the reverse.
     """
-    arrive, finish = (_in_order(graph, kind) for kind in (NodeKind.ARRIVE, NodeKind.FINISH))
+    arrive, finish = graph.members()
     is_paired = (
         len(arrive) == len(finish)
         and bool((graph.collective[arrive] == graph.collective[finish]).all())
@@ -91,13 +91,6 @@ def participations(graph: ExecutionGraph) -> Participations:
     return Participations(
         collective=graph.collective[arrive], rank=graph.rank[arrive], arrive=arrive, finish=finish
     )
-
-
-def _in_order(graph: ExecutionGraph, kind: NodeKind) -> Int64s:
-    """Nodes of a kind by collective, rank, lane, node."""
-    nodes = np.flatnonzero(graph.kind == kind)
-    order = np.lexsort((graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))
-    return nodes[order]
 
 
 def _unpaired_sentence(graph: ExecutionGraph, arrive: Int64s, finish: Int64s) -> str:

@@ -89,7 +89,7 @@ def attention_profile(timeline: Timeline, *, step: str | None = None) -> Attenti
     table = np.array([_shape_row(kind.operator, kind.signature) for kind in calls.kinds], np.int32)
     table = table.reshape(len(calls.kinds), len(_SHAPE) + 2)
     has_shape = table[:, 3] > 0
-    took_ns = timeline.end_ns[calls.node] - timeline.start_ns[calls.node]
+    took_ns = timeline.duration_ns[calls.node]
     time_ns = np.bincount(calls.call, weights=took_ns, minlength=calls.num_calls).astype(np.int64)
     first = np.flatnonzero(np.append(True, calls.call[1:] != calls.call[:-1])[: len(calls)])
     first = first[has_shape[calls.kind[first]]]

@@ -13,7 +13,6 @@ from foretrace.analyze.labels import class_labels
 from foretrace.base import Bools, Int32s, Integers, UInt8s
 from foretrace.graph import (
     DEVICE_KINDS,
-    HOST_KINDS,
     Collective,
     EdgeKind,
     ExecutionGraph,
@@ -80,7 +79,7 @@ def _class(graph: ExecutionGraph) -> Attribute:
 
 def _family(graph: ExecutionGraph) -> Attribute:
     """Kernels' families, and operators' on the host; by distinct pairs of name and operator."""
-    works = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.OPERATOR)))
+    works = graph.nodes_of(*DEVICE_KINDS, NodeKind.OPERATOR)
     width = len(graph.names) + 1
     pair = graph.name[works] * np.int64(width) + graph.operator[works] + 1
     unique, row = np.unique(pair, return_inverse=True)
@@ -123,7 +122,7 @@ def _transfer(read: Callable[[Collective], str]) -> Callable[[ExecutionGraph], A
 
     def of_transfers(graph: ExecutionGraph) -> Attribute:
         values, number = _numbered(graph.collectives.each(read))
-        finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+        finish = graph.nodes_of(NodeKind.FINISH)
         label = np.full(graph.num_nodes, NO_VALUE, np.int32)
         label[finish] = number[graph.collective[finish]]
         return Attribute(values, label)
@@ -134,7 +133,7 @@ def _transfer(read: Callable[[Collective], str]) -> Callable[[ExecutionGraph], A
 def _work(graph: ExecutionGraph) -> Attribute:
     """Compute, communication, host, and ranks that were not recorded."""
     label = np.full(graph.num_nodes, NO_VALUE, np.int32)
-    label[np.isin(graph.kind, HOST_KINDS)] = WORKS.index("host")
+    label[graph.is_host] = WORKS.index("host")
     label[is_compute(graph)] = WORKS.index("compute")
     label[graph.kind == NodeKind.FINISH] = WORKS.index("communication")
     label[graph.kind == NodeKind.GHOST] = WORKS.index("unrecorded")

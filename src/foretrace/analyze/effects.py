@@ -91,7 +91,7 @@ def effect(
     replayed = replayed_of(timeline)
     graph = replayed.graph
     span = span_of_length(replayed, step, rank)
-    duration_ns = replayed.end_ns - replayed.start_ns
+    duration_ns = replayed.duration_ns
     scaling = scaling_of(graph, [listed])
     ends = simulate_batch(graph, scaling, goals(graph, span), duration_ns=duration_ns)
     is_changed = (scaling.factor[0][scaling.label] != 1) & (duration_ns > 0)

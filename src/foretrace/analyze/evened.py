@@ -37,7 +37,7 @@ def evened_ranks(timeline: Timeline, in_step: Bools) -> Evened | None:
     ranks = np.array(graph.ranks, np.int32)
     nodes = np.flatnonzero(computes & in_step)
     row = np.searchsorted(ranks, graph.rank[nodes])
-    duration_ns = (timeline.end_ns - timeline.start_ns)[nodes].astype(np.float64)
+    duration_ns = timeline.duration_ns[nodes].astype(np.float64)
     total_ns = np.bincount(row, weights=duration_ns, minlength=len(ranks))
     names, name = np.unique(graph.name[nodes], return_inverse=True)
     count = np.bincount(row * len(names) + name, minlength=len(ranks) * len(names))

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from foretrace.graph import Ending, NodeKind, Recording, Unmatched
 
 if TYPE_CHECKING:
@@ -200,7 +198,7 @@ def _in_program_order(recording: Recording, stuck: list[Stuck], roots: set[int])
     begin_ns = dict.fromkeys(recording.graph.ranks, 0)
     if not _is_one_clock(recording):
         graph = recording.graph
-        starts = np.flatnonzero(graph.kind == NodeKind.RANK_START)
+        starts = graph.nodes_of(NodeKind.RANK_START)
         first_ns = recording.measured.end_ns[starts].tolist()
         begin_ns |= dict(zip(graph.rank[starts].tolist(), first_ns, strict=True))
     left = sorted(

@@ -40,12 +40,12 @@ def class_labels(graph: ExecutionGraph) -> NodeLabels:
     label = np.zeros(graph.num_nodes, np.int32)
     for kind, text in _OF_KIND.items():
         label[graph.kind == kind] = position.setdefault(text, len(position))
-    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finish = graph.nodes_of(NodeKind.FINISH)
     of_collective = np.array(
         graph.collectives.each(lambda one: position.setdefault(one.name, len(position))), np.int32
     )
     label[finish] = of_collective[graph.collective[finish]]
-    works = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.OPERATOR)))
+    works = graph.nodes_of(*DEVICE_KINDS, NodeKind.OPERATOR)
     width = len(graph.names) + 1
     pair = graph.name[works] * np.int64(width) + graph.operator[works] + 1
     unique, row = np.unique(pair, return_inverse=True)

@@ -107,7 +107,7 @@ def levers_of(graph: ExecutionGraph, ways: Ways, *, top: int) -> LeverTable:
     """The `top` levers of each kind: steepest first, then those with most time, then by label."""
     fields = {field for _, field, _ in _BY_VALUE} | {Field.WORK}
     attributes = {field: attribute(graph, field) for field in sorted(fields)}
-    duration_ns = (ways.timeline.end_ns - ways.timeline.start_ns).astype(np.float64)
+    duration_ns = ways.timeline.duration_ns.astype(np.float64)
     found: list[Lever] = []
     for kind, field, work in _BY_VALUE:
         label = attributes[field].label

@@ -16,7 +16,6 @@ import numpy as np
 from foretrace.analyze.windows import windows
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import (
-    HOST_KINDS,
     NO_LAYER,
     NO_NODE,
     ExecutionGraph,
@@ -283,7 +282,7 @@ def _host_node(timeline: Timeline, rank: int, at_ns: int) -> int:
     graph = timeline.graph
     is_at_work = (
         (graph.rank == rank)
-        & np.isin(graph.kind, HOST_KINDS)
+        & graph.is_host
         & (timeline.start_ns <= at_ns)
         & (timeline.end_ns >= at_ns)
     )

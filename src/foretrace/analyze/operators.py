@@ -185,7 +185,7 @@ def operators(timeline: Timeline, *, step: str | None = None) -> OperatorTable:
 def _time_ns(timeline: Timeline, calls: Calls, ranks: Sequence[int]) -> Int64s:
     """Time of each kind on each rank; int64[kinds, ranks]."""
     rank = np.searchsorted(np.array(ranks, np.int32), timeline.graph.rank[calls.node])
-    took_ns = timeline.end_ns[calls.node] - timeline.start_ns[calls.node]
+    took_ns = timeline.duration_ns[calls.node]
     spent_ns = np.zeros((len(calls.kinds), len(ranks)), np.int64)
     np.add.at(spent_ns, (calls.kind, rank), took_ns)
     return spent_ns

@@ -217,7 +217,7 @@ def _whole(timeline: Timeline, span: StepSpan, goal: Int32s) -> list[Sensitivity
         found.append((made, int(is_wake.sum()), lags_ns, scaling_of(graph, [[removed]])))
     even = evened_ranks(timeline, in_step)
     if even is not None:
-        works_ns = int((timeline.end_ns - timeline.start_ns)[even.is_compute & in_step].sum())
+        works_ns = int(timeline.duration_ns[even.is_compute & in_step].sum())
         made = _Made(LeverKind.STRAGGLERS, "all ranks as fast as the fastest", ())
         found.append((made, int((even.is_compute & in_step).sum()), works_ns, even.scaling))
     return [_made_row(timeline, span, goal, one) for one in found]
@@ -237,7 +237,7 @@ def _made_row(
 ) -> SensitivityRow:
     """A change that is made or not, simulated."""
     what, count, time_ns, scaling = made
-    duration_ns = timeline.end_ns - timeline.start_ns
+    duration_ns = timeline.duration_ns
     ends = simulate_batch(timeline.graph, scaling, goal, duration_ns=duration_ns)
     return SensitivityRow(
         kind=what.kind,

@@ -108,7 +108,7 @@ def closes(graph: ExecutionGraph, steps_: tuple[int, ...], rank: int | None = No
     is_asked = np.zeros(len(graph.step_names) + 1, np.bool_)  # the last is of no step
     is_asked[list(steps_)] = True
     nodes = np.flatnonzero(is_asked[graph.step])
-    nodes = nodes[np.isin(graph.kind[nodes], np.array(ending, np.uint8))]
+    nodes = nodes[graph.is_of(*ending)[nodes]]
     begins = nodes[graph.kind[nodes] == NodeKind.STEP_BEGIN]
     if rank is not None:
         begins = begins[graph.rank[begins] == rank]

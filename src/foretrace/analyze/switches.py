@@ -48,7 +48,7 @@ class Study:
         self._timeline = timeline
         self._goal = goal
         self._table = table
-        self._duration_ns = (timeline.end_ns - timeline.start_ns).astype(np.float64)
+        self._duration_ns = timeline.duration_ns.astype(np.float64)
         slopes = [one.slope_ns for one in table.levers]
         self._slope_ns = np.array(slopes, np.float64).reshape(-1, 2)
         self._base_ns = self._simulated_base()

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import Integers as Integers
     from foretrace.base.arrays import UInt8s as UInt8s
     from foretrace.base.arrays import UInt64s as UInt64s
+    from foretrace.base.arrays import numbered_rows as numbered_rows
     from foretrace.base.arrays import rows_by_value as rows_by_value
+    from foretrace.base.arrays import used_positions as used_positions
     from foretrace.base.documents import Document as Document
     from foretrace.base.documents import Shelf as Shelf
     from foretrace.base.documents import Source as Source

@@ -58,9 +58,9 @@ def measured_inflation(timeline: Timeline) -> Inflation:
     launch on the same rank, alone; a class's factor is total time over total time alone.
     """
     graph = timeline.graph
-    kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
+    kernels = graph.nodes_of(NodeKind.KERNEL)
     share = _shares(timeline, kernels)
-    duration_ns = (timeline.end_ns - timeline.start_ns)[kernels]
+    duration_ns = timeline.duration_ns[kernels]
     columns = (graph.rank[kernels], graph.name[kernels], graph.signature[kernels])
     _, make = np.unique(np.stack(columns), axis=1, return_inverse=True)
     make = make.reshape(-1)
@@ -86,7 +86,7 @@ def inflated(timeline: Timeline, alone_ns: Int64s, inflation: Inflation) -> Int6
         inflation: the factors.
     """
     graph = timeline.graph
-    kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
+    kernels = graph.nodes_of(NodeKind.KERNEL)
     share = _shares(timeline, kernels)
     beside = np.flatnonzero(share > 0)
     label, names = _classes(timeline, kernels[beside])
@@ -104,7 +104,7 @@ def beside_communication(timeline: Timeline) -> Float64s:
 
     0 of all that is no kernel.
     """
-    kernels = np.flatnonzero(timeline.graph.kind == NodeKind.KERNEL)
+    kernels = timeline.graph.nodes_of(NodeKind.KERNEL)
     share = np.zeros(timeline.graph.num_nodes)
     share[kernels] = _shares(timeline, kernels)
     return share
@@ -142,8 +142,8 @@ def _shares(timeline: Timeline, kernels: Int64s) -> Float64s:
     """Share of each kernel's time beside communication of its own rank, float64[kernels]."""
     graph = timeline.graph
     share = np.zeros(len(kernels))
-    arrive = np.flatnonzero(graph.kind == NodeKind.ARRIVE)
-    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    arrive = graph.nodes_of(NodeKind.ARRIVE)
+    finish = graph.nodes_of(NodeKind.FINISH)
     starts, ends = rows_by_value(graph.rank[arrive]), rows_by_value(graph.rank[finish])
     for rank, rows in rows_by_value(graph.rank[kernels]).items():
         if rank not in starts or rank not in ends:

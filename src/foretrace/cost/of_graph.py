@@ -10,7 +10,7 @@ import numpy as np
 from foretrace.base import Bools, Int32s, Int64s
 from foretrace.cost.answer import Costs, Source
 from foretrace.cost.model import NO_TEXT, CollectiveRequests, CostModel, KernelRequests
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
+from foretrace.graph import ExecutionGraph, NodeKind
 
 _T = TypeVar("_T", bound=Hashable)
 STATED = "stated"  # family of nodes whose duration the graph brings along
@@ -37,7 +37,7 @@ def graph_costs(
     """
     stated_ns = graph.measured_ns
     is_open = stated_ns == 0
-    kernels = np.flatnonzero(is_open & np.isin(graph.kind, DEVICE_KINDS))
+    kernels = np.flatnonzero(is_open & graph.is_device)
     finishes = np.flatnonzero(is_open & (graph.kind == NodeKind.FINISH))
     duration_ns, low_ns, high_ns = stated_ns.copy(), stated_ns.copy(), stated_ns.copy()
     source = np.full(graph.num_nodes, Source.MEASURED, np.uint8)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Int32s, Int64s
-from foretrace.exchange.lanes import is_one_of
 from foretrace.exchange.tracks import Layout, Rows, no_nodes
 from foretrace.graph import (
     DEVICE_KINDS,
@@ -87,7 +86,7 @@ def _known_work(timeline: Timeline) -> Int64s:
     """Nodes with a length whose block is known, by rank and start."""
     graph = timeline.graph
     is_known = (graph.part != Part.UNKNOWN) | (graph.phase != Phase.UNKNOWN)
-    is_known &= is_one_of(graph.kind, _BLOCK_KINDS) & ~np.isin(graph.part, _ASIDE)
+    is_known &= graph.is_of(*_BLOCK_KINDS) & ~np.isin(graph.part, _ASIDE)
     is_known &= (graph.lane >= 0) & (timeline.end_ns > timeline.start_ns)
     work: Int64s = np.flatnonzero(is_known)
     return work[np.lexsort((work, timeline.start_ns[work], graph.rank[work]))]

@@ -11,12 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretrace.base import Bools, Float64s, Int64s
-from foretrace.exchange.lanes import is_one_of
 from foretrace.exchange.tracks import Counter
 from foretrace.graph import (
-    DEVICE_KINDS,
     EdgeKind,
-    ExecutionGraph,
     MemoryEvents,
     NodeKind,
     Timeline,
@@ -64,7 +61,7 @@ def memory_counters(memory: Sequence[MemoryEvents]) -> tuple[Counter, ...]:
 def _busy(timeline: Timeline, rank: int, is_rank: Bools) -> Counter:
     """Share of each bin in which the device works; the host, where a rank has no device."""
     graph = timeline.graph
-    is_device = is_rank & is_one_of(graph.kind, DEVICE_KINDS)
+    is_device = is_rank & graph.is_device
     works = is_device if np.any(is_device) else is_rank & (graph.kind == NodeKind.OPERATOR)
     node = np.flatnonzero(works)
     edges_ns = _bin_edges(timeline)
@@ -118,7 +115,7 @@ def _in_flight(timeline: Timeline, rank: int, is_rank: Bools) -> Counter | None:
 def _queue(timeline: Timeline, rank: int) -> Counter | None:
     """Device operations that are launched and have not begun."""
     graph = timeline.graph
-    source, target = edges_of(graph, (EdgeKind.LAUNCH,))
+    source, target = graph.edges_of(EdgeKind.LAUNCH)
     chosen = graph.rank[target] == rank
     source, target = source[chosen], target[chosen]
     if not len(source):
@@ -129,13 +126,6 @@ def _queue(timeline: Timeline, rank: int) -> Counter | None:
     ones = np.ones(len(source), np.int64)
     at_ns, value = _summed(np.concatenate([begin_ns, end_ns]), np.concatenate([ones, -ones]))
     return Counter("launch queue", rank, "launches", at_ns, value)
-
-
-def edges_of(graph: ExecutionGraph, kinds: tuple[EdgeKind, ...]) -> tuple[Int64s, Int64s]:
-    """Source and target node of every edge of these kinds."""
-    edge = np.flatnonzero(np.isin(graph.edge_kind, kinds))
-    target = np.searchsorted(graph.first_edge, edge, side="right") - 1
-    return graph.predecessor[edge].astype(np.int64), target.astype(np.int64)
 
 
 def _summed(at_ns: Int64s, change: Int64s) -> tuple[Int64s, Float64s]:

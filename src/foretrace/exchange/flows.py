@@ -8,7 +8,6 @@ from enum import StrEnum
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.exchange.counters import edges_of
 from foretrace.exchange.rows import Drawn, collective_pairs
 from foretrace.exchange.tracks import Flows
 from foretrace.graph import NO_NODE, EdgeKind, ExecutionGraph, Timeline
@@ -41,7 +40,7 @@ def flows_of(timeline: Timeline, drawn: Drawn, chosen: Collection[Flow]) -> tupl
     flows = []
     for flow, kinds in _EDGES.items():
         if flow in chosen:
-            source, target = edges_of(timeline.graph, kinds)
+            source, target = timeline.graph.edges_of(*kinds)
             flows.append(between(flow, drawn, (source, target)))
     if Flow.COLLECTIVE in chosen:
         flows.append(between(Flow.COLLECTIVE, drawn, _last_to_others(timeline)))

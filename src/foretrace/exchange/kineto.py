@@ -76,12 +76,11 @@ class _Source:
 
 def _correlations(graph: ExecutionGraph) -> Int64s:
     """A launch's own number stands for it and for all that it started."""
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
-    is_launch = graph.edge_kind == EdgeKind.LAUNCH
+    caller, launched = graph.edges_of(EdgeKind.LAUNCH)
     launch = np.full(graph.num_nodes, -1, np.int64)
-    launch[target[is_launch]] = graph.predecessor[is_launch]
+    launch[launched] = caller
     correlation = np.where(launch >= 0, launch + 1, -1)
-    calls = np.isin(graph.kind, (NodeKind.CALL, NodeKind.LAUNCH, NodeKind.SYNC))
+    calls = graph.is_of(NodeKind.CALL, NodeKind.LAUNCH, NodeKind.SYNC)
     correlation[calls] = np.flatnonzero(calls) + 1
     return correlation
 
@@ -89,8 +88,8 @@ def _correlations(graph: ExecutionGraph) -> Int64s:
 def _begun_ns(timeline: Timeline) -> Int64s:
     """Calls begin where the one before on their thread ended, waiting included."""
     graph = timeline.graph
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
-    waits = np.isin(graph.kind[target], (NodeKind.LAUNCH, NodeKind.SYNC))
+    target = graph.edge_target
+    waits = graph.is_of(NodeKind.LAUNCH, NodeKind.SYNC)[target]
     waits &= graph.edge_kind == EdgeKind.HOST_ORDER
     begun_ns = timeline.start_ns.copy()
     begun_ns[target[waits]] = timeline.end_ns[graph.predecessor[waits]]
@@ -105,7 +104,7 @@ def _ended_ns(timeline: Timeline) -> tuple[Int64s, Bools]:
     if COPY_WAIT not in graph.names:
         return ended_ns, is_half
     is_named = (graph.kind == NodeKind.SYNC) & (graph.name == graph.names.index(COPY_WAIT))
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     edges = np.flatnonzero(is_named[target] & (graph.edge_kind == EdgeKind.HOST_ORDER))
     edges = edges[graph.kind[graph.predecessor[edges]] == NodeKind.LAUNCH]
     is_half[target[edges]] = True
@@ -179,9 +178,7 @@ def _operators(source: _Source, rank: int) -> Iterator[Event]:
     """One event per stretch of calls that one operator made; of host operators their own."""
     graph, timeline = source.timeline.graph, source.timeline
     kinds = (NodeKind.CALL, NodeKind.LAUNCH, NodeKind.SYNC)
-    nodes = np.flatnonzero(
-        np.isin(graph.kind, kinds) & (graph.rank == rank) & (graph.operator >= 0)
-    )
+    nodes = np.flatnonzero(graph.is_of(*kinds) & (graph.rank == rank) & (graph.operator >= 0))
     nodes = nodes[np.lexsort((timeline.end_ns[nodes], source.begun_ns[nodes], graph.lane[nodes]))]
     if not len(nodes):
         return
@@ -202,9 +199,7 @@ def _operators(source: _Source, rank: int) -> Iterator[Event]:
 def _calls(source: _Source, rank: int) -> Iterator[Event]:
     """Calls, host operators and device work but communication."""
     graph = source.timeline.graph
-    nodes = np.flatnonzero(
-        np.isin(graph.kind, list(_CATEGORIES)) & (graph.rank == rank) & ~source.is_half
-    )
+    nodes = np.flatnonzero(graph.is_of(*_CATEGORIES) & (graph.rank == rank) & ~source.is_half)
     nodes = nodes[np.lexsort((nodes, source.begun_ns[nodes]))]
     for node in nodes.tolist():
         lane = int(graph.lane[node])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s
+from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind, Phase, Timeline
 
 _COPIES = (NodeKind.MEMCPY, NodeKind.MEMSET)
@@ -61,7 +61,7 @@ def _counts(graph: ExecutionGraph, is_chosen: Bools) -> Int64s:
 
 def _carries(graph: ExecutionGraph, kinds: tuple[NodeKind, ...]) -> Int64s:
     """Work of these kinds on each lane, in ns and at least 1 where there is any; int64[lanes]."""
-    chosen = np.flatnonzero(np.isin(graph.kind, kinds) & (graph.lane >= 0))
+    chosen = np.flatnonzero(graph.is_of(*kinds) & (graph.lane >= 0))
     weight = np.maximum(graph.measured_ns[chosen], 1)
     return np.bincount(graph.lane[chosen], weight, len(graph.lanes)).astype(np.int64)
 
@@ -90,10 +90,3 @@ def _communication_names(graph: ExecutionGraph) -> dict[int, str]:
         stands_for_itself = group.startswith("stream ")
         name_by_lane[lane] = name if stands_for_itself else f"{name} (group {group})"
     return {lane: name_by_lane.get(lane, "communication") for lane in range(len(graph.lanes))}
-
-
-def is_one_of(kind: UInt8s, kinds: tuple[NodeKind, ...]) -> Bools:
-    """Whether each node is of one of these kinds."""
-    is_chosen = np.zeros(256, np.bool_)
-    is_chosen[list(kinds)] = True
-    return is_chosen[kind]

@@ -13,7 +13,7 @@ import numpy as np
 from foretrace.base import Int64s
 from foretrace.exchange._compiled import sublanes
 from foretrace.exchange.blocks import block_rows
-from foretrace.exchange.lanes import is_one_of, lane_names, lane_order
+from foretrace.exchange.lanes import lane_names, lane_order
 from foretrace.exchange.tracks import MISSING, Argument, Layout, Rows, no_nodes, numbered
 from foretrace.graph import (
     DEVICE_KINDS,
@@ -57,11 +57,7 @@ def drawn(timeline: Timeline, layout: Layout, process_by_rank: dict[int, int]) -
 
 def collective_pairs(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
     """Arrive and finish nodes of the same collective and rank, in the order of the finish."""
-    sides = []
-    for kind in (NodeKind.ARRIVE, NodeKind.FINISH):
-        nodes = np.flatnonzero((graph.kind == kind) & (graph.lane >= 0))
-        sides.append(nodes[np.lexsort((nodes, graph.rank[nodes], graph.collective[nodes]))])
-    arrive, finish = sides
+    arrive, finish = (nodes[graph.lane[nodes] >= 0] for nodes in graph.members())
     by_finish = np.argsort(finish)
     return arrive[by_finish], finish[by_finish]
 
@@ -70,8 +66,8 @@ def _step_rows(timeline: Timeline, layout: Layout, where: tuple[int, dict[int, i
     """The host's mark of each step, from begin to end."""
     graph = timeline.graph
     first_name, process_by_rank = where
-    begin = np.flatnonzero(graph.kind == NodeKind.STEP_BEGIN)
-    end = np.flatnonzero(graph.kind == NodeKind.STEP_END)
+    begin = graph.nodes_of(NodeKind.STEP_BEGIN)
+    end = graph.nodes_of(NodeKind.STEP_END)
     key = graph.step.astype(np.int64) << 32 | graph.rank
     _, from_begin, from_end = np.intersect1d(key[begin], key[end], return_indices=True)
     begin, end = begin[from_begin], end[from_end]
@@ -123,7 +119,7 @@ def _lane_rows(
 def _shown(timeline: Timeline) -> Int64s:
     """Nodes with a span, but for collectives."""
     graph = timeline.graph
-    is_shown = is_one_of(graph.kind, SLICE_KINDS) & (graph.lane >= 0)
+    is_shown = graph.is_of(*SLICE_KINDS) & (graph.lane >= 0)
     # Host time between two calls that took none would be drawn as a mark without meaning.
     is_shown &= (graph.kind != NodeKind.HOST_SEGMENT) | (timeline.end_ns > timeline.start_ns)
     return np.flatnonzero(is_shown)

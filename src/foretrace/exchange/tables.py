@@ -61,7 +61,7 @@ def edge_frame(graph: ExecutionGraph) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "source": graph.predecessor,
-            "target": np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge)),
+            "target": graph.edge_target,
             "kind": _of_enum(graph.edge_kind, [kind.name.lower() for kind in EdgeKind]),
             "lag_ns": graph.lag_ns,
         }

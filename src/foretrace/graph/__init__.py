@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from foretrace.graph.nodes import NO_MICROBATCH as NO_MICROBATCH
     from foretrace.graph.nodes import NO_NODE as NO_NODE
     from foretrace.graph.nodes import NO_STEP as NO_STEP
+    from foretrace.graph.nodes import NODE_COLUMNS as NODE_COLUMNS
     from foretrace.graph.nodes import EdgeKind as EdgeKind
     from foretrace.graph.nodes import NodeKind as NodeKind
     from foretrace.graph.nodes import Part as Part

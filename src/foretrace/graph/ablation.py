@@ -6,7 +6,6 @@ order stay, so the timelines of a graph and of its ablations compare node by nod
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -15,7 +14,6 @@ from foretrace.base import Bools, Int64s, UInt8s
 from foretrace.graph.graph import ExecutionGraph
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.recording import Recording
-from foretrace.graph.spec import edge_targets
 
 
 class Ablation(Enum):
@@ -56,32 +54,22 @@ def without(recording: Recording, ablation: Ablation) -> tuple[ExecutionGraph, I
     if ablation is Ablation.DEVICE:
         is_from_collective = (kind == EdgeKind.THREAD) & (source_kind == NodeKind.FINISH)
         is_dropped |= np.isin(kind, _OF_DEVICE) | is_from_collective
-        is_recorded |= np.isin(graph.kind, _HOST_WAITS)
-        is_recorded[edge_targets(graph)[is_from_collective]] = True
+        is_recorded |= graph.is_of(*_HOST_WAITS)
+        is_recorded[graph.edge_target[is_from_collective]] = True
     duration_ns = np.where(is_recorded, recording.recorded_ns, graph.measured_ns)
-    return _with_edges(graph, ~is_dropped, _own_arrivals(graph)), duration_ns
+    return _with_edges(graph, ~is_dropped, graph.members()), duration_ns
 
 
 def _edge_ends(graph: ExecutionGraph) -> tuple[UInt8s, UInt8s, UInt8s]:
     """Kind of each edge and of the nodes at its two ends, uint8[edges]."""
-    return graph.edge_kind, graph.kind[graph.predecessor], graph.kind[edge_targets(graph)]
-
-
-def _own_arrivals(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
-    """Arrive and finish node of every member of every collective, int64[members] each."""
-    arrive = np.flatnonzero(graph.kind == NodeKind.ARRIVE)
-    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
-    return tuple(  # type: ignore[return-value]
-        nodes[np.lexsort((graph.rank[nodes], graph.collective[nodes]))]
-        for nodes in (arrive, finish)
-    )
+    return graph.edge_kind, graph.kind[graph.predecessor], graph.kind[graph.edge_target]
 
 
 def _with_edges(
     graph: ExecutionGraph, is_kept: Bools, added: tuple[Int64s, Int64s] | None = None
 ) -> ExecutionGraph:
     """The graph with some of its edges, and a transfer edge for every pair of nodes added."""
-    source, target = graph.predecessor[is_kept], edge_targets(graph)[is_kept]
+    source, target = graph.predecessor[is_kept], graph.edge_target[is_kept]
     kind, lag_ns = graph.edge_kind[is_kept], graph.lag_ns[is_kept]
     if added is not None:
         source = np.concatenate([source, added[0].astype(np.int32)])
@@ -89,10 +77,4 @@ def _with_edges(
         kind = np.append(kind, np.full(len(added[0]), EdgeKind.TRANSFER, np.uint8))
         lag_ns = np.append(lag_ns, np.zeros(len(added[0]), np.int32))
     order = np.lexsort((source, target))
-    return replace(
-        graph,
-        first_edge=np.searchsorted(target[order], np.arange(graph.num_nodes + 1)).astype(np.int64),
-        predecessor=source[order],
-        edge_kind=kind[order],
-        lag_ns=lag_ns[order],
-    )
+    return graph.rewired(source[order], target[order], kind=kind[order], lag_ns=lag_ns[order])

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import CircleError, Float32s, Int32s, Int64s
+from foretrace.base import CircleError, Int32s, Int64s
 from foretrace.graph._compiled import counted_order, topological_order
 from foretrace.graph.collective import Collective, Collectives
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.edges import Edges
 from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
-from foretrace.graph.nodes import EdgeKind
+from foretrace.graph.nodes import NODE_COLUMNS, EdgeKind
 
 _LETTERS = 60  # of a name in a message
 
@@ -66,7 +66,6 @@ def assembled(
     nodes: DraftNodes,
     edges: Edges,
     *,
-    inflation: Float32s,
     constants: Mapping[EdgeKind, EdgeConstant],
     names: tuple[str, ...],
     lanes: tuple[Lane, ...],
@@ -87,21 +86,9 @@ def assembled(
         lag_of_kind[kind] = constant.lag_ns
     edge_kind = edges.kind[by_target]
     graph = ExecutionGraph(
-        kind=columns["kind"][order].astype(np.uint8),
-        rank=columns["rank"][order].astype(np.int32),
-        lane=columns["lane"][order].astype(np.int32),
-        name=columns["name"][order].astype(np.int32),
-        signature=columns["signature"][order].astype(np.int32),
-        step=columns["step"][order].astype(np.int32),
-        operator=columns["operator"][order].astype(np.int32),
-        operator_signature=columns["operator_signature"][order].astype(np.int32),
-        part=columns["part"][order].astype(np.uint8),
-        phase=columns["phase"][order].astype(np.uint8),
-        layer=columns["layer"][order].astype(np.int16),
-        microbatch=columns["microbatch"][order].astype(np.int16),
-        collective=columns["collective"][order].astype(np.int32),
-        measured_ns=columns["measured_ns"][order].astype(np.int64),
-        inflation=inflation[order],
+        **{
+            name: columns[name][order].astype(column.dtype) for name, column in NODE_COLUMNS.items()
+        },
         first_edge=first_edge,
         predecessor=source[by_target].astype(np.int32),
         edge_kind=edge_kind,
@@ -128,7 +115,7 @@ def graph_of(
     """The graph of nodes and edges that somebody else has laid out, in any order.
 
     Args:
-        columns: the node columns of `ExecutionGraph`, `inflation` among them.
+        columns: those of `NODE_COLUMNS`.
         edges: between nodes.
         constants: the lag of every kind of edge that has one.
         names: what columns of names refer to.
@@ -164,7 +151,6 @@ def renumbered_graph_of(
     return assembled(
         DraftNodes(columns),
         edges,
-        inflation=columns["inflation"].astype(np.float32),
         constants={constant.kind: constant for constant in constants},
         names=names,
         lanes=lanes,

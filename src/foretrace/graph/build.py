@@ -188,12 +188,9 @@ def _recording(
         corrections=corrections,
     )
     nodes = blocks.nodes
-    inflation = np.ones(len(nodes), np.float32)
-    inflation[op_node] = inflation_factors(operations)
     graph, original = assembled(
         nodes,
         Edges.joined(edges),
-        inflation=inflation,
         constants=found.constants,
         names=all_names,
         lanes=operations.lanes,
@@ -261,6 +258,7 @@ def _op_nodes(
         step=ops.step,
         collective=collective_of_op,
         measured_ns=duration_ns,
+        inflation=inflation_factors(operations),
         end_ns=clocks.aligned(rank, ops.start_ns) + duration_ns,
         **_launch_places(operations, np.arange(len(ops))),
     )

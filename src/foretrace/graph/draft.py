@@ -9,37 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foretrace.base import Int64s
-from foretrace.graph.nodes import (
-    NO_COLLECTIVE,
-    NO_LANE,
-    NO_LAYER,
-    NO_MICROBATCH,
-    NO_STEP,
-    NodeKind,
-    Part,
-    Phase,
-)
+from foretrace.graph.nodes import NO_LANE, NODE_COLUMNS, NodeColumn, NodeKind
 
-_COLUMNS: Mapping[str, tuple[type[np.generic], int]] = {
-    "kind": (np.uint8, 0),
-    "rank": (np.int32, -1),
-    "lane": (np.int32, NO_LANE),
-    "name": (np.int32, 0),
-    "signature": (np.int32, -1),
-    "step": (np.int32, NO_STEP),
-    "operator": (np.int32, -1),
-    "operator_signature": (np.int32, -1),
-    "part": (np.uint8, Part.UNKNOWN),
-    "phase": (np.uint8, Phase.UNKNOWN),
-    "layer": (np.int16, NO_LAYER),
-    "microbatch": (np.int16, NO_MICROBATCH),
-    "collective": (np.int32, NO_COLLECTIVE),
-    "measured_ns": (np.int64, 0),
-    "recorded_ns": (np.int64, 0),
-    "end_ns": (np.int64, 0),
+_COLUMNS: Mapping[str, NodeColumn] = {
+    **NODE_COLUMNS,
+    "recorded_ns": NodeColumn(np.int64, 0),
+    "end_ns": NodeColumn(np.int64, 0),
     # Where on the host the work is done or asked for, on the raw clock; lane -1: nowhere.
-    "host_lane": (np.int32, NO_LANE),
-    "host_ns": (np.int64, 0),
+    "host_lane": NodeColumn(np.int32, NO_LANE),
+    "host_ns": NodeColumn(np.int64, 0),
 }
 
 
@@ -71,8 +49,10 @@ class NodeCollector:
         columns.setdefault("recorded_ns", columns.get("measured_ns", 0))
         self._chunks.append(
             {
-                key: np.broadcast_to(np.asarray(columns.get(key, neutral), dtype=dtype), (size,))
-                for key, (dtype, neutral) in _COLUMNS.items()
+                name: np.broadcast_to(
+                    np.asarray(columns.get(name, column.neutral), column.dtype), (size,)
+                )
+                for name, column in _COLUMNS.items()
             }
         )
         self._count += size

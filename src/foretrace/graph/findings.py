@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from foretrace.graph.dependencies import Dependencies
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import EdgeKind
@@ -29,8 +27,7 @@ def _of_files(operations: Operations) -> Iterator[Finding]:
     for rank, trace in zip(operations.ranks, operations.traces, strict=True):
         for note in trace.meta.notes:
             yield Finding("file", f"rank {rank}: {note}.", (trace.meta.path,))
-    is_device = np.array([lane.is_device for lane in operations.lanes], np.bool_)
-    if not is_device[operations.ops.lane].any():
+    if not operations.is_stream[operations.ops.lane].any():
         yield Finding(
             "device",
             "no device work was recorded: all is host work, so that a replay of it is exact by "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from foretrace.base import Float32s, Int16s, Int32s, Int64s, UInt8s
+import numpy as np
+
+from foretrace.base import Bools, Float32s, Int16s, Int32s, Int64s, Integers, UInt8s
 from foretrace.graph.collective import Collectives
-from foretrace.graph.nodes import EdgeKind
+from foretrace.graph.nodes import DEVICE_KINDS, HOST_KINDS, NODE_COLUMNS, EdgeKind, NodeKind
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class ExecutionGraph:
     kind: UInt8s  # uint8[nodes], NodeKind
     rank: Int32s  # int32[nodes]; of a hub and a ghost: -1
     lane: Int32s  # int32[nodes], position in `lanes`; NO_LANE of hubs and ghosts
+    step: Int32s  # int32[nodes], position in `step_names`; NO_STEP outside
     name: Int32s  # int32[nodes], position in `names`
     signature: Int32s  # int32[nodes], position in `names`; -1: none
-    step: Int32s  # int32[nodes], position in `step_names`; NO_STEP outside
     operator: Int32s  # int32[nodes], position in `names`: framework operator at work; -1: none
     operator_signature: Int32s  # int32[nodes], position in `names`: its shapes; -1: none
     part: UInt8s  # uint8[nodes], Part
@@ -84,6 +87,97 @@ class ExecutionGraph:
     def ranks(self) -> tuple[int, ...]:
         """The recorded ranks, rising."""
         return tuple(sorted({lane.rank for lane in self.lanes}))
+
+    # Columns below are made at every call: kept, they would be an eighth of the graph's memory.
+
+    @property
+    def edge_target(self) -> Int64s:
+        """The node that each edge leads to, int64[edges]."""
+        return np.repeat(np.arange(self.num_nodes), np.diff(self.first_edge))
+
+    @property
+    def has_device(self) -> bool:
+        """Whether any lane is a device stream."""
+        return any(lane.is_device for lane in self.lanes)
+
+    @property
+    def is_on_stream(self) -> Bools:
+        """Which nodes stand on a device stream, communication included; bool[nodes]."""
+        return np.array([*(lane.is_device for lane in self.lanes), False], np.bool_)[self.lane]
+
+    @property
+    def is_device(self) -> Bools:
+        """Which nodes are work of a device, communication left out; bool[nodes]."""
+        return self.is_of(*DEVICE_KINDS)
+
+    @property
+    def is_host(self) -> Bools:
+        """Which nodes are work of a host, marks left out; bool[nodes]."""
+        return self.is_of(*HOST_KINDS)
+
+    def is_of(self, *kinds: NodeKind) -> Bools:
+        """Which nodes are of one of some kinds, bool[nodes]."""
+        is_wanted = np.zeros(np.iinfo(np.uint8).max + 1, np.bool_)
+        is_wanted[list(kinds)] = True
+        return is_wanted[self.kind]
+
+    def nodes_of(self, *kinds: NodeKind) -> Int64s:
+        """The nodes of some kinds, rising."""
+        return np.flatnonzero(self.is_of(*kinds))
+
+    def in_lanes(self, nodes: Int64s) -> Int64s:
+        """Nodes by lane, those of one lane as they stood."""
+        return nodes[np.argsort(self.lane[nodes], kind="stable")]
+
+    def edges_of(self, *kinds: EdgeKind) -> tuple[Int64s, Int64s]:
+        """Source and target of every edge of some kinds, in the order of the edges."""
+        edge = np.flatnonzero(np.isin(self.edge_kind, kinds))
+        target = np.searchsorted(self.first_edge, edge, side="right") - 1
+        return self.predecessor[edge].astype(np.int64), target.astype(np.int64)
+
+    def members(self) -> tuple[Int64s, Int64s]:
+        """Arrival and finish of every member of every collective, int64[members] each.
+
+        Ordered by collective, then rank, then lane.
+        """
+        arrive, finish = (
+            nodes[np.lexsort((self.lane[nodes], self.rank[nodes], self.collective[nodes]))]
+            for nodes in (self.nodes_of(NodeKind.ARRIVE), self.nodes_of(NodeKind.FINISH))
+        )
+        return arrive, finish
+
+    def columns(self, nodes: Integers | slice = slice(None)) -> dict[str, Any]:
+        """The columns of `NODE_COLUMNS`, of some nodes or of all."""
+        return {name: getattr(self, name)[nodes] for name in NODE_COLUMNS}
+
+    def rewired(
+        self,
+        source: Integers,
+        target: Integers,
+        *,
+        kind: UInt8s,
+        lag_ns: Int32s,
+        kept: Int64s | slice = slice(None),
+    ) -> ExecutionGraph:
+        """Some of the nodes, or all, and other edges between them.
+
+        Args:
+            source: of each edge, number among the nodes kept.
+            target: as `source`. Edges may stand in any order; those into one node keep theirs.
+            kind: of each edge, EdgeKind.
+            lag_ns: of each edge.
+            kept: the nodes, rising.
+        """
+        columns = self.columns(kept)
+        order = np.argsort(target, kind="stable")
+        return replace(
+            self,
+            **columns,
+            first_edge=np.searchsorted(target[order], np.arange(len(columns["kind"]) + 1)),
+            predecessor=source[order].astype(np.int32),
+            edge_kind=kind[order],
+            lag_ns=lag_ns[order],
+        )
 
     def __repr__(self) -> str:
         """One line: size, ranks and steps."""

@@ -7,7 +7,11 @@ as a node, when it stops waiting; the time before is nobody's work.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
 
 NO_NODE = -1
 NO_STEP = -1
@@ -99,3 +103,31 @@ HOST_KINDS = (
     NodeKind.SYNC,
     NodeKind.THREAD_WAIT,
 )
+
+
+class NodeColumn(NamedTuple):
+    """How a graph holds what it knows of every node."""
+
+    dtype: type[np.generic]
+    neutral: int  # of a node of which nothing is known
+    table: str = ""  # field of the graph that it is a position in
+
+
+# Everything that an `ExecutionGraph` holds for every node, in the order of its fields.
+NODE_COLUMNS: Mapping[str, NodeColumn] = {
+    "kind": NodeColumn(np.uint8, 0),
+    "rank": NodeColumn(np.int32, -1),
+    "lane": NodeColumn(np.int32, NO_LANE, "lanes"),
+    "step": NodeColumn(np.int32, NO_STEP, "step_names"),
+    "name": NodeColumn(np.int32, 0, "names"),
+    "signature": NodeColumn(np.int32, -1, "names"),
+    "operator": NodeColumn(np.int32, -1, "names"),
+    "operator_signature": NodeColumn(np.int32, -1, "names"),
+    "part": NodeColumn(np.uint8, Part.UNKNOWN),
+    "phase": NodeColumn(np.uint8, Phase.UNKNOWN),
+    "layer": NodeColumn(np.int16, NO_LAYER),
+    "microbatch": NodeColumn(np.int16, NO_MICROBATCH),
+    "collective": NodeColumn(np.int32, NO_COLLECTIVE, "collectives"),
+    "measured_ns": NodeColumn(np.int64, 0),
+    "inflation": NodeColumn(np.float32, 1),
+}

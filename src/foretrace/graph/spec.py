@@ -8,24 +8,8 @@ import numpy as np
 
 from foretrace.base import Bools, GraphError, Int64s
 from foretrace.graph.graph import ExecutionGraph
-from foretrace.graph.nodes import HOST_KINDS, NO_COLLECTIVE, EdgeKind, NodeKind
+from foretrace.graph.nodes import HOST_KINDS, NO_COLLECTIVE, NODE_COLUMNS, EdgeKind, NodeKind
 
-_NODE_COLUMNS = (
-    "rank",
-    "lane",
-    "name",
-    "signature",
-    "operator",
-    "operator_signature",
-    "part",
-    "phase",
-    "layer",
-    "microbatch",
-    "step",
-    "collective",
-    "measured_ns",
-    "inflation",
-)
 _MARKS = (NodeKind.STEP_BEGIN, NodeKind.STEP_END, NodeKind.ARRIVE, NodeKind.HUB)
 
 
@@ -39,39 +23,28 @@ def verify(graph: ExecutionGraph) -> None:
         rule(graph)
 
 
-def edge_targets(graph: ExecutionGraph) -> Int64s:
-    """Node that each edge leads to, int64[edges]."""
-    return np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
-
-
 def columns_fit(graph: ExecutionGraph) -> None:
     """Node columns have one length, edge columns another, and positions stay in their tables."""
-    sizes = {name: len(getattr(graph, name)) for name in _NODE_COLUMNS}
+    sizes = {name: len(column) for name, column in graph.columns().items()}
     wrong = {name: size for name, size in sizes.items() if size != graph.num_nodes}
     if wrong or len(graph.first_edge) != graph.num_nodes + 1:
         raise GraphError(f"graph columns differ in length: {graph.num_nodes} nodes, but {wrong}.")
-    for name, column, table in (
-        ("name", graph.name, graph.names),
-        ("signature", graph.signature, graph.names),
-        ("operator", graph.operator, graph.names),
-        ("operator_signature", graph.operator_signature, graph.names),
-        ("lane", graph.lane, graph.lanes),
-        ("step", graph.step, graph.step_names),
-        ("collective", graph.collective, graph.collectives),
-    ):
-        _none(graph, f"{name} points past its table", column >= len(table))
+    for name, column in NODE_COLUMNS.items():
+        if column.table:
+            is_past = getattr(graph, name) >= len(getattr(graph, column.table))
+            _none(graph, f"{name} points past its table", is_past)
 
 
 def order_is_topological(graph: ExecutionGraph) -> None:
     """Every predecessor stands before its node."""
-    is_wrong = graph.predecessor >= edge_targets(graph)
+    is_wrong = graph.predecessor >= graph.edge_target
     _none(graph, "waits for itself or a later node", _nodes_with(graph, is_wrong))
 
 
 def work_is_not_negative(graph: ExecutionGraph) -> None:
     """No duration is negative, and marks, arrivals and hubs have none."""
     _none(graph, "has a negative duration", graph.measured_ns < 0)
-    is_mark = np.isin(graph.kind, _MARKS)
+    is_mark = graph.is_of(*_MARKS)
     _none(graph, "is a mark with a duration", is_mark & (graph.measured_ns != 0))
 
 
@@ -86,10 +59,10 @@ def lags_are_constants(graph: ExecutionGraph) -> None:
 
 def host_chains_are_whole(graph: ExecutionGraph) -> None:
     """Every host node follows exactly one node of its own thread, or its rank's start."""
-    target = edge_targets(graph)
+    target = graph.edge_target
     is_chain = graph.edge_kind == EdgeKind.HOST_ORDER
     count = np.bincount(target[is_chain], minlength=graph.num_nodes)
-    is_host = np.isin(graph.kind, (*HOST_KINDS, NodeKind.STEP_BEGIN, NodeKind.STEP_END))
+    is_host = graph.is_of(*HOST_KINDS, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
     is_host &= ~_is_before_arrival(graph, target, is_chain)
     _none(graph, "is not linked once to its thread's chain", is_host & (count != 1))
     followers = np.bincount(graph.predecessor[is_chain], minlength=graph.num_nodes)
@@ -114,23 +87,20 @@ def collectives_meet(graph: ExecutionGraph) -> None:
         raise GraphError(
             f"{len(graph.collectives)} collectives have {len(hubs)} hubs; expected one each."
         )
-    members = []
-    for kind in (NodeKind.ARRIVE, NodeKind.FINISH):
-        nodes = np.flatnonzero(graph.kind == kind)
+    keys = []
+    for nodes in graph.members():
         _none(graph, "belongs to no collective", _mask(graph, nodes[graph.collective[nodes] < 0]))
-        key = np.stack([graph.collective[nodes], graph.rank[nodes], graph.lane[nodes]])
-        members.append(key[:, np.lexsort(key)])
-    if not np.array_equal(members[0], members[1]):
+        keys.append(np.stack([graph.collective[nodes], graph.rank[nodes], graph.lane[nodes]]))
+    if not np.array_equal(keys[0], keys[1]):
         raise GraphError("arrivals and finishes of collectives do not pair up by rank and lane.")
-    is_odd = (graph.collective != NO_COLLECTIVE) & ~np.isin(
-        graph.kind, (NodeKind.ARRIVE, NodeKind.HUB, NodeKind.FINISH)
-    )
+    is_member = graph.is_of(NodeKind.ARRIVE, NodeKind.HUB, NodeKind.FINISH)
+    is_odd = (graph.collective != NO_COLLECTIVE) & ~is_member
     _none(graph, "belongs to a collective but is no part of one", is_odd)
 
 
 def edges_fit_their_kinds(graph: ExecutionGraph) -> None:
     """Each kind of edge leads from and to the kinds of node it is about."""
-    source, target = graph.kind[graph.predecessor], graph.kind[edge_targets(graph)]
+    source, target = graph.kind[graph.predecessor], graph.kind[graph.edge_target]
     for kind, (froms, tos) in _ENDS.items():
         chosen = graph.edge_kind == kind
         is_wrong = chosen & ~(np.isin(source, froms) & np.isin(target, tos))
@@ -168,7 +138,7 @@ RULES: tuple[Callable[[ExecutionGraph], None], ...] = (
 
 
 def _nodes_with(graph: ExecutionGraph, is_wrong_edge: Bools) -> Bools:
-    return _mask(graph, edge_targets(graph)[is_wrong_edge])
+    return _mask(graph, graph.edge_target[is_wrong_edge])
 
 
 def _mask(graph: ExecutionGraph, nodes: Int64s) -> Bools:

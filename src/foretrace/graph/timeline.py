@@ -22,6 +22,11 @@ class Timeline:
     is_measured: bool
 
     @property
+    def duration_ns(self) -> Int64s:
+        """Time from start to end of every node, int64[nodes]; made at every call."""
+        return self.end_ns - self.start_ns
+
+    @property
     def label(self) -> str:
         """`measured` or `simulated`."""
         return "measured" if self.is_measured else "simulated"

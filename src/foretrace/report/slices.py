@@ -143,7 +143,7 @@ def thinned(
 
 def _finish_nodes(graph: ExecutionGraph, collectives: CollectiveTable) -> Int64s:
     """The node that ends each row's collective on its rank; int64[rows]."""
-    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finish = graph.nodes_of(NodeKind.FINISH)
     num_ranks = int(graph.rank.max(initial=0)) + 1
     key = graph.collective[finish].astype(np.int64) * num_ranks + graph.rank[finish]
     order = np.argsort(key, kind="stable")

@@ -71,7 +71,7 @@ def call_times(timeline: Timeline, step: str | None = None) -> CallTimes:
     if not len(calls):
         empty = np.zeros(0, np.int64)
         return CallTimes((), (), (), (), empty, empty, np.zeros(0))
-    duration_ns = timeline.end_ns[calls.node] - timeline.start_ns[calls.node]
+    duration_ns = timeline.duration_ns[calls.node]
     order = np.lexsort((duration_ns, calls.call))
     is_longest = np.ones(len(order), np.bool_)
     is_longest[:-1] = calls.call[order][1:] != calls.call[order][:-1]

@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace.analyze import path_time_ns, steps
 from foretrace.base import UInt8s
-from foretrace.graph import DEVICE_KINDS, NO_COLLECTIVE, ExecutionGraph, NodeKind, Timeline
+from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind, Timeline
 from foretrace.validate.results import DurationMix
 
 # Labels of nodes in the order of `DurationMix`; lags come last, as `path_time_ns` has them.
@@ -48,7 +48,7 @@ def _origin(graph: ExecutionGraph) -> UInt8s:
         graph.collectives.each(lambda each: each.is_transfer_estimated), dtype=bool
     )
     origin = np.full(graph.num_nodes, _RECORDED_HOST, dtype=np.uint8)
-    origin[np.isin(graph.kind, np.array(DEVICE_KINDS, dtype=np.uint8))] = _RECORDED_DEVICE
+    origin[graph.is_device] = _RECORDED_DEVICE
     finish = np.flatnonzero((graph.kind == NodeKind.FINISH) & (graph.collective != NO_COLLECTIVE))
     estimated = is_estimated[graph.collective[finish]]
     origin[finish] = np.where(estimated, _ESTIMATED, _SPLIT)

@@ -150,7 +150,7 @@ def _rows(measured: StepTable, predicted: StepTable, step: int) -> list[StepPred
 
 def _timed(graph: ExecutionGraph) -> _Timed:
     """The nodes that take time in some step, each with its place within the step."""
-    is_timeless = np.isin(graph.kind, np.array(_TIMELESS, dtype=np.uint8))
+    is_timeless = graph.is_of(*_TIMELESS)
     node = np.flatnonzero((graph.step >= 0) & ~is_timeless)
     label = _labels(graph)[node]
     step, lane = graph.step[node].astype(np.int64), graph.lane[node].astype(np.int64)
@@ -173,7 +173,7 @@ def _ghost_places(graph: ExecutionGraph, timed: Int64s) -> dict[int, tuple[int, 
 
     Not every step has a ghost before the same collectives, so counting ghosts would not do.
     """
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     is_ghost = graph.kind[graph.predecessor] == NodeKind.GHOST
     is_to_hub = is_ghost & (graph.kind[target] == NodeKind.HUB)
     met = dict(
@@ -183,7 +183,7 @@ def _ghost_places(graph: ExecutionGraph, timed: Int64s) -> dict[int, tuple[int, 
             strict=True,
         )
     )
-    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finish = graph.nodes_of(NodeKind.FINISH)
     numbers: dict[str, int] = {}
     first: dict[tuple[str, int], int] = {}
     for index, step in zip(graph.collective[finish].tolist(), graph.step[finish], strict=True):
@@ -204,10 +204,10 @@ def _ghost_places(graph: ExecutionGraph, timed: Int64s) -> dict[int, tuple[int, 
 def _labels(graph: ExecutionGraph) -> Int64s:
     """Kind and name as one number; of host time between calls also the call that follows."""
     kind = graph.kind.astype(np.int64)
-    is_mark = np.isin(graph.kind, np.array(_MARKS, dtype=np.uint8))
+    is_mark = graph.is_of(*_MARKS)
     name = np.where(is_mark, 0, graph.name.astype(np.int64) + 1)
     label = name * _NUM_KINDS + kind
-    in_lanes = np.lexsort((np.arange(graph.num_nodes), graph.lane))
+    in_lanes = graph.in_lanes(np.arange(graph.num_nodes))
     is_segment = kind[in_lanes] == NodeKind.HOST_SEGMENT
     follows = np.flatnonzero(is_segment[:-1] & (np.diff(graph.lane[in_lanes]) == 0))
     before, after = in_lanes[follows], in_lanes[follows + 1]

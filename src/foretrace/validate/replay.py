@@ -9,7 +9,6 @@ import numpy as np
 from foretrace.analyze import StepTable, breakdown, collective_times, steps
 from foretrace.base import Bools, Int64s, ModelError
 from foretrace.graph import (
-    DEVICE_KINDS,
     Ablation,
     ExecutionGraph,
     NodeKind,
@@ -173,7 +172,7 @@ def _starts_by_row(graph: ExecutionGraph, table: StepTable) -> list[Int64s]:
 def _has_compared_start(graph: ExecutionGraph) -> Bools:
     """Device operations and arrivals; on a rank without a device operators and arrivals."""
     with_device = np.array(sorted({lane.rank for lane in graph.lanes if lane.is_device}), np.int32)
-    on_device: Bools = np.isin(graph.kind, np.array(DEVICE_KINDS, dtype=np.uint8))
+    on_device: Bools = graph.is_device
     on_host: Bools = (graph.kind == NodeKind.OPERATOR) & ~np.isin(graph.rank, with_device)
     is_arrival: Bools = graph.kind == NodeKind.ARRIVE
     return on_device | on_host | is_arrival

@@ -96,7 +96,7 @@ def outcome(ground: Ground, scenario: Scenario) -> Outcome:
 
 
 def _has_device(ground: Ground) -> bool:
-    return any(lane.is_device for lane in ground.program.graph.lanes)
+    return ground.program.graph.has_device
 
 
 def _loading(ground: Ground, scenario: Scenario) -> tuple[str, ...]:
@@ -136,8 +136,7 @@ def _hidden(ground: Ground, timeline: Timeline, step_ns: int) -> tuple[str, ...]
 def _device_work_ns(timeline: Timeline) -> float:
     """Work and transfers of streams, of one rank on average."""
     graph = timeline.graph
-    is_device = np.array([*(lane.is_device for lane in graph.lanes), False], np.bool_)
-    spans_ns = (timeline.end_ns - timeline.start_ns)[is_device[graph.lane]]
+    spans_ns = timeline.duration_ns[graph.is_on_stream]
     return float(spans_ns.sum()) / max(len(graph.ranks), 1)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from foretrace.analyze import windows
 from foretrace.base import Float64s, Int64s, ScenarioError
 from foretrace.estimate import UNMODELLED, Estimate
-from foretrace.graph import DEVICE_KINDS, EdgeKind
+from foretrace.graph import EdgeKind
 from foretrace.simulate import simulate
 
 # Of the usual time of a launch, which is 20 us: recorded ones take 5 us without a framework between
@@ -77,9 +77,9 @@ def step_curve(done: Estimate) -> StepCurve:
     No kernel is shorter than its launch: a host that launches slowly runs ahead of nothing.
     """
     graph = done.laid_out.graph
-    took_ns = done.timeline.end_ns - done.timeline.start_ns
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
-    is_launch = (graph.edge_kind == EdgeKind.LAUNCH) & np.isin(graph.kind[target], DEVICE_KINDS)
+    took_ns = done.timeline.duration_ns
+    target = graph.edge_target
+    is_launch = (graph.edge_kind == EdgeKind.LAUNCH) & graph.is_device[target]
     launch_ns = np.zeros(graph.num_nodes)
     launch_ns[target[is_launch]] = took_ns[graph.predecessor[is_launch]]
     steps = [_step_ns(done, np.maximum(took_ns, launch_ns * one)) for one in LAUNCH_FACTORS]

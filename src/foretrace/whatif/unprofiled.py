@@ -83,7 +83,7 @@ def _calmed(graph: ExecutionGraph, duration_ns: Int64s, target_ns: int) -> tuple
     """Durations with calls cut to so many times the quickest alike, and how many times that is."""
     if _steps_ns(graph, duration_ns).mean() <= target_ns:
         return duration_ns, math.inf
-    calls = np.flatnonzero(graph.kind == NodeKind.OPERATOR)
+    calls = graph.nodes_of(NodeKind.OPERATOR)
     keys = np.stack([graph.name[calls], graph.operator_signature[calls]])
     _, alike = np.unique(keys, axis=1, return_inverse=True)
     quickest = np.full(int(alike.max(initial=-1)) + 1, np.iinfo(np.int64).max)
@@ -120,8 +120,8 @@ def _target_ns(recording: Recording) -> int:
 
 def _events(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
     """Every recorded host event, and the gap before it; -1 where there is none."""
-    event = np.flatnonzero(np.isin(graph.kind, _EVENT_KINDS))
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    event = graph.nodes_of(*_EVENT_KINDS)
+    target = graph.edge_target
     is_gap = (graph.edge_kind == EdgeKind.HOST_ORDER) & (
         graph.kind[graph.predecessor] == NodeKind.HOST_SEGMENT
     )

@@ -53,7 +53,7 @@ def total_ns(graph: ExecutionGraph) -> int:
 def recorded_nodes(program: Program, arranged: Arranged) -> Int64s:
     """The recorded node of each node, hubs among them."""
     graph = program.graph
-    hubs = np.flatnonzero(graph.kind == NodeKind.HUB)
+    hubs = graph.nodes_of(NodeKind.HUB)
     hub_of = np.full(len(graph.collectives), -1, np.int64)
     hub_of[graph.collective[hubs]] = hubs
     source = arranged.source.copy()
@@ -64,6 +64,6 @@ def recorded_nodes(program: Program, arranged: Arranged) -> Int64s:
 
 def edges(graph: ExecutionGraph, number: Int64s) -> Counter[tuple[int, int, int]]:
     """Source, target and kind of every edge, nodes called as `number` says."""
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     columns = number[graph.predecessor], number[target], graph.edge_kind
     return Counter(zip(*(column.tolist() for column in columns), strict=True))

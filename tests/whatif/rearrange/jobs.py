@@ -71,7 +71,7 @@ def predicted_step_ns(config: JobConfig, *edits: Edit, **sizes: int) -> float:
 def _durations_ns(found: Arranged, program: Program) -> np.ndarray:
     graph = found.graph
     duration_ns = graph.measured_ns.copy()
-    for node in np.flatnonzero(graph.kind == NodeKind.FINISH).tolist():
+    for node in graph.nodes_of(NodeKind.FINISH).tolist():
         collective = int(graph.collective[node])
         source = int(found.source_collective[collective])
         if source != NO_COLLECTIVE and program.graph.collectives[source].num_bytes > 0:

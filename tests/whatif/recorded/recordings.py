@@ -14,7 +14,7 @@ from foretrace.simulate import simulate
 from foretrace.whatif.recorded.pieces import pieces_of
 from foretrace.whatif.recorded.program import Piece
 from foretrace.workload import Plan, Transformer, blocks_of_model, layout, load_model
-from tests.acceptance.recovery import edge_targets, recording_of_job
+from tests.acceptance.recovery import recording_of_job
 from tests.truth import JobConfig, make_job
 
 _LEFT_OUT = (NodeKind.HUB, NodeKind.GHOST)
@@ -56,7 +56,7 @@ def laid_out(plan: Plan, model_name: str = "llama3.2-1b", num_layers: int = 4) -
     assert isinstance(model, Transformer)
     model = replace(model, num_layers=num_layers)
     graph = layout(blocks_of_model(model, plan), plan, folded=False).graph
-    is_working = np.isin(graph.kind, _WORKING)
+    is_working = graph.is_of(*_WORKING)
     measured_ns = np.where(is_working, 1_000, graph.measured_ns)
     return recording_of_graph(replace(graph, measured_ns=measured_ns))
 
@@ -83,9 +83,9 @@ def check_pieces(recording: Recording) -> None:
     by_rank = pieces_of(recording)
     pieces = [piece for own in by_rank.values() for piece in own]
     nodes = np.concatenate([piece.nodes for piece in pieces])
-    assert sorted(nodes.tolist()) == np.flatnonzero(~np.isin(graph.kind, _LEFT_OUT)).tolist()
+    assert sorted(nodes.tolist()) == np.flatnonzero(~graph.is_of(*_LEFT_OUT)).tolist()
     assert all((graph.rank[piece.nodes] == piece.rank).all() for piece in pieces)
-    place, target = places(recording, pieces), edge_targets(graph)
+    place, target = places(recording, pieces), graph.edge_target
     is_kept = np.isin(graph.edge_kind, _KEPT)
     assert (place[graph.predecessor[is_kept]] < place[target[is_kept]]).all()
     arrive, finish = nodes_of(graph, NodeKind.ARRIVE), nodes_of(graph, NodeKind.FINISH)
@@ -94,5 +94,5 @@ def check_pieces(recording: Recording) -> None:
 
 def nodes_of(graph: ExecutionGraph, kind: NodeKind) -> Int64s:
     """Of that kind, in order of collective and rank."""
-    nodes = np.flatnonzero(graph.kind == kind)
+    nodes = graph.nodes_of(kind)
     return nodes[np.lexsort((graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))]

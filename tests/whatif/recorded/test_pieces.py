@@ -21,7 +21,7 @@ from foretrace.graph import (
 )
 from foretrace.whatif.recorded.pieces import pieces_of
 from foretrace.whatif.recorded.program import Piece
-from tests.acceptance.recovery import edge_targets, recording_of_job
+from tests.acceptance.recovery import recording_of_job
 from tests.strategies import job_configs, small_jobs
 from tests.truth import Job, JobConfig, make_job
 from tests.whatif.recorded.recordings import check_pieces, places, recording_of
@@ -122,7 +122,7 @@ def test_what_launches_nothing_belongs_to_what_is_launched_next() -> None:
 def test_a_kernel_whose_launch_was_not_recorded_stands_with_the_next_of_its_stream() -> None:
     recording = recording_of(JobConfig(num_steps=1, num_layers=2))
     graph = recording.graph
-    target = edge_targets(graph)
+    target = graph.edge_target
     launched = np.flatnonzero(
         (graph.edge_kind == EdgeKind.LAUNCH) & (graph.kind[target] == NodeKind.KERNEL)
     )

@@ -118,7 +118,7 @@ def test_every_operation_takes_what_the_model_laid_out_at_the_new_sizes_takes(
     found = resized(unchanged(graph), program(), base(), after, costs=costs())
 
     assert np.array_equal(graph.kind, other.kind)
-    is_model = np.isin(graph.kind, WORKING) & (graph.part != Part.OPTIMIZER)
+    is_model = graph.is_of(*WORKING) & (graph.part != Part.OPTIMIZER)
     error = np.abs(found.duration_ns - wanted.duration_ns)[is_model]
     # Filling a table with zeros has no model: it goes by elements, its start included.
     assert (error <= np.maximum(2, 0.02 * wanted.duration_ns[is_model])).all()
@@ -145,7 +145,7 @@ def test_doubling_and_halving_gives_the_measured_times_back() -> None:
 
 def test_a_pieces_scale_stays_in_what_is_measured() -> None:
     graph = program().graph
-    is_optimizer = (graph.part == Part.OPTIMIZER) & np.isin(graph.kind, DEVICE_KINDS)
+    is_optimizer = (graph.part == Part.OPTIMIZER) & graph.is_device
     scale = np.where(is_optimizer, 2.0, 1.0)
     arranged = replace(
         unchanged(graph),
@@ -160,7 +160,7 @@ def test_a_pieces_scale_stays_in_what_is_measured() -> None:
 
 def test_host_time_stays() -> None:
     graph = program().graph
-    is_host = ~np.isin(graph.kind, WORKING)
+    is_host = ~graph.is_of(*WORKING)
 
     found = resized(
         unchanged(graph), program(), base(), edited({}, {"sequence": 2048}), costs=costs()
@@ -250,7 +250,7 @@ def _open(graph: ExecutionGraph) -> ExecutionGraph:
 def test_another_chip_changes_kernels_by_the_ratio_of_both_models() -> None:
     after = replace(base(), machine=load_machine("perlmutter-gpu"))
     graph = program().graph
-    is_kernel = np.isin(graph.kind, DEVICE_KINDS)
+    is_kernel = graph.is_device
 
     found = resized(unchanged(graph), program(), base(), after)
 
@@ -287,7 +287,7 @@ def test_where_a_model_knows_no_kernels_the_recording_answers() -> None:
     before = replace(base(), machine=None)
     after = replace(edited({}, {"sequence": 2048}), machine=None)
     graph = program().graph
-    is_kernel = np.isin(graph.kind, DEVICE_KINDS)
+    is_kernel = graph.is_device
 
     own = resized(unchanged(graph), program(), before, after)
     found = resized(unchanged(graph), program(), before, after, costs=OnlyCollectives())
@@ -431,7 +431,7 @@ OF_PARAMETERS = ("gradient norm", "clipping", "Adam", "cast of parameters", "gra
 def _by_kernel(graph: ExecutionGraph, duration_ns: Int64s) -> dict[tuple[int, str], int]:
     """Time of the first rank's kernels, by part and name."""
     found: dict[tuple[int, str], int] = {}
-    for node in np.flatnonzero(np.isin(graph.kind, DEVICE_KINDS) & (graph.rank == 0)).tolist():
+    for node in np.flatnonzero(graph.is_device & (graph.rank == 0)).tolist():
         key = (int(graph.part[node]), graph.names[int(graph.name[node])])
         found[key] = found.get(key, 0) + int(duration_ns[node])
     return found

@@ -63,7 +63,7 @@ def test_a_models_layout_is_a_legal_graph(small: LaidOut) -> None:
 
 def test_nodes_say_what_they_are_part_of(small: LaidOut) -> None:
     graph = small.graph
-    is_work = np.isin(graph.kind, (NodeKind.KERNEL, NodeKind.FINISH))
+    is_work = graph.is_of(NodeKind.KERNEL, NodeKind.FINISH)
     is_layer = is_work & (graph.part == Part.LAYER)
     is_first_stage = graph.rank == small.roles[0].rank
 
@@ -90,17 +90,17 @@ def test_kernels_name_their_operator_and_its_shapes(small: LaidOut) -> None:
 
 def test_every_operation_is_launched_once_and_in_the_order_of_its_stream(small: LaidOut) -> None:
     graph = small.graph
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     is_launch = graph.edge_kind == EdgeKind.LAUNCH
     launched = target[is_launch]
 
-    is_operation = np.isin(graph.kind, (NodeKind.KERNEL, NodeKind.ARRIVE))
+    is_operation = graph.is_of(NodeKind.KERNEL, NodeKind.ARRIVE)
     assert np.array_equal(np.sort(launched), np.flatnonzero(is_operation))
     launch_of = dict(zip(launched.tolist(), graph.predecessor[is_launch].tolist(), strict=True))
     is_stream = graph.edge_kind == EdgeKind.STREAM
     arrival_of = {
         (int(graph.collective[node]), int(graph.lane[node])): node
-        for node in np.flatnonzero(graph.kind == NodeKind.ARRIVE).tolist()
+        for node in graph.nodes_of(NodeKind.ARRIVE).tolist()
     }
     for before, behind in zip(graph.predecessor[is_stream], target[is_stream], strict=True):
         place = (int(graph.collective[before]), int(graph.lane[before]))

@@ -168,7 +168,7 @@ def test_gathers_run_ahead_by_as_many_parts_as_stated(prefetch: int) -> None:
     graph = timeline.graph
     gathers = np.flatnonzero((graph.kind == NodeKind.ARRIVE) & (graph.part == Part.BUCKET))
     gathers = gathers[np.argsort(timeline.start_ns[gathers])][:5]  # of the forward pass
-    kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
+    kernels = graph.nodes_of(NodeKind.KERNEL)
     ends = np.sort(timeline.end_ns[kernels])
     for place in range(prefetch + 1, 5):
         assert timeline.start_ns[gathers[place]] == ends[place - prefetch - 1]

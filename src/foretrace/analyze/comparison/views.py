@@ -16,7 +16,6 @@ from foretrace.analyze.critical_path import critical_path
 from foretrace.analyze.labels import class_labels
 from foretrace.base import Int64s
 from foretrace.graph import (
-    HOST_KINDS,
     NO_LAYER,
     NO_MICROBATCH,
     Collective,
@@ -139,7 +138,7 @@ def host_tally(
 ) -> Tally:
     """Mean time of host threads per step and rank, or of one rank, by the operator at work."""
     graph = timeline.graph
-    nodes = np.flatnonzero(np.isin(graph.kind, HOST_KINDS))
+    nodes = np.flatnonzero(graph.is_host)
     if rank is not None:
         nodes = nodes[graph.rank[nodes] == rank]
     window = np.searchsorted(begin_ns, timeline.start_ns[nodes], side="right") - 1
@@ -148,7 +147,7 @@ def host_tally(
     is_own = (graph.operator[nodes] < 0) & (graph.kind[nodes] == NodeKind.HOST_SEGMENT)
     name = np.where(graph.operator[nodes] >= 0, graph.operator[nodes], graph.name[nodes])
     labels = _texts([is_own, name], lambda row: OUTSIDE if row[0] else _name(graph, row[1]))
-    length_ns = timeline.end_ns[nodes] - timeline.start_ns[nodes]
+    length_ns = timeline.duration_ns[nodes]
     count = len(begin_ns) * (len(graph.ranks) if rank is None else 1)
     total_ns, calls = (np.zeros(len(labels.texts), np.int64) for _ in range(2))
     np.add.at(total_ns, labels.label, length_ns)

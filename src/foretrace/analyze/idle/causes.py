@@ -107,7 +107,7 @@ class Excuses:
     def of(cls, timeline: Timeline) -> Excuses:
         """All synchronisations of a timeline that waited."""
         graph = timeline.graph
-        node = np.flatnonzero(graph.kind == NodeKind.SYNC)
+        node = graph.nodes_of(NodeKind.SYNC)
         return_ns = timeline.start_ns[node]
         called_ns = _ends_before(timeline, node)
         order = np.lexsort((node, return_ns, graph.rank[node]))
@@ -163,7 +163,7 @@ def described_pieces(
     before = graph.predecessor[np.maximum(pieces.edge, 0)] if graph.num_edges else node
     rank = np.where((rank < 0) & (pieces.edge >= 0), graph.rank[before], rank)
     cause[(cause == IdleCause.HOST) & _is_data(graph)[node]] = IdleCause.DATA
-    is_short = timeline.end_ns[node] - timeline.start_ns[node] < STALL_NS
+    is_short = timeline.duration_ns[node] < STALL_NS
     asking = np.flatnonzero((cause == IdleCause.HOST) & is_short)
     excuse = excuses.covering(graph, rank[asking], pieces.begin_ns[asking])
     asking, excuse = asking[excuse >= 0], excuse[excuse >= 0]
@@ -190,6 +190,6 @@ def _is_data(graph: ExecutionGraph) -> Bools:
     """Host nodes that load data, by their phase, else by the name of what was at work."""
     named = np.array([bool(_DATA_LOADER.search(name)) for name in (*graph.names, "")], np.bool_)
     loads = (graph.phase == Phase.DATA) | named[graph.operator] | named[graph.name]
-    is_host: Bools = np.isin(graph.kind, (*HOST_KINDS, NodeKind.OPERATOR))
+    is_host: Bools = graph.is_host
     found: Bools = loads & is_host
     return found

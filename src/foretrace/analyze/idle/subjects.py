@@ -75,13 +75,13 @@ class Subjects:
 
     def _work(self, kinds: tuple[NodeKind, ...]) -> dict[tuple[int, int], Int64s]:
         graph = self.timeline.graph
-        node = np.flatnonzero(np.isin(graph.kind, kinds) & (graph.rank >= 0))
+        node = np.flatnonzero(graph.is_of(*kinds) & (graph.rank >= 0))
         if not len(node):
             return {}
         cell = (graph.rank[node].astype(np.int64) << 32) + graph.step[node] + 1
         cells, row = np.unique(cell, return_inverse=True)
         key = row.reshape(-1) * len(self.names) + self.subject[node]
-        took_ns = self.timeline.end_ns[node] - self.timeline.start_ns[node]
+        took_ns = self.timeline.duration_ns[node]
         sums = np.bincount(key, weights=took_ns, minlength=len(cells) * len(self.names)).reshape(
             len(cells), -1
         )
@@ -108,8 +108,8 @@ def _name(names: tuple[str, ...], key: int, texts: int) -> str:
 
 def _coming_operator(graph: ExecutionGraph) -> Int32s:
     """Of time between calls outside operators: the next operator on its thread; else -1."""
-    host = np.flatnonzero(np.isin(graph.kind, (*HOST_KINDS, NodeKind.OPERATOR)))
-    host = host[np.argsort(graph.lane[host], kind="stable")]
+    host = np.flatnonzero(graph.is_host)
+    host = graph.in_lanes(host)
     known = np.flatnonzero(graph.operator[host] >= 0)
     found = np.full(graph.num_nodes, -1, np.int32)
     if len(known):

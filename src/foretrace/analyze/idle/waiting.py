@@ -37,7 +37,7 @@ _NOTHING = Intervals(start_ns=np.zeros(0, np.int64), end_ns=np.zeros(0, np.int64
 def _transfers(timeline: Timeline) -> dict[int, Intervals]:
     """Moments in which each rank transfers."""
     graph = timeline.graph
-    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finish = graph.nodes_of(NodeKind.FINISH)
     found = {}
     for rank, rows in rows_by_value(graph.rank[finish]).items():
         mine = finish[rows]

@@ -34,7 +34,7 @@ def nodes_again(graph: ExecutionGraph, origin: ChakraOrigin, place: int) -> Chak
 
 def _stated_edges(graph: ExecutionGraph, origin: ChakraOrigin, place: int) -> tuple[Int64s, Int64s]:
     """Rows waited for and rows that wait, of one file."""
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     source = graph.predecessor
     is_stated = graph.edge_kind == EdgeKind.STATED
     is_stated &= (origin.trace[source] == place) & (origin.trace[target] == place)

@@ -87,7 +87,7 @@ def communication_columns(
     table = np.concatenate([table, np.full((1, _FIELDS), NO_TEXT, np.int64)])
     columns = table[member].T
     kind = np.full(graph.num_nodes, NodeType.COMP, np.uint8)
-    finishes = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finishes = graph.nodes_of(NodeKind.FINISH)
     is_pair = columns[0, finishes] == 1
     is_sender = graph.rank[finishes] == columns[3, finishes]
     kind[finishes] = np.where(

@@ -22,9 +22,7 @@ from foretrace.exchange.chakra.records import Records
 from foretrace.graph import (
     HOST_KINDS,
     NO_LANE,
-    NO_LAYER,
-    NO_MICROBATCH,
-    NO_STEP,
+    NODE_COLUMNS,
     EdgeKind,
     NodeKind,
     Timeline,
@@ -38,6 +36,9 @@ _MARKS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
 _CONTROL = (EdgeKind.HOST_ORDER, EdgeKind.LAUNCH, EdgeKind.ISSUE)
 # Host work, and what stands for a rank that was not recorded.
 CPU_KINDS = (*HOST_KINDS, *_MARKS, NodeKind.GHOST)
+
+# Columns of a graph that a record holds in fields of its own, or not as they are.
+_STATED_OTHERWISE = ("kind", "rank", "name", "collective", "measured_ns", "inflation")
 
 
 @dataclass(frozen=True)
@@ -195,14 +196,13 @@ def _standard(source: Source, rows: Int64s) -> list[_Column]:
     graph = source.records.graph
     lane = graph.lane[rows]
     number = np.array([one.number for one in graph.lanes] or [0], np.int64)[np.maximum(lane, 0)]
-    is_device = np.array([one.is_device for one in graph.lanes] or [False], np.bool_)
-    on_device = is_device[np.maximum(lane, 0)] & (lane != NO_LANE)
+    on_device = graph.is_on_stream[rows]
     communication = source.communication
     is_collective = communication.kind[rows] == NodeType.COMM_COLL
     is_transfer = np.isin(communication.kind[rows], (NodeType.COMM_SEND, NodeType.COMM_RECV))
     is_any = is_collective | is_transfer
     # Of communication none: what runs on a thread of a CPU backend is communication first.
-    is_cpu = np.isin(graph.kind[rows], CPU_KINDS)
+    is_cpu = graph.is_of(*CPU_KINDS)[rows]
     return [
         _Column("is_cpu_op", ValueField.BOOL, is_cpu.astype(np.int64)),
         _Column("tid", ValueField.INT64, number, lane != NO_LANE),
@@ -227,17 +227,16 @@ def _ours(source: Source, rows: Int64s, data: _Dependencies) -> list[_Column]:
     columns = [
         _Column("duration_ns", ValueField.INT64, source.records.graph.measured_ns[rows]),
         _Column("node_kind", int32, graph.kind[rows].astype(np.int64)),
-        _optional("lane", int32, graph.lane[rows], NO_LANE),
-        _optional("step", int32, graph.step[rows], NO_STEP),
-        _optional("signature", ValueField.STRING, graph.signature[rows], NO_TEXT),
-        _optional("operator", ValueField.STRING, graph.operator[rows], NO_TEXT),
-        _optional(
-            "operator_signature", ValueField.STRING, graph.operator_signature[rows], NO_TEXT
+        *(
+            _optional(
+                name,
+                ValueField.STRING if column.table == "names" else int32,
+                getattr(graph, name)[rows],
+                column.neutral,
+            )
+            for name, column in NODE_COLUMNS.items()
+            if name not in _STATED_OTHERWISE
         ),
-        _optional("part", int32, graph.part[rows], 0),
-        _optional("phase", int32, graph.phase[rows], 0),
-        _optional("layer", int32, graph.layer[rows], NO_LAYER),
-        _optional("microbatch", int32, graph.microbatch[rows], NO_MICROBATCH),
         _Column(
             "inflation", ValueField.FLOAT, inflation.view(np.uint32).astype(np.int64),
             inflation != 1,

@@ -50,7 +50,7 @@ def records_of(graph: ExecutionGraph) -> Records:
     record[arrive[is_paired]] = np.flatnonzero(is_paired)
     record[graph.kind == NodeKind.HUB] = NO_RECORD
     source = graph.predecessor.astype(np.int64)
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     rank = _ranks(graph, source, target)
     kind_of = graph.kind
     is_meeting = (kind_of[source] == NodeKind.ARRIVE) & (kind_of[target] == NodeKind.HUB)
@@ -87,13 +87,9 @@ def records_of(graph: ExecutionGraph) -> Records:
 
 
 def _arrivals(graph: ExecutionGraph) -> Int64s:
-    sides = []
-    for kind in (NodeKind.ARRIVE, NodeKind.FINISH):
-        nodes = np.flatnonzero(graph.kind == kind)
-        order = np.lexsort((nodes, graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))
-        sides.append(nodes[order])
     arrive = np.full(graph.num_nodes, -1, np.int64)
-    arrive[sides[1]] = sides[0]
+    own, finish = graph.members()
+    arrive[finish] = own
     return arrive
 
 
@@ -114,7 +110,7 @@ def _ranks(graph: ExecutionGraph, source: Int64s, target: Int64s) -> Int64s:
 
 def _members(graph: ExecutionGraph, rank: Int64s, source: Int64s, hub: Int64s) -> Int64s:
     """For edges into hubs, the record of the source's rank in that collective."""
-    finish = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finish = graph.nodes_of(NodeKind.FINISH)
     member = {
         (collective, of_rank): node
         for collective, of_rank, node in zip(

@@ -59,7 +59,7 @@ def subgraph(graph: ExecutionGraph, choice: Choice) -> Subgraph:
     _check_count(graph, nodes, choice)
     position = np.full(graph.num_nodes, -1, np.int64)
     position[nodes] = np.arange(len(nodes))
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     kept = np.flatnonzero(is_chosen[graph.predecessor] & is_chosen[target])
     return Subgraph(
         graph,
@@ -133,7 +133,7 @@ def _centre(graph: ExecutionGraph, around: int | str, is_chosen: Bools) -> int:
 
 def _near(graph: ExecutionGraph, centre: int, depth: int) -> Bools:
     """Nodes at most so many edges away."""
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     is_near = np.zeros(graph.num_nodes, np.bool_)
     is_near[centre] = True
     for _ in range(depth):

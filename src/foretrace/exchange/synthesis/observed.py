@@ -105,7 +105,7 @@ def _add(seen: Observed, graph: ExecutionGraph, position: dict[Token, int]) -> N
     timeline = simulate(graph)
     records = records_of(graph)
     order = _issue_order(records, timeline.start_ns)
-    is_work = ~np.isin(graph.kind, _LEFT_OUT) & (records.record != NO_RECORD)
+    is_work = ~graph.is_of(*_LEFT_OUT) & (records.record != NO_RECORD)
     messages = [_message(graph, index) for index in range(len(graph.collectives))]
     for rank in graph.ranks:
         nodes = order[(graph.rank[order] == rank) & is_work[order]]
@@ -197,4 +197,4 @@ def _critical_ns(graph: ExecutionGraph) -> list[int]:
     last = int(np.argmax(from_simulation.end_ns))
     path = way_back(from_simulation, last).node
     durations = graph.measured_ns[path]
-    return [int(one) for one in durations[~np.isin(graph.kind[path], _LEFT_OUT)]]
+    return [int(one) for one in durations[~graph.is_of(*_LEFT_OUT)[path]]]

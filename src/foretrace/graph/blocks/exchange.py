@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s
-from foretrace.graph.alike import alike
+from foretrace.base import Bools, Int64s, UInt8s, numbered_rows
 from foretrace.graph.blocks.facts import ScopeFacts
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.communication import CommunicationOps
@@ -182,7 +181,7 @@ def bucket_points(
     own_phase = phase[chosen]
     is_backward = np.isin(own_phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     is_forward = own_phase == Phase.FORWARD
-    group = alike((met.group[row], points.rank[chosen]))
+    group = numbered_rows((met.group[row], points.rank[chosen]))
     size = int(group.max()) + 1
     is_parameters = np.isin(kinds, _PARAMETERS)
     computes, scatters = np.zeros((2, size), np.bool_)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s
-from foretrace.graph.alike import used_positions
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.blocks.inheritance import inherited
 from foretrace.graph.nodes import Part, Phase
 from foretrace.graph.operations.scopes import NO_SCOPE, Scopes

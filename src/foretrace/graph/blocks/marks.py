@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Int64s
-from foretrace.graph.alike import used_positions
+from foretrace.base import Int64s, used_positions
 from foretrace.graph.blocks.corrections import Corrections
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.operations import Operations

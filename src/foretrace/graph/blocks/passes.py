@@ -14,8 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s
-from foretrace.graph.alike import alike
+from foretrace.base import Bools, Int64s, UInt8s, numbered_rows
 from foretrace.graph.blocks.facts import ScopeFacts
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.blocks.repeated_passes import pass_begins
@@ -142,7 +141,7 @@ def _with_stragglers(
     if not len(rows):
         return interval
     number = np.unique(interval[rows], return_inverse=True)[1].reshape(-1)
-    key = alike((points.rank[rows], number))  # ranks count alike
+    key = numbered_rows((points.rank[rows], number))  # ranks count alike
     pairs, count = np.unique(np.stack([key, group[rows]]), axis=1, return_counts=True)
     order = np.lexsort((count, pairs[0]))
     home = np.empty(int(key.max()) + 1, np.int64)
@@ -187,7 +186,7 @@ def _numbered(points: WorkPoints, is_inside: Bools, group: Int64s, key: Int64s) 
         is_known = key[rows] != NO_ID
         dense = np.unique(key[rows], return_inverse=True)[1].reshape(-1)
         which = np.where(is_known, dense, len(dense) + group[rows])
-        number = alike((points.rank[rows], points.step[rows], which))
+        number = numbered_rows((points.rank[rows], points.step[rows], which))
         _, first, place = np.unique(number, return_index=True, return_inverse=True)
         found[rows] = np.argsort(np.argsort(first))[place]
     return found
@@ -216,7 +215,7 @@ def _joined(
         return joined
     both = np.concatenate([rows, back])
     number = np.concatenate([interval[rows], evaluated[back]])
-    key = alike((points.rank[both], np.unique(number, return_inverse=True)[1].reshape(-1)))
+    key = numbered_rows((points.rank[both], np.unique(number, return_inverse=True)[1].reshape(-1)))
     forward_of = np.full(int(key.max()) + 1, NO_PASS, np.int64)
     forward_of[key[: len(rows)]] = forward[rows]
     joined[backward[back]] = forward_of[key[len(rows) :]]

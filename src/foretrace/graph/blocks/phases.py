@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s
-from foretrace.graph.alike import used_positions
+from foretrace.base import Bools, Int64s, UInt8s, used_positions
 from foretrace.graph.blocks.facts import ScopeFacts, is_update_kernel
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.nodes import NodeKind, Phase

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s
-from foretrace.graph.alike import used_positions
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.blocks.facts import names_by_rank
 from foretrace.graph.blocks.inheritance import inherited
 from foretrace.graph.draft import DraftNodes

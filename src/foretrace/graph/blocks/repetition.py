@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph._compiled import cyclic_scores, repeat_covers
-from foretrace.graph.alike import used_positions
 
 # A token that matches outweighs one that is extra, missing or different: the alignment goes on
 # through a layer that has half of its tokens in common with the others.

@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from foretrace.base import Int64s, UInt8s
-from foretrace.graph.alike import used_positions
+from foretrace.base import Int64s, UInt8s, used_positions
 from foretrace.graph.blocks.corrections import Corrections
 from foretrace.graph.blocks.facts import by_name
 from foretrace.graph.blocks.inheritance import inherited

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s, UInt8s
-from foretrace.graph.alike import alike
+from foretrace.base import Bools, Int32s, Int64s, UInt8s, numbered_rows
 from foretrace.graph.graph import ExecutionGraph
-from foretrace.graph.nodes import DEVICE_KINDS, HOST_KINDS, NodeKind, Part, Phase
+from foretrace.graph.nodes import DEVICE_KINDS, NodeKind, Part, Phase
 
 if TYPE_CHECKING:
     import polars as pl
@@ -96,7 +95,7 @@ def blocks_of(graph: ExecutionGraph) -> Blocks:
     columns = (graph.rank, graph.step, graph.part, graph.phase, graph.layer, graph.microbatch)
     if not len(node):
         return _empty(graph)
-    key = alike([column[node].astype(np.int64) for column in columns])
+    key = numbered_rows([column[node].astype(np.int64) for column in columns])
     size = int(key.max()) + 1
     first = np.full(size, len(node), np.int64)
     np.minimum.at(first, key, np.arange(len(node)))
@@ -105,7 +104,7 @@ def blocks_of(graph: ExecutionGraph) -> Blocks:
     place[order] = np.arange(size)
     row = place[key]
     is_work = _is_work(graph)[node]
-    is_host = np.isin(graph.kind[node], [int(kind) for kind in HOST_KINDS]) & ~is_work
+    is_host = graph.is_host[node] & ~is_work
     duration_ns = graph.measured_ns[node]
     head = node[first[order]]
     return Blocks(
@@ -126,7 +125,7 @@ def blocks_of(graph: ExecutionGraph) -> Blocks:
 
 def _is_work(graph: ExecutionGraph) -> Bools:
     kinds = (*DEVICE_KINDS, NodeKind.FINISH, NodeKind.OPERATOR)
-    is_work: Bools = np.isin(graph.kind, [int(kind) for kind in kinds])
+    is_work: Bools = graph.is_of(*kinds)
     return is_work
 
 

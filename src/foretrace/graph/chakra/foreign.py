@@ -18,26 +18,14 @@ from numpy.typing import NDArray
 
 from foretrace.base import Bools, CircleError, GraphError, Int64s, UInt8s
 from foretrace.graph.chakra.collectives import Meetings, meetings_of
-from foretrace.graph.chakra.names import NO_NAME, NamePool
+from foretrace.graph.chakra.names import NamePool
 from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Finding, Lane
-from foretrace.graph.nodes import (
-    NO_COLLECTIVE,
-    NO_LAYER,
-    NO_MICROBATCH,
-    NO_STEP,
-    EdgeKind,
-    NodeKind,
-)
+from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES
 from foretrace.trace import ChakraNodes, ChakraTrace, NodeType
 
 STEP = "trace"  # a file without step marks is one step
-_NEUTRAL = {
-    "lane": -1, "step": 0, "signature": NO_NAME, "operator": NO_NAME,
-    "operator_signature": NO_NAME, "part": 0, "phase": 0, "layer": NO_LAYER,
-    "microbatch": NO_MICROBATCH, "collective": NO_COLLECTIVE, "name": 0, "rank": -1,
-}  # fmt: skip
 _COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 _MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
 # Streams of a device whose file names none.
@@ -337,11 +325,11 @@ def _file_columns(
 ) -> dict[str, NDArray[np.integer]]:
     """The columns of a file's records, its marks first."""
     count = len(file.kind)
-    columns = {name: np.full(NUM_MARKS + count, neutral) for name, neutral in _NEUTRAL.items()}
+    columns = {name: np.full(NUM_MARKS + count, column.neutral) for name, column in COLUMNS.items()}
     columns["rank"][:] = file.rank
+    columns["step"][1:] = 0
     names = [OWN_NAMES.index(name) for name in ("rank start", "step begin", "step end")]
     columns["name"][:] = _with_marks(pool.of_column(file.trace.nodes, file.trace.nodes.name), names)
-    columns["step"][0] = NO_STEP
     main = place[_lane_of(file, is_device=False, number=_main_thread(file))]
     columns["lane"][:NUM_MARKS] = main
     for is_device in (False, True):

@@ -17,31 +17,13 @@ from numpy.typing import NDArray
 
 from foretrace.base import GraphError, Int32s, Int64s
 from foretrace.graph.chakra.names import NamePool
-from foretrace.graph.chakra.records import StatedRecords
+from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.collective import Collective
 from foretrace.graph.graph import EdgeConstant, Lane
-from foretrace.graph.nodes import (
-    NO_COLLECTIVE,
-    NO_LANE,
-    NO_LAYER,
-    NO_MICROBATCH,
-    NO_STEP,
-    EdgeKind,
-    NodeKind,
-)
+from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind
 from foretrace.trace import NO_TEXT, ChakraNodes, ChakraTrace, listed_numbers
 
 TO_MEETING = 64  # added to an edge's kind where it leads to a collective's meeting
-_NUMBERS = {
-    "step": NO_STEP,
-    "part": 0,
-    "phase": 0,
-    "layer": NO_LAYER,
-    "microbatch": NO_MICROBATCH,
-    "collective": NO_COLLECTIVE,
-    "lane": NO_LANE,
-}
-_TEXTS = ("signature", "operator", "operator_signature")
 _NO_NUMBERS = np.zeros(0, np.int64)
 NO_RANK = -1  # of what stands for a rank that was not recorded
 _T = TypeVar("_T")
@@ -160,13 +142,15 @@ def _columns(one: _Rank, pool: NamePool) -> dict[str, NDArray[np.integer]]:
     """The columns of one file's records."""
     nodes = one.trace.nodes
     columns: dict[str, NDArray[np.integer]] = {
-        name: nodes.numbers(name, absent) for name, absent in _NUMBERS.items()
+        name: pool.of_column(nodes, nodes.text_numbers(name))
+        if column.table == "names"
+        else nodes.numbers(name, column.neutral)
+        for name, column in COLUMNS.items()
+        if name not in ("rank", "name")
     }
     columns["kind"] = nodes.numbers("node_kind")
     columns["rank"] = np.where(columns["kind"] == NodeKind.GHOST, NO_RANK, one.rank)
     columns["name"] = pool.of_column(nodes, nodes.name)
-    for name in _TEXTS:
-        columns[name] = pool.of_column(nodes, nodes.text_numbers(name))
     columns["duration_ns"] = nodes.numbers("duration_ns")
     columns["start_ns"] = nodes.numbers("start_ns")
     columns["end_ns"] = nodes.numbers("end_ns")

@@ -18,15 +18,16 @@ from foretrace.graph.collective import Collective
 from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges
 from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
-from foretrace.graph.nodes import NO_LAYER, NO_MICROBATCH, EdgeKind, NodeKind
+from foretrace.graph.nodes import NODE_COLUMNS, EdgeKind, NodeKind
 
-# What a record has a column for, as `ExecutionGraph` has.
-COLUMNS = (
-    "rank", "lane", "name", "signature", "step", "operator", "operator_signature", "part",
-    "phase", "layer", "microbatch", "collective",
-)  # fmt: skip
-# What a meeting takes over from its members, and what it has where they differ.
-_OF_HUB = {"part": 0, "phase": 0, "layer": NO_LAYER, "microbatch": NO_MICROBATCH}
+# What a record has a column for, as `ExecutionGraph` has, but for its kind and its times.
+COLUMNS = {
+    name: column
+    for name, column in NODE_COLUMNS.items()
+    if name not in ("kind", "measured_ns", "inflation")
+}
+# What a meeting takes over from its members.
+_OF_HUB = ("part", "phase", "layer", "microbatch")
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def assembled_records(records: StatedRecords) -> Assembled:
         count,
         **columns,
         measured_ns=np.where(is_member, 0, records.duration_ns),
+        inflation=records.inflation,
         end_ns=np.where(is_member, records.start_ns, records.end_ns),
     )
     leave = enter.copy()
@@ -97,12 +99,9 @@ def assembled_records(records: StatedRecords) -> Assembled:
         *_meetings(records, member, (enter, leave, hub)),
     ]
     nodes = collector.collected()
-    inflation = np.ones(len(nodes), np.float32)
-    inflation[enter] = records.inflation
     graph, original = assembled(
         nodes,
         Edges.joined(edges),
-        inflation=inflation,
         constants=records.constants,
         names=records.names,
         lanes=records.lanes,
@@ -126,8 +125,8 @@ def _hubs(records: StatedRecords, member: Int64s, collector: NodeCollector) -> I
     ready_ns[collective] = begun_ns
     np.minimum.at(ready_ns, collective, begun_ns)
     shared = {
-        name: _shared(records.columns[name][member], collective, count, neutral)
-        for name, neutral in _OF_HUB.items()
+        name: _shared(records.columns[name][member], collective, count, COLUMNS[name].neutral)
+        for name in _OF_HUB
     }
     place = {name: at for at, name in enumerate(records.names)}
     return collector.add(

@@ -75,7 +75,7 @@ def fitted_clocks(operations: Operations, comm: CommunicationOps, matches: Match
         spread_ns=np.zeros(num_ranks, np.int64),
         num_matches=np.zeros(num_ranks, np.int64),
     )
-    on_host = np.array([not lane.is_device for lane in operations.lanes], np.bool_)[comm.lane]
+    on_host = ~operations.is_stream[comm.lane]
     pairs = _common_ends(comm, matches, on_host)
     for parent, child in _spanning_tree(num_ranks, pairs):
         parent_ns, child_ns = pairs[parent, child]

@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, number_format
-from foretrace.graph.alike import alike, used_positions
+from foretrace.base import Int32s, Int64s, number_format, numbered_rows, used_positions
 from foretrace.graph.operations import Operations
 from foretrace.trace import UNKNOWN_COLLECTIVE, Trace, collective_kind_of
 
@@ -215,7 +214,7 @@ class _Reader:
             self._merged(self._with_members(columns.group_ranks)),
             self._merged(columns.dtype),
         )
-        of_class = alike([*texts, np.where(is_known, UNKNOWN, signature), name, is_known])
+        of_class = numbered_rows([*texts, np.where(is_known, UNKNOWN, signature), name, is_known])
         _, first = np.unique(of_class, return_index=True)
         by_class = [
             self._words_of(names[name[row]], *(int(column[row]) for column in texts))

@@ -73,8 +73,7 @@ def _check_meetings(
 ) -> None:
     is_meeting = np.array([kind in _MEETINGS for kind in comm.kind], np.bool_)[matches.row]
     row, collective = matches.row[is_meeting], matches.collective[is_meeting]
-    is_device = np.array([lane.is_device for lane in operations.lanes], np.bool_)
-    allowed_ns = np.where(is_device[comm.lane[row]], MISSED_NS, MISSED_ON_CPU_NS)
+    allowed_ns = np.where(operations.is_stream[comm.lane[row]], MISSED_NS, MISSED_ON_CPU_NS)
     is_missed = transfers.end_ns[row] < transfers.hub_ns[collective] - allowed_ns
     num_ranks = len(operations.ranks)
     meetings = np.bincount(comm.rank[row], minlength=num_ranks)

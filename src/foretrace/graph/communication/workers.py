@@ -32,7 +32,7 @@ def worker_segments(
 ) -> WorkerSegments:
     """A segment before every CPU collective that started later than it could have."""
     ops, items = operations.ops, operations.items
-    is_on_host = np.array([not lane.is_device for lane in operations.lanes], np.bool_)[ops.lane]
+    is_on_host = ~operations.is_stream[ops.lane]
     chosen = np.flatnonzero(is_on_host & (ops.launch >= 0))
     is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])[: len(ops)]
     is_same &= ~np.isin(ops.lane, items.lane)  # spans on a calling thread are no queue

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int64s
-from foretrace.graph.alike import used_positions
+from foretrace.base import Bools, Int64s, used_positions
 from foretrace.graph.nodes import NodeKind
 from foretrace.trace import RuntimeRole
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, Integers, UInt8s
+from foretrace.base import Bools, Int64s, Integers, UInt8s, used_positions
 from foretrace.graph._compiled import working_operators
-from foretrace.graph.alike import used_positions
 from foretrace.graph.nodes import NodeKind
 from foretrace.trace import Category, RuntimeRole, Trace, runtime_role
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Float32s, Int64s
+from foretrace.base import Float32s, Int64s, numbered_rows
 from foretrace.graph._compiled import covered_times
-from foretrace.graph.alike import alike
 from foretrace.graph.operations import Operations
 
 MIN_SHARE = 0.5  # of an operation's time must overlap communication to call it inflated
@@ -25,7 +24,7 @@ def inflation_factors(operations: Operations) -> Float32s:
     if not (share > MIN_SHARE).any():
         return factor
     duration_ns = ops.end_ns - ops.start_ns
-    make = alike([ops.name, ops.signature])
+    make = numbered_rows([ops.name, ops.signature])
     alone = np.flatnonzero((share <= ALONE_SHARE) & ~ops.is_communication)
     alone = alone[np.lexsort((duration_ns[alone], make[alone]))]
     low = np.searchsorted(make[alone], np.arange(make.max() + 1), side="left")

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, used_positions
 from foretrace.graph._compiled import counted_order, innermost_scopes, scope_tree
-from foretrace.graph.alike import used_positions
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.nodes import NodeKind
 from foretrace.graph.operations.table import Operations

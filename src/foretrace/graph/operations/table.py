@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s
-from foretrace.graph.alike import used_positions
+from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph.graph import Lane
 from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.operations.copies import with_split_copies
@@ -97,6 +96,11 @@ class Operations:
     def op_rows(self, position: int) -> Int64s:
         """Numbers of the operations of one trace, rising."""
         return np.arange(*self._first_op[position : position + 2])
+
+    @cached_property
+    def is_stream(self) -> Bools:
+        """Which lanes are device streams, bool[lanes]."""
+        return np.array([lane.is_device for lane in self.lanes], np.bool_)
 
     @cached_property
     def _first_item(self) -> list[int]:

@@ -18,7 +18,6 @@ from foretrace.graph._compiled import pending_at_launch
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
-from foretrace.graph.rules.launches import device_lanes
 
 BLOCKED_FACTOR = 4  # a launch so many times longer than one into a short queue may be blocked
 BLOCKED_MIN_NS = 20_000
@@ -43,7 +42,7 @@ def launch_queue(operations: Operations, places: Places) -> LaunchQueue:
     is_blocked = np.zeros(len(items), np.bool_)
     empty = np.zeros(0, np.int64)
     none = LaunchQueue(0, Edges.of(EdgeKind.QUEUE, empty, empty), is_blocked, empty)
-    chosen = np.flatnonzero((ops.launch != NOT_LAUNCHED) & device_lanes(operations)[ops.lane])
+    chosen = np.flatnonzero((ops.launch != NOT_LAUNCHED) & operations.is_stream[ops.lane])
     if not len(chosen):
         return none
     launch = ops.launch[chosen].astype(np.int64)

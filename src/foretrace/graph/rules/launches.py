@@ -13,7 +13,7 @@ from foretrace.graph.operations import Operations
 def launch_edges(operations: Operations, places: Places) -> Edges:
     """One edge per launched operation; one launch may own many (CUDA graphs, fused copies)."""
     ops = operations.ops
-    is_device = device_lanes(operations)[ops.lane]
+    is_device = operations.is_stream[ops.lane]
     launched = np.flatnonzero(ops.launch >= 0)
     kind = np.where(is_device[launched], EdgeKind.LAUNCH, EdgeKind.ISSUE)
     source = ops.launch[launched].astype(np.int64)
@@ -39,8 +39,3 @@ def launch_latency_samples(operations: Operations, is_free: Bools) -> Int64s:
     chosen = (ops.launch >= 0) & is_empty & ~ops.is_communication & ~is_repeat & is_free
     samples: Int64s = (ops.start_ns - items.end_ns[launch])[chosen]
     return samples
-
-
-def device_lanes(operations: Operations) -> Bools:
-    """Which lanes are device streams, bool[lanes]."""
-    return np.array([lane.is_device for lane in operations.lanes], np.bool_)

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
-from foretrace.graph.alike import alike
+from foretrace.base import Bools, Int64s, numbered_rows
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.operations.launch_order import NO_OP, LaunchOrder
 from foretrace.trace import RuntimeRole
@@ -208,7 +207,7 @@ def _classes(operations: Operations, pairs: Candidates) -> Int64s:
     """A number for each pair, equal for pairs of one class, int64[pairs]."""
     ops = operations.ops
     number = _stream_numbers(operations)
-    return alike(
+    return numbered_rows(
         [
             number[ops.lane[pairs.source]],
             number[ops.lane[pairs.target]],

@@ -183,5 +183,4 @@ def _is_issued_async(operations: Operations, issue: Integers) -> Bools:
 
 
 def _is_on_device(operations: Operations) -> Bools:
-    is_device = np.array([lane.is_device for lane in operations.lanes], np.bool_)
-    return is_device[operations.ops.lane]
+    return operations.is_stream[operations.ops.lane]

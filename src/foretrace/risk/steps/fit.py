@@ -128,7 +128,7 @@ class Timed:
 def timed(graph: ExecutionGraph) -> Timed:
     """The nodes of a graph whose durations vary."""
     kinds = np.array([*HOST_KINDS, *DEVICE_KINDS, NodeKind.FINISH], np.uint8)
-    node = np.flatnonzero(np.isin(graph.kind, kinds) & (graph.step >= 0))
+    node = np.flatnonzero(graph.is_of(*kinds) & (graph.step >= 0))
     kind = graph.kind[node].astype(np.int64)
     work = np.where(np.isin(kind, np.array(DEVICE_KINDS)), DEVICE, HOST)
     work[kind == NodeKind.FINISH] = COMMUNICATION

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
-from foretrace.graph import DEVICE_KINDS, NO_COLLECTIVE, ExecutionGraph, NodeKind
+from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind
 from foretrace.risk.steps.models import DurationModel
 from foretrace.risk.steps.variation import Variation
 from foretrace.simulate import FIXED, Cells, Draws
@@ -34,7 +34,7 @@ def draws_of(
         factor: float64[samples, 1 + ranks of the graph] of each GPU in each sample, column 0 being
             1; drawn if left out.
     """
-    is_kernel = np.isin(graph.kind, DEVICE_KINDS)
+    is_kernel = graph.is_device
     is_finish = graph.kind == NodeKind.FINISH
     make = np.full(graph.num_nodes, FIXED, np.int32)
     make[is_kernel] = _KERNEL if variation.kernel.variation else FIXED

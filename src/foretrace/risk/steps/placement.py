@@ -15,7 +15,7 @@ import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.base import Float64s, RiskError
-from foretrace.graph import HOST_KINDS, ExecutionGraph
+from foretrace.graph import ExecutionGraph
 from foretrace.risk.steps.laid_out import draws_of
 from foretrace.risk.steps.sample import Cell
 from foretrace.risk.steps.variation import Variation
@@ -165,8 +165,8 @@ def recorded_placement(graph: ExecutionGraph, *, slowdown: float, title: str = "
     if not len(steps):
         raise RiskError("no step is marked in the recording, so nothing can be placed")
     ranks = graph.ranks
-    has_device = any(lane.is_device for lane in graph.lanes)
-    is_host = np.isin(graph.kind, HOST_KINDS)
+    has_device = graph.has_device
+    is_host = graph.is_host
     moves = (graph.rank >= 0) & (graph.collective < 0) & (is_host != has_device)
     label = np.where(moves, np.searchsorted(ranks, graph.rank) + 1, 0).astype(np.int32)
     factor = np.ones((len(ranks) + 1, len(ranks) + 1))

@@ -165,7 +165,7 @@ def _goals(graph: ExecutionGraph, steps: Windows) -> tuple[Int32s, Bools]:
     row = np.full(len(graph.step_names) + 1, NO_GOAL, np.int32)
     row[steps.step] = np.arange(len(steps))
     ends = (NodeKind.STEP_BEGIN, NodeKind.STEP_END, NodeKind.KERNEL, NodeKind.MEMCPY)
-    closes = np.isin(graph.kind, (*ends, NodeKind.MEMSET, NodeKind.FINISH)) & (graph.rank >= 0)
+    closes = graph.is_of(*ends, NodeKind.MEMSET, NodeKind.FINISH) & (graph.rank >= 0)
     goal = np.where(closes & (graph.step != NO_STEP), row[graph.step], NO_GOAL).astype(np.int32)
     first = np.flatnonzero(graph.step == steps.step[0])
     return goal, np.arange(graph.num_nodes) < (first[0] if len(first) else 0)

@@ -32,7 +32,7 @@ def alone_ns(timeline: Timeline, cores: Cores, *, hosts: Mapping[int, int] | Non
     graph = timeline.graph
     need = needs(graph, cores)
     host, num_hosts = hosts_of(graph, hosts)
-    found: Int64s = timeline.end_ns - timeline.start_ns
+    found = timeline.duration_ns
     for number in range(num_hosts):
         is_here = (host == number) & (need != OWN) & (found > 0)
         if is_here.any():

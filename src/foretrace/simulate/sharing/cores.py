@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Float64s, Int32s, SimulationError, UInt8s
-from foretrace.graph import HOST_KINDS, NO_LANE, ExecutionGraph, NodeKind
+from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind
 
 OWN, SHARED, TRANSFER = 0, 1, 2  # what a node needs: its own time, a core, a share of one
 
@@ -77,11 +77,9 @@ def needs(graph: ExecutionGraph, cores: Cores) -> UInt8s:
     Work on a host's threads needs a core; a transfer of a collective needs the share that
     `cores` states; all else takes its own time.
     """
-    on_host = np.array([not lane.is_device for lane in graph.lanes] + [False])
-    is_laned = graph.lane != NO_LANE
-    on_thread = on_host[np.where(is_laned, graph.lane, len(graph.lanes))]
+    on_thread = (graph.lane != NO_LANE) & ~graph.is_on_stream
     found = np.full(graph.num_nodes, OWN, np.uint8)
-    found[on_thread & np.isin(graph.kind, HOST_KINDS)] = SHARED
+    found[on_thread & graph.is_host] = SHARED
     if cores.transfers > 0:
         found[on_thread & (graph.kind == NodeKind.FINISH)] = TRANSFER
     return found

@@ -10,13 +10,8 @@ from numpy.typing import NDArray
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import (
     NO_COLLECTIVE,
-    NO_LANE,
-    NO_LAYER,
-    NO_MICROBATCH,
-    NO_STEP,
+    NODE_COLUMNS,
     NodeKind,
-    Part,
-    Phase,
 )
 from foretrace.whatif.arrange.ghosts import Ghosts
 from foretrace.whatif.arrange.meetings import Meetings
@@ -26,38 +21,6 @@ from foretrace.whatif.recorded.program import MadeExchange, NewJob, Piece
 
 Columns = dict[str, NDArray[np.generic]]
 _SCALED = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
-_COPIED = (
-    "kind",
-    "rank",
-    "lane",
-    "name",
-    "signature",
-    "step",
-    "operator",
-    "operator_signature",
-    "part",
-    "phase",
-    "layer",
-    "microbatch",
-    "collective",
-    "measured_ns",
-    "inflation",
-)
-_NEUTRAL = {
-    "rank": -1,
-    "lane": NO_LANE,
-    "signature": -1,
-    "step": NO_STEP,
-    "operator": -1,
-    "operator_signature": -1,
-    "part": Part.UNKNOWN,
-    "phase": Phase.UNKNOWN,
-    "layer": NO_LAYER,
-    "microbatch": NO_MICROBATCH,
-    "collective": NO_COLLECTIVE,
-    "measured_ns": 0,
-    "inflation": 1,
-}
 _LABELS = ("step", "part", "phase", "layer", "microbatch")
 _COUNTED = ("step", "layer", "microbatch")
 
@@ -103,7 +66,7 @@ def columns_of(
     own = _of_sequence(source, sequence, job, meetings, names)
     lead = meetings.first[:-1]
     hubs = _hubs(own, meetings, lead, names)
-    ghost = {name: getattr(source.graph, name)[ghosts.source] for name in _COPIED}
+    ghost = source.graph.columns(ghosts.source)
     # A ghost is of the step of what it holds up.
     after = ghosts.edges.target[len(ghosts.source) :]
     after = np.where(
@@ -112,7 +75,7 @@ def columns_of(
         after,
     )
     ghost["step"] = own["step"][after]
-    return {name: np.concatenate([own[name], hubs[name], ghost[name]]) for name in _COPIED}
+    return {name: np.concatenate([own[name], hubs[name], ghost[name]]) for name in NODE_COLUMNS}
 
 
 def _of_sequence(
@@ -122,8 +85,8 @@ def _of_sequence(
     is_copied = sequence.source >= 0
     node = np.maximum(sequence.source, 0)
     columns: Columns = {
-        name: np.where(is_copied, getattr(graph, name)[node], _NEUTRAL.get(name, 0))
-        for name in _COPIED
+        name: np.where(is_copied, getattr(graph, name)[node], column.neutral)
+        for name, column in NODE_COLUMNS.items()
     }
     columns["kind"] = sequence.kind
     columns["rank"] = np.array([rank.rank for rank in job.ranks] or [0])[sequence.rank]
@@ -165,7 +128,7 @@ def _labels(sequence: Sequence, columns: Columns) -> Columns:
 
 def _stated(sequence: Sequence, name: str) -> tuple[Int64s, Int64s]:
     """A label of everything placed, and of its piece; a last one of what is in nothing placed."""
-    neutral = _NEUTRAL[name]
+    neutral = NODE_COLUMNS[name].neutral
     new = [int(getattr(each, name)) for each in sequence.all_placed]
     old = [
         int(getattr(each.piece, name)) if isinstance(each.piece, Piece) else neutral
@@ -198,7 +161,9 @@ def _first_on_threads(sequence: Sequence) -> Bools:
 def _hubs(own: Columns, meetings: Meetings, lead: Int64s, names: Names) -> Columns:
     """Columns of the hubs: labelled as one of their members is, but for the step."""
     size = len(meetings.collectives)
-    columns: Columns = {name: np.full(size, value) for name, value in _NEUTRAL.items()}
+    columns: Columns = {
+        name: np.full(size, column.neutral) for name, column in NODE_COLUMNS.items()
+    }
     member = meetings.finish[lead]
     columns |= {name: own[name][member] for name in _LABELS if name != "step"}
     columns["kind"] = np.full(size, NodeKind.HUB, np.uint8)

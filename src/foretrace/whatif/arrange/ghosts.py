@@ -32,10 +32,10 @@ class Ghosts:
 def ghosts_of(source: Source, sequence: Sequence, job: NewJob, meetings: Meetings) -> Ghosts:
     """The ghosts of a new job."""
     graph = source.graph
-    ghost = np.flatnonzero(graph.kind == NodeKind.GHOST)
+    ghost = graph.nodes_of(NodeKind.GHOST)
     if not len(ghost):
         return Ghosts(ghost, Edges.joined([]), ())
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     into = graph.predecessor[graph.first_edge[ghost]].astype(np.int64)
     is_out = graph.kind[graph.predecessor] == NodeKind.GHOST
     after = np.full(graph.num_nodes, -1, np.int64)

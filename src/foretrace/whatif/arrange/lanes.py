@@ -74,7 +74,7 @@ def _threads(source: Source) -> dict[int, tuple[int, ...]]:
 
 
 def _compute(graph: ExecutionGraph) -> dict[int, int]:
-    kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
+    kernels = graph.nodes_of(NodeKind.KERNEL)
     total = np.bincount(
         graph.lane[kernels], weights=graph.measured_ns[kernels] + 1, minlength=len(graph.lanes)
     )

@@ -16,10 +16,6 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_COLLECTIVE, Collective, EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.arrange.arranged import Arranged
 
-_NODE_COLUMNS = (
-    *("kind", "rank", "lane", "name", "signature", "step", "operator", "operator_signature"),
-    *("part", "phase", "layer", "microbatch", "measured_ns", "inflation"),
-)
 # What a communication waited for that others then wait for; its launch is not.
 _PASSED = (EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 _BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
@@ -50,7 +46,7 @@ def without_lone(
     has = graph.collective != NO_COLLECTIVE
     is_gone = np.zeros(graph.num_nodes, np.bool_)
     is_gone[has] = is_lone[graph.collective[has]]
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     is_entered = (graph.edge_kind == EdgeKind.HOST_ORDER) & (graph.kind[target] == NodeKind.ARRIVE)
     # A worker's time before its arrival goes with it.
     is_gone[graph.predecessor[is_entered & is_gone[target]]] = True
@@ -64,7 +60,7 @@ def without_lone(
 
 
 def _without(graph: ExecutionGraph, is_gone: Bools, is_lone: Bools) -> ExecutionGraph:
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     source, kind = graph.predecessor.astype(np.int64), graph.edge_kind
     is_kept = ~(is_gone[source] | is_gone[target])
     passed = np.array(list(_passed(graph, target, is_gone)), np.int64).reshape(-1, 4)
@@ -73,20 +69,15 @@ def _without(graph: ExecutionGraph, is_gone: Bools, is_lone: Bools) -> Execution
     kind = np.concatenate([kind[is_kept], passed[:, 2].astype(np.uint8)])
     lag_ns = np.concatenate([graph.lag_ns[is_kept], passed[:, 3].astype(np.int32)])
     place = np.cumsum(~is_gone) - 1
-    order = np.argsort(target, kind="stable")
     kept = np.flatnonzero(~is_gone)
+    smaller = graph.rewired(place[source], place[target], kind=kind, lag_ns=lag_ns, kept=kept)
     number = np.cumsum(~is_lone) - 1
-    collective = graph.collective[kept].copy()
+    collective = smaller.collective.copy()
     has = collective != NO_COLLECTIVE
     collective[has] = number[collective[has]]
     return replace(
-        graph,
-        **{name: getattr(graph, name)[kept] for name in _NODE_COLUMNS},
+        smaller,
         collective=collective,
-        first_edge=np.searchsorted(place[target[order]], np.arange(len(kept) + 1)).astype(np.int64),
-        predecessor=place[source[order]].astype(np.int32),
-        edge_kind=kind[order],
-        lag_ns=lag_ns[order],
         collectives=graph.collectives[~is_lone],
     )
 

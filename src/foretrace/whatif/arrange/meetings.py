@@ -309,7 +309,7 @@ class _GroupNames:
 
     def __init__(self, source: Source) -> None:
         graph = source.graph
-        arrive = np.flatnonzero(graph.kind == NodeKind.ARRIVE)
+        arrive = graph.nodes_of(NodeKind.ARRIVE)
         pairs = np.stack([source.roles.of_node[arrive], graph.collective[arrive]])
         self._recorded: dict[tuple[int, int, tuple[int, ...]], str] = {}
         for at, collective in np.unique(pairs, axis=1).T.tolist():

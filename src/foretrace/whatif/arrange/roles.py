@@ -58,7 +58,7 @@ def roles_of(program: Program) -> Roles:
     """The role of every arrival and finish of a recording."""
     graph = program.graph
     communicator, direction = communicators(graph.collectives)
-    member = np.flatnonzero(np.isin(graph.kind, (NodeKind.ARRIVE, NodeKind.FINISH)))
+    member = graph.nodes_of(NodeKind.ARRIVE, NodeKind.FINISH)
     collective = graph.collective[member].astype(np.int64)
     is_backward = _backward(graph, member)
     key = np.stack(

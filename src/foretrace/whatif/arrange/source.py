@@ -76,7 +76,7 @@ class Source:
 def source_of(program: Program) -> Source:
     """Everything that arranging asks of a recording."""
     graph = program.graph
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     parts = [piece.nodes for own in program.pieces_by_rank.values() for piece in own]
     nodes = np.concatenate([np.zeros(0, np.int64), *parts])
     piece_of = np.full(graph.num_nodes, -1, np.int64)
@@ -84,8 +84,6 @@ def source_of(program: Program) -> Source:
     sequence = nodes[graph.kind[nodes] != NodeKind.RANK_START]
     place = np.full(graph.num_nodes, -1, np.int64)
     place[sequence] = np.arange(len(sequence))
-    is_device_lane = np.array([lane.is_device for lane in graph.lanes] or [False], np.bool_)
-    is_on_device = (graph.lane >= 0) & is_device_lane[graph.lane]
     is_order = graph.edge_kind == EdgeKind.HOST_ORDER
     is_chained = np.zeros(graph.num_nodes, np.bool_)
     is_chained[target[is_order & (graph.kind[target] != NodeKind.ARRIVE)]] = True
@@ -107,7 +105,7 @@ def source_of(program: Program) -> Source:
         num_roles=len(roles.roles),
     )
     carried = _carried(graph, target, place=place, piece_of=piece_of, index=index)
-    starts = np.flatnonzero(graph.kind == NodeKind.RANK_START)
+    starts = graph.nodes_of(NodeKind.RANK_START)
     arrive_of = _arrivals(graph)
     return Source(
         program=program,
@@ -124,10 +122,10 @@ def source_of(program: Program) -> Source:
         carried=carried,
         awaited_role=_awaited_roles(graph, carried, roles),
         arrive_of=arrive_of,
-        held_by=_held_by(graph, target, arrive_of),
-        has_device=bool(is_device_lane.any()),
+        held_by=_held_by(graph, arrive_of),
+        has_device=graph.has_device,
         queue_depth=_queue_depth(
-            graph, target, place=place, is_on_device=is_on_device, arrive_of=arrive_of
+            graph, target, place=place, is_on_device=graph.is_on_stream, arrive_of=arrive_of
         ),
     )
 
@@ -186,8 +184,8 @@ def is_of_role(edge_kind: UInt8s, source_kind: UInt8s) -> Bools:
 
 def _slot_kinds(graph: ExecutionGraph) -> Int8s:
     found = np.full(graph.num_nodes, OTHERS, np.int8)
-    found[np.isin(graph.kind, DEVICE_OUT)] = OPERATIONS
-    found[np.isin(graph.kind, _CALLS)] = CALLS
+    found[graph.is_of(*DEVICE_OUT)] = OPERATIONS
+    found[graph.is_of(*_CALLS)] = CALLS
     return found
 
 
@@ -249,7 +247,7 @@ def _first_on_lanes(
     is_inner[target[is_arrival]] = True
     is_thread = np.zeros(max(len(graph.lanes), 1), np.bool_)
     is_thread[graph.lane[is_chained]] = True
-    is_entry = np.isin(graph.kind, (*DEVICE_IN, NodeKind.HOST_SEGMENT)) & ~is_chained & ~is_inner
+    is_entry = graph.is_of(*DEVICE_IN, NodeKind.HOST_SEGMENT) & ~is_chained & ~is_inner
     entry = np.flatnonzero(is_entry & (place >= 0) & ~is_thread[graph.lane])
     entry = entry[np.argsort(place[entry], kind="stable")]
     _, first = np.unique(graph.lane[entry], return_index=True)
@@ -261,21 +259,14 @@ def _first_on_lanes(
 def _arrivals(graph: ExecutionGraph) -> Int64s:
     """Of every finish its arrival; -1 of other nodes."""
     found = np.full(graph.num_nodes, -1, np.int64)
-    arrive, finish = (
-        nodes[np.lexsort((graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))]
-        for nodes in (
-            np.flatnonzero(graph.kind == NodeKind.ARRIVE),
-            np.flatnonzero(graph.kind == NodeKind.FINISH),
-        )
-    )
+    arrive, finish = graph.members()
     found[finish] = arrive
     return found
 
 
-def _held_by(graph: ExecutionGraph, target: Int64s, arrive_of: Int64s) -> UInt8s:
+def _held_by(graph: ExecutionGraph, arrive_of: Int64s) -> UInt8s:
     """What lets each finish go: its hub, its own arrival, or those of neighbours in its group."""
-    chosen = np.flatnonzero(graph.edge_kind == EdgeKind.TRANSFER)
-    source, finish = graph.predecessor[chosen], target[chosen]
+    source, finish = graph.edges_of(EdgeKind.TRANSFER)
     is_own = source == arrive_of[finish]
     is_other = (graph.kind[source] == NodeKind.ARRIVE) & ~is_own
     bit = np.where(is_own, BY_ITSELF, BY_HUB).astype(np.uint8)

@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.cost import NO_TEXT, CostModel, Costs, KernelRequests, Source
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph
+from foretrace.graph import ExecutionGraph
 from foretrace.operators import OperatorClass, operator_class
 from foretrace.whatif.changes.attention_calls import (
     FusedCall,
@@ -43,7 +43,7 @@ def attention_replaced(
             "it: state the machine that the job runs on."
         )
     graph = working.graph
-    chosen = fitting(graph, change.selection) & np.isin(graph.kind, DEVICE_KINDS)
+    chosen = fitting(graph, change.selection) & graph.is_device
     if change.is_fused:
         calls = plain_calls(graph, chosen, is_causal=change.is_causal)
         if not calls:

@@ -105,8 +105,8 @@ def plain_calls(graph: ExecutionGraph, chosen: Bools, *, is_causal: bool | None)
         chosen: bool[nodes], kernels to look at.
         is_causal: of softmaxes whose name does not tell.
     """
-    device = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.ARRIVE, NodeKind.FINISH)))
-    device = device[np.lexsort((device, graph.lane[device]))]
+    device = graph.nodes_of(*DEVICE_KINDS, NodeKind.ARRIVE, NodeKind.FINISH)
+    device = graph.in_lanes(device)
     calls = _Calls(graph)
     found = []
     for at in np.flatnonzero(chosen[device]).tolist():
@@ -213,7 +213,7 @@ def _block(graph: ExecutionGraph, node: int) -> tuple[int, ...]:
 
 
 def _is_attention(graph: ExecutionGraph) -> Bools:
-    works = np.flatnonzero(np.isin(graph.kind, DEVICE_KINDS))
+    works = np.flatnonzero(graph.is_device)
     pairs, inverse = np.unique(
         np.stack([graph.name[works], graph.operator[works]]), axis=1, return_inverse=True
     )

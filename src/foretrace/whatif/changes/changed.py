@@ -137,7 +137,7 @@ def _check(arranged: Arranged, change: DurationChange, program: Program | None) 
 
 
 def _check_device(graph: ExecutionGraph, change: Fused | Graphed) -> None:
-    if not any(lane.is_device for lane in graph.lanes):
+    if not graph.has_device:
         what = "fused" if isinstance(change, Fused) else "launched as graphs"
         raise ScenarioError(
             f"no kernels can be {what} where the host computes: this recording has no device. "

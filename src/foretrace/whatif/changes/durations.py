@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s, ScenarioError
+from foretrace.base import Bools, Float64s, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import STATED, Source
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind, Part
 from foretrace.whatif.changes.change import Delayed, Loading, SlowerNetwork, Takes, Times
@@ -19,7 +19,6 @@ from foretrace.whatif.changes.working import (
     launches,
     previous_on_host,
 )
-from foretrace.whatif.numbering import numbered
 from foretrace.whatif.recorded.program import Program
 
 _LOADING_KINDS = (NodeKind.HOST_SEGMENT, NodeKind.OPERATOR, NodeKind.CALL)
@@ -88,7 +87,7 @@ def loading_nodes(graph: ExecutionGraph, ranks: tuple[int, ...] | None) -> Int64
     Raises:
         ScenarioError: if none is known.
     """
-    is_loading = (graph.part == Part.DATA) & np.isin(graph.kind, _LOADING_KINDS)
+    is_loading = (graph.part == Part.DATA) & graph.is_of(*_LOADING_KINDS)
     is_loading &= graph.step != NO_STEP
     if not is_loading.any():
         raise ScenarioError(
@@ -111,7 +110,7 @@ def _set_length(
 ) -> None:
     """Factors that make each rank's loading in each step so long. Out: factor and extra."""
     graph, (factor, extra_ns) = working.graph, into
-    group = numbered([graph.rank[nodes], graph.step[nodes]])
+    group = numbered_rows([graph.rank[nodes], graph.step[nodes]])
     _, first = np.unique(group, return_index=True)
     total_ns = np.bincount(group, working.duration_ns[nodes]).astype(np.float64)
     factor[nodes] = (length_ns / np.where(total_ns > 0, total_ns, length_ns or 1))[group]
@@ -141,7 +140,7 @@ def _delayed_nodes(graph: ExecutionGraph, change: Delayed) -> Int64s:
 
 def _first_of_blocks(graph: ExecutionGraph, nodes: Int64s, entry: Int64s) -> Int64s:
     """Row of each block's operation that is launched first, int64[blocks]."""
-    block = numbered([getattr(graph, name)[nodes] for name in BLOCK_COLUMNS])
+    block = numbered_rows([getattr(graph, name)[nodes] for name in BLOCK_COLUMNS])
     order = np.lexsort((nodes, entry))
     _, first = np.unique(block[order], return_index=True)
     return np.sort(order[first])

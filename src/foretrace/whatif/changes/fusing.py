@@ -14,7 +14,6 @@ from foretrace.whatif.changes.removal import without_nodes
 from foretrace.whatif.changes.working import (
     BLOCK_COLUMNS,
     Working,
-    edge_targets,
     launches,
     previous_on_host,
 )
@@ -44,7 +43,7 @@ def check_fusible(graph: ExecutionGraph, change: Fused) -> None:
 
 
 def _first(graph: ExecutionGraph, change: Fused) -> Int64s:
-    chosen = fitting(graph, change.selection) & np.isin(graph.kind, DEVICE_KINDS)
+    chosen = fitting(graph, change.selection) & graph.is_device
     return first_of_runs(graph, chosen)
 
 
@@ -55,8 +54,8 @@ def first_of_runs(graph: ExecutionGraph, chosen: Bools) -> Int64s:
     more than its launch and the one before, and only the last is waited for by more than the next
     and the launch queue.
     """
-    device = np.flatnonzero(np.isin(graph.kind, (*DEVICE_KINDS, NodeKind.ARRIVE, NodeKind.FINISH)))
-    device = device[np.lexsort((device, graph.lane[device]))]
+    device = graph.nodes_of(*DEVICE_KINDS, NodeKind.ARRIVE, NodeKind.FINISH)
+    device = graph.in_lanes(device)
     before, after = device[:-1], device[1:]
     follows = chosen[before] & chosen[after] & (graph.lane[before] == graph.lane[after])
     for name in BLOCK_COLUMNS:
@@ -113,7 +112,7 @@ def merged(working: Working, first: Int64s, factor: float | Float64s) -> Working
 def _ties(graph: ExecutionGraph) -> tuple[Bools, Bools]:
     """Nodes that wait for more than launch and stream; nodes that more waits for than these."""
     waits, is_awaited = np.zeros((2, graph.num_nodes), np.bool_)
-    waits[edge_targets(graph)[~np.isin(graph.edge_kind, _OF_LAUNCH)]] = True
+    waits[graph.edge_target[~np.isin(graph.edge_kind, _OF_LAUNCH)]] = True
     is_awaited[graph.predecessor[~np.isin(graph.edge_kind, _OF_QUEUE)]] = True
     return waits, is_awaited
 

@@ -58,10 +58,10 @@ def _between(graph: ExecutionGraph, is_graphed: Bools) -> Bools:
 
     A run ends at whatever else a thread does: other launches, waits, operators, marks of steps.
     """
-    host = np.flatnonzero(np.isin(graph.kind, _ON_HOST))
-    host = host[np.lexsort((host, graph.lane[host]))]
+    host = graph.nodes_of(*_ON_HOST)
+    host = graph.in_lanes(host)
     lane, launched = graph.lane[host], is_graphed[host]
-    is_end = ~(np.isin(graph.kind[host], _PASSED) | launched)
+    is_end = ~(graph.is_of(*_PASSED)[host] | launched)
     is_end |= np.append(True, lane[1:] != lane[:-1])[: len(host)]
     run = np.cumsum(is_end) - 1
     seen = _counted(launched, run)

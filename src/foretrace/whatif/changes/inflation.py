@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s
+from foretrace.base import Bools, Float64s, Int64s, numbered_rows
 from foretrace.cost import PUBLISHED_MOST, Costs, Inflation, Source, beside_communication
 from foretrace.graph import NO_NODE, ExecutionGraph, NodeKind, Timeline
 from foretrace.operators import operator_class
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.changes.working import BLOCK_COLUMNS
-from foretrace.whatif.numbering import numbered
 
 _ALONE_SHARE = 0.01  # with communication beside it for so little of its time, a kernel was alone
 _LEAST_KERNELS = 10  # that ran beside communication; fewer tell little (as `cost` takes it)
@@ -103,8 +102,8 @@ def _stated(graph: ExecutionGraph, share: Float64s, inflation: Inflation) -> Slo
 def _shown(before: Timeline, share: Float64s) -> Slowdowns:
     """What a recording shows, by make, by class, over all; else what was published."""
     graph = before.graph
-    kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
-    duration_ns = (before.end_ns - before.start_ns)[kernels]
+    kernels = graph.nodes_of(NodeKind.KERNEL)
+    duration_ns = before.duration_ns[kernels]
     make, beside = _makes(graph, kernels), share[kernels]
     alone_ns = _medians(duration_ns, make, beside <= _ALONE_SHARE)
     is_known = (beside > _ALONE_SHARE) & (alone_ns > 0) & (duration_ns > 0)
@@ -140,12 +139,12 @@ def _slopes(
 
 def _makes(graph: ExecutionGraph, kernels: Int64s) -> Int64s:
     """Number of each kernel's make, int64[kernels]: its place in its block is part of it."""
-    number = numbered([getattr(graph, name)[kernels] for name in BLOCK_COLUMNS])
+    number = numbered_rows([getattr(graph, name)[kernels] for name in BLOCK_COLUMNS])
     order = np.argsort(number, kind="stable")
     first = np.searchsorted(number[order], number[order])
     place = np.empty(len(kernels), np.int64)
     place[order] = np.arange(len(kernels)) - first
-    return numbered([*(getattr(graph, name)[kernels] for name in _MAKE), place])
+    return numbered_rows([*(getattr(graph, name)[kernels] for name in _MAKE), place])
 
 
 def _medians(duration_ns: Int64s, make: Int64s, rows: Bools) -> Float64s:
@@ -163,8 +162,8 @@ def _medians(duration_ns: Int64s, make: Int64s, rows: Bools) -> Float64s:
 
 def _classes(graph: ExecutionGraph) -> tuple[Int64s, list[str]]:
     """Class of each kernel, -1 of other nodes, int64[nodes]; distinct ones are classed once."""
-    kernels = np.flatnonzero(graph.kind == NodeKind.KERNEL)
-    pair = numbered([graph.name[kernels], graph.operator[kernels]])
+    kernels = graph.nodes_of(NodeKind.KERNEL)
+    pair = numbered_rows([graph.name[kernels], graph.operator[kernels]])
     _, first = np.unique(pair, return_index=True)
     of_pair = [
         str(operator_class(graph.names[graph.name[one]], graph.names[at] if at >= 0 else ""))

@@ -12,11 +12,10 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from foretrace.analyze import is_compute
-from foretrace.base import Bools, Int32s, Integers, ScenarioError, UInt8s
-from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Part, Phase
+from foretrace.base import Bools, Int32s, Integers, ScenarioError, UInt8s, numbered_rows
+from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase
 from foretrace.operators import recognised
 from foretrace.whatif.changes.selection import Selection
-from foretrace.whatif.numbering import numbered
 
 _MAX_NAMED = 5
 _MAX_LENGTH = 60  # of a kernel's name in an error
@@ -102,7 +101,7 @@ def _candidates(graph: ExecutionGraph, selection: Selection) -> Bools:
     if selection.kernels or selection.operators or selection.family:
         mask |= graph.kind == NodeKind.FINISH
     if selection.with_host:
-        mask |= np.isin(graph.kind, HOST_KINDS)
+        mask |= graph.is_host
     return mask
 
 
@@ -145,7 +144,7 @@ def _of_family(graph: ExecutionGraph, wanted: str, works: Bools) -> _Criterion:
     nodes = np.flatnonzero(works)
     collective = np.where(graph.kind == NodeKind.FINISH, graph.collective, -1)[nodes]
     columns = (graph.name[nodes], graph.operator[nodes], _kinds(graph)[collective])
-    number = numbered(columns)
+    number = numbered_rows(columns)
     _, first = np.unique(number, return_index=True)
     rows = np.stack(columns)[:, first].T
     names = [_names(graph, *row) for row in rows.tolist()]

@@ -7,12 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.whatif.changes.working import Working, edge_targets
-
-_NODE_COLUMNS = (
-    *("kind", "rank", "lane", "name", "signature", "step", "operator", "operator_signature"),
-    *("part", "phase", "layer", "microbatch", "collective", "measured_ns", "inflation"),
-)
+from foretrace.whatif.changes.working import Working
 
 
 def without_nodes(working: Working, into: Int64s) -> Working:
@@ -31,17 +26,15 @@ def without_nodes(working: Working, into: Int64s) -> Working:
     kept = np.flatnonzero(into == np.arange(graph.num_nodes))
     place = np.full(graph.num_nodes, -1, np.int64)
     place[kept] = np.arange(len(kept))
-    target = place[edge_targets(graph)]
+    target = place[graph.edge_target]
     source = place[into[graph.predecessor]]
     edges = np.flatnonzero((target >= 0) & (source != target))
-    columns = {name: getattr(graph, name)[kept] for name in _NODE_COLUMNS}
-    smaller = replace(
-        graph,
-        **columns,
-        first_edge=np.searchsorted(target[edges], np.arange(len(kept) + 1)).astype(np.int64),
-        predecessor=source[edges].astype(np.int32),
-        edge_kind=graph.edge_kind[edges],
+    smaller = graph.rewired(
+        source[edges],
+        target[edges],
+        kind=graph.edge_kind[edges],
         lag_ns=graph.lag_ns[edges],
+        kept=kept,
     )
     return replace(
         working,

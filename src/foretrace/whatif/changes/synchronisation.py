@@ -10,7 +10,7 @@ from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.changes.change import Unsynchronised
 from foretrace.whatif.changes.matching import fitting, is_meant, nearest, of_block
-from foretrace.whatif.changes.working import Working, edge_targets, with_edges
+from foretrace.whatif.changes.working import Working, with_edges
 
 
 def unsynchronised(working: Working, change: Unsynchronised) -> Working:
@@ -30,7 +30,7 @@ def check_calls(graph: ExecutionGraph, change: Unsynchronised) -> None:
     Raises:
         ScenarioError: naming the calls at which the host waits.
     """
-    waiting = np.unique(edge_targets(graph)[graph.edge_kind == EdgeKind.WAKE])
+    waiting = np.unique(graph.edges_of(EdgeKind.WAKE)[1])
     if not len(waiting):
         raise ScenarioError(
             "the host waits for no device here: there is no synchronisation to remove. Without a "
@@ -50,7 +50,7 @@ def check_calls(graph: ExecutionGraph, change: Unsynchronised) -> None:
 
 def _chosen_edges(graph: ExecutionGraph, change: Unsynchronised) -> Bools:
     selection = change.selection
-    target = edge_targets(graph)
+    target = graph.edge_target
     wakes: Bools = graph.edge_kind == EdgeKind.WAKE
     used = np.unique(graph.name[target[wakes]])
     named = [at for at in used.tolist() if is_meant(change.calls, graph.names[at])]
@@ -72,7 +72,7 @@ def _chosen_edges(graph: ExecutionGraph, change: Unsynchronised) -> Bools:
 
 def _with_older(graph: ExecutionGraph, chosen: Bools, steps: int) -> ExecutionGraph:
     """Chosen edges begin where those of the same call, so many steps before, did."""
-    target = edge_targets(graph)
+    target = graph.edge_target
     older = _calls_before(graph, np.unique(target[chosen]), steps)
     sources = dict.fromkeys(older.tolist(), np.zeros(0, np.int64))
     for call in sources:
@@ -89,14 +89,7 @@ def _with_older(graph: ExecutionGraph, chosen: Bools, steps: int) -> ExecutionGr
     ends = np.append(target[~chosen], [one for _, one in added]).astype(np.int64)
     kind = np.append(graph.edge_kind[~chosen], np.full(len(added), EdgeKind.WAKE, np.uint8))
     lag_ns = np.append(graph.lag_ns[~chosen], np.full(len(added), _lag_ns(graph), np.int32))
-    order = np.argsort(ends, kind="stable")
-    return replace(
-        graph,
-        first_edge=np.searchsorted(ends[order], np.arange(graph.num_nodes + 1)).astype(np.int64),
-        predecessor=source[order],
-        edge_kind=kind[order],
-        lag_ns=lag_ns[order],
-    )
+    return graph.rewired(source, ends, kind=kind, lag_ns=lag_ns)
 
 
 def _calls_before(graph: ExecutionGraph, calls: Int64s, steps: int) -> Int64s:
@@ -105,7 +98,7 @@ def _calls_before(graph: ExecutionGraph, calls: Int64s, steps: int) -> Int64s:
     The same is the one of that name with the same number on its thread, counted from the step's
     begin.
     """
-    every = np.flatnonzero(graph.kind == NodeKind.SYNC)
+    every = graph.nodes_of(NodeKind.SYNC)
     place: dict[tuple[int, int, int, int], int] = {}
     counts: dict[tuple[int, int, int], int] = {}
     of_call: dict[int, tuple[int, int, int, int]] = {}

@@ -81,19 +81,12 @@ def _rounded(duration_ns: Float64s) -> Int64s:
     return rounded
 
 
-def edge_targets(graph: ExecutionGraph) -> Int64s:
-    """Node that each edge leads to, int64[edges]."""
-    return np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
-
-
 def with_edges(graph: ExecutionGraph, is_kept: Bools) -> ExecutionGraph:
     """The graph with some of its edges; bool[edges]."""
-    target = edge_targets(graph)[is_kept]
-    return replace(
-        graph,
-        first_edge=np.searchsorted(target, np.arange(graph.num_nodes + 1)).astype(np.int64),
-        predecessor=graph.predecessor[is_kept],
-        edge_kind=graph.edge_kind[is_kept],
+    return graph.rewired(
+        graph.predecessor[is_kept],
+        graph.edge_target[is_kept],
+        kind=graph.edge_kind[is_kept],
         lag_ns=graph.lag_ns[is_kept],
     )
 
@@ -101,31 +94,26 @@ def with_edges(graph: ExecutionGraph, is_kept: Bools) -> ExecutionGraph:
 def arrivals(graph: ExecutionGraph) -> Int64s:
     """For each FINISH the ARRIVE of the same member, for every other node itself; int64[nodes]."""
     found = np.arange(graph.num_nodes, dtype=np.int64)
-    ordered = []
-    for kind in (NodeKind.ARRIVE, NodeKind.FINISH):
-        nodes = np.flatnonzero(graph.kind == kind)
-        columns = (graph.lane[nodes], graph.rank[nodes], graph.collective[nodes])
-        ordered.append(nodes[np.lexsort(columns)])
-    found[ordered[1]] = ordered[0]
+    arrive, finish = graph.members()
+    found[finish] = arrive
     return found
 
 
 def launches(graph: ExecutionGraph) -> Int64s:
     """The call that launches each device operation or issues each transfer; -1; int64[nodes]."""
     found = np.full(graph.num_nodes, -1, np.int64)
-    target = edge_targets(graph)
-    chosen = np.isin(graph.edge_kind, _ENTRIES)
-    found[target[chosen]] = graph.predecessor[chosen]
+    call, entered = graph.edges_of(*_ENTRIES)
+    found[entered] = call
     # A worker thread's time before an arrival was issued; the arrival follows it.
-    follows = graph.edge_kind == EdgeKind.HOST_ORDER
-    follows &= graph.kind[target] == NodeKind.ARRIVE
-    found[target[follows]] = found[graph.predecessor[follows]]
+    before, node = graph.edges_of(EdgeKind.HOST_ORDER)
+    follows = graph.kind[node] == NodeKind.ARRIVE
+    found[node[follows]] = found[before[follows]]
     return found[arrivals(graph)]
 
 
 def previous_on_host(graph: ExecutionGraph) -> Int64s:
     """What each host node follows on its thread; -1 of the others; int64[nodes]."""
     found = np.full(graph.num_nodes, -1, np.int64)
-    chosen = graph.edge_kind == EdgeKind.HOST_ORDER
-    found[edge_targets(graph)[chosen]] = graph.predecessor[chosen]
+    before, node = graph.edges_of(EdgeKind.HOST_ORDER)
+    found[node] = before
     return found

@@ -68,7 +68,7 @@ class Buckets:
     def of(library: Library, group: Group) -> Buckets:
         """Those of a recording."""
         graph = library.program.graph
-        has_device = any(lane.is_device for lane in graph.lanes)
+        has_device = graph.has_device
         return Buckets(library, BucketWaits(graph), group, has_device, have_sizes(graph))
 
     def carried(self, unit: NewUnit, stage: StageWeights, filling: Filling) -> NewUnit:

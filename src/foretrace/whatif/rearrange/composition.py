@@ -108,7 +108,7 @@ class Composer:
 
     @cached_property
     def _has_device(self) -> bool:
-        return any(lane.is_device for lane in self.library.program.graph.lanes)
+        return self.library.program.graph.has_device
 
     def _chunks(self) -> Iterable[int]:
         return range(self.structure.plan.pipeline * self.structure.plan.num_chunks)

@@ -58,15 +58,15 @@ def _dropped(graph: ExecutionGraph, is_gone: Bools) -> Bools:
     has = graph.collective != NO_COLLECTIVE
     found = np.zeros(graph.num_nodes, bool)
     found[has] = is_gone[graph.collective[has]]
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     handed = np.isin(graph.edge_kind, (EdgeKind.LAUNCH, EdgeKind.ISSUE)) & found[target]
     launches = np.unique(graph.predecessor[handed])
     launches = launches[graph.kind[launches] == NodeKind.LAUNCH]
     found[launches] = True
     found[_around(graph, launches)] = True
     found[_workers_before(graph, found, target)] = True
-    if any(lane.is_device for lane in graph.lanes):
-        found &= ~np.isin(graph.kind, (NodeKind.ARRIVE, NodeKind.FINISH))
+    if graph.has_device:
+        found &= ~graph.is_of(NodeKind.ARRIVE, NodeKind.FINISH)
     return found
 
 
@@ -88,7 +88,7 @@ def _around(graph: ExecutionGraph, launches: Int64s) -> Int64s:
     is_inside = is_host & (graph.operator >= 0)
     is_inside[is_inside] = is_named[graph.operator[is_inside]]
     hosts = np.flatnonzero(is_host)
-    hosts = hosts[np.argsort(graph.lane[hosts], kind="stable")]
+    hosts = graph.in_lanes(hosts)
     inside = is_inside[hosts]
     # Runs of nodes of one lane inside such operators; one run ends behind each launch's own.
     new_run = np.ones(len(hosts), bool)

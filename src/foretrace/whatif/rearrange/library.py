@@ -170,7 +170,7 @@ class Library:
         work: list[int] = []
         for entry in _of_layer(forward, layer):
             nodes = entry.piece.nodes
-            work += graph.name[nodes[np.isin(graph.kind[nodes], working)]].tolist()
+            work += graph.name[nodes[graph.is_of(*working)[nodes]]].tolist()
         buckets = sum(entry.role is Role.BUCKET for entry in _of_layer(backward, layer))
         return tuple(work), buckets > 0
 

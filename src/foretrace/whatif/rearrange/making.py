@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import NotShownError
-from foretrace.graph import DEVICE_KINDS, NO_COLLECTIVE, NO_LAYER, NodeKind, Part, Phase
+from foretrace.graph import NO_COLLECTIVE, NO_LAYER, NodeKind, Part, Phase
 from foretrace.whatif.rearrange.composition import NewUnit, Work
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.parameters import Weights
@@ -161,11 +161,11 @@ class Maker:
 def _launch_ns(library: Library) -> int:
     """The median of what a launch of communication takes, or of any, if none was recorded."""
     graph = library.program.graph
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     is_launch = graph.kind[graph.predecessor] == NodeKind.LAUNCH
     for wanted in (
         graph.collective[target] != NO_COLLECTIVE,
-        np.isin(graph.kind[target], DEVICE_KINDS),
+        graph.is_device[target],
     ):
         launches = np.unique(graph.predecessor[is_launch & wanted])
         if len(launches):

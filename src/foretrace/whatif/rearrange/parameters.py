@@ -87,7 +87,7 @@ def _numbers(library: Library, entries: Sequence[Entry], *parts: Part) -> float:
     for entry in entries:
         if parts and entry.piece.part not in parts:
             continue
-        nodes = entry.piece.nodes[np.isin(graph.kind[entry.piece.nodes], _WORKING)]
+        nodes = entry.piece.nodes[graph.is_of(*_WORKING)[entry.piece.nodes]]
         operators = graph.operator[nodes]
         is_named = (graph.kind[nodes] == NodeKind.OPERATOR) & (operators < 0)
         operators = np.where(is_named, graph.name[nodes], operators)

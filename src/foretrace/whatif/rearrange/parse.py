@@ -16,7 +16,6 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph import (
-    HOST_KINDS,
     NO_MICROBATCH,
     NO_STEP,
     EdgeKind,
@@ -258,14 +257,12 @@ class _Hands:
 
     def __init__(self, graph: ExecutionGraph) -> None:
         self.graph = graph
-        target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
-        is_thread = graph.edge_kind == EdgeKind.THREAD
-        source, target = graph.predecessor[is_thread], target[is_thread]
-        is_host = np.isin(graph.kind[source], HOST_KINDS)
+        source, target = graph.edges_of(EdgeKind.THREAD)
+        is_host = graph.is_host[source]
         is_other = graph.lane[source] != graph.lane[target]
         self.is_woken: Bools = np.zeros(graph.num_nodes, bool)
         self.is_woken[target[is_host & is_other]] = True
-        self.is_work: Bools = np.isin(graph.kind, (NodeKind.LAUNCH, NodeKind.OPERATOR))
+        self.is_work: Bools = graph.is_of(NodeKind.LAUNCH, NodeKind.OPERATOR)
 
     def cut(self, pieces: Sequence[Piece]) -> Iterator[_Marked]:
         """Pieces with their roles; waits of host threads for each other stand alone."""

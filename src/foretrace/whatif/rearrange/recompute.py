@@ -32,7 +32,7 @@ class Recomputing:
     def of(library: Library) -> Recomputing:
         """Of a recording."""
         graph = library.program.graph
-        target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+        target = graph.edge_target
         source = graph.predecessor
         is_transfer = (graph.kind[source] == NodeKind.FINISH) & (
             graph.part[source] == Part.TRANSFER
@@ -89,7 +89,7 @@ class Recomputing:
         for each in works:
             if isinstance(each.placed.piece, Piece):
                 nodes = each.placed.piece.nodes
-                calls = nodes[np.isin(graph.kind[nodes], (NodeKind.LAUNCH, NodeKind.OPERATOR))]
+                calls = nodes[graph.is_of(NodeKind.LAUNCH, NodeKind.OPERATOR)[nodes]]
                 if len(calls):
                     return int(graph.lane[calls[0]])
         return NO_LANE

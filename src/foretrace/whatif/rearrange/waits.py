@@ -18,7 +18,7 @@ class BucketWaits:
     """Cuts what waits for buckets into what waits for each."""
 
     def __init__(self, graph: ExecutionGraph) -> None:
-        self._is_work: Bools = np.isin(graph.kind, (NodeKind.LAUNCH, NodeKind.OPERATOR))
+        self._is_work: Bools = graph.is_of(NodeKind.LAUNCH, NodeKind.OPERATOR)
         self._is_host: Bools = graph.kind < NodeKind.KERNEL
         self._is_wait = _waits(graph)
 
@@ -79,7 +79,7 @@ def _cut(entry: Entry, begin: int, end: int) -> list[Entry]:
 
 def _waits(graph: ExecutionGraph) -> Bools:
     """Host nodes that wait for a bucket, or launch what does; bool[nodes]."""
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     source = graph.predecessor
     is_bucket = (graph.kind[source] == NodeKind.FINISH) & (graph.part[source] == Part.BUCKET)
     is_awaited = is_bucket & np.isin(graph.edge_kind, _BETWEEN_STREAMS)

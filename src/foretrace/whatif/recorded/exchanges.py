@@ -48,7 +48,7 @@ class Exchange:
 def exchanges_of(graph: ExecutionGraph) -> tuple[Exchange, ...]:
     """All collectives of a recording, those that are alike together."""
     size = len(graph.collectives)
-    finishes = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finishes = graph.nodes_of(NodeKind.FINISH)
     owner = np.full(size, -1, np.int64)
     owner[graph.collective[finishes][::-1]] = finishes[::-1]
     transfer_ns = np.zeros(size, np.int64)

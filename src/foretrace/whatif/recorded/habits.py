@@ -104,7 +104,7 @@ def _recompute(graph: ExecutionGraph) -> Recompute | None:
     """From how much of the layers' forward work is done again; `None` without a backward pass."""
     if not (graph.phase == Phase.BACKWARD).any():
         return None
-    is_work = (graph.part == Part.LAYER) & np.isin(graph.kind, _COMPUTING)
+    is_work = (graph.part == Part.LAYER) & graph.is_of(*_COMPUTING)
     again = int((is_work & (graph.phase == Phase.RECOMPUTE)).sum())
     once = int((is_work & (graph.phase == Phase.FORWARD)).sum())
     if not again:

@@ -38,7 +38,7 @@ def issue_order(graph: ExecutionGraph, measured: Timeline) -> IssueOrder:
         graph: of the recording.
         measured: its measured timeline.
     """
-    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.first_edge))
+    target = graph.edge_target
     lead = _leads(graph)
     anchor = _anchors(graph, target, lead)
     key_ns = _keys_ns(graph, measured, target, anchor)
@@ -52,16 +52,10 @@ def issue_order(graph: ExecutionGraph, measured: Timeline) -> IssueOrder:
 def _leads(graph: ExecutionGraph) -> Int64s:
     """The node itself; of a FINISH its ARRIVE, on the same lane of the same collective."""
     lead = np.arange(graph.num_nodes, dtype=np.int64)
-    arrives = _by_member(graph, NodeKind.ARRIVE)
-    finishes = _by_member(graph, NodeKind.FINISH)
+    arrives, finishes = graph.members()
     if len(arrives) == len(finishes):
         lead[finishes] = arrives
     return lead
-
-
-def _by_member(graph: ExecutionGraph, kind: NodeKind) -> Int64s:
-    nodes = np.flatnonzero(graph.kind == kind)
-    return nodes[np.lexsort((nodes, graph.lane[nodes], graph.rank[nodes], graph.collective[nodes]))]
 
 
 def _anchors(graph: ExecutionGraph, target: Int64s, lead: Int64s) -> Int64s:
@@ -87,10 +81,7 @@ def _adopt_orphans(graph: ExecutionGraph, anchor: Int64s) -> None:
 
     None follows: they stay on their own, as if the host had done them.
     """
-    is_laned = graph.lane >= 0
-    is_device = np.array([lane.is_device for lane in graph.lanes] or [False], np.bool_)
-    on_device = np.flatnonzero(is_laned & is_device[graph.lane])
-    by_lane = on_device[np.argsort(graph.lane[on_device], kind="stable")]
+    by_lane = graph.in_lanes(np.flatnonzero(graph.is_on_stream))
     is_orphan = anchor[by_lane] == by_lane
     if not is_orphan.any():
         return
@@ -115,7 +106,7 @@ def _keys_ns(graph: ExecutionGraph, measured: Timeline, target: Int64s, anchor: 
     key_ns = measured.start_ns.copy()
     across = graph.edge_kind == EdgeKind.THREAD
     source, waiting = anchor[graph.predecessor[across]], target[across]
-    by_lane = np.lexsort((np.arange(graph.num_nodes), graph.lane))
+    by_lane = graph.in_lanes(np.arange(graph.num_nodes))
     first = np.flatnonzero(np.diff(graph.lane[by_lane], prepend=-2))
     while True:
         _raise_along_lanes(key_ns, by_lane, first)

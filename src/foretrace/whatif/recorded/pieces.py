@@ -35,7 +35,7 @@ def pieces_of(recording: Recording) -> dict[int, tuple[Piece, ...]]:
             graph.phase[owner],
             graph.layer[owner],
             graph.microbatch[owner],
-            np.isin(graph.kind[order.nodes], _MARKS),
+            graph.is_of(*_MARKS)[order.nodes],
         ]
     ).astype(np.int64)
     first = np.flatnonzero(np.append(True, (key[:, 1:] != key[:, :-1]).any(axis=0)))
@@ -70,8 +70,6 @@ def _owners(graph: ExecutionGraph, order: IssueOrder) -> Int64s:
     following = next_where(~is_idle)
     is_idle &= following < len(nodes)
     after = owner[following[is_idle]]
-    is_same = (graph.rank[after] == graph.rank[owner[is_idle]]) & ~np.isin(
-        graph.kind[after], _MARKS
-    )
+    is_same = (graph.rank[after] == graph.rank[owner[is_idle]]) & ~graph.is_of(*_MARKS)[after]
     owner[is_idle] = np.where(is_same, after, owner[is_idle])
     return owner

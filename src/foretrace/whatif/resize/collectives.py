@@ -185,7 +185,7 @@ def _of_activations(count: int, one: Collective, sizes: Sizing) -> float:
 
 def _first_finish(graph: ExecutionGraph) -> tuple[Int64s, Int64s, Int64s]:
     """Part, rank and layer of the first member that leaves each collective."""
-    nodes = np.flatnonzero(graph.kind == NodeKind.FINISH)[::-1]
+    nodes = graph.nodes_of(NodeKind.FINISH)[::-1]
     columns = np.zeros((3, len(graph.collectives)), np.int64)
     found = (graph.part[nodes], graph.rank[nodes], graph.layer[nodes])
     columns[:, graph.collective[nodes]] = np.stack([one.astype(np.int64) for one in found])
@@ -372,7 +372,7 @@ class _Recorded:
 def _transfers(program: Program) -> list[_Recorded]:
     """Median transfer of each kind of collective, group by group."""
     graph = program.graph
-    nodes = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    nodes = graph.nodes_of(NodeKind.FINISH)
     by_kind: dict[tuple[str, int, str, int, str], list[Int64s]] = {}
     ranks: dict[tuple[str, int, str, int, str], tuple[int, ...]] = {}
     order = nodes[np.argsort(graph.collective[nodes], kind="stable")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, ScenarioError
+from foretrace.base import Int32s, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import (
     CostModel,
     FittedCosts,
@@ -16,7 +16,6 @@ from foretrace.cost import (
     costs_of_recording,
     step_costs,
 )
-from foretrace.whatif.numbering import numbered
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.recorded_blocks import is_on_host, operator_nodes
 from foretrace.whatif.scenario import Scenario
@@ -120,7 +119,7 @@ def requests_of(
 
 def distinct_rows(*columns: Int32s) -> tuple[Int32s, Int64s]:
     """Distinct rows of columns, and for each row its place among them."""
-    number = numbered(columns)
+    number = numbered_rows(columns)
     first = np.empty(int(number.max(initial=-1)) + 1, np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]
     return np.stack([column[first] for column in columns], axis=1).astype(np.int32), number

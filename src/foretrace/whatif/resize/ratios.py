@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s
+from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s, numbered_rows
 from foretrace.cost import Costs, Source, scaled
 from foretrace.graph import Part
 from foretrace.operators import OperatorClass, Tensor, operator_class, parsed_shapes
-from foretrace.whatif.numbering import numbered
 from foretrace.whatif.resize.models import Models, distinct_rows, requests_of
 from foretrace.whatif.resize.parameters import Amounts
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
@@ -171,7 +170,7 @@ def _by_neighbours(into: Ratios, blocks: RecordedBlocks, is_open: Bools, amounts
     rest = ~is_known
     into.is_guessed[nodes[rest]] = True
     for keys in ((part, phase, classes), (part, classes), (part, phase), (part,)):
-        group = numbered(keys)
+        group = numbered_rows(keys)
         total_ns = np.bincount(group, known_ns)
         mean = np.bincount(group, known_ns * ratio) / np.maximum(total_ns, 1e-9)
         low, high = _range(group, ratio, known_ns > 0)

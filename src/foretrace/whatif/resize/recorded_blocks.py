@@ -50,13 +50,13 @@ class RecordedBlocks:
 
 def is_on_host(graph: ExecutionGraph) -> bool:
     """Whether a recording has no device: operators on the host are its kernels."""
-    return not np.isin(graph.kind, DEVICE_KINDS).any()
+    return not graph.is_device.any()
 
 
 def operator_nodes(graph: ExecutionGraph) -> Int64s:
     """Nodes that are an operator's work: on the device, or on the host where there is none."""
     kinds = (NodeKind.OPERATOR,) if is_on_host(graph) else DEVICE_KINDS
-    return np.flatnonzero(np.isin(graph.kind, kinds))
+    return graph.nodes_of(*kinds)
 
 
 def recorded_blocks(program: Program) -> RecordedBlocks:

@@ -136,7 +136,7 @@ def _collectives(
 ) -> tuple[str, ...]:
     """Durations of what finishes collectives. Out: `columns`, `source`, `family`."""
     graph, costs = arranged.graph, found.exchanged
-    finishes = np.flatnonzero(graph.kind == NodeKind.FINISH)
+    finishes = graph.nodes_of(NodeKind.FINISH)
     of = graph.collective[finishes]
     is_changed = costs.source[of] != Source.MEASURED
     finishes, of = finishes[is_changed], of[is_changed]

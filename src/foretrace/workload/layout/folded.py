@@ -15,11 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretrace.base import Int64s
 from foretrace.graph import (
-    NO_COLLECTIVE,
-    NO_LANE,
-    NO_LAYER,
-    NO_MICROBATCH,
     NO_STEP,
+    NODE_COLUMNS,
     Collective,
     Collectives,
     EdgeKind,
@@ -27,7 +24,6 @@ from foretrace.graph import (
     ExecutionGraph,
     Lane,
     NodeKind,
-    Part,
     Phase,
     graph_of,
 )
@@ -137,7 +133,10 @@ def _columns(
     rank, phase = ranks.rank[items.stage, 0], items.columns["phase"]
     stages, exchange = np.arange(len(ranks.rank)), meetings.exchange
     is_exchange = items.is_exchange
-    columns = {key: np.full(num_nodes, value, dtype) for key, (dtype, value) in _NEUTRAL.items()}
+    columns = {
+        name: np.full(num_nodes, column.neutral, column.dtype)
+        for name, column in NODE_COLUMNS.items()
+    }
 
     def put(where: Int64s, **values: ArrayLike) -> None:
         for key, value in values.items():
@@ -175,25 +174,6 @@ def _columns(
         put(where, kind=kind, rank=ranks.rank[:, 0], lane=stages, name=tables.name(name))
         put(where, step=NO_STEP if kind == NodeKind.RANK_START else 0)
     return columns
-
-
-_NEUTRAL: Mapping[str, tuple[type[np.generic], int]] = {
-    "kind": (np.uint8, 0),
-    "rank": (np.int32, -1),
-    "lane": (np.int32, NO_LANE),
-    "name": (np.int32, 0),
-    "signature": (np.int32, -1),
-    "step": (np.int32, NO_STEP),
-    "operator": (np.int32, -1),
-    "operator_signature": (np.int32, -1),
-    "part": (np.uint8, Part.UNKNOWN),
-    "phase": (np.uint8, Phase.UNKNOWN),
-    "layer": (np.int16, NO_LAYER),
-    "microbatch": (np.int16, NO_MICROBATCH),
-    "collective": (np.int32, NO_COLLECTIVE),
-    "measured_ns": (np.int64, 0),
-    "inflation": (np.float32, 1),
-}
 
 
 def _host_ns(items: Drafted, launch: Launch) -> Int64s:

@@ -38,22 +38,16 @@ def unfolded(graph: ExecutionGraph, ranks: RankTable) -> ExecutionGraph:
     first_edge, predecessor, edge = _edges(graph, ranks, meets, first)
     num_pipelines = ranks.num_pipelines
     stage = _stages(graph, ranks)
+    lane = graph.lane[node] * num_pipelines + copy
+    made = {
+        "rank": np.where(is_hub[node], -1, ranks.rank[stage[node], copy]).astype(np.int32),
+        "lane": np.where(is_hub[node], -1, lane).astype(np.int32),
+        "collective": _collective_column(graph, meets, first, stage),
+    }
+    columns = {name: column[node] for name, column in graph.columns().items() if name not in made}
+    columns |= made
     return ExecutionGraph(
-        kind=graph.kind[node],
-        rank=np.where(is_hub[node], -1, ranks.rank[stage[node], copy]).astype(np.int32),
-        lane=np.where(is_hub[node], -1, graph.lane[node] * num_pipelines + copy).astype(np.int32),
-        name=graph.name[node],
-        signature=graph.signature[node],
-        step=graph.step[node],
-        operator=graph.operator[node],
-        operator_signature=graph.operator_signature[node],
-        part=graph.part[node],
-        phase=graph.phase[node],
-        layer=graph.layer[node],
-        microbatch=graph.microbatch[node],
-        collective=_collective_column(graph, meets, first, stage),
-        measured_ns=graph.measured_ns[node],
-        inflation=graph.inflation[node],
+        **columns,
         first_edge=first_edge,
         predecessor=predecessor,
         edge_kind=graph.edge_kind[edge],
@@ -121,7 +115,7 @@ def _edges(
     """First edge of every copy, predecessor of every edge, and the folded edge it copies."""
     num_pipelines = ranks.num_pipelines
     degree = np.diff(graph.first_edge)
-    target = np.repeat(np.arange(graph.num_nodes), degree)
+    target = graph.edge_target
     inside = np.arange(graph.num_edges) - graph.first_edge[target]
     predecessor = np.empty(graph.num_edges * num_pipelines, np.int32)
     edge = np.empty(graph.num_edges * num_pipelines, np.int32)
@@ -177,7 +171,7 @@ def _meet_at_hubs(
     """Every group's hub waits for its own members. Out: the last three, at hubs."""
     stage = _stages(graph, ranks)
     by_kind = defaultdict(list)
-    for hub in np.flatnonzero(graph.kind == NodeKind.HUB).tolist():
+    for hub in graph.nodes_of(NodeKind.HUB).tolist():
         own = graph.predecessor[graph.first_edge[hub] : graph.first_edge[hub + 1]]
         by_kind[id(meets.of[graph.collective[hub]]), tuple(stage[own].tolist())].append(hub)
     for (_, stages), members in by_kind.items():

@@ -1,0 +1,55 @@
+"""Numbers of equal rows, against sorting them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace.base import Int64s, numbered_rows, used_positions
+
+LARGE = 2**40
+
+
+def sorted_numbers(columns: list[Int64s]) -> Int64s:
+    """The same by sorting whole rows."""
+    rows = np.stack(columns, axis=1)
+    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[Int64s]:
+    size = draw(st.integers(1, 40))
+    values = st.one_of(st.integers(-2, 3), st.integers(-1, 10_000), st.integers(-LARGE, LARGE))
+    column = st.lists(values, min_size=size, max_size=size)
+    columns = draw(st.lists(column, min_size=1, max_size=4))
+    return [np.array(each, np.int64) for each in columns]
+
+
+@given(tables())
+def test_rows_are_numbered_as_sorting_them_numbers_them(columns: list[Int64s]) -> None:
+    assert numbered_rows(columns).tolist() == sorted_numbers(columns).tolist()
+
+
+def test_many_rows_of_few_values_are_numbered_alike() -> None:
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(-1, 12, 5_000) for _ in range(3)]
+
+    assert numbered_rows(columns).tolist() == sorted_numbers(columns).tolist()
+
+
+def test_columns_of_any_width_and_flags_are_numbered() -> None:
+    columns = (np.array([3, -1, 3], np.int16), np.array([True, False, True]))
+
+    assert numbered_rows(columns).tolist() == [1, 0, 1]
+
+
+def test_no_rows_have_no_numbers() -> None:
+    assert numbered_rows([np.zeros(0, np.int64)]).tolist() == []
+
+
+@given(st.lists(st.integers(-1, 19), max_size=30))
+def test_used_positions_are_the_distinct_ones_without_negatives(column: list[int]) -> None:
+    used = used_positions(np.array(column, np.int32), 20)
+
+    assert used.tolist() == sorted({position for position in column if position >= 0})
