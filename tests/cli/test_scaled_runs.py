@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import foretrace
 from foretrace.cli import scaled_runs
-from foretrace.validate import LumosReport, LumosRow
-from foretrace.validate.lumos.figure import OTHERS, TEACHER
+from foretrace.validate import ScalingRow, ScalingsReport, read_scalings
 from tests.cli.conftest import Run
-from tests.validate.runs.sample import write_table
+from tests.validate.runs.sample import EXPERIMENTS, write_table
 
 TWO: tuple[dict[str, object], ...] = ({}, {"id": "made-up-2", "global_batch": 96})
 
@@ -47,9 +47,10 @@ def test_a_table_without_neighbours_says_so(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_figure_is_printed_with_its_parts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = tuple(LumosRow(figure, figure.lumos) for figure in (TEACHER, *OTHERS))
-    made = LumosReport(1.1, 2.0, rows[0], rows[1:])
-    monkeypatch.setattr(scaled_runs, "lumos_report", lambda **_: made)
+    figure = read_scalings(EXPERIMENTS / "lumos.toml")
+    rows = tuple(ScalingRow(scaling, scaling.rival) for scaling in figure.scalings)
+    made = ScalingsReport(figure, 1.1, 2.0, rows[0], rows[1:])
+    monkeypatch.setattr(scaled_runs, "scalings_report", lambda _figure, **_: made)
 
     outcome = run("validate", "lumos")
 
@@ -57,3 +58,26 @@ def test_the_figure_is_printed_with_its_parts(run: Run, monkeypatch: pytest.Monk
     assert max(map(len, outcome.out.splitlines())) <= 80
     assert re.search(r"2x16x4 +1,785 +1,838 +\+3.0 %", outcome.out)
     assert "kernels x 1.10 and communication x 2.00" in outcome.out
+
+
+def test_without_a_checkout_the_option_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "lib" / "site-packages" / "foretrace" / "__init__.py"
+    monkeypatch.setattr(foretrace, "__file__", str(installed))
+
+    lumos = run("validate", "lumos")
+    neighbours = run("validate", "neighbours", "--data", write_table(tmp_path / "runs.csv", *TWO))
+
+    assert (lumos.code, neighbours.code) == (1, 1)
+    assert "give --data FILE.toml" in " ".join(lumos.err.split())
+    assert "give --description FILE.toml" in " ".join(neighbours.err.split())
+
+
+def test_software_that_nothing_describes_is_warned_of(run: Run, tmp_path: Path) -> None:
+    rows = [{**row, "software": "hal-9000"} for row in TWO]
+
+    outcome = run("validate", "neighbours", "--data", write_table(tmp_path / "runs.csv", *rows))
+
+    assert outcome.code == 0, outcome.err
+    assert "nothing describes the software 'hal-9000'" in " ".join(outcome.err.split())

@@ -77,8 +77,8 @@ LEFT_OUT = {
     "calibrate": "fits for minutes, and optimisers end elsewhere on other processors",
     "measure": "measures this machine",
     "validate live": "measures this machine",
-    "validate neighbours": "needs a file of runs; tests/validate/neighbours keeps its figures",
-    "validate runs": "needs a file of runs, and minutes; tests/validate/runs keeps its figures",
+    "validate neighbours": "needs a file of runs; validate/test_neighbours.py keeps its figures",
+    "validate runs": "needs a file of runs, and minutes; tests/experiments keeps its figures",
 }
 
 SCENARIOS = """

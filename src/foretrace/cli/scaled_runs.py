@@ -9,16 +9,17 @@ import typer
 from rich.console import Console
 
 from foretrace.cli import options
+from foretrace.cli.descriptions import Description, Table, described_runs, experiment
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.tables import plain_table, print_section, print_sentences, share_text
 from foretrace.validate import (
     DimensionErrors,
-    LumosReport,
     NeighboursReport,
-    lumos_report,
+    ScalingsReport,
     neighbours_report,
-    read_runs,
+    read_scalings,
+    scalings_report,
 )
 
 _MOST_REASONS = 5
@@ -26,21 +27,14 @@ _MOST_REASONS = 5
 
 def neighbours(
     *,
-    data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE.csv",
-            exists=True,
-            dir_okay=False,
-            help="Runs that others measured, one a row: docs/accuracy.md lists the columns.",
-        ),
-    ],
+    data: Table,
+    description: Description = None,
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
 ) -> None:
     """Predict each published run from runs that differ from it in one thing."""
-    published = read_runs(data)
+    published = described_runs(data, description)
     with activity() as doing:
         doing.now("estimating runs")
         report = neighbours_report(published, progress=doing.advance)
@@ -50,16 +44,27 @@ def neighbours(
 
 def lumos(
     *,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            exists=True,
+            dir_okay=False,
+            help="The figure: scalings, as measured and as predicted by its authors. Default: "
+            "lumos.toml of the repository's experiments/.",
+        ),
+    ] = None,
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
 ) -> None:
     """Predict eight scalings of figure 7 of the Lumos paper from a ninth."""
+    figure = read_scalings(data or experiment("lumos.toml", "--data"))
     with activity() as doing:
         doing.now("fitting two constants")
-        report = lumos_report(progress=doing.advance)
+        report = scalings_report(figure, progress=doing.advance)
     console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(report, lambda: _print_lumos(console, report))
+    Outputs(json, csv, parquet).give(report, lambda: _print_scalings(console, report))
 
 
 def _print_neighbours(console: Console, report: NeighboursReport) -> None:
@@ -94,34 +99,36 @@ def _shares(one: DimensionErrors) -> tuple[str, ...]:
     return tuple(share_text(each) for each in shares)
 
 
-def _print_lumos(console: Console, report: LumosReport) -> None:
-    table = plain_table("TPxPPxDP", "measured ms", "predicted ms", "error", "Lumos ms", "error")
+def _print_scalings(console: Console, report: ScalingsReport) -> None:
+    figure, rival = report.figure, report.figure.rival
+    table = plain_table("TPxPPxDP", "measured ms", "predicted ms", "error", f"{rival} ms", "error")
     for row in (report.teacher, *report.rows):
         table.add_row(
-            row.figure.name + (" ?" if row.figure.is_label_doubtful else ""),
-            f"{row.figure.measured.total:,.0f}",
+            row.scaling.name + (" ?" if row.scaling.is_label_doubtful else ""),
+            f"{row.scaling.measured.total:,.0f}",
             f"{row.predicted.total:,.0f}",
             "taught" if row is report.teacher else _signed(row.error),
-            f"{row.figure.lumos.total:,.0f}",
-            _signed(row.lumos_error),
+            f"{row.scaling.rival.total:,.0f}",
+            _signed(row.rival_error),
         )
-    print_section(console, "GPT-3 15B on H100 (Lumos, figure 7)", table)
-    parts = plain_table("ms", *("run", "here", "Lumos") * 4)
+    print_section(console, figure.title, table)
+    parts = plain_table("ms", *("run", "here", rival) * 4)
     for row in (report.teacher, *report.rows):
-        sides = (row.figure.measured, row.predicted, row.figure.lumos)
+        sides = (row.scaling.measured, row.predicted, row.scaling.rival)
         names = ("exposed_compute", "overlapped", "exposed_communication", "other")
         cells = (f"{getattr(side, name):,.0f}" for name in names for side in sides)
-        parts.add_row(row.figure.name, *cells)
+        parts.add_row(row.scaling.name, *cells)
     print_section(console, "compute alone, overlapped, communication alone, neither", parts)
     swapped = report.swapped_mean_error
     taught = f"kernels x {report.kernels:.2f} and communication x {report.network:.2f}"
+    rivals = f"{rival}' own: {share_text(report.rival_mean_error)}"
     print_sentences(
         console,
         "in short",
         (
-            f"mean error of the eight: {share_text(report.mean_error)}",
-            f"the same with the last two labels (?) swapped: {share_text(swapped)}",
-            f"Lumos' own: {share_text(report.lumos_mean_error)}; it begins with a trace at 2x2x4",
+            f"mean error of the others: {share_text(report.mean_error)}",
+            f"the same with labels in doubt (?) swapped: {share_text(swapped)}",
+            f"{rivals}; {figure.rival_note}" if figure.rival_note else rivals,
             f"the first row taught {taught}",
         ),
     )

@@ -12,13 +12,14 @@ from rich.console import Console
 from foretrace.base import written_beside
 from foretrace.cli import options
 from foretrace.cli.cost_table import print_errors
+from foretrace.cli.descriptions import Description, Table, described_runs
 from foretrace.cli.live import live
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.runs_table import print_runs
 from foretrace.cli.scaled_runs import lumos, neighbours
 from foretrace.report import cost_plot, standalone_html
-from foretrace.validate import cost_errors, left_out_errors, read_runs, run_points, runs_report
+from foretrace.validate import cost_errors, left_out_errors, run_points, runs_report
 
 app = typer.Typer(rich_markup_mode=None)
 _FEW_RUNS = 50  # that one process predicts before others have started
@@ -62,15 +63,8 @@ def cost(
 @app.command()
 def runs(
     *,
-    data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE.csv",
-            exists=True,
-            dir_okay=False,
-            help="Runs that others measured, one a row: docs/accuracy.md lists the columns.",
-        ),
-    ],
+    data: Table,
+    description: Description = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -91,7 +85,7 @@ def runs(
     parquet: options.Parquet = None,
 ) -> None:
     """Predict published runs from their configuration, and say how far off that is."""
-    published = read_runs(data)
+    published = described_runs(data, description)
     with activity() as doing:
         doing.now("predicting runs")
         workers = workers or (os.cpu_count() or 1 if len(published) > _FEW_RUNS else 1)

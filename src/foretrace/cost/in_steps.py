@@ -27,9 +27,8 @@ from foretrace.machine import Chip, Machine, load_chip
 _PRODUCTS = "gemm"
 _ATTENTION = "attention"
 _PRODUCTS_OF_16_BITS = tuple(f"gemm library {dtype}" for dtype in SIXTEEN_BITS)
-# Time of 16-bit products in steps over that under lasting load: geometric means over sources of
-# `foretrace.validate.runs.left_out`, the widest first: llm-foundry, papers and vTrain on A100;
-# llm-foundry and torchtitan on H100; SimuMax on B200.
+# Time of 16-bit products in steps over that under lasting load: geometric means over what published
+# runs taught, source by source (`taught` in experiments/runs.toml; a test compares).
 PRODUCTS_IN_STEPS = {"Ampere": 1.09, "Hopper": 1.31, "Blackwell": 1.53, "Blackwell Ultra": 1.53}
 
 

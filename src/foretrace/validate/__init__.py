@@ -25,16 +25,13 @@ if TYPE_CHECKING:
     from foretrace.validate.live.results import LiveComponent as LiveComponent
     from foretrace.validate.live.results import LiveReport as LiveReport
     from foretrace.validate.live.results import LiveRow as LiveRow
-    from foretrace.validate.lumos.predict import lumos_report as lumos_report
-    from foretrace.validate.lumos.results import LumosReport as LumosReport
-    from foretrace.validate.lumos.results import LumosRow as LumosRow
     from foretrace.validate.mix import duration_mix as duration_mix
-    from foretrace.validate.neighbours.pairs import Pair as Pair
-    from foretrace.validate.neighbours.pairs import neighbour_pairs as neighbour_pairs
-    from foretrace.validate.neighbours.report import neighbours_report as neighbours_report
-    from foretrace.validate.neighbours.results import DimensionErrors as DimensionErrors
-    from foretrace.validate.neighbours.results import NeighbourPrediction as NeighbourPrediction
-    from foretrace.validate.neighbours.results import NeighboursReport as NeighboursReport
+    from foretrace.validate.neighbours import DimensionErrors as DimensionErrors
+    from foretrace.validate.neighbours import NeighbourPair as NeighbourPair
+    from foretrace.validate.neighbours import NeighbourPrediction as NeighbourPrediction
+    from foretrace.validate.neighbours import NeighboursReport as NeighboursReport
+    from foretrace.validate.neighbours import neighbour_pairs as neighbour_pairs
+    from foretrace.validate.neighbours import neighbours_report as neighbours_report
     from foretrace.validate.other_step import MIN_STEPS as MIN_STEPS
     from foretrace.validate.other_step import other_step_report as other_step_report
     from foretrace.validate.replay import replay_report as replay_report
@@ -48,17 +45,27 @@ if TYPE_CHECKING:
     from foretrace.validate.results import StepPrediction as StepPrediction
     from foretrace.validate.results import StepReplay as StepReplay
     from foretrace.validate.runs.calibration import calibrated as calibrated
+    from foretrace.validate.runs.description import RunsDescription as RunsDescription
+    from foretrace.validate.runs.description import read_description as read_description
     from foretrace.validate.runs.predict import predict_runs as predict_runs
     from foretrace.validate.runs.predict import prediction_of as prediction_of
-    from foretrace.validate.runs.report import calibrated_groups as calibrated_groups
-    from foretrace.validate.runs.report import run_points as run_points
-    from foretrace.validate.runs.report import runs_report as runs_report
+    from foretrace.validate.runs.predict import runs_report as runs_report
     from foretrace.validate.runs.results import GroupError as GroupError
     from foretrace.validate.runs.results import RunPrediction as RunPrediction
     from foretrace.validate.runs.results import RunsReport as RunsReport
     from foretrace.validate.runs.results import Status as Status
     from foretrace.validate.runs.results import by_group as by_group
+    from foretrace.validate.runs.results import calibrated_groups as calibrated_groups
+    from foretrace.validate.runs.results import run_points as run_points
     from foretrace.validate.runs.table import PublishedRun as PublishedRun
     from foretrace.validate.runs.table import read_runs as read_runs
+    from foretrace.validate.runs.table import undescribed_software as undescribed_software
+    from foretrace.validate.scalings import Scaling as Scaling
+    from foretrace.validate.scalings import ScalingRow as ScalingRow
+    from foretrace.validate.scalings import ScalingsFigure as ScalingsFigure
+    from foretrace.validate.scalings import ScalingsReport as ScalingsReport
+    from foretrace.validate.scalings import StepBar as StepBar
+    from foretrace.validate.scalings import read_scalings as read_scalings
+    from foretrace.validate.scalings import scalings_report as scalings_report
 
 lazily(__name__)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint
     from foretrace.workload.footprint.kept import Kept as Kept
     from foretrace.workload.footprint.software import MEGATRON as MEGATRON
-    from foretrace.workload.footprint.software import MEGATRON_EARLY_2025 as MEGATRON_EARLY_2025
-    from foretrace.workload.footprint.software import MEGATRON_ENGINE_LOSS as MEGATRON_ENGINE_LOSS
     from foretrace.workload.footprint.software import PYTORCH as PYTORCH
     from foretrace.workload.footprint.software import Loss as Loss
     from foretrace.workload.footprint.software import Software as Software
@@ -75,6 +73,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.completion import Completions as Completions
     from foretrace.workload.plan.completion import complete as complete
     from foretrace.workload.plan.completion import completions as completions
+    from foretrace.workload.plan.draft import PLANS as PLANS
     from foretrace.workload.plan.draft import PlanDraft as PlanDraft
     from foretrace.workload.plan.draft import draft_of as draft_of
     from foretrace.workload.plan.draft import load_plan as load_plan

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretrace.validate import PublishedRun, RunPrediction, Status, read_runs
+from foretrace.validate import PublishedRun, RunPrediction, Status, read_description, read_runs
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+DESCRIPTION = read_description(EXPERIMENTS / "runs.toml")
 
 _COLUMNS = (
     *("id", "source", "model", "software", "gpu", "precision", "sharding", "schedule"),
@@ -59,7 +62,7 @@ def write_table(path: Path, *rows: dict[str, object]) -> Path:
 
 def published(folder: Path, **changes: object) -> PublishedRun:
     """One run."""
-    return read_runs(write_table(folder / "runs.csv", changes))[0]
+    return read_runs(write_table(folder / "runs.csv", changes), DESCRIPTION)[0]
 
 
 def predicted(

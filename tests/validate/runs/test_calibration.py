@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from foretrace.validate import RunsReport, Status, calibrated, calibrated_groups, run_points
-from foretrace.validate.runs.calibration import factors_of, scaled
-from foretrace.validate.runs.left_out import TAUGHT, products_factor, unmodelled_spread
+from foretrace.validate.runs.calibration import factors_of, fitted_spread, scaled, widened
 from foretrace.validate.runs.results import group_error
-from foretrace.validate.runs.unmodelled import fitted_spread, widened
 from tests.validate.runs.sample import predicted
 
 
@@ -52,24 +50,6 @@ def test_intervals_scale_with_the_prediction() -> None:
     assert (found.low_s, found.high_s) == pytest.approx((2 / 1.1, 2.2))
 
 
-def test_a_source_learns_nothing_from_itself() -> None:
-    for one in TAUGHT:
-        others = [
-            other.products
-            for other in TAUGHT
-            if other.architecture == one.architecture and other.source != one.source
-        ]
-        found = products_factor(one.architecture, one.source)
-        if others:
-            assert min(others) <= found <= max(others)
-
-
-def test_a_generation_without_others_takes_the_one_before() -> None:
-    assert products_factor("Blackwell", "simumax-b200") == products_factor("Hopper", "simumax-b200")
-    assert products_factor("Blackwell Ultra", "new") == products_factor("Blackwell", "new")
-    assert products_factor("Volta", "new") == 1.0
-
-
 def test_the_fitted_spread_holds_four_of_five() -> None:
     rows = [predicted(f"run-{at}", 1.0 + 0.05 * at, 1.0) for at in range(10)]
 
@@ -83,14 +63,13 @@ def test_the_fitted_spread_holds_four_of_five() -> None:
 def test_what_is_unmodelled_widens_both_ways() -> None:
     row = predicted("run", 1.0, 1.0)
 
-    found = widened(row)
+    found = widened(row, 0.1)
 
     assert found.low_s is not None
     assert found.high_s is not None
     assert found.low_s < 1 / 1.1
     assert found.high_s > 1.1
-    assert unmodelled_spread("one") > 0
-    assert widened(predicted("run", 1.0, None)).low_s is None
+    assert widened(predicted("run", 1.0, None), 0.1).low_s is None
 
 
 def test_groups_count_what_was_refused() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from foretrace.base import MachineError, WorkloadError
 from foretrace.validate import Status, prediction_of
-from foretrace.validate.runs.machines import machine_of
-from foretrace.validate.runs.models import model_of
+from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
 from foretrace.workload import Norm, Positions, Recompute, Sharding
 from tests.validate.runs.sample import published

@@ -9,8 +9,7 @@ import pytest
 
 from foretrace.cost import step_costs
 from foretrace.estimate import estimate
-from foretrace.validate.runs.machines import machine_of
-from foretrace.validate.runs.models import model_of
+from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
 from foretrace.validate.runs.steps import Steps, few_microbatches, with_microbatches
 from tests.validate.runs.sample import published

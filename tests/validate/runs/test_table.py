@@ -6,7 +6,7 @@ import pytest
 
 from foretrace.base import WorkloadError
 from foretrace.validate import read_runs
-from tests.validate.runs.sample import published, write_table
+from tests.validate.runs.sample import DESCRIPTION, published, write_table
 
 
 def test_empty_cells_are_unknown(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_text_in_place_of_a_number_names_row_and_column(tmp_path: Path) -> None:
     path = write_table(tmp_path / "runs.csv", {}, {"layers": "many"})
 
     with pytest.raises(WorkloadError, match=r"row 2 of .* has layers 'many'"):
-        read_runs(path)
+        read_runs(path, DESCRIPTION)
 
 
 def test_a_table_without_a_needed_column_names_it(tmp_path: Path) -> None:
@@ -34,4 +34,4 @@ def test_a_table_without_a_needed_column_names_it(tmp_path: Path) -> None:
     path.write_text("id,model\na,llama3-8b\n", encoding="utf-8")
 
     with pytest.raises(WorkloadError, match="lacks the columns gpu, num_gpus"):
-        read_runs(path)
+        read_runs(path, DESCRIPTION)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from foretrace.machine import Chip, load_chip
 from foretrace.workload import (
-    MEGATRON_EARLY_2025,
-    MEGATRON_ENGINE_LOSS,
+    MEGATRON,
     PYTORCH,
     ContextExchange,
     Footprint,
     Implementation,
+    Loss,
     Plan,
     Precision,
     Recompute,
@@ -121,15 +121,16 @@ def _torchtitan(row: dict[str, str]) -> tuple[Implementation, Precision, Softwar
 
 def _simumax(row: dict[str, str]) -> tuple[Implementation, Precision, Software]:
     # Megatron-LM 23e00ed with TransformerEngine 2.11, whose loss is "cef" in the runs' names.
-    return Implementation(), Precision(products=row["precision"]), MEGATRON_ENGINE_LOSS
+    software = replace(MEGATRON, loss=Loss.IN_PLACE)
+    return Implementation(), Precision(products=row["precision"]), software
 
 
 def _mlperf(row: dict[str, str]) -> tuple[Implementation, Precision, Software]:
     # grad_reduce_in_fp32=False in pretrain.py, FP8_PARAMS=True in config_common.sh.
     number = row["precision"]
     precision = Precision(products=number, parameters=number, gradients="bf16", reduced="bf16")
-    # TransformerEngine of 2025-01 to 2025-04.
-    return Implementation(), precision, MEGATRON_EARLY_2025
+    # TransformerEngine of 2025-01 to 2025-04: before 2.3, which keeps unused gradients.
+    return Implementation(), precision, replace(MEGATRON, keeps_dummy_gradients=False)
 
 
 def _plan(row: dict[str, str], implementation: Implementation, precision: Precision) -> Plan:

@@ -10,35 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from foretrace.base import SIXTEEN_BITS, WorkloadError, known_format
-from foretrace.validate.runs.software import Software, software_of
+from foretrace.base import SIXTEEN_BITS, WorkloadError
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
-    ContextExchange,
-    Overlap,
     Plan,
     Precision,
     Recompute,
     Sharding,
     Transformer,
     check_plan,
+    with_fields,
 )
 
 _T = TypeVar("_T")
-_SHARDINGS = {
-    "none": Sharding.NONE,
-    "zero1": Sharding.ZERO1,
-    "zero2": Sharding.ZERO2,
-    "zero3": Sharding.ZERO3,
-    "zero3/fsdp": Sharding.ZERO3,
-}
-_SCHEDULES = {
-    "none": "none",
-    "1f1b": "1f1b",
-    "interleaved-1f1b": "interleaved",
-    "dualpipe": "dualpipe",
-    "gpipe": "gpipe",
-}
+_SHARDINGS = {**{one.value: one for one in Sharding}, "zero3/fsdp": Sharding.ZERO3}
+_SCHEDULES = ("none", "1f1b", "dualpipe", "gpipe")
 _RECOMPUTES = {one.value: one for one in Recompute}
 _MICRO_BATCHES = (1, 2, 4)  # of tables that do not print theirs
 
@@ -57,12 +43,11 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
     Raises:
         WorkloadError: if no legal plan agrees, or what is missing leaves too much open.
     """
-    software = software_of(run)
     _refuse_unknown(run)
-    base = _base(run, software)
-    recompute = _recomputes(run, software)
+    base = _base(run)
+    recompute = _recomputes(run, base.recompute)
     micro_batch = (run.micro_batch,) if run.micro_batch else _MICRO_BATCHES
-    sharding = _shardings(run, software)
+    sharding = _shardings(run, base.sharding)
     assumed = tuple(
         name
         for name, values in (
@@ -96,11 +81,9 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
 
 
 def _refuse_unknown(run: PublishedRun) -> None:
-    if "lora" in run.model.lower() or "lora" in run.id.lower():
-        raise WorkloadError(
-            f"run {run.id!r} trains low-rank adapters beside frozen weights, which no plan says: "
-            "it is not predicted."
-        )
+    refusal = run.description.refusal(run.texts)
+    if refusal is not None:
+        raise WorkloadError(f"run {run.id!r} {refusal}: it is not predicted.")
     missing = [name for name in ("tp", "pp", "dp") if getattr(run, name) is None]
     if missing:
         raise WorkloadError(
@@ -108,14 +91,18 @@ def _refuse_unknown(run: PublishedRun) -> None:
         )
 
 
-def _base(run: PublishedRun, software: Software) -> Plan:
+def _base(run: PublishedRun) -> Plan:
+    """What the software does unless told otherwise, with what the row states instead."""
+    stated = run.described_software.plan.plan()
     tensor, pipeline = run.tp or 1, run.pp or 1
     chunks = run.vp or 1
     sequence_parallel = run.sequence_parallel
     if sequence_parallel is None:
-        sequence_parallel = software.sequence_parallel
-    return Plan(
+        sequence_parallel = stated.sequence_parallel
+    plan = replace(
+        stated,
         name=run.id,
+        path=None,
         tensor=tensor,
         context=run.cp or 1,
         data=run.dp or 1,
@@ -127,33 +114,10 @@ def _base(run: PublishedRun, software: Software) -> Plan:
         schedule=_schedule(run, pipeline=pipeline, chunks=chunks),
         num_chunks=chunks if pipeline > 1 else 1,
         sequence_parallel=sequence_parallel and tensor > 1,
-        context_exchange=_context_exchange(run, software),
         reshard_after_forward=run.sharding != "zero2",
-        bucket_bytes=_bucket_bytes(run, software),
-        overlap=_overlap(run, software),
-        precision=_precision(run, software),
-        implementation=software.implementation,
+        precision=_precision(run, stated.precision),
     )
-
-
-def _overlap(run: PublishedRun, software: Software) -> Overlap:
-    is_asynchronous = "async TP" in run.notes
-    return replace(software.overlap, tensor=True) if is_asynchronous else software.overlap
-
-
-def _context_exchange(run: PublishedRun, software: Software) -> ContextExchange:
-    is_by_heads = "all-to-all" in run.notes
-    return ContextExchange.ALL_TO_ALL if is_by_heads else software.context_exchange
-
-
-def _bucket_bytes(run: PublishedRun, software: Software) -> int:
-    """Megatron-LM's: 40 M parameters, or 1 M for each rank of the group, if that is more.
-
-    Source:
-        `DistributedDataParallel` of megatron/core/distributed.
-    """
-    ranks = (run.dp or 1) * (run.cp or 1)
-    return max(40_000_000, 1_000_000 * ranks) * known_format(software.reduced).whole_bytes
+    return with_fields(plan, run.description.stated_plan(run.texts).stated)
 
 
 def _schedule(run: PublishedRun, *, pipeline: int, chunks: int) -> str:
@@ -161,23 +125,23 @@ def _schedule(run: PublishedRun, *, pipeline: int, chunks: int) -> str:
         return "none"
     if chunks > 1:
         return "interleaved"
-    named = (run.schedule or "1f1b").split(" ")[0]
-    return _SCHEDULES.get(named, "1f1b") if named != "interleaved-1f1b" else "1f1b"
+    named = (run.schedule or "").split(" ")[0]
+    return named if named in _SCHEDULES else "1f1b"
 
 
-def _precision(run: PublishedRun, software: Software) -> Precision:
+def _precision(run: PublishedRun, stated: Precision) -> Precision:
     products = run.precision
     if products == "fp32":
         return Precision(
             products="fp32", activations="fp32", parameters="fp32", optimizer_bytes=8.0
         )
     kept = products if products in SIXTEEN_BITS else "bf16"
-    return Precision(products=products, activations=kept, parameters=kept, reduced=software.reduced)
+    return replace(stated, products=products, activations=kept, parameters=kept)
 
 
-def _recomputes(run: PublishedRun, software: Software) -> tuple[Recompute, ...]:
+def _recomputes(run: PublishedRun, usual: Recompute) -> tuple[Recompute, ...]:
     if run.recompute is None:
-        return _first(software.recompute, tuple(Recompute))
+        return _first(usual, tuple(Recompute))
     known = _RECOMPUTES.get(run.recompute.split(" ")[0])
     if known is None:
         raise WorkloadError(
@@ -186,11 +150,11 @@ def _recomputes(run: PublishedRun, software: Software) -> tuple[Recompute, ...]:
     return (known,)
 
 
-def _shardings(run: PublishedRun, software: Software) -> tuple[Sharding, ...]:
+def _shardings(run: PublishedRun, usual: Sharding) -> tuple[Sharding, ...]:
     if run.sharding is None:
         if (run.dp or 1) == 1:
             return (Sharding.NONE,)
-        return _first(software.sharding, (Sharding.NONE, Sharding.ZERO1))
+        return _first(usual, (Sharding.NONE, Sharding.ZERO1))
     known = _SHARDINGS.get(run.sharding)
     if known is None:
         raise WorkloadError(
@@ -200,10 +164,8 @@ def _shardings(run: PublishedRun, software: Software) -> tuple[Sharding, ...]:
         # Gradients of a stage are reduced once a step, after the last microbatch: MegaScale says
         # that its ZeRO 2 sends no more than plain data parallelism.
         return (Sharding.ZERO1,)
-    is_fsdp = known is Sharding.ZERO2 and software_of(run).name.startswith(("llm", "torchtitan"))
-    # FSDP's SHARD_GRAD_OP gathers parameters too, once a microbatch, and keeps them until the
-    # backward pass.
-    return (Sharding.ZERO3,) if is_fsdp else (known,)
+    is_gathered = known is Sharding.ZERO2 and run.described_software.is_fsdp
+    return (Sharding.ZERO3,) if is_gathered else (known,)
 
 
 def _first(chosen: _T, values: Sequence[_T]) -> tuple[_T, ...]:

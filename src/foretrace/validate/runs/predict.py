@@ -10,24 +10,57 @@ from functools import partial
 from multiprocessing import get_context
 
 from foretrace.base import ModelError
-from foretrace.cost import CostModel
+from foretrace.cost import CostModel, step_costs
 from foretrace.machine import Machine
-from foretrace.validate.runs.kernels import costs_of
-from foretrace.validate.runs.machines import machine_of
-from foretrace.validate.runs.memory import peak_gib
-from foretrace.validate.runs.models import model_of
+from foretrace.validate.runs.calibration import calibrated, widened
+from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import Planned, plans_of
-from foretrace.validate.runs.results import RunPrediction, Status
-from foretrace.validate.runs.roofline import roofline_s
-from foretrace.validate.runs.software import software_of
-from foretrace.validate.runs.steps import Steps
+from foretrace.validate.runs.results import RunPrediction, RunsReport, Status
+from foretrace.validate.runs.steps import Steps, few_microbatches, with_microbatches
 from foretrace.validate.runs.table import PublishedRun
-from foretrace.workload import Transformer
+from foretrace.workload import (
+    Convention,
+    Model,
+    Plan,
+    Transformer,
+    flops,
+    footprint,
+    schedule_of,
+    with_fields,
+)
 
 _NS_PER_S = 1e9
+_BYTES_PER_GIB = 1 << 30
 
 CostsOf = Callable[[PublishedRun, Machine], CostModel]
 _Key = tuple[Transformer, str, str, str]
+
+
+def costs_of(run: PublishedRun, machine: Machine) -> CostModel:
+    """The cost model of a run on its machine, with nothing that its own source taught."""
+    products = run.description.products_factor(machine.chip.architecture, run.family)
+    return step_costs(machine, products=products, slower=run.described_software.slower)
+
+
+def runs_report(
+    runs: Sequence[PublishedRun],
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> RunsReport:
+    """Every run predicted, and again with one constant for each kind of run.
+
+    Args:
+        runs: as `read_runs` gives them.
+        workers: processes that predict at once.
+        progress: called after each run with how many are done, and of how many.
+    """
+    found = predict_runs(runs, workers=workers, progress=progress)
+    rows = tuple(
+        widened(one, run.description.unmodelled_spread(one.source))
+        for one, run in zip(found, runs, strict=True)
+    )
+    return RunsReport(rows, calibrated(rows))
 
 
 def predict_runs(
@@ -100,7 +133,7 @@ def _prediction(run: PublishedRun, costs: CostsOf, known: dict[_Key, Steps]) -> 
         model = model_of(run)
         machine = machine_of(run)
         planned = plans_of(run, model)
-        key = (model, machine.title, software_of(run).name, run.family)
+        key = (model, machine.title, run.described_software.name, run.family)
         if key not in known:
             known[key] = Steps(model, machine, costs(run, machine))
         found = _predicted(nothing, planned, known[key])
@@ -151,3 +184,45 @@ def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPre
         status=Status.ASSUMED if planned.assumed else Status.PREDICTED,
         why=why,
     )
+
+
+def roofline_s(model: Model, plan: Plan, machine: Machine) -> float | None:
+    """Seconds of a step by the data sheet: its FLOPs at the peak, and its pipeline's bubble.
+
+    What a calculator on the back of an envelope says, as something to beat: it is calibrated with
+    as many constants. `None` if the chip's peak in that number format is not known.
+    """
+    peak = machine.chip.peak_flops_per_ns(plan.precision.products)
+    if peak is None:
+        return None
+    counted = flops(model, plan.sequence, convention=Convention.CAUSAL, recompute=plan.recompute)
+    tokens = plan.global_batch * plan.sequence / plan.num_ranks
+    busy_ns = (counted.training + counted.recompute) * tokens / peak
+    bubble = (plan.pipeline - 1) / (plan.num_chunks * plan.num_microbatches)
+    return busy_ns * (1 + bubble) / _NS_PER_S
+
+
+def peak_gib(run: PublishedRun, model: Transformer, plan: Plan, machine: Machine) -> float:
+    """GiB that the run's software would log: PyTorch's statistics, which leave the context out.
+
+    Time and memory agree on the plan but for number formats and kernels that only memory shows.
+
+    Raises:
+        WorkloadError: if memory of such a plan is not known.
+    """
+    logged = run.described_software.logged_memory
+    plan = with_fields(plan, logged.plan.stated)
+    if logged.stores_products_format:
+        plan = replace(plan, precision=replace(plan.precision, parameters=run.precision))
+    _, more = few_microbatches(plan)
+    plan = with_microbatches(plan, min(plan.num_microbatches, more))
+    found = footprint(
+        model,
+        plan,
+        schedule_of(plan),
+        capacity=machine.chip.memory_bytes,
+        chip=machine.chip,
+        software=logged.account,
+    )
+    stage = found.stages[0] if logged.is_of_first_rank else found.peak
+    return stage.allocated / _BYTES_PER_GIB

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.validate.cost import CostPoints
+
 if TYPE_CHECKING:
     import polars as pl
+
+
+_NS_PER_S = 1e9
 
 
 class Status(StrEnum):
@@ -171,3 +176,25 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _mean_abs(errors: Sequence[float]) -> float | None:
     return float(np.mean(np.abs(errors))) if errors else None
+
+
+def calibrated_groups(report: RunsReport) -> tuple[GroupError, ...]:
+    """Errors of rows predicted with a constant of their kind, by source, and of all."""
+    rows = report.calibrated
+    return (*by_group(rows, lambda one: one.source), group_error("all", rows))
+
+
+def run_points(report: RunsReport) -> tuple[CostPoints, ...]:
+    """Predicted beside measured times by source, for a plot."""
+    by_source: dict[str, list[RunPrediction]] = {}
+    for one in report.rows:
+        if one.predicted_s is not None and one.measured_s is not None:
+            by_source.setdefault(one.source, []).append(one)
+    return tuple(
+        CostPoints(
+            source,
+            np.array([(one.measured_s or 0) * _NS_PER_S for one in rows]),
+            np.array([(one.predicted_s or 0) * _NS_PER_S for one in rows]),
+        )
+        for source, rows in sorted(by_source.items())
+    )

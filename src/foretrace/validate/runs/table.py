@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from foretrace.base import WorkloadError
+from foretrace.validate.runs.description import Row, RunsDescription
+from foretrace.validate.runs.software import TrainingSoftware
 
 _NEEDED = ("id", "model", "gpu", "num_gpus", "precision", "global_batch", "seq_len")
 _FLAGS = {"true": True, "false": False}
@@ -18,7 +21,7 @@ class PublishedRun:
 
     id: str
     source: str
-    family: str  # of sources: "llm-foundry", "mlperf", ...
+    family: str  # of sources: what stands before the first "|" of the column `group`
     model: str
     software: str
     gpu: str
@@ -52,14 +55,44 @@ class PublishedRun:
     sequence_parallel: bool | None
     measured_s: float | None
     peak_memory_gib: float | None
+    description: RunsDescription = field(repr=False)  # of the table
 
     @property
     def has_experts(self) -> bool:
         """Whether some layers hold experts."""
         return bool(self.experts) or bool(self.moe_ffn)
 
+    @property
+    def texts(self) -> Row:
+        """The columns that rules of a description look at."""
+        return {
+            one.name: getattr(self, one.name) or ""
+            for one in fields(self)
+            if str(one.type).startswith("str")
+        }
 
-def read_runs(path: Path) -> tuple[PublishedRun, ...]:
+    @property
+    def described_software(self) -> TrainingSoftware:
+        """What ran it, as described; what the description takes for anything else, if not."""
+        known = self.description.described_software(self.texts)
+        return known or self.description.default_software
+
+
+def undescribed_software(runs: tuple[PublishedRun, ...]) -> tuple[str, ...]:
+    """A sentence for each software that no description knows: what it is taken for."""
+    unknown = {
+        run.software: run.description.default_software.name
+        for run in runs
+        if run.description.described_software(run.texts) is None
+    }
+    return tuple(
+        f"nothing describes the software {name!r}: it is taken for {default!r}; add a "
+        "[[software]] rule to the description of these runs"
+        for name, default in unknown.items()
+    )
+
+
+def read_runs(path: Path, description: RunsDescription) -> tuple[PublishedRun, ...]:
     """The rows of a CSV file with the columns of docs/accuracy.md.
 
     Raises:
@@ -81,9 +114,39 @@ def read_runs(path: Path) -> tuple[PublishedRun, ...]:
             "that a table of runs has."
         )
     return tuple(
-        _run(_Cells(row, f"row {at + 1} of {str(path)!r}"))
+        run_of(row, description, where=f"row {at + 1} of {str(path)!r}")
         for at, row in enumerate(table.iter_rows(named=True))
     )
+
+
+def run_of(
+    texts: Mapping[str, str | None], description: RunsDescription, *, where: str
+) -> PublishedRun:
+    """The run of one row's texts by column.
+
+    Raises:
+        WorkloadError: if a needed value is missing, or one is no number.
+    """
+    cells = _Cells(texts, where)
+    group = cells.text("group") or cells.text("source") or ""
+    # Columns of text that are empty where nothing was printed; the others are `None`.
+    own: dict[str, Any] = {name: cells.text(name) or "" for name in ("source", "software", "notes")}
+    own |= {name: cells.needed_text(name) for name in _NEEDED}
+    own |= {
+        "family": group.split("|", maxsplit=1)[0],
+        "measured_s": _measured_s(cells),
+        "peak_memory_gib": cells.number("peak_memory_gib"),
+        "description": description,
+    }
+    read: dict[str, Callable[[str], object]] = {
+        "int": cells.needed_count,
+        "int | None": cells.count,
+        "str | None": cells.text,
+        "bool | None": cells.flag,
+    }
+    typed = ((one.name, str(one.type)) for one in fields(PublishedRun))
+    own |= {name: read[kind](name) for name, kind in typed if kind in read}
+    return PublishedRun(**own)
 
 
 @dataclass(frozen=True)
@@ -128,49 +191,6 @@ class _Cells:
 
     def flag(self, name: str) -> bool | None:
         return _FLAGS.get((self.text(name) or "").lower())
-
-
-def _run(cells: _Cells) -> PublishedRun:
-    source = cells.text("source") or ""
-    group = cells.text("group") or source
-    return PublishedRun(
-        id=cells.needed_text("id"),
-        source=source,
-        family=group.split("|", maxsplit=1)[0],
-        model=cells.needed_text("model"),
-        software=cells.text("software") or "",
-        gpu=cells.needed_text("gpu"),
-        precision=cells.needed_text("precision"),
-        sharding=cells.text("sharding"),
-        schedule=cells.text("schedule"),
-        recompute=cells.text("recompute"),
-        notes=cells.text("notes") or "",
-        layers=cells.count("layers"),
-        hidden=cells.count("hidden"),
-        heads=cells.count("heads"),
-        kv_heads=cells.count("kv_heads"),
-        head_dim=cells.count("head_dim"),
-        ffn=cells.count("ffn"),
-        vocab=cells.count("vocab"),
-        experts=cells.count("experts"),
-        top_k=cells.count("top_k"),
-        moe_ffn=cells.count("moe_ffn"),
-        num_gpus=cells.needed_count("num_gpus"),
-        gpus_per_node=cells.count("gpus_per_node"),
-        nvlink_domain=cells.count("nvlink_domain"),
-        tp=cells.count("tp"),
-        pp=cells.count("pp"),
-        vp=cells.count("vp"),
-        cp=cells.count("cp"),
-        ep=cells.count("ep"),
-        dp=cells.count("dp"),
-        micro_batch=cells.count("micro_batch"),
-        global_batch=cells.needed_count("global_batch"),
-        seq_len=cells.needed_count("seq_len"),
-        sequence_parallel=cells.flag("sequence_parallel"),
-        measured_s=_measured_s(cells),
-        peak_memory_gib=cells.number("peak_memory_gib"),
-    )
 
 
 def _measured_s(cells: _Cells) -> float | None:

@@ -6,7 +6,7 @@ tensors for the backward pass. Every switch here was read in the framework's sou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from foretrace.workload.plan.plan import Plan, Sharding
@@ -72,10 +72,6 @@ MEGATRON = Software(
     keeps_dummy_gradients=True,
     workspace_bytes=_CUBLAS_BYTES + _ENGINE_BYTES,
 )
-# The same with the loss of TransformerEngine: `--cross-entropy-fusion-impl te`.
-MEGATRON_ENGINE_LOSS = replace(MEGATRON, name="megatron, engine's loss", loss=Loss.IN_PLACE)
-# With TransformerEngine before 2.3 (April 2025), which keeps no unused gradients.
-MEGATRON_EARLY_2025 = replace(MEGATRON, name="megatron early 2025", keeps_dummy_gradients=False)
 # Source: torchtitan 9dec370, torchao eab345c (float8 products keep their 16-bit input).
 PYTORCH = Software(
     name="pytorch",

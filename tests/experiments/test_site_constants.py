@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrace.validate.runs.machine_constants import (
+from experiments.site_constants import (
     SiteConstants,
     SiteRun,
     fitted_constants,

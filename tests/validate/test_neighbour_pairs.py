@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from foretrace.validate import neighbour_pairs, read_runs
-from tests.validate.runs.sample import write_table
+from tests.validate.runs.sample import DESCRIPTION, write_table
 
 OTHER = {"id": "made-up-2"}
 
 
 def dimensions(folder: Path, *rows: dict[str, object]) -> set[tuple[str, str, str]]:
     """What every pair of a table differs in."""
-    runs = read_runs(write_table(folder / "runs.csv", *rows))
+    runs = read_runs(write_table(folder / "runs.csv", *rows), DESCRIPTION)
     return {(one.run.id, one.neighbour.id, one.dimension) for one in neighbour_pairs(runs)}
 
 

@@ -31,11 +31,10 @@ from foretrace.cost import (
 )
 from foretrace.estimate import run as simulated
 from foretrace.machine import Machine
-from foretrace.validate.runs.machines import machine_of
-from foretrace.validate.runs.models import model_of
+from foretrace.validate import PublishedRun
+from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
 from foretrace.validate.runs.steps import few_microbatches, with_microbatches
-from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
     AT_ONCE,
     Blocks,
@@ -56,10 +55,6 @@ _MOST_EVALUATIONS = 20
 _DIFFERENCE = 0.05  # of a constant's logarithm, for derivatives
 
 
-# Tokens, by software, where tables do not print them. vTrain's `vocab_size` (src/config.py) is
-# GPT-2's, and a rank of TENSOR holds `vocab_size // world_size` (src/model/gpt_modeling.py): an odd
-# number without tensor parallelism. Rows of 16-bit numbers then begin where no wide load may.
-_TOKENS = {"megatron-deepspeed-vtrain": 50_257}
 _PRODUCTS = ("aten::mm", "aten::addmm")
 _SCORES = ("ScaledUpperTriangMaskedSoftmax", "aten::_softmax_backward_data")
 
@@ -190,7 +185,8 @@ def _at_least(costs: Costs, factor: Float64s, least_ns: float) -> Costs:
 
 def _odd_products(one: SiteRun) -> frozenset[str]:
     head = one.blocks.head
-    tokens = _TOKENS.get(one.run.software, one.model.vocabulary)
+    # Rows of 16-bit numbers then begin where no wide load may.
+    tokens = one.run.described_software.vocabulary or one.model.vocabulary
     if head is None or tokens // one.plan.tensor % 2 == 0:
         return frozenset()
     return frozenset(

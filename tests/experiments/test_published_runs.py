@@ -17,10 +17,9 @@ from foretrace.validate import (
     predict_runs,
     read_runs,
 )
-from foretrace.validate.runs.calibration import factors_of, scaled
-from foretrace.validate.runs.left_out import TAUGHT, products_factor
+from foretrace.validate.runs.calibration import factors_of, scaled, widened
 from foretrace.validate.runs.results import group_error
-from foretrace.validate.runs.unmodelled import widened
+from tests.validate.runs.sample import DESCRIPTION
 
 _MEASURED_GPUS = ("A100", "H100", "H200")  # whose kernels were measured
 _QUICK = ("llm-foundry", "torchtitan", "simumax-b200")
@@ -30,7 +29,7 @@ _STRONG = "mlperf405b-h100-strong"
 @pytest.fixture(scope="module")
 def runs(data_dir: Path) -> tuple[PublishedRun, ...]:
     """The development part of the published runs."""
-    return read_runs(data_dir / "published" / "runs.csv")
+    return read_runs(data_dir / "published" / "runs.csv", DESCRIPTION)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +115,11 @@ def test_memory_of_torchtitan_and_simumax_is_off_by_a_twentieth_at_most(
 
 
 def test_intervals_of_a_site_hold_most_measured_times(rows: tuple[RunPrediction, ...]) -> None:
-    inside = [widened(one).is_inside for one in rows if one.source != "simumax-b200"]
+    inside = [
+        widened(one, DESCRIPTION.unmodelled_spread(one.source)).is_inside
+        for one in rows
+        if one.source != "simumax-b200"
+    ]
 
     assert np.mean([one for one in inside if one is not None]) > 0.7
 
@@ -124,7 +127,7 @@ def test_intervals_of_a_site_hold_most_measured_times(rows: tuple[RunPrediction,
 def test_what_sources_taught_is_what_they_teach(rows: tuple[RunPrediction, ...]) -> None:
     # The factor that brings the median error of a source's runs to nothing, to first order:
     # products grow in proportion, and nothing else.
-    for taught in TAUGHT:
+    for taught in DESCRIPTION.taught:
         chosen = [
             one
             for one in rows
@@ -135,7 +138,7 @@ def test_what_sources_taught_is_what_they_teach(rows: tuple[RunPrediction, ...])
         ]
         if not chosen:
             continue
-        used = products_factor(taught.architecture, taught.source)
+        used = DESCRIPTION.products_factor(taught.architecture, taught.source)
         grown = taught.products / used - 1
         errors = [
             np.log(((one.predicted_s or 0) + grown * one.products_s) / (one.measured_s or 1))

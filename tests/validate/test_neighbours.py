@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from foretrace.validate import NeighboursReport, PublishedRun, neighbours_report, read_runs
-from foretrace.validate.neighbours.curves import Estimates
+from foretrace.validate.neighbours import RunEstimates
 from tests.conftest import Golden
-from tests.validate.runs.sample import write_table
+from tests.validate.runs.sample import DESCRIPTION, write_table
 
 ROWS: tuple[dict[str, object], ...] = (
     {"layers": 4},
@@ -21,8 +21,8 @@ ROWS: tuple[dict[str, object], ...] = (
 
 def site(folder: Path, slower: float) -> list[PublishedRun]:
     """Runs that take so many times as long as their estimates."""
-    runs = read_runs(write_table(folder / "runs.csv", *ROWS))
-    estimates = Estimates()
+    runs = read_runs(write_table(folder / "runs.csv", *ROWS), DESCRIPTION)
+    estimates = RunEstimates()
     return [replace(run, measured_s=slower * estimates.of(run).step_s) for run in runs]
 
 
@@ -51,7 +51,7 @@ def test_flops_alone_say_that_layers_and_microbatches_count_in_full(tmp_path: Pa
 
 def test_runs_that_cannot_be_laid_out_are_left_out_with_the_reason(tmp_path: Path) -> None:
     uneven: dict[str, object] = {"id": "made-up-2", "tp": 3, "num_gpus": 12}
-    runs = read_runs(write_table(tmp_path / "runs.csv", {}, uneven))
+    runs = read_runs(write_table(tmp_path / "runs.csv", {}, uneven), DESCRIPTION)
 
     report = neighbours_report(runs)
 
@@ -72,7 +72,7 @@ def test_a_report_is_a_table_of_pairs_and_json(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def vtrain(data_dir: Path) -> NeighboursReport:
     """Some of vTrain's runs on one host; docs/accuracy.md has all 900."""
-    runs = read_runs(data_dir / "published" / "vtrain-single.csv")
+    runs = read_runs(data_dir / "published" / "vtrain-single.csv", DESCRIPTION)
     return neighbours_report(
         [run for run in runs if run.layers == 16 and run.micro_batch in (1, 4)]
     )

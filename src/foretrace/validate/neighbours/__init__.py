@@ -1,1 +1,0 @@
-"""Published runs predicted from runs that differ from them in one thing."""

@@ -1,0 +1,292 @@
+"""Scalings of one model, all predicted with two constants that one of them teaches.
+
+There is no trace of the model to begin with; so each scaling is estimated from its configuration,
+with one factor on all kernels and one on all communication, such that the first one's computation
+and total come out. Beside it stand the predictions of a rival, as its paper printed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.base import Float64s, Table, WorkloadError, as_table, check_keys
+from foretrace.cost import Slower, step_costs
+from foretrace.estimate import estimate, where
+from foretrace.validate.runs.configuration import machine_of, model_of
+from foretrace.validate.runs.description import description_of, read_runs_document
+from foretrace.validate.runs.plans import plans_of
+from foretrace.validate.runs.table import PublishedRun, run_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """A step in four parts, in ms."""
+
+    exposed_compute: float
+    overlapped: float
+    exposed_communication: float
+    other: float
+
+    @property
+    def compute(self) -> float:
+        """Time with computation."""
+        return self.exposed_compute + self.overlapped
+
+    @property
+    def total(self) -> float:
+        """The step."""
+        return self.compute + self.exposed_communication + self.other
+
+    def as_json(self) -> dict[str, float]:
+        """The parts and their sum, in ms."""
+        return {
+            "exposed_compute": self.exposed_compute,
+            "overlapped": self.overlapped,
+            "exposed_communication": self.exposed_communication,
+            "other": self.other,
+            "total": self.total,
+        }
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One scaling of the figure."""
+
+    run: PublishedRun
+    measured: StepBar
+    rival: StepBar  # as the paper predicts it
+    is_label_doubtful: bool = False  # it may be swapped with the other one in doubt
+
+    @property
+    def name(self) -> str:
+        """`2x2x8`: tensor, pipeline and data parallel ranks."""
+        return f"{self.run.tp}x{self.run.pp}x{self.run.dp}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingsFigure:
+    """A published figure of scalings; the first teaches."""
+
+    title: str
+    rival: str  # whose predictions stand beside
+    rival_mean_error: float  # as its text states it
+    rival_note: str  # what it knows that is not known here
+    scalings: tuple[Scaling, ...]
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """One scaling: measured, predicted here, and predicted by the rival."""
+
+    scaling: Scaling
+    predicted: StepBar
+
+    @property
+    def error(self) -> float:
+        """Of the total, as a share of the measured one."""
+        return self.predicted.total / self.scaling.measured.total - 1
+
+    @property
+    def rival_error(self) -> float:
+        """The same of the rival's prediction."""
+        return self.scaling.rival.total / self.scaling.measured.total - 1
+
+
+@dataclass(frozen=True)
+class ScalingsReport:
+    """Scalings predicted, of which the first taught the constants."""
+
+    figure: ScalingsFigure
+    kernels: float  # factor on what is known of kernels elsewhere
+    network: float  # the same of all collectives
+    teacher: ScalingRow
+    rows: tuple[ScalingRow, ...]  # the others
+
+    @property
+    def mean_error(self) -> float:
+        """Mean absolute error of the others' totals."""
+        return _mean(row.error for row in self.rows)
+
+    @property
+    def rival_mean_error(self) -> float:
+        """The same of the rival's predictions of these."""
+        return _mean(row.rival_error for row in self.rows)
+
+    @property
+    def swapped_mean_error(self) -> float:
+        """Mean absolute error if the labels in doubt are swapped."""
+        doubtful = [row for row in self.rows if row.scaling.is_label_doubtful]
+        swapped = (
+            row.predicted.total / other.scaling.measured.total - 1
+            for row, other in zip(doubtful, reversed(doubtful), strict=True)
+        )
+        sure = (row.error for row in self.rows if not row.scaling.is_label_doubtful)
+        return _mean([*sure, *swapped])
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, times in ms; the rival's under its name."""
+        rival = self.figure.rival.lower()
+        return {
+            "kernels": self.kernels,
+            "network": self.network,
+            "mean_error": self.mean_error,
+            "swapped_mean_error": self.swapped_mean_error,
+            f"{rival}_mean_error": self.rival_mean_error,
+            f"{rival}_stated_mean_error": self.figure.rival_mean_error,
+            "teacher": _row_json(self.teacher, rival),
+            "rows": [_row_json(row, rival) for row in self.rows],
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per scaling and side, the teacher first; times in ms."""
+        import polars as pl  # on demand: it takes longer to import than most commands take
+
+        return pl.DataFrame(
+            [
+                {"name": row.scaling.name, "side": side, **bar.as_json()}
+                for row in (self.teacher, *self.rows)
+                for side, bar in (
+                    ("measured", row.scaling.measured),
+                    ("predicted", row.predicted),
+                    (self.figure.rival.lower(), row.scaling.rival),
+                )
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """On what is known of kernels and networks elsewhere."""
+
+    kernels: float
+    network: float
+    sends: float  # on transfers between stages, besides `network`
+
+
+def read_scalings(path: Path) -> ScalingsFigure:
+    """The figure that a description of runs holds.
+
+    Raises:
+        WorkloadError: if the file holds none, or what no figure has.
+    """
+    document = read_runs_document(path)
+    table, place = document.table, document.where
+    rival = as_table(table.get("rival"), f"[rival] of {place}", error=WorkloadError)
+    check_keys(rival, ("name", "mean_error", "note"), f"[rival] of {place}", error=WorkloadError)
+    columns = as_table(table.get("columns"), f"[columns] of {place}", error=WorkloadError)
+    entries = table.get("scalings")
+    if not isinstance(entries, list) or len(entries) < 2:  # noqa: PLR2004  one teaches
+        raise WorkloadError(f"{place} has no two [[scalings]]: give one that teaches, and others")
+    description = description_of(document)
+
+    def scaling(entry: object, at: int) -> Scaling:
+        one = as_table(entry, f"[[scalings]] {at} of {place}", error=WorkloadError)
+        allowed = ("columns", "measured", "rival", "is_label_doubtful")
+        check_keys(one, allowed, f"[[scalings]] {at} of {place}", error=WorkloadError)
+        own = as_table(one.get("columns"), f"columns of scaling {at}", error=WorkloadError)
+        texts = {"id": str(at), **{name: str(each) for name, each in {**columns, **own}.items()}}
+        return Scaling(
+            run_of(texts, description, where=f"[[scalings]] {at} of {place}"),
+            _bar(one, "measured", f"[[scalings]] {at} of {place}"),
+            _bar(one, "rival", f"[[scalings]] {at} of {place}"),
+            is_label_doubtful=one.get("is_label_doubtful") is True,
+        )
+
+    mean_error = rival.get("mean_error")
+    return ScalingsFigure(
+        title=document.text("title"),
+        rival=str(rival.get("name", "rival")),
+        rival_mean_error=mean_error if isinstance(mean_error, float) else float("nan"),
+        rival_note=str(rival.get("note", "")),
+        scalings=tuple(scaling(entry, at) for at, entry in enumerate(entries, start=1)),
+    )
+
+
+def scalings_report(
+    figure: ScalingsFigure,
+    *,
+    sends: float = 1.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> ScalingsReport:
+    """A figure of scalings, predicted with what its first one teaches.
+
+    Args:
+        figure: what was measured.
+        sends: how many times as long transfers between stages take as other communication of as
+            many bytes; 1: nobody knows otherwise.
+        progress: called with scalings done, and of how many.
+    """
+    found = _fitted(figure.scalings[0], sends)
+    rows = []
+    for done, scaling in enumerate(figure.scalings, start=1):
+        rows.append(ScalingRow(scaling, _predicted(scaling, found)))
+        if progress is not None:
+            progress(done, len(figure.scalings))
+    teacher, *others = rows
+    return ScalingsReport(figure, found.kernels, found.network, teacher, tuple(others))
+
+
+def _bar(table: Table, key: str, place: str) -> StepBar:
+    parts = table.get(key)
+    if not isinstance(parts, list) or len(parts) != 4:  # noqa: PLR2004  the parts of a bar
+        raise WorkloadError(f"{key!r} of {place} is {parts!r}, where four times are expected")
+    return StepBar(*parts)
+
+
+def _fitted(teacher: Scaling, sends: float) -> _Factors:
+    """Factors with which the teacher's computation and total are as measured."""
+    from scipy.optimize import least_squares  # on demand: it takes longer to import than most
+
+    measured = teacher.measured
+
+    def factors(turned: Float64s) -> _Factors:
+        kernels, network = np.exp(turned - 1).tolist()  # beside 1: steps are relative to it
+        return _Factors(kernels, network, sends)
+
+    def off(turned: Float64s) -> Float64s:
+        bar = _predicted(teacher, factors(turned))
+        return np.log([bar.compute / measured.compute, bar.total / measured.total])
+
+    return factors(least_squares(off, np.ones(2), diff_step=0.02).x)
+
+
+def _predicted(scaling: Scaling, factors: _Factors) -> StepBar:
+    run = scaling.run
+    model, machine = model_of(run), machine_of(run)
+    by_collective = {"": factors.network, "send": factors.network * factors.sends}
+    costs = Slower(step_costs(machine), {"": factors.kernels}, by_collective)
+    done = estimate(model, plans_of(run, model).plans[0], machine, costs=costs)
+    mean = where(done.timeline, done.laid_out.roles).mean
+    return StepBar(
+        mean.compute_ns / _NS_PER_MS,
+        mean.overlapped_ns / _NS_PER_MS,
+        # A stage that waits for another does so in a receive.
+        (mean.transfer_ns + mean.waiting_ns) / _NS_PER_MS,
+        mean.idle_ns / _NS_PER_MS,
+    )
+
+
+def _row_json(row: ScalingRow, rival: str) -> dict[str, object]:
+    return {
+        "name": row.scaling.name,
+        "measured": row.scaling.measured.as_json(),
+        "predicted": row.predicted.as_json(),
+        rival: row.scaling.rival.as_json(),
+        "error": row.error,
+        f"{rival}_error": row.rival_error,
+        "is_label_doubtful": row.scaling.is_label_doubtful,
+    }
+
+
+def _mean(errors: Iterable[float]) -> float:
+    return float(np.mean(np.abs(list(errors))))
