@@ -9,7 +9,6 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.workload.blocks.block import Block as Block
     from foretrace.workload.blocks.block import Blocks as Blocks
-    from foretrace.workload.blocks.block import Exchange as Exchange
     from foretrace.workload.blocks.block import Item as Item
     from foretrace.workload.blocks.block import Operator as Operator
     from foretrace.workload.blocks.block import ParameterCount as ParameterCount
@@ -19,6 +18,15 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
+    from foretrace.workload.exchanges.exchange import Anchored as Anchored
+    from foretrace.workload.exchanges.exchange import Exchange as Exchange
+    from foretrace.workload.exchanges.exchange import Turn as Turn
+    from foretrace.workload.exchanges.pipeline import handed_over as handed_over
+    from foretrace.workload.exchanges.tensor import Around as Around
+    from foretrace.workload.exchanges.tensor import around_columns as around_columns
+    from foretrace.workload.exchanges.tensor import around_lookup as around_lookup
+    from foretrace.workload.exchanges.tensor import around_rows as around_rows
+    from foretrace.workload.exchanges.tensor import sums_of_loss as sums_of_loss
     from foretrace.workload.footprint.compose import footprint as footprint
     from foretrace.workload.footprint.footprint import Footprint as Footprint
     from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint

@@ -61,7 +61,7 @@ def test_the_models_own_sizes_are_read_off_its_shapes(plan: Plan) -> None:
 
     assert found.sizes == sizes_of(model)
     assert (found.micro_batch, found.sequence) == (plan.micro_batch, plan.sequence)
-    assert found.divided == Divided(vocabulary=plan.tensor > 1)
+    assert found.divided == Divided()
     assert found.notes == ()
 
 

@@ -15,7 +15,7 @@ from foretrace.whatif.rearrange.units import Role
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed
 from foretrace.whatif.resize.collectives import width_of
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Group, Plan, Sharding
+from foretrace.workload import Exchange, Group, Plan, Sharding, handed_over
 
 # Megatron-LM, megatron/core/distributed/distributed_data_parallel.py: a bucket holds 40 million
 # numbers, or a million for each data-parallel rank if that is more.
@@ -46,43 +46,43 @@ class Maker:
         return unit
 
     def _transfer(self, unit: NewUnit, name: str, role: Role) -> Work:
-        made = MadeExchange(
-            collective=name,
-            group=Group.PIPELINE,
-            num_bytes=self.activation_bytes,
-            dtype=self.after.plan.precision.activations,
-            host_ns=self.host_ns,
-            is_awaited=name == "recv",
-        )
+        transfer = replace(handed_over(self.after.plan, self.numbers), collective=name)
+        made = self.made(transfer, is_awaited=name == "recv")
         phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
         return Work(self._at(unit, made, Part.TRANSFER, phase), role)
 
-    @property
-    def activation_bytes(self) -> int:
-        """What one stage sends to the next for one microbatch, on each rank.
+    def made(self, exchange: Exchange, *, is_awaited: bool = True) -> MadeExchange:
+        """An exchange of the new job's plan, launched as recorded ones are."""
+        return MadeExchange(
+            collective=exchange.collective,
+            group=exchange.group,
+            num_bytes=exchange.num_bytes,
+            dtype=exchange.dtype,
+            host_ns=self.host_ns,
+            is_awaited=is_awaited,
+        )
 
-        Raises:
-            NotShownError: if the model's hidden size is unknown.
-        """
+    @property
+    def tokens(self) -> int:
+        """Of one microbatch on a rank, as products see them."""
         plan = self.after.plan
-        return self.whole_activation_bytes // (plan.tensor if plan.sequence_parallel else 1)
+        return plan.micro_batch * plan.sequence // plan.context
 
     @property
-    def whole_activation_bytes(self) -> int:
+    def numbers(self) -> int:
         """What passes from layer to layer for one microbatch, of all tensor-parallel ranks.
 
         Raises:
             NotShownError: if the model's hidden size is unknown.
         """
-        plan, hidden = self.after.plan, self.after.sizes.hidden
+        hidden = self.after.sizes.hidden
         if hidden is None:
             raise NotShownError(
                 "ranks would exchange activations of microbatch x sequence x hidden numbers, and "
                 "the recording shows no hidden size: state it (sizes: hidden), or record with "
                 "shapes"
             )
-        numbers = plan.micro_batch * plan.sequence * hidden // plan.context
-        return numbers * width_of(plan.precision.activations)
+        return self.tokens * hidden
 
     def with_buckets(self, unit: NewUnit, *, is_first: bool) -> NewUnit:
         """A backward pass that reduces its gradients bucket by bucket, as they become whole.

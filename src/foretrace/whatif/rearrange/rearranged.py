@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import NotShownError
+from foretrace.base import NotShownError, WorkloadError
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, dropped
 from foretrace.whatif.rearrange.check import check
@@ -53,6 +53,13 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
     check(program, before, after)
     if not changed_fields(before, after):
         return None
+    try:
+        return _made(program, before, after)
+    except WorkloadError as err:  # what the recording shows is none of what plans know
+        raise NotShownError(str(err)) from err
+
+
+def _made(program: Program, before: Scenario, after: Scenario) -> NewJob:
     library = program.once(Library)
     structure = structure_of(library, before, after)
     composer = Composer(library, structure, before.plan.num_microbatches)

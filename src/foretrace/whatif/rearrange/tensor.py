@@ -1,20 +1,15 @@
-"""Exchanges of tensor-parallel ranks in layers of a recording that has none, or has others.
+"""Exchanges of tensor-parallel ranks in a recording that has none, or has others.
 
-Products of queries, keys, values and of the first feed-forward part are divided by columns, those
-behind them by rows. What a product by rows puts out is summed over the ranks, and so is, in the
-backward pass, the gradient of what a product by columns takes in. With sequence parallelism each
-sum leaves every rank its part of the tokens, and before products by columns (backwards: by rows)
-the parts are gathered.
-
-Source:
-    Shoeybi et al., "Megatron-LM", arXiv:1909.08053, figure 3; Korthikanti et al., "Reducing
-    Activation Recomputation in Large Transformer Models", arXiv:2205.05198, figure 5.
+What is exchanged beside which products is `workload.exchanges`' account of a plan; here the
+products are found among the recorded operators. Where a part shows no product of the wanted
+kind (an embedding, a head of unknown vocabulary), all of it stands for that product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -27,17 +22,32 @@ from foretrace.whatif.rearrange.making import Maker
 from foretrace.whatif.rearrange.units import Role
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
 from foretrace.whatif.resize.named import dimensions
-from foretrace.whatif.resize.products import Turn
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.recorded_blocks import is_on_host, operator_nodes
 from foretrace.whatif.resize.rewriting import Context, Ran, Rewritten, rewritten_block
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Group
+from foretrace.workload import (
+    Anchored,
+    Around,
+    Group,
+    Plan,
+    Turn,
+    around_columns,
+    around_lookup,
+    around_rows,
+    sums_of_loss,
+)
 
-# Weights by how they are divided, attention's and the feed-forward part's.
-_BY_COLUMNS = (("qkv", "query", "key or value", "keys and values"), ("up", "gate and up"))
-_BY_ROWS = (("output",), ("down",))
-_SUMS_OF_LOSS = 3  # largest logits, own logits, sums of exponentials
+# Weights by how they are divided: attention's and the feed-forward part's.
+_OF_LAYER: tuple[tuple[tuple[str, ...], Around], ...] = (
+    (("qkv", "query", "key or value", "keys and values"), around_columns),
+    (("output",), around_rows),
+    (("up", "gate and up"), around_columns),
+    (("down",), around_rows),
+)
+_OF_EMBEDDING: tuple[tuple[tuple[str, ...], Around], ...] = (((), around_lookup),)
+_OF_HEAD: tuple[tuple[tuple[str, ...], Around], ...] = ((("head",), around_columns),)
+_PLAIN_LOSS = "nll_loss"  # in names of operators and kernels of a loss that is not one kernel
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class TensorExchanges:
     after: Scenario
     maker: Maker
     divides_vocabulary: bool = False  # so that embedding, head and loss exchange too
-    _context: dict[Phase, Context] = field(default_factory=dict)
+    _context: dict[tuple[Part, Phase], Context] = field(default_factory=dict)
 
     def through(self, unit: NewUnit) -> NewUnit:
         """A unit whose layers exchange what tensor-parallel ranks have to.
@@ -67,108 +77,79 @@ class TensorExchanges:
             NotShownError: if the shapes do not tell which product is which.
         """
         unit = replace(unit, slots=tuple(self._slot(slot) for slot in unit.slots))
-        return self._with_ends(unit) if self.divides_vocabulary else unit
-
-    def _with_ends(self, unit: NewUnit) -> NewUnit:
-        """A unit whose embedding, head and loss exchange what their divided vocabulary needs.
-
-        Rows that other ranks hold are summed behind the embedding, gradients of the head's input
-        behind its backward products, and of each token the loss's largest logit, its sum and its
-        own logit (megatron/core/tensor_parallel/cross_entropy.py).
-        """
-        plan = self.after.plan
-        if not unit.is_forward:
-            after = unit.after
-            if plan.sequence_parallel:
-                after = self._ahead(after, Part.EMBEDDING)
-            return replace(unit, before=self._behind(unit.before, Part.HEAD), after=after)
-        before = self._behind(unit.before, Part.EMBEDDING)
-        if plan.sequence_parallel:
-            unit = replace(unit, after=self._ahead(unit.after, Part.HEAD))
-        tokens = plan.micro_batch * plan.sequence // plan.context
-        ends = [at for at, each in enumerate(unit.after) if each.placed.part is Part.LOSS]
-        heads = [at for at, each in enumerate(unit.after) if each.placed.part is Part.HEAD]
-        if (not ends and not heads) or self.before.plan.tensor > 1:  # the loss sums already
-            return replace(unit, before=before)
-        place = ends[0] if ends else heads[-1] + 1
-        like = unit.after[place - 1 if place else place]
-        total = MadeExchange(
-            collective="all_reduce",
-            group=Group.TENSOR,
-            num_bytes=4 * tokens,  # logits' sums are of 32 bits there
-            dtype="fp32",
-            host_ns=self.maker.host_ns,
-        )
-        sums = [self._like(like, total)] * _SUMS_OF_LOSS
-        after = (*unit.after[:place], *sums, *unit.after[place:])
+        if not self.divides_vocabulary:
+            return unit
+        before, after = self._ends(unit.before, unit), self._ends(unit.after, unit)
+        after = self._with_loss(after) if unit.is_forward else after
         return replace(unit, before=before, after=after)
 
-    def _behind(self, works: tuple[Work, ...], part: Part) -> tuple[Work, ...]:
-        """Work with a sum of activations behind the last of a part, if there is any."""
-        own = [at for at, each in enumerate(works) if each.placed.part is part]
-        if not own:
-            return works
-        made = self._like(works[own[-1]], self._sum(is_awaited=True))
-        return (*works[: own[-1] + 1], made, *works[own[-1] + 1 :])
+    def _ends(self, works: tuple[Work, ...], unit: NewUnit) -> tuple[Work, ...]:
+        """Work at an end of the model, with what its divided vocabulary needs."""
+        phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
+        cuts: list[_Cut] = []
+        for part, divided in ((Part.EMBEDDING, _OF_EMBEDDING), (Part.HEAD, _OF_HEAD)):
+            own = [each for each in works if each.placed.part is part]
+            cuts += self._cuts(own, (part, phase), divided) if own else ()
+        return tuple(_with_cuts(works, cuts, self._begin_of))
 
-    def _ahead(self, works: tuple[Work, ...], part: Part) -> tuple[Work, ...]:
-        """Work with all tokens gathered before the first of a part, if there is any."""
-        own = [at for at, each in enumerate(works) if each.placed.part is part]
-        if not own:
-            return works
-        made = self._like(works[own[0]], self._gather())
-        return (*works[: own[0]], made, *works[own[0] :])
+    def _with_loss(self, after: tuple[Work, ...]) -> tuple[Work, ...]:
+        """What stands behind the layers, with what the loss sums over divided logits."""
+        parts = [each.placed.part for each in after]
+        if not {Part.LOSS, Part.HEAD} & set(parts) or self.before.plan.tensor > 1:
+            return after  # of another stage; or it sums already
+        last_head = len(parts) - 1 - parts[::-1].index(Part.HEAD) if Part.HEAD in parts else -1
+        place = parts.index(Part.LOSS) if Part.LOSS in parts else last_head + 1
+        like = after[place - 1 if place else place].placed
+        made = [
+            Work(replace(like, piece=self.maker.made(one), scale=1.0, scale_bytes=1.0), Role.OTHER)
+            for one in sums_of_loss(self._plan, self.maker.tokens)
+        ]
+        return (*after[:place], *made, *after[place:])
 
-    def _like(self, each: Work, made: MadeExchange) -> Work:
-        placed = replace(each.placed, piece=made, scale=1.0, scale_bytes=1.0)
-        return Work(placed, Role.OTHER)
+    @cached_property
+    def _plan(self) -> Plan:
+        """The new job's, with what of its software the recording shows."""
+        plan, graph = self.after.plan, self.library.program.graph
+        if is_on_host(graph):  # no stream runs beside another
+            plan = replace(plan, overlap=replace(plan.overlap, tensor_backward=False))
+        if any(_PLAIN_LOSS in name for name in graph.names):
+            plan = replace(plan, implementation=replace(plan.implementation, fuses_loss=False))
+        return plan
 
     def _slot(self, slot: NewSlot) -> NewSlot:
         found: list[Work] = []
         for phase, works in _by_phase(slot.work):
-            cuts = list(self._cuts(works, phase)) if phase is not None else []
+            cuts: list[_Cut] = []
+            if phase is not None:
+                cuts += self._cuts(works, (Part.LAYER, phase), _OF_LAYER)
             found += _with_cuts(works, cuts, self._begin_of)
         return replace(slot, work=tuple(found))
 
-    def _cuts(self, works: Sequence[Work], phase: Phase) -> Iterator[_Cut]:
+    def _cuts(
+        self,
+        works: Sequence[Work],
+        place: tuple[Part, Phase],
+        divided: Sequence[tuple[tuple[str, ...], Around]],
+    ) -> Iterator[_Cut]:
         nodes = self._operators(works)
-        read = self._read(nodes, phase)
-        turns = [None if each.role is None else each.role.turn for each in read]
-        names = ["" if each.role is None else each.role.weight.name for each in read]
-
-        def places(weights: Sequence[str], *wanted: Turn) -> list[int]:
-            return [
-                at
-                for at, (name, turn) in enumerate(zip(names, turns, strict=True))
-                if name in weights and turn in wanted
+        roles = [each.role for each in self._read(nodes, place)]
+        is_backward = place[1] is Phase.BACKWARD
+        for weights, exchanged in divided:
+            around = exchanged(self._plan, " or ".join(weights), self.maker.numbers)
+            needed = [one for one in around if (one.turn is not Turn.FORWARD) == is_backward]
+            products = [
+                (node, role.turn)
+                for node, role in zip(nodes, roles, strict=True)
+                if role is not None
+                and role.weight.name in weights
+                and (role.turn is not Turn.FORWARD) == is_backward
             ]
-
-        is_forward = phase is not Phase.BACKWARD
-        summed = _BY_ROWS if is_forward else _BY_COLUMNS
-        gathered = _BY_COLUMNS if is_forward else _BY_ROWS
-        turn = Turn.FORWARD if is_forward else Turn.INPUT_GRADIENT
-        for weights in summed:
-            found = places(weights, turn)
-            if not found:
-                self._refuse(works, weights, phase)
-            later = found if is_forward else places(weights, turn, Turn.WEIGHT_GRADIENT)
-            is_beside = not is_forward and self._is_beside
-            behind = nodes[(found if is_beside else later)[-1]]
-            yield _Cut(behind, is_behind=True, made=self._sum(is_awaited=not is_beside))
-            if is_beside:
-                yield _Cut(nodes[later[-1]], is_behind=True, made=MadeWait(group=Group.TENSOR))
-        if self.after.plan.sequence_parallel:
-            for weights in gathered:
-                found = places(weights, turn)
-                if not found:
-                    self._refuse(works, weights, phase)
-                yield _Cut(nodes[found[0]], is_behind=False, made=self._gather())
-
-    @property
-    def _is_beside(self) -> bool:
-        """Whether sums of gradients run beside the products for weights: on a device."""
-        has_device = not is_on_host(self.library.program.graph)
-        return self.after.plan.overlap.tensor_backward and has_device
+            if not {one.turn for one in needed} <= {turn for _, turn in products}:
+                if place[0] is Part.LAYER:
+                    self._refuse(works, weights, place[1])
+                turn = Turn.INPUT_GRADIENT if is_backward else Turn.FORWARD
+                products = [(node, turn) for node in nodes]
+            yield from _around(products, needed, self.maker)
 
     def _operators(self, works: Sequence[Work]) -> list[int]:
         """Nodes that work, in order."""
@@ -190,7 +171,7 @@ class TensorExchanges:
             begin += 1
         return begin
 
-    def _read(self, nodes: Sequence[int], phase: Phase) -> list[Rewritten]:
+    def _read(self, nodes: Sequence[int], place: tuple[Part, Phase]) -> list[Rewritten]:
         graph = self.library.program.graph
         names = (*graph.names, "")  # -1: none
         block = [
@@ -202,16 +183,16 @@ class TensorExchanges:
             )
             for node in nodes
         ]
-        return rewritten_block(block, self._context_of(phase))
+        return rewritten_block(block, self._context_of(place))
 
-    def _context_of(self, phase: Phase) -> Context:
-        if phase not in self._context:
+    def _context_of(self, place: tuple[Part, Phase]) -> Context:
+        if place not in self._context:
             read = read_sizes(self.library.program, stated=self.before.sizes)
             # Roles alone are asked for: every size stays.
             same = (self.before.sizes, self.before.plan)
             known = dimensions(same, same, read.divided)
-            self._context[phase] = Context(Part.LAYER, phase, known)
-        return self._context[phase]
+            self._context[place] = Context(*place, known)
+        return self._context[place]
 
     def _refuse(self, works: Sequence[Work], weights: Sequence[str], phase: Phase) -> None:
         layer = works[0].placed.layer
@@ -221,22 +202,37 @@ class TensorExchanges:
             "exchange: record with shapes, or state the sizes (hidden, heads, feed_forward)"
         )
 
-    def _sum(self, *, is_awaited: bool) -> MadeExchange:
-        name = "reduce_scatter" if self.after.plan.sequence_parallel else "all_reduce"
-        return self._made(name, is_awaited=is_awaited)
 
-    def _gather(self) -> MadeExchange:
-        return self._made("all_gather", is_awaited=True)
+def _around(
+    products: Sequence[tuple[int, Turn]], around: Sequence[Anchored], maker: Maker
+) -> Iterator[_Cut]:
+    """Exchanges before and behind products, and what waits for them further on.
 
-    def _made(self, name: str, *, is_awaited: bool) -> MadeExchange:
-        return MadeExchange(
-            collective=name,
-            group=Group.TENSOR,
-            num_bytes=self.maker.whole_activation_bytes,
-            dtype=self.after.plan.precision.activations,
-            host_ns=self.maker.host_ns,
-            is_awaited=is_awaited,
-        )
+    Gradients of inputs and of weights may take either order. Places are those between products:
+    0 is before the first.
+    """
+    made: list[_Cut] = []
+    for one in around:
+        own = [at for at, (_, turn) in enumerate(products) if turn is one.turn]
+        place = own[-1] + 1
+        if not one.is_behind:
+            place = next(at for at, (_, turn) in enumerate(products) if turn >= one.turn)
+        awaiting = [at for at, (_, turn) in enumerate(products) if turn >= (one.awaited_by or 0)]
+        if one.exchange.is_weight_gradient:
+            place = min([place, *awaiting])
+        until = next((at for at in awaiting if at >= place), place)
+        if one.awaited_by is None and one.turn is not Turn.FORWARD:
+            until = len(products)
+        exchange = maker.made(one.exchange, is_awaited=until == place)
+        made.append(_cut(products, place, exchange))
+        if until > place:  # before anything else is issued there
+            yield _cut(products, until, MadeWait(group=one.exchange.group))
+    yield from made
+
+
+def _cut(products: Sequence[tuple[int, Turn]], place: int, made: MadeExchange | MadeWait) -> _Cut:
+    """Something behind the product before a place between them, or before the first."""
+    return _Cut(products[max(place - 1, 0)][0], is_behind=place > 0, made=made)
 
 
 def divides_vocabulary(library: Library, before: Scenario, after: Scenario) -> bool:

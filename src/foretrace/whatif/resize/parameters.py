@@ -11,9 +11,10 @@ import numpy as np
 from foretrace.base import Float64s, Int32s, UInt8s
 from foretrace.graph import NO_LAYER, ExecutionGraph, Part, Phase
 from foretrace.whatif.resize.named import HIDDEN, TOKENS, VOCABULARY, Dimensions
-from foretrace.whatif.resize.products import WEIGHTS, Turn
+from foretrace.whatif.resize.products import WEIGHTS
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
 from foretrace.whatif.resize.signatures import NO_WEIGHT, Signatures
+from foretrace.workload import Turn
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from foretrace.operators import Shapes, Tensor
 from foretrace.whatif.resize.named import (
@@ -26,6 +25,7 @@ from foretrace.whatif.resize.named import (
     VOCABULARY,
     Dimensions,
 )
+from foretrace.workload import Turn
 
 # Where a product's operands stand among an operator's inputs.
 _OPERANDS = {
@@ -34,14 +34,6 @@ _OPERANDS = {
     **dict.fromkeys(("linear", "mkldnn_linear"), (0, 1)),
 }
 _TURNED = ("linear", "mkldnn_linear")  # their weight is n x k
-
-
-class Turn(IntEnum):
-    """Which product of a weight it is."""
-
-    FORWARD = 0
-    INPUT_GRADIENT = 1
-    WEIGHT_GRADIENT = 2
 
 
 @dataclass(frozen=True)
@@ -74,6 +66,8 @@ _WHOLE = ("qkv", "gate and up")  # of several weights one
 # What a reading of the sequence costs; only the order of sizes matters: to multiply by one weight
 # twice is worse than to begin another layer, which is worse than to leave a product out.
 _REPEATED, _NEW_LAYER, _LEFT_OUT = 5.0, 3.0, 1.0
+# A weight's gradient right behind the input gradient of another, whose own comes later then.
+_TORN = 0.5
 _MUST = (2, 3, 4)  # places that no dense layer leaves out
 
 
@@ -231,6 +225,13 @@ def _step(place: int, last: Role | None, role: Role | None, *, is_backward: bool
     forward = (now - place) * (-1 if is_backward else 1)
     low, high = sorted((place, now))
     if forward >= 0:
-        return _LEFT_OUT * sum(low < one < high for one in _MUST)
+        torn = _TORN if _is_torn(last, role) else 0.0
+        return torn + _LEFT_OUT * sum(low < one < high for one in _MUST)
     around = sum(one > high or one < low for one in _MUST)
     return _NEW_LAYER + _LEFT_OUT * around
+
+
+def _is_torn(last: Role | None, role: Role | None) -> bool:
+    if last is None or role is None or not last.weight.is_single or last.weight == role.weight:
+        return False
+    return (last.turn, role.turn) == (Turn.INPUT_GRADIENT, Turn.WEIGHT_GRADIENT)

@@ -333,8 +333,7 @@ def _divided(
     """What ranks of TENSOR divide: what is stated, else what the widths and collectives show."""
     tensor, (rows, stated) = program.plan.tensor, words
     if tensor == 1:
-        # Exchanges that a divided table needs at both ends of a model are nowhere recorded.
-        return Divided(vocabulary=False)
+        return Divided()
     is_whole = (
         local.hidden is not None
         and local.heads is not None

@@ -31,7 +31,6 @@ from foretrace.whatif.resize.products import (
     WEIGHTS,
     Multiplied,
     Role,
-    Turn,
     is_weight_turned,
     multiplied,
     operand_positions,
@@ -39,6 +38,7 @@ from foretrace.whatif.resize.products import (
 )
 from foretrace.whatif.resize.tensors import Found, Place, meaning_of
 from foretrace.whatif.resize.texts import with_shapes
+from foretrace.workload import Turn
 
 ALL_WEIGHTS = tuple((one.outputs, one.inputs) for one in WEIGHTS)
 _BETWEEN = (OperatorClass.ELEMENTWISE, OperatorClass.NORMALISATION, OperatorClass.COPY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from foretrace.graph import Part, Phase
-from foretrace.workload.plan.plan import Group
+from foretrace.workload.exchanges.exchange import Exchange
 
 NO_SIGNATURE = ""
 
@@ -23,21 +23,6 @@ class Operator:
     after: tuple[int, ...] = ()
     measured_ns: int = 0  # of a block that comes from a trace; 0: nobody measured
     is_weight_gradient: bool = False  # W of a schedule that takes backward passes apart
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One communication among the ranks of a group, on that group's own stream."""
-
-    label: str
-    collective: str  # "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"
-    group: Group
-    num_bytes: int  # as nccl-tests counts them: all-gather: total output
-    dtype: str
-    phase: Phase
-    after: tuple[int, ...] = ()  # positions of earlier items whose results it sends
-    measured_ns: int = 0
-    is_weight_gradient: bool = False
 
 
 Item = Operator | Exchange

@@ -3,17 +3,13 @@
 Over ranks of TENSOR both tables are divided by tokens of the vocabulary: a rank finds its own
 tokens, and what it does not find is summed; the loss needs the largest logit, the right one and
 the sum of exponentials over all ranks.
-
-Source:
-    NVIDIA/Megatron-LM, megatron/core/tensor_parallel/cross_entropy.py, and, for the loss in one
-    pass, megatron/core/fusions/fused_cross_entropy.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from foretrace.workload.blocks.block import Exchange, Operator
+from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import (
     cast,
     elementwise,
@@ -25,13 +21,14 @@ from foretrace.workload.blocks.calls import (
     softmax,
     zeros,
 )
-from foretrace.workload.blocks.linear import Weight, accumulation, columns
+from foretrace.workload.blocks.linear import Weight, accumulation, columns, placed
 from foretrace.workload.blocks.pointwise import Joint, norm_step, stream_norm_steps
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import array, call, num_bytes
-from foretrace.workload.blocks.steps import Step, exchange, operator
+from foretrace.workload.blocks.signatures import array, call
+from foretrace.workload.blocks.steps import Step, operator
+from foretrace.workload.exchanges.exchange import Exchange, Turn
+from foretrace.workload.exchanges.tensor import around_lookup, sums_of_loss
 from foretrace.workload.models.transformer import Positions
-from foretrace.workload.plan.plan import Group
 
 _WIDE = "fp32"
 _ALONE = Joint(sums_gradients=False)
@@ -43,17 +40,11 @@ def embedding_steps(setting: Setting) -> list[Step]:
     tokens, width, kept = setting.tokens, model.hidden, setting.kept
     table = setting.vocabulary
     looked_up = embedding(table, width, (plan.micro_batch, setting.length), kept)
-    forward: list[Operator | Exchange] = [operator("embedding", looked_up)]
-    backward: list[Operator | Exchange] = list(_table_gradient(setting, table, "embedding"))
-    if plan.tensor > 1:
-        size = (num_bytes(tokens * width, kept), kept)
-        is_cut = setting.is_sequence_parallel
-        collective = "reduce_scatter" if is_cut else "all_reduce"
-        forward.append(exchange("sum of embeddings", collective, Group.TENSOR, size))
-        if is_cut:
-            gathered = exchange("gathered embedding gradients", "all_gather", Group.TENSOR, size)
-            backward = [gathered, backward[0], replace(backward[1], after=(-2,)), *backward[2:]]
-    steps = [Step(tuple(forward), tuple(backward))]
+    zeroed, *added_up = _table_gradient(setting, table, "embedding")
+    gradients = {Turn.INPUT_GRADIENT: (zeroed,), Turn.WEIGHT_GRADIENT: tuple(added_up)}
+    around = around_lookup(plan, "embedding", tokens * width)
+    forward = placed({Turn.FORWARD: (operator("embedding", looked_up),)}, around)
+    steps = [Step(forward, placed(gradients, around))]
     own = (setting.own_tokens, width)
     if model.positions is Positions.LEARNED:
         added = elementwise("aten::add", own, kept, reads=2)
@@ -96,7 +87,7 @@ def head_steps(setting: Setting, *, has_branches: bool = False) -> list[Step]:
     weight = Weight("output projection", setting.model.hidden, setting.vocabulary)
     return [
         *stream_norm_steps(setting, "final norm", joint),
-        columns(setting, (weight,), dtype=setting.multiplied_wide),
+        columns(setting, (weight,), is_wide=True),
         *loss_steps(setting),
     ]
 
@@ -120,16 +111,15 @@ def _fused_loss(setting: Setting) -> Step:
         "largest logit", call("aten::amax", array((rows, columns_here), kept), "[1]")
     )
     both = call("aten::add", array((rows,), _WIDE), array((rows,), _WIDE))
-    return Step(
-        (
-            largest,
-            _sum("largest logit of all", rows),
-            Operator(read.label, read.name, read.signature, read.phase, after=(-1,)),
-            _sum("right logit and sum of exponentials", 2 * rows),
-            Operator("loss", both.name, both.signature, read.phase, after=(-1,)),
-        ),
-        back,
+    first, second = sums_of_loss(setting.plan, rows)
+    forward = (
+        largest,
+        first,
+        replace(read, after=(-1,)),
+        second,
+        operator("loss", both, -1),
     )
+    return Step(forward, back)
 
 
 def _plain_loss(setting: Setting) -> Step:
@@ -165,21 +155,18 @@ def _parallel_loss(setting: Setting) -> Step:
         forward.append(operator("cast of logits", cast(shape, kept, _WIDE)))
         backward.append(operator("cast of logits' gradient", cast(shape, _WIDE, kept)))
     each = call("aten::sub", logits, array((rows, 1), _WIDE))
+    largest, right_logit, exponentials = sums_of_loss(setting.plan, rows)
     right = call("aten::gather", logits, "1", array((rows, 1), "int64"))
     forward += [
         operator("largest logit", call("aten::amax", logits, "[1]")),
-        _sum("largest logit of all", rows),
+        largest,
         operator("logits below the largest", each, -1),
         operator("right logit", right),
-        _sum("right logit of all", rows),
+        right_logit,
         operator("exponentials", elementwise("aten::exp", shape, _WIDE), -1),
         operator("sum of exponentials", call("aten::sum", logits, "[1]")),
-        _sum("sum of exponentials of all", rows),
+        exponentials,
         operator("loss", fused((rows,), _WIDE, reads=2), -1),
         operator("softmax", call("aten::div", logits, array((rows, 1), _WIDE))),
     ]
     return Step(tuple(forward), tuple(backward))
-
-
-def _sum(label: str, count: int) -> Exchange:
-    return exchange(label, "all_reduce", Group.TENSOR, (num_bytes(count, _WIDE), _WIDE))

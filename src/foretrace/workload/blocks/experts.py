@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from foretrace.base import WorkloadError
-from foretrace.workload.blocks.block import Exchange, Operator
+from foretrace.workload.blocks.block import Operator
 from foretrace.workload.blocks.calls import (
     batched_product,
     cast,
@@ -29,8 +29,10 @@ from foretrace.workload.blocks.feed_forward import feed_forward_steps
 from foretrace.workload.blocks.linear import Weight, accumulation, weight_gradient
 from foretrace.workload.blocks.pointwise import activation_step
 from foretrace.workload.blocks.setting import Setting, divided
-from foretrace.workload.blocks.signatures import Call, num_bytes
-from foretrace.workload.blocks.steps import Step, exchange, operator
+from foretrace.workload.blocks.signatures import Call
+from foretrace.workload.blocks.steps import Step, operator
+from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, standing
+from foretrace.workload.exchanges.experts import around_experts, gathers_tokens
 from foretrace.workload.models.transformer import Experts
 from foretrace.workload.plan.plan import Group
 
@@ -64,18 +66,24 @@ class Load:
     @cached_property
     def by_expert(self) -> tuple[int, ...]:
         """Tokens of each expert of the most loaded rank, from all that divide it."""
-        times = self.setting.expert_tensor if self.is_gathered else 1
+        times = self.setting.expert_tensor if gathers_tokens(self.setting.plan) else 1
         return tuple(times * one for one in self._received)
-
-    @property
-    def is_gathered(self) -> bool:
-        """Whether the ranks that divide an expert route different tokens, and gather them."""
-        return self.setting.expert_tensor > 1 and self.setting.is_sequence_parallel
 
     @cached_property
     def total(self) -> int:
         """Tokens of all experts of the most loaded rank."""
         return sum(self.by_expert)
+
+    @cached_property
+    def around(self) -> tuple[Anchored, ...]:
+        """What ranks exchange around the experts' products."""
+        width = self.setting.model.hidden
+        plan = self.setting.plan
+        return around_experts(plan, sent=self.sent * width, total=self.total * width)
+
+    def exchanged(self, group: Group, turn: Turn, *, is_behind: bool) -> tuple[Exchange, ...]:
+        """What of it a group exchanges before or behind some products."""
+        return standing(self.around, turn, is_behind=is_behind, group=group)
 
     @cached_property
     def _received(self) -> tuple[int, ...]:
@@ -150,18 +158,17 @@ def _there(load: Load, between: list[Step]) -> list[Step]:
     delay = len(between)
     first = [
         Step((copied,), (summed,)),
-        Step(_all_to_all(load, "tokens to experts"), delay=delay),
+        Step(load.exchanged(Group.EXPERT, Turn.FORWARD, is_behind=False), delay=delay),
         *between,
-        Step((), _all_to_all(load, "token gradients home"), delay=delay),
+        Step((), load.exchanged(Group.EXPERT, Turn.INPUT_GRADIENT, is_behind=True), delay=delay),
     ]
-    rest: list[Step] = []
-    if load.is_gathered:
-        rest.append(
-            Step(
-                (_over_expert_tensor(load, "gathered tokens", "all_gather"),),
-                (_over_expert_tensor(load, "sum of token gradients", "reduce_scatter"),),
-            )
+    over = Group.EXPERT_TENSOR
+    rest = [
+        Step(
+            load.exchanged(over, Turn.FORWARD, is_behind=False),
+            load.exchanged(over, Turn.INPUT_GRADIENT, is_behind=True),
         )
+    ]
     if load.num_local > 1:
         sort = operator("tokens by expert", _sorted(load))
         back = operator("token gradients by rank", _sorted(load))
@@ -178,42 +185,26 @@ def _back(load: Load) -> list[Step]:
     """The same way back; a token's results are weighed and summed."""
     own, chosen = load.own, load.own * load.experts.num_active
     width, kept = load.setting.model.hidden, load.setting.made
-    message = _all_to_all(load, "tokens home")
+    message = load.exchanged(Group.EXPERT, Turn.FORWARD, is_behind=True)
     by_token = (own, load.experts.num_active, width)
     awaited_at = (-1,) if message else ()
     summed = operator("weighted sum of experts", row_sum(by_token, kept, 1), *awaited_at)
     spread = operator("gradients by expert", rows_of_table(own, width, chosen, kept))
-    out = _all_to_all(load, "gradients to experts")
+    out = load.exchanged(Group.EXPERT, Turn.INPUT_GRADIENT, is_behind=False)
     found: list[Step] = []
     if load.num_local > 1:
         sort = operator("tokens by rank", _sorted(load))
         back = operator("gradients by expert in order", _sorted(load))
         found.append(Step((sort,), (back,)))
-    if load.is_gathered:
-        found.append(
-            Step(
-                (_over_expert_tensor(load, "sum of experts", "reduce_scatter"),),
-                (_over_expert_tensor(load, "gathered gradients", "all_gather"),),
-            )
+    over = Group.EXPERT_TENSOR
+    found.append(
+        Step(
+            load.exchanged(over, Turn.FORWARD, is_behind=True),
+            load.exchanged(over, Turn.INPUT_GRADIENT, is_behind=False),
         )
-    elif load.setting.expert_tensor > 1:
-        found.append(Step((_over_expert_tensor(load, "sum of experts", "all_reduce"),)))
+    )
     found.append(Step((*message, summed), (spread, *out)))
     return found
-
-
-def _all_to_all(load: Load, label: str) -> tuple[Exchange, ...]:
-    if load.setting.plan.expert == 1:
-        return ()
-    kept = load.setting.made
-    size = (num_bytes(load.sent * load.setting.model.hidden, kept), kept)
-    return (exchange(label, "all_to_all", Group.EXPERT, size),)
-
-
-def _over_expert_tensor(load: Load, label: str, collective: str) -> Exchange:
-    kept = load.setting.made
-    size = (num_bytes(load.total * load.setting.model.hidden, kept), kept)
-    return exchange(label, collective, Group.EXPERT_TENSOR, size)
 
 
 def _grouped(load: Load) -> list[Step]:

@@ -1,19 +1,11 @@
-"""Products with weights under tensor parallelism: forward, both gradients, and what is exchanged.
-
-Outputs divided over ranks ("columns"): the input is the same on all of them, so its gradients are
-summed; inputs divided ("rows"): results are summed. With sequence parallelism each sum leaves a
-rank its share of the tokens only (reduce-scatter), and they are gathered before the next product.
-
-Source:
-    Shoeybi et al., "Megatron-LM", arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198, which
-    gathers the input once more for the weights' gradient.
-"""
+"""Products with weights under tensor parallelism: forward, and both gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from foretrace.workload.blocks.block import Operator
+from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import (
     accumulated_product,
     cast,
@@ -23,13 +15,10 @@ from foretrace.workload.blocks.calls import (
     row_sum,
 )
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import Call, array, call, num_bytes
-from foretrace.workload.blocks.steps import Items, Step, exchange, operator
-from foretrace.workload.plan.plan import Group
-
-# Into how many pieces a product and its exchange are cut where they overlap.
-# Source: Transformer Engine, `initialize_ub`: `num_splits` 4.
-_PIECES = 4
+from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.steps import Items, Step, operator
+from foretrace.workload.exchanges.exchange import Anchored, Turn, standing
+from foretrace.workload.exchanges.tensor import around_columns, around_rows, num_pieces
 
 
 @dataclass(frozen=True)
@@ -50,12 +39,13 @@ class _Products:
     weights: tuple[Weight, ...]
     rows: int
     dtype: str
+    adds_bias: bool = True  # else what follows does
 
     def forward(self, rows: int) -> tuple[Operator, ...]:
         found = [*self._measured("input", (rows, self.weights[0].inputs))]
         for weight in self.weights:
             found.extend(self._cast(weight))
-            make = product_with_bias if weight.has_bias else product
+            make = product_with_bias if weight.has_bias and self.adds_bias else product
             found.append(
                 operator(weight.label, make(rows, weight.outputs, weight.inputs, self.dtype))
             )
@@ -79,15 +69,6 @@ class _Products:
         for weight in self.weights:
             found.extend(weight_gradient(self.setting, weight, self.rows, self.dtype))
         return tuple(found)
-
-    def gathered_size(self, width: int) -> tuple[int, str]:
-        """Of tokens before they are multiplied: quantised first, then gathered.
-
-        Source:
-            NVIDIA/TransformerEngine, transformer_engine/pytorch/module/linear.py.
-        """
-        dtype = self.dtype if self.setting.is_quantised else self.setting.made
-        return num_bytes(self.rows * width, dtype), dtype
 
     def _cast(self, weight: Weight) -> tuple[Operator, ...]:
         setting = self.setting
@@ -147,7 +128,7 @@ def plain(setting: Setting, weights: tuple[Weight, ...], rows: int, dtype: str) 
 
 
 def columns(
-    setting: Setting, weights: tuple[Weight, ...], *, rows: int | None = None, dtype: str = ""
+    setting: Setting, weights: tuple[Weight, ...], *, rows: int | None = None, is_wide: bool = False
 ) -> Step:
     """Products whose outputs are divided over the ranks of TENSOR.
 
@@ -155,125 +136,82 @@ def columns(
         setting: model and plan.
         weights: all of the same input.
         rows: tokens; those of a microbatch if left out.
-        dtype: of the operands; as the plan says if left out.
+        is_wide: the operands are never quantised.
     """
     rows = setting.tokens if rows is None else rows
-    products = _Products(setting, weights, rows, dtype or setting.multiplied)
-    forward, inputs = products.forward(rows), products.inputs()
-    gradients = products.weight_gradients()
-    if setting.plan.tensor == 1:
-        return Step(forward, (*inputs, *gradients))
-    size = _size(setting, rows * weights[0].inputs)
-    label = weights[0].label
-    is_beside = setting.plan.overlap.tensor_backward
-    if not setting.is_sequence_parallel:
-        total = exchange(f"sum of {label} input gradients", "all_reduce", Group.TENSOR, size)
-        gradients = gradients if is_beside else _after(gradients, -1)
-        return Step(forward, (*inputs, total, *gradients))
-    return Step(
-        _gathered(products, label),
-        _scattered_back(products, (inputs, gradients), label, size),
+    dtype = setting.multiplied_wide if is_wide else setting.multiplied
+    products = _Products(setting, weights, rows, dtype)
+    around = around_columns(
+        setting.plan,
+        weights[0].label,
+        rows * weights[0].inputs,
+        operands=setting.made if is_wide else "",
     )
+    return _step(products, around)
 
 
-def _scattered_back(
-    products: _Products,
-    backward: tuple[tuple[Operator, ...], tuple[Operator, ...]],
-    label: str,
-    size: tuple[int, str],
-) -> Items:
-    """The input is gathered again for the weights' gradient, the input's gradient scattered."""
-    inputs, gradients = backward
-    setting = products.setting
-    gathered = exchange(
-        f"gathered input of {label}",
-        "all_gather",
-        Group.TENSOR,
-        products.gathered_size(products.weights[0].inputs),
-        is_weight_gradient=True,
-    )
-    scattered = exchange(f"sum of {label} input gradients", "reduce_scatter", Group.TENSOR, size)
-    if setting.plan.overlap.tensor_backward:
-        # Gathered beside the input's gradient, which is scattered beside the weights'.
-        first = _after(gradients, -2 - len(inputs))
-        return (gathered, *inputs, scattered, *first)
-    return (*inputs, scattered, gathered, *_after(gradients, -1, -2))
-
-
-def _after(operators: tuple[Operator, ...], *distances: int) -> tuple[Operator, ...]:
-    """The first of the operators waits for what stands so far before it."""
-    first = operators[0]
-    return (replace(first, after=(*first.after, *distances)), *operators[1:])
-
-
-def _gathered(products: _Products, label: str) -> Items:
-    """Tokens are gathered, then multiplied: at once, or piece by piece."""
-    size = products.gathered_size(products.weights[0].inputs)
-    pieces = _num_pieces(products.setting, products.rows)
-    found: list[Items] = []
-    num_items = 0
-    for _ in range(pieces):
-        # All pieces are on their way from the start: each waits for what the first waits for.
-        back = (-1 - num_items,) if num_items else ()
-        gathered = exchange(
-            f"gathered input of {label}",
-            "all_gather",
-            Group.TENSOR,
-            (size[0] // pieces, size[1]),
-            *back,
-        )
-        multiplied = _after(products.forward(products.rows // pieces), -1)
-        items: Items = (gathered, *multiplied)
-        found.append(items)
-        num_items += len(items)
-    return tuple(item for items in found for item in items)
-
-
-def _num_pieces(setting: Setting, rows: int) -> int:
-    is_cut = setting.plan.overlap.tensor and rows % (_PIECES * setting.plan.tensor) == 0
-    return _PIECES if is_cut else 1
-
-
-def rows_divided(
-    setting: Setting,
-    weight: Weight,
-    *,
-    rows: int | None = None,
-    dtype: str = "",
-    is_last: bool = False,
-) -> Step:
+def rows_divided(setting: Setting, weight: Weight, *, is_last: bool = False) -> Step:
     """A product whose inputs are divided over the ranks of TENSOR, and its sum over them.
 
     A bias is added after the sum, by what follows. `is_last`: of a layer.
     """
-    rows = setting.tokens if rows is None else rows
-    dtype = dtype or setting.multiplied
-    tensor = setting.plan.tensor
-    products = _Products(setting, (weight,), rows, dtype)
-    back = (*products.inputs(), *products.weight_gradients())
-    if tensor == 1:
-        return Step(products.forward(rows), back, is_needed_again=not is_last)
-    size = _size(setting, rows * weight.outputs)
-    label = f"sum of {weight.label}"
-    products = replace(products, weights=(replace(weight, has_bias=False),))
-    if not setting.is_sequence_parallel:
-        total = exchange(label, "all_reduce", Group.TENSOR, size)
-        return Step((*products.forward(rows), total), back, is_needed_again=not is_last)
-    pieces = _num_pieces(setting, rows)
-    # A piece is sent as soon as its product is done; the products go on.
-    sent = () if pieces == 1 else (-1,)
-    piece = (size[0] // pieces, size[1])
-    scattered = exchange(label, "reduce_scatter", Group.TENSOR, piece, *sent)
-    one: Items = (*products.forward(rows // pieces), scattered)
-    forward = tuple(item for _ in range(pieces) for item in one)
-    gathered = exchange(
-        f"gathered gradient of {weight.label}",
-        "all_gather",
-        Group.TENSOR,
-        products.gathered_size(weight.outputs),
+    is_alone = setting.plan.tensor == 1
+    products = _Products(setting, (weight,), setting.tokens, setting.multiplied, adds_bias=is_alone)
+    around = around_rows(setting.plan, weight.label, setting.tokens * weight.outputs)
+    return replace(_step(products, around), is_needed_again=not is_last)
+
+
+def _step(products: _Products, around: Sequence[Anchored]) -> Step:
+    """Products with what is exchanged around them; the forward ones at once or piece by piece."""
+    pieces = num_pieces(products.setting.plan, products.rows)
+    if pieces > 1:
+        forward = _in_pieces(products, around, pieces)
+    else:
+        forward = placed({Turn.FORWARD: products.forward(products.rows)}, around)
+    gradients = {
+        Turn.INPUT_GRADIENT: products.inputs(),
+        Turn.WEIGHT_GRADIENT: products.weight_gradients(),
+    }
+    return Step(forward, placed(gradients, around))
+
+
+def placed(work: Mapping[Turn, Items], around: Sequence[Anchored]) -> Items:
+    """Work in order, with the exchanges that stand before and behind it."""
+    found: list[Item] = []
+    firsts: dict[Turn, int] = {}
+    at: dict[Anchored, int] = {}
+    for turn, items in work.items():
+        for is_behind in (False, True):
+            for one in around:
+                if (one.turn, one.is_behind) == (turn, is_behind):
+                    at[one] = len(found)
+                    found.append(one.exchange)
+            if not is_behind:
+                firsts[turn] = len(found)
+                found.extend(items)
+    for one, place in at.items():
+        if one.awaited_by is not None:
+            first = firsts[one.awaited_by]
+            found[first] = replace(found[first], after=(*found[first].after, place - first))
+    return tuple(found)
+
+
+def _in_pieces(products: _Products, around: Sequence[Anchored], pieces: int) -> Items:
+    """Forward products piece by piece, each with its piece of what is exchanged around it."""
+    before, behind = (
+        [
+            replace(one, num_bytes=one.num_bytes // pieces)
+            for one in standing(around, Turn.FORWARD, is_behind=is_behind)
+        ]
+        for is_behind in (False, True)
     )
-    return Step(forward, (gathered, *_after(back, -1)), is_needed_again=not is_last)
-
-
-def _size(setting: Setting, num_elements: int) -> tuple[int, str]:
-    return num_bytes(num_elements, setting.made), setting.made
+    first, *others = products.forward(products.rows // pieces)
+    first = replace(first, after=(*first.after, -1)) if before else first
+    found: list[Item] = []
+    for _ in range(pieces):
+        # All pieces are on their way from the start: each waits for what the first waits for.
+        back = (-1 - len(found),) if found else ()
+        found += [*(replace(one, after=back) for one in before), first, *others]
+        # A piece is sent as soon as its product is done; the products go on.
+        found += [replace(one, after=(-1,)) for one in behind]
+    return tuple(found)

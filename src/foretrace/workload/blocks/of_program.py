@@ -12,18 +12,11 @@ from dataclasses import replace
 
 from foretrace.graph import Part, Phase
 from foretrace.operators import Program, ProgramPart, Ran, Tensor
-from foretrace.workload.blocks.block import (
-    Block,
-    Blocks,
-    Exchange,
-    Item,
-    Operator,
-    ParameterCount,
-    Passes,
-)
+from foretrace.workload.blocks.block import Block, Blocks, Item, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.calls import cast, fused
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import but_saved
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 

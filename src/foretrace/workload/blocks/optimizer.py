@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from foretrace.base import known_format
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block
 from foretrace.workload.blocks.calls import cast, elementwise, fused, total, zeros
@@ -33,7 +32,7 @@ def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | Non
     ]
     if num_bytes(1, precision.parameters) < num_bytes(1, _WIDE):
         found.append(("cast of parameters", cast(shape, _WIDE, precision.parameters)))
-    if known_format(precision.products).is_narrow and plan.sharding is not Sharding.ZERO3:
+    if precision.is_quantised and plan.sharding is not Sharding.ZERO3:
         eight = cast(shape, precision.parameters, precision.products)
         found += [("quantised weights", eight), ("quantised weights, transposed", eight)]
     if plan.sharding is not Sharding.ZERO3:

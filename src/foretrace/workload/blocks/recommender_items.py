@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from foretrace.graph import Part, Phase
-from foretrace.workload.blocks.block import Block, Exchange, Item, Operator
+from foretrace.workload.blocks.block import Block, Item, Operator
 from foretrace.workload.blocks.signatures import Call, num_bytes
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Group
 
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 
 from foretrace.base import WorkloadError
 from foretrace.operators import Tensor
-from foretrace.workload.blocks.block import Exchange, Item, Operator
+from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import elementwise, fused, gathered_copy, softmax
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import Call, array, call, num_bytes
-from foretrace.workload.blocks.steps import Items, Step, exchange, operator
+from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.steps import Items, Step, operator
+from foretrace.workload.exchanges.context import passed_on, whole_keys
 from foretrace.workload.models.flops import Convention, mean_keys
 from foretrace.workload.models.transformer import Reach, ReachKind
-from foretrace.workload.plan.plan import ContextExchange, Group
+from foretrace.workload.plan.plan import ContextExchange
 
 _WIDE = "fp32"
 _KINDS = ("flash", "cudnn", "plain")
@@ -47,11 +48,11 @@ class _Heads:
         """Of queries, keys and values."""
         return self.setting.made
 
-    def kept_bytes(self, tokens: int) -> int:
-        """Of keys and values."""
+    @property
+    def width(self) -> int:
+        """Of the keys and values of one token."""
         attention = self.setting.model.attention
-        size = attention.score_size + attention.value_size
-        return num_bytes(tokens * self.keys * size, self.setting.made)
+        return self.keys * (attention.score_size + attention.value_size)
 
 
 def scores_step(setting: Setting, count: int, reach: Reach | None) -> Step:
@@ -183,9 +184,7 @@ def _gathered(heads: _Heads, reach: Reach | None) -> Step:
             _Piece(plan.micro_batch, half, half, is_causal=True),
             _Piece(plan.micro_batch, half, plan.sequence, is_causal=True),
         )
-    size = (heads.kept_bytes(plan.micro_batch * plan.sequence), setting.made)
-    gathered = exchange("gathered keys and values", "all_gather", Group.CONTEXT, size)
-    scattered = exchange("sum of key and value gradients", "reduce_scatter", Group.CONTEXT, size)
+    gathered, scattered = whole_keys(plan, heads.width)
     ordered = _in_order(heads, "keys and values in order")
     step = _step(heads, pieces)
     return replace(
@@ -203,9 +202,8 @@ def _gathered(heads: _Heads, reach: Reach | None) -> Step:
 
 def _in_order(heads: _Heads, label: str) -> Operator:
     """Pieces from either end of a sequence change places."""
-    attention, plan = heads.setting.model.attention, heads.setting.plan
-    width = heads.keys * (attention.score_size + attention.value_size)
-    shape = (plan.micro_batch * plan.sequence, width)
+    plan = heads.setting.plan
+    shape = (plan.micro_batch * plan.sequence, heads.width)
     return operator(label, fused(shape, heads.setting.made, reads=1))
 
 
@@ -241,35 +239,29 @@ def _ring_forward(heads: _Heads, calls: list[Call]) -> Items:
     setting = heads.setting
     attention = setting.model.attention
     shape = (setting.tokens, heads.count * attention.value_size)
+    keys, _ = passed_on(setting.plan, heads.width)
     merged = operator("sum of rounds", fused(shape, heads.dtype, reads=2))
     row = _Row()
     passed: int | None = None
     for at, one in enumerate(calls):
         arrived = () if passed is None else (passed,)
         if at + 1 < len(calls) and setting.plan.overlap.context:
-            passed = row.add(_passed_on(heads), *arrived)
+            passed = row.add(keys, *arrived)
         row.add(operator("attention", one), *arrived)
         if at:
             row.add(merged)
         if at + 1 < len(calls) and not setting.plan.overlap.context:
-            passed = row.add(_passed_on(heads), len(row) - 1)
+            passed = row.add(keys, len(row) - 1)
     return tuple(row)
 
 
 def _ring_backward(heads: _Heads, calls: list[Call]) -> Items:
     setting = heads.setting
-    attention = setting.model.attention
-    width = heads.keys * (attention.score_size + attention.value_size)
     summed = operator(
         "sum of key and value gradients",
-        elementwise("aten::add", (setting.tokens, width), setting.made, reads=2),
+        elementwise("aten::add", (setting.tokens, heads.width), setting.made, reads=2),
     )
-    gradients = exchange(
-        "key and value gradients passed on",
-        "send_recv",
-        Group.CONTEXT,
-        (heads.kept_bytes(setting.tokens), setting.made),
-    )
+    keys, gradients = passed_on(setting.plan, heads.width)
     row = _Row()
     is_beside = setting.plan.overlap.context
     passed: int | None = None
@@ -277,20 +269,15 @@ def _ring_backward(heads: _Heads, calls: list[Call]) -> Items:
     for at, one in enumerate(calls):
         arrived = () if passed is None else (passed,)
         if at + 1 < len(calls) and is_beside:
-            passed = row.add(_passed_on(heads), *arrived)
+            passed = row.add(keys, *arrived)
         waits = arrived if is_beside or returned is None else (*arrived, returned)
         row.add(operator("attention gradient", one), *waits)
         if returned is not None:
             row.add(summed, returned)
         returned = row.add(gradients, len(row) - 1)
         if at + 1 < len(calls) and not is_beside:
-            passed = row.add(_passed_on(heads), len(row) - 2)
+            passed = row.add(keys, len(row) - 2)
     return tuple(row)
-
-
-def _passed_on(heads: _Heads) -> Exchange:
-    size = (heads.kept_bytes(heads.setting.tokens), heads.setting.made)
-    return exchange("keys and values passed on", "send_recv", Group.CONTEXT, size)
 
 
 def _plain(heads: _Heads) -> Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from foretrace.base import WorkloadError, known_format
+from foretrace.base import WorkloadError
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Group, Plan, Sharding
@@ -54,21 +54,20 @@ class Setting:
         """Number format of products' operands in layers."""
         return self.plan.precision.products
 
-    @cached_property
+    @property
     def is_quantised(self) -> bool:
         """Whether products take eight bits or fewer."""
-        return known_format(self.multiplied).is_narrow
+        return self.plan.precision.is_quantised
 
     @property
     def multiplied_wide(self) -> str:
-        """Of products that stay in 16 bit or more: routers, the output projection, attention."""
-        return self.kept if self.is_quantised else self.multiplied
+        """Number format of products that are never quantised."""
+        return self.plan.precision.wide_products
 
     @cached_property
     def made(self) -> str:
         """Number format of what products give, and of messages with it."""
-        found = "fp32" if self.multiplied_wide == "tf32" else self.multiplied_wide
-        return min(self.kept, found, key=lambda dtype: num_bytes(1, dtype))
+        return self.plan.precision.made
 
     @property
     def gathers_parameters(self) -> bool:

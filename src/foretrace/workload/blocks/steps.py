@@ -12,22 +12,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from foretrace.graph import Part, Phase
-from foretrace.workload.blocks.block import (
-    Block,
-    Exchange,
-    Item,
-    Operator,
-    ParameterCount,
-    Passes,
-)
+from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.signatures import Call
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.flops import Recompute
-from foretrace.workload.plan.plan import Group, Plan
+from foretrace.workload.plan.plan import Plan
 
 Items = tuple[Item, ...]
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm", "aten::bmm")
-_BEFORE = (-1,)
 
 
 @dataclass(frozen=True)
@@ -54,32 +47,6 @@ def operator(label: str, one: Call, *after: int, is_weight_gradient: bool = Fals
         after=after,
         is_weight_gradient=is_weight_gradient,
     )
-
-
-def exchange(
-    label: str,
-    collective: str,
-    group: Group,
-    size: tuple[int, str],
-    *after: int,
-    is_weight_gradient: bool = False,
-) -> Exchange:
-    """An exchange of a step of so many bytes in a number format; `after` are distances."""
-    return Exchange(
-        label,
-        collective,
-        group,
-        size[0],
-        size[1],
-        Phase.FORWARD,
-        after=after,
-        is_weight_gradient=is_weight_gradient,
-    )
-
-
-def awaited(one: Exchange, then: Sequence[Operator]) -> Items:
-    """An exchange and operators, the first of which waits for it."""
-    return (one, replace(then[0], after=(*then[0].after, *_BEFORE)), *then[1:])
 
 
 def passes_of(

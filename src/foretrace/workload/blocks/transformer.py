@@ -23,8 +23,8 @@ from foretrace.workload.blocks.pointwise import (
     stream_norm_steps,
 )
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.blocks.steps import Items, Step, operator, passes_of
+from foretrace.workload.exchanges.pipeline import handed_over
 from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
 from foretrace.workload.plan.plan import Plan
 
@@ -45,12 +45,13 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> Blocks:
         if key not in known:
             known[key] = _layer(setting, layer)
         layers.append(known[key])
+    transfer = handed_over(plan, setting.tokens * model.hidden)
     return Blocks(
         embedding=_embedding(setting),
         layers=tuple(layers),
         head=_head(setting),
-        transfer_bytes=num_bytes(setting.own_tokens * model.hidden, setting.kept),
-        transfer_dtype=setting.kept,
+        transfer_bytes=transfer.num_bytes,
+        transfer_dtype=transfer.dtype,
         tied_parameters=setting.vocabulary * model.hidden if model.ties_embeddings else 0,
         notes=_notes(setting),
     )
@@ -121,7 +122,7 @@ def _module_steps(setting: Setting) -> list[Step]:
         columns(
             setting,
             (Weight("module output projection", width, setting.vocabulary),),
-            dtype=setting.multiplied_wide,
+            is_wide=True,
         ),
         *loss_steps(setting),
     ]

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.graph import Part, Phase
-from foretrace.workload.blocks.block import Block, Exchange, ParameterCount, Passes
+from foretrace.workload.blocks.block import Block, ParameterCount, Passes
 from foretrace.workload.blocks.signatures import num_bytes
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.groups import group_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.workload.blocks.block import NO_SIGNATURE, Exchange, Item
+from foretrace.workload.blocks.block import NO_SIGNATURE, Item
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Group
 
 NOTHING = -1  # in place of a number: there is none

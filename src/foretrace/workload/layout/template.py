@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from foretrace.base import Int64s, UInt8s
 from foretrace.graph import NO_LAYER
-from foretrace.workload.blocks.block import Block, Exchange, Item
+from foretrace.workload.blocks.block import Block, Item
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.layout.tables import COMPUTE, NOTHING, STREAM_OF_GROUP, Tables
 
 # int64[items] each.

@@ -9,7 +9,8 @@ import numpy as np
 
 from foretrace.base import WorkloadError
 from foretrace.graph import Part, Phase
-from foretrace.workload.blocks.block import Block, Exchange
+from foretrace.workload.blocks.block import Block
+from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.tables import RECEIVES, SENDS
 from foretrace.workload.layout.template import Template, template_of_block

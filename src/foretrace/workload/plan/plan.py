@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from foretrace.base import known_format
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.sharding.tables import TableSharding
 
@@ -72,6 +73,31 @@ class Precision:
     reduced: str = "fp32"  # as they are sent to be reduced
     # Bytes per parameter that the optimizer keeps: fp32 copy 4, two moments 8.
     optimizer_bytes: float = 12.0
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether products take eight bits or fewer."""
+        return known_format(self.products).is_narrow
+
+    @property
+    def wide_products(self) -> str:
+        """Of products that stay in 16 bit or more: routers, the output projection, attention."""
+        return self.activations if self.is_quantised else self.products
+
+    @property
+    def made(self) -> str:
+        """Of what products give, and of messages with it."""
+        found = "fp32" if self.wide_products == "tf32" else self.wide_products
+        return min(self.activations, found, key=lambda dtype: known_format(dtype).num_bytes)
+
+    @property
+    def sent_operands(self) -> str:
+        """Of tokens that are gathered to be multiplied: quantised first, then sent.
+
+        Source:
+            NVIDIA/TransformerEngine, transformer_engine/pytorch/module/linear.py.
+        """
+        return self.products if self.is_quantised else self.made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,45 @@
+"""What ranks of CONTEXT exchange in attention: keys and values, and their gradients.
+
+Source:
+    All at once: Llama 3, arXiv:2407.21783, section 3.3.2. Round by round: Ring Attention,
+    arXiv:2310.01889.
+"""
+
+from __future__ import annotations
+
+from foretrace.workload.exchanges.exchange import Exchange, exchange
+from foretrace.workload.plan.plan import Group, Plan
+
+
+def whole_keys(plan: Plan, width: int) -> tuple[Exchange, Exchange]:
+    """Keys and values of whole sequences are gathered; their gradients are summed and scattered.
+
+    The first stands before attention, awaited by it, in either direction; the second behind its
+    gradient.
+
+    Args:
+        plan: of the job.
+        width: numbers of one token's keys and values on a rank.
+    """
+    size = (plan.micro_batch * plan.sequence * width, plan.precision.made)
+    return (
+        exchange("gathered keys and values", "all_gather", Group.CONTEXT, size),
+        exchange("sum of key and value gradients", "reduce_scatter", Group.CONTEXT, size),
+    )
+
+
+def passed_on(plan: Plan, width: int) -> tuple[Exchange, Exchange]:
+    """A rank's keys and values go to its neighbour, round by round; backwards gradients too.
+
+    There are as many rounds as ranks. Keys and values go on behind each round but the last, in
+    both directions; gradients behind every round.
+
+    Args:
+        plan: of the job.
+        width: numbers of one token's keys and values on a rank.
+    """
+    size = (plan.micro_batch * plan.sequence // plan.context * width, plan.precision.made)
+    return (
+        exchange("keys and values passed on", "send_recv", Group.CONTEXT, size),
+        exchange("key and value gradients passed on", "send_recv", Group.CONTEXT, size),
+    )

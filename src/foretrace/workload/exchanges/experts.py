@@ -1,0 +1,52 @@
+"""What ranks exchange around experts: tokens on their way there and home, and their gradients.
+
+Source:
+    NVIDIA/Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py.
+"""
+
+from __future__ import annotations
+
+from foretrace.workload.exchanges.exchange import Anchored, Turn, exchange
+from foretrace.workload.plan.groups import expert_tensor_size
+from foretrace.workload.plan.plan import Group, Plan
+
+# Label, collective, products before or behind which it stands.
+_Row = tuple[str, str, Turn, bool]
+_TOKENS: tuple[_Row, ...] = (
+    ("tokens to experts", "all_to_all", Turn.FORWARD, False),
+    ("tokens home", "all_to_all", Turn.FORWARD, True),
+    ("gradients to experts", "all_to_all", Turn.INPUT_GRADIENT, False),
+    ("token gradients home", "all_to_all", Turn.INPUT_GRADIENT, True),
+)
+_GATHERED: tuple[_Row, ...] = (
+    ("gathered tokens", "all_gather", Turn.FORWARD, False),
+    ("sum of experts", "reduce_scatter", Turn.FORWARD, True),
+    ("gathered gradients", "all_gather", Turn.INPUT_GRADIENT, False),
+    ("sum of token gradients", "reduce_scatter", Turn.INPUT_GRADIENT, True),
+)
+_SUMMED: tuple[_Row, ...] = (("sum of experts", "all_reduce", Turn.FORWARD, True),)
+
+
+def around_experts(plan: Plan, *, sent: int, total: int) -> tuple[Anchored, ...]:
+    """What is exchanged around the experts' products: over EXPERT, and inside over EXPERT_TENSOR.
+
+    Args:
+        plan: of the job.
+        sent: numbers of the tokens that a rank sends.
+        total: numbers of the tokens of all experts of a rank.
+    """
+    rows = _TOKENS if plan.expert > 1 else ()
+    shared: tuple[_Row, ...] = ()
+    if expert_tensor_size(plan) > 1:
+        shared = _GATHERED if gathers_tokens(plan) else _SUMMED
+    both = ((rows, Group.EXPERT, sent), (shared, Group.EXPERT_TENSOR, total))
+    return tuple(
+        Anchored(exchange(label, name, group, (count, plan.precision.made)), turn, is_behind)
+        for found, group, count in both
+        for label, name, turn, is_behind in found
+    )
+
+
+def gathers_tokens(plan: Plan) -> bool:
+    """Whether the ranks that divide an expert route different tokens, and gather them."""
+    return expert_tensor_size(plan) > 1 and plan.sequence_parallel and plan.tensor > 1
