@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from foretrace.cost.inflation import beside_communication as beside_communication
     from foretrace.cost.inflation import inflated as inflated
     from foretrace.cost.inflation import measured_inflation as measured_inflation
+    from foretrace.cost.inflation import slowed_throughout as slowed_throughout
     from foretrace.cost.kernels import FittedKernels as FittedKernels
     from foretrace.cost.kernels import spread_ends as spread_ends
     from foretrace.cost.lookup import MeasuredProducts as MeasuredProducts

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from foretrace.base import Bools, Float64s, Int32s, Int64s, rows_by_value
-from foretrace.graph import NodeKind, Timeline
+from foretrace.graph import ExecutionGraph, NodeKind, Timeline
 from foretrace.operators import operator_class
 
 # Lee et al., "Characterizing Compute-Communication Overlap in GPU-Accelerated Distributed Deep
@@ -66,7 +66,7 @@ def measured_inflation(timeline: Timeline) -> Inflation:
     make = make.reshape(-1)
     alone_ns = _medians(duration_ns, make, share <= _ALONE_SHARE)
     is_known = (share > _MIN_SHARE) & (alone_ns > 0)
-    label, names = _classes(timeline, kernels[is_known])
+    label, names = _classes(graph, kernels[is_known])
     taken_ns = np.bincount(label, duration_ns[is_known], len(names))
     expected_ns = np.bincount(label, alone_ns[is_known], len(names))
     counts = np.bincount(label, minlength=len(names)).tolist()
@@ -85,11 +85,25 @@ def inflated(timeline: Timeline, alone_ns: Int64s, inflation: Inflation) -> Int6
         alone_ns: int64[nodes], durations without communication beside.
         inflation: the factors.
     """
-    graph = timeline.graph
+    kernels = timeline.graph.nodes_of(NodeKind.KERNEL)
+    return _grown(timeline.graph, alone_ns, inflation, kernels, _shares(timeline, kernels))
+
+
+def slowed_throughout(graph: ExecutionGraph, alone_ns: Int64s, inflation: Inflation) -> Int64s:
+    """Durations of all nodes with communication beside every kernel all the time, int64[nodes]."""
     kernels = graph.nodes_of(NodeKind.KERNEL)
-    share = _shares(timeline, kernels)
+    return _grown(graph, alone_ns, inflation, kernels, np.ones(len(kernels)))
+
+
+def _grown(
+    graph: ExecutionGraph,
+    alone_ns: Int64s,
+    inflation: Inflation,
+    kernels: Int64s,
+    share: Float64s,
+) -> Int64s:
     beside = np.flatnonzero(share > 0)
-    label, names = _classes(timeline, kernels[beside])
+    label, names = _classes(graph, kernels[beside])
     grown_ns = alone_ns.copy()
     for at, name in enumerate(names):
         rows = beside[label == at]
@@ -110,9 +124,8 @@ def beside_communication(timeline: Timeline) -> Float64s:
     return share
 
 
-def _classes(timeline: Timeline, nodes: Int64s) -> tuple[Int32s, list[str]]:
+def _classes(graph: ExecutionGraph, nodes: Int64s) -> tuple[Int32s, list[str]]:
     """Class of each node; distinct kernels are classed once."""
-    graph = timeline.graph
     pairs, inverse = np.unique(
         np.stack([graph.name[nodes], graph.operator[nodes]]), axis=1, return_inverse=True
     )

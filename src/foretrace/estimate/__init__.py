@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from foretrace.estimate.interval import FamilySpread as FamilySpread
     from foretrace.estimate.interval import Interval as Interval
     from foretrace.estimate.interval import interval as interval
+    from foretrace.estimate.units import UnitRun as UnitRun
+    from foretrace.estimate.units import run_units as run_units
+    from foretrace.estimate.units import unit_step as unit_step
     from foretrace.estimate.where import Parts as Parts
     from foretrace.estimate.where import RankParts as RankParts
     from foretrace.estimate.where import Where as Where

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.launch import Launch as Launch
     from foretrace.workload.layout.launch import launch_named as launch_named
     from foretrace.workload.layout.layout import layout as layout
+    from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
+    from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
     from foretrace.workload.models.account import Account as Account
     from foretrace.workload.models.account import Comparison as Comparison
     from foretrace.workload.models.account import account as account

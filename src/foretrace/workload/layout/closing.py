@@ -44,7 +44,7 @@ def close(program: StageProgram, blocks: Blocks, optimizer: Optimizer | None) ->
     _agree_on_table(program, own, blocks)
     parts = [part for chunk in own for part in chunk.parts]
     update = _update(total_parameters(parts), program, optimizer)
-    program.follow(program.templates.block(update), is_barrier=True)
+    program.follow(program.templates.stretch(update), is_barrier=True)
     program.gatherings.behind(program.last_operator)
 
 
@@ -91,7 +91,7 @@ def _reduce(program: StageProgram, chunks: Sequence[Chunk]) -> None:
     for chunk in chunks:
         for bucket in buckets_of(chunk.parts[::-1], program.templates.pools, plan):
             block = reduction(bucket.num_parameters, bucket.pool, plan)
-            program.follow(program.templates.block(block))
+            program.follow(program.templates.stretch(block))
 
 
 def _agree_with_mirror(program: StageProgram, chunks: Sequence[Chunk]) -> None:
@@ -103,7 +103,7 @@ def _agree_with_mirror(program: StageProgram, chunks: Sequence[Chunk]) -> None:
         count = shard_count(total_parameters(chunk.parts), pools)
         dtype = plan.precision.reduced
         block = agreement(count, Group.MIRROR, dtype, "gradients of mirrored stages")
-        program.follow(program.templates.block(block), is_barrier=True)
+        program.follow(program.templates.stretch(block), is_barrier=True)
 
 
 def _agree_on_table(program: StageProgram, chunks: Sequence[Chunk], blocks: Blocks) -> None:
@@ -119,4 +119,4 @@ def _agree_on_table(program: StageProgram, chunks: Sequence[Chunk], blocks: Bloc
     dtype = plan.precision.gradients
     count = blocks.tied_parameters
     block = agreement(count, Group.EMBEDDING, dtype, "gradients of the tied table")
-    program.follow(program.templates.block(block), is_barrier=True)
+    program.follow(program.templates.stretch(block), is_barrier=True)

@@ -19,6 +19,7 @@ class Drafted:
     """All items of all stages and what they wait for; a stage's items stand together."""
 
     columns: Columns  # as a template's, by item
+    row: Int64s  # int64[items], in the columns of all templates one after the other
     stage: Int64s  # int64[items]
     microbatch: Int64s  # int64[items]; NO_MICROBATCH
     layer: Int64s  # int64[items], over all stages; NO_LAYER
@@ -73,6 +74,7 @@ def drafted(pieces: Pieces) -> Drafted:
     edges = _distinct(edges, len(piece))
     return Drafted(
         columns=columns,
+        row=row,
         stage=stage,
         microbatch=microbatch[member, piece],
         layer=np.where(layer == NO_LAYER, NO_LAYER, layer + first_layer[member, piece]),

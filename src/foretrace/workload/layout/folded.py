@@ -25,7 +25,7 @@ from foretrace.graph import (
     Lane,
     NodeKind,
     Phase,
-    graph_of,
+    renumbered_graph_of,
 )
 from foretrace.trace import collective_kind_of
 from foretrace.workload.layout.drafted import Drafted
@@ -69,9 +69,25 @@ class _Nodes:
         return leave
 
 
+@dataclass(frozen=True)
+class Folded:
+    """A graph of one rank per stage, and where its items are."""
+
+    graph: ExecutionGraph
+    launch: Int64s  # int64[items], node
+    enter: Int64s  # int64[items], operation or arrival
+    leave: Int64s  # int64[items], operation or finish
+
+
 def folded_graph(
-    items: Drafted, meetings: Meetings, *, ranks: RankTable, tables: Tables, launch: Launch
-) -> ExecutionGraph:
+    items: Drafted,
+    meetings: Meetings,
+    *,
+    ranks: RankTable,
+    tables: Tables,
+    launch: Launch,
+    host_ns: Int64s,
+) -> Folded:
     """The graph of one rank per stage.
 
     Args:
@@ -79,13 +95,14 @@ def folded_graph(
         meetings: which exchanges meet.
         ranks: ranks of the stages; the first pipeline is the one in the graph.
         tables: texts and exchanges that the items name.
-        launch: host times and lags.
+        launch: lags.
+        host_ns: int64[items], what the host takes for each launch.
     """
     num_stages = len(ranks.rank)
     nodes = _Nodes.numbered(items, meetings, num_stages)
     lanes = _Lanes(items, ranks)
-    return graph_of(
-        _columns(items, meetings, nodes, lanes, ranks=ranks, tables=tables, launch=launch),
+    graph, order = renumbered_graph_of(
+        _columns(items, meetings, nodes, lanes, ranks=ranks, tables=tables, host_ns=host_ns),
         _edges(items, meetings, nodes),
         constants=launch.constants,
         names=tables.names,
@@ -93,6 +110,10 @@ def folded_graph(
         step_names=(STEP_NAME,),
         collectives=_collectives(items, meetings, ranks, tables),
     )
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    leave = nodes.leave(meetings)
+    return Folded(graph, place[nodes.launch], place[nodes.enter], place[leave])
 
 
 class _Lanes:
@@ -127,7 +148,7 @@ def _columns(
     *,
     ranks: RankTable,
     tables: Tables,
-    launch: Launch,
+    host_ns: Int64s,
 ) -> Mapping[str, NDArray[np.generic]]:
     num_nodes = int(nodes.end[-1]) + 1
     rank, phase = ranks.rank[items.stage, 0], items.columns["phase"]
@@ -153,7 +174,7 @@ def _columns(
         "microbatch": items.microbatch,
     }
     put(nodes.launch, **described, kind=NodeKind.LAUNCH, lane=items.stage)
-    put(nodes.launch, name=tables.name(_LAUNCHED), measured_ns=_host_ns(items, launch))
+    put(nodes.launch, name=tables.name(_LAUNCHED), measured_ns=host_ns)
     put(nodes.enter, **described, lane=lanes.item, name=items.columns["label"])
     put(nodes.enter, kind=np.where(is_exchange, NodeKind.ARRIVE, NodeKind.KERNEL))
     put(nodes.enter, measured_ns=np.where(is_exchange, 0, items.columns["measured_ns"]))
@@ -176,8 +197,8 @@ def _columns(
     return columns
 
 
-def _host_ns(items: Drafted, launch: Launch) -> Int64s:
-    """Host time of every launch; int64[items]."""
+def host_ns_of(items: Drafted, launch: Launch) -> Int64s:
+    """Host time of every launch by the stated rule; int64[items]."""
     by_phase = np.full(len(Phase), launch.forward_ns, np.int64)
     by_phase[Phase.BACKWARD] = launch.backward_ns
     by_phase[Phase.OPTIMIZER] = launch.optimizer_ns

@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
-from foretrace.base import CircleError, WorkloadError
+from dataclasses import dataclass
+
+from foretrace.base import CircleError, Int64s, WorkloadError
 from foretrace.workload.blocks.block import Blocks
 from foretrace.workload.layout.chunks import chunks_of
 from foretrace.workload.layout.closing import Optimizer, close
-from foretrace.workload.layout.drafted import drafted
-from foretrace.workload.layout.folded import folded_graph
+from foretrace.workload.layout.drafted import Drafted, drafted
+from foretrace.workload.layout.folded import Folded, folded_graph, host_ns_of
 from foretrace.workload.layout.laid_out import LaidOut, Role
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.meetings import RankTable, meetings_of
@@ -62,10 +64,52 @@ def layout(
         raise ValueError(
             f"num_replicas must be 1 to dp {plan.data}, of a folded layout, got {num_replicas}"
         )
+    step = written(blocks, plan, schedule, optimizer=optimizer, num_replicas=num_replicas)
+    launch = launch or launch_named(plan.implementation.launch)
+    items = drafted(step.pieces)
+    graph = graph_of_step(step, items, launch, host_ns_of(items, launch)).graph
+    keeps_one = folded and num_replicas is None
+    graph = graph if keeps_one else unfolded(graph, step.ranks)
+    return LaidOut(graph, plan, step.schedule, step.roles(is_one=keeps_one), is_folded=folded)
+
+
+@dataclass(frozen=True)
+class WrittenStep:
+    """What every stage launches in a step, before it is a graph."""
+
+    plan: Plan
+    schedule: Schedule
+    tables: Tables
+    templates: UnitTemplates
+    pieces: Pieces
+    ranks: RankTable
+
+    def roles(self, *, is_one: bool) -> tuple[Role, ...]:
+        """The ranks in the graph: one of every stage, or those in the table."""
+        num_kept = 1 if is_one else self.ranks.num_pipelines
+        num_each = self.plan.num_ranks // self.plan.pipeline // num_kept
+        roles = (
+            Role(rank=rank, stage=stage, num_ranks=num_each)
+            for stage, own in enumerate(self.ranks.rank.tolist())
+            for rank in own[:num_kept]
+        )
+        return tuple(sorted(roles, key=lambda role: role.rank))
+
+
+def written(
+    blocks: Blocks,
+    plan: Plan,
+    schedule: Schedule | None,
+    *,
+    optimizer: Optimizer | None,
+    num_replicas: int | None = None,
+    is_coarse: bool = False,
+) -> WrittenStep:
+    """All stages' units, transfers and what ends the step, kernel by kernel or at unit grain."""
     schedule = schedule_of(plan) if schedule is None else schedule
     _check(schedule, plan)
     tables, pieces = Tables(), Pieces()
-    templates = UnitTemplates(plan, tables)
+    templates = UnitTemplates(plan, tables, is_coarse=is_coarse)
     chunks = chunks_of(blocks, plan, schedule)
     transfers = Transfers(templates, blocks.transfer_bytes, blocks.transfer_dtype)
     gathered = GatheredChunks(templates)
@@ -83,34 +127,30 @@ def layout(
         close(program, blocks, optimizer)
     transfers.connect(pieces)
     ranks = RankTable(plan, num_replicas=num_replicas)
-    items = drafted(pieces)
+    return WrittenStep(plan, schedule, tables, templates, pieces, ranks)
+
+
+def graph_of_step(step: WrittenStep, items: Drafted, launch: Launch, host_ns: Int64s) -> Folded:
+    """The graph of one rank per stage.
+
+    Raises:
+        WorkloadError: if what is launched waits for itself.
+    """
     try:
-        graph = folded_graph(
+        return folded_graph(
             items,
-            meetings_of(items, ranks),
-            ranks=ranks,
-            tables=tables,
-            launch=launch or launch_named(plan.implementation.launch),
+            meetings_of(items, step.ranks),
+            ranks=step.ranks,
+            tables=step.tables,
+            launch=launch,
+            host_ns=host_ns,
         )
     except CircleError as err:
-        check_schedule(schedule)  # says which stages wait for each other
+        check_schedule(step.schedule)  # says which stages wait for each other
         raise WorkloadError(
-            f"blocks under schedule {schedule.name!r} wait for each other in a circle: check what "
-            "their items name in `after`"
+            f"blocks under schedule {step.schedule.name!r} wait for each other in a circle: check "
+            "what their items name in `after`"
         ) from err
-    keeps_one = folded and num_replicas is None
-    num_kept = 1 if keeps_one else ranks.num_pipelines
-    num_each = plan.num_ranks // plan.pipeline // num_kept
-    roles = sorted(
-        (
-            Role(rank=rank, stage=stage, num_ranks=num_each)
-            for stage, own in enumerate(ranks.rank.tolist())
-            for rank in own[:num_kept]
-        ),
-        key=lambda role: role.rank,
-    )
-    graph = graph if keeps_one else unfolded(graph, ranks)
-    return LaidOut(graph, plan, schedule, tuple(roles), is_folded=folded)
 
 
 def _check(schedule: Schedule, plan: Plan) -> None:

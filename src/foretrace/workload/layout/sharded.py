@@ -101,6 +101,15 @@ class Gatherings:
             template = self._gathered[wanted.chunk].template
             self._piece_of_chunk[wanted.chunk] = self._pieces.add(self._stage, template)
 
+    def held(self, unit: Unit) -> tuple[int, ...]:
+        """Places of parts that wait for other parameters than the part before them."""
+        if not self._is_ahead or id(unit) not in self._place:
+            return ()
+        held_by = self._gathered[unit.chunk].held_by
+        return tuple(
+            place for place, items in enumerate(held_by) if place and items != held_by[place - 1]
+        )
+
     def hold(self, unit: Unit, piece: int, template: UnitTemplate) -> None:
         """Let each part of a chunk's first forward pass wait for its parameters."""
         if not self._is_ahead or id(unit) not in self._place:

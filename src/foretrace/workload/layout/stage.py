@@ -200,7 +200,11 @@ class StageProgram:
     def _template(self, unit: Unit) -> UnitTemplate:
         is_gathering, is_reducing = self._flags[id(unit)]
         return self.templates.unit(
-            self.chunks[unit.chunk], unit.kind, is_gathering=is_gathering, is_reducing=is_reducing
+            self.chunks[unit.chunk],
+            unit.kind,
+            is_gathering=is_gathering,
+            is_reducing=is_reducing,
+            held=self.gatherings.held(unit),
         )
 
 

@@ -11,6 +11,7 @@ from foretrace.base import Int64s
 from foretrace.graph import NO_LAYER, Phase
 from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.layout.chunks import Chunk, block_of
+from foretrace.workload.layout.coarse import Coarse, coarsened
 from foretrace.workload.layout.data_parallel import (
     Pool,
     buckets_of,
@@ -60,13 +61,27 @@ def _moved(unit: UnitTemplate, both: Template, place: Int64s) -> UnitTemplate:
     )
 
 
-class UnitTemplates:
-    """Makes templates of units, each distinct one once."""
+def _coarse_unit(unit: UnitTemplate, coarse: Coarse) -> UnitTemplate:
+    return UnitTemplate(
+        template=coarse.template,
+        first_operator=coarse.of(unit.first_operator),
+        last_operator=coarse.of(unit.last_operator),
+        gathers=tuple(coarse.of_all(gathers) for gathers in unit.gathers),
+        loose=coarse.of_all(unit.loose),
+    )
 
-    def __init__(self, plan: Plan, tables: Tables) -> None:
+
+class UnitTemplates:
+    """Makes templates of units, each distinct one once, kernel by kernel or at unit grain."""
+
+    def __init__(self, plan: Plan, tables: Tables, *, is_coarse: bool = False) -> None:
         """Make none yet."""
         self.plan = plan
         self.tables = tables
+        self.is_coarse = is_coarse
+        self.coarse: dict[int, Coarse] = {}  # by the identity of their templates
+        self._fine: dict[int, UnitTemplate] = {}  # of units at unit grain, by identity
+        self._stretches: dict[int, Template] = {}
         self.pools = pools_of(plan)
         self._blocks: dict[int, tuple[Block, Template]] = {}
         self._units: dict[object, UnitTemplate] = {}
@@ -80,8 +95,23 @@ class UnitTemplates:
             known = self._blocks[id(block)] = (block, template_of_block(block, self.tables))
         return known[1]
 
+    def stretch(self, block: Block) -> Template:
+        """A block that is launched by itself."""
+        fine = self.block(block)
+        if not self.is_coarse:
+            return fine
+        if id(fine) not in self._stretches:
+            self._stretches[id(fine)] = self._coarsened(fine).template
+        return self._stretches[id(fine)]
+
     def unit(
-        self, chunk: Chunk, kind: Pass, *, is_gathering: bool, is_reducing: bool
+        self,
+        chunk: Chunk,
+        kind: Pass,
+        *,
+        is_gathering: bool,
+        is_reducing: bool,
+        held: tuple[int, ...] = (),
     ) -> UnitTemplate:
         """The template of one pass of a chunk.
 
@@ -90,11 +120,15 @@ class UnitTemplates:
             kind: in which pass.
             is_gathering: parameters are gathered part by part: ZeRO-3.
             is_reducing: gradients are reduced as they become ready.
+            held: places of parts that something outside holds up.
         """
-        key = (chunk.key, kind, is_gathering, is_reducing)
+        key = (chunk.key, kind, is_gathering, is_reducing, held if self.is_coarse else ())
         known = self._units.get(key)
         if known is None:
             known = self._unit(chunk, kind, is_gathering=is_gathering, is_reducing=is_reducing)
+            if self.is_coarse:
+                first = known.first_operator[list(held)]
+                known = self._with_coarse(known, tuple(first[first >= 0].tolist()))
             self._units[key] = known
         return known
 
@@ -102,8 +136,23 @@ class UnitTemplates:
         """Two units of these templates, woven."""
         key = (id(one), id(other))  # both are kept, so their identities stay theirs
         if key not in self._pairs:
-            self._pairs[key] = woven_units(one, other)
+            if self.is_coarse:
+                woven = woven_units(self._fine[id(one)], self._fine[id(other)])
+                both = self._coarsened(woven[0].template)
+                self._pairs[key] = _coarse_unit(woven[0], both), _coarse_unit(woven[1], both)
+            else:
+                self._pairs[key] = woven_units(one, other)
         return self._pairs[key]
+
+    def _with_coarse(self, fine: UnitTemplate, cuts: tuple[int, ...]) -> UnitTemplate:
+        unit = _coarse_unit(fine, self._coarsened(fine.template, cuts))
+        self._fine[id(unit)] = fine
+        return unit
+
+    def _coarsened(self, fine: Template, cuts: tuple[int, ...] = ()) -> Coarse:
+        coarse = coarsened(fine, self.tables, cuts=cuts)
+        self.coarse[id(coarse.template)] = coarse
+        return coarse
 
     def _unit(
         self, chunk: Chunk, kind: Pass, *, is_gathering: bool, is_reducing: bool

@@ -1,0 +1,232 @@
+"""`unit_layout`: a step with one node per unit, timed once on what the units are made of.
+
+1. The step is written down as for `layout`, with templates at unit grain (`coarse`).
+2. Every distinct stretch of work is laid out once on every stage that runs it, kernel by kernel:
+   the *fragments*. Costed and simulated, they say how long each segment takes.
+3. The step's graph has these lengths as durations. A segment ends no earlier than its length after
+   its stream is free, and no earlier than its lead and its length after the host came to it: both
+   are taken from the fragments, so a step bound by launches is one at this grain too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
+from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
+from foretrace.workload.blocks.block import Blocks
+from foretrace.workload.layout.closing import Optimizer
+from foretrace.workload.layout.coarse import without_kept
+from foretrace.workload.layout.drafted import drafted
+from foretrace.workload.layout.folded import host_ns_of
+from foretrace.workload.layout.laid_out import LaidOut
+from foretrace.workload.layout.launch import Launch, launch_named
+from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
+from foretrace.workload.layout.pieces import Pieces
+from foretrace.workload.layout.tables import COMPUTE, NOTHING
+from foretrace.workload.layout.template import Template
+from foretrace.workload.plan.plan import Plan
+from foretrace.workload.schedule.unit import Schedule
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """Every distinct stretch of a step's work, once on each stage that runs it.
+
+    Segments are those of one stretch after the other, in order.
+    """
+
+    graph: ExecutionGraph  # kernel by kernel, to be costed
+    stage: Int64s  # int64[segments]
+    row: Int64s  # int64[segments], item in the columns of the step's templates
+    host_ns: Int64s  # int64[segments], of all its launches
+    is_first: Bools  # bool[segments], a stretch begins with it
+    first_node: Int64s  # int64[segments], its first operator
+    last_node: Int64s  # int64[segments], its last operator
+    launch_node: Int64s  # int64[segments], the first launch of its stretch
+    stream_lag_ns: int
+    launch_lag_ns: int
+
+    def at_once(self, duration_ns: Int64s) -> Int64s:
+        """Durations with a host that takes no time; int64[nodes]."""
+        return np.where(self.graph.kind == NodeKind.LAUNCH, 0, duration_ns)
+
+    def held_up(self, duration_ns: Int64s) -> Int64s:
+        """Durations with a host that comes to each stretch late; int64[nodes]."""
+        held_ns = duration_ns.copy()
+        held_ns[np.unique(self.launch_node)] += int(duration_ns.sum())
+        return held_ns
+
+    def lengths_ns(self, timeline: Timeline) -> Int64s:
+        """How long each segment holds the compute stream; int64[segments], 1 at least.
+
+        Args:
+            timeline: simulated, with a host that takes no time.
+        """
+        end_ns = timeline.end_ns[self.last_node]
+        begin_ns = np.append(0, end_ns[:-1]) + self.stream_lag_ns
+        begin_ns = np.where(self.is_first, timeline.start_ns[self.first_node], begin_ns)
+        found: Int64s = np.maximum(end_ns - begin_ns, 1)
+        return found
+
+    def leads_ns(self, timeline: Timeline, lengths_ns: Int64s) -> Int64s:
+        """Host time of each segment before it could last no longer than it does; int64[segments].
+
+        Args:
+            timeline: simulated, with a host that finds the device idle.
+            lengths_ns: int64[segments], of `lengths_ns`.
+        """
+        graph = self.graph
+        begin_ns = timeline.end_ns[self.launch_node] - graph.measured_ns[self.launch_node]
+        until_ns = np.cumsum(self.host_ns) - self.host_ns
+        first = np.flatnonzero(self.is_first)
+        until_ns -= np.repeat(until_ns[first], np.diff(np.append(first, len(self.stage))))
+        took_ns = timeline.end_ns[self.last_node] - begin_ns
+        found: Int64s = np.clip(
+            took_ns - lengths_ns - until_ns - self.launch_lag_ns, 0, self.host_ns
+        )
+        return found
+
+
+@dataclass(frozen=True)
+class UnitStep:
+    """A step's graph at unit grain."""
+
+    laid_out: LaidOut
+    segment: Int64s  # int64[nodes], place in the fragments' segments; NOTHING
+
+
+@dataclass(frozen=True)
+class UnitLayout:
+    """A step at unit grain, whose fragments are yet to be timed."""
+
+    fragments: Fragments
+    _step: WrittenStep
+    _launch: Launch
+
+    def step(self, lengths_ns: Int64s, leads_ns: Int64s) -> UnitStep:
+        """The step of one rank per stage.
+
+        Args:
+            lengths_ns: int64[segments], how long each holds the compute stream.
+            leads_ns: int64[segments], host time before a segment can begin.
+        """
+        step, fragments = self._step, self.fragments
+        items = drafted(step.pieces)
+        num_rows = sum(len(template) for template in step.pieces.templates)
+        place = np.full(len(step.ranks.rank) * num_rows, NOTHING, np.int64)
+        place[fragments.stage * num_rows + fragments.row] = np.arange(len(fragments.stage))
+        segment = place[items.stage * num_rows + items.row]
+        is_segment = segment != NOTHING
+        lead_ns = host_ns_of(items, self._launch)
+        rest_ns = np.zeros(len(items), np.int64)
+        own = segment[is_segment]
+        items.columns["measured_ns"][is_segment] = lengths_ns[own]
+        lead_ns[is_segment] = leads_ns[own]
+        rest_ns[is_segment] = (fragments.host_ns - leads_ns)[own]
+        # What the host has still to launch of one segment it does before the next.
+        lead_ns[1:] += np.where(items.stage[1:] == items.stage[:-1], rest_ns[:-1], 0)
+        folded = graph_of_step(step, items, self._launch, lead_ns)
+        of_node = np.full(folded.graph.num_nodes, NOTHING, np.int64)
+        of_node[folded.enter[is_segment]] = own
+        laid_out = LaidOut(
+            folded.graph, step.plan, step.schedule, step.roles(is_one=True), is_folded=True
+        )
+        return UnitStep(laid_out, of_node)
+
+
+def unit_layout(
+    blocks: Blocks,
+    plan: Plan,
+    schedule: Schedule | None = None,
+    *,
+    launch: Launch | None = None,
+    optimizer: Optimizer | None = None,
+) -> UnitLayout:
+    """A step of a model's blocks under a plan at unit grain, folded.
+
+    Args:
+        blocks: as in `layout`, as all that follow.
+        plan: so too.
+        schedule: so too.
+        launch: so too.
+        optimizer: so too.
+
+    Raises:
+        WorkloadError: so too.
+    """
+    step = written(blocks, plan, schedule, optimizer=optimizer, is_coarse=True)
+    launch = launch or launch_named(plan.implementation.launch)
+    return UnitLayout(_fragments(step, launch), step, launch)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """What a template's segments are made of."""
+
+    fine: Template
+    place: Int64s  # int64[segments], item of the coarse template
+    number: Int64s  # int64[fine items], segment
+    first: Int64s  # int64[segments], first operator among the fine items
+    last: Int64s  # int64[segments]
+
+
+def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
+    stretches = _stretches(step)
+    pieces, template_of_piece = Pieces(), []
+    for stage, number in dict.fromkeys(zip(step.pieces.stage, step.pieces.template, strict=True)):
+        if number in stretches:
+            pieces.add(stage, stretches[number].fine)
+            template_of_piece.append(number)
+    items = drafted(pieces)
+    launch_ns = host_ns_of(items, launch)
+    folded = graph_of_step(
+        WrittenStep(step.plan, step.schedule, step.tables, step.templates, pieces, step.ranks),
+        items,
+        launch,
+        launch_ns,
+    )
+    row_of_template = np.cumsum([0, *(len(one) for one in step.pieces.templates)])
+    begin = np.cumsum([0, *(len(stretches[number].fine) for number in template_of_piece)])
+    own = [stretches[number] for number in template_of_piece]
+    size = [len(one.place) for one in own]
+
+    def joined(columns: Iterable[Int64s]) -> Int64s:
+        return np.concatenate(list(columns))
+
+    first = np.repeat(begin[:-1], size)
+    is_first = np.concatenate([np.arange(len(one.place)) == 0 for one in own])
+    segment = joined(one.number for one in own) + np.repeat(np.cumsum(size) - size, np.diff(begin))
+    return Fragments(
+        graph=folded.graph,
+        stage=np.repeat(np.array(pieces.stage, np.int64), size),
+        row=joined(one.place for one in own) + np.repeat(row_of_template[template_of_piece], size),
+        host_ns=np.bincount(segment, launch_ns, minlength=sum(size)).astype(np.int64),
+        is_first=is_first,
+        first_node=folded.enter[first + joined(one.first for one in own)],
+        last_node=folded.leave[first + joined(one.last for one in own)],
+        launch_node=folded.launch[first],
+        stream_lag_ns=launch.lag_ns.get(EdgeKind.STREAM, 0),
+        launch_lag_ns=launch.lag_ns.get(EdgeKind.LAUNCH, 0),
+    )
+
+
+def _stretches(step: WrittenStep) -> dict[int, _Stretch]:
+    """By template of the step, those that have segments."""
+    found = {}
+    for number, template in enumerate(step.pieces.templates):
+        coarse = step.templates.coarse.get(id(template))
+        if coarse is None or not coarse.is_segment.any():
+            continue
+        fine, rows = without_kept(coarse)
+        place = np.flatnonzero(coarse.is_segment)
+        own = np.searchsorted(place, coarse.item[rows])
+        operators = np.flatnonzero(fine.columns["stream"] == COMPUTE)
+        of_operator = own[operators]
+        first = operators[np.searchsorted(of_operator, np.arange(len(place)), side="left")]
+        last = operators[np.searchsorted(of_operator, np.arange(len(place)), side="right") - 1]
+        found[number] = _Stretch(fine, place, own, first, last)
+    return found
