@@ -41,3 +41,11 @@ def test_what_is_read_of_a_make_is_read_once() -> None:
 
     assert MANY.each(read) == ["allreduce", "allgather", "allreduce"]
     assert asked == ["allreduce", "allgather"]
+
+
+def test_what_no_collective_is_made_of_is_not_read() -> None:
+    assert MANY[2:].each(lambda one: one.name) == ["allreduce"]
+    turned = Collectives((SUM, GATHER), np.array([1, 0], np.int32), np.array([0, 0], np.int32))
+    order: dict[str, int] = {}
+    turned.each(lambda one: order.setdefault(one.name, len(order)))
+    assert order == {"allgather": 0, "allreduce": 1}

@@ -49,9 +49,15 @@ class Collectives(Sequence[Collective]):
         return Collectives(makes, np.arange(len(makes), dtype=np.int32), position)
 
     def each(self, read: Callable[[Collective], _Value]) -> list[_Value]:
-        """What `read` says of every collective; it is asked once per make, not for positions."""
-        values = [read(one) for one in self.makes]
-        return [values[at] for at in self.make.tolist()]
+        """What `read` says of every collective.
+
+        It is asked once per make, in the order in which they first come, and not for positions.
+        """
+        known: dict[int, _Value] = {}
+        for make in self.make.tolist():
+            if make not in known:
+                known[make] = read(self.makes[make])
+        return [known[make] for make in self.make.tolist()]
 
     def __len__(self) -> int:
         """Number of collectives."""
