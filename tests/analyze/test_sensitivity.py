@@ -18,6 +18,7 @@ from foretrace.analyze import (
     critical_path,
     effect,
     sensitivity,
+    step_time_ns,
     what_helps,
     windows,
 )
@@ -92,7 +93,7 @@ class Exact:
     def step_ns(self, factor: float) -> Fraction:
         """The step's length; another node may end it, the same mark begins it."""
         ends = self._ends(factor)
-        return max(self._last(ends, self._span.step) - self._begin_ns(ends), Fraction(0))
+        return max(self._last(ends, self._span.steps[-1]) - self._begin_ns(ends), Fraction(0))
 
     def begin_moves(self) -> bool:
         """Whether the step begins at another time with the lever free."""
@@ -276,6 +277,33 @@ def test_a_step_that_would_end_before_the_one_before_is_straight_until_then() ->
     assert (found.step_ns, row.derivative_ns) == (5, 100)
     assert row.linear_to == pytest.approx(0.95)
     assert (row.faster_ns, row.free_ns) == (-5, -5)
+
+
+def test_a_run_of_steps_is_answered_by_their_mean() -> None:
+    build = GraphBuilder()
+    host: list[int] = []
+    for number, takes_ns in enumerate((100, 40, 10)):
+        step = f"ProfilerStep#{number}"
+        host = [build.add(NodeKind.STEP_BEGIN, after=host, step=step)]
+        kernel = build.add(
+            NodeKind.KERNEL,
+            lane="stream 7",
+            name=KERNELS[0],
+            takes_ns=takes_ns,
+            after=host,
+            step=step,
+        )
+        host = [build.add(NodeKind.STEP_END, after=[kernel], step=step)]
+    timeline = simulate(build.graph())
+
+    found = sensitivity(timeline)
+    halved = effect(timeline, "class=gemm:0.5")
+
+    row = _row(found, LeverKind.CLASS, "gemm")
+    assert found.span.step_name == halved.step_name == "mean of 3 steps"
+    assert found.step_ns == halved.step_ns == step_time_ns(timeline) == 50
+    assert (row.time_ns, row.num_nodes, row.derivative_ns) == (50, 1, 50)
+    assert (row.faster_ns, row.free_ns, halved.effect_ns) == (-10, -50, -25)
 
 
 def test_a_measured_timeline_is_judged_by_its_replay() -> None:

@@ -56,6 +56,16 @@ def test_a_job_under_edits_is_predicted_once(edited: ft.Edited) -> None:
     assert sum(one.change_ns for one in found.effects) == found.change_ns
 
 
+def test_an_edit_and_a_change_of_a_lever_take_as_long() -> None:
+    job = ft.load(EXAMPLE)
+
+    edited = ft.whatif(job.edit(ft.Speed(1.25, ft.Selection(family="gemm"))))
+    lever = ft.effect(job, "class=gemm:0.8")
+
+    assert lever.step_ns == edited.replayed_step_ns
+    assert lever.changed_ns == pytest.approx(edited.step_ns, abs=1_000)  # rounded node by node
+
+
 def test_further_edits_start_from_the_same_ground(job: ft.Job) -> None:
     first = job.edit(ft.Layers(4))
     second = first.edit(ft.Speed(2.0), name="both")

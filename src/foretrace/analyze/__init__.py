@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.stragglers import Stragglers as Stragglers
     from foretrace.analyze.stragglers import stragglers as stragglers
     from foretrace.analyze.windows import Windows as Windows
+    from foretrace.analyze.windows import step_time_ns as step_time_ns
     from foretrace.analyze.windows import windows as windows
 
 lazily(__name__)

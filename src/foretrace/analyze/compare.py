@@ -65,15 +65,16 @@ def compare(
         after: measured or simulated, of the same graph or of another.
         step: compare this step of both only, by name.
         confidence: with which the difference must exceed the spread between steps, 0 to 1.
-        every_step: leave none out, where both sides are the same steps under other conditions.
+        every_step: leave none out, where both sides are the same steps under other conditions, as
+            a job's replay is to what was measured of it.
 
     Raises:
         GraphError: if a side has no such step, or none at all.
         ValueError: if `confidence` is not between 0 and 1.
     """
     sides = (
-        _half(before, step, every_step=every_step),
-        _half(after, step, every_step=every_step),
+        _half(before, step, every_step=every_step or before.graph is after.graph),
+        _half(after, step, every_step=every_step or before.graph is after.graph),
     )
     noise = noise_of(
         _all_or_one(sides[0].side, step), _all_or_one(sides[1].side, step), confidence=confidence

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from foretrace.analyze.changes import Change, read_change, selected, selected_edges
-from foretrace.analyze.spans import BEGIN_GOAL, END_GOAL, goals, span_of_length
+from foretrace.analyze.spans import BEGIN_GOAL, END_GOAL, goals, mean_span
 from foretrace.base import Bools, Float64s, Int32s, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, Timeline
 from foretrace.simulate import Scaling, simulate, simulate_batch
@@ -24,7 +24,7 @@ _MAX_TABLE_BITS = 10  # changes whose every combination gets a column; more: tho
 
 @dataclass(frozen=True)
 class Effect:
-    """A step before and after changes made together."""
+    """A step, or the mean of the run's steps, before and after changes made together."""
 
     changes: tuple[Change, ...]
     step_name: str
@@ -77,7 +77,7 @@ def effect(
             replay takes them.
         changes: one or several, as `Change` or as text, see `read_change`. Work that several
             select takes the product of their factors.
-        step: by name; without one, the step whose length is nearest the median.
+        step: by name; without one, the mean over the run's steps, the job's step time.
         rank: that rank's own step; the job's if left out.
 
     Raises:
@@ -90,17 +90,18 @@ def effect(
     )
     replayed = replayed_of(timeline)
     graph = replayed.graph
-    span = span_of_length(replayed, step, rank)
+    span = mean_span(replayed, step, rank)
     duration_ns = replayed.duration_ns
     scaling = scaling_of(graph, [listed])
     ends = simulate_batch(graph, scaling, goals(graph, span), duration_ns=duration_ns)
+    grown_ns = float(step_times(ends.end_ns)[0]) - span.duration_ns
     is_changed = (scaling.factor[0][scaling.label] != 1) & (duration_ns > 0)
     return Effect(
         changes=listed,
         step_name=span.step_name,
         rank=rank,
-        step_ns=span.duration_ns,
-        changed_ns=float(step_times(ends.end_ns)[0]),
+        step_ns=span.step_ns,
+        changed_ns=span.step_ns + grown_ns / len(span.steps),
         num_nodes=int(is_changed.sum()),
         work_ns=int(duration_ns[is_changed].sum()),
     )

@@ -24,7 +24,7 @@ from foretrace.analyze.changes import Change, Condition, Conditions
 from foretrace.analyze.effects import replayed_of, scaling_of, step_times
 from foretrace.analyze.evened import evened_ranks
 from foretrace.analyze.levers import Lever, LeverKind, LeverTable, Ways, levers_of
-from foretrace.analyze.spans import StepSpan, goals, span_of_length
+from foretrace.analyze.spans import StepSpan, goals, mean_span
 from foretrace.analyze.switches import Study, Switches
 from foretrace.base import Bools, Int8s, Int32s
 from foretrace.graph import EdgeKind, Timeline
@@ -39,14 +39,17 @@ WAKE = "wake"  # edges by which the host waits for the device
 
 @dataclass(frozen=True)
 class SensitivityRow:
-    """One lever; effects are what the step grows by, below 0 where it gets faster."""
+    """One lever; effects are what the step grows by, below 0 where it gets faster.
+
+    Of several steps all are means over them.
+    """
 
     kind: LeverKind
     label: str
     select: Conditions  # what a change would select it by; () of stragglers
     num_nodes: int  # in the step; of a latency: edges
     time_ns: int  # in the step, over all ranks
-    derivative_ns: int | None  # of the step per 100% of the lever's time; None: made or not
+    derivative_ns: float | None  # of the step per 100% of the lever's time; None: made or not
     linear_to: float | None  # factor down to which the derivative predicts the step exactly
     faster_ns: float | None  # effect of 20% faster
     free_ns: float  # effect of taking no time; of a synchronisation, removed; of stragglers, gone
@@ -63,17 +66,17 @@ class SensitivityRow:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A step's levers; rows by kind, then steepest first."""
+    """Levers of a step, or of the mean of a run's; rows by kind, then steepest first."""
 
     timeline: Timeline  # simulated, what the effects are held against
     span: StepSpan
-    derivative: Int8s  # int8[nodes], of the step's length to each node's duration: -1, 0 or 1
+    derivative: Int8s  # int8[nodes], of the span's length to each node's duration: -1, 0 or 1
     rows: tuple[SensitivityRow, ...]
 
     @property
     def step_ns(self) -> int:
-        """Length of the simulated step."""
-        return self.span.duration_ns
+        """Length of the simulated step; of several, their mean."""
+        return self.span.step_ns
 
     def of_kind(self, kind: LeverKind) -> tuple[SensitivityRow, ...]:
         """The rows of one kind of lever."""
@@ -89,7 +92,7 @@ class Sensitivity:
             "select": pl.String,
             "num_nodes": pl.Int64,
             "time_ns": pl.Int64,
-            "derivative_ns": pl.Int64,
+            "derivative_ns": pl.Float64,
             "linear_to": pl.Float64,
             "faster_ns": pl.Float64,
             "free_ns": pl.Float64,
@@ -139,7 +142,7 @@ def sensitivity(
     Args:
         timeline: of a simulated one the durations count; of a measured one, the graph's, as a
             replay takes them.
-        step: by name; without one, the step whose length is nearest the median.
+        step: by name; without one, the mean over the run's steps, the job's step time.
         rank: that rank's own step; the job's if left out.
         top: levers of each kind, steepest first.
 
@@ -147,7 +150,7 @@ def sensitivity(
         GraphError: if there is no such step, or the rank has none.
     """
     replayed = replayed_of(timeline)
-    span = span_of_length(replayed, step, rank)
+    span = mean_span(replayed, step, rank)
     ways = _ways(replayed, span)
     table = levers_of(replayed.graph, ways, top=top)
     goal = goals(replayed.graph, span)
@@ -170,14 +173,15 @@ def _ways(timeline: Timeline, span: StepSpan) -> Ways:
     ways = [way_back(timeline, node) for node in (span.end_node, span.begin_node)]
     return Ways(
         timeline=timeline,
-        in_step=timeline.graph.step == span.step,
+        in_step=np.isin(timeline.graph.step, span.steps),
         nodes=(ways[0].node, ways[1].node),
         edges=(ways[0].edge[ways[0].edge != NO_EDGE], ways[1].edge[ways[1].edge != NO_EDGE]),
     )
 
 
 def _rows(table: LeverTable, switches: Switches, span: StepSpan) -> list[SensitivityRow]:
-    """Each lever with what was found for it."""
+    """Each lever with what was found for it, for each step."""
+    num_steps = len(span.steps)
     faster_ns = switches.faster_ns - span.duration_ns
     free_ns = switches.free_ns - span.duration_ns
     return [
@@ -185,12 +189,12 @@ def _rows(table: LeverTable, switches: Switches, span: StepSpan) -> list[Sensiti
             kind=lever.kind,
             label=lever.label,
             select=lever.select,
-            num_nodes=lever.num_nodes,
-            time_ns=lever.time_ns,
-            derivative_ns=lever.slope_ns[0] - lever.slope_ns[1],
+            num_nodes=round(lever.num_nodes / num_steps),
+            time_ns=round(lever.time_ns / num_steps),
+            derivative_ns=(lever.slope_ns[0] - lever.slope_ns[1]) / num_steps,
             linear_to=_linear_to(lever, float(switches.linear_to[row]), span.duration_ns),
-            faster_ns=float(faster_ns[row]),
-            free_ns=float(free_ns[row]),
+            faster_ns=float(faster_ns[row]) / num_steps,
+            free_ns=float(free_ns[row]) / num_steps,
         )
         for row, lever in enumerate(table.levers)
     ]
@@ -205,7 +209,7 @@ def _linear_to(lever: Lever, switch: float, step_ns: int) -> float:
 def _whole(timeline: Timeline, span: StepSpan, goal: Int32s) -> list[SensitivityRow]:
     """Changes that are made or not: no synchronisation, no stragglers."""
     graph = timeline.graph
-    in_step: Bools = graph.step == span.step
+    in_step: Bools = np.isin(graph.step, span.steps)
     into_step = np.repeat(in_step, np.diff(graph.first_edge))
     is_wake = into_step & (graph.edge_kind == EdgeKind.WAKE)
     found = []
@@ -237,18 +241,19 @@ def _made_row(
 ) -> SensitivityRow:
     """A change that is made or not, simulated."""
     what, count, time_ns, scaling = made
+    num_steps = len(span.steps)
     duration_ns = timeline.duration_ns
     ends = simulate_batch(timeline.graph, scaling, goal, duration_ns=duration_ns)
     return SensitivityRow(
         kind=what.kind,
         label=what.label,
         select=what.select,
-        num_nodes=count,
-        time_ns=time_ns,
+        num_nodes=round(count / num_steps),
+        time_ns=round(time_ns / num_steps),
         derivative_ns=None,
         linear_to=None,
         faster_ns=None,
-        free_ns=float(step_times(ends.end_ns)[0] - span.duration_ns),
+        free_ns=float(step_times(ends.end_ns)[0] - span.duration_ns) / num_steps,
     )
 
 

@@ -27,5 +27,5 @@ def slack_ns(timeline: Timeline, *, step: str | None = None, rank: int | None = 
         GraphError: if there is no such step, or the rank has none.
     """
     span = step_span(timeline, step, rank)
-    due = np.flatnonzero(closes(timeline.graph, (span.step,), span.rank))
+    due = np.flatnonzero(closes(timeline.graph, span.steps, span.rank))
     return slack_before(timeline, due, int(timeline.end_ns[due].max()))

@@ -1,4 +1,4 @@
-"""`StepSpan`: one step of the job, or of one rank, with the nodes that begin and end it."""
+"""`StepSpan`: one step of the job or of one rank, or all of a run, and what begins and ends it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze.steps import steps
-from foretrace.analyze.windows import Windows, windows
+from foretrace.analyze.windows import Windows, mean_step_ns, windows
 from foretrace.base import Bools, GraphError, Int32s
 from foretrace.graph import DEVICE_KINDS, NO_NODE, ExecutionGraph, NodeKind, Timeline
 from foretrace.simulate import NO_GOAL
@@ -17,14 +17,14 @@ END_GOAL, BEGIN_GOAL = 0, 1
 
 @dataclass(frozen=True)
 class StepSpan:
-    """A step that a question is asked of.
+    """The step that a question is asked of, or steps that follow each other, of which the mean is.
 
     It begins with the end of `begin_node`: a step's first mark, or what ended the step before.
     """
 
-    step_name: str
+    step_name: str  # of several: "mean of 4 steps"
     rank: int | None  # None: the job's step, over all ranks
-    step: int  # position in the graph's `step_names`
+    steps: tuple[int, ...]  # positions in the graph's `step_names`, in order of time
     begin_ns: int
     end_ns: int
     begin_node: int
@@ -33,8 +33,13 @@ class StepSpan:
 
     @property
     def duration_ns(self) -> int:
-        """Length of the step."""
+        """Length of all its steps."""
         return self.end_ns - self.begin_ns
+
+    @property
+    def step_ns(self) -> int:
+        """Length of the step; of several, of each in the mean."""
+        return mean_step_ns(self.duration_ns, len(self.steps))
 
 
 def step_span(timeline: Timeline, step: str | None = None, rank: int | None = None) -> StepSpan:
@@ -50,33 +55,28 @@ def step_span(timeline: Timeline, step: str | None = None, rank: int | None = No
     """
     table = windows(timeline)
     row = table.row_of(step)
-    number = int(table.step[row])
-    name = table.step_names[number]
     if rank is not None:
-        return _of_rank(timeline, number, rank)
-    begin_node = int(table.begin_node[row])
-    is_mark = begin_node == NO_NODE
-    if is_mark:
-        begin_node = _first_mark(timeline, number, int(table.begin_ns[row]))
-    return StepSpan(
-        step_name=name,
-        rank=None,
-        step=number,
-        begin_ns=int(table.begin_ns[row]),
-        end_ns=int(table.end_ns[row]),
-        begin_node=begin_node,
-        end_node=int(table.end_node[row]),
-        steps_before=_run_before(table, row),
-    )
+        return _of_rank(timeline, int(table.step[row]), rank)
+    return _of_rows(timeline, table, (row,))
 
 
-def span_of_length(timeline: Timeline, step: str | None, rank: int | None) -> StepSpan:
-    """A step's span, for questions about shares of it.
+def mean_span(timeline: Timeline, step: str | None, rank: int | None) -> StepSpan:
+    """The span that shares of the step are of: without a step's name, all steps of the run.
+
+    Args:
+        timeline: measured or simulated.
+        step: by name; without one, the longest run of steps that follow each other, whose mean is
+            the job's step time.
+        rank: its own step, of the job's that is nearest the median where none is named.
 
     Raises:
-        GraphError: also if the step has no length.
+        GraphError: if there is no such step, the rank has none, or the step has no length.
     """
-    span = step_span(timeline, step, rank)
+    table = windows(timeline)
+    if step is None and rank is None and len(table):
+        span = _of_rows(timeline, table, table.longest_run())
+    else:
+        span = step_span(timeline, step, rank)
     if span.duration_ns <= 0:
         raise GraphError(
             f"step {span.step_name!r} has no length: it ends before the step before it does. Ask "
@@ -93,7 +93,7 @@ def goals(graph: ExecutionGraph, span: StepSpan) -> Int32s:
     """
     goal = np.full(graph.num_nodes, NO_GOAL, np.int32)
     goal[closes(graph, span.steps_before)] = BEGIN_GOAL
-    goal[closes(graph, (span.step,), span.rank)] = END_GOAL
+    goal[closes(graph, span.steps, span.rank)] = END_GOAL
     if not span.steps_before:
         goal[span.begin_node] = BEGIN_GOAL
     return goal
@@ -120,6 +120,26 @@ def closes(graph: ExecutionGraph, steps_: tuple[int, ...], rank: int | None = No
     return found
 
 
+def _of_rows(timeline: Timeline, table: Windows, rows: tuple[int, ...]) -> StepSpan:
+    """Steps of the job that follow each other, by their rows."""
+    first, last = rows[0], rows[-1]
+    steps_ = tuple(table.step[list(rows)].tolist())
+    begin_node = int(table.begin_node[first])
+    if begin_node == NO_NODE:
+        begin_node = _first_mark(timeline, steps_[0], int(table.begin_ns[first]))
+    several = f"mean of {len(rows)} steps"
+    return StepSpan(
+        step_name=table.step_names[steps_[0]] if len(rows) == 1 else several,
+        rank=None,
+        steps=steps_,
+        begin_ns=int(table.begin_ns[first]),
+        end_ns=int(table.end_ns[last]),
+        begin_node=begin_node,
+        end_node=int(table.end_node[last]),
+        steps_before=_run_before(table, first),
+    )
+
+
 def _run_before(table: Windows, row: int) -> tuple[int, ...]:
     """The steps that follow each other up to a row's begin, which none of them may end after."""
     first = row
@@ -141,7 +161,7 @@ def _of_rank(timeline: Timeline, step: int, rank: int) -> StepSpan:
     return StepSpan(
         step_name=table.step_names[step],
         rank=rank,
-        step=step,
+        steps=(step,),
         begin_ns=int(table.begin_ns[row]),
         end_ns=int(table.end_ns[row]),
         begin_node=_first_mark(timeline, step, int(table.begin_ns[row]), rank),

@@ -4,6 +4,8 @@ A step of the job ends when the last of its ranks does, device included, and beg
 step before ended; the first begins with the first rank that begins it. So windows of
 consecutive steps tile the run, and a step's length is what the next step has to wait. A step that
 ends before the step before does has no length.
+
+*The job's step time* is the mean length of the steps of a run: what throughput follows from.
 """
 
 from __future__ import annotations
@@ -54,6 +56,18 @@ class Windows:
         have = ", ".join(self.step_names[step] for step in self.step[:8].tolist())
         raise GraphError(f"no step {step_name!r}: the recording has {have or 'none'}.")
 
+    def longest_run(self) -> tuple[int, ...]:
+        """Rows of the longest run of steps that follow each other; ties: the first."""
+        firsts = [row for row in range(len(self)) if row == 0 or self.begin_node[row] == NO_NODE]
+        runs = zip(firsts, [*firsts[1:], len(self)], strict=True)
+        first, last = max(runs, key=lambda run: run[1] - run[0], default=(0, 0))
+        return tuple(range(first, last))
+
+    def mean_ns(self) -> int:
+        """The job's step time, rounded: the mean length of the steps of the longest run."""
+        rows = self.longest_run()
+        return mean_step_ns(int(self.end_ns[rows[-1]] - self.begin_ns[rows[0]]), len(rows))
+
     def _typical(self) -> int:
         """The row whose length is the median's nearest; ties: the first."""
         if not len(self):
@@ -63,6 +77,19 @@ class Windows:
             )
         duration_ns = self.duration_ns
         return int(np.argmin(np.abs(duration_ns - np.median(duration_ns))))
+
+
+def mean_step_ns(length_ns: float, num_steps: int) -> int:
+    """Time of each of so many steps that together take so long, rounded to whole ns."""
+    return round(length_ns / num_steps)
+
+
+def step_time_ns(timeline: Timeline) -> int:
+    """The job's step time; of a recording without marks of steps, its whole length."""
+    found = windows(timeline)
+    if not len(found):
+        return int(timeline.end_ns.max(initial=0) - timeline.start_ns.min(initial=0))
+    return found.mean_ns()
 
 
 def windows(timeline: Timeline) -> Windows:

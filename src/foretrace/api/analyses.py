@@ -77,7 +77,7 @@ def sensitivity(
 
     Args:
         subject: of a job, its replay.
-        step: by name or number; the one whose length is nearest the median, if left out.
+        step: by name or number; the mean over the run's steps, if left out.
         rank: of this rank's own step; of the whole job's, if left out.
         top: levers of each kind, steepest first.
 
@@ -94,7 +94,7 @@ def what_helps(
 
     Args:
         subject: of a job, its replay; or what `sensitivity` returned, whose step counts then.
-        step: by name or number; the one whose length is nearest the median, if left out.
+        step: by name or number; the mean over the run's steps, if left out.
         top: how many.
     """
     if not isinstance(subject, Sensitivity):
@@ -114,7 +114,7 @@ def effect(
     Args:
         subject: of a job, its replay.
         changes: such as "class=gemm:0.8", or several.
-        step: by name or number; the one whose length is nearest the median, if left out.
+        step: by name or number; the mean over the run's steps, if left out.
         rank: of this rank's own step; of the whole job's, if left out.
 
     Raises:
@@ -218,7 +218,8 @@ def compare(
     Args:
         before: of a job, what was measured.
         after: the same; of another run, another scenario, or `simulate(job)`.
-        step: compare this step of both only; the middle half of all steps, if left out.
+        step: compare this step of both only. If left out, the middle half of all steps; all of a
+            job's, beside its own replay.
         confidence: with which the difference must exceed the spread between steps, 0 to 1.
 
     Raises:

@@ -50,8 +50,8 @@ def print_replay(job: Job, replay: ReplayReport, *, without: Sequence[Ablation])
 def _headline(replay: ReplayReport, job: Job) -> Table:
     view, summary = glance(replay, job.metas), replay.summary
     table = plain_table("", "", "", text_columns=(0, 2))
-    table.add_row("measured step", milliseconds_text(view.measured_ns) + " ms", "mean")
-    table.add_row("replayed step", milliseconds_text(view.replayed_ns) + " ms", "mean")
+    table.add_row("measured step of a rank", milliseconds_text(view.measured_ns) + " ms", "mean")
+    table.add_row("replayed step of a rank", milliseconds_text(view.replayed_ns) + " ms", "mean")
     table.add_row(
         Text("error of the step's end", "bold"),
         Text(percent_text(summary.mean_step_error_percent), "bold"),

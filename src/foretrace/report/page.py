@@ -84,11 +84,15 @@ def _cards(page: ReportPage) -> tuple[Card, ...]:
     view, summary = glance(page.replay, page.metas), page.replay.summary
     return (
         Card(
-            "Measured step",
+            "Measured step of a rank",
             _shown(view.measured_ns, Unit.NS),
             "mean over steps and ranks, with the profiler on",
         ),
-        Card("Replayed step", _shown(view.replayed_ns, Unit.NS), "rebuilt from dependencies alone"),
+        Card(
+            "Replayed step of a rank",
+            _shown(view.replayed_ns, Unit.NS),
+            "rebuilt from dependencies alone",
+        ),
         Card(
             "Error of the step's end",
             _shown(summary.mean_step_error_percent, Unit.PERCENT),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
-from foretrace.analyze import windows
+from foretrace.analyze import step_time_ns
 from foretrace.base import ScenarioError
 from foretrace.cost import CostModel, step_costs
 from foretrace.graph import Recording, Timeline
@@ -66,9 +64,9 @@ def ground_of(
     Raises:
         ScenarioError: if what is stated contradicts the recording, or its steps take no time.
     """
-    measured_step_ns = step_of(recording.measured)
+    measured_step_ns = step_time_ns(recording.measured)
     replayed = simulate(recording.graph)
-    if min(measured_step_ns, step_of(replayed)) <= 0:
+    if min(measured_step_ns, step_time_ns(replayed)) <= 0:
         raise ScenarioError(
             "the recording's steps take no time, so nothing can be scaled: its files hold no "
             "durations, or steps without any work; load the profiler's own files of whole steps"
@@ -83,16 +81,8 @@ def ground_of(
         before=base_scenario(program, machine=machine, sizes=sizes),
         replayed=replayed,
         measured_step_ns=measured_step_ns,
-        replayed_step_ns=step_of(replayed),
+        replayed_step_ns=step_time_ns(replayed),
         costs=costs or (None if machine is None else step_costs(machine)),
         cores=cores,
         model=model,
     )
-
-
-def step_of(timeline: Timeline) -> int:
-    """Mean length of the job's steps, in ns; of a recording without marks, its whole length."""
-    steps = windows(timeline)
-    if not len(steps):
-        return int(timeline.end_ns.max(initial=0) - timeline.start_ns.min(initial=0))
-    return round(float(np.mean(steps.duration_ns)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.analyze import windows
+from foretrace.analyze import step_time_ns, windows
 from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.cost import Costs
 from foretrace.estimate import Estimate, Run, estimate, interval
@@ -20,7 +20,7 @@ from foretrace.whatif.changes.changed import changed
 from foretrace.whatif.changes.durations import loading_nodes
 from foretrace.whatif.changes.inflation import uninflated
 from foretrace.whatif.edited_model import model_with
-from foretrace.whatif.ground import Ground, step_of
+from foretrace.whatif.ground import Ground
 from foretrace.whatif.heeded import check_heeded
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
@@ -88,7 +88,7 @@ def outcome(ground: Ground, scenario: Scenario) -> Outcome:
     for _ in range(_NUM_CORRECTIONS if scenario != ground.before else 0):
         costs = uninflated(start, alone, ground.slowdowns, timeline)
         timeline = _simulated(ground, scenario, start, costs)
-    step_ns = step_of(timeline)
+    step_ns = step_time_ns(timeline)
     unmodelled = _unmodelled(ground, 0.0 if scenario == ground.before else _MISSED)
     low_ns, high_ns = _ends(timeline, costs, step_ns, unmodelled=unmodelled)
     notes = (*notes, *_loading(ground, scenario), *_hidden(ground, timeline, step_ns))
@@ -215,7 +215,7 @@ def _by_estimates(ground: Ground, scenario: Scenario, reason: NotShownError) -> 
 
 def _stretched(timeline: Timeline, step_ns: int) -> Timeline:
     """An estimated timeline at the length that was found for its step."""
-    factor = step_ns / max(step_of(timeline), 1)
+    factor = step_ns / max(step_time_ns(timeline), 1)
     start_ns, end_ns = (
         np.rint(each * factor).astype(np.int64) for each in (timeline.start_ns, timeline.end_ns)
     )
