@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Int32s
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
-from foretrace.operators import operator_class
+from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, operator_classes
 
 _OF_KIND = {
     NodeKind.RANK_START: "late start",
@@ -46,13 +45,7 @@ def class_labels(graph: ExecutionGraph) -> NodeLabels:
     )
     label[finish] = of_collective[graph.collective[finish]]
     works = graph.nodes_of(*DEVICE_KINDS, NodeKind.OPERATOR)
-    width = len(graph.names) + 1
-    pair = graph.name[works] * np.int64(width) + graph.operator[works] + 1
-    unique, row = np.unique(pair, return_inverse=True)
-    names = (*graph.names, "")  # no operator reads the last
-    of_pair = [
-        str(operator_class(names[one // width], names[one % width - 1])) for one in unique.tolist()
-    ]
-    of_row = np.array([position.setdefault(text, len(position)) for text in of_pair], np.int32)
-    label[works] = of_row[row]
+    row, classes = operator_classes(graph, works)
+    of_class = [position.setdefault(text, len(position)) for text in classes]
+    label[works] = np.array(of_class, np.int32)[row]
     return NodeLabels(tuple(position), label)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from foretrace.cost.in_steps import under_lasting_load as under_lasting_load
     from foretrace.cost.inflation import PUBLISHED_MOST as PUBLISHED_MOST
     from foretrace.cost.inflation import Inflation as Inflation
-    from foretrace.cost.inflation import beside_communication as beside_communication
     from foretrace.cost.inflation import inflated as inflated
     from foretrace.cost.inflation import measured_inflation as measured_inflation
     from foretrace.cost.inflation import slowed_throughout as slowed_throughout

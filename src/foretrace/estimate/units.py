@@ -11,13 +11,12 @@ from foretrace.base import Int64s
 from foretrace.cost import (
     CostModel,
     Inflation,
-    beside_communication,
     graph_costs,
     inflated,
     slowed_throughout,
     step_costs,
 )
-from foretrace.graph import Timeline
+from foretrace.graph import Timeline, beside_communication
 from foretrace.machine import Machine
 from foretrace.operators import Program
 from foretrace.simulate import simulate

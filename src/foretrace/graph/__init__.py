@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
     from foretrace.graph.graph import Finding as Finding
     from foretrace.graph.graph import Lane as Lane
+    from foretrace.graph.inflation import ALONE_SHARE as ALONE_SHARE
+    from foretrace.graph.inflation import LEAST_BESIDE as LEAST_BESIDE
+    from foretrace.graph.inflation import MOSTLY_BESIDE as MOSTLY_BESIDE
+    from foretrace.graph.inflation import beside_communication as beside_communication
+    from foretrace.graph.inflation import medians_alone as medians_alone
+    from foretrace.graph.inflation import operator_classes as operator_classes
     from foretrace.graph.link import NO_EVENT as NO_EVENT
     from foretrace.graph.link import Link as Link
     from foretrace.graph.link import LinkMethod as LinkMethod

@@ -30,6 +30,7 @@ from foretrace.graph.draft import NodeCollector
 from foretrace.graph.edges import Edges, Places
 from foretrace.graph.findings import recording_findings
 from foretrace.graph.graph import Finding
+from foretrace.graph.inflation import inflation_factors
 from foretrace.graph.memory import memory_events
 from foretrace.graph.nodes import NO_COLLECTIVE, NO_LANE, EdgeKind, NodeKind
 from foretrace.graph.operations import (
@@ -40,7 +41,6 @@ from foretrace.graph.operations import (
     operations_of,
 )
 from foretrace.graph.operations.endings import endings, last_moments
-from foretrace.graph.operations.inflation import inflation_factors
 from foretrace.graph.operations.scopes import scopes_of, scopes_of_nodes, with_operators
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives

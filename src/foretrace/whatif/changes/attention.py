@@ -14,8 +14,8 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.cost import NO_TEXT, CostModel, Costs, KernelRequests, Source
-from foretrace.graph import ExecutionGraph
-from foretrace.operators import OperatorClass, operator_class
+from foretrace.graph import ExecutionGraph, operator_classes
+from foretrace.operators import OperatorClass
 from foretrace.whatif.changes.attention_calls import (
     FusedCall,
     Kernels,
@@ -180,13 +180,8 @@ def _renamed(
 
 
 def _none_sentence(graph: ExecutionGraph, chosen: Bools, wanted: str, other: str) -> str:
-    has_fused = any(
-        operator_class(graph.names[name], graph.names[operator] if operator >= 0 else "")
-        == OperatorClass.ATTENTION
-        for name, operator in np.unique(
-            np.stack([graph.name[chosen], graph.operator[chosen]]), axis=1
-        ).T.tolist()
-    )
+    _, names = operator_classes(graph, np.flatnonzero(chosen))
+    has_fused = OperatorClass.ATTENTION in names
     already = ": it is fused already" if other == "fused" and has_fused else ""
     return (
         f"no {wanted} attention was found among the selected kernels{already}. It is recognised "

@@ -10,13 +10,12 @@ import numpy as np
 
 from foretrace.base import FORMAT_BY_NAME, Bools, Int64s, ScenarioError
 from foretrace.cost import operation_of
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind
+from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, operator_classes
 from foretrace.operators import (
     AttentionShape,
     OperatorClass,
     attention_shape,
     kernel_family,
-    operator_class,
     parsed_shapes,
     scores_shape,
 )
@@ -214,16 +213,9 @@ def _block(graph: ExecutionGraph, node: int) -> tuple[int, ...]:
 
 def _is_attention(graph: ExecutionGraph) -> Bools:
     works = np.flatnonzero(graph.is_device)
-    pairs, inverse = np.unique(
-        np.stack([graph.name[works], graph.operator[works]]), axis=1, return_inverse=True
-    )
-    of_pair = [
-        operator_class(graph.names[name], graph.names[operator] if operator >= 0 else "")
-        == OperatorClass.ATTENTION
-        for name, operator in pairs.T.tolist()
-    ]
+    label, names = operator_classes(graph, works)
     mask = np.zeros(graph.num_nodes, np.bool_)
-    mask[works] = np.array(of_pair, np.bool_)[inverse.reshape(-1)]
+    mask[works] = np.array([one == OperatorClass.ATTENTION for one in names], np.bool_)[label]
     return mask
 
 

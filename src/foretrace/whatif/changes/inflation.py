@@ -14,14 +14,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import Bools, Float64s, Int64s, numbered_rows
-from foretrace.cost import PUBLISHED_MOST, Costs, Inflation, Source, beside_communication
-from foretrace.graph import NO_NODE, ExecutionGraph, NodeKind, Timeline
-from foretrace.operators import operator_class
+from foretrace.cost import PUBLISHED_MOST, Costs, Inflation, Source
+from foretrace.graph import (
+    ALONE_SHARE,
+    LEAST_BESIDE,
+    NO_NODE,
+    ExecutionGraph,
+    NodeKind,
+    Timeline,
+    beside_communication,
+    medians_alone,
+    operator_classes,
+)
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.changes.working import BLOCK_COLUMNS
 
-_ALONE_SHARE = 0.01  # with communication beside it for so little of its time, a kernel was alone
-_LEAST_KERNELS = 10  # that ran beside communication; fewer tell little (as `cost` takes it)
 _MAKE = ("rank", "lane", "part", "phase", "name", "signature", "operator", "operator_signature")
 
 
@@ -92,10 +99,10 @@ def _ratio(factor: Float64s, was: Float64s, now: Float64s) -> Float64s:
 
 
 def _stated(graph: ExecutionGraph, share: Float64s, inflation: Inflation) -> Slowdowns:
-    label, names = _classes(graph)
+    kernels = graph.nodes_of(NodeKind.KERNEL)
+    label, names = operator_classes(graph, kernels)
     factor = np.ones(graph.num_nodes)
-    of_class = np.array([inflation.factor(name) for name in names])
-    factor[label >= 0] = of_class[label[label >= 0]]
+    factor[kernels] = np.array([inflation.factor(name) for name in names])[label]
     return Slowdowns(share, factor, np.zeros(graph.num_nodes, np.bool_))
 
 
@@ -105,16 +112,16 @@ def _shown(before: Timeline, share: Float64s) -> Slowdowns:
     kernels = graph.nodes_of(NodeKind.KERNEL)
     duration_ns = before.duration_ns[kernels]
     make, beside = _makes(graph, kernels), share[kernels]
-    alone_ns = _medians(duration_ns, make, beside <= _ALONE_SHARE)
-    is_known = (beside > _ALONE_SHARE) & (alone_ns > 0) & (duration_ns > 0)
+    alone_ns = medians_alone(duration_ns, make, beside <= ALONE_SHARE)
+    is_known = (beside > ALONE_SHARE) & (alone_ns > 0) & (duration_ns > 0)
     # Time alone over time taken falls with the share beside: 1 - saved * share.
     saved = 1 - alone_ns / np.maximum(duration_ns, 1)
-    labels = _classes(graph)[0][kernels]
+    labels, _ = operator_classes(graph, kernels)
     factor = np.full(len(kernels), Inflation().otherwise)
     is_published = np.ones(len(kernels), np.bool_)
-    for group in (np.zeros(len(kernels), np.int64), labels.astype(np.int64), make):
+    for group in (np.zeros(len(kernels), np.int64), labels, make):
         slope, count = _slopes(beside, saved, group, is_known)
-        has_own = (count >= _LEAST_KERNELS)[group]
+        has_own = (count >= LEAST_BESIDE)[group]
         factor = np.where(has_own, 1 / (1 - slope[group]), factor)
         is_published &= ~has_own
     factors, published = np.ones(graph.num_nodes), np.zeros(graph.num_nodes, np.bool_)
@@ -145,32 +152,3 @@ def _makes(graph: ExecutionGraph, kernels: Int64s) -> Int64s:
     place = np.empty(len(kernels), np.int64)
     place[order] = np.arange(len(kernels)) - first
     return numbered_rows([*(getattr(graph, name)[kernels] for name in _MAKE), place])
-
-
-def _medians(duration_ns: Int64s, make: Int64s, rows: Bools) -> Float64s:
-    """For each kernel the median over `rows` of its make; 0 where there are none."""
-    chosen = np.flatnonzero(rows)
-    chosen = chosen[np.lexsort((duration_ns[chosen], make[chosen]))]
-    makes = np.arange(int(make.max(initial=-1)) + 1)
-    first = np.searchsorted(make[chosen], makes, side="left")
-    last = np.searchsorted(make[chosen], makes, side="right")
-    medians = np.zeros(len(makes))
-    known = last > first
-    medians[known] = duration_ns[chosen[(first + last - 1)[known] // 2]]
-    return medians[make]
-
-
-def _classes(graph: ExecutionGraph) -> tuple[Int64s, list[str]]:
-    """Class of each kernel, -1 of other nodes, int64[nodes]; distinct ones are classed once."""
-    kernels = graph.nodes_of(NodeKind.KERNEL)
-    pair = numbered_rows([graph.name[kernels], graph.operator[kernels]])
-    _, first = np.unique(pair, return_index=True)
-    of_pair = [
-        str(operator_class(graph.names[graph.name[one]], graph.names[at] if at >= 0 else ""))
-        for one in kernels[first].tolist()
-        for at in [int(graph.operator[one])]
-    ]
-    names = sorted(set(of_pair))
-    label = np.full(graph.num_nodes, -1, np.int64)
-    label[kernels] = np.array([names.index(each) for each in of_pair], np.int64)[pair]
-    return label, names

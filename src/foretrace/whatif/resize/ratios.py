@@ -9,8 +9,8 @@ import numpy as np
 
 from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s, numbered_rows
 from foretrace.cost import Costs, Source, scaled
-from foretrace.graph import Part
-from foretrace.operators import OperatorClass, Tensor, operator_class, parsed_shapes
+from foretrace.graph import Part, operator_classes
+from foretrace.operators import Tensor, parsed_shapes
 from foretrace.whatif.resize.models import Models, distinct_rows, requests_of
 from foretrace.whatif.resize.parameters import Amounts
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
@@ -162,7 +162,7 @@ def _by_neighbours(into: Ratios, blocks: RecordedBlocks, is_open: Bools, amounts
     """
     graph = blocks.graph
     nodes = blocks.nodes
-    classes = _classes(blocks)
+    classes, _ = operator_classes(graph, nodes)
     is_known = ~is_open[nodes]
     part, phase = graph.part[nodes].astype(np.int64), graph.phase[nodes].astype(np.int64)
     known_ns = np.where(is_known, graph.measured_ns[nodes], 0).astype(np.float64)
@@ -206,15 +206,3 @@ def _range(group: Int64s, ratio: Float64s, is_known: Bools) -> tuple[Float64s, F
     np.minimum.at(low, group[is_known], ratio[is_known])
     np.maximum.at(high, group[is_known], ratio[is_known])
     return low, high
-
-
-def _classes(blocks: RecordedBlocks) -> Int64s:
-    """Class of each operator by name, a number, int64[operators]."""
-    graph = blocks.graph
-    rows, inverse = distinct_rows(graph.name[blocks.nodes], graph.operator[blocks.nodes])
-    order = list(OperatorClass)
-    numbers = [
-        order.index(operator_class(graph.names[name], graph.names[one] if one >= 0 else ""))
-        for name, one in rows.tolist()
-    ]
-    return np.array(numbers, np.int64)[inverse]
