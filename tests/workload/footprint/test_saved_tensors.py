@@ -193,7 +193,7 @@ def test_the_list_names_every_tensor_once() -> None:
     model, plan = small(kv_heads=4), plan_of(torch.bfloat16)
     sizes = sizes_of(model, plan, PYTORCH)
 
-    kept = layer_kept(model, Layer(0, False, None), plan, software=PYTORCH, sizes=sizes)
+    kept = layer_kept(Layer(0, False, None), software=PYTORCH, sizes=sizes)
 
     labels = [each.label for each in kept]
     assert len(labels) == len(set(labels))

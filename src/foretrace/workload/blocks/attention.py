@@ -19,7 +19,7 @@ from foretrace.workload.models.transformer import Latent, Positions, Reach
 def attention_steps(setting: Setting, reach: Reach | None) -> list[Step]:
     """From the normed input to the output projection; its sum over ranks of TENSOR included."""
     attention = setting.model.attention
-    heads = setting.share(attention.num_heads, "heads")
+    heads = setting.heads
     if attention.latent is None:
         steps = _projections(setting, heads)
     else:

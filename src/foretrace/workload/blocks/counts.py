@@ -24,7 +24,7 @@ def layer_count(setting: Setting, layer: Layer) -> ParameterCount:
 
 def _attention(setting: Setting) -> int:
     attention, hidden = setting.model.attention, setting.model.hidden
-    heads = setting.share(attention.num_heads, "heads")
+    heads = setting.heads
     found = hidden if attention.has_output_bias else 0
     found += heads * attention.value_size * hidden
     if attention.has_query_key_norm:
@@ -46,7 +46,7 @@ def _attention(setting: Setting) -> int:
 
 def _feed_forward(setting: Setting, width: int) -> int:
     said, hidden = setting.model.feed_forward, setting.model.hidden
-    own = setting.share(width, "columns of the feed-forward part")
+    own = setting.columns(width)
     return feed_forward_weights(said, own, hidden) + feed_forward_extras(said, own, hidden)
 
 

@@ -20,7 +20,7 @@ def feed_forward_steps(
         is_last: whether its last product is the layer's.
     """
     said, hidden = setting.model.feed_forward, setting.model.hidden
-    own = setting.share(width, "columns of the feed-forward part")
+    own = setting.columns(width)
     prefix = f"{label} " if label else ""
     count = 2 if said.is_gated else 1
     weights: tuple[Weight, ...] = (

@@ -8,6 +8,7 @@ from functools import cached_property
 from foretrace.base import WorkloadError
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.models.transformer import Transformer
+from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 
 
@@ -101,12 +102,20 @@ class Setting:
     @cached_property
     def expert_tensor(self) -> int:
         """Ranks that divide one expert."""
-        plan = self.plan
-        return plan.tensor if plan.expert_tensor is None else plan.expert_tensor
+        return expert_tensor_size(self.plan)
 
     def share(self, size: int, what: str) -> int:
         """A size divided over the ranks of TENSOR."""
         return divided(size, self.plan.tensor, what, Group.TENSOR.value)
+
+    @cached_property
+    def heads(self) -> int:
+        """Heads of queries on this rank."""
+        return self.share(self.model.attention.num_heads, "heads")
+
+    def columns(self, width: int) -> int:
+        """Columns on this rank of a feed-forward part that is so wide."""
+        return self.share(width, "columns of the feed-forward part")
 
     @cached_property
     def key_heads(self) -> int:

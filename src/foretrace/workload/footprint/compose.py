@@ -8,6 +8,7 @@ from functools import reduce
 from foretrace.base import WorkloadError
 from foretrace.machine import Chip
 from foretrace.operators import Program
+from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.footprint import Footprint, StageFootprint
 from foretrace.workload.footprint.gathered import (
     dummy_gradient_bytes,
@@ -194,7 +195,7 @@ class _Stages:
         is_both = any(map(self._is_first, chunks)) and any(map(self._is_last, chunks))
         if not (self._model.ties_embeddings and is_both):
             return ends
-        table = -(-self._model.vocabulary // self._plan.tensor) * self._model.hidden
+        table = Setting(self._model, self._plan).vocabulary * self._model.hidden
         return Held(ends.matrices, ends.rest - table, ends.experts)
 
     def _is_first(self, chunk: int) -> bool:
@@ -218,7 +219,7 @@ class _Stages:
         plan, model = self._plan, self._model
         # One message that arrives and one that leaves.
         found = self._software.workspace_bytes
-        found += 2 * transfer_bytes(plan, sizes_of(model, plan, self._software))
+        found += 2 * transfer_bytes(sizes_of(model, plan, self._software))
         if self._software.keeps_dummy_gradients:
             found += dummy_gradient_bytes(model, plan)
         if plan.sharding is Sharding.ZERO3:

@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from foretrace.workload.footprint.sizes import Sizes, format_bytes
+from foretrace.workload.footprint.sizes import KeptSizes, format_bytes
 from foretrace.workload.footprint.software import Software
-from foretrace.workload.models.transformer import Experts, Layer, Norm, Transformer
-from foretrace.workload.plan.groups import expert_tensor_size
-from foretrace.workload.plan.plan import ContextExchange, Plan
+from foretrace.workload.models.transformer import Experts, Layer, Norm
+from foretrace.workload.plan.plan import ContextExchange
 
 _FP32 = 4
 # What a feed-forward part has between its first products and its last one.
@@ -45,39 +44,40 @@ class Kept:
     use: Use = Use.OTHER
 
 
-def layer_kept(
-    model: Transformer, layer: Layer, plan: Plan, *, software: Software, sizes: Sizes
-) -> tuple[Kept, ...]:
+def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[Kept, ...]:
     """All tensors that one layer keeps of one microbatch on a rank."""
-    has_experts = layer.has_experts and model.experts is not None
-    parts: list[Kept] = list(_norm(model, plan, sizes, where="attention"))
-    parts += _attention(model, plan, software, sizes)
-    parts += _norm(model, plan, sizes, where="feed-forward")
-    if has_experts and model.experts is not None:
-        parts += _experts(model, model.experts, plan, sizes)
+    has_experts = layer.has_experts and sizes.model.experts is not None
+    parts: list[Kept] = list(_norm(sizes, where="attention"))
+    parts += _attention(software, sizes)
+    parts += _norm(sizes, where="feed-forward")
+    if has_experts and sizes.model.experts is not None:
+        parts += _experts(sizes.model.experts, sizes)
         if not software.weighs_in_activation:
             # To weigh them: the gradient of a weight is a product with what it weighs.
-            routed = expert_tokens(model.experts, plan, sizes)
+            routed = expert_tokens(sizes.model.experts, sizes)
             parts.append(Kept("weighed tokens", round(routed * sizes.hidden * sizes.activation)))
     else:
-        parts += _feed_forward(model, plan, sizes, width=model.feed_forward.width)
+        parts += _feed_forward(sizes, width=sizes.model.feed_forward.width)
     if software.has_dropout:
         mask = sizes.own_tokens * sizes.hidden
         parts += [Kept("dropout of attention", mask), Kept("dropout of feed-forward", mask)]
     return tuple(each for each in parts if each.num_bytes)
 
 
-def norm_kept(model: Transformer, plan: Plan, sizes: Sizes, *, where: str) -> tuple[Kept, ...]:
+def norm_kept(sizes: KeptSizes, *, where: str) -> tuple[Kept, ...]:
     """What one norm keeps, and its result, which an unquantized product keeps as its input."""
-    return tuple(_norm(model, plan, sizes, where=where, is_quantized=False))
+    return tuple(_norm(sizes, where=where, is_quantized=False))
 
 
 def _norm(
-    model: Transformer, plan: Plan, sizes: Sizes, *, where: str, is_quantized: bool | None = None
+    sizes: KeptSizes,
+    *,
+    where: str,
+    is_quantized: bool | None = None,
 ) -> Iterator[Kept]:
     numbers = sizes.own_tokens * sizes.hidden
-    statistics = sizes.own_tokens * _FP32 * (1 if model.norm is Norm.RMS else 2)
-    if plan.implementation.fuses_norms or model.norm is not Norm.RMS:
+    statistics = sizes.own_tokens * _FP32 * (1 if sizes.model.norm is Norm.RMS else 2)
+    if sizes.plan.implementation.fuses_norms or sizes.model.norm is not Norm.RMS:
         yield Kept(f"input of {where}", round(numbers * sizes.activation))
     else:
         # Of `x * rsqrt(mean(x ** 2))` in fp32, then cast, then scaled.
@@ -90,10 +90,10 @@ def _norm(
     yield Kept(f"norm of {where}", read, Use.PRODUCT_INPUT)
 
 
-def _attention(model: Transformer, plan: Plan, software: Software, sizes: Sizes) -> Iterator[Kept]:
-    attention = model.attention
-    heads = sizes.num_heads
-    kv_heads = heads if plan.implementation.repeats_keys else sizes.num_kv_heads
+def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
+    attention = sizes.model.attention
+    heads = sizes.rank.heads
+    kv_heads = heads if sizes.plan.implementation.repeats_keys else sizes.rank.key_heads
     query = sizes.tokens * heads * attention.score_size
     key = sizes.tokens * kv_heads * attention.score_size
     value = sizes.tokens * kv_heads * attention.value_size
@@ -107,20 +107,20 @@ def _attention(model: Transformer, plan: Plan, software: Software, sizes: Sizes)
         yield Kept("norm of low-rank vectors", normed, Use.PRODUCT_INPUT)
     if attention.has_query_key_norm:
         yield Kept("queries and keys before their norm", round((query + key) * number))
-        norms = sizes.tokens * (heads + sizes.num_kv_heads) * _FP32
+        norms = sizes.tokens * (heads + sizes.rank.key_heads) * _FP32
         yield Kept("statistics of queries and keys", norms)
     yield Kept("queries", round(query * number))
     yield Kept("keys", round(key * number))
     yield Kept("values", round(value * number))
-    if plan.implementation.attention == "flash":
+    if sizes.plan.implementation.attention == "flash":
         is_apart = sizes.is_quantized
         use = Use.OTHER if is_apart else Use.PRODUCT_INPUT
         yield Kept("attention", round(output * number), use)
         yield Kept("log of sums of scores", sizes.tokens * heads * _FP32, Use.SCORES)
     else:
         is_apart = True
-        yield from _plain_scores(plan, software, sizes)
-    if plan.context > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
+        yield from _plain_scores(software, sizes)
+    if sizes.plan.context > 1 and sizes.plan.context_exchange is ContextExchange.ALL_TO_ALL:
         # Attention keeps its result for all tokens and some heads; the projection, for all
         # heads and some tokens. Source: TransformerEngine >= 2.8, context_parallel.py.
         yield Kept("attention before its exchange", round(output * number))
@@ -129,29 +129,25 @@ def _attention(model: Transformer, plan: Plan, software: Software, sizes: Sizes)
         yield Kept("input of the projection", read, Use.PRODUCT_INPUT)
 
 
-def _plain_scores(plan: Plan, software: Software, sizes: Sizes) -> Iterator[Kept]:
-    scores = sizes.tokens * plan.sequence * sizes.num_heads
+def _plain_scores(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
+    scores = sizes.tokens * sizes.plan.sequence * sizes.rank.heads
     yield Kept("softmax of scores", round(scores * sizes.activation), Use.SCORES)
     if software.has_dropout:
         yield Kept("dropout of scores", scores, Use.SCORES)
         yield Kept("scores after dropout", round(scores * sizes.activation), Use.SCORES)
 
 
-def _feed_forward(
-    model: Transformer, plan: Plan, sizes: Sizes, *, width: int, where: str = ""
-) -> Iterator[Kept]:
-    numbers = sizes.tokens * (width // plan.tensor)
-    yield from _activation(model, plan, sizes, numbers=numbers, where=where)
+def _feed_forward(sizes: KeptSizes, *, width: int, where: str = "") -> Iterator[Kept]:
+    numbers = sizes.tokens * sizes.rank.columns(width)
+    yield from _activation(sizes, numbers=numbers, where=where)
 
 
-def _activation(
-    model: Transformer, plan: Plan, sizes: Sizes, *, numbers: int, where: str
-) -> Iterator[Kept]:
+def _activation(sizes: KeptSizes, *, numbers: int, where: str) -> Iterator[Kept]:
     """Between the two products of a feed-forward part, `numbers` wide in all."""
     inner = round(numbers * sizes.activation)
-    if model.feed_forward.is_gated:
+    if sizes.model.feed_forward.is_gated:
         yield Kept(GATE_AND_UP + where, 2 * inner)
-        if not plan.implementation.fuses_activations:
+        if not sizes.plan.implementation.fuses_activations:
             yield Kept(_ACTIVATED + where, inner)
     else:
         yield Kept(UP + where, inner)
@@ -159,36 +155,34 @@ def _activation(
     yield Kept(_DOWN_INPUT + where, read, Use.PRODUCT_INPUT)
 
 
-def _experts(model: Transformer, experts: Experts, plan: Plan, sizes: Sizes) -> Iterator[Kept]:
-    routed = expert_tokens(experts, plan, sizes)
+def _experts(experts: Experts, sizes: KeptSizes) -> Iterator[Kept]:
+    routed = expert_tokens(experts, sizes)
     scores = sizes.own_tokens * experts.count * _FP32
     yield Kept("scores of the router, and their softmax", 2 * scores)
     read = round(routed * sizes.hidden * sizes.product_input)
     yield Kept("tokens of experts", read, Use.PRODUCT_INPUT)
-    numbers = routed * experts.width // expert_tensor_size(plan)
-    yield from _activation(model, plan, sizes, numbers=numbers, where=" of experts")
+    numbers = routed * experts.width // sizes.rank.expert_tensor
+    yield from _activation(sizes, numbers=numbers, where=" of experts")
     if experts.num_shared:
         yield from _feed_forward(
-            model,
-            plan,
             sizes,
             width=experts.num_shared * experts.shared_width,
             where=" of shared experts",
         )
 
 
-def expert_tokens(experts: Experts, plan: Plan, sizes: Sizes) -> int:
+def expert_tokens(experts: Experts, sizes: KeptSizes) -> int:
     """Tokens that the experts of the fullest rank see; a token counts once for each of them."""
-    sent = sizes.own_tokens * experts.num_active * expert_tensor_size(plan)
-    if plan.token_shares is None:
+    sent = sizes.own_tokens * experts.num_active * sizes.rank.expert_tensor
+    if sizes.plan.token_shares is None:
         return sent
-    held = max(1, experts.count // plan.expert)
-    shares = plan.token_shares
+    held = max(1, experts.count // sizes.plan.expert)
+    shares = sizes.plan.token_shares
     fullest = max(sum(shares[at : at + held]) for at in range(0, len(shares), held))
-    return round(sent * plan.expert * fullest)
+    return round(sent * sizes.plan.expert * fullest)
 
 
-def transfer_bytes(plan: Plan, sizes: Sizes) -> int:
+def transfer_bytes(sizes: KeptSizes) -> int:
     """What one stage sends to the next for one microbatch."""
-    number = format_bytes(plan.precision.activations)
-    return round(sizes.own_tokens * sizes.hidden * number) if plan.pipeline > 1 else 0
+    number = format_bytes(sizes.plan.precision.activations)
+    return round(sizes.own_tokens * sizes.hidden * number) if sizes.plan.pipeline > 1 else 0

@@ -14,12 +14,11 @@ from foretrace.workload.footprint.kept import (
     layer_kept,
     norm_kept,
 )
-from foretrace.workload.footprint.sizes import Sizes, sizes_of
+from foretrace.workload.footprint.sizes import KeptSizes, sizes_of
 from foretrace.workload.footprint.software import Loss, Software
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.transformer import Layer, Transformer
-from foretrace.workload.plan.groups import expert_tensor_size
-from foretrace.workload.plan.plan import Implementation, Plan
+from foretrace.workload.plan.plan import Plan
 
 _FP32 = 4
 
@@ -48,21 +47,19 @@ def layer_bytes(model: Transformer, plan: Plan, software: Software, layer: Layer
         WorkloadError: if a number format is unknown.
     """
     sizes = sizes_of(model, plan, software)
-    everything = layer_kept(model, layer, plan, software=software, sizes=sizes)
-    kept = _after_recompute(model, plan, sizes, everything)
+    everything = layer_kept(layer, software=software, sizes=sizes)
+    kept = _after_recompute(sizes, everything)
     # What is computed again is there once more while the layer's gradients are.
     dropped = max(0, _total(everything) - _total(kept))
     own = round(sizes.own_tokens * sizes.hidden * sizes.activation)
     gathered = round(sizes.tokens * sizes.hidden * sizes.activation) if sizes.gathers else 0
-    gradients = max(
-        _attention_gradients(model, plan, sizes), _feed_forward_gradients(model, plan, sizes, layer)
-    )
+    gradients = max(_attention_gradients(sizes), _feed_forward_gradients(sizes, layer))
     inputs = sum(each.num_bytes for each in everything if each.use is Use.PRODUCT_INPUT)
     return PartBytes(
         kept=kept,
-        forward=dropped + max(gathered, _sent(model, plan, sizes, layer)),
+        forward=dropped + max(gathered, _sent(sizes, layer)),
         backward=dropped + gradients + own + gathered,
-        until_weights=inputs + _product_results(model, plan, sizes, layer),
+        until_weights=inputs + _product_results(sizes, layer),
     )
 
 
@@ -74,7 +71,7 @@ def head_bytes(model: Transformer, plan: Plan, software: Software) -> PartBytes:
     """
     sizes = sizes_of(model, plan, software)
     number = sizes.activation
-    logits = sizes.tokens * (model.vocabulary // plan.tensor)
+    logits = sizes.tokens * sizes.rank.vocabulary
     loss = software.loss if plan.implementation.fuses_loss else Loss.PLAIN
     # Of the logits: kept, beside that forward, and backward.
     kept, forward, backward = {
@@ -88,12 +85,12 @@ def head_bytes(model: Transformer, plan: Plan, software: Software) -> PartBytes:
         # allocator that moves nothing cannot use it.
         backward += number
     hidden = round(sizes.tokens * sizes.hidden * number)
-    weights = round(model.vocabulary // plan.tensor * sizes.hidden * number)
+    weights = round(sizes.rank.vocabulary * sizes.hidden * number)
     # The product's own: gradients of the logits, of its input and of its weight. When they are
     # reached, what the loss kept is gone.
     gradient = 0 if loss is Loss.IN_PLACE else number - kept
     product = round(logits * gradient) + hidden + weights + (hidden if sizes.gathers else 0)
-    norm = norm_kept(model, plan, sizes, where="output")
+    norm = norm_kept(sizes, where="output")
     return PartBytes(
         kept=(*norm, Kept("logits", round(logits * kept))),
         forward=round(logits * forward) + (hidden if sizes.gathers else 0),
@@ -109,7 +106,7 @@ def embedding_bytes(model: Transformer, plan: Plan, software: Software) -> PartB
     """
     sizes = sizes_of(model, plan, software)
     mask = sizes.own_tokens * sizes.hidden if software.has_dropout else 0
-    table = round(model.vocabulary // plan.tensor * sizes.hidden * sizes.activation)
+    table = round(sizes.rank.vocabulary * sizes.hidden * sizes.activation)
     kept = (Kept("dropout of the embedding", mask),) if mask else ()
     return PartBytes(kept=kept, forward=0, backward=table)
 
@@ -118,52 +115,48 @@ def _total(tensors: tuple[Kept, ...]) -> int:
     return sum(each.num_bytes for each in tensors)
 
 
-def _after_recompute(
-    model: Transformer, plan: Plan, sizes: Sizes, everything: tuple[Kept, ...]
-) -> tuple[Kept, ...]:
-    if plan.recompute is Recompute.NONE:
+def _after_recompute(sizes: KeptSizes, everything: tuple[Kept, ...]) -> tuple[Kept, ...]:
+    if sizes.plan.recompute is Recompute.NONE:
         return everything
     own = round(sizes.own_tokens * sizes.hidden * sizes.activation)
     layer_input = Kept("input of the layer", own)
-    if plan.recompute is Recompute.FULL:
+    if sizes.plan.recompute is Recompute.FULL:
         return (layer_input,)
-    if plan.implementation.selective == "scores":
+    if sizes.plan.implementation.selective == "scores":
         return tuple(each for each in everything if each.use is not Use.SCORES)
-    return (layer_input, *_operator_results(model, plan, sizes))
+    return (layer_input, *_operator_results(sizes))
 
 
-def _operator_results(model: Transformer, plan: Plan, sizes: Sizes) -> tuple[Kept, ...]:
+def _operator_results(sizes: KeptSizes) -> tuple[Kept, ...]:
     """Results that torchtitan's "op" keeps: attention's, and those of every second product.
 
     Source:
         torchtitan 9dec370, parallelisms/parallelize_llama.py, `_save_list`.
     """
-    implementation, number = plan.implementation, sizes.activation
-    products = _products(model, implementation, plan, sizes)
+    implementation, number = sizes.plan.implementation, sizes.activation
+    products = _products(sizes)
     # Compiled code keeps what the backward pass reads, and nobody reads the last one.
     if implementation.launch == "compiled":
         products = products[:-1]
-    heads = sizes.tokens * sizes.num_heads
+    heads = sizes.tokens * sizes.rank.heads
     results = [Kept(label, round(numbers * number)) for label, numbers in products[::2]]
     attention = (
-        Kept("attention", round(heads * model.attention.value_size * number)),
+        Kept("attention", round(heads * sizes.model.attention.value_size * number)),
         Kept("log of sums of scores", heads * _FP32, Use.SCORES),
     )
     return (*results, *(attention if implementation.attention == "flash" else ()))
 
 
-def _products(
-    model: Transformer, implementation: Implementation, plan: Plan, sizes: Sizes
-) -> list[tuple[str, int]]:
+def _products(sizes: KeptSizes) -> list[tuple[str, int]]:
     """Products of a dense layer in order, with the numbers in their results."""
-    attention = model.attention
-    query = sizes.tokens * sizes.num_heads * attention.score_size
-    key = sizes.tokens * sizes.num_kv_heads * attention.score_size
-    value = sizes.tokens * sizes.num_kv_heads * attention.value_size
-    inner = sizes.tokens * (model.feed_forward.width // plan.tensor)
-    is_gated = model.feed_forward.is_gated
+    attention = sizes.model.attention
+    query = sizes.tokens * sizes.rank.heads * attention.score_size
+    key = sizes.tokens * sizes.rank.key_heads * attention.score_size
+    value = sizes.tokens * sizes.rank.key_heads * attention.value_size
+    inner = sizes.tokens * sizes.rank.columns(sizes.model.feed_forward.width)
+    is_gated = sizes.model.feed_forward.is_gated
     output = sizes.own_tokens * sizes.hidden
-    if implementation.fuses_projections:
+    if sizes.plan.implementation.fuses_projections:
         first = [("queries, keys and values", query + key + value)]
         up = [(GATE_AND_UP, inner * 2) if is_gated else (UP, inner)]
     else:
@@ -172,45 +165,45 @@ def _products(
     return [*first, ("projection", output), *up, ("down", output)]
 
 
-def _attention_gradients(model: Transformer, plan: Plan, sizes: Sizes) -> int:
-    attention, number = model.attention, sizes.activation
-    query = sizes.tokens * sizes.num_heads * attention.score_size
-    output = sizes.tokens * sizes.num_heads * attention.value_size
-    keys = sizes.tokens * sizes.num_kv_heads * (attention.score_size + attention.value_size)
+def _attention_gradients(sizes: KeptSizes) -> int:
+    attention, number = sizes.model.attention, sizes.activation
+    query = sizes.tokens * sizes.rank.heads * attention.score_size
+    output = sizes.tokens * sizes.rank.heads * attention.value_size
+    keys = sizes.tokens * sizes.rank.key_heads * (attention.score_size + attention.value_size)
     inputs = round((query + keys + output) * number)
-    if plan.implementation.attention == "flash":
+    if sizes.plan.implementation.attention == "flash":
         # Gradients of queries are summed up in fp32.
         # Source: Dao, "FlashAttention-2", arXiv 2307.08691; dq_accum in its source.
         return inputs + query * _FP32
-    scores = sizes.tokens * plan.sequence * sizes.num_heads
+    scores = sizes.tokens * sizes.plan.sequence * sizes.rank.heads
     return inputs + round(2 * scores * number)
 
 
-def _feed_forward_gradients(model: Transformer, plan: Plan, sizes: Sizes, layer: Layer) -> int:
-    factor = (2 if model.feed_forward.is_gated else 1) + 1
-    if layer.has_experts and model.experts is not None:
-        routed = expert_tokens(model.experts, plan, sizes)
-        width = model.experts.width // expert_tensor_size(plan)
+def _feed_forward_gradients(sizes: KeptSizes, layer: Layer) -> int:
+    factor = (2 if sizes.model.feed_forward.is_gated else 1) + 1
+    if layer.has_experts and sizes.model.experts is not None:
+        routed = expert_tokens(sizes.model.experts, sizes)
+        width = sizes.model.experts.width // sizes.rank.expert_tensor
         return round(routed * (factor * width + sizes.hidden) * sizes.activation)
-    inner = sizes.tokens * (model.feed_forward.width // plan.tensor)
+    inner = sizes.tokens * sizes.rank.columns(sizes.model.feed_forward.width)
     return round(inner * factor * sizes.activation)
 
 
-def _sent(model: Transformer, plan: Plan, sizes: Sizes, layer: Layer) -> int:
+def _sent(sizes: KeptSizes, layer: Layer) -> int:
     """Copies of tokens on their way to experts of other ranks, sent and received."""
-    if not (layer.has_experts and model.experts is not None and plan.expert > 1):
+    if not (layer.has_experts and sizes.model.experts is not None and sizes.plan.expert > 1):
         return 0
-    routed = expert_tokens(model.experts, plan, sizes)
+    routed = expert_tokens(sizes.model.experts, sizes)
     return round(2 * routed * sizes.hidden * sizes.activation)
 
 
-def _product_results(model: Transformer, plan: Plan, sizes: Sizes, layer: Layer) -> int:
+def _product_results(sizes: KeptSizes, layer: Layer) -> int:
     """Gradients of the results of a layer's products."""
-    products = _products(model, plan.implementation, plan, sizes)
-    if layer.has_experts and model.experts is not None:
-        routed = expert_tokens(model.experts, plan, sizes)
-        wide = routed * model.experts.width // expert_tensor_size(plan)
-        factor = 2 if model.feed_forward.is_gated else 1
+    products = _products(sizes)
+    if layer.has_experts and sizes.model.experts is not None:
+        routed = expert_tokens(sizes.model.experts, sizes)
+        wide = routed * sizes.model.experts.width // sizes.rank.expert_tensor
+        factor = 2 if sizes.model.feed_forward.is_gated else 1
         numbers = sum(each for _, each in products[:-2]) + routed * sizes.hidden + factor * wide
     else:
         numbers = sum(each for _, each in products)

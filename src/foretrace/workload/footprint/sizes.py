@@ -1,10 +1,11 @@
-"""`Sizes`: how much of a model one rank holds and sees under a plan."""
+"""`KeptSizes`: how much of a model one rank holds and sees under a plan."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from foretrace.base import known_format
+from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.software import Software
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Plan
@@ -21,42 +22,60 @@ def format_bytes(number_format: str) -> float:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Numbers of one rank for one microbatch."""
+class KeptSizes:
+    """What one rank holds of a microbatch, and the bytes of its numbers."""
 
-    tokens: int  # of its part of the sequence
-    own_tokens: int  # of those, that it alone has: sequence parallel divides what is no product
+    rank: Setting
     input_tokens: int  # of a product's input, as it is kept
-    hidden: int
-    num_heads: int
-    num_kv_heads: int
     activation: float  # bytes of a number
     product_input: float  # bytes of a number of an input of a product, as it is kept
     is_quantized: bool  # that input is another tensor than what was computed
-    gathers: bool  # products read more tokens than a rank has alone
+
+    @property
+    def model(self) -> Transformer:
+        """The model."""
+        return self.rank.model
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.rank.plan
+
+    @property
+    def tokens(self) -> int:
+        """Tokens as products see them."""
+        return self.rank.tokens
+
+    @property
+    def own_tokens(self) -> int:
+        """Of those, that the rank alone has."""
+        return self.rank.own_tokens
+
+    @property
+    def hidden(self) -> int:
+        """Numbers of one token between layers."""
+        return self.rank.model.hidden
+
+    @property
+    def gathers(self) -> bool:
+        """Whether products read more tokens than the rank has alone."""
+        return self.rank.is_sequence_parallel
 
 
-def sizes_of(model: Transformer, plan: Plan, software: Software) -> Sizes:
+def sizes_of(model: Transformer, plan: Plan, software: Software) -> KeptSizes:
     """What one rank holds of a microbatch.
 
     Raises:
         WorkloadError: if a number format is unknown.
     """
-    tokens = plan.micro_batch * plan.sequence // plan.context
-    gathers = plan.sequence_parallel and plan.tensor > 1
-    own = tokens // plan.tensor if gathers else tokens
+    rank = Setting(model, plan)
     activation = format_bytes(plan.precision.activations)
     product = format_bytes(plan.precision.products)
     is_quantized = software.keeps_quantized and product < activation
-    return Sizes(
-        tokens=tokens,
-        own_tokens=own,
-        input_tokens=own if software.regathers_inputs else tokens,
-        hidden=model.hidden,
-        num_heads=model.attention.num_heads // plan.tensor,
-        num_kv_heads=max(1, model.attention.num_kv_heads // plan.tensor),
+    return KeptSizes(
+        rank,
+        input_tokens=rank.own_tokens if software.regathers_inputs else rank.tokens,
         activation=activation,
         product_input=product if is_quantized else activation,
         is_quantized=is_quantized,
-        gathers=gathers,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.sizes import format_bytes
 from foretrace.workload.models.parameters import (
     EXPERTS,
@@ -67,7 +68,7 @@ def ends_held(model: Transformer, plan: Plan) -> tuple[Held, Held]:
     The output is the last norm, the projection and the modules that predict further tokens. Tied
     embeddings count with both, since stages that hold either hold a copy.
     """
-    table = -(-model.vocabulary // plan.tensor) * model.hidden
+    table = Setting(model, plan).vocabulary * model.hidden
     positions = model.context * model.hidden if model.positions is Positions.LEARNED else 0
     norm = norm_parameters(model)
     embedding = Held(rest=table + positions + (norm if model.has_embedding_norm else 0))
