@@ -71,7 +71,7 @@ def trace_from(pieces: Iterable[bytes], path: Path = Path("rank0.json")) -> Trac
     """The trace in a text that arrives in these pieces."""
     listed = list(pieces)
     size = sum(len(piece) for piece in listed)
-    return trace_of(Source(path, size, size, iter(listed)), "key")
+    return trace_of(Source(path, size, size, iter(listed)))
 
 
 def assert_same(one: Trace, other: Trace) -> None:

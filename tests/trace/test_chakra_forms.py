@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import TraceError
-from foretrace.trace import ChakraTrace, NodeType, chakra_paths, read_any
-from foretrace.trace.chakra import Form, form_of
+from foretrace.trace import (
+    GRAPHS,
+    PROFILES,
+    AnyFormat,
+    ChakraTrace,
+    NodeType,
+    discover,
+    format_of,
+    read_graph,
+)
 from tests.oracles import chakra as oracle
 
 FEEDER = {
@@ -55,7 +63,7 @@ def row_of(trace: ChakraTrace, number: int) -> int:
 
 
 def test_the_feeders_form_gives_the_types_of_protobuf(tmp_path: Path) -> None:
-    trace = read_any(written(tmp_path, "chakra.2.json", FEEDER))
+    trace = read_graph(written(tmp_path, "chakra.2.json", FEEDER))
 
     nodes = trace.nodes
     assert trace.rank == 2
@@ -67,7 +75,7 @@ def test_the_feeders_form_gives_the_types_of_protobuf(tmp_path: Path) -> None:
 
 
 def test_the_jsonizers_objects_stand_one_after_the_other(tmp_path: Path) -> None:
-    trace = read_any(written(tmp_path, "a.json", JSONIZED))
+    trace = read_graph(written(tmp_path, "a.json", JSONIZED))
 
     nodes = trace.nodes
     assert trace.version == "0.0.4"
@@ -78,7 +86,7 @@ def test_the_jsonizers_objects_stand_one_after_the_other(tmp_path: Path) -> None
 
 
 def test_a_linked_trace_counts_time_once_and_keeps_nanoseconds(tmp_path: Path) -> None:
-    trace = read_any(written(tmp_path, "linked.json", LINKED))
+    trace = read_graph(written(tmp_path, "linked.json", LINKED))
 
     nodes = trace.nodes
     outer, inner, kernel = (row_of(trace, number) for number in (2, 3, 4))
@@ -96,7 +104,7 @@ def test_forms_are_told_by_their_text(tmp_path: Path) -> None:
     protobuf.write_bytes(oracle.framed([metadata, oracle.Node(id=1)]))
 
     found = [
-        form_of(path)
+        format_of(path)
         for path in (
             protobuf,
             written(tmp_path, "f.json", FEEDER),
@@ -107,28 +115,31 @@ def test_forms_are_told_by_their_text(tmp_path: Path) -> None:
     ]
 
     assert protobuf.read_bytes()[:1] == b"{"
-    assert found == [Form.PROTOBUF, Form.FEEDER, Form.JSONIZED, Form.EXECUTION_TRACE, None]
+    protobuf_format, feeder, execution, jsonized = GRAPHS
+    assert found == [protobuf_format, feeder, jsonized, execution, *PROFILES]
 
 
 def test_what_is_no_chakra_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="it is no form of Chakra"):
-        read_any(written(tmp_path, "a.json", {"other": 1}))
+    with pytest.raises(TraceError, match="it is of no known format, expected one of: Chakra file"):
+        read_graph(written(tmp_path, "a.json", {"other": 1}))
     with pytest.raises(TraceError, match=r"cannot read .* as Chakra feeder's JSON"):
-        read_any(written(tmp_path, "b.json", {"workload_graph": [{"Name": "no id"}]}))
+        read_graph(written(tmp_path, "b.json", {"workload_graph": [{"Name": "no id"}]}))
 
 
 def test_chakra_beside_kineto_is_left_alone(tmp_path: Path) -> None:
     chakra = tmp_path / "job.0.et"
     chakra.write_bytes(oracle.framed([oracle.GlobalMetadata(version="1"), oracle.Node(id=1)]))
     written(tmp_path, "job.groups.json", {"1": [0, 1]})
-    alone = chakra_paths(tmp_path)
+    formats: tuple[AnyFormat, ...] = (*PROFILES, *GRAPHS)
+    alone = discover(tmp_path, formats)
 
-    written(tmp_path, "kineto.json", {"schemaVersion": 1, "traceEvents": []})
+    kineto = written(tmp_path, "kineto.json", {"schemaVersion": 1, "traceEvents": []})
 
-    assert alone == (chakra,)
-    assert chakra_paths(tmp_path) == ()
-    assert chakra_paths([chakra]) == (chakra,)
-    assert chakra_paths([chakra, tmp_path / "kineto.json"]) == ()
+    assert alone.paths == (chakra,)
+    assert discover(tmp_path, formats).paths == (kineto,)
+    assert discover([chakra], formats).paths == (chakra,)
+    with pytest.raises(TraceError, match="is a Kineto trace, the other a Chakra file"):
+        discover([chakra, kineto], formats)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +155,7 @@ def test_chakra_beside_kineto_is_left_alone(tmp_path: Path) -> None:
 def test_public_files_of_every_form_are_read(
     data_dir: Path, name: str, num_nodes: int, num_communications: int
 ) -> None:
-    trace = read_any(data_dir / "traces/chakra" / name)
+    trace = read_graph(data_dir / "traces/chakra" / name)
 
     assert len(trace.nodes) == num_nodes
     assert (trace.nodes.kind == NodeType.COMM_COLL).sum() == num_communications

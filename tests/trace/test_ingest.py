@@ -63,7 +63,7 @@ def test_a_named_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "et.json"
     path.write_text('{"schema": "1.0.2", "nodes": []}')
 
-    with pytest.raises(TraceError, match="an execution trace"):
+    with pytest.raises(TraceError, match="'execution trace file', expected one of: Kineto"):
         load_traces([path])
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from foretrace.analyze import step_name
-from foretrace.api.chakra import chakra_job
 from foretrace.api.edited import Edited
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
@@ -20,12 +19,12 @@ from foretrace.graph import (
     Corrections,
     Timeline,
     blocks_of,
-    build_recording,
     read_corrections,
+    recording_of_run,
 )
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
-from foretrace.trace import Contents, chakra_paths, load_traces
+from foretrace.trace import Contents, load_run
 from foretrace.trace import inspect as inspected
 from foretrace.validate import ReplayReport, replay_report
 from foretrace.whatif import Prediction
@@ -62,19 +61,18 @@ def load(
         TraceError: if a file cannot be read, or two cannot belong together.
         GraphError: if the traces hold nothing to replay, or the file of blocks is wrong.
     """
-    listed = (paths,) if isinstance(paths, str | Path) else tuple(paths)
-    if (files := chakra_paths(listed)) and steps is None and blocks is None:
-        return chakra_job(files, ranks=ranks)
     corrections = Corrections() if blocks is None else read_corrections(Path(blocks))
-    traces = load_traces(
-        listed,
+    traces = load_run(
+        paths,
         ranks=ranks,
         steps=steps,
         cache_folder=cache_folder_of(cache),
         workers=workers,
         progress=progress,
     )
-    recording = build_recording(traces, corrections=corrections)
+    recording = recording_of_run(traces, corrections=corrections)
+    if not recording.measured.is_measured:  # the files do not say when anything happened
+        recording = replace(recording, measured=simulated(recording.graph))
     return Job(recording, tuple(trace.meta for trace in traces))
 
 

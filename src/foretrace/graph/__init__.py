@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretrace.graph.blocks import blocks_of as blocks_of
     from foretrace.graph.blocks import read_corrections as read_corrections
     from foretrace.graph.build import build_recording as build_recording
+    from foretrace.graph.build import recording_of_run as recording_of_run
     from foretrace.graph.chakra import chakra_recording as chakra_recording
     from foretrace.graph.collective import Collective as Collective
     from foretrace.graph.collective import Collectives as Collectives

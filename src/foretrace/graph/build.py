@@ -15,6 +15,7 @@ import numpy as np
 from foretrace.base import CircleError, GraphError, Int64s
 from foretrace.graph.assembly import assembled
 from foretrace.graph.blocks import CommunicationNodes, Corrections, with_blocks
+from foretrace.graph.chakra import chakra_recording
 from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication.ghosts import ghost_nodes
@@ -46,9 +47,30 @@ from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
 from foretrace.graph.rules.host_order import host_chain, host_nodes
 from foretrace.graph.timeline import Timeline
-from foretrace.trace import Trace, step_times_beside
+from foretrace.trace import ChakraTrace, Trace, step_times_beside
 
 NO_CORRECTIONS = Corrections()
+
+
+def recording_of_run(
+    traces: Sequence[Trace] | Sequence[ChakraTrace], *, corrections: Corrections = NO_CORRECTIONS
+) -> Recording:
+    """The execution graph of a job, from what a profiler saw or from files that are one already.
+
+    Raises:
+        GraphError: if there is nothing to replay, ranks repeat, dependencies close a circle, or
+            there are corrections of blocks for files that hold no program.
+    """
+    graphs = [trace for trace in traces if isinstance(trace, ChakraTrace)]
+    if not graphs:
+        seen = [trace for trace in traces if isinstance(trace, Trace)]
+        return build_recording(seen, corrections=corrections)
+    if corrections != NO_CORRECTIONS:
+        raise GraphError(
+            f"cannot correct the blocks of {graphs[0].path}: its blocks are not found by name; "
+            "load it without them"
+        )
+    return chakra_recording(graphs)
 
 
 def build_recording(

@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from foretrace.trace.chakra import ChakraTrace as ChakraTrace
     from foretrace.trace.chakra import Collected as Collected
     from foretrace.trace.chakra import CommType as CommType
-    from foretrace.trace.chakra import Form as Form
     from foretrace.trace.chakra import NodeType as NodeType
     from foretrace.trace.chakra import Texts as Texts
     from foretrace.trace.chakra import ValueField as ValueField
     from foretrace.trace.chakra import chakra_batches as chakra_batches
-    from foretrace.trace.chakra import chakra_paths as chakra_paths
-    from foretrace.trace.chakra import form_of as form_of
     from foretrace.trace.chakra import listed_numbers as listed_numbers
-    from foretrace.trace.chakra import read_any as read_any
     from foretrace.trace.chakra import read_chakra as read_chakra
     from foretrace.trace.columns import NO_ID as NO_ID
     from foretrace.trace.columns import NO_STRING as NO_STRING
@@ -46,13 +42,21 @@ if TYPE_CHECKING:
     from foretrace.trace.contents import inspect as inspect
     from foretrace.trace.discover import Found as Found
     from foretrace.trace.discover import discover as discover
-    from foretrace.trace.discover import kind_of as kind_of
     from foretrace.trace.execution import ExecutionArgument as ExecutionArgument
     from foretrace.trace.execution import ExecutionNode as ExecutionNode
     from foretrace.trace.execution import ExecutionTrace as ExecutionTrace
     from foretrace.trace.execution import execution_traces_beside as execution_traces_beside
     from foretrace.trace.execution import read_execution_nodes as read_execution_nodes
     from foretrace.trace.execution import read_execution_trace as read_execution_trace
+    from foretrace.trace.formats import EXECUTION as EXECUTION
+    from foretrace.trace.formats import GRAPHS as GRAPHS
+    from foretrace.trace.formats import PROFILES as PROFILES
+    from foretrace.trace.formats import AnyFormat as AnyFormat
+    from foretrace.trace.formats import Format as Format
+    from foretrace.trace.formats import format_of as format_of
+    from foretrace.trace.formats import known_formats as known_formats
+    from foretrace.trace.formats import read_graph as read_graph
+    from foretrace.trace.ingest import load_run as load_run
     from foretrace.trace.ingest import load_traces as load_traces
     from foretrace.trace.ingest import read_traces as read_traces
     from foretrace.trace.ranks import rank_in_name as rank_in_name

@@ -93,7 +93,7 @@ class DamagedEntryError(Exception):
 def reader_revision() -> str:
     """Changes with the reader's own code, so an entry of another version is never used."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

@@ -125,7 +125,7 @@ class TraceMeta:
     """What a file says about itself, and what reading it left out."""
 
     path: Path
-    content_key: str  # hash of the file's bytes, names its cache entry
+    content_key: str  # hash of the file's bytes, names its cache entry; "" if none was taken
     file_bytes: int  # as stored, compressed if it is
     json_bytes: int  # of the text inside
     rank: int | None

@@ -1,27 +1,27 @@
-"""Which files to read: named files as they are, and the Kineto files in folders and globs."""
+"""Which files to read: named files as they are, and those of one format in folders and globs."""
 
 from __future__ import annotations
 
 import glob
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from foretrace.base import TraceError
-from foretrace.trace.source import opened_source
+from foretrace.trace import formats
+from foretrace.trace.formats import AnyFormat, format_of
 
-_ENDINGS = (".json", ".json.gz", ".tgz", ".tar.gz")
-# Words of a Kineto file's head. The list of events may begin far behind them.
-_KINETO = (b'"traceEvents"', b'"ph"', b'"deviceProperties"', b'"schemaVersion"')
-_NODES = (b'"nodes"', b'"schema"')
-_STEPS = (b'"foretrace-steps-',)
+# What a file is; a text says why it is nothing that is read.
+Kind: TypeAlias = AnyFormat | str | None
 
 
 @dataclass(frozen=True)
 class Found:
-    """Files to read, and what stood beside them."""
+    """Files to read, all of one format, and what stood beside them."""
 
+    format: AnyFormat
     paths: tuple[Path, ...]  # each once, in the order named, those of a folder by name
     skipped: dict[str, int]  # what the others in folders and globs are -> how many
 
@@ -37,73 +37,103 @@ class Found:
         return f"beside the traces, not read: {what}"
 
 
-def discover(paths: Iterable[str | Path] | str | Path) -> Found:
-    """The Kineto files that these files, globs and folders name.
+def discover(paths: Iterable[str | Path] | str | Path, wanted: Sequence[AnyFormat] = ()) -> Found:
+    """The files of one format that these files, globs and folders name.
 
     A file that is named is taken as it is, so that a wrong one is refused with its reason. In a
-    folder and behind a glob, files that are no Kineto traces are skipped and counted. A folder
-    without any file of its own that could be a trace stands for the folders in it.
+    folder and behind a glob there may be several forms of one run: those of the first format that
+    has any are taken, the others skipped and counted. A folder without any file of its own that
+    could be a trace stands for the folders in it.
+
+    Args:
+        paths: files, globs and folders.
+        wanted: formats in question, of which the first is taken where none is recognised; those
+            that become columns, if left out.
 
     Raises:
-        TraceError: if something named does not exist, or nothing is found.
+        TraceError: if something named does not exist, nothing is found, or named files are of
+            different formats.
     """
-    found: dict[Path, None] = {}
-    skipped: Counter[str] = Counter()
     listed = (paths,) if isinstance(paths, str | Path) else tuple(paths)
-    for named in listed:
-        path = Path(named)
+    wanted = wanted or formats.PROFILES
+    endings = tuple(dict.fromkeys(ending for one in wanted for ending in one.endings))
+    files = _files(listed, endings)
+    kinds = {path: _kind(path) for path in files}
+    taken = _taken(files, kinds, wanted)
+    own = [path for path in files if kinds[path] is taken]
+    own = [path for path in own if path.name.endswith(taken.endings)] or own
+    chosen = {*own, *(path for path in files if files[path])}
+    found = [path for path in files if path in chosen]
+    skipped = Counter(_words(kinds[path]) for path in files if path not in chosen)
+    result = Found(taken, tuple(found), dict(skipped))
+    if not found:
+        what = ", ".join(repr(str(each)) for each in listed[:5]) or "nothing"
+        raise TraceError(
+            f"no traces found: looked in {what}{f' ({result.note})' if result.note else ''}; name "
+            "the files that torch.profiler's export_chrome_trace wrote, one per rank"
+        )
+    return result
+
+
+def _files(listed: Sequence[str | Path], endings: tuple[str, ...]) -> dict[Path, bool]:
+    """The files in question, and whether each is named itself, in the order named."""
+    files: dict[Path, bool] = {}
+    for each in listed:
+        path = Path(each)
         if path.is_dir():
-            candidates = _candidates(path)
+            others = _candidates(path, endings)
         elif path.exists():
-            found[path] = None
+            files[path] = True
             continue
         else:
-            candidates = [Path(match) for match in sorted(_matches(str(named)))]
-            candidates = [match for match in candidates if match.is_file()]
-            if not candidates:
+            others = [Path(match) for match in sorted(_matches(str(each)))]
+            others = [match for match in others if match.is_file()]
+            if not others:
                 raise TraceError(
-                    f"cannot read {str(named)!r}: no such file or folder, and no file matches it"
+                    f"cannot read {str(each)!r}: no such file or folder, and no file matches it"
                 )
-        for candidate in candidates:
-            kind = kind_of(candidate)
-            if kind == "Kineto trace":
-                found[candidate] = None
-            else:
-                skipped[kind] += 1
-    if not found:
-        note = Found((), dict(skipped)).note
-        what = ", ".join(repr(str(named)) for named in listed[:5]) or "nothing"
-        raise TraceError(
-            f"no traces found: looked in {what}{f' ({note})' if note else ''}; name the files "
-            "that torch.profiler's export_chrome_trace wrote, one per rank"
-        )
-    return Found(tuple(found), dict(skipped))
+        for other in others:
+            files.setdefault(other, False)
+    return files
+
+
+def _taken(
+    files: Mapping[Path, bool], kinds: Mapping[Path, Kind], wanted: Sequence[AnyFormat]
+) -> AnyFormat:
+    """The format that the named files are of; where none is named, the first that is there."""
+    named = [path for path in files if files[path]]
+    stated = [(one, path) for path in named or files for one in wanted if kinds[path] is one]
+    if not stated:
+        return wanted[0]  # whose reader says what is wrong with a named file
+    first, path = min(stated, key=lambda each: wanted.index(each[0]))
+    for other, beside in stated if named else ():
+        if other is not first:
+            raise TraceError(
+                f"cannot read {path} and {beside} as one run: the one is a {first.name}, the "
+                f"other a {other.name}; name files of one format"
+            )
+    return first
 
 
 def _matches(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
 
 
-def _candidates(folder: Path) -> list[Path]:
-    own = [path for path in folder.iterdir() if path.is_file() and path.name.endswith(_ENDINGS)]
+def _candidates(folder: Path, endings: tuple[str, ...]) -> list[Path]:
+    own = [path for path in folder.iterdir() if path.is_file() and path.name.endswith(endings)]
     if not own:
-        own = [
-            path for path in folder.rglob("*") if path.is_file() and path.name.endswith(_ENDINGS)
-        ]
+        own = [path for path in folder.rglob("*") if path.is_file() and path.name.endswith(endings)]
     return sorted(own)
 
 
-def kind_of(path: Path) -> str:
-    """What a file is by its first text: "Kineto trace", "execution trace file", ..."""
+def _kind(path: Path) -> Kind:
     try:
-        with opened_source(path) as source:
-            head = next(source.pieces, b"")
+        return format_of(path)
     except TraceError:
         return "unreadable file"
-    if any(word in head for word in _KINETO):
-        return "Kineto trace"
-    if any(word in head for word in _STEPS):
-        return "file of step times"
-    if all(word in head for word in _NODES):
-        return "execution trace file"
-    return "other JSON file"
+
+
+def _words(kind: Kind) -> str:
+    if kind is None:
+        return "other JSON file"
+    return kind if isinstance(kind, str) else kind.name

@@ -17,8 +17,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from foretrace.base import TraceError
+from foretrace.trace import formats
 from foretrace.trace.cache import (
     DamagedEntryError,
     entry_path,
@@ -27,14 +29,16 @@ from foretrace.trace.cache import (
     read_entry,
     with_note,
 )
+from foretrace.trace.chakra import ChakraTrace
 from foretrace.trace.columns import Trace
-from foretrace.trace.discover import discover
+from foretrace.trace.discover import Found, discover
+from foretrace.trace.formats import read_graph, read_profile
 from foretrace.trace.ranks import rank_in_head, rank_in_name, ranked
-from foretrace.trace.read import read_trace
 from foretrace.trace.source import content_key, opened_source
 from foretrace.trace.steps import with_steps
 
 Progress = Callable[[int, int], None]
+Loaded = TypeVar("Loaded", Trace, ChakraTrace)
 # Beyond it the interpreter's lock is the limit: 12 of 87 ms per file of 35 MB are spent outside
 # the loop and the decompressor, part of them in numpy, which lets go of the lock too.
 _MAX_THREADS = 12
@@ -63,7 +67,53 @@ def load_traces(
         TraceError: if a file cannot be read, two are of one rank or of different runs, or a
             rank or step that was asked for is not there.
     """
-    found = discover(paths)
+    return _profiles(
+        discover(paths),
+        ranks=ranks,
+        steps=steps,
+        cache_folder=cache_folder,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def load_run(
+    paths: Iterable[str | Path] | str | Path,
+    *,
+    ranks: Collection[int] | None = None,
+    steps: Collection[str | int] | None = None,
+    cache_folder: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Trace, ...] | tuple[ChakraTrace, ...]:
+    """The run in these files, whatever their format; the arguments are those of `load_traces`.
+
+    Raises:
+        TraceError: if a file cannot be read, files are of different formats or runs, or a rank or
+            step that was asked for is not there.
+    """
+    found = discover(paths, (*formats.PROFILES, *formats.GRAPHS))
+    if found.format in formats.GRAPHS:
+        return _graphs(found, ranks=ranks, steps=steps)
+    return _profiles(
+        found,
+        ranks=ranks,
+        steps=steps,
+        cache_folder=cache_folder,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def _profiles(
+    found: Found,
+    *,
+    ranks: Collection[int] | None,
+    steps: Collection[str | int] | None,
+    cache_folder: Path | None,
+    workers: int | None,
+    progress: Progress | None,
+) -> tuple[Trace, ...]:
     chosen = found.paths if ranks is None else _of_ranks(found.paths, ranks)
     traces = ranked(
         read_files(chosen, cache_folder=cache_folder, workers=workers, progress=progress)
@@ -80,6 +130,18 @@ def load_traces(
     return traces
 
 
+def _graphs(
+    found: Found, *, ranks: Collection[int] | None, steps: Collection[str | int] | None
+) -> tuple[ChakraTrace, ...]:
+    if steps is not None:
+        raise TraceError(
+            f"cannot take steps {', '.join(map(str, steps))} of {found.paths[0]}: a "
+            f"{found.format.name} does not mark steps; load it whole"
+        )
+    traces = tuple(read_graph(path) for path in found.paths)
+    return traces if ranks is None else _only_ranks(traces, ranks)
+
+
 def read_cached(path: Path, cache_folder: Path | None) -> Trace:
     """One file's trace, from the cache if it was read before, and kept there if not.
 
@@ -88,17 +150,21 @@ def read_cached(path: Path, cache_folder: Path | None) -> Trace:
     """
     key = content_key(path)
     if cache_folder is None:
-        return read_trace(path, key=key)
+        return _keyed(read_profile(path), key)
     note = None
     try:
         trace = read_entry(entry_path(cache_folder, key))
     except DamagedEntryError as err:
         trace, note = None, f"the cache entry was damaged ({err}), so the file was read again"
     if trace is None:
-        trace = mapped_or_same(read_trace(path, key=key), cache_folder)
+        trace = mapped_or_same(_keyed(read_profile(path), key), cache_folder)
     if trace.meta.path != path:
         trace = at_path(trace, path)
     return trace if note is None else with_note(trace, note)
+
+
+def _keyed(trace: Trace, key: str) -> Trace:
+    return replace(trace, meta=replace(trace.meta, content_key=key))
 
 
 def at_path(trace: Trace, path: Path) -> Trace:
@@ -173,7 +239,7 @@ def _stated_rank(path: Path) -> int | None:
     return rank_in_name(path) if in_head is None else in_head
 
 
-def _only_ranks(traces: Sequence[Trace], ranks: Collection[int]) -> tuple[Trace, ...]:
+def _only_ranks(traces: Sequence[Loaded], ranks: Collection[int]) -> tuple[Loaded, ...]:
     kept = tuple(trace for trace in traces if trace.meta.rank in ranks)
     found = [trace.meta.rank for trace in traces if trace.meta.rank is not None]
     if set(ranks) - set(found):

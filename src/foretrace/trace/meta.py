@@ -127,9 +127,7 @@ def _ranks(value: object) -> tuple[int, ...]:
     return tuple(rank for rank in ranks if rank is not None) if None not in ranks else ()
 
 
-def trace_meta(
-    scan: Scanned, told: Described, *, path: Path, content_key: str, file_bytes: int
-) -> TraceMeta:
+def trace_meta(scan: Scanned, told: Described, *, path: Path, file_bytes: int) -> TraceMeta:
     """The record that goes with a trace's columns."""
     notes = [*told.notes, *scan.notes]
     if scan.cut is not None:
@@ -144,7 +142,7 @@ def trace_meta(
     )
     return TraceMeta(
         path=path,
-        content_key=content_key,
+        content_key="",
         file_bytes=file_bytes,
         json_bytes=scan.json_bytes,
         rank=told.rank,

@@ -76,6 +76,11 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 _STEP_TIMES = msgspec.json.Decoder(StepTimes)
 
 
+def recognises(head: bytes) -> bool:
+    """Whether a file that begins so holds step times."""
+    return b'"foretrace-steps-' in head
+
+
 def step_times_path(trace_path: Path) -> Path:
     """Where the step times of this trace would be: same folder, same name up to its endings."""
     stem = trace_path.name

@@ -22,7 +22,6 @@ from foretrace.base import TraceError
 # Text is scanned while it is still in the second-level cache (1 MB here): on a file of 54 MB,
 # 256 kB to 1 MB took the same time, 64 kB 7% and 4 MB 1% more.
 PIECE_BYTES = 256 * 1024
-_MOST_VARINT_BYTES = 5  # of the length of a message
 _LEAST_GZIP_BYTES = 18  # header and trailer: RFC 1952
 _MAX_SHOWN = 5
 _FILE_BYTES = 64 * 1024
@@ -229,35 +228,9 @@ def _check_is_json(path: Path, first: bytes) -> None:
         raise TraceError(f"cannot read {path}: the file holds only blanks; record it again")
     if text[:1] in (b"{", b"["):
         return
-    if looks_like_chakra(first):
-        raise TraceError(
-            f"cannot read {path} as Kineto: it is a Chakra execution trace (protobuf); load or "
-            "replay it without files of other kinds, or name the Kineto file of the same run, the "
-            "one that torch.profiler's export_chrome_trace wrote"
-        )
     is_text = all(byte >= ord(" ") or byte in _BLANKS for byte in text[:256])
     what = f"text that begins {text[:24]!r}" if is_text else f"binary data {text[:8].hex(' ')}"
     raise TraceError(
         f"cannot read {path}: found {what}, expected a Kineto trace, JSON that begins with "
         "'{' or '['; name the file that torch.profiler's export_chrome_trace wrote"
     )
-
-
-def looks_like_chakra(head: bytes) -> bool:
-    """Whether these are the first bytes of a Chakra protobuf file.
-
-    It begins with the length of its metadata message, whose first field is a version string
-    (field 1) or a list of attributes (field 2).
-    """
-    length = shift = at = 0
-    for byte in head[:_MOST_VARINT_BYTES]:
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        at += 1
-        if byte < 1 << 7:
-            break
-    tag, inner_length = head[at : at + 2] if len(head) > at + 1 else (0, 0)
-    if tag not in (0x0A, 0x12) or not 0 < inner_length < length:
-        return False
-    inner = head[at + 2 : at + 2 + inner_length]
-    return b"schema" in inner or all(chr(byte) in "0123456789." for byte in inner)

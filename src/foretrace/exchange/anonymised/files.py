@@ -28,15 +28,16 @@ from foretrace.exchange.anonymised.result import Anonymised
 from foretrace.exchange.anonymised.shapes import Scale
 from foretrace.exchange.chakra.messages import copied_metadata, write_nodes
 from foretrace.trace import (
+    EXECUTION,
+    GRAPHS,
+    PROFILES,
     CutShortError,
-    Form,
     ProcessGroup,
     StepTimes,
-    form_of,
-    kind_of,
+    format_of,
     opened_source,
     rank_in_name,
-    read_any,
+    read_graph,
     step_times_beside,
     step_times_path,
     write_step_times,
@@ -172,12 +173,13 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def _kind(path: Path) -> str | None:
-    form = form_of(path)
-    if form == Form.EXECUTION_TRACE:
+    try:
+        found = format_of(path)
+    except TraceError:
+        return None
+    if found is EXECUTION:
         return _EXECUTION
-    if form is not None:
-        return _CHAKRA
-    return _KINETO if kind_of(path) == "Kineto trace" else None
+    return _CHAKRA if found in GRAPHS else _KINETO if found in PROFILES else None
 
 
 def _text(path: Path) -> bytes:
@@ -195,7 +197,7 @@ def _glance(files: list[_File], names: Names) -> Decimal | None:
     for file in files:
         at: Decimal | None
         if file.kind == _CHAKRA:
-            micros = earliest_micros(read_any(file.path))
+            micros = earliest_micros(read_graph(file.path))
             at, found = Decimal(micros) if micros else None, set[str]()
         elif file.kind == _EXECUTION:
             at, found = execution.glance(execution_content(_text(file.path), file.path))
@@ -232,7 +234,7 @@ def _pieces(run: _Run, file: _File) -> Iterator[bytes]:
 
 
 def _write_chakra(run: _Run, file: _File, out: Path, files: list[_File]) -> Path:
-    trace = read_any(file.path)
+    trace = read_graph(file.path)
     same = [one for one in files if one.kind == _CHAKRA]
     path = out / f"trace.{same.index(file) if trace.rank is None else trace.rank}.et"
     metadata = copied_metadata(run.chakra.version(trace.metadata))

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from foretrace.trace.chakra.columns import ChakraTrace as ChakraTrace
     from foretrace.trace.chakra.columns import Texts as Texts
     from foretrace.trace.chakra.columns import listed_numbers as listed_numbers
-    from foretrace.trace.chakra.discover import chakra_paths as chakra_paths
-    from foretrace.trace.chakra.json_forms import Form as Form
-    from foretrace.trace.chakra.json_forms import form_of as form_of
-    from foretrace.trace.chakra.json_forms import read_any as read_any
+    from foretrace.trace.chakra.json_forms import read_feeder as read_feeder
+    from foretrace.trace.chakra.json_forms import read_jsonized as read_jsonized
+    from foretrace.trace.chakra.json_forms import read_linked as read_linked
     from foretrace.trace.chakra.read import chakra_batches as chakra_batches
     from foretrace.trace.chakra.read import read_chakra as read_chakra
+    from foretrace.trace.chakra.recognise import recognises as recognises
+    from foretrace.trace.chakra.recognise import recognises_feeder as recognises_feeder
+    from foretrace.trace.chakra.recognise import recognises_jsonized as recognises_jsonized
     from foretrace.trace.chakra.schema import CHAKRA_VERSION as CHAKRA_VERSION
     from foretrace.trace.chakra.schema import NO_TEXT as NO_TEXT
     from foretrace.trace.chakra.schema import CommType as CommType

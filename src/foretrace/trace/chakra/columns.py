@@ -14,6 +14,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.trace.chakra.schema import NO_TEXT, ValueField
+from foretrace.trace.columns import TraceMeta
 
 _TEXT_FIELDS = (ValueField.STRING, ValueField.BYTES)
 
@@ -174,6 +175,26 @@ class ChakraTrace:
     is_truncated: bool  # the file ends inside a message; what stands before is kept
     notes: tuple[str, ...] = ()
     file_bytes: int = 0
+
+    @property
+    def meta(self) -> TraceMeta:
+        """What the file says about itself, as of any other."""
+        return TraceMeta(
+            path=self.path,
+            content_key="",
+            file_bytes=self.file_bytes,
+            json_bytes=self.file_bytes,
+            rank=self.rank,
+            world_size=None,
+            backend=None,
+            process_groups=(),
+            device_names=(),
+            timestamp_unit_ns=1 if self.nodes.has("start_ns").any() else 1000,
+            is_truncated=self.is_truncated,
+            num_events=len(self.nodes),
+            dropped={},
+            notes=self.notes,
+        )
 
     def told(self, name: str) -> str:
         """The file's own attribute of that name as text; "" if there is none."""

@@ -8,9 +8,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,19 +17,9 @@ from foretrace.base import TraceError
 from foretrace.trace.chakra.collect import Attribute, Collected, metadata_of
 from foretrace.trace.chakra.columns import ChakraTrace
 from foretrace.trace.chakra.linked import linked_nodes
-from foretrace.trace.chakra.read import rank_of, read_chakra
+from foretrace.trace.chakra.read import rank_of
 from foretrace.trace.chakra.schema import NodeType, ValueField
-from foretrace.trace.source import CutShortError, looks_like_chakra, opened_bytes
-
-
-class Form(StrEnum):
-    """How a file holds Chakra."""
-
-    PROTOBUF = "Chakra protobuf"
-    FEEDER = "Chakra feeder's JSON"
-    JSONIZED = "Chakra jsonizer's output"
-    EXECUTION_TRACE = "execution trace"
-
+from foretrace.trace.source import CutShortError, opened_bytes
 
 # Values that the feeder's form gives, and the types that protobuf files give them.
 _FEEDER_FIELDS = {
@@ -55,59 +43,51 @@ _JSONIZED_FIELDS = {
     "boolVal": ValueField.BOOL,
     "stringVal": ValueField.STRING,
 }
-# A protobuf file may begin with the same bracket, as the length of its metadata.
-_JSON = re.compile(rb'\s*\{\s*"')
-# Words of each form's head, the first that fits counts; Kineto's files are none of them.
-_WORDS: tuple[tuple[Form | None, tuple[bytes, ...]], ...] = (
-    (None, (b'"traceEvents"',)),
-    (Form.FEEDER, (b'"workload_graph"',)),
-    (Form.EXECUTION_TRACE, (b'"nodes"', b'"schema"')),
-    (Form.JSONIZED, (b'"type": "', b'_NODE"')),
-)
 _MOST_JSON_BYTES = 2 * 10**9  # read whole: JSON forms are small next to what protobuf is for
 
 
-def form_of(path: Path) -> Form | None:
-    """What a file is by its first text; None if it is nothing of Chakra's."""
-    try:
-        with opened_bytes(path) as pieces:
-            head = next(pieces, b"")
-    except TraceError:
-        return None
-    if not _JSON.match(head):
-        return Form.PROTOBUF if looks_like_chakra(head) else None
-    return next(
-        (form for form, words in _WORDS if all(word in head for word in words)),
-        None,
-    )
-
-
-def read_any(path: Path) -> ChakraTrace:
-    """The Chakra file, whatever its form.
+def read_feeder(path: Path) -> ChakraTrace:
+    """A file of the feeder's own form.
 
     Raises:
-        TraceError: if the file cannot be read, or is no form of Chakra.
+        TraceError: if the file cannot be read, or is no such file.
     """
-    form = form_of(path)
-    if form == Form.PROTOBUF:
-        return read_chakra(path)
-    if form is None:
-        raise TraceError(
-            f"cannot read {path}: it is no form of Chakra (protobuf, JSON of its feeder or "
-            "jsonizer, execution trace); name a file of these"
-        )
-    text = _text(path)
-    try:
-        if form == Form.FEEDER:
-            return _trace(path, "", {}, _feeder(msgspec.json.decode(text)))
-        if form == Form.JSONIZED:
-            return _jsonized(path, text)
+
+    def made(text: bytes) -> ChakraTrace:
+        return _trace(path, "", {}, _feeder(msgspec.json.decode(text)))
+
+    return _read(path, "Chakra feeder's JSON", made)
+
+
+def read_jsonized(path: Path) -> ChakraTrace:
+    """A file of the jsonizer.
+
+    Raises:
+        TraceError: if the file cannot be read, or is no such file.
+    """
+    return _read(path, "Chakra jsonizer's output", lambda text: _jsonized(path, text))
+
+
+def read_linked(path: Path) -> ChakraTrace:
+    """An execution trace, with device operations linked in or without.
+
+    Raises:
+        TraceError: if the file cannot be read, or is no such file.
+    """
+
+    def made(text: bytes) -> ChakraTrace:
         version, told, nodes = linked_nodes(msgspec.json.decode(text))
         return _trace(path, version, told, nodes)
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as err:
+
+    return _read(path, "execution trace", made)
+
+
+def _read(path: Path, what: str, made: Callable[[bytes], ChakraTrace]) -> ChakraTrace:
+    try:
+        return made(_text(path))
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as err:
         raise TraceError(
-            f"cannot read {path} as {form.value}: {type(err).__name__} {err}; record or convert "
-            "it again"
+            f"cannot read {path} as {what}: {type(err).__name__} {err}; record or convert it again"
         ) from err
 
 

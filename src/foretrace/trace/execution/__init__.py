@@ -15,5 +15,6 @@ if TYPE_CHECKING:
     from foretrace.trace.execution.nodes import ExecutionNode as ExecutionNode
     from foretrace.trace.execution.read import read_execution_nodes as read_execution_nodes
     from foretrace.trace.execution.read import read_execution_trace as read_execution_trace
+    from foretrace.trace.execution.read import recognises as recognises
 
 lazily(__name__)

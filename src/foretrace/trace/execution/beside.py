@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from foretrace.trace.discover import kind_of
+from foretrace.base import TraceError
+from foretrace.trace.formats import EXECUTION, JSON_ENDINGS, format_of
 from foretrace.trace.ranks import rank_in_name
 
-_ENDINGS = (".json", ".json.gz", ".tar.gz", ".tgz")
-_EXECUTION_TRACE = "execution trace file"
 # What tells the two apart in names that are else the same: "linear_et", "linear_kineto".
 _KINDS = re.compile(r"kineto|execution_trace|host|device|trace|et|pt|json|gz|tar|tgz")
 _MOST_FILES = 2_000  # of a folder that are looked at
@@ -39,9 +38,16 @@ def execution_traces_beside(paths: Sequence[Path]) -> dict[Path, Path]:
 
 
 def _in_folder(folder: Path, known: set[Path]) -> list[Path]:
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(_ENDINGS))
+    files = sorted(path for path in folder.iterdir() if path.name.endswith(JSON_ENDINGS))
     files = [path for path in files if path not in known][:_MOST_FILES]
-    return [path for path in files if kind_of(path) == _EXECUTION_TRACE]
+    return [path for path in files if _is_execution_trace(path)]
+
+
+def _is_execution_trace(path: Path) -> bool:
+    try:
+        return format_of(path) is EXECUTION
+    except TraceError:
+        return False
 
 
 def _stem(path: Path) -> tuple[str, ...]:

@@ -83,6 +83,11 @@ class _File(msgspec.Struct):
 _FILES = msgspec.json.Decoder(_File)
 
 
+def recognises(head: bytes) -> bool:
+    """Whether a file that begins so is an execution trace."""
+    return head.lstrip()[:1] == b"{" and b'"nodes"' in head and b'"schema"' in head
+
+
 def read_execution_trace(path: Path) -> ExecutionTrace:
     """The execution trace in one file: JSON, gzip of it, or a tar archive that holds it.
 

@@ -1,0 +1,120 @@
+"""Every kind of file: by which first text it is told, and what reads it.
+
+A format that foretrace does not know yet is a file or folder beside this one with two functions,
+and a line in `PROFILES`: see "Add a trace format" in CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeAlias, TypeVar
+
+from foretrace.base import TraceError
+from foretrace.trace import chakra, execution, read, sidecar
+from foretrace.trace.chakra import ChakraTrace
+from foretrace.trace.columns import Trace
+from foretrace.trace.source import opened_bytes
+
+Read = TypeVar("Read", Trace, ChakraTrace, None)
+JSON_ENDINGS = (".json", ".json.gz", ".tgz", ".tar.gz")
+
+
+@dataclass(frozen=True)
+class Format(Generic[Read]):
+    """One kind of file."""
+
+    name: str  # "Kineto trace"
+    recognises: Callable[[bytes], bool]  # its first text, decompressed
+    read: Callable[[Path], Read]
+    # Of its files in a folder: where some end so, others of the format are another run's.
+    endings: tuple[str, ...] = JSON_ENDINGS
+
+
+def _nothing(path: Path) -> None:
+    """Told apart, so that it can be counted beside the traces; no run stands in it."""
+
+
+KINETO = Format("Kineto trace", read.recognises, read.read_trace)
+# Formats that become columns as a profiler's events do. The first one is taken of a file that is
+# named and that no format recognises, and says what is wrong with it.
+PROFILES: tuple[Format[Trace], ...] = (KINETO,)
+EXECUTION: Format[ChakraTrace] = Format(
+    "execution trace file",
+    execution.recognises,
+    lambda path: chakra.read_linked(path),  # noqa: PLW0108  loaded when called
+)
+# Formats that state who waits for whom themselves.
+GRAPHS: tuple[Format[ChakraTrace], ...] = (
+    Format(
+        "Chakra file",
+        chakra.recognises,
+        lambda path: chakra.read_chakra(path),  # noqa: PLW0108  loaded when called
+        (".et", ".et.gz", ".et.tar.gz"),
+    ),
+    Format(
+        "file of a Chakra feeder",
+        chakra.recognises_feeder,
+        lambda path: chakra.read_feeder(path),  # noqa: PLW0108  loaded when called
+    ),
+    EXECUTION,
+    Format(
+        "file of a Chakra jsonizer",
+        chakra.recognises_jsonized,
+        lambda path: chakra.read_jsonized(path),  # noqa: PLW0108  loaded when called
+    ),
+)
+BESIDE: tuple[Format[None], ...] = (Format("file of step times", sidecar.recognises, _nothing),)
+AnyFormat: TypeAlias = Format[Trace] | Format[ChakraTrace] | Format[None]
+
+
+def known_formats() -> tuple[AnyFormat, ...]:
+    """All formats; the first that recognises a file is its own."""
+    return (*PROFILES, *BESIDE, *GRAPHS)
+
+
+def format_of(path: Path) -> AnyFormat | None:
+    """What a file is by its first text; None if it can be read and is of no known format.
+
+    Raises:
+        TraceError: if it cannot be read.
+    """
+    with opened_bytes(path) as pieces:
+        head = next(pieces, b"")
+    return next((one for one in known_formats() if one.recognises(head)), None)
+
+
+def read_profile(path: Path) -> Trace:
+    """The file of a format that becomes columns.
+
+    Raises:
+        TraceError: if the file cannot be read, or is of no such format.
+    """
+    found = format_of(path)
+    for one in PROFILES:
+        if one is found or found is None:
+            return one.read(path)
+    raise _refused(path, found, PROFILES)
+
+
+def read_graph(path: Path) -> ChakraTrace:
+    """The file of a format that states who waits for whom.
+
+    Raises:
+        TraceError: if the file cannot be read, or is of no such format.
+    """
+    found = format_of(path)
+    for one in GRAPHS:
+        if one is found:
+            return one.read(path)
+    raise _refused(path, found, GRAPHS)
+
+
+def _refused(path: Path, found: AnyFormat | None, wanted: Sequence[AnyFormat]) -> TraceError:
+    what = "of no known format" if found is None else f"of the format {found.name!r}"
+    names = ", ".join(one.name for one in wanted)
+    return TraceError(
+        f"cannot read {path}: it is {what}, expected one of: {names}; name such a file of the same "
+        "run, or load this one without files of other formats"
+    )
