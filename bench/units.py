@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 
 from foretrace.analyze import windows
 from foretrace.cost import CostModel, Inflation, step_costs
-from foretrace.estimate import run, run_units
+from foretrace.estimate import run_units, simulated_step
 from foretrace.machine import load_machine
 from foretrace.simulate import simulate
 from foretrace.workload import (
@@ -122,7 +122,7 @@ def both(name: str, plan: Plan, model: CostModel) -> tuple[int, int, int, int]:
     check_plan(plan, shapes)
     blocks = blocks_of_model(shapes, plan)
     laid_out = layout(blocks, plan)
-    kernels = run(laid_out.graph, model, Inflation())
+    kernels = simulated_step(laid_out.graph, model, Inflation())
     units = run_units(unit_layout(blocks, plan), model, Inflation())
     return (
         int(windows(kernels.timeline).duration_ns[0]),
@@ -161,7 +161,7 @@ def main() -> None:
 def llama(model: CostModel) -> None:
     """Llama 3 405B on 16,384 GPUs."""
     blocks = blocks_of_model(load_model("llama3-405b"), LLAMA_PLAN)
-    kernels = run(layout(blocks, LLAMA_PLAN).graph, model, Inflation())
+    kernels = simulated_step(layout(blocks, LLAMA_PLAN).graph, model, Inflation())
     begin_s = time.process_time()
     units = run_units(unit_layout(blocks, LLAMA_PLAN), model, Inflation())
     made_s = time.process_time() - begin_s

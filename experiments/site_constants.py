@@ -29,7 +29,7 @@ from foretrace.cost import (
     shipped_constants,
     under_lasting_load,
 )
-from foretrace.estimate import run as simulated
+from foretrace.estimate import simulated_step
 from foretrace.machine import Machine
 from foretrace.validate import PublishedRun
 from foretrace.validate.runs.configuration import machine_of, model_of
@@ -206,4 +206,4 @@ def _simulated_ns(one: SiteRun, count: int, constants: SiteConstants) -> float:
     launch = launch_named(plan.implementation.launch)
     at_site = _AtSite(costs, constants, launch, _odd_products(one))
     graph = layout(one.blocks, plan, schedule_of(plan), launch=AT_ONCE).graph
-    return float(windows(simulated(graph, at_site, None).timeline).duration_ns[0])
+    return float(windows(simulated_step(graph, at_site, None).timeline).duration_ns[0])

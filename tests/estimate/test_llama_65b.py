@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from foretrace.cost import FittedCosts, Inflation
-from foretrace.estimate.durations import run
+from foretrace.estimate.step_time import simulated_step
 from foretrace.machine import Machine, load_machine
 from foretrace.workload import (
     Implementation,
@@ -57,7 +57,7 @@ def share_of_published(recompute: Recompute) -> float:
         implementation=implementation,
     )
     graph = layout(blocks_of_model(load_model("llama1-65b"), plan), plan).graph
-    done = run(graph, FittedCosts(machine()), Inflation())
+    done = simulated_step(graph, FittedCosts(machine()), Inflation())
     step_ns = int(done.timeline.end_ns.max())
     steps = _TOKENS / (_RANKS * _LENGTH)
     return steps * step_ns * _RANKS / 3.6e12 / PUBLISHED_HOURS

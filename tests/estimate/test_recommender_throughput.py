@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from foretrace.cost import FittedCosts, Inflation
-from foretrace.estimate.durations import run
+from foretrace.estimate.step_time import simulated_step
 from foretrace.machine import load_machine
 from foretrace.workload import (
     Implementation,
@@ -69,7 +69,7 @@ class Run:
         )
         tables = TableSharding(optimizer=self.optimizer, assumed_pooling=1.0)
         graph = layout(blocks_of_recommender(model, plan, tables), plan).graph
-        done = run(graph, FittedCosts(load_machine("aws-p4d")), Inflation())
+        done = simulated_step(graph, FittedCosts(load_machine("aws-p4d")), Inflation())
         return int(done.timeline.end_ns.max()) / 1e6
 
 

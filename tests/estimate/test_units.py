@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 
 from foretrace.analyze import windows
 from foretrace.cost import Inflation, step_costs
-from foretrace.estimate import UnitRun, run, unit_step
+from foretrace.estimate import UnitRun, simulated_step, unit_step
 from foretrace.graph import NodeKind, verify
 from foretrace.machine import load_machine
 from foretrace.workload import (
@@ -59,7 +59,7 @@ def transformer(name: str) -> Transformer:
 
 def both(model: Transformer, plan: Plan) -> tuple[int, UnitRun]:
     """A step kernel by kernel, in ns, and at unit grain."""
-    kernels = run(layout(blocks_of_model(model, plan), plan).graph, COSTS, Inflation())
+    kernels = simulated_step(layout(blocks_of_model(model, plan), plan).graph, COSTS, Inflation())
     return int(windows(kernels.timeline).duration_ns[0]), unit_step(model, plan, MACHINE)
 
 

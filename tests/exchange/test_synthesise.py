@@ -12,7 +12,7 @@ from foretrace.exchange import Synthesised, synthesise
 from foretrace.exchange.synthesis.closeness import distance
 from foretrace.exchange.synthesis.observed import observed
 from foretrace.exchange.synthesis.sample import program
-from foretrace.exchange.synthesis.write import group_of
+from foretrace.exchange.synthesis.synthesise import group_of
 from foretrace.graph import (
     EdgeKind,
     ExecutionGraph,

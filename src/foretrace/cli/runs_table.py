@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
-from foretrace.validate import GroupError, RunPrediction, RunsReport, Status, calibrated_groups
+from foretrace.validate import GroupError, RunPrediction, RunsReport, RunStatus, calibrated_groups
 
 _ID_WIDTH = 28
 _MOST_REASONS = 5
@@ -28,7 +28,7 @@ def print_runs(console: Console, report: RunsReport, *, top: int) -> None:
     )
     if worst:
         print_section(console, "furthest off", _runs(worst[:top]))
-    refused = [one for one in report.rows if one.status is Status.REFUSED]
+    refused = [one for one in report.rows if one.status is RunStatus.REFUSED]
     if refused:
         reasons = list(dict.fromkeys(one.why for one in refused))[:_MOST_REASONS]
         print_sentences(console, f"{len(refused)} runs refused", reasons)

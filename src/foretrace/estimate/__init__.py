@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.estimate.assumed import Alternative as Alternative
-    from foretrace.estimate.assumed import Assumed as Assumed
     from foretrace.estimate.compose import estimate as estimate
     from foretrace.estimate.compose import estimate_draft as estimate_draft
-    from foretrace.estimate.durations import Run as Run
-    from foretrace.estimate.durations import run as run
+    from foretrace.estimate.estimate import Alternative as Alternative
+    from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
-    from foretrace.estimate.interval import UNMODELLED as UNMODELLED
-    from foretrace.estimate.interval import FamilySpread as FamilySpread
-    from foretrace.estimate.interval import Interval as Interval
-    from foretrace.estimate.interval import interval as interval
+    from foretrace.estimate.step_time import UNMODELLED as UNMODELLED
+    from foretrace.estimate.step_time import FamilySpread as FamilySpread
+    from foretrace.estimate.step_time import Interval as Interval
+    from foretrace.estimate.step_time import SimulatedStep as SimulatedStep
+    from foretrace.estimate.step_time import interval as interval
+    from foretrace.estimate.step_time import simulated_step as simulated_step
     from foretrace.estimate.units import UnitRun as UnitRun
     from foretrace.estimate.units import run_units as run_units
     from foretrace.estimate.units import unit_step as unit_step
-    from foretrace.estimate.where import Parts as Parts
     from foretrace.estimate.where import RankParts as RankParts
+    from foretrace.estimate.where import StepParts as StepParts
     from foretrace.estimate.where import Where as Where
     from foretrace.estimate.where import where as where
 

@@ -9,10 +9,14 @@ import numpy as np
 
 from foretrace.base import MachineError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
-from foretrace.estimate.assumed import Alternative, Assumed
-from foretrace.estimate.durations import Run, run
-from foretrace.estimate.estimate import Estimate
-from foretrace.estimate.interval import UNMODELLED, Interval, interval
+from foretrace.estimate.estimate import Alternative, Assumed, Estimate
+from foretrace.estimate.step_time import (
+    UNMODELLED,
+    Interval,
+    SimulatedStep,
+    interval,
+    simulated_step,
+)
 from foretrace.machine import Machine
 from foretrace.operators import Program
 from foretrace.workload import (
@@ -77,7 +81,7 @@ def estimate(
     _check_size(plan.num_ranks, machine)
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
-    done = run(laid_out.graph, costs or step_costs(machine), inflation or Inflation())
+    done = simulated_step(laid_out.graph, costs or step_costs(machine), inflation or Inflation())
     spread = interval(done, unmodelled=unmodelled)
     memory = _memory(model, plan, machine)
     return Estimate(
@@ -208,7 +212,9 @@ def _fits(memory: Footprint | None) -> bool:
     return memory is None or memory.fits is not False
 
 
-def _notes_on_time(done: Run, spread: Interval, machine: Machine, plan: Plan) -> Iterator[str]:
+def _notes_on_time(
+    done: SimulatedStep, spread: Interval, machine: Machine, plan: Plan
+) -> Iterator[str]:
     """What a reader of the step's time has to know."""
     graph = done.timeline.graph
     unknown = np.unique(graph.operator[done.costs.source == Source.UNKNOWN])

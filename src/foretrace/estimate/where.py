@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepParts:
     """A length of time in parts that sum to it exactly."""
 
     compute_ns: int  # computation alone
@@ -69,7 +69,7 @@ class RankParts:
     rank: int
     stage: int
     num_ranks: int  # that it stands for
-    parts: Parts
+    parts: StepParts
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Where:
         return tuple(self.mean.transfer_ns_by_group)
 
     @property
-    def mean(self) -> Parts:
+    def mean(self) -> StepParts:
         """Of the mean rank of all that the rows stand for; parts still sum to the step."""
         counts = [row.num_ranks for row in self.rows]
         by_name: dict[str, int] = {}
@@ -147,7 +147,7 @@ def where(timeline: Timeline, roles: Sequence[Role]) -> Where:
         found = by_rank[role.rank]
         # A rank whose own step is over earlier waits for the job's to end.
         waiting_ns = int(for_others_ns[role.rank]) + step_ns - found.step_ns
-        parts = Parts(
+        parts = StepParts(
             compute_ns=found.parts.exposed_compute_ns,
             overlapped_ns=found.parts.overlapped_ns,
             waiting_ns=waiting_ns,
@@ -185,13 +185,13 @@ def _shared(by_name: Mapping[str, int], count: int) -> dict[str, int]:
     return found
 
 
-def _parts_of(by_name: Mapping[str, int]) -> Parts:
+def _parts_of(by_name: Mapping[str, int]) -> StepParts:
     transfers = {
         name.removeprefix("transfer "): time_ns
         for name, time_ns in by_name.items()
         if name.startswith("transfer ")
     }
-    return Parts(
+    return StepParts(
         compute_ns=by_name["compute"],
         overlapped_ns=by_name["overlapped"],
         waiting_ns=by_name["waiting"],

@@ -16,12 +16,11 @@ from typing import IO, cast
 from isal import igzip
 
 from foretrace.base import written_beside
-from foretrace.exchange.added import Processes, added_rows, added_values, path_nodes
+from foretrace.exchange.analysis_tracks import Processes, added_rows, added_values, path_nodes
 from foretrace.exchange.chrome import write_chrome
 from foretrace.exchange.counters import timeline_counters
-from foretrace.exchange.flows import DEFAULT_FLOWS, Flow, flows_of, path_flows
 from foretrace.exchange.protobuf import write_protobuf
-from foretrace.exchange.rows import drawn
+from foretrace.exchange.rows import DEFAULT_FLOWS, Flow, drawn, flows_of, path_flows
 from foretrace.exchange.tracks import Content, Counter, Layout, Slices, Track
 from foretrace.graph import Timeline
 

@@ -1,25 +1,31 @@
 """A timeline as rows: one track per lane, one for the steps, one for the blocks of each rank.
 
 A collective is one slice that holds its wait and its transfer. Work that overlaps work of the
-same stream, as programmatic launches do, stands on a track of its own below.
+same stream, as programmatic launches do, stands on a track of its own below. Lanes are named by
+what they carry; dependencies are arrows between rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Bools, Int64s
 from foretrace.exchange._compiled import sublanes
 from foretrace.exchange.blocks import block_rows
-from foretrace.exchange.lanes import lane_names, lane_order
-from foretrace.exchange.tracks import MISSING, Argument, Layout, Rows, no_nodes, numbered
+from foretrace.exchange.tracks import MISSING, Argument, Flows, Layout, Rows, no_nodes, numbered
 from foretrace.graph import (
     DEVICE_KINDS,
     HOST_KINDS,
+    NO_COLLECTIVE,
+    NO_NODE,
+    EdgeKind,
     ExecutionGraph,
     NodeKind,
+    Phase,
     Timeline,
 )
 
@@ -27,6 +33,7 @@ SLICE_KINDS = (*HOST_KINDS, *DEVICE_KINDS)
 # Order inside a process: steps and blocks, tracks and counters that callers add, then lanes.
 STEPS_ORDER, ADDED_ORDER, COUNTERS_ORDER, LANES_ORDER = 0, 2, 100_000, 200_000
 _SUBLANES = 8  # tracks that a lane may get before its order runs into the next lane's
+_COPIES = (NodeKind.MEMCPY, NodeKind.MEMSET)
 
 
 @dataclass(frozen=True)
@@ -200,3 +207,162 @@ def _collective_arguments(
         Argument("wait_ns", np.where(absent, MISSING, all_here_ns - start_ns)),
         Argument("transfer_ns", np.where(absent, MISSING, end_ns - all_here_ns)),
     )
+
+
+def lane_order(timeline: Timeline) -> Int64s:
+    """Lanes in use, as they should stand: host threads by first moment, then streams."""
+    graph = timeline.graph
+    first_ns = np.full(len(graph.lanes), np.iinfo(np.int64).max)
+    has_lane = graph.lane >= 0
+    np.minimum.at(first_ns, graph.lane[has_lane], timeline.start_ns[has_lane])
+    is_device = np.array([lane.is_device for lane in graph.lanes], np.bool_)
+    number = np.array([lane.number for lane in graph.lanes], np.int64)
+    # Streams keep the order of their numbers, as other viewers show them.
+    order = np.lexsort((np.where(is_device, number, first_ns), is_device))
+    return order[first_ns[order] < np.iinfo(np.int64).max]
+
+
+def lane_names(graph: ExecutionGraph) -> tuple[str, ...]:
+    """One name per lane: its kind, its number and what it carries.
+
+    "stream 7 compute", "stream 24 allreduce (group 1)", "thread 2590092 main".
+    """
+    contents = (
+        _carries(graph, (NodeKind.KERNEL,)),
+        _carries(graph, _COPIES),
+        _carries(graph, (NodeKind.FINISH,)),
+    )
+    is_main = _counts(graph, graph.kind == NodeKind.STEP_BEGIN) > 0
+    is_backward = _is_mostly_backward(graph)
+    communication = _communication_names(graph)
+    names = []
+    for index, lane in enumerate(graph.lanes):
+        kinds = [int(content[index]) for content in contents]
+        if lane.is_device:
+            what = ("compute", "copies", communication[index])[int(np.argmax(kinds))]
+            what = what if any(kinds) else ""
+        elif is_main[index]:
+            what = "main"
+        elif kinds[2]:
+            what = communication[index]
+        else:
+            what = "backward" if is_backward[index] else ""
+        kind = "stream" if lane.is_device else "thread"
+        names.append(f"{kind} {lane.number} {what}".rstrip())
+    return tuple(names)
+
+
+def _counts(graph: ExecutionGraph, is_chosen: Bools) -> Int64s:
+    """Chosen nodes of each lane; int64[lanes]."""
+    lane = graph.lane[is_chosen & (graph.lane >= 0)]
+    return np.bincount(lane, minlength=len(graph.lanes)).astype(np.int64)
+
+
+def _carries(graph: ExecutionGraph, kinds: tuple[NodeKind, ...]) -> Int64s:
+    """Work of these kinds on each lane, in ns and at least 1 where there is any; int64[lanes]."""
+    chosen = np.flatnonzero(graph.is_of(*kinds) & (graph.lane >= 0))
+    weight = np.maximum(graph.measured_ns[chosen], 1)
+    return np.bincount(graph.lane[chosen], weight, len(graph.lanes)).astype(np.int64)
+
+
+def _is_mostly_backward(graph: ExecutionGraph) -> Bools:
+    known = _counts(graph, graph.phase != Phase.UNKNOWN)
+    backward = _counts(graph, graph.phase == Phase.BACKWARD)
+    return (known > 0) & (2 * backward > known)
+
+
+def _communication_names(graph: ExecutionGraph) -> dict[int, str]:
+    """Of each lane with collectives: the commonest one's name, and the group if it has one."""
+    chosen = (graph.kind == NodeKind.FINISH) & (graph.lane >= 0)
+    chosen &= graph.collective != NO_COLLECTIVE
+    name_by_lane = {}
+    for lane in np.unique(graph.lane[chosen]).tolist():
+        position, count = np.unique(
+            graph.collective[chosen & (graph.lane == lane)], return_counts=True
+        )
+        held: dict[tuple[str, str], int] = {}
+        for each, times in zip(position.tolist(), count.tolist(), strict=True):
+            one = graph.collectives[each]
+            held[one.name, one.group] = held.get((one.name, one.group), 0) + times
+        name, group = max(held, key=lambda pair: held[pair])
+        # Where a trace names no group, the stream stands for it.
+        stands_for_itself = group.startswith("stream ")
+        name_by_lane[lane] = name if stands_for_itself else f"{name} (group {group})"
+    return {lane: name_by_lane.get(lane, "communication") for lane in range(len(graph.lanes))}
+
+
+class Flow(StrEnum):
+    """A class of dependencies that can be drawn."""
+
+    LAUNCH = "launch"  # a launch call to what it starts
+    INTER_STREAM = "inter-stream"  # a stream to one that waits for it
+    COLLECTIVE = "collective"  # the last rank to arrive to every other
+    SYNCHRONISATION = "synchronisation"  # the device to the call that waited for it
+    THREAD = "thread"  # a host thread to one that waits for it
+    PATH = "critical path"  # along the critical path, wherever it changes lanes
+
+
+# All together would double the file; these are what a reader follows most.
+DEFAULT_FLOWS = frozenset({Flow.LAUNCH, Flow.INTER_STREAM, Flow.PATH})
+
+_EDGES = {
+    Flow.LAUNCH: (EdgeKind.LAUNCH, EdgeKind.ISSUE),
+    Flow.INTER_STREAM: (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED),
+    Flow.SYNCHRONISATION: (EdgeKind.WAKE, EdgeKind.QUEUE),
+    Flow.THREAD: (EdgeKind.THREAD,),
+}
+
+
+def flows_of(timeline: Timeline, drawn: Drawn, chosen: Collection[Flow]) -> tuple[Flows, ...]:
+    """The chosen dependencies whose both ends are drawn, as arrows between rows."""
+    flows = []
+    for flow, kinds in _EDGES.items():
+        if flow in chosen:
+            source, target = timeline.graph.edges_of(*kinds)
+            flows.append(between(flow, drawn, (source, target)))
+    if Flow.COLLECTIVE in chosen:
+        flows.append(between(Flow.COLLECTIVE, drawn, _last_to_others(timeline)))
+    return tuple(each for each in flows if len(each.source))
+
+
+def path_flows(graph: ExecutionGraph, drawn: Drawn, node: Int64s) -> Flows:
+    """Arrows along these nodes in order, wherever the next stands on another lane."""
+    drawn_nodes = node[(node != NO_NODE)]
+    drawn_nodes = drawn_nodes[drawn.row_of_node[drawn_nodes] >= 0]
+    lane = graph.lane[drawn_nodes]
+    changes = np.flatnonzero(lane[1:] != lane[:-1])
+    return between(Flow.PATH, drawn, (drawn_nodes[changes], drawn_nodes[changes + 1]))
+
+
+def between(flow: Flow, drawn: Drawn, nodes: tuple[Int64s, Int64s]) -> Flows:
+    """Arrows between the rows of these nodes; those with an end that is not drawn are left out.
+
+    So are those that would lead back in time, which a measured timeline can have: readers of
+    the file cannot join them. A collective that began before is met where its transfer begins.
+    Of slices that begin together, those without length are read first.
+    """
+    source, target = (drawn.row_of_node[each] for each in nodes)
+    start_ns = np.concatenate([rows.start_ns for rows in drawn.rows])
+    has_length = np.concatenate([rows.end_ns for rows in drawn.rows]) > start_ns
+    transfer = drawn.transfer_of_node[nodes[1]]
+    is_met_inside = (transfer >= 0) & (start_ns[target] < start_ns[source])
+    target = np.where(is_met_inside, transfer, target)
+    shown = (source >= 0) & (target >= 0) & (source != target)
+    is_read_after = has_length[target] | ~has_length[source]
+    shown &= (start_ns[source] < start_ns[target]) | (
+        (start_ns[source] == start_ns[target]) & is_read_after
+    )
+    return Flows(str(flow), source[shown], target[shown])
+
+
+def _last_to_others(timeline: Timeline) -> tuple[Int64s, Int64s]:
+    """Of every collective: the last arrival, and each other rank's finish."""
+    graph = timeline.graph
+    arrive, finish = collective_pairs(graph)
+    at_ns = timeline.start_ns[arrive]
+    order = np.lexsort((arrive, at_ns, graph.collective[arrive]))
+    collective = graph.collective[arrive[order]]
+    is_last = np.diff(collective, append=NO_NODE) != 0
+    last_of = np.full(len(graph.collectives), NO_NODE, np.int64)
+    last_of[collective[is_last]] = arrive[order][is_last]
+    return last_of[graph.collective[finish]], finish

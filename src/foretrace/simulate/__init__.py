@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from foretrace.simulate.sampling.draws import drawn_factors as drawn_factors
     from foretrace.simulate.sampling.draws import quantile_table as quantile_table
     from foretrace.simulate.sampling.draws import sampled_duration_ns as sampled_duration_ns
-    from foretrace.simulate.sampling.sample import simulate_samples as simulate_samples
-    from foretrace.simulate.sharing.alone import alone_ns as alone_ns
+    from foretrace.simulate.sampling.draws import simulate_samples as simulate_samples
     from foretrace.simulate.sharing.cores import Cores as Cores
-    from foretrace.simulate.sharing.shared import simulate_shared as simulate_shared
+    from foretrace.simulate.sharing.cores import alone_ns as alone_ns
+    from foretrace.simulate.sharing.cores import simulate_shared as simulate_shared
     from foretrace.simulate.static import simulate as simulate
 
 lazily(__name__)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from foretrace.validate.live.results import LiveComponent as LiveComponent
     from foretrace.validate.live.results import LiveReport as LiveReport
     from foretrace.validate.live.results import LiveRow as LiveRow
-    from foretrace.validate.mix import duration_mix as duration_mix
     from foretrace.validate.neighbours import DimensionErrors as DimensionErrors
     from foretrace.validate.neighbours import NeighbourPair as NeighbourPair
     from foretrace.validate.neighbours import NeighbourPrediction as NeighbourPrediction
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from foretrace.validate.neighbours import neighbours_report as neighbours_report
     from foretrace.validate.other_step import MIN_STEPS as MIN_STEPS
     from foretrace.validate.other_step import other_step_report as other_step_report
+    from foretrace.validate.replay import duration_mix as duration_mix
     from foretrace.validate.replay import replay_report as replay_report
     from foretrace.validate.results import DurationMix as DurationMix
     from foretrace.validate.results import ErrorDistribution as ErrorDistribution
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
     from foretrace.validate.runs.results import GroupError as GroupError
     from foretrace.validate.runs.results import RunPrediction as RunPrediction
     from foretrace.validate.runs.results import RunsReport as RunsReport
-    from foretrace.validate.runs.results import Status as Status
+    from foretrace.validate.runs.results import RunStatus as RunStatus
     from foretrace.validate.runs.results import by_group as by_group
     from foretrace.validate.runs.results import calibrated_groups as calibrated_groups
     from foretrace.validate.runs.results import run_points as run_points
     from foretrace.validate.runs.table import PublishedRun as PublishedRun
     from foretrace.validate.runs.table import read_runs as read_runs
     from foretrace.validate.runs.table import undescribed_software as undescribed_software
-    from foretrace.validate.scalings import Scaling as Scaling
+    from foretrace.validate.scalings import MeasuredScaling as MeasuredScaling
     from foretrace.validate.scalings import ScalingRow as ScalingRow
     from foretrace.validate.scalings import ScalingsFigure as ScalingsFigure
     from foretrace.validate.scalings import ScalingsReport as ScalingsReport

@@ -1,4 +1,8 @@
-"""A replay held against its recording, beside replays without one class of dependency each."""
+"""A replay held against its recording, beside replays without one class of dependency each.
+
+`duration_mix` says what the time of replayed steps rests on: durations that were recorded, split or
+estimated.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,18 @@ from collections.abc import Collection
 
 import numpy as np
 
-from foretrace.analyze import StepTable, breakdown, collective_times, steps
-from foretrace.base import Bools, Int64s, ModelError
+from foretrace.analyze import (
+    COMPONENTS,
+    Parts,
+    StepTable,
+    breakdown,
+    collective_times,
+    path_time_ns,
+    steps,
+)
+from foretrace.base import Bools, Int64s, ModelError, UInt8s
 from foretrace.graph import (
+    NO_COLLECTIVE,
     Ablation,
     ExecutionGraph,
     NodeKind,
@@ -17,15 +30,19 @@ from foretrace.graph import (
     without,
 )
 from foretrace.simulate import simulate
-from foretrace.validate.mix import duration_mix
 from foretrace.validate.results import (
+    DurationMix,
     ErrorDistribution,
     NullModel,
     RankReplay,
     ReplayReport,
+    ReplaySummary,
     StepReplay,
 )
-from foretrace.validate.summary import summary_of
+
+# Labels of nodes in the order of `DurationMix`; lags come last, as `path_time_ns` has them.
+_RECORDED_HOST, _RECORDED_DEVICE, _SPLIT, _ESTIMATED = range(4)
+_NUM_LABELS = 4
 
 
 def replay_report(
@@ -184,3 +201,117 @@ def _distribution(error_ns: Int64s) -> ErrorDistribution:
         return ErrorDistribution(median_ns=0, p95_ns=0, count=0)
     median_ns, p95_ns = np.percentile(np.abs(error_ns), [50, 95], method="higher")
     return ErrorDistribution(median_ns=int(median_ns), p95_ns=int(p95_ns), count=len(error_ns))
+
+
+def duration_mix(timeline: Timeline, chosen_steps: Collection[int]) -> DurationMix:
+    """Shares of the critical paths to the ends of these steps, over all ranks that have them.
+
+    Each path is walked from the step's end on one rank back to its begin there, across whatever
+    ranks it comes from; all paths count alike.
+    """
+    table = steps(timeline)
+    rows = np.isin(table.step, np.array(sorted(chosen_steps), dtype=np.int32))
+    spent_ns = path_time_ns(
+        timeline,
+        _origin(timeline.graph),
+        num_labels=_NUM_LABELS,
+        end_node=table.end_node[rows],
+        begin_ns=table.begin_ns[rows],
+    ).sum(axis=0)
+    total_ns = max(int(spent_ns.sum()), 1)
+    host, device, split, estimated, constant = (spent_ns / total_ns).tolist()
+    return DurationMix(
+        recorded_host=host,
+        recorded_device=device,
+        split=split,
+        estimated=estimated,
+        constant=constant,
+    )
+
+
+def _origin(graph: ExecutionGraph) -> UInt8s:
+    """Where each node's duration comes from; uint8[nodes]."""
+    is_estimated = np.array(
+        graph.collectives.each(lambda each: each.is_transfer_estimated), dtype=bool
+    )
+    origin = np.full(graph.num_nodes, _RECORDED_HOST, dtype=np.uint8)
+    origin[graph.is_device] = _RECORDED_DEVICE
+    finish = np.flatnonzero((graph.kind == NodeKind.FINISH) & (graph.collective != NO_COLLECTIVE))
+    estimated = is_estimated[graph.collective[finish]]
+    origin[finish] = np.where(estimated, _ESTIMATED, _SPLIT)
+    origin[graph.kind == NodeKind.GHOST] = _ESTIMATED
+    return origin
+
+
+def summary_of(chosen_steps: tuple[StepReplay, ...]) -> ReplaySummary:
+    """The errors of these steps on all their ranks.
+
+    Raises:
+        ModelError: if no rank has any of the steps.
+    """
+    rows = [rank for step in chosen_steps for rank in step.ranks]
+    if not rows:
+        raise ModelError(
+            f"nothing to compare: {len(chosen_steps)} steps, and no rank has a begin mark of one. "
+            "Choose other steps."
+        )
+    biases = [_percent(row.replayed_ns - row.measured_ns, row.measured_ns) for row in rows]
+    host_biases = [
+        _percent(row.host_replayed_ns - row.host_measured_ns, row.host_measured_ns) for row in rows
+    ]
+    by_component = _component_errors(rows)
+    worst_component = max(COMPONENTS, key=lambda part: by_component[part])
+    collective = _collective_errors(rows)
+    return ReplaySummary(
+        mean_step_error_percent=_mean_size(biases),
+        worst_step_error_percent=max(map(abs, biases)),
+        mean_host_error_percent=_mean_size(host_biases),
+        worst_component_error_percent=by_component[worst_component],
+        worst_component=worst_component,
+        component_error_percent=by_component,
+        median_kernel_start_error_percent=max(
+            _percent(row.kernel_start_error.median_ns, row.measured_ns) for row in rows
+        ),
+        p95_kernel_start_error_percent=max(
+            _percent(row.kernel_start_error.p95_ns, row.measured_ns) for row in rows
+        ),
+        worst_collective_error_percent=max(collective) if collective else None,
+        mean_collective_error_percent=_mean_size(collective) if collective else None,
+        mean_step_bias_percent=sum(biases) / len(biases),
+        measured_parts=sum((row.measured_parts for row in rows), Parts(0, 0, 0, 0)),
+        replayed_parts=sum((row.replayed_parts for row in rows), Parts(0, 0, 0, 0)),
+    )
+
+
+def _component_errors(rows: list[RankReplay]) -> dict[str, float]:
+    """Each part's largest |error| of any row, in percent of that row's step."""
+    largest = dict.fromkeys(COMPONENTS, 0.0)
+    for row in rows:
+        measured, replayed = row.measured_parts.as_json(), row.replayed_parts.as_json()
+        for part in COMPONENTS:
+            error = abs(_percent(replayed[part] - measured[part], row.measured_ns))
+            largest[part] = max(largest[part], error)
+    return largest
+
+
+def _collective_errors(rows: list[RankReplay]) -> list[float]:
+    """|error| of collective time, of every row that has any, in percent of it."""
+    return [
+        abs(
+            _percent(
+                row.collective_replayed_ns - row.collective_measured_ns, row.collective_measured_ns
+            )
+        )
+        for row in rows
+        if row.collective_measured_ns > 0
+    ]
+
+
+def _percent(error_ns: int, whole_ns: int) -> float:
+    """Signed error in percent of `whole_ns`; of 1 ns where the whole is empty."""
+    return 100.0 * error_ns / max(whole_ns, 1)
+
+
+def _mean_size(values: list[float]) -> float:
+    """Mean of |value|."""
+    return sum(map(abs, values)) / len(values)

@@ -59,7 +59,7 @@ class StepBar:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class MeasuredScaling:
     """One scaling of the figure."""
 
     run: PublishedRun
@@ -81,14 +81,14 @@ class ScalingsFigure:
     rival: str  # whose predictions stand beside
     rival_mean_error: float  # as its text states it
     rival_note: str  # what it knows that is not known here
-    scalings: tuple[Scaling, ...]
+    scalings: tuple[MeasuredScaling, ...]
 
 
 @dataclass(frozen=True)
 class ScalingRow:
     """One scaling: measured, predicted here, and predicted by the rival."""
 
-    scaling: Scaling
+    scaling: MeasuredScaling
     predicted: StepBar
 
     @property
@@ -189,13 +189,13 @@ def read_scalings(path: Path) -> ScalingsFigure:
         raise WorkloadError(f"{place} has no two [[scalings]]: give one that teaches, and others")
     description = description_of(document)
 
-    def scaling(entry: object, at: int) -> Scaling:
+    def scaling(entry: object, at: int) -> MeasuredScaling:
         one = as_table(entry, f"[[scalings]] {at} of {place}", error=WorkloadError)
         allowed = ("columns", "measured", "rival", "is_label_doubtful")
         check_keys(one, allowed, f"[[scalings]] {at} of {place}", error=WorkloadError)
         own = as_table(one.get("columns"), f"columns of scaling {at}", error=WorkloadError)
         texts = {"id": str(at), **{name: str(each) for name, each in {**columns, **own}.items()}}
-        return Scaling(
+        return MeasuredScaling(
             run_of(texts, description, where=f"[[scalings]] {at} of {place}"),
             _bar(one, "measured", f"[[scalings]] {at} of {place}"),
             _bar(one, "rival", f"[[scalings]] {at} of {place}"),
@@ -243,7 +243,7 @@ def _bar(table: Table, key: str, place: str) -> StepBar:
     return StepBar(*parts)
 
 
-def _fitted(teacher: Scaling, sends: float) -> _Factors:
+def _fitted(teacher: MeasuredScaling, sends: float) -> _Factors:
     """Factors with which the teacher's computation and total are as measured."""
     from scipy.optimize import least_squares  # on demand: it takes longer to import than most
 
@@ -260,7 +260,7 @@ def _fitted(teacher: Scaling, sends: float) -> _Factors:
     return factors(least_squares(off, np.ones(2), diff_step=0.02).x)
 
 
-def _predicted(scaling: Scaling, factors: _Factors) -> StepBar:
+def _predicted(scaling: MeasuredScaling, factors: _Factors) -> StepBar:
     run = scaling.run
     model, machine = model_of(run), machine_of(run)
     by_collective = {"": factors.network, "send": factors.network * factors.sends}

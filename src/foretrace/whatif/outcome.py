@@ -10,7 +10,7 @@ import numpy as np
 from foretrace.analyze import step_time_ns, windows
 from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.cost import Costs
-from foretrace.estimate import Estimate, Run, estimate, interval
+from foretrace.estimate import Estimate, SimulatedStep, estimate, interval
 from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
 from foretrace.whatif.arrange.arrange import arranged, same_job
@@ -154,7 +154,7 @@ def _ends(timeline: Timeline, costs: Costs, step_ns: int, *, unmodelled: float) 
     if not len(steps):
         return step_ns, step_ns
     row = int(np.argsort(steps.duration_ns, kind="stable")[len(steps) // 2])
-    run = Run(timeline, costs, costs.duration_ns)
+    run = SimulatedStep(timeline, costs, costs.duration_ns)
     spread = interval(run, unmodelled=unmodelled, row=row)
     return (
         round(step_ns * spread.low_ns / spread.step_ns),

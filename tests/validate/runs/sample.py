@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretrace.validate import PublishedRun, RunPrediction, Status, read_description, read_runs
+from foretrace.validate import PublishedRun, RunPrediction, RunStatus, read_description, read_runs
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 DESCRIPTION = read_description(EXPERIMENTS / "runs.toml")
@@ -82,6 +82,6 @@ def predicted(
         low_s=None if predicted_s is None else predicted_s / 1.1,
         high_s=None if predicted_s is None else predicted_s * 1.1,
         roofline_s=None if predicted_s is None else predicted_s / 2,
-        status=Status.REFUSED if predicted_s is None else Status.PREDICTED,
+        status=RunStatus.REFUSED if predicted_s is None else RunStatus.PREDICTED,
         why="",
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import MachineError, WorkloadError
-from foretrace.validate import Status, prediction_of
+from foretrace.validate import RunStatus, prediction_of
 from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
 from foretrace.workload import Norm, Positions, Recompute, Sharding
@@ -71,7 +71,7 @@ def test_shard_grad_op_gathers_once_a_microbatch(tmp_path: Path) -> None:
 def test_adapters_are_refused_with_the_reason(tmp_path: Path) -> None:
     found = prediction_of(published(tmp_path, id="llama2-70b-lora-1"))
 
-    assert found.status is Status.REFUSED
+    assert found.status is RunStatus.REFUSED
     assert "low-rank adapters" in found.why
     assert found.predicted_s is None
 
@@ -79,14 +79,14 @@ def test_adapters_are_refused_with_the_reason(tmp_path: Path) -> None:
 def test_a_layout_that_does_not_fit_says_the_arithmetic(tmp_path: Path) -> None:
     found = prediction_of(published(tmp_path, micro_batch=5))
 
-    assert found.status is Status.REFUSED
+    assert found.status is RunStatus.REFUSED
     assert "48" in found.why
 
 
 def test_a_run_has_time_interval_roofline_and_memory(tmp_path: Path) -> None:
     found = prediction_of(published(tmp_path, peak_memory_gib=40.0))
 
-    assert found.status is Status.PREDICTED
+    assert found.status is RunStatus.PREDICTED
     assert found.low_s is not None
     assert found.predicted_s is not None
     assert found.high_s is not None
@@ -101,7 +101,7 @@ def test_an_open_recompute_widens_the_interval(tmp_path: Path) -> None:
     known = prediction_of(published(tmp_path))
     opened = prediction_of(published(tmp_path, recompute=""))
 
-    assert opened.status is Status.ASSUMED
+    assert opened.status is RunStatus.ASSUMED
     assert "recompute" in opened.why
     assert opened.predicted_s == known.predicted_s
     assert opened.high_s is not None

@@ -8,7 +8,7 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.exchange.anonymised.files import anonymise as anonymise
-    from foretrace.exchange.anonymised.hints import Hint as Hint
     from foretrace.exchange.anonymised.result import Anonymised as Anonymised
+    from foretrace.exchange.anonymised.result import Hint as Hint
 
 lazily(__name__)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from foretrace.base import Bools, Int32s, Int64s
 from foretrace.exchange.anonymised.kineto import FIRST_MICROS
-from foretrace.exchange.anonymised.names import Names
-from foretrace.exchange.anonymised.shapes import Scale
-from foretrace.exchange.chakra.pool import TextPool
+from foretrace.exchange.anonymised.replacements import Names, Scale
+from foretrace.exchange.chakra.messages import TextPool
 from foretrace.trace import NO_TEXT, Attributes, ChakraNodes, ChakraTrace, ValueField
 
 # Names are numbered by the converter: "aten::mm(12)".

@@ -11,8 +11,7 @@ import msgspec
 
 from foretrace.base import TraceError
 from foretrace.exchange.anonymised.kineto import FIRST_MICROS, KinetoAnonymiser, Record
-from foretrace.exchange.anonymised.names import Names
-from foretrace.exchange.anonymised.shapes import Scale
+from foretrace.exchange.anonymised.replacements import Names, Scale
 
 _FILE = ("schema", "nodes")
 _NUMBERS = frozenset((

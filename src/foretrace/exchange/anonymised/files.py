@@ -20,12 +20,10 @@ from foretrace.base import TraceError, written_beside
 from foretrace.exchange.anonymised import execution, kineto
 from foretrace.exchange.anonymised.chakra import ChakraAnonymiser, earliest_micros
 from foretrace.exchange.anonymised.execution import ExecutionAnonymiser, execution_content
-from foretrace.exchange.anonymised.hints import Left, hints_of
 from foretrace.exchange.anonymised.kineto import VERSIONS, KinetoAnonymiser, taken_apart
-from foretrace.exchange.anonymised.names import Names
 from foretrace.exchange.anonymised.public import folded, is_number_text
-from foretrace.exchange.anonymised.result import Anonymised
-from foretrace.exchange.anonymised.shapes import Scale
+from foretrace.exchange.anonymised.replacements import Names, Scale
+from foretrace.exchange.anonymised.result import Anonymised, Left, hints_of
 from foretrace.exchange.chakra.messages import copied_metadata, write_nodes
 from foretrace.trace import (
     EXECUTION,

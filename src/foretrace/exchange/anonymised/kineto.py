@@ -14,8 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from foretrace.base import TraceError
-from foretrace.exchange.anonymised.names import Names
-from foretrace.exchange.anonymised.shapes import Scale
+from foretrace.exchange.anonymised.replacements import Names, Scale
 
 Record: TypeAlias = dict[str, object]
 

@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import Bools, Int32s, Int64s
-from foretrace.exchange.chakra.collectives import CommunicationColumns
-from foretrace.exchange.chakra.messages import list_message
-from foretrace.exchange.chakra.pool import TextPool
-from foretrace.exchange.chakra.records import Records
+from foretrace.exchange.chakra.messages import TextPool, list_message
+from foretrace.exchange.chakra.records import CommunicationColumns, Records
 from foretrace.graph import (
     HOST_KINDS,
     NO_LANE,

@@ -11,11 +11,19 @@ from typing import IO
 import numpy as np
 
 from foretrace.exchange.chakra._compiled import Columns, message_sizes, messages_into
-from foretrace.trace import CHAKRA_VERSION, ChakraNodes, ValueField
+from foretrace.trace import CHAKRA_VERSION, ChakraNodes, Texts, ValueField
 
 CHUNK_NODES = 1 << 16  # of about 0.5 kB each: some 30 MB
 _LENGTH_BYTES = 10  # most bytes of a length
 Value = int | str | Sequence[int] | Sequence[str]
+_FIXED = {
+    ValueField.DOUBLE: (1, 8),
+    ValueField.FIXED64: (1, 8),
+    ValueField.SFIXED64: (1, 8),
+    ValueField.FLOAT: (5, 4),
+    ValueField.FIXED32: (5, 4),
+    ValueField.SFIXED32: (5, 4),
+}
 
 
 def write_nodes(out: IO[bytes], nodes: ChakraNodes) -> None:
@@ -107,16 +115,6 @@ def _value(field: ValueField, value: Value) -> bytes:
     return _field(field, list_message(field, value))
 
 
-_FIXED = {
-    ValueField.DOUBLE: (1, 8),
-    ValueField.FIXED64: (1, 8),
-    ValueField.SFIXED64: (1, 8),
-    ValueField.FLOAT: (5, 4),
-    ValueField.FIXED32: (5, 4),
-    ValueField.SFIXED32: (5, 4),
-}
-
-
 def _number(field: int, value: int) -> bytes:
     if field in _FIXED:
         wire, size = _FIXED[ValueField(field)]
@@ -138,3 +136,23 @@ def _varint(value: int) -> bytes:
         value >>= 7
     parts.append(value)
     return bytes(parts)
+
+
+class TextPool:
+    """Texts of a file, each once: a graph's names first, in their order."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._texts = [name.encode() for name in names]
+        self._position = {text: at for at, text in enumerate(self._texts)}
+
+    def of(self, text: str | bytes) -> int:
+        """Position of a text, added if it is new."""
+        raw = text.encode() if isinstance(text, str) else text
+        position = self._position.setdefault(raw, len(self._texts))
+        if position == len(self._texts):
+            self._texts.append(raw)
+        return position
+
+    def texts(self) -> Texts:
+        """All texts so far."""
+        return Texts.of(self._texts)

@@ -11,7 +11,7 @@ import numpy as np
 from foretrace.analyze import Windows, windows
 from foretrace.base import Bools, Float64s, Int32s, RiskError
 from foretrace.cost import CostModel, Inflation, step_costs
-from foretrace.estimate import run
+from foretrace.estimate import simulated_step
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
 from foretrace.machine import Machine
 from foretrace.risk.steps.distribution import Scale, Shares, StepDistribution
@@ -233,7 +233,7 @@ def cell_of(
     count = cell_replicas(plan) if folded else plan.data
     blocks = blocks_of_model(model, plan)
     graph = layout(blocks, plan, schedule_of(plan), num_replicas=count).graph
-    done = run(graph, costs or step_costs(machine), inflation or Inflation())
+    done = simulated_step(graph, costs or step_costs(machine), inflation or Inflation())
     return Cell(
         graph, done.duration_ns.astype(np.float64), plan, count, cells_of(graph, plan, count)
     )

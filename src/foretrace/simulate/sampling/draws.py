@@ -8,24 +8,34 @@ and nodes that share a draw (the ranks of a collective) name the same number.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.base import Float32s, Float64s, Int32s, Int64s, SimulationError, UInt64s
+from foretrace.graph import ExecutionGraph
+from foretrace.simulate._compiled import Status
 from foretrace.simulate.sampling._compiled import (
+    LANES,
     NUM_CELLS,
     NUM_LEVELS,
     NUM_POINTS,
+    OK,
+    ORDER,
     _draw_factors,
     _sampled_durations,
+    _sampled_ends,
 )
+from foretrace.simulate.static import check_columns, sentence
 
 FIXED = -1  # make of a node that is not drawn
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment, 2**64 / golden ratio
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SEED_STEP = np.uint64(0xD1342543DE82EF95)  # odd; keeps streams of a seed apart
+_BYTES_AT_ONCE = 2 * 2**30  # of ends in memory, over all threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,3 +179,77 @@ def check_draws(draws: Draws, num_nodes: int) -> None:
     is_number = np.isfinite(draws.factor) & (draws.factor >= 0)
     if not bool(is_number.all()):
         raise SimulationError("draws cannot be made: factors must be numbers of 0 or more")
+
+
+def simulate_samples(
+    graph: ExecutionGraph, draws: Draws, goal: Int32s, *, workers: int | None = None
+) -> Float64s:
+    """When the last node of every goal ends in every sample; float64[samples, goals].
+
+    Args:
+        graph: who waits for whom; node order must be topological.
+        draws: how durations vary.
+        goal: int32[nodes], number of the goal that a node belongs to, from 0; NO_GOAL.
+        workers: threads; as many as there are cores if left out. Results do not depend on it.
+
+    Raises:
+        SimulationError: if columns do not fit the graph or each other, or a duration is negative.
+    """
+    check_columns(graph, draws.duration_ns.shape)
+    check_draws(draws, graph.num_nodes)
+    if goal.shape != (graph.num_nodes,) or goal.dtype != np.int32:
+        raise SimulationError(
+            f"goal must be int32[{graph.num_nodes}], one per node, got {goal.dtype} of shape "
+            f"{goal.shape}"
+        )
+    num_goals = int(goal.max(initial=-1)) + 1
+    num_nodes = int(np.flatnonzero(goal >= 0)[-1]) + 1 if num_goals else 0
+    found = np.full((draws.num_samples, num_goals), -1.0)
+    one = _Pass(graph, draws, np.ascontiguousarray(goal), num_nodes)
+    firsts = range(0, draws.num_samples, LANES)
+    room = max(1, _BYTES_AT_ONCE // max(1, num_nodes * LANES * 8))
+    threads = max(1, min(len(firsts), workers or os.cpu_count() or 1, room))
+    with ThreadPoolExecutor(threads) as pool:
+        shares = [firsts[each::threads] for each in range(threads)]
+        for done in [pool.submit(one.run, share, found) for share in shares]:
+            done.result()
+    return found
+
+
+class _Pass:
+    """The graph's columns, ready to be passed over for `LANES` samples at once."""
+
+    def __init__(self, graph: ExecutionGraph, draws: Draws, goal: Int32s, num_nodes: int) -> None:
+        self._graph, self._draws, self._goal = graph, draws, goal
+        self._num_nodes = num_nodes
+        self._columns = (
+            np.ascontiguousarray(graph.first_edge),
+            np.ascontiguousarray(graph.predecessor),
+            np.ascontiguousarray(graph.lag_ns),
+            np.ascontiguousarray(draws.duration_ns),
+            np.ascontiguousarray(draws.make),
+            draws.key(),
+            np.ascontiguousarray(draws.label),
+            np.ascontiguousarray(draws.table),
+        )
+
+    def run(self, firsts: range, found: Float64s) -> None:
+        """The passes that begin with these samples. Out: their rows of `found`."""
+        draws = self._draws
+        end_ns = np.empty((self._num_nodes, LANES))
+        for first in firsts:
+            rows = np.minimum(np.arange(first, first + LANES), draws.num_samples - 1)
+            goal_end_ns = np.full((found.shape[1], LANES), -1.0)
+            status, node = _sampled_ends(
+                *self._columns,
+                np.ascontiguousarray(draws.factor[rows].T),
+                draws.sample_key(rows),
+                self._goal,
+                end_ns,
+                goal_end_ns,
+            )
+            if status != OK:
+                reason = Status.ORDER if status == ORDER else Status.NEGATIVE_DURATION
+                raise SimulationError(sentence(self._graph, draws.duration_ns, reason, node))
+            count = min(LANES, draws.num_samples - first)
+            found[first : first + count] = goal_end_ns.T[:count]

@@ -1,4 +1,8 @@
-"""`Cores`: how fast a host's threads go when so many of them work at once."""
+"""`Cores`: how fast a host's threads go when so many of them work at once.
+
+`simulate_shared` simulates ranks that share a host's cores. `alone_ns` is the inverse: how long
+work would have taken on a core of its own. While n threads work, each goes at the speed of n.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int32s, SimulationError, UInt8s
-from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind
+from foretrace.base import Bools, Float64s, Int32s, Int64s, SimulationError, UInt8s
+from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Timeline
+from foretrace.simulate._compiled import Status
+from foretrace.simulate.sharing._compiled import _shared_ends
+from foretrace.simulate.static import check_columns, check_type, sentence
 
 OWN, SHARED, TRANSFER = 0, 1, 2  # what a node needs: its own time, a core, a share of one
 
@@ -109,3 +116,107 @@ def hosts_of(graph: ExecutionGraph, hosts: Mapping[int, int] | None) -> tuple[In
         by_rank[rank] = number[hosts[rank]]
     # Hubs and ghosts have no rank and need no core.
     return by_rank[np.maximum(graph.rank, 0)], max(1, len(number))
+
+
+def simulate_shared(
+    graph: ExecutionGraph,
+    duration_ns: Int64s | None,
+    cores: Cores,
+    *,
+    hosts: Mapping[int, int] | None = None,
+) -> Timeline:
+    """Start and end of every node, in ns from the graph's zero, on hosts that share cores.
+
+    Moments between events are kept as float64 and rounded in the result, halves up; a node that
+    needs no core takes its duration exactly. A node behind a lag below zero, which begins before
+    its host's latest event, works as if alone up to that.
+
+    Args:
+        graph: who waits for whom; node order must be topological.
+        duration_ns: int64[nodes], how long each node takes on a core of its own; the measured
+            durations if `None`.
+        cores: of every host.
+        hosts: any number for the host of every rank; all ranks on one host, if left out.
+
+    Raises:
+        SimulationError: as `simulate` does; if a rank has no host; if an end lies past 2**53 ns.
+    """
+    durations = graph.measured_ns if duration_ns is None else duration_ns
+    check_type(durations)
+    check_columns(graph, durations.shape)
+    host, num_hosts = hosts_of(graph, hosts)
+    start_ns, end_ns = np.empty((2, graph.num_nodes))
+    status, node = _shared_ends(
+        np.ascontiguousarray(graph.first_edge),
+        np.ascontiguousarray(graph.predecessor),
+        np.ascontiguousarray(graph.lag_ns),
+        np.ascontiguousarray(durations),
+        needs(graph, cores),
+        host,
+        num_hosts,
+        np.array(cores.speed),
+        cores.transfers,
+        start_ns,
+        end_ns,
+    )
+    if status != Status.OK:
+        # As floats: the message then states the limit of this engine.
+        given = durations.astype(np.float64)
+        raise SimulationError(sentence(graph, given, Status(status), node))
+    return Timeline(
+        graph=graph, start_ns=rounded(start_ns), end_ns=rounded(end_ns), is_measured=False
+    )
+
+
+def rounded(moment_ns: Float64s) -> Int64s:
+    """Whole ns, halves up: a whole number added before or after gives the same."""
+    found: Int64s = np.floor(moment_ns + 0.5).astype(np.int64)
+    return found
+
+
+def alone_ns(timeline: Timeline, cores: Cores, *, hosts: Mapping[int, int] | None = None) -> Int64s:
+    """Duration of every node on a core of its own, int64[nodes]; the inverse of a simulation.
+
+    Waiting is no work: a node's time runs from its start, when it stops waiting, to its end.
+    What needs no core keeps its time.
+
+    Args:
+        timeline: measured or simulated on hosts with these cores.
+        cores: of every host.
+        hosts: any number for the host of every rank; all ranks on one host, if left out.
+
+    Raises:
+        SimulationError: if a rank has no host.
+    """
+    graph = timeline.graph
+    need = needs(graph, cores)
+    host, num_hosts = hosts_of(graph, hosts)
+    found = timeline.duration_ns
+    for number in range(num_hosts):
+        is_here = (host == number) & (need != OWN) & (found > 0)
+        if is_here.any():
+            _replace_alone(found, timeline, cores, is_here & (need == SHARED), is_here)
+    return found
+
+
+def _replace_alone(
+    found: Int64s, timeline: Timeline, cores: Cores, is_shared: Bools, is_here: Bools
+) -> None:
+    """Write what the work of one host takes alone over its times."""
+    weight = np.where(is_shared[is_here], 1.0, cores.transfers)
+    start_ns, end_ns = timeline.start_ns[is_here], timeline.end_ns[is_here]
+    moment_ns, running = _running(start_ns, end_ns, weight)
+    speed = cores.speeds(running)
+    for is_kind, share in ((is_shared, 1.0), (is_here & ~is_shared, cores.transfers)):
+        progress = 1.0 - share * (1.0 - speed)
+        done_ns = np.concatenate(([0.0], np.cumsum(np.diff(moment_ns) * progress[:-1])))
+        first = np.searchsorted(moment_ns, timeline.start_ns[is_kind])
+        last = np.searchsorted(moment_ns, timeline.end_ns[is_kind])
+        found[is_kind] = rounded(done_ns[last] - done_ns[first])
+
+
+def _running(start_ns: Int64s, end_ns: Int64s, weight: Float64s) -> tuple[Int64s, Float64s]:
+    """Moments at which something begins or ends, rising, and how many work from each on."""
+    moment_ns, place = np.unique(np.concatenate((start_ns, end_ns)), return_inverse=True)
+    change = np.bincount(place, weights=np.concatenate((weight, -weight)), minlength=len(moment_ns))
+    return moment_ns, np.maximum(np.cumsum(change), 0.0)

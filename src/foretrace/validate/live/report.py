@@ -11,15 +11,17 @@ import numpy as np
 
 from foretrace.analyze import COMPONENTS, Breakdown, breakdown
 from foretrace.base import ModelError
+from foretrace.capture import TrainingSettings
 from foretrace.graph import Recording, build_recording
 from foretrace.trace import load_traces
 from foretrace.validate.live.configurations import BASE, CONFIGURATIONS, Configuration
 from foretrace.validate.live.costs import HostCosts
 from foretrace.validate.live.host import LiveHost, read_host
 from foretrace.validate.live.measure import BASE_NAME, LivePaths, Runs, read_live_runs, runnable
-from foretrace.validate.live.naive import naive_step_ns
 from foretrace.validate.live.results import LiveComponent, LiveReport, LiveRow
 from foretrace.whatif import Ground, Prediction, Unprofiled, ground_of, predict, unprofiled
+
+_PASSES = 3  # forward, and twice as much backward
 
 
 def live_report(
@@ -158,3 +160,24 @@ def _parts(found: Breakdown) -> dict[str, int]:
     """Each component of a rank's step, mean over ranks and steps, rounded to whole ns."""
     count = max(1, len(found.rows))
     return {name: round(total_ns / count) for name, total_ns in found.overall.as_json().items()}
+
+
+def step_flops(settings: TrainingSettings) -> float:
+    """FLOPs of one step over all ranks: products, and scores below the diagonal.
+
+    Source:
+        Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters",
+        arXiv:2104.04473, appendix, with causal attention counted as half of the full one.
+    """
+    hidden, sequence = settings.hidden, settings.sequence
+    weights = 4 * hidden * hidden + 2 * hidden * settings.feed_forward
+    scores = sequence * hidden  # queries x keys and scores x values, each half of them
+    token = settings.layers * (2 * weights + 2 * scores) + 2 * hidden * settings.vocabulary
+    tokens = settings.data * settings.num_microbatches * settings.micro_batch * sequence
+    return float(_PASSES * token * tokens)
+
+
+def naive_step_ns(base_ns: int, base: TrainingSettings, settings: TrainingSettings) -> int:
+    """The base's step times the ratio of FLOPs per rank, rounded to whole ns."""
+    per_rank = [step_flops(each) / each.num_ranks for each in (base, settings)]
+    return round(base_ns * per_rank[1] / per_rank[0])

@@ -15,7 +15,7 @@ from foretrace.machine import Machine
 from foretrace.validate.runs.calibration import calibrated, widened
 from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import Planned, plans_of
-from foretrace.validate.runs.results import RunPrediction, RunsReport, Status
+from foretrace.validate.runs.results import RunPrediction, RunsReport, RunStatus
 from foretrace.validate.runs.steps import Steps, few_microbatches, with_microbatches
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import (
@@ -159,7 +159,7 @@ def _refused(run: PublishedRun) -> RunPrediction:
         low_s=None,
         high_s=None,
         roofline_s=None,
-        status=Status.REFUSED,
+        status=RunStatus.REFUSED,
         why="",
         measured_memory_gib=run.peak_memory_gib,
     )
@@ -181,7 +181,7 @@ def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPre
         roofline_s=roofline,
         architecture=steps.machine.chip.architecture,
         products_s=time.products_ns / _NS_PER_S,
-        status=Status.ASSUMED if planned.assumed else Status.PREDICTED,
+        status=RunStatus.ASSUMED if planned.assumed else RunStatus.PREDICTED,
         why=why,
     )
 

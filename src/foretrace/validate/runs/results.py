@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NS_PER_S = 1e9
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """How much of a run's configuration was known."""
 
     PREDICTED = "predicted"  # all that decides its time
@@ -42,7 +42,7 @@ class RunPrediction:
     low_s: float | None  # 10th percentile
     high_s: float | None  # 90th
     roofline_s: float | None  # by the data sheet, with the plan's own pipeline bubble
-    status: Status
+    status: RunStatus
     why: str
     measured_memory_gib: float | None = None
     predicted_memory_gib: float | None = None
@@ -119,7 +119,7 @@ class RunsReport:
     @property
     def share_answered(self) -> float:
         """Share of rows that are predicted or assumed."""
-        answered = sum(one.status is not Status.REFUSED for one in self.rows)
+        answered = sum(one.status is not RunStatus.REFUSED for one in self.rows)
         return answered / max(1, len(self.rows))
 
     def as_json(self) -> dict[str, object]:
@@ -150,17 +150,17 @@ def by_group(
 
 def group_error(name: str, rows: Sequence[RunPrediction]) -> GroupError:
     """Errors over some runs."""
-    counts: Mapping[Status, int] = {
-        status: sum(one.status is status for one in rows) for status in Status
+    counts: Mapping[RunStatus, int] = {
+        status: sum(one.status is status for one in rows) for status in RunStatus
     }
     errors = _known(one.error for one in rows)
     inside = [one.is_inside for one in rows if one.is_inside is not None]
     return GroupError(
         name=name,
         num_runs=len(rows),
-        num_predicted=counts[Status.PREDICTED],
-        num_assumed=counts[Status.ASSUMED],
-        num_refused=counts[Status.REFUSED],
+        num_predicted=counts[RunStatus.PREDICTED],
+        num_assumed=counts[RunStatus.ASSUMED],
+        num_refused=counts[RunStatus.REFUSED],
         mean_abs_error=_mean_abs(errors),
         mean_error=float(np.mean(errors)) if errors else None,
         worst_error=max(errors, key=abs) if errors else None,

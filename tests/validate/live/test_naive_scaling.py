@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foretrace.validate import BASE, CONFIGURATIONS, Configuration
-from foretrace.validate.live.naive import naive_step_ns, step_flops
+from foretrace.validate.live.report import naive_step_ns, step_flops
 from foretrace.workload import Convention, flops
 from tests.validate.live.made import gpt
 

@@ -1,4 +1,8 @@
-"""The interval of a step: what every family of operations may be off by, carried to the end.
+"""`simulated_step`: a laid-out graph with a cost model's durations, and the step's interval.
+
+A cost model answers for a kernel alone. Kernels that communication runs beside are slower, and
+only a simulation says which those are; so the graph is simulated with the durations alone, they
+grow, and it is simulated again.
 
 Operations of one family (products in bf16, all-reduces, ...) are predicted by one model, so they
 err together; families err apart. The step moves with a family by what of it lies on the critical
@@ -14,14 +18,46 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.estimate.durations import Run
-from foretrace.simulate import way_back
+from foretrace.base import Int64s
+from foretrace.cost import CostModel, Costs, Inflation, graph_costs, inflated
+from foretrace.graph import ExecutionGraph, Timeline
+from foretrace.simulate import simulate, way_back
 
 # What no cost model knows, as a logarithmic width each way: with it 80% of published runs lie
 # inside their intervals, each source of runs given what the others need (docs/accuracy.md,
 # `foretrace validate runs`).
 UNMODELLED = 0.106
 NOT_MODELLED = "not modelled"  # in place of a family
+
+
+@dataclass(frozen=True)
+class SimulatedStep:
+    """A simulation, and the durations it was made with."""
+
+    timeline: Timeline
+    costs: Costs  # of every node alone
+    duration_ns: Int64s  # int64[nodes], with what communication adds
+
+
+def simulated_step(
+    graph: ExecutionGraph, model: CostModel, inflation: Inflation | None
+) -> SimulatedStep:
+    """Simulate a graph with predicted durations.
+
+    Args:
+        graph: laid out.
+        model: what predicts durations.
+        inflation: how much slower kernels are beside communication; `None`: no slower.
+
+    Raises:
+        MachineError: for a collective that the model does not know.
+    """
+    costs = graph_costs(graph, model)
+    alone = simulate(graph, costs.duration_ns)
+    if inflation is None:
+        return SimulatedStep(alone, costs, costs.duration_ns)
+    duration_ns = inflated(alone, costs.duration_ns, inflation)
+    return SimulatedStep(simulate(graph, duration_ns), costs, duration_ns)
 
 
 @dataclass(frozen=True)
@@ -53,28 +89,28 @@ class Interval:
     families: tuple[FamilySpread, ...]  # the widest first
 
 
-def interval(run: Run, *, unmodelled: float = UNMODELLED, row: int = 0) -> Interval:
+def interval(step: SimulatedStep, *, unmodelled: float = UNMODELLED, row: int = 0) -> Interval:
     """The interval of a simulated step.
 
     Args:
-        run: one step, or several.
+        step: one step, or several.
         unmodelled: spread of what no cost model knows, on a logarithmic scale, each way.
         row: which of the steps, in order of time.
     """
-    steps = windows(run.timeline)
+    steps = windows(step.timeline)
     step_ns = int(steps.duration_ns[row])
     begin_ns = int(steps.begin_ns[row])
-    node = way_back(run.timeline, int(steps.end_node[row]), begin_ns=begin_ns).node
-    costs = run.costs
+    node = way_back(step.timeline, int(steps.end_node[row]), begin_ns=begin_ns).node
+    costs = step.costs
     alone_ns = np.maximum(costs.duration_ns[node], 1)
-    grown = run.duration_ns[node] / alone_ns
+    grown = step.duration_ns[node] / alone_ns
     below_ns = (costs.duration_ns - costs.low_ns)[node] * grown
     above_ns = (costs.high_ns - costs.duration_ns)[node] * grown
     count = len(costs.families)
     family = costs.family[node]
     critical, low, high = (
         np.bincount(family, weights, minlength=count)
-        for weights in (run.duration_ns[node], below_ns, above_ns)
+        for weights in (step.duration_ns[node], below_ns, above_ns)
     )
     found = tuple(
         FamilySpread(name, round(critical[at]), round(low[at]), round(high[at]))

@@ -1,11 +1,16 @@
-"""A part of a graph in Graphviz's language: one cluster per thread or stream."""
+"""A part of a graph is chosen, laid out and written, as the file's name says.
+
+Graphviz's language has one cluster per thread or stream; SVG is laid out here.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
 
-from foretrace.exchange.drawing.subgraph import Subgraph
-from foretrace.exchange.drawing.words import (
+from foretrace.base import GraphError, written_beside
+from foretrace.exchange.drawing.labels import (
     colour_of,
     duration_text,
     edge_colour,
@@ -13,9 +18,44 @@ from foretrace.exchange.drawing.words import (
     full_text,
     short_text,
 )
-from foretrace.graph import NO_LANE, EdgeKind
+from foretrace.exchange.drawing.subgraph import Choice, Subgraph, subgraph
+from foretrace.exchange.drawing.svg import svg_text
+from foretrace.graph import NO_LANE, EdgeKind, ExecutionGraph
 
 _LETTERS = 40
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What was drawn."""
+
+    path: Path
+    num_nodes: int
+    num_edges: int
+
+
+def write_drawing(path: Path, graph: ExecutionGraph, choice: Choice) -> Drawing:
+    """Draw the chosen part of a graph.
+
+    Args:
+        path: ends in `.svg`, or in `.dot` or `.gv` for Graphviz.
+        graph: of any origin.
+        choice: which part.
+
+    Raises:
+        GraphError: if nothing fits, more than can be read, or the ending says no format.
+    """
+    writers = {".svg": svg_text, ".dot": dot_text, ".gv": dot_text}
+    writer = writers.get(path.suffix.lower())
+    if writer is None:
+        raise GraphError(
+            f"cannot draw to {path}: the ending {path.suffix!r} names no format, expected one of "
+            f"{', '.join(writers)}"
+        )
+    part = subgraph(graph, choice)
+    with written_beside(path) as beside:
+        beside.write_text(writer(part), encoding="utf-8")
+    return Drawing(path, len(part.node), len(part.source))
 
 
 def dot_text(part: Subgraph) -> str:

@@ -1,7 +1,7 @@
-"""`Names`: the neutral name of every text that is nobody else's business.
+"""`Names` and `Scale`: neutral names for texts that are not public, other sizes for shapes.
 
 A text has one neutral name in all files of a run, whatever it names there, so that what belonged
-together still does.
+together still does. Shapes may be multiplied by a factor.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from foretrace.exchange.anonymised import public
@@ -26,6 +27,8 @@ _PREFIXES = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#"
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
 _BACKEND = re.compile(r"(?:gloo|nccl|mpi|ucc|xccl|rccl):")
 _NEUTRAL = re.compile(r"(.*?)(\d+)$")
+# Numbers below are ranks of tensors, positions of dimensions and codes of data types.
+_LEAST_SIZE = 32
 
 
 class Names:
@@ -225,3 +228,35 @@ def _texts_in(value: object) -> Iterable[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _texts_in(inner)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiplies every dimension above 1: equal dimensions stay equal, so products still fit."""
+
+    factor: float = 1.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything changes."""
+        return self.factor != 1.0
+
+    def size(self, number: int) -> int:
+        """One dimension, or a number of elements or bytes."""
+        return max(1, round(number * self.factor)) if number > 1 else number
+
+    def sizes(self, value: object) -> object:
+        """Dimensions in lists of any depth."""
+        if isinstance(value, bool) or not isinstance(value, int | list):
+            return value
+        if isinstance(value, list):
+            return [self.sizes(inner) for inner in value]
+        return self.size(value)
+
+    def value(self, value: object) -> object:
+        """A plain value: whole numbers large enough to be a dimension."""
+        if isinstance(value, list):
+            return [self.value(inner) for inner in value]
+        if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_SIZE:
+            return value
+        return self.size(value)
