@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from foretrace.workload.exchanges.exchange import Anchored as Anchored
     from foretrace.workload.exchanges.exchange import Exchange as Exchange
     from foretrace.workload.exchanges.exchange import Turn as Turn
+    from foretrace.workload.exchanges.gradients import Filled as Filled
+    from foretrace.workload.exchanges.gradients import bucket_numbers as bucket_numbers
+    from foretrace.workload.exchanges.gradients import filled as filled
+    from foretrace.workload.exchanges.gradients import gathered as gathered
+    from foretrace.workload.exchanges.gradients import pools_of as pools_of
+    from foretrace.workload.exchanges.gradients import reduced as reduced
     from foretrace.workload.exchanges.pipeline import handed_over as handed_over
     from foretrace.workload.exchanges.tensor import Around as Around
     from foretrace.workload.exchanges.tensor import around_columns as around_columns
@@ -102,8 +108,13 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.groups import shard_size as shard_size
     from foretrace.workload.plan.groups import stage_of as stage_of
     from foretrace.workload.plan.layers import chunk_layers as chunk_layers
-    from foretrace.workload.plan.legality import batch_problems as batch_problems
     from foretrace.workload.plan.legality import check_plan as check_plan
+    from foretrace.workload.plan.legality import expert_problems as expert_problems
+    from foretrace.workload.plan.legality import head_problems as head_problems
+    from foretrace.workload.plan.legality import run_problems as run_problems
+    from foretrace.workload.plan.legality import size_problems as size_problems
+    from foretrace.workload.plan.legality import token_problems as token_problems
+    from foretrace.workload.plan.legality import width_problems as width_problems
     from foretrace.workload.plan.placement import Placement as Placement
     from foretrace.workload.plan.placement import Span as Span
     from foretrace.workload.plan.placement import describe_placement as describe_placement

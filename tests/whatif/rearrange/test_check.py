@@ -22,7 +22,7 @@ CONFIG = JobConfig(tp=2, pp=2, num_layers=4, num_microbatches=4)
             "8 layers are not whole on pp 2 x 3 chunks = 6 chunks: 6 or 12 layers would be",
         ),
         ((Parallelism(tp=3),), "tp 3 does not divide 32 heads: tp 2 would"),
-        ((Parallelism(tp=32),), "tp 32 does not divide a feed-forward width of 5,008: tp 16 would"),
+        ((Parallelism(tp=32),), "tp 32 does not divide the width 5008 of the feed-forward part"),
         (
             (PlanKeys({"micro_batch": 3, "global_batch": 4}),),
             "micro_batch 3 x dp 1 = 3 sequences at once do not divide a global batch of 4: 3 or 6",

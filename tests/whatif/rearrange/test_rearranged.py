@@ -211,10 +211,12 @@ def test_divided_states_are_scattered_and_gathered() -> None:
     new = new_job(config, PlanKeys({"sharding.level": "zero1"}))
 
     names = [each.collective for each in exchanges(new)]
-    assert names == ["reduce_scatter", "reduce_scatter", "all_gather"]
-    scattered, gathered = exchanges(new)[:2], exchanges(new)[2]
-    # Gradients in 32 bits, parameters in 16.
-    assert gathered.num_bytes == sum(each.num_bytes for each in scattered) // 2
+    assert names == ["reduce_scatter", "reduce_scatter", "all_gather", "all_gather"]
+    scattered, gathered = exchanges(new)[:2], exchanges(new)[2:]
+    # Gradients in 32 bits, parameters in 16; gathered in the order of the next forward pass.
+    assert [each.num_bytes for each in gathered] == [
+        each.num_bytes // 2 for each in reversed(scattered)
+    ]
     update = [
         each for each in new.ranks[0].placed if each.part.name == "OPTIMIZER" and each.step == 1
     ]

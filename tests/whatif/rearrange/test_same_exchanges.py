@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,10 +22,17 @@ from foretrace.workload import (
     Overlap,
     Plan,
     Precision,
+    Sharding,
     Transformer,
     blocks_of_model,
+    gathered,
     load_model,
+    pools_of,
+    reduced,
+    schedule_of,
 )
+from foretrace.workload.exchanges.gradients import buckets_of
+from foretrace.workload.layout.chunks import chunks_of
 from tests.whatif.resize.models import program_of_model
 
 # Kind, group, bytes and number format of an exchange.
@@ -108,3 +116,51 @@ def of_model(blocks: Blocks) -> dict[tuple[Phase, Part, int], list[Sent]]:
 @given(tensor_plans())
 def test_tensor_ranks_exchange_the_same_on_pieces_as_in_blocks(plan: Plan) -> None:
     assert made(on_pieces(plan)) == of_model(blocks_of_model(model(), plan))
+
+
+@st.composite
+def data_plans(draw: st.DrawFn) -> Plan:
+    """Plans of data-parallel ranks, some of several stages, some with divided states."""
+    data = draw(st.sampled_from((2, 4)))
+    return Plan(
+        data=data,
+        global_batch=data,
+        pipeline=draw(st.sampled_from((1, 2))),
+        sequence=256,
+        sharding=draw(st.sampled_from((Sharding.NONE, Sharding.ZERO1))),
+        bucket_bytes=draw(st.sampled_from((None, 25_000_000, 100_000_000, 1_000_000_000))),
+        overlap=Overlap(gradients=draw(st.booleans())),
+        precision=Precision(reduced=draw(st.sampled_from(("bf16", "fp32")))),
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(data_plans())
+def test_gradients_are_reduced_in_the_same_buckets_on_pieces_as_in_blocks(plan: Plan) -> None:
+    chunks = chunks_of(blocks_of_model(model(), plan), plan, schedule_of(plan))
+
+    ranks = on_pieces(plan).ranks
+
+    for rank, chunk in zip(ranks, chunks, strict=True):
+        buckets = buckets_of(chunk.parts[::-1], pools_of(plan), plan)
+        expected = [
+            exchange for one in buckets for exchange in reduced(one.num_parameters, one.pool, plan)
+        ]
+        if plan.sharding is Sharding.ZERO1:
+            expected += [
+                gathered(one.num_parameters, one.pool, plan, phase=Phase.FORWARD)
+                for one in reversed(buckets)
+            ]
+        found = [
+            each.piece
+            for each in rank.placed
+            if isinstance(each.piece, MadeExchange) and each.part is Part.BUCKET
+        ]
+        assert [(one.collective, one.group, one.dtype) for one in found] == [
+            (one.collective, one.group, one.dtype) for one in expected
+        ]
+        # The last bucket has what is left: shapes of products do not show parameters of norms.
+        rest = {len(buckets) - 1, len(buckets)}
+        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+            is_rest = place in rest
+            assert one.num_bytes == pytest.approx(other.num_bytes, rel=1e-2 if is_rest else 0)

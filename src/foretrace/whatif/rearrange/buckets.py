@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.graph import NO_LAYER, NO_MICROBATCH, ExecutionGraph, NodeKind, Part
+from foretrace.graph import NO_LAYER, NO_MICROBATCH, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work, without_roles
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.units import Entry, RecordedUnit, Role
 from foretrace.whatif.rearrange.waits import BucketWaits
 from foretrace.whatif.recorded.program import MadeWait, Piece, Placed
-from foretrace.workload import Group
+from foretrace.workload import Filled, Group, filled
 
 REDUCTION = (Role.BUCKET, Role.REDUCED)
-_TOLERANCE = 1e-6  # of a factor that is no change: bytes are whole numbers
+TOLERANCE = 1e-6  # of a factor that is no change: bytes are whole numbers
 # Of a full bucket. Software ends buckets with whole parameters, so that an average misses by
 # some share: 3% on DDP's buckets of 4 MiB over parameters of up to 2 MiB.
 _SCRAP = 0.1
@@ -92,10 +92,10 @@ class Buckets:
         unit = replace(unit, after=after)
         own, old = self._bytes(unit), sum(map(self._bytes_of, recorded))
         factor_bytes = stage.factor * old / own if own and old else 1.0
-        if abs(factor_bytes - 1) > _TOLERANCE:
+        if abs(factor_bytes - 1) > TOLERANCE:
             unit = _scaled(unit, Role.BUCKET, scale_bytes=factor_bytes)
         copied = stage.factor * num_old / max(num_new, 1) if is_tied else stage.factor
-        if abs(copied - 1) > _TOLERANCE:
+        if abs(copied - 1) > TOLERANCE:
             unit = _scaled(unit, Role.REDUCED, scale=copied, scale_bytes=copied)
         return unit
 
@@ -120,21 +120,14 @@ class Buckets:
         full = sum(sizes[:-1]) / (len(sizes) - 1) if len(sizes) > 1 else float(sizes[0])
         per_weight = sum(sizes) / stage.recorded if stage.recorded else 0.0
         full = _without_scrap(max(full * filling.factor, 1.0), stage.own * per_weight)
-        fill = _Fill(templates, sizes, full=full, bytes_per_weight=per_weight)
-        bare = self._without_issues(unit)
-        before = fill.through(bare.before, stage.of_last)
-        slots = [
-            replace(slot, work=fill.through(slot.work, stage.of_layer.get(slot.source, 0.0)))
-            for slot in bare.slots
-        ]
-        place = _end_of_work(bare.after)
-        ends = fill.through(bare.after[:place], stage.of_first)
-        return replace(
-            bare,
-            before=before,
-            slots=tuple(slots),
-            after=(*ends, *fill.rest(), *bare.after[place:]),
-        )
+        layers = [stage.of_layer.get(slot.source, 0.0) for slot in unit.slots]
+        amounts = [each * per_weight for each in (stage.of_last, *layers, stage.of_first)]
+        made = []
+        for at, one in enumerate(filled(amounts, full, tolerance=TOLERANCE)):
+            like, own = templates[min(at, len(templates) - 1)], sizes[min(at, len(sizes) - 1)]
+            scale = one.amount / own if own > 0 else 1.0
+            made.append((one, replace(like, placed=replace(like.placed, scale_bytes=scale))))
+        return issued(self._without_issues(unit), made, full, is_inside=True)
 
     def _put_off(self, unit: NewUnit) -> NewUnit:
         """A unit that issues its buckets behind its backward work, and waits for each."""
@@ -249,49 +242,60 @@ def _without_scrap(full: float, total: float) -> float:
 
     Where buckets end is known to a parameter, and their average a little less.
     """
-    count = int(total / full + _TOLERANCE)
+    count = int(total / full + TOLERANCE)
     scrap = total / full - count
-    return total / count if count and _TOLERANCE < scrap < _SCRAP else full
+    return total / count if count and TOLERANCE < scrap < _SCRAP else full
 
 
-@dataclass
-class _Fill:
-    """Buckets on their way to being full."""
+def issued(
+    unit: NewUnit, buckets: Sequence[tuple[Filled, Work]], full: float, *, is_inside: bool
+) -> NewUnit:
+    """A unit that issues buckets where they are full, and those that never are behind all work.
 
-    templates: Sequence[Work]  # recorded buckets, in order
-    sizes: Sequence[int]  # their bytes
-    full: float  # bytes of a full one
-    bytes_per_weight: float
-    waiting: float = 0.0  # bytes
-    count: int = 0
+    Args:
+        unit: a backward pass without buckets.
+        buckets: each with when it is full; places are what stands before the layers, each layer,
+            and what follows.
+        full: what a full one holds.
+        is_inside: in the midst of what fills them; else behind all of it.
+    """
+    end = _end_of_work(unit.after)
+    stretches = [unit.before, *(slot.work for slot in unit.slots), unit.after[:end]]
+    by_place: list[list[tuple[float, Work]]] = [[] for _ in stretches]
+    for one, bucket in buckets:
+        is_full = one.amount >= full
+        place = one.place if is_full else len(stretches) - 1
+        by_place[place].append((one.share if is_inside and is_full else 1.0, bucket))
+    before, *layers, after = map(_with_buckets, stretches, by_place)
+    slots = [replace(slot, work=work) for slot, work in zip(unit.slots, layers, strict=True)]
+    return replace(unit, before=before, slots=tuple(slots), after=(*after, *unit.after[end:]))
 
-    def through(self, work: Sequence[Work], weight: float) -> tuple[Work, ...]:
-        """Work of so much weight, with the buckets that it fills where they become full."""
-        own = weight * self.bytes_per_weight
-        found: list[Work] = []
-        begin, gone = 0, -self.waiting
-        layer = next((each.placed.layer for each in work if each.placed.layer >= 0), NO_LAYER)
-        while own and self.waiting + own - max(gone, 0.0) >= self.full * (1 - _TOLERANCE):
-            gone += self.full
-            self.waiting = 0.0
-            place = min(math.ceil(len(work) * gone / own - _TOLERANCE), len(work))
-            found += work[begin:place]
-            found.append(self._bucket(self.full, layer))
-            begin = place
-        self.waiting += own - max(gone, 0.0)
-        return (*found, *work[begin:])
 
-    def rest(self) -> tuple[Work, ...]:
-        """The last bucket, as full as it is."""
-        left, self.waiting = self.waiting, 0.0
-        return (self._bucket(left, NO_LAYER),) if left > self.full * _TOLERANCE else ()
+def with_wait(unit: NewUnit, group: Group) -> NewUnit:
+    """A unit that waits, behind all its work, for what it reduces over a group."""
+    wait = Placed(
+        piece=MadeWait(group=group),
+        step=unit.step,
+        part=Part.BUCKET,
+        phase=Phase.BACKWARD,
+        microbatch=unit.microbatch,
+    )
+    place = _end_of_work(unit.after)
+    after = (*unit.after[:place], Work(wait, Role.REDUCED), *unit.after[place:])
+    return replace(unit, after=after)
 
-    def _bucket(self, size: float, layer: int) -> Work:
-        at = min(self.count, len(self.templates) - 1)
-        self.count += 1
-        like, own = self.templates[at], self.sizes[at]
-        scale = size / own if own > 0 else 1.0
-        return replace(like, placed=replace(like.placed, layer=layer, scale_bytes=scale))
+
+def _with_buckets(work: Sequence[Work], buckets: Sequence[tuple[float, Work]]) -> tuple[Work, ...]:
+    """Work with buckets, each behind a share of it."""
+    layer = next((each.placed.layer for each in work if each.placed.layer >= 0), NO_LAYER)
+    found: list[Work] = []
+    begin = 0
+    for share, bucket in buckets:
+        place = min(math.ceil(len(work) * share - TOLERANCE), len(work))
+        found += work[begin:place]
+        found.append(replace(bucket, placed=replace(bucket.placed, layer=layer)))
+        begin = max(begin, place)
+    return (*found, *work[begin:])
 
 
 def _scaled(unit: NewUnit, role: Role, *, scale: float = 1.0, scale_bytes: float = 1.0) -> NewUnit:

@@ -17,24 +17,17 @@ from foretrace.workload import (
     Recompute,
     Sharding,
     axis_sizes,
-    batch_problems,
     chunk_layers,
+    expert_problems,
     groups_of,
+    head_problems,
     nearest_divisor,
+    run_problems,
+    size_problems,
+    token_problems,
+    width_problems,
 )
 
-_AT_LEAST_ONE = (
-    ("tensor", "tp"),
-    ("context", "cp"),
-    ("data", "dp"),
-    ("pipeline", "pp"),
-    ("expert", "ep"),
-    ("micro_batch", "micro_batch"),
-    ("global_batch", "global_batch"),
-    ("sequence", "sequence"),
-    ("num_chunks", "chunks"),
-    ("bucket_bytes", "bucket_bytes"),
-)
 _OF_PASSES = {"num_microbatches", "recompute", "sharding", "overlap.gradients"}
 
 
@@ -69,26 +62,16 @@ def check(program: Program, before: Scenario, after: Scenario) -> None:
 
 def _problems(after: Scenario, *, is_other: bool) -> Iterator[str]:
     """Everything wrong that numbers alone show."""
-    plan = after.plan
-    for name, key in _AT_LEAST_ONE:
-        value = getattr(plan, name)
-        if value is not None and value < 1:
-            yield f"{key} is {value}: it has to be at least 1"
-    yield from batch_problems(plan)
+    plan, sizes = after.plan, after.sizes
+    yield from size_problems(plan)
     # What the recording itself does is no problem, even where its sizes are read wrongly.
     if is_other:
-        yield from _of_widths(after)
-        yield from _of_sequence(after)
-    if plan.contiguous is not None and plan.schedule != "interleaved":
-        yield (
-            f"contiguous is {plan.contiguous} with the schedule {plan.schedule!r}, which has no "
-            "use for it: choose 'interleaved', or leave it out"
-        )
-    if plan.sharding is Sharding.NONE and (plan.shard_ranks or 1) > 1:
-        yield (
-            f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
-            "choose zero1, or leave the ranks out"
-        )
+        yield from head_problems(plan, sizes.heads, sizes.key_value_heads)
+        width = ("tp", plan.tensor, sizes.feed_forward, "of the feed-forward part")
+        yield from width_problems([width])
+        yield from expert_problems(plan, sizes.experts)
+        yield from token_problems(plan, sizes.heads)
+    yield from run_problems(plan)
 
 
 def _divided(scenario: Scenario) -> tuple[object, ...]:
@@ -96,44 +79,6 @@ def _divided(scenario: Scenario) -> tuple[object, ...]:
     plan = scenario.plan
     ranks = (plan.tensor, plan.context, plan.expert, plan.sequence_parallel)
     return (*ranks, plan.sequence, replace(scenario.sizes, layers=None))
-
-
-def _of_widths(after: Scenario) -> Iterator[str]:
-    """Widths that tensor-parallel ranks divide among them, where they are known."""
-    sizes, tensor = after.sizes, after.plan.tensor
-    widths = (
-        ("heads", sizes.heads),
-        ("a feed-forward width of", sizes.feed_forward),
-        ("a vocabulary of", sizes.vocabulary),
-    )
-    for what, width in widths:
-        if width is not None and width % tensor:
-            text = f"{width:,} {what}" if what == "heads" else f"{what} {width:,}"
-            yield (f"tp {tensor} does not divide {text}: tp {nearest_divisor(width, tensor)} would")
-    heads = sizes.key_value_heads
-    if heads is not None and heads % tensor and tensor % heads:
-        yield (
-            f"tp {tensor} does not divide {heads} key-value heads, nor do they divide it: "
-            f"tp {nearest_divisor(heads, tensor)} would"
-        )
-    experts = sizes.experts
-    if experts is not None and experts % after.plan.expert:
-        nearest = nearest_divisor(experts, after.plan.expert)
-        yield f"ep {after.plan.expert} does not divide {experts} experts: ep {nearest} would"
-
-
-def _of_sequence(after: Scenario) -> Iterator[str]:
-    plan = after.plan
-    parts = plan.context * (plan.tensor if plan.sequence_parallel else 1)
-    if plan.sequence % parts:
-        below = plan.sequence // parts * parts
-        nearest = f"{below:,} or {below + parts:,}" if below else f"{parts:,}"
-        yield (
-            f"a sequence of {plan.sequence:,} tokens is not whole in {parts} pieces (cp "
-            f"{plan.context}"
-            + (f" x tp {plan.tensor} with sequence parallel" if plan.sequence_parallel else "")
-            + f"): {nearest} would be"
-        )
 
 
 def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:

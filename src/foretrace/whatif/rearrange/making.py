@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.base import NotShownError
-from foretrace.graph import NO_COLLECTIVE, NO_LAYER, NodeKind, Part, Phase
+from foretrace.graph import NO_COLLECTIVE, NodeKind, Part, Phase
+from foretrace.whatif.rearrange.buckets import TOLERANCE, issued, with_wait
 from foretrace.whatif.rearrange.composition import NewUnit, Work
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.parameters import Weights
 from foretrace.whatif.rearrange.units import Role
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed
-from foretrace.whatif.resize.collectives import width_of
+from foretrace.whatif.recorded.program import MadeExchange, Placed
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Exchange, Group, Plan, Sharding, handed_over
-
-# Megatron-LM, megatron/core/distributed/distributed_data_parallel.py: a bucket holds 40 million
-# numbers, or a million for each data-parallel rank if that is more.
-_LEAST_NUMBERS, _NUMBERS_PER_RANK = 40_000_000, 1_000_000
+from foretrace.workload import (
+    Exchange,
+    bucket_numbers,
+    filled,
+    handed_over,
+    pools_of,
+    reduced,
+)
 
 
 @dataclass(frozen=True)
@@ -95,64 +99,35 @@ class Maker:
             NotShownError: if nothing tells how many parameters there are.
         """
         plan, weights = self.after.plan, self.weights
-        self._check_weights()
-        size, dtype = self._bucket_numbers(plan), plan.precision.reduced
-        is_last = unit.chunk == plan.pipeline * plan.num_chunks - 1
-        waiting = weights.of_last if is_last else 0.0
-        is_beside = plan.overlap.gradients
-        slots, late = [], []
-        for slot in unit.slots:
-            waiting += weights.of_layer.get(slot.source, 0.0)
-            made = [
-                self._bucket(unit, size, dtype, slot.layer) for _ in range(int(waiting // size))
-            ]
-            waiting %= size
-            slots.append(replace(slot, work=(*slot.work, *made)) if is_beside else slot)
-            late += [] if is_beside else made
-        waiting += weights.of_first if is_first else 0.0
-        late += [self._bucket(unit, size, dtype, NO_LAYER) for _ in range(int(waiting // size))]
-        if waiting % size >= 1:
-            late.append(self._bucket(unit, waiting % size, dtype, NO_LAYER))
-        wait = self._at(unit, MadeWait(group=self._group), Part.BUCKET, Phase.BACKWARD)
-        ends = (*late, Work(wait, Role.REDUCED))
-        place = next(
-            (at for at, each in enumerate(unit.after) if each.role in {Role.RETURN, Role.SEND}),
-            len(unit.after),
-        )
-        after = (*unit.after[:place], *ends, *unit.after[place:])
-        return replace(unit, slots=tuple(slots), after=after)
-
-    def _check_weights(self) -> None:
-        if not self.weights.are_numbers:
+        if not weights.are_numbers:
             raise NotShownError(
                 "gradients would be reduced that the recording does not reduce, and it does not "
                 "show how many there are: record with shapes, or start from a data-parallel job"
             )
+        is_last = unit.chunk == plan.pipeline * plan.num_chunks - 1
+        amounts = [
+            weights.of_last if is_last else 0.0,
+            *(weights.of_layer.get(slot.source, 0.0) for slot in unit.slots),
+            weights.of_first if is_first else 0.0,
+        ]
+        size: float = bucket_numbers(plan)
+        fills = list(filled(amounts, size, tolerance=TOLERANCE))
+        if not plan.overlap.gradients:
+            size = math.inf  # none is issued before the end
+        pool, _ = pools_of(plan)
+        made = [
+            (full, self._bucket(unit, item))
+            for full in fills
+            for item in reduced(round(full.amount), pool, plan)
+        ]
+        unit = issued(unit, made, size, is_inside=False)
+        return with_wait(unit, pool.replica or pool.shard)
 
-    @property
-    def _group(self) -> Group:
-        return Group.DATA if self.after.plan.sharding is Sharding.NONE else Group.SHARD
+    def _bucket(self, unit: NewUnit, exchange: Exchange) -> Work:
+        made = self.made(exchange, is_awaited=False)
+        return Work(self._at(unit, made, Part.BUCKET, Phase.BACKWARD), Role.BUCKET)
 
-    def _bucket_numbers(self, plan: Plan) -> int:
-        """Gradients of one bucket."""
-        if plan.bucket_bytes is not None:
-            return max(plan.bucket_bytes // width_of(plan.precision.reduced), 1)
-        return max(_LEAST_NUMBERS, _NUMBERS_PER_RANK * plan.data * plan.context)
-
-    def _bucket(self, unit: NewUnit, numbers: float, dtype: str, layer: int) -> Work:
-        sharded = self.after.plan.sharding is not Sharding.NONE
-        made = MadeExchange(
-            collective="reduce_scatter" if sharded else "all_reduce",
-            group=self._group,
-            num_bytes=round(numbers) * width_of(dtype),
-            dtype=dtype,
-            host_ns=self.host_ns,
-            is_awaited=False,
-        )
-        placed = self._at(unit, made, Part.BUCKET, Phase.BACKWARD)
-        return Work(replace(placed, layer=layer), Role.BUCKET)
-
-    def _at(self, unit: NewUnit, made: MadeExchange | MadeWait, part: Part, phase: Phase) -> Placed:
+    def _at(self, unit: NewUnit, made: MadeExchange, part: Part, phase: Phase) -> Placed:
         return Placed(
             piece=made, step=unit.step, part=part, phase=phase, microbatch=unit.microbatch
         )

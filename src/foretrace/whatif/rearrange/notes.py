@@ -85,7 +85,7 @@ def _of_made(library: Library, before: Scenario, after: Scenario) -> Iterator[st
     is_divided = library.has_backward and new.data * new.context > 1
     if is_divided and (old.sharding is Sharding.NONE) != (new.sharding is Sharding.NONE):
         yield (
-            f"the optimizer updates 1/{shard_size(new)} of the parameters, gathered at once "
+            f"the optimizer updates 1/{shard_size(new)} of the parameters, gathered in buckets "
             "behind it"
             if old.sharding is Sharding.NONE
             else "every rank updates all parameters, and gathers none"

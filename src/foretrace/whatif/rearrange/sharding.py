@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from foretrace.base import number_format
 from foretrace.graph import NodeKind, Part, Phase
 from foretrace.trace import collective_kind_of
+from foretrace.whatif.rearrange.buckets import with_wait
 from foretrace.whatif.rearrange.composition import NewUnit, Work
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.making import Maker
 from foretrace.whatif.rearrange.units import Role
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
-from foretrace.whatif.resize.collectives import width_of
-from foretrace.workload import Group, Plan
+from foretrace.whatif.recorded.program import MadeExchange, Piece, Placed
+from foretrace.workload import Exchange, Group, Plan, gathered, pools_of, reduced
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,6 @@ class Dividing:
         Args:
             unit: of the last microbatch, with its buckets.
         """
-        group = Group.DATA
 
         def of(work: Iterable[Work]) -> tuple[Work, ...]:
             found = []
@@ -46,31 +47,25 @@ class Dividing:
                 if each.role is not Role.BUCKET or not name:
                     found.append(each)
                 elif name != "all_gather":
-                    made = MadeExchange(
-                        collective="reduce_scatter" if self.is_divided else "all_reduce",
-                        group=group,
+                    one = replace(
+                        self._reduction,
                         num_bytes=round(size * each.placed.scale_bytes),
                         dtype=dtype,
-                        host_ns=self.maker.host_ns,
-                        is_awaited=False,
                     )
-                    placed = replace(each.placed, piece=made, scale_bytes=1.0)
+                    piece = self.maker.made(one, is_awaited=False)
+                    placed = replace(each.placed, piece=piece, scale_bytes=1.0)
                     found.append(replace(each, placed=placed))
             return tuple(found)
 
         slots = tuple(replace(slot, work=of(slot.work)) for slot in unit.slots)
         changed = replace(unit, before=of(unit.before), slots=slots, after=of(unit.after))
-        waits = (Role.REDUCED, Role.RETURN, Role.SEND)
-        after = changed.after
-        place = next((at for at, each in enumerate(after) if each.role in waits), len(after))
-        wait = Placed(
-            piece=MadeWait(group=group),
-            step=unit.step,
-            part=Part.BUCKET,
-            phase=Phase.BACKWARD,
-            microbatch=unit.microbatch,
-        )
-        return replace(changed, after=(*after[:place], Work(wait, Role.REDUCED), *after[place:]))
+        return with_wait(changed, Group.DATA)
+
+    @cached_property
+    def _reduction(self) -> Exchange:
+        """What a bucket is reduced by; shard ranks are all that hold the same parameters."""
+        first = reduced(1, pools_of(self.plan)[0], self.plan)[0]
+        return replace(first, group=Group.DATA)
 
     def epilogue(self, placed: Sequence[Placed], buckets: Sequence[Placed]) -> list[Placed]:
         """What follows the last unit, with its parameters gathered, or no longer.
@@ -83,23 +78,21 @@ class Dividing:
         updates = [at for at, each in enumerate(kept) if each.part is Part.OPTIMIZER]
         if not self.is_divided or not updates:
             return kept
-        dtype = self.plan.precision.parameters
-        size = 0.0
-        for each in buckets:
-            if isinstance(each.piece, MadeExchange):
-                # As numbers; a recording that names no format has them in 32 bits: the default.
-                size += each.piece.num_bytes / (width_of(each.piece.dtype) or 4)
         like = kept[updates[-1]]
-        gather = MadeExchange(
-            collective="all_gather",
-            group=Group.DATA,
-            num_bytes=round(size * width_of(dtype)),
-            dtype=dtype,
-            host_ns=self.maker.host_ns,
-        )
-        made = Placed(piece=gather, step=like.step, part=Part.BUCKET, phase=Phase.OPTIMIZER)
+        pool, _ = pools_of(self.plan)
+        gathers = []
+        for each in buckets[::-1]:
+            if isinstance(each.piece, MadeExchange):
+                # A recording that names no format has gradients in 32 bits: the default.
+                form = number_format(each.piece.dtype)
+                count = each.piece.num_bytes // (round(form.num_bytes) if form else 4)
+                one = gathered(count, pool, self.plan, phase=Phase.OPTIMIZER)
+                made = self.maker.made(replace(one, group=each.piece.group))
+                gathers.append(
+                    Placed(piece=made, step=like.step, part=Part.BUCKET, phase=Phase.OPTIMIZER)
+                )
         place = updates[-1] + 1
-        return [*kept[:place], made, *kept[place:]]
+        return [*kept[:place], *gathers, *kept[place:]]
 
     def _collective(self, placed: Placed) -> tuple[str, int, str]:
         """Kind, bytes and number format of what a piece takes part in; "" of no collective."""

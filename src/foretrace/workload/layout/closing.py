@@ -8,14 +8,14 @@ from dataclasses import replace
 from foretrace.graph import Phase
 from foretrace.workload.blocks.block import Block, Blocks, Item, Operator, ParameterCount
 from foretrace.workload.blocks.optimizer import optimizer_block
-from foretrace.workload.layout.chunks import Chunk
-from foretrace.workload.layout.data_parallel import (
+from foretrace.workload.exchanges.gradients import (
     agreement,
     buckets_of,
     reduction,
     shard_count,
     total_parameters,
 )
+from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.stage import StageProgram
 from foretrace.workload.plan.groups import group_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding

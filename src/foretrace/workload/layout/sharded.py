@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretrace.graph import Phase
-from foretrace.workload.layout.chunks import Chunk
-from foretrace.workload.layout.data_parallel import (
+from foretrace.workload.exchanges.gradients import (
     buckets_of,
     gathering,
     last_bucket_of_parts,
 )
+from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.template import Placed, Template, chained
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates

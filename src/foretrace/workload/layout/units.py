@@ -10,15 +10,15 @@ import numpy as np
 from foretrace.base import Int64s
 from foretrace.graph import NO_LAYER, Phase
 from foretrace.workload.blocks.block import Block, Passes
-from foretrace.workload.layout.chunks import Chunk, block_of
-from foretrace.workload.layout.coarse import Coarse, coarsened
-from foretrace.workload.layout.data_parallel import (
+from foretrace.workload.exchanges.gradients import (
     Pool,
     buckets_of,
     gathering,
     pools_of,
     reduction,
 )
+from foretrace.workload.layout.chunks import Chunk, block_of
+from foretrace.workload.layout.coarse import Coarse, coarsened
 from foretrace.workload.layout.tables import NOTHING, Tables
 from foretrace.workload.layout.template import (
     Placed,

@@ -8,7 +8,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from foretrace.base import WorkloadError
 from foretrace.operators import Program
@@ -67,11 +67,14 @@ def check_plan(plan: Plan, model: Model | Program, num_ranks: int | None = None)
 
 def _problems(plan: Plan, model: Model | Program, num_ranks: int | None) -> Iterator[str]:
     """Everything wrong that numbers alone show, in the order in which it should be mended."""
-    yield from _of_sizes(plan)
+    yield from size_problems(plan)
     if isinstance(model, Transformer):
-        yield from _of_attention(plan, model)
-        yield from _of_widths(plan, model)
-        yield from _of_sequence(plan, model)
+        attention = model.attention
+        key_heads = None if attention.latent is not None else attention.num_kv_heads
+        yield from head_problems(plan, attention.num_heads, key_heads)
+        yield from width_problems(_widths_of(plan, model))
+        yield from token_problems(plan, attention.num_heads)
+        yield from _of_positions(plan, model)
         yield from _of_experts(plan, model)
         yield from _of_layers(plan, model)
         if plan.tables is not None:
@@ -83,16 +86,11 @@ def _problems(plan: Plan, model: Model | Program, num_ranks: int | None) -> Iter
     if isinstance(model, Recommender):
         yield from _of_recommender(plan, model)
     yield from _of_ranks(plan, num_ranks)
-    yield from batch_problems(plan)
-    if plan.contiguous is not None and plan.schedule != "interleaved":
-        yield (
-            f"contiguous is {plan.contiguous} with the schedule {plan.schedule!r}, which has no "
-            "use for it: choose 'interleaved', or leave it out"
-        )
-    yield from _of_sharding(plan)
+    yield from run_problems(plan)
 
 
-def _of_sizes(plan: Plan) -> Iterator[str]:
+def size_problems(plan: Plan) -> Iterator[str]:
+    """Degrees and sizes that no job has."""
     for name, key in _SIZES:
         value = getattr(plan, name)
         if value is not None and value < 1:
@@ -119,8 +117,8 @@ def _product(plan: Plan) -> str:
     return " x ".join(f"{axis.value} {sizes[axis]}" for axis in plan.order)
 
 
-def batch_problems(plan: Plan) -> Iterator[str]:
-    """Whether microbatches of all data-parallel ranks divide the global batch."""
+def run_problems(plan: Plan) -> Iterator[str]:
+    """What numbers say of batch, schedule and sharding, whatever the model."""
     at_once = plan.micro_batch * plan.data
     if plan.global_batch % at_once:
         below = plan.global_batch // at_once * at_once
@@ -129,9 +127,11 @@ def batch_problems(plan: Plan) -> Iterator[str]:
             f"micro_batch {plan.micro_batch} x dp {plan.data} = {at_once:,} sequences at once do "
             f"not divide a global batch of {plan.global_batch:,}: {nearest} would be divided"
         )
-
-
-def _of_sharding(plan: Plan) -> Iterator[str]:
+    if plan.contiguous is not None and plan.schedule != "interleaved":
+        yield (
+            f"contiguous is {plan.contiguous} with the schedule {plan.schedule!r}, which has no "
+            "use for it: choose 'interleaved', or leave it out"
+        )
     # Where rows of tables are divided in a host, the shard ranks are the host's.
     divides_rows = plan.tables is not None and TableScheme.TABLE_ROW in {
         plan.tables.scheme,
@@ -144,41 +144,45 @@ def _of_sharding(plan: Plan) -> Iterator[str]:
         )
 
 
-def _of_attention(plan: Plan, model: Transformer) -> Iterator[str]:
-    attention, tensor = model.attention, plan.tensor
-    if attention.num_heads % tensor:
-        nearest = nearest_divisor(attention.num_heads, tensor)
-        yield f"tp {tensor} does not divide {attention.num_heads} heads: tp {nearest} would"
+def head_problems(plan: Plan, heads: int | None, key_value_heads: int | None) -> Iterator[str]:
+    """Whether ranks of TENSOR divide heads; `None`: nothing tells how many, or they need not."""
+    tensor = plan.tensor
+    if heads is not None and heads % tensor:
+        nearest = nearest_divisor(heads, tensor)
+        yield f"tp {tensor} does not divide {heads} heads: tp {nearest} would"
         return
-    heads = attention.num_kv_heads
     # Beyond the number of key-value heads, several ranks hold the same one.
-    if attention.latent is None and heads % tensor and tensor % heads:
-        nearest = nearest_divisor(math.gcd(heads, attention.num_heads), tensor)
+    if key_value_heads is not None and key_value_heads % tensor and tensor % key_value_heads:
+        nearest = nearest_divisor(math.gcd(key_value_heads, heads or 0), tensor)
         yield (
-            f"tp {tensor} does not divide {heads} kv heads, nor do they divide it: "
+            f"tp {tensor} does not divide {key_value_heads} kv heads, nor do they divide it: "
             f"tp {nearest} would"
         )
 
 
-def _of_widths(plan: Plan, model: Transformer) -> Iterator[str]:
-    widths = []
-    if any(not layer.has_experts for layer in model.layers):
-        widths.append(("tp", plan.tensor, model.feed_forward.width, "of the feed-forward part"))
-    experts = model.experts
-    if experts is not None:
-        tensor = expert_tensor_size(plan)
-        widths.append(("etp", tensor, experts.width, "of an expert"))
-        if experts.num_shared:
-            width = experts.num_shared * experts.shared_width
-            widths.append(("tp", plan.tensor, width, "of the shared experts"))
+def width_problems(widths: Iterable[tuple[str, int, int | None, str]]) -> Iterator[str]:
+    """Whether ranks divide widths; of each the key and number of ranks, and whose it is."""
     for key, ranks, width, of_what in widths:
-        if ranks < 1 or width % ranks:
+        if width is not None and (ranks < 1 or width % ranks):
             nearest = nearest_divisor(width, ranks)
             yield f"{key} {ranks} does not divide the width {width} {of_what}: {nearest} would"
 
 
-def _of_sequence(plan: Plan, model: Transformer) -> Iterator[str]:
-    yield from _of_context(plan, model)
+def _widths_of(plan: Plan, model: Transformer) -> Iterator[tuple[str, int, int | None, str]]:
+    if any(not layer.has_experts for layer in model.layers):
+        yield "tp", plan.tensor, model.feed_forward.width, "of the feed-forward part"
+    experts = model.experts
+    if experts is not None:
+        yield "etp", expert_tensor_size(plan), experts.width, "of an expert"
+        if experts.num_shared:
+            width = experts.num_shared * experts.shared_width
+            yield "tp", plan.tensor, width, "of the shared experts"
+
+
+def token_problems(plan: Plan, heads: int | None) -> Iterator[str]:
+    """Whether ranks of CONTEXT and TENSOR divide a sequence as the plan says."""
+    if plan.context > 1:
+        yield from _of_context(plan, heads)
     own = plan.sequence // plan.context
     if plan.sequence_parallel and own % plan.tensor:
         yield (
@@ -186,6 +190,9 @@ def _of_sequence(plan: Plan, model: Transformer) -> Iterator[str]:
             f"(sequence {plan.sequence:,} / cp {plan.context}): {_multiples(own, plan.tensor)} "
             "tokens would be divided"
         )
+
+
+def _of_positions(plan: Plan, model: Transformer) -> Iterator[str]:
     if model.positions is Positions.LEARNED and plan.sequence > model.context:
         yield (
             f"a sequence of {plan.sequence:,} tokens is longer than the {model.context:,} "
@@ -193,13 +200,10 @@ def _of_sequence(plan: Plan, model: Transformer) -> Iterator[str]:
         )
 
 
-def _of_context(plan: Plan, model: Transformer) -> Iterator[str]:
-    if plan.context == 1:
-        return
+def _of_context(plan: Plan, heads: int | None) -> Iterator[str]:
     if plan.context_exchange is ContextExchange.ALL_TO_ALL:
-        heads = model.attention.num_heads
         parts, text = plan.context, f"cp {plan.context} pieces"
-        if heads % (plan.tensor * parts):
+        if heads is not None and heads % (plan.tensor * parts):
             yield (
                 f"tp {plan.tensor} x cp {parts} = {plan.tensor * parts} does not divide {heads} "
                 "heads, which an all-to-all exchange has to: cp "
@@ -221,6 +225,13 @@ def _multiples(number: int, of: int) -> str:
     return f"{below:,} or {below + of:,}" if below else f"{of:,}"
 
 
+def expert_problems(plan: Plan, count: int | None) -> Iterator[str]:
+    """Whether ranks of EXPERT divide so many experts."""
+    if count is not None and count % plan.expert:
+        nearest = nearest_divisor(count, plan.expert)
+        yield f"ep {plan.expert} does not divide {count} experts: ep {nearest} would"
+
+
 def _of_experts(plan: Plan, model: Transformer) -> Iterator[str]:
     experts = model.experts
     if experts is None:
@@ -230,9 +241,7 @@ def _of_experts(plan: Plan, model: Transformer) -> Iterator[str]:
         if plan.expert_tensor not in {None, 1, plan.tensor}:
             yield f"etp is {plan.expert_tensor}, and {model.name} has no experts: leave it out"
         return
-    if experts.count % plan.expert:
-        nearest = nearest_divisor(experts.count, plan.expert)
-        yield f"ep {plan.expert} does not divide {experts.count} experts: ep {nearest} would"
+    yield from expert_problems(plan, experts.count)
     shares = plan.token_shares
     if shares is not None and (
         len(shares) != experts.count or min(shares) < 0 or abs(sum(shares) - 1) > _SHARES_TOLERANCE

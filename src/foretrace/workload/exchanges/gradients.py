@@ -79,7 +79,7 @@ def total_parameters(parts: Sequence[Passes]) -> ParameterCount:
     )
 
 
-def reduction(num_parameters: int, pool: Pool, plan: Plan) -> Block:
+def reduced(num_parameters: int, pool: Pool, plan: Plan) -> tuple[Exchange, ...]:
     """Gradients of so many parameters are reduced, and scattered where they are divided."""
     dtype = plan.precision.reduced
     size = num_bytes(num_parameters, dtype)
@@ -91,13 +91,18 @@ def reduction(num_parameters: int, pool: Pool, plan: Plan) -> Block:
     if pool.replica is not None:
         total = _sum("all-reduce of gradients", pool.replica, size, dtype)
         items = (*items, replace(total, after=tuple(range(len(items)))))
-    return Block(Part.BUCKET, items)
+    return items
 
 
-def gathering(num_parameters: int, pool: Pool, plan: Plan, phase: Phase) -> Block:
+def reduction(num_parameters: int, pool: Pool, plan: Plan) -> Block:
+    """A block of what reduces so many gradients."""
+    return Block(Part.BUCKET, reduced(num_parameters, pool, plan))
+
+
+def gathered(num_parameters: int, pool: Pool, plan: Plan, *, phase: Phase) -> Exchange:
     """So many divided parameters are made whole on every rank."""
     dtype = plan.precision.parameters
-    item = Exchange(
+    return Exchange(
         label="all-gather of parameters",
         collective="all_gather",
         group=pool.shard,
@@ -105,7 +110,11 @@ def gathering(num_parameters: int, pool: Pool, plan: Plan, phase: Phase) -> Bloc
         dtype=dtype,
         phase=phase,
     )
-    return Block(Part.BUCKET, (item,))
+
+
+def gathering(num_parameters: int, pool: Pool, plan: Plan, phase: Phase) -> Block:
+    """A block of what gathers so many parameters."""
+    return Block(Part.BUCKET, (gathered(num_parameters, pool, plan, phase=phase),))
 
 
 def agreement(num_numbers: int, group: Group, dtype: str, label: str) -> Block:
@@ -135,31 +144,51 @@ class Bucket:
 
 def buckets_of(parts: Sequence[Passes], pools: Sequence[Pool], plan: Plan) -> tuple[Bucket, ...]:
     """Buckets of a chunk's parts, which stand in the order of the backward pass."""
-    found = [bucket for pool in pools for bucket in _buckets(parts, pool, plan)]
+    found = [
+        Bucket(pool, int(full.amount), full.place)
+        for pool in pools
+        if pool.is_reduced
+        for full in filled([pool.count(part.parameters) for part in parts], bucket_numbers(plan))
+    ]
     return tuple(sorted(found, key=lambda bucket: bucket.complete_at))
 
 
-def _bucket_numbers(plan: Plan) -> int:
+def bucket_numbers(plan: Plan) -> int:
     """Gradients of one bucket."""
     if plan.bucket_bytes is None:
         return max(_LEAST_NUMBERS, _NUMBERS_PER_RANK * plan.data * plan.context)
     return max(plan.bucket_bytes // num_bytes(1, plan.precision.reduced), 1)
 
 
-def _buckets(parts: Sequence[Passes], pool: Pool, plan: Plan) -> Iterator[Bucket]:
-    if not pool.is_reduced:
-        return
-    size = _bucket_numbers(plan)
-    waiting, last = 0, 0
-    for place, part in enumerate(parts):
-        count = pool.count(part.parameters)
-        last = place if count else last
-        waiting += count
-        for _ in range(waiting // size):
-            yield Bucket(pool, size, place)
-        waiting %= size
-    if waiting:
-        yield Bucket(pool, waiting, last)
+@dataclass(frozen=True)
+class Filled:
+    """A bucket, and when in the backward pass it is full."""
+
+    amount: float  # in it
+    place: int  # of the part that fills it
+    share: float  # of that part that is done by then
+
+
+def filled(amounts: Sequence[float], size: float, *, tolerance: float = 0.0) -> Iterator[Filled]:
+    """Buckets of a size that parts fill one after the other; the last is as full as it gets.
+
+    Args:
+        amounts: of each part, in the order of the backward pass.
+        size: of a full bucket.
+        tolerance: share of a bucket that is none: of amounts that are averages.
+    """
+    waiting: float = 0
+    last = 0
+    for place, amount in enumerate(amounts):
+        gone = -waiting
+        while amount and amount - gone >= size * (1 - tolerance):
+            gone += size
+            waiting = 0
+            yield Filled(size, place, gone / amount)
+        waiting = amount - gone
+        last = place if amount else last
+    if waiting > size * tolerance:
+        yield Filled(waiting, last, 1.0)
 
 
 def last_bucket_of_parts(
