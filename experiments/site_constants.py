@@ -37,8 +37,8 @@ from foretrace.validate.runs.plans import plans_of
 from foretrace.validate.runs.steps import few_microbatches, with_microbatches
 from foretrace.workload import (
     AT_ONCE,
-    Blocks,
     Launch,
+    ModelBlocks,
     Operator,
     Plan,
     Recompute,
@@ -83,7 +83,7 @@ class SiteRun:
     model: Transformer
     plan: Plan
     machine: Machine
-    blocks: Blocks
+    blocks: ModelBlocks
 
 
 def site_run(run: PublishedRun, recompute: Recompute | None = None) -> SiteRun:

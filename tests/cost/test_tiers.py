@@ -7,7 +7,7 @@ import pytest
 
 from foretrace.base import Float64s
 from foretrace.cost import CollectiveRequests, Source, collective_costs, even_total
-from foretrace.cost.network import Span, span_of
+from foretrace.cost.network import GroupSpan, span_of
 from foretrace.cost.network.tiers import CONSTANTS, TAPER, TAPER_BEYOND, tiers_ns
 from foretrace.machine import Machine, Tier, TierKind, load_machine
 
@@ -38,14 +38,14 @@ def machine() -> Machine:
     return replace(load_machine("superpod-h100"), tiers=tiers)
 
 
-def taken_ns(collective: str, size: float, span: Span, **values: float) -> float:
+def taken_ns(collective: str, size: float, span: GroupSpan, **values: float) -> float:
     sizes: Float64s = np.array([size])
     none = np.zeros(1)
     return float(tiers_ns(collective, sizes, span, inside_ns=none, values=START | values)[0])
 
 
 def test_a_group_inside_a_host_spans_no_level(machine: Machine) -> None:
-    assert span_of([4, 5, 7], machine) == Span(3, 3, 1, ())
+    assert span_of([4, 5, 7], machine) == GroupSpan(3, 3, 1, ())
 
 
 def test_a_group_of_whole_hosts_sends_by_all_its_members(machine: Machine) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from foretrace.graph import Part, Phase
 from foretrace.workload import (
     Block,
-    Blocks,
     Exchange,
     Group,
     Item,
+    ModelBlocks,
     Operator,
     ParameterCount,
     Passes,
@@ -73,13 +73,13 @@ class Items:
         return len(self.written) - 1
 
 
-def whole(forward: Items, backward: Items) -> Blocks:
+def whole(forward: Items, backward: Items) -> ModelBlocks:
     """A step of one block each way: a barrier stands between them."""
     passes = Passes(Part.LAYER, forward.block(), backward.block(), ParameterCount())
-    return Blocks(None, (passes,), None, transfer_bytes=0, transfer_dtype="bf16")
+    return ModelBlocks(None, (passes,), None, transfer_bytes=0, transfer_dtype="bf16")
 
 
-def dlrm(num_ranks: int) -> Blocks:
+def dlrm(num_ranks: int) -> ModelBlocks:
     """10 bottom and 10 top layers of width 3994, replicated; 4,096 tables dealt to all ranks."""
     layer = (512, 3994, 3994)
     lookup_bytes = 512 * 4096 * 15 * 94 * 2
@@ -118,7 +118,7 @@ class Unit:
 
 def language_model(
     layers: int, width: int, inner: int, *, length: int, is_prefetched: bool
-) -> Blocks:
+) -> ModelBlocks:
     """A transformer, sharded, one sequence on each rank.
 
     A unit is gathered once the one before has been computed, or, prefetched, once that one has

@@ -17,7 +17,7 @@ from foretrace.cost import BandwidthOnly, graph_costs
 from foretrace.graph import NodeKind, verify
 from foretrace.machine import Machine, load_machine
 from foretrace.simulate import simulate
-from foretrace.workload import AT_ONCE, Blocks, Plan, layout
+from foretrace.workload import AT_ONCE, ModelBlocks, Plan, layout
 from tests.estimate.madmax import dlrm, language_model
 
 KINDS = ("GEMM", "EMB", "A2A", "AR", "AG", "RS")
@@ -41,7 +41,7 @@ def machine_of(num_ranks: int) -> Machine:
     return replace(known, tiers=(known.tiers[0], replace(known.tiers[1], num_ranks=num_ranks)))
 
 
-def run(blocks: Blocks, *, num_ranks: int, batch: int, share_inside: float = 0.2746) -> Row:
+def run(blocks: ModelBlocks, *, num_ranks: int, batch: int, share_inside: float = 0.2746) -> Row:
     """One step, simulated."""
     plan = Plan(data=num_ranks, micro_batch=batch, global_batch=num_ranks * batch, sequence=1)
     graph = layout(blocks, plan, launch=AT_ONCE).graph

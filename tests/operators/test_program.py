@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretrace.operators import Program, ProgramPart, Ran, Tensor, is_told, parsed_shapes
+from foretrace.operators import ModuleProgram, ProgramPart, Ran, Tensor, is_told, parsed_shapes
 
 PRODUCT = (
     '{"dims":[[4,8],[8,2]],"types":["float","float"],"strides":[[8,1],[2,1]],"inputs":["",""]}'
@@ -12,7 +12,7 @@ PRODUCT = (
 PARTS = '{"dims":[[[2,3],[4,3]],[]],"types":[["c10::BFloat16","float"],""],"strides":[[[3,1],[3,1]],[]],"inputs":["","0"]}'  # noqa: E501
 
 
-def program() -> Program:
+def program() -> ModuleProgram:
     one = ProgramPart(
         path="layers.0",
         forward=(Ran("up mm", "aten::mm", PRODUCT),),
@@ -24,7 +24,7 @@ def program() -> Program:
         parameters=(Tensor((8, 2), "fp32"), Tensor((2,), "bf16")),
     )
     behind = ProgramPart("", (), (), parameters=(Tensor((3,), "bf16"),))
-    return Program("mine", "dispatch", 4, None, (one, one), behind=behind)
+    return ModuleProgram("mine", "dispatch", 4, None, (one, one), behind=behind)
 
 
 def test_sizes_are_those_of_all_parts() -> None:

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from foretrace.report import RiskPage, RiskTable, risk_html, sweep_plot
-from foretrace.risk import Sweep
+from foretrace.risk import CampaignSweep
 
-SWEEP = Sweep(
+SWEEP = CampaignSweep(
     "checkpoint interval",
     "s",
     np.array([1.0, 10.0, 100.0]),
@@ -40,13 +40,13 @@ def test_points_stand_where_their_values_are() -> None:
 
 
 def test_one_point_is_drawn_too() -> None:
-    one = Sweep("GPUs", "", np.array([8.0]), {"a": np.array([0.5])})
+    one = CampaignSweep("GPUs", "", np.array([8.0]), {"a": np.array([0.5])})
 
     assert polylines(sweep_plot(one)) == [[(0.0, 160.0)]]
 
 
 def test_axes_have_the_names_that_fit() -> None:
-    gpus = Sweep("GPUs", "", np.array([800.0, 20_000.0]), {"a": np.array([0.5, 0.4])})
+    gpus = CampaignSweep("GPUs", "", np.array([800.0, 20_000.0]), {"a": np.array([0.5, 0.4])})
 
     assert ">1 min<" in sweep_plot(SWEEP)
     assert ">10,000<" in sweep_plot(gpus)

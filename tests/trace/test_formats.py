@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import foretrace as ft
-from foretrace.trace import PROFILES, Format, formats, known_formats
+from foretrace.trace import PROFILES, TraceFormat, formats, known_formats
 
 READER = '''
 """A format for the test: one line per operator, `name start_micros duration_micros`."""
@@ -66,7 +66,7 @@ def test_a_new_format_is_one_file_and_one_line(
     monkeypatch.setattr(
         formats,
         "PROFILES",
-        (*PROFILES, Format("file of lines", lines.recognises, lines.read, (".lines",))),
+        (*PROFILES, TraceFormat("file of lines", lines.recognises, lines.read, (".lines",))),
     )
     job = ft.load(run, cache=tmp_path / "cache")
     again = ft.load(run / "rank0.lines", cache=tmp_path / "cache")

@@ -25,7 +25,7 @@ from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import Estimate, estimate_draft
 from foretrace.estimate import estimate as estimated
 from foretrace.machine import Machine, load_machine
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
 from foretrace.workload import Convention, Model, Plan, PlanDraft, load_model, load_plan
 
@@ -33,7 +33,7 @@ Named: TypeAlias = str | Path
 
 
 def estimate(
-    model: Model | Program | Named,
+    model: Model | ModuleProgram | Named,
     plan: Plan | PlanDraft | Mapping[str, object] | Named,
     machine: Machine | Named,
     *,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from foretrace.capture import program_of
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload import PlanDraft
 
 
-def captured_for(named: str, draft: PlanDraft) -> Program:
+def captured_for(named: str, draft: PlanDraft) -> ModuleProgram:
     """What a module runs under what is stated of a plan: its microbatch, sequence and tp.
 
     Args:

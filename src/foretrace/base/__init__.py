@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import numbered_rows as numbered_rows
     from foretrace.base.arrays import rows_by_value as rows_by_value
     from foretrace.base.arrays import used_positions as used_positions
+    from foretrace.base.documents import Citation as Citation
     from foretrace.base.documents import Document as Document
     from foretrace.base.documents import Shelf as Shelf
-    from foretrace.base.documents import Source as Source
     from foretrace.base.documents import Table as Table
     from foretrace.base.documents import as_table as as_table
     from foretrace.base.documents import check_keys as check_keys

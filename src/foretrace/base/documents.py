@@ -33,7 +33,7 @@ class Shelf:
 
 
 @dataclass(frozen=True)
-class Source:
+class Citation:
     """A published document."""
 
     title: str
@@ -241,13 +241,13 @@ def check_keys(
             )
 
 
-def read_sources(table: object, where: str, *, error: type[ModelError]) -> dict[str, Source]:
+def read_sources(table: object, where: str, *, error: type[ModelError]) -> dict[str, Citation]:
     """The documents a file names, by the key it refers to them with."""
-    found: dict[str, Source] = {}
+    found: dict[str, Citation] = {}
     for key, entry in as_table(table, f"[sources] of {where}", error=error).items():
         fields = as_table(entry, f"source {key!r} of {where}", error=error)
         check_keys(fields, ("title", "url"), f"source {key!r} of {where}", error=error)
-        found[key] = Source(str(fields.get("title", key)), str(fields.get("url", "")))
+        found[key] = Citation(str(fields.get("title", key)), str(fields.get("url", "")))
     return found
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from foretrace.bench.mode import Mode as Mode
     from foretrace.bench.package import package as package
     from foretrace.bench.package import package_model as package_model
+    from foretrace.bench.program import BenchProgram as BenchProgram
     from foretrace.bench.program import Coverage as Coverage
-    from foretrace.bench.program import Program as Program
     from foretrace.bench.recipe import Benchmark as Benchmark
     from foretrace.bench.recipe import Recipe as Recipe
     from foretrace.bench.recipe import generate as generate

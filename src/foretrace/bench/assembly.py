@@ -1,4 +1,4 @@
-"""A trace's tree becomes a `Program`: calls in order, the tensors they need, what is left out."""
+"""A trace's tree becomes a `BenchProgram`: calls in order, their tensors, what is left out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from foretrace.bench.mode import Mode
 from foretrace.bench.opening import replayed
 from foretrace.bench.program import (
     USUAL_STREAM,
+    BenchProgram,
     Call,
     Coverage,
     Cut,
     Given,
     Number,
-    Program,
     records_in,
 )
 from foretrace.bench.schema import parsed_schema
@@ -45,7 +45,7 @@ def program_of(
     step: str | None = None,
     subgraph: str | None = None,
     measured: Measured = NOTHING_MEASURED,
-) -> Program:
+) -> BenchProgram:
     """The program that replays a trace.
 
     Args:
@@ -68,7 +68,7 @@ def program_of(
     kept = [
         one for one in inside if mode is Mode.FULL or not set(nodes).isdisjoint(_family(tree, one))
     ]
-    return Program(
+    return BenchProgram(
         source=source,
         device=_device(found, uses),
         given=tuple(assembly.given.values()),

@@ -1,4 +1,4 @@
-"""`Program`: what a benchmark allocates and calls, before it is written down as text."""
+"""`BenchProgram`: what a benchmark allocates and calls, before it is written down as text."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Program:
+class BenchProgram:
     """A step of a trace, ready to be written as a program."""
 
     source: str  # the file's name

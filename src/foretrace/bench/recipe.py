@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import TraceError, written_beside
 from foretrace.bench.assembly import program_of
 from foretrace.bench.mode import Mode
-from foretrace.bench.program import Program
+from foretrace.bench.program import BenchProgram
 from foretrace.bench.text import text_of
 from foretrace.bench.timing import NOTHING_MEASURED, measured_of
 from foretrace.bench.tree import chosen, tree_of
@@ -42,7 +42,7 @@ class Benchmark:
     """A program that replays a step, and what it covers."""
 
     text: str
-    program: Program
+    program: BenchProgram
     recipe: Recipe
 
     def write(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from foretrace.bench.arguments import TensorRecord
 from foretrace.bench.identities import ValueId, value_indices
 from foretrace.bench.layout import target_list
 from foretrace.bench.literals import argument_list, callee, literal
-from foretrace.bench.program import USUAL_STREAM, Call, Program
+from foretrace.bench.program import USUAL_STREAM, BenchProgram, Call
 from foretrace.bench.repetition import Item
 
 _MOST_SHOWN = 3  # results whose shapes stand in a line's comment
@@ -33,7 +33,7 @@ def with_streams(lines: list[str], call: Call) -> list[str]:
 
 
 def lines_of(
-    call: Call, program: Program, *, name_of: Naming, wanted: Callable[[int], bool]
+    call: Call, program: BenchProgram, *, name_of: Naming, wanted: Callable[[int], bool]
 ) -> Iterator[str]:
     """The lines that run one call.
 
@@ -62,7 +62,7 @@ def lines_of(
                 yield f"{name_of(one)} = sized({name_of(one)}, {program.values[one].shape})"
 
 
-def _is_sized_by_values(call: Call, program: Program) -> bool:
+def _is_sized_by_values(call: Call, program: BenchProgram) -> bool:
     """Whether the results' shapes depend on values, which a trace does not hold."""
     name = call.name.partition("::")[2]
     masks = value_indices(call.reads[1:]) if name in _MASKED else []
@@ -71,7 +71,7 @@ def _is_sized_by_values(call: Call, program: Program) -> bool:
     )
 
 
-def comment_of(call: Call, program: Program) -> str:
+def comment_of(call: Call, program: BenchProgram) -> str:
     """Shapes of what a call makes; "" if it makes nothing."""
     made = [program.values[one] for one in value_indices(call.returns) if one in call.makes]
     if not made:
@@ -85,7 +85,7 @@ def shape_text(record: TensorRecord) -> str:
     return f"{record.dtype}{list(record.shape)}"
 
 
-def item_of(call: Call, program: Program) -> Item:
+def item_of(call: Call, program: BenchProgram) -> Item:
     """What of a call decides whether it repeats another."""
     reads = tuple(value_indices(call.reads)) + tuple(cut.base for cut in call.cuts)
     makes = tuple(one for one in value_indices(call.returns) if one in call.makes)
@@ -120,7 +120,7 @@ def _communication(call: Call, name_of: Naming) -> str:
 
 
 def _unsupported(
-    call: Call, program: Program, name_of: Naming, wanted: Callable[[int], bool]
+    call: Call, program: BenchProgram, name_of: Naming, wanted: Callable[[int], bool]
 ) -> str:
     made = [one for one in value_indices(call.returns) if one in call.makes]
     shapes = ", ".join(

@@ -1,4 +1,4 @@
-"""A `Program` as the text of a Python program that needs only PyTorch."""
+"""A `BenchProgram` as the text of a Python program that needs only PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from foretrace.bench.contents import Contents
 from foretrace.bench.identities import value_indices
 from foretrace.bench.layout import deletion, target_list, with_comment, wrapped
 from foretrace.bench.portable import PORTABLE
-from foretrace.bench.program import Call, Given, Program
+from foretrace.bench.program import BenchProgram, Call, Given
 from foretrace.bench.repetition import Run, runs_of
 from foretrace.bench.statements import comment_of, item_of, lines_of, with_streams, work_name
 
@@ -32,7 +32,7 @@ import torch
 import torch.distributed as dist'''
 
 
-def text_of(program: Program, *, recipe: str, is_flat: bool = False) -> str:
+def text_of(program: BenchProgram, *, recipe: str, is_flat: bool = False) -> str:
     """The program's text.
 
     Args:
@@ -54,7 +54,7 @@ def text_of(program: Program, *, recipe: str, is_flat: bool = False) -> str:
     return "\n".join(wrapped(line) for line in text.splitlines()) + "\n"
 
 
-def _portable(program: Program) -> Iterator[str]:
+def _portable(program: BenchProgram) -> Iterator[str]:
     """Functions for operators of one kind of device."""
     for name in dict.fromkeys(call.name for call in program.calls if call.name in PORTABLE):
         yield PORTABLE[name].strip("\n")
@@ -63,7 +63,7 @@ def _portable(program: Program) -> Iterator[str]:
 class _Writer:
     """Names of tensors and when each is read last."""
 
-    def __init__(self, program: Program, *, is_flat: bool) -> None:
+    def __init__(self, program: BenchProgram, *, is_flat: bool) -> None:
         self.program = program
         self.calls = program.calls
         self.name_by_value = {one.value: f"x.a{i}" for i, one in enumerate(program.given)}
@@ -219,7 +219,7 @@ def _touched(call: Call) -> list[int]:
     return [*_read(call), *_makes(call), *value_indices(call.reads)]
 
 
-def _head(program: Program, num_functions: int) -> str:
+def _head(program: BenchProgram, num_functions: int) -> str:
     coverage = program.coverage
     lines = [
         f'"""Replays the operators of one step that {program.source} recorded.',
@@ -240,12 +240,12 @@ def _head(program: Program, num_functions: int) -> str:
     return "\n".join([*lines, _IMPORTS])
 
 
-def _time_part(program: Program) -> str:
+def _time_part(program: BenchProgram) -> str:
     share = program.coverage.time_share
     return "" if share is None else f", {100 * share:.1f}% of their time,"
 
 
-def _constants(program: Program, recipe: str) -> Iterator[str]:
+def _constants(program: BenchProgram, recipe: str) -> Iterator[str]:
     yield f"SOURCE = {recipe}"
     yield "aten = torch.ops.aten"
     yield 'CPU = torch.device("cpu")'
@@ -263,7 +263,7 @@ def _constants(program: Program, recipe: str) -> Iterator[str]:
     yield "}"
 
 
-def _given(program: Program, writer: _Writer) -> Iterator[str]:
+def _given(program: BenchProgram, writer: _Writer) -> Iterator[str]:
     yield "def given(make):"
     yield f'{_INDENT}"""Tensors that are there before the step."""'
     yield f"{_INDENT}x = SimpleNamespace()"
@@ -291,7 +291,7 @@ def _assigned(names: Sequence[str], text: str) -> Iterator[str]:
     yield f"{target_list(names)} = ({text} for _ in range({len(names)}))"
 
 
-def _shared(cuts: Sequence[Given], program: Program, writer: _Writer) -> Iterator[str]:
+def _shared(cuts: Sequence[Given], program: BenchProgram, writer: _Writer) -> Iterator[str]:
     """Several tensors that lie in the same memory."""
     most = max(cuts, key=lambda one: one.record.end_bytes)
     record = most.record

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foretrace.capture.module.verb import capture as capture
     from foretrace.capture.recorder import Recorder as Recorder
     from foretrace.capture.recorder import record as record
-    from foretrace.capture.schedule import Schedule as Schedule
+    from foretrace.capture.schedule import ProfilerSchedule as ProfilerSchedule
     from foretrace.capture.training.launch import TrainedSteps as TrainedSteps
     from foretrace.capture.training.launch import trained as trained
     from foretrace.capture.training.settings import TrainingSettings as TrainingSettings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrace.capture.schedule import NUM_SETTLING_STEPS, Schedule
+from foretrace.capture.schedule import NUM_SETTLING_STEPS, ProfilerSchedule
 
 if TYPE_CHECKING:
     from torch._C._profiler import _ExperimentalConfig
@@ -29,7 +29,7 @@ class Profiler:
     """
 
     def __init__(
-        self, schedule: Schedule, detail: Detail, tracer: ExecutionTracer | None = None
+        self, schedule: ProfilerSchedule, detail: Detail, tracer: ExecutionTracer | None = None
     ) -> None:
         self._schedule = schedule
         self._tracer = tracer  # records the same steps; None: it does not, or not with these
@@ -131,7 +131,7 @@ def _observer() -> ExecutionTraceObserver:
     return ExecutionTraceObserver()
 
 
-def _profile(schedule: Schedule, detail: Detail, tracer: ExecutionTracer | None) -> profile:
+def _profile(schedule: ProfilerSchedule, detail: Detail, tracer: ExecutionTracer | None) -> profile:
     import torch  # torch is optional
     from torch.profiler import ProfilerActivity, profile  # torch is optional
     from torch.profiler import schedule as torch_schedule  # torch is optional

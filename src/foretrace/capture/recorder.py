@@ -24,7 +24,7 @@ from foretrace.capture.clock import StepClock
 from foretrace.capture.gloo import flight_entries
 from foretrace.capture.job import JobFacts, job_facts, rank_and_world_size, require_torch
 from foretrace.capture.profiler import Detail, ExecutionTracer, Profiler
-from foretrace.capture.schedule import Schedule
+from foretrace.capture.schedule import ProfilerSchedule
 from foretrace.trace import StepTimes, step_times_path, write_step_times
 
 # The first step after the files are written waits for ranks that still write theirs.
@@ -79,7 +79,7 @@ def record(
         raise ValueError(
             f"execution_trace must be 'after', 'together' or None, got {execution_trace!r}"
         )
-    schedule = Schedule(
+    schedule = ProfilerSchedule(
         warmup=warmup,
         unprofiled=unprofiled,
         steps=steps,
@@ -115,7 +115,7 @@ class Recorder:
     def __init__(
         self,
         folder: Path,
-        schedule: Schedule,
+        schedule: ProfilerSchedule,
         detail: Detail,
         *,
         execution_trace: ExecutionTraceWindow | None,

@@ -10,7 +10,7 @@ NUM_SETTLING_STEPS = 1
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ProfilerSchedule:
     """The steps of a recording, in order: warm-up, unprofiled, settling, profiled, traced.
 
     Steps are counted from 0; each property is the number of the first step of its part.

@@ -16,7 +16,7 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.machine import load_machine
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload import Convention, Model, PlanDraft, load_model, load_plan, parsed_keys
 
 
@@ -155,7 +155,7 @@ def estimate(
             typer.echo(f"wrote {path}", err=True)
 
 
-def _model(name: str | None, module: str | None, draft: PlanDraft) -> Model | Program:
+def _model(name: str | None, module: str | None, draft: PlanDraft) -> Model | ModuleProgram:
     """The model of that name, or what a module of the user's runs."""
     if name is not None and module is None:
         return load_model(name, model_folders())

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foretrace.cli.tables import plain_table, sentences_table
-from foretrace.machine import Chip, Description, Figure, Host, Machine, Remark, Severity, Source
+from foretrace.machine import Chip, Citation, Description, Figure, Host, Machine, Remark, Severity
 
 _NONE = "-"
 _SEVERITIES = (
@@ -38,7 +38,7 @@ def print_description(found: Description) -> None:
     """Print every number of a chip, host or machine to stdout."""
     console = Console(highlight=False)
     console.print(Text(f"{found.name}: {found.title}"), style="bold")
-    sources: list[Source] = []
+    sources: list[Citation] = []
     if isinstance(found, Machine):
         console.print(Padding(_tiers(found), (1, 0, 0, 1), expand=False))
         _print_figures(console, "the tiers", found.figures, sources)
@@ -81,7 +81,7 @@ def _part(word: str, found: Chip | Host) -> str:
 
 
 def _print_figures(
-    console: Console, title: str, figures: Sequence[Figure], sources: list[Source]
+    console: Console, title: str, figures: Sequence[Figure], sources: list[Citation]
 ) -> None:
     """One table; documents not seen before join `sources`, which numbers them."""
     if not figures:

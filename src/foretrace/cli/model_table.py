@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from foretrace.cli.tables import plain_table, sentences_table, share_text
-from foretrace.machine import Source
-from foretrace.workload import Account, Diffusion, Entry, Recommender, TotalsOnly, Transformer
+from foretrace.machine import Citation
+from foretrace.workload import Diffusion, Entry, ModelAccount, Recommender, TotalsOnly, Transformer
 
 _NONE = "-"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -20,7 +20,7 @@ _BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"
 _LONGEST_TEXT = 40  # of a number in the table; longer lists of numbers are cut
 
 
-def print_models(found: Sequence[Account]) -> None:
+def print_models(found: Sequence[ModelAccount]) -> None:
     """Print what is described to stdout."""
     console = Console(highlight=False)
     for title, table in (
@@ -35,7 +35,7 @@ def print_models(found: Sequence[Account]) -> None:
     console.print("`foretrace model show NAME` has every number with its source")
 
 
-def print_account(found: Account) -> None:
+def print_account(found: ModelAccount) -> None:
     """Print a model's counts and the sources of its numbers to stdout."""
     console = Console(highlight=False)
     console.print(Text(f"{found.model.name}: {found.model.title}"), style="bold")
@@ -46,7 +46,7 @@ def print_account(found: Account) -> None:
         console.print(sentences_table(lines))
     _print_table(console, _flops_title(found), _flops(found))
     _print_table(console, "bytes", _bytes(found))
-    sources: list[Source] = []
+    sources: list[Citation] = []
     _print_table(console, "numbers", _entries(found.model.entries, sources))
     if sources:
         table = plain_table("", "", text_columns=(1,))
@@ -61,7 +61,7 @@ def _print_table(console: Console, title: str, table: Table) -> None:
     console.print(Padding(table, (0, 0, 0, 1), expand=False))
 
 
-def _transformers(found: Sequence[Account]) -> Table:
+def _transformers(found: Sequence[ModelAccount]) -> Table:
     table = plain_table("", "total", "active", "layers", "hidden", "heads", "FLOP", "KV")
     for one in found:
         model = one.model
@@ -85,7 +85,7 @@ def _transformers(found: Sequence[Account]) -> Table:
     return table
 
 
-def _recommenders(found: Sequence[Account]) -> Table:
+def _recommenders(found: Sequence[ModelAccount]) -> Table:
     table = plain_table("", "total", "tables", "size", "lookups", "interaction", "FLOP")
     for one in found:
         model = one.model
@@ -102,7 +102,7 @@ def _recommenders(found: Sequence[Account]) -> Table:
     return table
 
 
-def _diffusion(found: Sequence[Account]) -> Table:
+def _diffusion(found: Sequence[ModelAccount]) -> Table:
     table = plain_table("", "total", "latent", "frames", "positions", "FLOP")
     for one in found:
         model = one.model
@@ -118,7 +118,7 @@ def _diffusion(found: Sequence[Account]) -> Table:
     return table
 
 
-def _totals(found: Sequence[Account]) -> Table:
+def _totals(found: Sequence[ModelAccount]) -> Table:
     table = plain_table("", "total", "active", "")
     for one in found:
         model = one.model
@@ -133,7 +133,7 @@ def _totals(found: Sequence[Account]) -> Table:
     return table
 
 
-def _parameters(found: Account) -> Table:
+def _parameters(found: ModelAccount) -> Table:
     counted = found.parameters
     has_inactive = counted.active != counted.total
     heads = ("", "total", "share", *(("active",) if has_inactive else ()))
@@ -147,7 +147,7 @@ def _parameters(found: Account) -> Table:
     return table
 
 
-def _comparison_text(found: Account, index: int) -> str:
+def _comparison_text(found: ModelAccount, index: int) -> str:
     one = found.comparisons[index]
     published = f"{int(one.published):,}" if one.text.isdigit() else one.text
     start = f"{one.what}: published {published}, counted {one.counted:,}"
@@ -157,14 +157,14 @@ def _comparison_text(found: Account, index: int) -> str:
     return f"{start} ({off:+.1f} %)" + (f": {one.why}" if one.why else "")
 
 
-def _flops_title(found: Account) -> str:
+def _flops_title(found: ModelAccount) -> str:
     unit = found.flops[0].unit
     if found.sequence is None:
         return f"FLOPs of one {unit}"
     return f"FLOPs of one {unit}, in sequences of {found.sequence} tokens"
 
 
-def _flops(found: Account) -> Table:
+def _flops(found: ModelAccount) -> Table:
     table = plain_table("", "forward", "backward", "both")
     first = found.flops[0]
     parts = first.parts if len(first.parts) > 1 else ()
@@ -179,7 +179,7 @@ def _flops(found: Account) -> Table:
     return table
 
 
-def _bytes(found: Account) -> Table:
+def _bytes(found: ModelAccount) -> Table:
     table = plain_table("", "")
     for number_format, size in found.weight_bytes_by_format:
         table.add_row(f"weights in {number_format}", _bytes_text(size))
@@ -192,7 +192,7 @@ def _bytes(found: Account) -> Table:
     return table
 
 
-def _entries(entries: Sequence[Entry], sources: list[Source]) -> Table:
+def _entries(entries: Sequence[Entry], sources: list[Citation]) -> Table:
     """Every statement; documents not seen before join `sources`, which numbers them."""
     table = plain_table("", "", "", "", text_columns=(0, 2, 3))
     for entry in entries:

@@ -34,9 +34,9 @@ from foretrace.machine import load_chip
 from foretrace.report import RiskPage, sweep_plot, write_risk_page
 from foretrace.risk import (
     Campaign,
+    CampaignSweep,
     ReplicaSizes,
     SchemeComparison,
-    Sweep,
     by_interval,
     by_scale,
     compare_schemes,
@@ -279,7 +279,7 @@ def compare(
         raise typer.BadParameter("--model, --plan and --chip are for --replica-gpus")
     duration_ns = _days_ns(days)
     sizes: ReplicaSizes | None = None
-    sweep: Sweep | None = None
+    sweep: CampaignSweep | None = None
     with activity() as doing:
         doing.now("simulating campaigns")
         found = compare_schemes(campaign, duration_ns=duration_ns, num_samples=samples, seed=seed)
@@ -365,7 +365,7 @@ class _Together:
 
     found: SchemeComparison
     sizes: ReplicaSizes | None
-    sweep: Sweep | None
+    sweep: CampaignSweep | None
 
     def to_frame(self) -> pl.DataFrame:
         """One row a scheme."""
@@ -384,7 +384,7 @@ def _days_ns(days: float) -> int:
     return round(days * _NS_PER_DAY)
 
 
-def _intervals(campaign: Campaign, duration_ns: int) -> Sweep:
+def _intervals(campaign: Campaign, duration_ns: int) -> CampaignSweep:
     """Effective time at shorter and longer intervals."""
     checkpoint = campaign.checkpoint
     low = max(checkpoint.interval_ns / _SWEPT, checkpoint.background_ns, 1.0)
@@ -423,7 +423,7 @@ def _sizes(
     )
 
 
-def _draw(path: Path | None, sweep: Sweep, title: str) -> None:
+def _draw(path: Path | None, sweep: CampaignSweep, title: str) -> None:
     if path is not None:
         with written_beside(path) as beside:
             beside.write_text(sweep_plot(sweep, title=title), encoding="utf-8")

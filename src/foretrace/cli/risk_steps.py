@@ -24,8 +24,8 @@ from foretrace.machine import Machine, load_machine
 from foretrace.report import write_risk_page
 from foretrace.risk import (
     VARIATIONS,
-    Cell,
     FittedModels,
+    SampledCell,
     Sampling,
     StepDistribution,
     Variation,
@@ -256,7 +256,7 @@ def placement(
         else:
             found_model, found_plan, found_machine = asked.found()
             doing.now("simulating each place")
-            cell: Cell = cell_of(found_model, found_plan, found_machine)
+            cell: SampledCell = cell_of(found_model, found_plan, found_machine)
             found = estimated_placement(
                 cell,
                 slowdown=slowdown,

@@ -10,7 +10,7 @@ from rich.table import Table
 from foretrace.answer import milliseconds_text, signed_percent_text
 from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
 from foretrace.report import RiskPage, RiskTable, distribution_plot, scale_plot
-from foretrace.risk import Placement, StepDistribution, TrainingSpan, VarianceShare
+from foretrace.risk import SlowPlaces, StepDistribution, TrainingSpan, VarianceShare
 
 _NS_PER_HOUR = 3.6e12
 
@@ -71,7 +71,7 @@ def _ms(value: float) -> str:
     return "" if math.isnan(value) else milliseconds_text(round(value))
 
 
-def print_placement(console: Console, found: Placement) -> None:
+def print_placement(console: Console, found: SlowPlaces) -> None:
     """Print every place, the cheapest first."""
     share = signed_percent_text(100 * found.slowdown)
     console.print(

@@ -19,13 +19,13 @@ from foretrace.report import RiskPage, RiskTable
 from foretrace.risk import (
     Account,
     Campaign,
+    CampaignSweep,
     Ettr,
     FailureLog,
     FailureRates,
     Outcome,
     ReplicaSizes,
     SchemeComparison,
-    Sweep,
     TrainingTime,
     WhileDown,
 )
@@ -334,7 +334,7 @@ def _failure_notes(rates: FailureRates, log: FailureLog | None) -> Iterable[str]
         )
 
 
-def scale_table(console: Console, found: Sweep) -> None:
+def scale_table(console: Console, found: CampaignSweep) -> None:
     """Print effective time against scale."""
     table = plain_table("GPUs", *found.lines, text_columns=())
     for index, value in enumerate(found.values.tolist()):
@@ -347,7 +347,7 @@ def page_table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -
     return RiskTable(title, tuple(head), tuple(tuple(row) for row in rows))
 
 
-def ettr_page(found: Ettr, sweep: Sweep) -> RiskPage:
+def ettr_page(found: Ettr, sweep: CampaignSweep) -> RiskPage:
     """Everything about effective time, as a page."""
     return RiskPage(
         "Effective training time",
@@ -359,7 +359,7 @@ def ettr_page(found: Ettr, sweep: Sweep) -> RiskPage:
     )
 
 
-def campaign_page(found: Outcome, training: TrainingTime | None, sweep: Sweep) -> RiskPage:
+def campaign_page(found: Outcome, training: TrainingTime | None, sweep: CampaignSweep) -> RiskPage:
     """A simulated campaign, as a page."""
     tables = [page_table("where the time goes", ("time", "share"), account_rows(found))]
     if training is not None:
@@ -373,7 +373,9 @@ def campaign_page(found: Outcome, training: TrainingTime | None, sweep: Sweep) -
     )
 
 
-def comparison_page(found: SchemeComparison, sizes: ReplicaSizes | None, sweep: Sweep) -> RiskPage:
+def comparison_page(
+    found: SchemeComparison, sizes: ReplicaSizes | None, sweep: CampaignSweep
+) -> RiskPage:
     """Ways to recover, as a page."""
     tables = [page_table("ways to recover", _SCHEME_HEAD, scheme_rows(found))]
     notes = comparison_notes(found)

@@ -15,7 +15,7 @@ import numpy as np
 from foretrace.base import Float64s, Int32s, MachineError
 from foretrace.cost.answer import Costs, Source
 from foretrace.cost.model import NO_TEXT, CollectiveRequests, KernelRequests
-from foretrace.cost.network import Span, collective_named, span_of
+from foretrace.cost.network import GroupSpan, collective_named, span_of
 from foretrace.cost.signatures import GEMM, MOVEMENT, Operation, operation_of
 from foretrace.machine import Machine
 
@@ -89,7 +89,7 @@ class BandwidthOnly:
         batch, m, n, k = one.sizes
         return 2 * batch * m * n * k / (peak * self.arithmetic_rate)
 
-    def _bytes_per_ns(self, name: str, span: Span) -> float:
+    def _bytes_per_ns(self, name: str, span: GroupSpan) -> float:
         collective = collective_named(name)
         if collective is None:
             raise MachineError(f"the collective {name!r} has no rate: name one that NCCL has.")

@@ -18,7 +18,7 @@ from foretrace.estimate.step_time import (
     simulated_step,
 )
 from foretrace.machine import Machine
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload import (
     Completions,
     Convention,
@@ -44,7 +44,7 @@ _MUCH = 0.05  # share of the step from which on a note is due: as wide as many a
 
 
 def estimate(
-    model: Model | Program,
+    model: Model | ModuleProgram,
     plan: Plan,
     machine: Machine,
     *,
@@ -98,7 +98,7 @@ def estimate(
         peak_flops_per_ns=machine.chip.peak_flops_per_ns(plan.precision.products),
         price_per_hour=price_per_hour,
         notes=(
-            *(model.notes if isinstance(model, Program) else ()),
+            *(model.notes if isinstance(model, ModuleProgram) else ()),
             *_notes_on_time(done, spread, machine, plan),
             *_notes_on_memory(model, memory),
         ),
@@ -106,7 +106,7 @@ def estimate(
 
 
 def estimate_draft(
-    model: Model | Program,
+    model: Model | ModuleProgram,
     draft: PlanDraft,
     machine: Machine,
     *,
@@ -199,11 +199,11 @@ def _check_size(num_ranks: int, machine: Machine) -> None:
         )
 
 
-def _memory(model: Model | Program, plan: Plan, machine: Machine) -> Footprint | None:
+def _memory(model: Model | ModuleProgram, plan: Plan, machine: Machine) -> Footprint | None:
     """Bytes of every stage; `None` for a model whose tensors are not known one by one."""
     if isinstance(model, Recommender):
         return recommender_footprint(model, plan, capacity=machine.chip.memory_bytes)
-    if not isinstance(model, Transformer | Program):
+    if not isinstance(model, Transformer | ModuleProgram):
         return None
     return footprint(model, plan, schedule_of(plan), chip=machine.chip)
 
@@ -235,7 +235,7 @@ def _notes_on_time(
         )
 
 
-def _notes_on_memory(model: Model | Program, memory: Footprint | None) -> tuple[str, ...]:
+def _notes_on_memory(model: Model | ModuleProgram, memory: Footprint | None) -> tuple[str, ...]:
     if memory is None:
         return (f"memory of {model.name}, a {model.kind}, is not known",)
     return memory.notes

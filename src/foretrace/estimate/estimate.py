@@ -13,7 +13,7 @@ from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.machine import Machine
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload import (
     Assumption,
     Convention,
@@ -37,7 +37,7 @@ _NS_PER_HOUR = 3600 * _NS_PER_S
 class Estimate:
     """What one step takes, and what it is made of."""
 
-    model: Model | Program
+    model: Model | ModuleProgram
     plan: Plan
     machine: Machine
     laid_out: LaidOut
@@ -123,7 +123,7 @@ class Estimate:
     @property
     def unit(self) -> str:
         """What throughput counts: "token" or "sample"."""
-        if isinstance(self.model, Program):
+        if isinstance(self.model, ModuleProgram):
             return "sample" if self.model.sequence is None else "token"
         return "token" if isinstance(self.model, Transformer) else "sample"
 

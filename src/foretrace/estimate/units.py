@@ -18,7 +18,7 @@ from foretrace.cost import (
 )
 from foretrace.graph import Timeline, beside_communication
 from foretrace.machine import Machine
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.simulate import simulate
 from foretrace.workload import (
     LaidOut,
@@ -46,7 +46,7 @@ class UnitRun:
 
 
 def unit_step(
-    model: Model | Program,
+    model: Model | ModuleProgram,
     plan: Plan,
     machine: Machine,
     *,

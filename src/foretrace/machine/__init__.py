@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.base import Source as Source
+    from foretrace.base import Citation as Citation
     from foretrace.machine.catalogue import Description as Description
     from foretrace.machine.catalogue import described as described
     from foretrace.machine.check import Remark as Remark

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretrace import base
-from foretrace.base import MachineError, Source, Table
+from foretrace.base import Citation, MachineError, Table
 from foretrace.machine.units import Kind, Quantity, quantity
 
 _PARTS = ("value", "source", "assumed", "note")
@@ -23,7 +23,7 @@ class Figure:
 
     key: str  # "memory", "peak.bf16", "tier rack.latency"
     quantity: Quantity
-    source: Source | None
+    source: Citation | None
     assumed: str  # the reason, where a source gives it in part or not at all; else ""
     note: str
 
@@ -74,13 +74,13 @@ def check_keys(table: Table, allowed: Sequence[str], where: str) -> None:
     base.check_keys(table, allowed, where, error=MachineError)
 
 
-def read_sources(table: object, where: str) -> dict[str, Source]:
+def read_sources(table: object, where: str) -> dict[str, Citation]:
     """The documents a file names, by the key it refers to them with."""
     return base.read_sources(table, where, error=MachineError)
 
 
 def read_figures(
-    table: Table, fields: Sequence[Field], *, sources: Mapping[str, Source], where: str
+    table: Table, fields: Sequence[Field], *, sources: Mapping[str, Citation], where: str
 ) -> dict[str, Figure]:
     """The figures of one table of a file, by key; keys that `fields` does not know are refused.
 
@@ -98,7 +98,7 @@ def read_figures(
     }
 
 
-def _figure(entry: object, field: Field, *, sources: Mapping[str, Source], where: str) -> Figure:
+def _figure(entry: object, field: Field, *, sources: Mapping[str, Citation], where: str) -> Figure:
     place = f"{field.key!r} of {where}"
     parts: Table = entry if isinstance(entry, Mapping) else {"value": entry}
     check_keys(parts, _PARTS, place)

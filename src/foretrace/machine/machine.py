@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from foretrace.base import Document, MachineError, Source
+from foretrace.base import Citation, Document, MachineError
 from foretrace.machine.chip import Chip
 from foretrace.machine.figures import (
     Field,
@@ -186,7 +186,7 @@ def _machine(found: Document, folders: Sequence[Path]) -> Machine:
 
 
 def _tier(
-    entry: object, host: Host, *, sources: dict[str, Source], where: str
+    entry: object, host: Host, *, sources: dict[str, Citation], where: str
 ) -> tuple[Tier, tuple[Figure, ...]]:
     table = as_table(entry, f"a tier of {where}")
     name = str(table.get("name", ""))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foretrace.operators.counting import work_of as work_of
     from foretrace.operators.general_kernels import HOST_COPY as HOST_COPY
     from foretrace.operators.products import runs_in_tf32 as runs_in_tf32
-    from foretrace.operators.program import Program as Program
+    from foretrace.operators.program import ModuleProgram as ModuleProgram
     from foretrace.operators.program import ProgramPart as ProgramPart
     from foretrace.operators.program import Ran as Ran
     from foretrace.operators.program import is_told as is_told

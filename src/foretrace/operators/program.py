@@ -1,4 +1,4 @@
-"""`Program`: the operators that a model's own code runs, both ways, part by part.
+"""`ModuleProgram`: the operators that a model's own code runs, both ways, part by part.
 
 One microbatch on one rank: no plan is in it, and no time.
 """
@@ -73,7 +73,7 @@ class ProgramPart:
 
 
 @dataclass(frozen=True)
-class Program:
+class ModuleProgram:
     """A model's own code as data: what it runs for one microbatch on one rank."""
 
     name: str

@@ -11,7 +11,7 @@ from pathlib import Path
 from foretrace.base import written_beside
 from foretrace.report.risk_plot import sweep_plot
 from foretrace.report.tables import html_table
-from foretrace.risk import Sweep
+from foretrace.risk import CampaignSweep
 
 _STYLE = (
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:8px}"
@@ -37,7 +37,7 @@ class RiskPage:
     subject: str  # what it is about, in a line
     figures: tuple[tuple[str, str], ...]  # what matters first: name and value
     tables: tuple[RiskTable, ...]
-    sweeps: tuple[tuple[str, Sweep], ...] = ()  # with their titles
+    sweeps: tuple[tuple[str, CampaignSweep], ...] = ()  # with their titles
     notes: tuple[str, ...] = ()
     drawings: tuple[tuple[str, str], ...] = ()  # SVG documents of ours, with their titles
 
@@ -77,7 +77,7 @@ def _table(table: RiskTable) -> str:
     return f"<section><h2>{escape(table.title)}</h2>{rows}</section>"
 
 
-def _plot(title: str, sweep: Sweep) -> str:
+def _plot(title: str, sweep: CampaignSweep) -> str:
     drawn = sweep_plot(sweep, has_ground=False)
     return f"<section><h2>{escape(title)}</h2><figure>{drawn}</figure></section>"
 

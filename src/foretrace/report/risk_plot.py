@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from html import escape
 
-from foretrace.risk import Sweep
+from foretrace.risk import CampaignSweep
 
 _WIDTH, _HEIGHT = 640, 320  # pixels, of the plot inside its axes
 _LEFT, _TOP, _RIGHT, _BOTTOM = 48, 40, 24, 44
@@ -25,7 +25,7 @@ _TIMES = (
 _SIZE = f"{_WIDTH + _LEFT + _RIGHT} {_HEIGHT + _TOP + _BOTTOM}"
 
 
-def sweep_plot(sweep: Sweep, *, title: str = "", has_ground: bool = True) -> str:
+def sweep_plot(sweep: CampaignSweep, *, title: str = "", has_ground: bool = True) -> str:
     """An SVG document; without a ground of its own it takes the page's colours."""
     width, height = _SIZE.split()
     ground = f'<rect width="{width}" height="{height}" fill="#fff"/>' if has_ground else ""
@@ -40,7 +40,7 @@ def sweep_plot(sweep: Sweep, *, title: str = "", has_ground: bool = True) -> str
     )
 
 
-def _drawn(sweep: Sweep, title: str) -> Iterator[str]:
+def _drawn(sweep: CampaignSweep, title: str) -> Iterator[str]:
     if title:
         yield f'<text x="0" y="-24" style="font-weight:600">{escape(title)}</text>'
     low, high = math.log(min(sweep.values)), math.log(max(sweep.values))
@@ -75,7 +75,7 @@ def _drawn(sweep: Sweep, title: str) -> Iterator[str]:
         yield f'<text x="{x + 32:.0f}" y="-5">{escape(name)}</text>'
 
 
-def _ticks(sweep: Sweep) -> Iterator[tuple[float, str]]:
+def _ticks(sweep: CampaignSweep) -> Iterator[tuple[float, str]]:
     if sweep.unit == "s":
         yield from _TIMES
         return

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from foretrace.risk.campaign.schemes import compare_schemes as compare_schemes
     from foretrace.risk.campaign.schemes import with_scheme as with_scheme
     from foretrace.risk.campaign.simulate import simulate_campaign as simulate_campaign
-    from foretrace.risk.campaign.sweeps import Sweep as Sweep
+    from foretrace.risk.campaign.sweeps import CampaignSweep as CampaignSweep
     from foretrace.risk.campaign.sweeps import by_interval as by_interval
     from foretrace.risk.campaign.sweeps import by_scale as by_scale
     from foretrace.risk.campaign.training import TrainingTime as TrainingTime
@@ -71,11 +71,11 @@ if TYPE_CHECKING:
     from foretrace.risk.steps.models import distance_between as distance_between
     from foretrace.risk.steps.models import fitted_model as fitted_model
     from foretrace.risk.steps.models import stated_model as stated_model
-    from foretrace.risk.steps.placement import Placement as Placement
     from foretrace.risk.steps.placement import PlacementRow as PlacementRow
+    from foretrace.risk.steps.placement import SlowPlaces as SlowPlaces
     from foretrace.risk.steps.placement import estimated_placement as estimated_placement
     from foretrace.risk.steps.placement import recorded_placement as recorded_placement
-    from foretrace.risk.steps.sample import Cell as Cell
+    from foretrace.risk.steps.sample import SampledCell as SampledCell
     from foretrace.risk.steps.sample import Sampling as Sampling
     from foretrace.risk.steps.sample import cell_of as cell_of
     from foretrace.risk.steps.sample import estimated_steps as estimated_steps

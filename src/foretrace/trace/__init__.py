@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from foretrace.trace.formats import GRAPHS as GRAPHS
     from foretrace.trace.formats import PROFILES as PROFILES
     from foretrace.trace.formats import AnyFormat as AnyFormat
-    from foretrace.trace.formats import Format as Format
+    from foretrace.trace.formats import TraceFormat as TraceFormat
     from foretrace.trace.formats import format_of as format_of
     from foretrace.trace.formats import known_formats as known_formats
     from foretrace.trace.formats import read_graph as read_graph

@@ -22,7 +22,7 @@ JSON_ENDINGS = (".json", ".json.gz", ".tgz", ".tar.gz")
 
 
 @dataclass(frozen=True)
-class Format(Generic[Read]):
+class TraceFormat(Generic[Read]):
     """One kind of file."""
 
     name: str  # "Kineto trace"
@@ -36,37 +36,39 @@ def _nothing(path: Path) -> None:
     """Told apart, so that it can be counted beside the traces; no run stands in it."""
 
 
-KINETO = Format("Kineto trace", read.recognises, read.read_trace)
+KINETO = TraceFormat("Kineto trace", read.recognises, read.read_trace)
 # Formats that become columns as a profiler's events do. The first one is taken of a file that is
 # named and that no format recognises, and says what is wrong with it.
-PROFILES: tuple[Format[Trace], ...] = (KINETO,)
-EXECUTION: Format[ChakraTrace] = Format(
+PROFILES: tuple[TraceFormat[Trace], ...] = (KINETO,)
+EXECUTION: TraceFormat[ChakraTrace] = TraceFormat(
     "execution trace file",
     execution.recognises,
     lambda path: chakra.read_linked(path),  # noqa: PLW0108  loaded when called
 )
 # Formats that state who waits for whom themselves.
-GRAPHS: tuple[Format[ChakraTrace], ...] = (
-    Format(
+GRAPHS: tuple[TraceFormat[ChakraTrace], ...] = (
+    TraceFormat(
         "Chakra file",
         chakra.recognises,
         lambda path: chakra.read_chakra(path),  # noqa: PLW0108  loaded when called
         (".et", ".et.gz", ".et.tar.gz"),
     ),
-    Format(
+    TraceFormat(
         "file of a Chakra feeder",
         chakra.recognises_feeder,
         lambda path: chakra.read_feeder(path),  # noqa: PLW0108  loaded when called
     ),
     EXECUTION,
-    Format(
+    TraceFormat(
         "file of a Chakra jsonizer",
         chakra.recognises_jsonized,
         lambda path: chakra.read_jsonized(path),  # noqa: PLW0108  loaded when called
     ),
 )
-BESIDE: tuple[Format[None], ...] = (Format("file of step times", sidecar.recognises, _nothing),)
-AnyFormat: TypeAlias = Format[Trace] | Format[ChakraTrace] | Format[None]
+BESIDE: tuple[TraceFormat[None], ...] = (
+    TraceFormat("file of step times", sidecar.recognises, _nothing),
+)
+AnyFormat: TypeAlias = TraceFormat[Trace] | TraceFormat[ChakraTrace] | TraceFormat[None]
 
 
 def known_formats() -> tuple[AnyFormat, ...]:

@@ -8,8 +8,8 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.workload.blocks.block import Block as Block
-    from foretrace.workload.blocks.block import Blocks as Blocks
     from foretrace.workload.blocks.block import Item as Item
+    from foretrace.workload.blocks.block import ModelBlocks as ModelBlocks
     from foretrace.workload.blocks.block import Operator as Operator
     from foretrace.workload.blocks.block import ParameterCount as ParameterCount
     from foretrace.workload.blocks.block import Passes as Passes
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.layout import layout as layout
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
-    from foretrace.workload.models.account import Account as Account
-    from foretrace.workload.models.account import Comparison as Comparison
+    from foretrace.workload.models.account import ModelAccount as ModelAccount
+    from foretrace.workload.models.account import ModelComparison as ModelComparison
     from foretrace.workload.models.account import account as account
     from foretrace.workload.models.catalogue import load_model as load_model
     from foretrace.workload.models.diffusion import Diffusion as Diffusion
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from foretrace.workload.models.memory import cache_bytes_per_token as cache_bytes_per_token
     from foretrace.workload.models.memory import weight_bytes as weight_bytes
     from foretrace.workload.models.parameters import Model as Model
+    from foretrace.workload.models.parameters import ModelPart as ModelPart
     from foretrace.workload.models.parameters import Parameters as Parameters
-    from foretrace.workload.models.parameters import Part as Part
     from foretrace.workload.models.parameters import layer_parameters as layer_parameters
     from foretrace.workload.models.parameters import parameters as parameters
     from foretrace.workload.models.published import Published as Published

@@ -14,14 +14,14 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 from foretrace.capture import captured
 from foretrace.estimate import estimate
 from foretrace.machine import load_machine
-from foretrace.operators import Program, work_of
+from foretrace.operators import ModuleProgram, work_of
 from foretrace.workload import (
     Attention,
     Block,
-    Blocks,
     Exchange,
     FeedForward,
     Implementation,
+    ModelBlocks,
     Operator,
     Passes,
     Plan,
@@ -68,7 +68,7 @@ def model() -> Transformer:
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program() -> ModuleProgram:
     return captured(Llama(LAYERS, sizes=SIZES, tokens=TOKENS), tokens_and_answers(tokens=TOKENS))
 
 
@@ -90,7 +90,7 @@ def amounts(block: Block) -> tuple[int, int]:
     return sum(one.flops for one in known if one.is_product), sum(one.num_bytes for one in known)
 
 
-def part_of(blocks: Blocks, place: str) -> Passes:
+def part_of(blocks: ModelBlocks, place: str) -> Passes:
     found = {"embedding": blocks.embedding, "layer": blocks.layers[0], "head": blocks.head}[place]
     assert found is not None
     return found
@@ -99,7 +99,7 @@ def part_of(blocks: Blocks, place: str) -> Passes:
 @pytest.mark.parametrize("place", ["embedding", "layer", "head"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_operators_flops_and_bytes_are_the_zoo_s(
-    program: Program, place: str, direction: str
+    program: ModuleProgram, place: str, direction: str
 ) -> None:
     mine, zoo = blocks_of_model(program, plan_of()), blocks_of_model(model(), plan_of())
     own, other = (getattr(part_of(blocks, place), direction) for blocks in (mine, zoo))
@@ -112,7 +112,7 @@ def test_operators_flops_and_bytes_are_the_zoo_s(
         assert amounts(own) == amounts(other)
 
 
-def test_parameters_layers_and_messages_are_the_zoo_s(program: Program) -> None:
+def test_parameters_layers_and_messages_are_the_zoo_s(program: ModuleProgram) -> None:
     plan = plan_of(pipeline=2, global_batch=2)
     mine, zoo = blocks_of_model(program, plan), blocks_of_model(model(), plan)
 
@@ -138,7 +138,7 @@ def test_parameters_layers_and_messages_are_the_zoo_s(program: Program) -> None:
         pytest.param({"data": 8, "global_batch": 8, "recompute": Recompute.FULL}, id="recompute"),
     ],
 )
-def test_steps_and_memory_are_the_zoo_s(program: Program, fields: Mapping[str, Any]) -> None:
+def test_steps_and_memory_are_the_zoo_s(program: ModuleProgram, fields: Mapping[str, Any]) -> None:
     plan, machine = plan_of(**fields), load_machine("dgx-h100")
 
     mine, zoo = estimate(program, plan, machine), estimate(model(), plan, machine)
@@ -153,7 +153,7 @@ def test_steps_and_memory_are_the_zoo_s(program: Program, fields: Mapping[str, A
     assert own.activations == pytest.approx(other.activations, rel=0.03)
 
 
-def test_flops_per_token_are_the_zoo_s_but_for_the_diagonal(program: Program) -> None:
+def test_flops_per_token_are_the_zoo_s_but_for_the_diagonal(program: ModuleProgram) -> None:
     mine, zoo = flops(program), flops(model(), TOKENS)
 
     # The zoo takes half the square of scores, operators the half with its diagonal.

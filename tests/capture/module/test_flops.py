@@ -18,7 +18,7 @@ from foretrace.capture.module.without_memory import (
     module_without_memory,
     value_without_memory,
 )
-from foretrace.operators import Program, attention_shape
+from foretrace.operators import ModuleProgram, attention_shape
 from tests.capture.module.networks import (
     Classifier,
     Llama,
@@ -53,7 +53,7 @@ def counted(module: nn.Module, inputs: Any) -> tuple[int, int]:
     return forward, counter.get_total_flops()
 
 
-def masked_flops(program: Program, *, is_backward: bool) -> int:
+def masked_flops(program: ModuleProgram, *, is_backward: bool) -> int:
     """What PyTorch counts of causal attention and a GPU leaves out."""
     found = 0
     for part in program.parts:

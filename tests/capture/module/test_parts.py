@@ -11,7 +11,7 @@ from torch import nn
 
 from foretrace.base import WorkloadError
 from foretrace.capture import captured
-from foretrace.operators import Program, parsed_shapes
+from foretrace.operators import ModuleProgram, parsed_shapes
 from tests.capture.module.networks import (
     HIDDEN,
     TOKENS,
@@ -24,7 +24,7 @@ from tests.capture.module.networks import (
 )
 
 
-def llama(**settings: bool) -> Program:
+def llama(**settings: bool) -> ModuleProgram:
     return captured(Llama(3, **settings), tokens_and_answers(2), way="dispatch")  # type: ignore[arg-type]
 
 

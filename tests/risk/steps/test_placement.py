@@ -9,7 +9,7 @@ from foretrace.base import RiskError
 from foretrace.graph import NodeKind
 from foretrace.risk import (
     NO_VARIATION,
-    Cell,
+    SampledCell,
     cell_of,
     estimated_placement,
     recorded_placement,
@@ -20,7 +20,7 @@ from tests.risk.steps.jobs import recorded
 from tests.risk.steps.plans import MACHINE, plan_of, small_model
 
 
-def cell() -> Cell:
+def cell() -> SampledCell:
     model = small_model(4)
     return cell_of(model, plan_of(model, tp=2, pp=2, dp=4, global_batch=32), MACHINE)
 

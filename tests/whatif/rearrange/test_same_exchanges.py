@@ -15,10 +15,10 @@ from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.recorded.program import MadeExchange, NewJob, Program
 from foretrace.whatif.resize.base import base_scenario
 from foretrace.workload import (
-    Blocks,
     Exchange,
     Group,
     Implementation,
+    ModelBlocks,
     Overlap,
     Plan,
     Precision,
@@ -99,7 +99,7 @@ def made(job: NewJob) -> dict[tuple[Phase, Part, int], list[Sent]]:
     return found
 
 
-def of_model(blocks: Blocks) -> dict[tuple[Phase, Part, int], list[Sent]]:
+def of_model(blocks: ModelBlocks) -> dict[tuple[Phase, Part, int], list[Sent]]:
     """The same of blocks."""
     found: dict[tuple[Phase, Part, int], list[Sent]] = {}
     parts = [(blocks.embedding, -1), *((one, at) for at, one in enumerate(blocks.layers))]

@@ -9,9 +9,9 @@ from foretrace.graph import Phase
 from foretrace.operators import work_of
 from foretrace.workload import (
     Block,
-    Blocks,
     Exchange,
     Group,
+    ModelBlocks,
     Operator,
     Passes,
     Plan,
@@ -27,7 +27,7 @@ def transformer(name: str) -> Transformer:
     return model
 
 
-def parts(blocks: Blocks) -> Iterator[Passes]:
+def parts(blocks: ModelBlocks) -> Iterator[Passes]:
     """All parts of a model, layers as often as there are."""
     if blocks.embedding is not None:
         yield blocks.embedding
@@ -36,7 +36,7 @@ def parts(blocks: Blocks) -> Iterator[Passes]:
         yield blocks.head
 
 
-def distinct(blocks: Blocks) -> list[Passes]:
+def distinct(blocks: ModelBlocks) -> list[Passes]:
     return list({id(one): one for one in parts(blocks)}.values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from foretrace.operators import Program, ProgramPart, Ran, Tensor
+from foretrace.operators import ModuleProgram, ProgramPart, Ran, Tensor
 from foretrace.workload.blocks.signatures import array, call
 
 TOKENS, WIDTH = 64, 32
@@ -40,8 +40,8 @@ def layer(path: str, **more: Any) -> ProgramPart:
     )
 
 
-def program(num_layers: int = 4, **more: Any) -> Program:
-    return Program(
+def program(num_layers: int = 4, **more: Any) -> ModuleProgram:
+    return ModuleProgram(
         name="mine",
         way="dispatch",
         batch=2,
@@ -51,7 +51,7 @@ def program(num_layers: int = 4, **more: Any) -> Program:
     )
 
 
-def divided(num_layers: int = 2) -> Program:
+def divided(num_layers: int = 2) -> ModuleProgram:
     """With a sum behind every layer's last product, and before its first, over two ranks."""
     found = program(num_layers, tensor=2)
     layers = tuple(

@@ -14,7 +14,7 @@ import pytest
 from foretrace.cost import FittedKernels, operation_of
 from foretrace.machine import load_chip
 from foretrace.operators import parsed_shapes
-from foretrace.workload import Blocks, Group, Implementation, Plan, Precision, blocks_of_model
+from foretrace.workload import Group, Implementation, ModelBlocks, Plan, Precision, blocks_of_model
 from tests.workload.blocks.counting import exchanges, operators, parts, transformer
 
 LAYERS, FORMAT = 40, "fp16"
@@ -31,7 +31,7 @@ def recorded(data_dir: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def blocks() -> Blocks:
+def blocks() -> ModelBlocks:
     """Sizes as the recording's shapes say: 8 heads of 64 a rank, 4 sequences of 2048."""
     gpt = transformer("gpt3-6.7b")
     model = replace(
@@ -56,7 +56,7 @@ def _matrices(dims: list[list[int]]) -> list[list[int]]:
 
 
 def test_products_are_those_of_the_recording(
-    recorded: list[dict[str, Any]], blocks: Blocks
+    recorded: list[dict[str, Any]], blocks: ModelBlocks
 ) -> None:
     names = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
     want = Counter(
@@ -76,7 +76,7 @@ def test_products_are_those_of_the_recording(
 
 
 def test_all_reduces_are_those_of_the_recording(
-    recorded: list[dict[str, Any]], blocks: Blocks
+    recorded: list[dict[str, Any]], blocks: ModelBlocks
 ) -> None:
     kernels = Counter(
         event["name"].split("_")[3]
@@ -92,7 +92,7 @@ def test_all_reduces_are_those_of_the_recording(
 
 
 def test_operators_on_the_device_are_as_many_but_for_added_biases(
-    recorded: list[dict[str, Any]], blocks: Blocks
+    recorded: list[dict[str, Any]], blocks: ModelBlocks
 ) -> None:
     device = [event for event in recorded if event.get("cat") == "kernel"]
 
@@ -104,7 +104,7 @@ def test_operators_on_the_device_are_as_many_but_for_added_biases(
 
 
 def test_costs_add_up_to_the_recorded_work_within_a_twentieth(
-    recorded: list[dict[str, Any]], blocks: Blocks
+    recorded: list[dict[str, Any]], blocks: ModelBlocks
 ) -> None:
     measured_us = sum(
         event["dur"]

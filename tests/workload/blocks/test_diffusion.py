@@ -12,9 +12,9 @@ from foretrace.graph import Phase
 from foretrace.operators import OperatorClass, operator_class, work_of
 from foretrace.workload import (
     Block,
-    Blocks,
     Diffusion,
     Implementation,
+    ModelBlocks,
     Operator,
     Passes,
     Plan,
@@ -34,12 +34,12 @@ def preset(name: str) -> Diffusion:
     return found
 
 
-def blocks_by(name: str, attention: str = "flash", **settings: object) -> Blocks:
+def blocks_by(name: str, attention: str = "flash", **settings: object) -> ModelBlocks:
     plan = Plan(micro_batch=2, global_batch=2, implementation=Implementation(attention=attention))
     return blocks_of_diffusion(preset(name), replace(plan, **settings))  # type: ignore[arg-type]
 
 
-def parts(blocks: Blocks) -> list[Passes]:
+def parts(blocks: ModelBlocks) -> list[Passes]:
     assert blocks.embedding is not None
     assert blocks.head is not None
     return [blocks.embedding, *blocks.layers, blocks.head]

@@ -9,7 +9,7 @@ import pytest
 
 from foretrace.base import WorkloadError
 from foretrace.graph import Part, Phase
-from foretrace.operators import Program, Ran, Tensor
+from foretrace.operators import ModuleProgram, Ran, Tensor
 from foretrace.workload import (
     Block,
     Convention,
@@ -142,7 +142,7 @@ def test_it_is_laid_out_in_stages(schedule: str) -> None:
     assert graph.num_nodes > 2 * 4 * 6
 
 
-def again(found: Program) -> Program:
+def again(found: ModuleProgram) -> ModuleProgram:
     repeated = replace(found.layers[0].forward[0], is_again=True)
     one = replace(found.layers[0], backward=(repeated, *found.layers[0].backward))
     return replace(found, layers=(one, *found.layers[1:]))
@@ -164,7 +164,7 @@ def again(found: Program) -> Program:
     ],
 )
 def test_plans_that_say_otherwise_than_the_module_are_refused(
-    found: Program, fields: dict[str, Any], message: str
+    found: ModuleProgram, fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(WorkloadError, match=message):
         check_plan(plan_of(**fields), found)

@@ -12,11 +12,11 @@ from foretrace.simulate import simulate
 from foretrace.workload import (
     AT_ONCE,
     Block,
-    Blocks,
     Exchange,
     Group,
     Item,
     LaidOut,
+    ModelBlocks,
     Operator,
     ParameterCount,
     Passes,
@@ -72,15 +72,15 @@ def layer(
     )
 
 
-def model(num_layers: int, one: Passes | None = None) -> Blocks:
+def model(num_layers: int, one: Passes | None = None) -> ModelBlocks:
     """So many layers and nothing else."""
-    return Blocks(None, (one or layer(),) * num_layers, None, TRANSFER_BYTES, "bf16")
+    return ModelBlocks(None, (one or layer(),) * num_layers, None, TRANSFER_BYTES, "bf16")
 
 
-def whole_model(num_layers: int, one: Passes) -> Blocks:
+def whole_model(num_layers: int, one: Passes) -> ModelBlocks:
     """So many layers between an embedding and an output projection that share a table."""
     embedding, head = replace(one, part=Part.EMBEDDING), replace(one, part=Part.HEAD)
-    return Blocks(embedding, (one,) * num_layers, head, TRANSFER_BYTES, "bf16", 64)
+    return ModelBlocks(embedding, (one,) * num_layers, head, TRANSFER_BYTES, "bf16", 64)
 
 
 def no_update(num_parameters: int, plan: Plan) -> Block:
@@ -89,7 +89,7 @@ def no_update(num_parameters: int, plan: Plan) -> Block:
     return Block(Part.OPTIMIZER, ())
 
 
-def laid_out(blocks: Blocks, plan: Plan, *, folded: bool = True) -> LaidOut:
+def laid_out(blocks: ModelBlocks, plan: Plan, *, folded: bool = True) -> LaidOut:
     """A legal graph in which nothing but the blocks' own work takes time."""
     found = layout(blocks, plan, folded=folded, launch=AT_ONCE, optimizer=no_update)
     verify(found.graph)
@@ -108,6 +108,6 @@ def step_ns(timeline: Timeline) -> int:
     return int(timeline.end_ns.max())
 
 
-def run_ns(blocks: Blocks, plan: Plan) -> int:
+def run_ns(blocks: ModelBlocks, plan: Plan) -> int:
     """Length of a step in which communication takes no time."""
     return step_ns(simulate(laid_out(blocks, plan).graph))

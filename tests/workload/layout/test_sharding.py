@@ -6,8 +6,8 @@ import pytest
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Timeline
 from foretrace.simulate import simulate
 from foretrace.workload import (
-    Blocks,
     Group,
+    ModelBlocks,
     Overlap,
     ParameterCount,
     Plan,
@@ -20,7 +20,7 @@ NUM_LAYERS, DENSE, EXPERT = 6, 4_096, 512
 PARAMETER_BYTES, GRADIENT_BYTES = 2, 4  # the plan's bf16 and fp32
 
 
-def _blocks(num_layers: int = NUM_LAYERS, *, expert: int = 0) -> Blocks:
+def _blocks(num_layers: int = NUM_LAYERS, *, expert: int = 0) -> ModelBlocks:
     return model(num_layers, layer(parameters=ParameterCount(DENSE, expert)))
 
 

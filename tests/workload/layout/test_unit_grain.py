@@ -9,9 +9,9 @@ from foretrace.graph import verify
 from foretrace.simulate import simulate
 from foretrace.workload import (
     AT_ONCE,
-    Blocks,
     Group,
     Launch,
+    ModelBlocks,
     Overlap,
     ParameterCount,
     Plan,
@@ -33,7 +33,7 @@ SLOW = Launch(forward_ns=90, backward_ns=110, optimizer_ns=5, exchange_ns=40)
 PIPED = Plan(pipeline=4, global_batch=8, schedule="1f1b")
 
 
-def both_ns(blocks: Blocks, plan: Plan, launch: Launch = AT_ONCE) -> tuple[int, int]:
+def both_ns(blocks: ModelBlocks, plan: Plan, launch: Launch = AT_ONCE) -> tuple[int, int]:
     """A step at unit grain and kernel by kernel, whose exchanges take 7 ns and more."""
     kernels = layout(blocks, plan, launch=launch, optimizer=no_update).graph
     grains = unit_layout(blocks, plan, launch=launch, optimizer=no_update)

@@ -8,9 +8,9 @@ from foretrace.simulate import simulate
 from foretrace.workload import (
     AT_ONCE,
     Block,
-    Blocks,
     Group,
     Item,
+    ModelBlocks,
     ParameterCount,
     Pass,
     Passes,
@@ -30,7 +30,7 @@ PAIR = (
 )
 
 
-def _model(num_products: int) -> Blocks:
+def _model(num_products: int) -> ModelBlocks:
     """A layer whose backward pass has some more products than the forward pass's two."""
     return model(1, Passes(Part.LAYER, _block(2), _block(num_products), ParameterCount()))
 
@@ -50,7 +50,7 @@ def _block(num_products: int) -> Block:
     return Block(Part.LAYER, items)
 
 
-def _length_ns(blocks: Blocks, units: tuple[Unit, ...], exchange_ns: int) -> int:
+def _length_ns(blocks: ModelBlocks, units: tuple[Unit, ...], exchange_ns: int) -> int:
     plan = Plan(data=2, expert=2, global_batch=4)
     schedule = Schedule("pair", (units,), (0,), ((0,),), (0, 0))
     graph = layout(blocks, plan, schedule, launch=AT_ONCE, optimizer=no_update).graph

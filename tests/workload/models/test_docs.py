@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from foretrace.workload import (
-    Account,
     Diffusion,
+    ModelAccount,
     Recommender,
     TotalsOnly,
     Transformer,
@@ -23,7 +23,7 @@ from foretrace.workload.models.hugging_face import _TABLES
 PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 
 
-def accounts() -> list[Account]:
+def accounts() -> list[ModelAccount]:
     return [account(load_model(name)) for name in model_names()]
 
 

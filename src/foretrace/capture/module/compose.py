@@ -1,4 +1,4 @@
-"""`captured`: any `torch.nn.Module` and its inputs become a `Program`."""
+"""`captured`: any `torch.nn.Module` and its inputs become a `ModuleProgram`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from foretrace.base import MissingExtraError, WorkloadError
 from foretrace.capture.module.divided import divide
+from foretrace.capture.module.execution import ModuleCall, ran
 from foretrace.capture.module.parts import cut
 from foretrace.capture.module.signature import tensors_in
-from foretrace.capture.module.ways import Given, ran
 from foretrace.capture.module.without_memory import module_without_memory
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ def captured(
     divided: Mapping[str, str] | None = None,
     way: str | None = None,
     name: str | None = None,
-) -> Program:
+) -> ModuleProgram:
     """The operators that a module runs for one microbatch, forward and backward.
 
     Nothing is computed and no memory is taken, unless values of tensors decide what runs. The
@@ -55,12 +55,12 @@ def captured(
     require_torch_for_modules()
     _check_ranks(tensor)
     args, kwargs = _arguments(inputs)
-    given = Given(module_without_memory(module), module, args, kwargs, loss, tensor > 1)
+    given = ModuleCall(module_without_memory(module), module, args, kwargs, loss, tensor > 1)
     divide(given.module, tensor, divided or {})
     run = ran(given, way)
     found = cut(run, layers)
     batch, sequence = _sizes((args, kwargs))
-    return Program(
+    return ModuleProgram(
         name=name or type(module).__name__,
         way=run.way,
         batch=batch,

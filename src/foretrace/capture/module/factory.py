@@ -14,7 +14,7 @@ from typing import Any
 
 from foretrace.base import ModelError, WorkloadError
 from foretrace.capture.module.compose import captured, require_torch_for_modules
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 
 _KEYS = ("loss", "layers", "divided", "name")  # of a mapping that a factory returns
 
@@ -26,7 +26,7 @@ def program_of(
     sequence: int | None = None,
     tensor: int = 1,
     way: str | None = None,
-) -> Program:
+) -> ModuleProgram:
     """What the module runs that a function makes.
 
     The function is called on the device "meta", so that no memory is taken. It is given

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from foretrace.capture.module.execution import ModuleRun
 from foretrace.capture.module.recorder import Event
-from foretrace.capture.module.ways import Run
 from foretrace.operators import parsed_shapes
 
 
@@ -25,7 +25,7 @@ class Moments:
     dtype_of: Mapping[int, str]  # of storages that cross
 
 
-def moments(run: Run, part_of_tick: Sequence[int]) -> Moments:
+def moments(run: ModuleRun, part_of_tick: Sequence[int]) -> Moments:
     """Follow every piece of memory through both passes."""
     events, sizes = run.recorder.events, run.recorder.num_bytes
     made = _first_written(events, run.constants)
@@ -57,7 +57,7 @@ def _first_written(events: Sequence[Event], constants: frozenset[int]) -> dict[i
 
 
 def _peaks(
-    run: Run,
+    run: ModuleRun,
     part_of_tick: Sequence[int],
     made: Mapping[int, int],
     last: Mapping[int, int],

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
 from foretrace.capture.module.divided import SUMMED
+from foretrace.capture.module.execution import ModuleRun
 from foretrace.capture.module.grouped import GROUPED, batched_signature
 from foretrace.capture.module.liveness import Moments, moments
 from foretrace.capture.module.recorder import Event, Scope
 from foretrace.capture.module.signature import Signature, bytes_signature
-from foretrace.capture.module.ways import Run
 from foretrace.operators import ProgramPart, Ran, Tensor, is_told, parsed_shapes
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Cut:
     notes: tuple[str, ...]
 
 
-def cut(run: Run, pattern: str | None) -> Cut:
+def cut(run: ModuleRun, pattern: str | None) -> Cut:
     """The parts of a run.
 
     Args:
@@ -55,7 +55,7 @@ def cut(run: Run, pattern: str | None) -> Cut:
 
 
 class _Cutting:
-    def __init__(self, run: Run, pattern: str | None) -> None:
+    def __init__(self, run: ModuleRun, pattern: str | None) -> None:
         self.run = run
         self.events = run.recorder.events
         paths = _layer_paths(run.recorder.scopes, pattern)

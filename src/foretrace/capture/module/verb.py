@@ -1,4 +1,4 @@
-"""`capture`: a module, or what makes one, becomes a `Program`."""
+"""`capture`: a module, or what makes one, becomes a `ModuleProgram`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrace.capture.module.compose import captured
 from foretrace.capture.module.factory import program_of
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ def capture(
     divided: Mapping[str, str] | None = None,
     way: str | None = None,
     name: str | None = None,
-) -> Program:
+) -> ModuleProgram:
     """What a PyTorch module runs for one microbatch, for `estimate` in place of a model.
 
     Nothing is computed and no memory is taken: a module on the device "meta" may be of any size.

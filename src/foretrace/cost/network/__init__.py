@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foretrace.cost.network.domain import bus_share as bus_share
     from foretrace.cost.network.domain import collective_named as collective_named
     from foretrace.cost.network.logs import read_log as read_log
-    from foretrace.cost.network.span import Span as Span
+    from foretrace.cost.network.span import GroupSpan as GroupSpan
     from foretrace.cost.network.span import span_of as span_of
     from foretrace.cost.network.tables import has_collectives as has_collectives
     from foretrace.cost.network.tables import read_collectives as read_collectives

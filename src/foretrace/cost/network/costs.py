@@ -29,7 +29,7 @@ from foretrace.cost.network.domain import (
 )
 from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
-from foretrace.cost.network.span import Span, span_of
+from foretrace.cost.network.span import GroupSpan, span_of
 from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
 from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, tiers_ns
 from foretrace.machine import Chip, Machine
@@ -102,7 +102,7 @@ def _far(one: Constants, chip: Chip) -> tuple[int, str]:
 
 
 def chosen_between(
-    span: Span, *, constants: Sequence[Constants], variant: str = ""
+    span: GroupSpan, *, constants: Sequence[Constants], variant: str = ""
 ) -> ChosenCollective:
     """Constants between hosts: of the network's technology, else NCCL's own of any network.
 
@@ -186,7 +186,7 @@ def collective_costs(
 
 def _alike_ns(
     kind: tuple[str, str],
-    span: Span,
+    span: GroupSpan,
     machine: Machine,
     *,
     num_bytes: Int64s,

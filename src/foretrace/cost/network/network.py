@@ -17,7 +17,7 @@ from foretrace.cost.network.baseline import fitted_line, line_ns
 from foretrace.cost.network.domain import CONSTANTS as DOMAIN_CONSTANTS
 from foretrace.cost.network.domain import bus_share, domain_ns
 from foretrace.cost.network.errors import LONG_BYTES, Answers, error_rows
-from foretrace.cost.network.span import Span, span_of
+from foretrace.cost.network.span import GroupSpan, span_of
 from foretrace.cost.network.tables import MeasuredCollectives
 from foretrace.cost.network.tiers import CONSTANTS, TAPER, TAPER_BEYOND, tiers_ns
 from foretrace.machine import Machine, load_machine, machine_names
@@ -163,7 +163,9 @@ def bound_between_hosts_ns(rows: MeasuredCollectives, machine: Machine) -> Float
     return bound_ns
 
 
-def _by_span(rows: MeasuredCollectives, machine: Machine) -> Iterable[tuple[Bools, Span, Float64s]]:
+def _by_span(
+    rows: MeasuredCollectives, machine: Machine
+) -> Iterable[tuple[Bools, GroupSpan, Float64s]]:
     for num_ranks in np.unique(rows.num_ranks).tolist():
         here = rows.num_ranks == num_ranks
         yield here, span_of(range(num_ranks), machine), rows.num_bytes[here].astype(np.float64)

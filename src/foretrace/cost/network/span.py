@@ -1,4 +1,4 @@
-"""`Span`: which tiers of a machine a group of ranks uses, and what it gets from each.
+"""`GroupSpan`: which tiers of a machine a group of ranks uses, and what it gets from each.
 
 A ring that visits hosts one after another crosses each boundary between two instances of a tier
 once per member inside, so what it gets is the members inside times what the tier leaves to each:
@@ -34,7 +34,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Span:
+class GroupSpan:
     """A group of ranks on a machine."""
 
     num_ranks: int
@@ -49,7 +49,7 @@ class Span:
         return min(level.ring_bytes_per_ns for level in self.levels)
 
 
-def span_of(places: Sequence[int], machine: Machine) -> Span:
+def span_of(places: Sequence[int], machine: Machine) -> GroupSpan:
     """How a group lies in a machine.
 
     Args:
@@ -66,7 +66,7 @@ def span_of(places: Sequence[int], machine: Machine) -> Span:
         for inner, tier in pairwise(machine.tiers)
         if tier.name in spanned
     )
-    return Span(
+    return GroupSpan(
         num_ranks=len(places),
         num_inside=max(per_domain.values()),
         num_domains=len(per_domain),

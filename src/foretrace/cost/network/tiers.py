@@ -4,7 +4,7 @@ Between hosts a message goes around a ring of hosts or up and down two trees (NC
 tree, https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4), in small
 packets with flags or in chunks; the shortest counts. A ring's hops grow with the number of hosts,
 a tree's with its logarithm. Inside each host the collective goes on at the same time, so the two
-overlap. What leaves is bounded by the narrowest level of the group's `Span`.
+overlap. What leaves is bounded by the narrowest level of the group's `GroupSpan`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from foretrace.cost.network.domain import (
     bus_share,
     num_rounds,
 )
-from foretrace.cost.network.span import Level, Span
+from foretrace.cost.network.span import GroupSpan, Level
 
 CONSTANTS = (
     Constant("start_ns", "ns", "launch, and the first message", 5_000, 100_000, 20_000),
@@ -60,7 +60,7 @@ _SHARPNESS = 4.0
 def tiers_ns(
     collective: str,
     num_bytes: Float64s,
-    span: Span,
+    span: GroupSpan,
     *,
     inside_ns: Float64s,
     values: Mapping[str, float],
@@ -97,14 +97,14 @@ def even_total(sent_bytes: Float64s) -> int:
     return int(np.ceil(busiest * num_ranks / max(1, num_ranks - 1)))
 
 
-def _rate(bytes_per_ns: float, span: Span, values: Mapping[str, float]) -> float:
+def _rate(bytes_per_ns: float, span: GroupSpan, values: Mapping[str, float]) -> float:
     is_beyond = span.num_domains > values.get(TAPER_BEYOND, np.inf)
     taper = values.get(TAPER, 1.0) if is_beyond else 1.0
     return bytes_per_ns * values["network_rate"] / taper
 
 
 def _direct_ns(
-    collective: str, num_bytes: Float64s, span: Span, *, values: Mapping[str, float]
+    collective: str, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
 ) -> Float64s:
     """Each rank to its partners, all at once: the level that leaves one rank least decides."""
     if collective == SEND_RECV:
@@ -118,7 +118,7 @@ def _direct_ns(
 
 
 def _around_ns(
-    collective: str, num_bytes: Float64s, span: Span, *, values: Mapping[str, float]
+    collective: str, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
 ) -> Float64s:
     rate = _rate(span.ring_bytes_per_ns, span, values)
     rounds = num_rounds(collective)
@@ -140,7 +140,7 @@ def _around_ns(
     return best_ns
 
 
-def _further_ns(collective: str, span: Span) -> float:
+def _further_ns(collective: str, span: GroupSpan) -> float:
     """Latency of levels beyond that of the nearest tier, which the fitted hops hold already.
 
     In a ring data passes every boundary in turn, in a tree a logarithm of them, and straight from

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class CampaignSweep:
     """Effective time along one quantity."""
 
     quantity: str  # "checkpoint interval", "GPUs"
@@ -55,7 +55,7 @@ def by_interval(
     duration_ns: int,
     num_samples: int = 100,
     seed: int = 0,
-) -> Sweep:
+) -> CampaignSweep:
     """Effective time of full restarts against the checkpoint interval, three ways."""
 
     def simulated(one: Campaign) -> float:
@@ -70,7 +70,7 @@ def by_interval(
         "renewal": renewal_ettr,
         "simulated": simulated,
     }
-    return Sweep(
+    return CampaignSweep(
         "checkpoint interval",
         "s",
         np.array(intervals_ns) / 1e9,
@@ -85,7 +85,7 @@ def by_scale(
     duration_ns: int,
     num_samples: int = 50,
     seed: int = 0,
-) -> Sweep:
+) -> CampaignSweep:
     """Simulated effective time of every scheme against the number of GPUs.
 
     Replicas keep their size, so that a larger job has more of them, and spare hosts their share.
@@ -110,7 +110,7 @@ def by_scale(
         for scheme in schemes
     }
     gpus = np.array(rounded, np.float64) * campaign.gpus_per_host
-    return Sweep("GPUs", "", gpus, lines)
+    return CampaignSweep("GPUs", "", gpus, lines)
 
 
 def _scaled(campaign: Campaign, num_hosts: int) -> Campaign:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Int64s, Source
+from foretrace.base import Citation, Int64s
 from foretrace.risk.times import NS_PER_DAY
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class FailureRates:
     host_days: float | None = None  # that were watched; `None`: not known
     gpus_per_host: int = 8
     note: str = ""
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, Citation] = field(default_factory=dict)
 
     @property
     def per_host_day(self) -> float:

@@ -1,4 +1,4 @@
-"""`Placement`: what a slow GPU or host costs in each place, and what replacing it brings.
+"""`SlowPlaces`: what a slow GPU or host costs in each place, and what replacing it brings.
 
 Where copies of the model do the same, a place is a stage (and, for single GPUs, it does not matter
 which rank of the stage's tensor group it is); a slow GPU in any copy delays all of them alike.
@@ -17,7 +17,7 @@ from foretrace.analyze import windows
 from foretrace.base import Float64s, RiskError
 from foretrace.graph import ExecutionGraph
 from foretrace.risk.steps.laid_out import draws_of
-from foretrace.risk.steps.sample import Cell
+from foretrace.risk.steps.sample import SampledCell
 from foretrace.risk.steps.variation import Variation
 from foretrace.simulate import (
     LANES,
@@ -59,7 +59,7 @@ class PlacementRow:
 
 
 @dataclass(frozen=True)
-class Placement:
+class SlowPlaces:
     """Every place, the cheapest first."""
 
     title: str
@@ -94,7 +94,7 @@ class Placement:
 
 
 def estimated_placement(
-    cell: Cell,
+    cell: SampledCell,
     *,
     slowdown: float,
     variation: Variation,
@@ -103,7 +103,7 @@ def estimated_placement(
     seed: int = 0,
     title: str = "",
     progress: Callable[[int, int], None] | None = None,
-) -> Placement:
+) -> SlowPlaces:
     """What one slow GPU, or one slow host, costs in each stage of a plan.
 
     Args:
@@ -146,7 +146,7 @@ def estimated_placement(
     )
 
 
-def recorded_placement(graph: ExecutionGraph, *, slowdown: float, title: str = "") -> Placement:
+def recorded_placement(graph: ExecutionGraph, *, slowdown: float, title: str = "") -> SlowPlaces:
     """What it costs if one of the recorded ranks' GPUs is slower still, rank by rank.
 
     Nothing is drawn: durations are the recorded ones, and a rank's device work is stretched.
@@ -188,7 +188,7 @@ def _check(slowdown: float) -> None:
         )
 
 
-def _places(cell: Cell, gpus_per_host: int | None) -> list[tuple[str, tuple[int, ...]]]:
+def _places(cell: SampledCell, gpus_per_host: int | None) -> list[tuple[str, tuple[int, ...]]]:
     """Stages, or hosts of the first copy named by the stages that they hold."""
     ranks = cell.graph.ranks
     stage = {rank: stage_of(cell.plan, rank) for rank in ranks}
@@ -216,7 +216,7 @@ def _placement(
     slowdown: float,
     unit: str,
     title: str,
-) -> Placement:
+) -> SlowPlaces:
     mean, tail = float(fixed_ns.mean()), float(np.quantile(fixed_ns, _TAIL))
     rows = []
     for name, ranks, step_ns in places:
@@ -224,4 +224,4 @@ def _placement(
         cost, tail_cost = own_mean / mean - 1.0, own_tail / tail - 1.0
         rows.append(PlacementRow(name, ranks, own_mean, own_tail, cost, tail_cost))
     rows.sort(key=lambda one: one.mean_ns)
-    return Placement(title, slowdown, unit, mean, tail, tuple(rows))
+    return SlowPlaces(title, slowdown, unit, mean, tail, tuple(rows))

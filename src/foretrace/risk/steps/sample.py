@@ -193,7 +193,7 @@ def _lengths(ends_ns: Float64s, steps: Windows) -> Float64s:
 
 
 @dataclass(frozen=True)
-class Cell:
+class SampledCell:
     """The part of a job that is simulated rank by rank, with its mean durations."""
 
     graph: ExecutionGraph
@@ -222,7 +222,7 @@ def cell_of(
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     folded: bool = True,
-) -> Cell:
+) -> SampledCell:
     """One cell of a job, or with `folded` false all of it as one."""
     check_plan(plan, model)
     if plan.num_ranks > machine.num_ranks:
@@ -234,7 +234,7 @@ def cell_of(
     blocks = blocks_of_model(model, plan)
     graph = layout(blocks, plan, schedule_of(plan), num_replicas=count).graph
     done = simulated_step(graph, costs or step_costs(machine), inflation or Inflation())
-    return Cell(
+    return SampledCell(
         graph, done.duration_ns.astype(np.float64), plan, count, cells_of(graph, plan, count)
     )
 
@@ -296,7 +296,7 @@ def estimated_steps(
     )
 
 
-def _lanes(cell: Cell, num_runs: int) -> int:
+def _lanes(cell: SampledCell, num_runs: int) -> int:
     """Lanes that so many runs should have at least."""
     count = cell.cells.num_cells
     if count == 1:
@@ -318,7 +318,7 @@ def _notes(count: int, chosen: Sampling) -> tuple[str, ...]:
 
 
 def cell_samples(
-    cell: Cell,
+    cell: SampledCell,
     variation: Variation,
     *,
     num_lanes: int,
@@ -344,14 +344,14 @@ def step_factors(variation: Variation, shape: tuple[int, ...], seed: int) -> Flo
     return variation.step.quantile(generator.random(shape))
 
 
-def _cell_shares(cell: Cell, variation: Variation, chosen: Sampling) -> Shares:
+def _cell_shares(cell: SampledCell, variation: Variation, chosen: Sampling) -> Shares:
     draws = draws_of(
         cell.graph, cell.duration_ns, variation, num_samples=256, seed=chosen.batch_seed(0)
     )
     return shares(cell.graph, draws, is_laid_out=True)
 
 
-def _scales(cell: Cell, variation: Variation, chosen: Sampling) -> tuple[Scale, ...]:
+def _scales(cell: SampledCell, variation: Variation, chosen: Sampling) -> tuple[Scale, ...]:
     """Steps of jobs of fewer cells, each doing what it does in the whole one."""
     counts = [1 << power for power in range(cell.cells.num_cells.bit_length())]
     if counts[-1] != cell.cells.num_cells:

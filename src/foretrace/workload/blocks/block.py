@@ -1,4 +1,4 @@
-"""`Blocks`: what one rank does for one microbatch, part by part, with shapes but without times."""
+"""`ModelBlocks`: what one rank does for one microbatch, part by part: shapes, no times."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class ModelBlocks:
     """A model's parts under a plan, for one microbatch on a rank.
 
     Layers that are alike are one object, so that work is done once per distinct one.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from foretrace.graph import Part
-from foretrace.workload.blocks.block import Blocks, ParameterCount, Passes
+from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
 from foretrace.workload.blocks.diffusion_stages import (
     Convolution,
     GroupNorm,
@@ -40,7 +40,7 @@ _SQUARE, _POINT, _OVER_TIME = (3, 3), (1, 1), (3, 1, 1)
 _SILU = "silu"
 
 
-def blocks_of_diffusion(model: Diffusion, plan: Plan) -> Blocks:
+def blocks_of_diffusion(model: Diffusion, plan: Plan) -> ModelBlocks:
     """What one rank does for one microbatch; a sequence of the plan is one image or clip.
 
     Raises:
@@ -48,7 +48,7 @@ def blocks_of_diffusion(model: Diffusion, plan: Plan) -> Blocks:
     """
     check_plan(plan, model)
     walk = _Walk(model, plan)
-    return Blocks(
+    return ModelBlocks(
         embedding=walk.passes(Part.EMBEDDING, "in", walk.begin()),
         layers=tuple(walk.layers()),
         head=walk.passes(Part.HEAD, "out", walk.end()),

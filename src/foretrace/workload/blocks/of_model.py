@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from foretrace.base import WorkloadError
-from foretrace.operators import Program
-from foretrace.workload.blocks.block import Blocks
+from foretrace.operators import ModuleProgram
+from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.blocks.diffusion import blocks_of_diffusion
 from foretrace.workload.blocks.of_program import blocks_of_program
 from foretrace.workload.blocks.recommender import blocks_of_recommender
@@ -16,7 +16,7 @@ from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Plan
 
 
-def blocks_of_model(model: Model | Program, plan: Plan) -> Blocks:
+def blocks_of_model(model: Model | ModuleProgram, plan: Plan) -> ModelBlocks:
     """What one rank does for one microbatch of a model, or a module of its own, under a plan.
 
     Raises:
@@ -29,7 +29,7 @@ def blocks_of_model(model: Model | Program, plan: Plan) -> Blocks:
         return blocks_of_recommender(model, plan)
     if isinstance(model, Diffusion):
         return blocks_of_diffusion(model, plan)
-    if isinstance(model, Program):
+    if isinstance(model, ModuleProgram):
         return blocks_of_program(model, plan)
     raise WorkloadError(
         f"model {model.name!r} is a {model.kind}, of which only totals are known: describe its "

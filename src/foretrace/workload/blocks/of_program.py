@@ -11,8 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from foretrace.graph import Part, Phase
-from foretrace.operators import Program, ProgramPart, Ran, Tensor
-from foretrace.workload.blocks.block import Block, Blocks, Item, Operator, ParameterCount, Passes
+from foretrace.operators import ModuleProgram, ProgramPart, Ran, Tensor
+from foretrace.workload.blocks.block import (
+    Block,
+    Item,
+    ModelBlocks,
+    Operator,
+    ParameterCount,
+    Passes,
+)
 from foretrace.workload.blocks.calls import cast, fused
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import but_saved
@@ -21,7 +28,7 @@ from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 
 
-def blocks_of_program(program: Program, plan: Plan) -> Blocks:
+def blocks_of_program(program: ModuleProgram, plan: Plan) -> ModelBlocks:
     """What one rank does for one microbatch; layers alike are one object.
 
     Args:
@@ -31,7 +38,7 @@ def blocks_of_program(program: Program, plan: Plan) -> Blocks:
     known: list[tuple[ProgramPart, Passes]] = []
     layers = [_alike(part, known, plan) for part in program.layers]
     largest = max(program.parts[1:], key=lambda part: part.input_bytes, default=program.parts[0])
-    return Blocks(
+    return ModelBlocks(
         embedding=_end(program.before, Part.EMBEDDING, program, plan),
         layers=tuple(layers),
         head=_end(program.behind, Part.HEAD, program, plan),
@@ -51,7 +58,7 @@ def _alike(part: ProgramPart, known: list[tuple[ProgramPart, Passes]], plan: Pla
     return known[-1][1]
 
 
-def _end(part: ProgramPart | None, kind: Part, program: Program, plan: Plan) -> Passes | None:
+def _end(part: ProgramPart | None, kind: Part, program: ModuleProgram, plan: Plan) -> Passes | None:
     if part is None:
         return None
     count = part.num_parameters

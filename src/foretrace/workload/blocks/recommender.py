@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.block import Blocks, ParameterCount, Passes
+from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
 from foretrace.workload.blocks.recommender_items import Items
 from foretrace.workload.blocks.recommender_networks import Gradient, Networks
 from foretrace.workload.blocks.recommender_tables import TableWork
@@ -42,7 +42,7 @@ def blocks_of_recommender(
     tables: TableSharding | None = None,
     *,
     rank: int | None = None,
-) -> Blocks:
+) -> ModelBlocks:
     """What one rank does in a step.
 
     Args:
@@ -73,7 +73,7 @@ def blocks_of_recommender(
         backward=backward.block(Part.LAYER),
         parameters=ParameterCount(),
     )
-    return Blocks(
+    return ModelBlocks(
         embedding=None,
         layers=(passes,),
         head=None,

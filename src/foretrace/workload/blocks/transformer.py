@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretrace.graph import Part
 from foretrace.workload.blocks.attention import attention_steps
-from foretrace.workload.blocks.block import Blocks, ParameterCount, Passes
+from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
 from foretrace.workload.blocks.calls import cast, embedding, fused, gathered_copy
 from foretrace.workload.blocks.counts import (
     embedding_count,
@@ -31,7 +31,7 @@ from foretrace.workload.plan.plan import Plan
 _ALONE = Joint(sums_gradients=False)
 
 
-def blocks_of_transformer(model: Transformer, plan: Plan) -> Blocks:
+def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
     """What one rank does for one microbatch, part by part; layers alike are one object.
 
     Raises:
@@ -46,7 +46,7 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> Blocks:
             known[key] = _layer(setting, layer)
         layers.append(known[key])
     transfer = handed_over(plan, setting.tokens * model.hidden)
-    return Blocks(
+    return ModelBlocks(
         embedding=_embedding(setting),
         layers=tuple(layers),
         head=_head(setting),

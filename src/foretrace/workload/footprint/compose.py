@@ -7,7 +7,7 @@ from functools import reduce
 
 from foretrace.base import WorkloadError
 from foretrace.machine import Chip
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.footprint import Footprint, StageFootprint
 from foretrace.workload.footprint.gathered import (
@@ -47,7 +47,7 @@ _NOTES = (
 
 
 def footprint(
-    model: Model | Program,
+    model: Model | ModuleProgram,
     plan: Plan,
     schedule: Schedule,
     *,
@@ -71,7 +71,7 @@ def footprint(
     """
     if capacity is None and chip is not None:
         capacity = chip.memory_bytes
-    if isinstance(model, Program):
+    if isinstance(model, ModuleProgram):
         return footprint_of_program(
             model, plan, schedule, capacity=capacity, context=_CONTEXT_BYTES
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foretrace.operators import Program, ProgramPart
+from foretrace.operators import ModuleProgram, ProgramPart
 from foretrace.workload.footprint.footprint import Footprint, StageFootprint
 from foretrace.workload.footprint.gathered import gathered_bytes, reduction_bytes
 from foretrace.workload.footprint.kept import Kept
@@ -38,7 +38,7 @@ class _Chunk:
 
 
 def footprint_of_program(
-    program: Program, plan: Plan, schedule: Schedule, *, capacity: int | None, context: int
+    program: ModuleProgram, plan: Plan, schedule: Schedule, *, capacity: int | None, context: int
 ) -> Footprint:
     """Bytes that every stage's ranks hold at the worst moment of a step.
 
@@ -67,7 +67,7 @@ def footprint_of_program(
 
 def _stage(
     stage: int,
-    program: Program,
+    program: ModuleProgram,
     plan: Plan,
     *,
     schedule: Schedule,
@@ -101,14 +101,14 @@ def _stage(
     )
 
 
-def _ends(program: Program, parts: list[ProgramPart]) -> Held:
+def _ends(program: ModuleProgram, parts: list[ProgramPart]) -> Held:
     """Parameters of what comes before and behind all layers; a stage holds what is tied once."""
     found = sum(part.num_parameters for part in parts)
     is_last_alone = program.behind in parts and program.before not in parts
     return Held(matrices=found + (program.tied_parameters if is_last_alone else 0))
 
 
-def _chunks(program: Program, plan: Plan, schedule: Schedule) -> dict[int, _Chunk]:
+def _chunks(program: ModuleProgram, plan: Plan, schedule: Schedule) -> dict[int, _Chunk]:
     """Parts of every chunk of every route."""
     split = chunk_layers(plan, program.num_layers)
     found: dict[int, _Chunk] = {}

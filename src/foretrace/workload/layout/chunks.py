@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from foretrace.graph import NO_LAYER
-from foretrace.workload.blocks.block import Block, Blocks, Item, Passes
+from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Passes
 from foretrace.workload.layout.tables import NOTHING
 from foretrace.workload.plan.layers import chunk_layers
 from foretrace.workload.plan.plan import Plan
@@ -30,7 +30,7 @@ class Chunk:
         return tuple(id(part) for part in self.parts), self.layers
 
 
-def chunks_of(blocks: Blocks, plan: Plan, schedule: Schedule) -> tuple[Chunk, ...]:
+def chunks_of(blocks: ModelBlocks, plan: Plan, schedule: Schedule) -> tuple[Chunk, ...]:
     """The chunks of a schedule; every route holds the whole model.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from foretrace.graph import Phase
-from foretrace.workload.blocks.block import Block, Blocks, Item, Operator, ParameterCount
+from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Operator, ParameterCount
 from foretrace.workload.blocks.optimizer import optimizer_block
 from foretrace.workload.exchanges.gradients import (
     agreement,
@@ -25,7 +25,7 @@ _NORM = "norm"  # in the name of the operator whose result all ranks add up
 _ADDED_DTYPE = "fp32"  # of the norm of all gradients: Megatron, torch.nn.utils.clip_grad_norm_
 
 
-def close(program: StageProgram, blocks: Blocks, optimizer: Optimizer | None) -> None:
+def close(program: StageProgram, blocks: ModelBlocks, optimizer: Optimizer | None) -> None:
     """Write what a stage does behind its last unit.
 
     Args:
@@ -106,7 +106,7 @@ def _agree_with_mirror(program: StageProgram, chunks: Sequence[Chunk]) -> None:
         program.follow(program.templates.stretch(block), is_barrier=True)
 
 
-def _agree_on_table(program: StageProgram, chunks: Sequence[Chunk], blocks: Blocks) -> None:
+def _agree_on_table(program: StageProgram, chunks: Sequence[Chunk], blocks: ModelBlocks) -> None:
     """The first and the last stage add up the gradients of the table they share.
 
     A stage that holds both ends of the model has the table once.

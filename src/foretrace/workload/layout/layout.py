@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrace.base import CircleError, Int64s, WorkloadError
-from foretrace.workload.blocks.block import Blocks
+from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.chunks import chunks_of
 from foretrace.workload.layout.closing import Optimizer, close
 from foretrace.workload.layout.drafted import Drafted, drafted
@@ -33,7 +33,7 @@ from foretrace.workload.schedule.unit import Schedule
 
 
 def layout(
-    blocks: Blocks,
+    blocks: ModelBlocks,
     plan: Plan,
     schedule: Schedule | None = None,
     *,
@@ -97,7 +97,7 @@ class WrittenStep:
 
 
 def written(
-    blocks: Blocks,
+    blocks: ModelBlocks,
     plan: Plan,
     schedule: Schedule | None,
     *,

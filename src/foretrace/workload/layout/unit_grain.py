@@ -17,7 +17,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
-from foretrace.workload.blocks.block import Blocks
+from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer
 from foretrace.workload.layout.coarse import without_kept
 from foretrace.workload.layout.drafted import drafted
@@ -139,7 +139,7 @@ class UnitLayout:
 
 
 def unit_layout(
-    blocks: Blocks,
+    blocks: ModelBlocks,
     plan: Plan,
     schedule: Schedule | None = None,
     *,

@@ -22,7 +22,7 @@ _WEIGHT_FORMATS = ("fp32", "bf16", "fp8")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """A published total beside the count."""
 
     what: str  # "parameters", "active parameters"
@@ -45,13 +45,13 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Account:
+class ModelAccount:
     """A model's counts."""
 
     model: Model
     sequence: int | None  # tokens for which FLOPs and cache are counted; transformers only
     parameters: Parameters
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ModelComparison, ...]
     flops: tuple[Flops, ...]  # by each convention that the model allows
     recomputed_flops: float | None  # of one token by the first of them, when all is recomputed
     weight_bytes_by_format: tuple[tuple[str, float], ...]
@@ -81,7 +81,7 @@ class Account:
         }
 
 
-def account(model: Model, sequence: int | None = None) -> Account:
+def account(model: Model, sequence: int | None = None) -> ModelAccount:
     """The counts of a model.
 
     Args:
@@ -95,7 +95,7 @@ def account(model: Model, sequence: int | None = None) -> Account:
     is_transformer = isinstance(model, Transformer)
     if isinstance(model, Transformer) and sequence is None:
         sequence = min(model.context or _NO_CONTEXT, _LONGEST_USUAL)
-    return Account(
+    return ModelAccount(
         model=model,
         sequence=sequence if is_transformer else None,
         parameters=counted,
@@ -125,13 +125,13 @@ def conventions(model: Model) -> tuple[Convention, ...]:
     return (Convention.CAUSAL,)
 
 
-def _comparisons(model: Model, counted: Parameters) -> tuple[Comparison, ...]:
+def _comparisons(model: Model, counted: Parameters) -> tuple[ModelComparison, ...]:
     pairs = (
         ("parameters", model.published.parameters, counted.total),
         ("active parameters", model.published.active_parameters, counted.active),
     )
     return tuple(
-        Comparison(
+        ModelComparison(
             what=what,
             published=entry.amount,
             text=entry.text,

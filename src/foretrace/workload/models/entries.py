@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 
-from foretrace.base import Source, Table, WorkloadError, check_keys
+from foretrace.base import Citation, Table, WorkloadError, check_keys
 
 _PARTS = ("value", "source", "assumed", "note")
 _MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
@@ -54,7 +54,7 @@ class Entry:
     key: str  # "shape.layers"
     value: Value
     text: str  # as written: "405B"
-    source: Source | None
+    source: Citation | None
     assumed: str  # the reason, where a source gives it in part or not at all; else ""
     note: str
 
@@ -120,7 +120,7 @@ class Entries:
 
 
 def read_entries(
-    table: Table, fields: Sequence[Field], *, name: str, sources: Mapping[str, Source], where: str
+    table: Table, fields: Sequence[Field], *, name: str, sources: Mapping[str, Citation], where: str
 ) -> Entries:
     """The entries of one table, in the order of `fields`; other keys are refused.
 
@@ -141,7 +141,7 @@ def read_entries(
 
 
 def _entry(
-    written: object, field: Field, *, name: str, sources: Mapping[str, Source], where: str
+    written: object, field: Field, *, name: str, sources: Mapping[str, Citation], where: str
 ) -> Entry:
     place = f"{field.key!r} of {where}"
     parts: Table = written if isinstance(written, Mapping) else {"value": written}
@@ -158,7 +158,7 @@ def _entry(
     )
 
 
-def _source(parts: Table, sources: Mapping[str, Source], place: str) -> Source | None:
+def _source(parts: Table, sources: Mapping[str, Citation], place: str) -> Citation | None:
     if parts.get("source") is None:
         return None
     key = str(parts["source"])

@@ -7,9 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from foretrace.base import (
+    Citation,
     Document,
     Shelf,
-    Source,
     WorkloadError,
     as_table,
     check_keys,
@@ -64,7 +64,7 @@ class ModelFile:
         }
 
     def _entries(
-        self, name: str, fields: Sequence[Field], sources: Mapping[str, Source]
+        self, name: str, fields: Sequence[Field], sources: Mapping[str, Citation]
     ) -> Entries:
         where = self.document.where
         written = self.document.table.get(name)

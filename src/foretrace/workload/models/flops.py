@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
 from foretrace.operators import (
+    ModuleProgram,
     OperatorClass,
-    Program,
     ProgramPart,
     attention_shape,
     operator_class,
@@ -161,7 +161,7 @@ class Flops:
 
 
 def flops(
-    model: Model | Program,
+    model: Model | ModuleProgram,
     sequence: int | None = None,
     *,
     convention: Convention = Convention.CAUSAL,
@@ -198,7 +198,7 @@ def flops(
             f"only totals are published of {model.name!r}, so its attention cannot be counted: "
             f"use the convention {Convention.PARAMETERS.value!r}"
         )
-    if isinstance(model, Program):
+    if isinstance(model, ModuleProgram):
         return _of_program(model, convention)
     if isinstance(model, Recommender):
         return _plain(_of_recommender(model), "sample")
@@ -315,7 +315,7 @@ def _of_recommender(model: Recommender) -> dict[str, float]:
     return counts
 
 
-def _of_program(program: Program, convention: Convention) -> Flops:
+def _of_program(program: ModuleProgram, convention: Convention) -> Flops:
     """Products that a module's own code runs forward; per token, where it has some.
 
     Operators of one rank of a tensor group count as often as there are ranks.

@@ -42,7 +42,7 @@ WHOLE = "whole model"
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """Parameters of one part of a model."""
 
     name: str
@@ -54,7 +54,7 @@ class Part:
 class Parameters:
     """Parameters of a model."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ModelPart, ...]
 
     @property
     def total(self) -> int:
@@ -66,9 +66,9 @@ class Parameters:
         """All but those of experts that a token is not sent to."""
         return sum(part.active for part in self.parts)
 
-    def of(self, name: str) -> Part:
+    def of(self, name: str) -> ModelPart:
         """The part of that name; an empty one, if the model has none."""
-        return next((part for part in self.parts if part.name == name), Part(name, 0, 0))
+        return next((part for part in self.parts if part.name == name), ModelPart(name, 0, 0))
 
     def to_frame(self) -> pl.DataFrame:
         """One row a part: `part`, `total`, `active`."""
@@ -104,11 +104,13 @@ def parameters(model: Model) -> Parameters:
             counts[piece.part] += piece.parameters
         return _dense(counts)
     active = model.parameters if model.active_parameters is None else model.active_parameters
-    return Parameters((Part(WHOLE, round(model.parameters), round(active)),))
+    return Parameters((ModelPart(WHOLE, round(model.parameters), round(active)),))
 
 
 def _dense(counts: Counter[str]) -> Parameters:
-    return Parameters(tuple(Part(name, count, count) for name, count in counts.items() if count))
+    return Parameters(
+        tuple(ModelPart(name, count, count) for name, count in counts.items() if count)
+    )
 
 
 def layer_parameters(model: Transformer, layer: Layer) -> Parameters:
@@ -118,16 +120,16 @@ def layer_parameters(model: Transformer, layer: Layer) -> Parameters:
         model.attention, hidden
     )
     norms = 2 * norm_parameters(model)
-    parts = [Part(ATTENTION, attention, attention), Part(NORMS, norms, norms)]
+    parts = [ModelPart(ATTENTION, attention, attention), ModelPart(NORMS, norms, norms)]
     if layer.has_experts and model.experts is not None:
         return Parameters((*parts, *_expert_parts(model, model.experts)))
     dense = feed_forward_weights(feed_forward, feed_forward.width, hidden) + feed_forward_extras(
         feed_forward, feed_forward.width, hidden
     )
-    return Parameters((*parts, Part(FEED_FORWARD, dense, dense)))
+    return Parameters((*parts, ModelPart(FEED_FORWARD, dense, dense)))
 
 
-def _expert_parts(model: Transformer, experts: Experts) -> tuple[Part, ...]:
+def _expert_parts(model: Transformer, experts: Experts) -> tuple[ModelPart, ...]:
     hidden, feed_forward = model.hidden, model.feed_forward
 
     def one(width: int) -> int:
@@ -139,9 +141,9 @@ def _expert_parts(model: Transformer, experts: Experts) -> tuple[Part, ...]:
     shared = experts.num_shared * one(experts.shared_width)
     routed = one(experts.width)
     return (
-        Part(ROUTER, router, router),
-        Part(EXPERTS, experts.count * routed, experts.num_active * routed),
-        Part(SHARED_EXPERTS, shared, shared),
+        ModelPart(ROUTER, router, router),
+        ModelPart(EXPERTS, experts.count * routed, experts.num_active * routed),
+        ModelPart(SHARED_EXPERTS, shared, shared),
     )
 
 
@@ -172,7 +174,7 @@ def _of_transformer(model: Transformer) -> Parameters:
         )
     if not model.ties_embeddings:
         add(OUTPUT, model.vocabulary * model.hidden)
-    return Parameters(tuple(Part(name, count, active[name]) for name, count in totals.items()))
+    return Parameters(tuple(ModelPart(name, count, active[name]) for name, count in totals.items()))
 
 
 def prediction_parameters(model: Transformer) -> Parameters:
@@ -185,8 +187,8 @@ def prediction_parameters(model: Transformer) -> Parameters:
     norms = 3 * norm_parameters(model)
     return Parameters(
         (
-            Part(PREDICTION, projection, projection),
-            Part(NORMS, norms, norms),
+            ModelPart(PREDICTION, projection, projection),
+            ModelPart(NORMS, norms, norms),
             *layer_parameters(model, model.layers[-1]).parts,
         )
     )

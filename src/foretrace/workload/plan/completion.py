@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from foretrace.base import WorkloadError
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
@@ -90,7 +90,7 @@ class _Open:
     reason: str
 
 
-def complete(draft: PlanDraft, model: Model | Program, num_ranks: int | None = None) -> Plan:
+def complete(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | None = None) -> Plan:
     """The one plan that counts as the answer for a draft.
 
     Raises:
@@ -101,7 +101,7 @@ def complete(draft: PlanDraft, model: Model | Program, num_ranks: int | None = N
 
 def completions(
     draft: PlanDraft,
-    model: Model | Program,
+    model: Model | ModuleProgram,
     num_ranks: int | None = None,
     *,
     fits: Callable[[Plan], bool] | None = None,
@@ -130,21 +130,21 @@ def completions(
         for each in opens
         for name in each.alternatives[0]
     ]
-    is_assumed = not isinstance(model, Program)  # which was captured with one
+    is_assumed = not isinstance(model, ModuleProgram)  # which was captured with one
     if is_assumed and not draft.states("sequence") and settled.states("sequence"):
         reason = f"the longest that {model.name} was made for"
         assumptions.insert(0, Assumption(key_of("sequence"), _values(plans, "sequence"), reason))
     return Completions(plans, tuple(assumptions))
 
 
-def _settled(draft: PlanDraft, model: Model | Program, num_ranks: int | None) -> PlanDraft:
+def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | None) -> PlanDraft:
     """The draft with what follows from the model and the number of ranks."""
     if not draft.states("global_batch"):
         raise WorkloadError(
             "the plan does not say how many sequences a step has: state global_batch, as in "
             "global_batch = 2048 of [batch]"
         )
-    if isinstance(model, Program):
+    if isinstance(model, ModuleProgram):
         own = settled_by_program(model)
         stated = {name: one for name, one in own.items() if not draft.states(name)}
         draft = draft.with_fields(stated)
@@ -169,7 +169,7 @@ def _settled(draft: PlanDraft, model: Model | Program, num_ranks: int | None) ->
     return draft.with_fields(fields)
 
 
-def _opens(draft: PlanDraft, model: Model | Program) -> Iterator[_Open]:
+def _opens(draft: PlanDraft, model: Model | ModuleProgram) -> Iterator[_Open]:
     plan = draft.plan()
     is_sharded = not isinstance(model, Recommender)  # which divides its tables instead
     if plan.data * plan.context > 1 and is_sharded and not draft.states("sharding"):
@@ -185,7 +185,7 @@ def _opens(draft: PlanDraft, model: Model | Program) -> Iterator[_Open]:
             yield _one_field("expert_tensor", (1, plan.tensor), reason)
         if plan.pipeline > 1:
             yield from _open_schedule(draft, model)
-    if isinstance(model, Program):
+    if isinstance(model, ModuleProgram):
         yield from _opens_of_program(draft, model)
     if not draft.states("micro_batch"):
         own = max(plan.global_batch // plan.data, 1)
@@ -196,7 +196,7 @@ def _opens(draft: PlanDraft, model: Model | Program) -> Iterator[_Open]:
         yield _one_field("micro_batch", sizes, "small ones need least memory, and fill pipelines")
 
 
-def _opens_of_program(draft: PlanDraft, program: Program) -> Iterator[_Open]:
+def _opens_of_program(draft: PlanDraft, program: ModuleProgram) -> Iterator[_Open]:
     if not draft.states("recompute"):
         few = (Recompute.NONE, Recompute.FULL)  # selective is for software to define
         yield _one_field("recompute", few, "none costs no time, if its memory fits")
@@ -225,7 +225,7 @@ def _open_sequence_parallel(model: Transformer) -> _Open:
     )
 
 
-def _open_schedule(draft: PlanDraft, model: Transformer | Program) -> Iterator[_Open]:
+def _open_schedule(draft: PlanDraft, model: Transformer | ModuleProgram) -> Iterator[_Open]:
     is_open, chunks_are_open = not draft.states("schedule"), not draft.states("num_chunks")
     plan = draft.plan()
     several = _even_chunks(plan.pipeline, model.num_layers)
@@ -273,7 +273,7 @@ def _combined(opens: Sequence[_Open], at_most: int) -> Iterator[dict[str, Value]
 def _legal(
     draft: PlanDraft,
     choices: Iterator[dict[str, Value]],
-    model: Model | Program,
+    model: Model | ModuleProgram,
     num_ranks: int | None,
 ) -> tuple[Plan, ...]:
     plans, first_error = [], None

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from foretrace.base import WorkloadError
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.models.totals import TotalsOnly
@@ -47,7 +47,7 @@ _SIZES = (
 _SHARES_TOLERANCE = 1e-3
 
 
-def check_plan(plan: Plan, model: Model | Program, num_ranks: int | None = None) -> None:
+def check_plan(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None = None) -> None:
     """Refuse a plan under which the model cannot run.
 
     Args:
@@ -58,14 +58,14 @@ def check_plan(plan: Plan, model: Model | Program, num_ranks: int | None = None)
     """
     for problem in _problems(plan, model, num_ranks):
         raise WorkloadError(f"plan {plan.name!r}: {problem}" if plan.name else problem)
-    if isinstance(model, Transformer | Program):
+    if isinstance(model, Transformer | ModuleProgram):
         chunk_layers(plan, model.num_layers)
     group_size(plan, Group.EXPERT)
     group_size(plan, Group.SHARD)
     schedule_of(plan)
 
 
-def _problems(plan: Plan, model: Model | Program, num_ranks: int | None) -> Iterator[str]:
+def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -> Iterator[str]:
     """Everything wrong that numbers alone show, in the order in which it should be mended."""
     yield from size_problems(plan)
     if isinstance(model, Transformer):
@@ -79,7 +79,7 @@ def _problems(plan: Plan, model: Model | Program, num_ranks: int | None) -> Iter
         yield from _of_layers(plan, model)
         if plan.tables is not None:
             yield f"there are [tables], and {model.name} looks nothing up in any: leave them out"
-    elif isinstance(model, Program):
+    elif isinstance(model, ModuleProgram):
         yield from problems_of_program(plan, model)
     else:
         yield from _of_other_model(plan, model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from foretrace.operators import Program
+from foretrace.operators import ModuleProgram
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.keys import Value
 from foretrace.workload.plan.plan import Plan
@@ -16,7 +16,7 @@ _NEEDS_A_ZOO_MODEL = (("context", "cp"), ("expert", "ep"))
 _TWO_MOMENTS = 8.0  # bytes for a parameter, each in fp32: Adam
 
 
-def settled_by_program(program: Program) -> Mapping[str, Value]:
+def settled_by_program(program: ModuleProgram) -> Mapping[str, Value]:
     """Fields of a plan that follow from what was captured."""
     found: dict[str, Value] = {"micro_batch": program.batch}
     if program.sequence is not None:
@@ -35,7 +35,7 @@ def settled_by_program(program: Program) -> Mapping[str, Value]:
     return found
 
 
-def problems_of_program(plan: Plan, program: Program) -> Iterator[str]:
+def problems_of_program(plan: Plan, program: ModuleProgram) -> Iterator[str]:
     """Everything that a plan says otherwise than what was captured."""
     name = program.name
     for field, key in _NEEDS_A_ZOO_MODEL:
@@ -74,7 +74,7 @@ def problems_of_program(plan: Plan, program: Program) -> Iterator[str]:
         yield f"there are [tables], and {name} is a module's own code: leave them out"
 
 
-def _of_recompute(plan: Plan, program: Program) -> Iterator[str]:
+def _of_recompute(plan: Plan, program: ModuleProgram) -> Iterator[str]:
     if plan.recompute is Recompute.NONE:
         return
     if program.computes_again:

@@ -14,7 +14,7 @@ from torch import nn
 
 from foretrace.base import WorkloadError
 from foretrace.capture import captured
-from foretrace.operators import Program, Ran
+from foretrace.operators import ModuleProgram, Ran
 from tests.capture.module.networks import (
     HIDDEN,
     Classifier,
@@ -25,7 +25,7 @@ from tests.capture.module.networks import (
 )
 
 
-def same(program: Program) -> Program:
+def same(program: ModuleProgram) -> ModuleProgram:
     return replace(program, way="", notes=())
 
 
@@ -94,7 +94,7 @@ def test_values_of_small_whole_numbers_are_carried_along() -> None:
     assert [one.name for one in added(padded, plain)] == ["aten::mul"]
 
 
-def added(more: Program, less: Program) -> list[Ran]:
+def added(more: ModuleProgram, less: ModuleProgram) -> list[Ran]:
     """What the first layer of one runs that the other's does not."""
     found = [one for part in more.parts[:2] for one in part.forward]
     for one in (one for part in less.parts[:2] for one in part.forward):

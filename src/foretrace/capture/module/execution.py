@@ -36,7 +36,7 @@ Loss = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Given:
+class ModuleCall:
     """A module and what it is called with."""
 
     module: nn.Module  # without memory
@@ -52,7 +52,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Run:
+class ModuleRun:
     """A module that ran both ways, all operators seen."""
 
     way: str
@@ -63,7 +63,7 @@ class Run:
     notes: tuple[str, ...]
 
 
-def ran(given: Given, way: str | None) -> Run:
+def ran(given: ModuleCall, way: str | None) -> ModuleRun:
     """The module's operators by a way, or by the first that works.
 
     Raises:
@@ -81,7 +81,7 @@ def ran(given: Given, way: str | None) -> Run:
             reasons.append(f"{_TITLES[each]}: {_reason(err)}")
             continue
         said = (f"{'; '.join(reasons)}; so {_TITLES[each]} was taken",) if reasons else ()
-        return Run(
+        return ModuleRun(
             each,
             found.recorder,
             found.parameters,
@@ -103,7 +103,7 @@ _TITLES = {
 }
 
 
-def _exported(given: Given) -> Run:
+def _exported(given: ModuleCall) -> ModuleRun:
     import torch  # on demand: an optional dependency
 
     args, kwargs = given.without_memory()
@@ -123,7 +123,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _dispatched(given: Given) -> Run:
+def _dispatched(given: ModuleCall) -> ModuleRun:
     inputs = given.without_memory()
     known = KnownValues()
     known.state(inputs, (given.args, given.kwargs))
@@ -131,7 +131,7 @@ def _dispatched(given: Given) -> Run:
         return _recorded(given.module, inputs, given.loss, known=known)
 
 
-def _traced(given: Given) -> Run:
+def _traced(given: ModuleCall) -> ModuleRun:
     import torch  # on demand: an optional dependency
 
     graph = torch.fx.symbolic_trace(given.module)
@@ -139,7 +139,7 @@ def _traced(given: Given) -> Run:
         return _recorded(graph, given.without_memory(), given.loss, is_graph=True)
 
 
-def _run(given: Given) -> Run:
+def _run(given: ModuleCall) -> ModuleRun:
     module = given.original
     if given.is_divided:
         raise WorkloadError("a module that is divided over ranks is not all there")
@@ -160,10 +160,12 @@ def _run(given: Given) -> Run:
         for one, gradient in kept:
             one.grad = gradient
     note = "it ran for real: operators are those of its own device, on the values it was given"
-    return Run(RUN, found.recorder, found.parameters, found.constants, found.gradients, (note,))
+    return ModuleRun(
+        RUN, found.recorder, found.parameters, found.constants, found.gradients, (note,)
+    )
 
 
-_BY_WAY: Mapping[str, Callable[[Given], Run]] = {
+_BY_WAY: Mapping[str, Callable[[ModuleCall], ModuleRun]] = {
     EXPORT: _exported,
     DISPATCH: _dispatched,
     FX: _traced,
@@ -178,7 +180,7 @@ def _recorded(
     *,
     is_graph: bool = False,
     known: KnownValues | None = None,
-) -> Run:
+) -> ModuleRun:
     """Forward and backward pass under a recorder; `is_graph`: scopes stand in nodes' metadata."""
     import torch  # on demand: an optional dependency
 
@@ -205,7 +207,7 @@ def _recorded(
     found = frozenset(recorder.storage(one.grad) for _, one in parameters if one.grad is not None)
     for _, one in parameters:
         one.grad = None
-    return Run("", recorder, parameters, constants, found, tuple(notes))
+    return ModuleRun("", recorder, parameters, constants, found, tuple(notes))
 
 
 def _interpreted(
