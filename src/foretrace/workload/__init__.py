@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretrace.workload.exchanges.exchange import Exchange as Exchange
     from foretrace.workload.exchanges.exchange import Turn as Turn
     from foretrace.workload.exchanges.gradients import Filled as Filled
+    from foretrace.workload.exchanges.gradients import Pool as Pool
     from foretrace.workload.exchanges.gradients import bucket_numbers as bucket_numbers
     from foretrace.workload.exchanges.gradients import filled as filled
     from foretrace.workload.exchanges.gradients import gathered as gathered

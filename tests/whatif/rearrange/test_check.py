@@ -32,7 +32,10 @@ CONFIG = JobConfig(tp=2, pp=2, num_layers=4, num_microbatches=4)
         ((Parallelism(chunks=2),), "several need the schedule 'interleaved'"),
         ((Parallelism(cp=2),), "cp 1 -> 2: the recording has no exchange of keys and values"),
         ((Parallelism(ep=2),), "ep 1 -> 2: the recording has no exchange of tokens"),
-        ((PlanKeys({"sharding.level": "zero3"}),), "sharding none -> zero3"),
+        (
+            (Parallelism(schedule="interleaved", chunks=2), PlanKeys({"sharding.level": "zero2"})),
+            "after which of them gradients are scattered",
+        ),
         ((PlanKeys({"recompute": "selective"}),), "recompute none -> selective"),
         (
             (Parallelism(sequence_parallel=False, tp=2), PlanKeys({"contiguous": 2})),

@@ -192,7 +192,7 @@ def _made_on_device(sequence: Sequence, made: Made, entries: SlotIndex) -> Edges
     compute = int(sequence.compute[made.rank])
     what = made.what
     if isinstance(what, MadeWait):
-        finish = _last_of_role(sequence, made, made.first, back=0)
+        finish = _last_of_role(sequence, made, made.first, back=what.back)
         following = _next(entries, compute, made.first)
         return _edges([(EdgeKind.INTER_STREAM, finish, following)])
     launch, arrive, finish = made.first, made.first + 1, made.first + 2
@@ -211,11 +211,12 @@ def _made_on_device(sequence: Sequence, made: Made, entries: SlotIndex) -> Edges
 
 
 def _made_on_host(sequence: Sequence, made: Made) -> Edges:
-    if isinstance(made.what, MadeWait):
+    what = made.what
+    if isinstance(what, MadeWait):
         return _edges(
             [
                 (EdgeKind.THREAD, _last_of_role(sequence, made, made.first, back=back), made.first)
-                for back in range(_WORKERS)
+                for back in range(what.back, what.back + _WORKERS)
             ]
         )
     launch, arrive, finish = made.first, made.first + 1, made.first + 2
@@ -223,7 +224,7 @@ def _made_on_host(sequence: Sequence, made: Made) -> Edges:
         (EdgeKind.ISSUE, launch, arrive),
         (EdgeKind.STREAM, _last(sequence, int(sequence.lane[arrive]), arrive), arrive),
     ]
-    if made.what.is_awaited:
+    if what.is_awaited:
         found.append((EdgeKind.THREAD, finish, finish + 1))
     return _edges(found)
 

@@ -105,11 +105,16 @@ def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:
             "gradients twice, which was not recorded: take all of them (leave the ranks out)"
         )
     deep = (Sharding.ZERO2, Sharding.ZERO3)
-    if old.sharding is not new.sharding and (old.sharding in deep or new.sharding in deep):
+    if old.sharding is not new.sharding and old.sharding in deep:
         yield (
             f"sharding {old.sharding.value} -> {new.sharding.value}: when parameters or gradients "
-            "are gathered and freed is not in this recording; only none and zero1 can take each "
-            "other's place"
+            "would not be gathered and freed is not in this recording; only none and zero1 can be "
+            "divided further"
+        )
+    if old.sharding is not new.sharding is Sharding.ZERO2 and new.num_chunks > 1:
+        yield (
+            f"sharding {old.sharding.value} -> {new.sharding.value} with {new.num_chunks} chunks "
+            "on a stage: after which of them gradients are scattered is not in this recording"
         )
 
 

@@ -14,7 +14,7 @@ from foretrace.whatif.rearrange.composition import NewUnit, Work
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.parameters import Weights
 from foretrace.whatif.rearrange.units import Role
-from foretrace.whatif.recorded.program import MadeExchange, Placed
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
     Exchange,
@@ -53,7 +53,7 @@ class Maker:
         transfer = replace(handed_over(self.after.plan, self.numbers), collective=name)
         made = self.made(transfer, is_awaited=name == "recv")
         phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
-        return Work(self._at(unit, made, Part.TRANSFER, phase), role)
+        return Work(self.at(unit, made, Part.TRANSFER, phase), role)
 
     def made(self, exchange: Exchange, *, is_awaited: bool = True) -> MadeExchange:
         """An exchange of the new job's plan, launched as recorded ones are."""
@@ -99,11 +99,7 @@ class Maker:
             NotShownError: if nothing tells how many parameters there are.
         """
         plan, weights = self.after.plan, self.weights
-        if not weights.are_numbers:
-            raise NotShownError(
-                "gradients would be reduced that the recording does not reduce, and it does not "
-                "show how many there are: record with shapes, or start from a data-parallel job"
-            )
+        self.check_weights()
         is_last = unit.chunk == plan.pipeline * plan.num_chunks - 1
         amounts = [
             weights.of_last if is_last else 0.0,
@@ -123,11 +119,25 @@ class Maker:
         unit = issued(unit, made, size, is_inside=False)
         return with_wait(unit, pool.replica or pool.shard)
 
+    def check_weights(self) -> None:
+        """Refuse to make exchanges of parameters that nobody can count.
+
+        Raises:
+            NotShownError: if nothing tells how many there are.
+        """
+        if not self.weights.are_numbers:
+            raise NotShownError(
+                "parameters or gradients would be exchanged that the recording does not, and it "
+                "does not show how many there are: record with shapes, or start from a "
+                "data-parallel job"
+            )
+
     def _bucket(self, unit: NewUnit, exchange: Exchange) -> Work:
         made = self.made(exchange, is_awaited=False)
-        return Work(self._at(unit, made, Part.BUCKET, Phase.BACKWARD), Role.BUCKET)
+        return Work(self.at(unit, made, Part.BUCKET, Phase.BACKWARD), Role.BUCKET)
 
-    def _at(self, unit: NewUnit, made: MadeExchange, part: Part, phase: Phase) -> Placed:
+    def at(self, unit: NewUnit, made: MadeExchange | MadeWait, part: Part, phase: Phase) -> Placed:
+        """Something made, at a unit's place."""
         return Placed(
             piece=made, step=unit.step, part=part, phase=phase, microbatch=unit.microbatch
         )

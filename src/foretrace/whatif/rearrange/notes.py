@@ -8,7 +8,7 @@ from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.parameters import Weights
 from foretrace.whatif.rearrange.structure import Structure, changed_fields
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Recompute, Sharding, shard_size
+from foretrace.workload import Plan, Recompute, Sharding, shard_size
 
 # Fields of a plan that say how gradients are reduced, as users call them.
 _OF_GRADIENTS = {
@@ -82,14 +82,8 @@ def _of_made(library: Library, before: Scenario, after: Scenario) -> Iterator[st
         )
     if library.has_backward and old.num_ranks == 1 and new.num_ranks > 1:
         yield "a gradient norm over all ranks is not among the exchanges: none was recorded"
-    is_divided = library.has_backward and new.data * new.context > 1
-    if is_divided and (old.sharding is Sharding.NONE) != (new.sharding is Sharding.NONE):
-        yield (
-            f"the optimizer updates 1/{shard_size(new)} of the parameters, gathered in buckets "
-            "behind it"
-            if old.sharding is Sharding.NONE
-            else "every rank updates all parameters, and gathers none"
-        )
+    if new.data * new.context > 1 and (library.has_backward or new.sharding is Sharding.ZERO3):
+        yield from _of_sharding(old.sharding, new)
     is_again = old.recompute is not new.recompute and new.recompute is not Recompute.NONE
     if is_again and library.has_backward:
         yield "recomputed layers take what their forward pass took, exchanges included"
@@ -97,12 +91,34 @@ def _of_made(library: Library, before: Scenario, after: Scenario) -> Iterator[st
         yield "a table shared by the first and the last stage is taken to be summed as before"
 
 
+def _of_sharding(old: Sharding, new: Plan) -> Iterator[str]:
+    if old is new.sharding:
+        return
+    share = f"the optimizer updates 1/{shard_size(new)} of the parameters"
+    if new.sharding is Sharding.ZERO3:
+        yield (
+            f"{share}; these are gathered part by part before each pass, {new.prefetch} ahead, and "
+            "gradients scattered behind it: all of it is made, and its time modelled"
+        )
+    elif new.sharding is Sharding.ZERO2:
+        yield (
+            f"{share}, gathered in buckets behind it; gradients are scattered in every backward "
+            "pass: all of it is made, and its time modelled"
+        )
+    elif old is Sharding.NONE:
+        yield f"{share}, gathered in buckets behind it"
+    elif new.sharding is Sharding.NONE:
+        yield "every rank updates all parameters, and gathers none"
+
+
 def _of_nothing(library: Library, before: Scenario, after: Scenario) -> Iterator[str]:
     """Edits that find nothing in this job to act on."""
     new = after.plan
     is_training = library.has_backward
     keys = _OF_GRADIENTS if is_training else _OF_TRAINING
-    found = ", ".join(keys[name] for name in changed_fields(before, after) if name in keys)
+    acts = {"sharding"} if new.sharding is Sharding.ZERO3 and new.data * new.context > 1 else set()
+    changed = (name for name in changed_fields(before, after) if name not in acts)
+    found = ", ".join(keys[name] for name in changed if name in keys)
     if found and not is_training:
         yield f"forward passes only: nothing is done for {found}, as there are no gradients"
     elif found and new.data * new.context == 1:

@@ -13,6 +13,7 @@ from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, d
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.composition import Composer, NewUnit, at_place
 from foretrace.whatif.rearrange.dropped import Dropped, of_groups, of_layers_and_ends
+from foretrace.whatif.rearrange.gathering import Gathering
 from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.making import Maker
 from foretrace.whatif.rearrange.notes import rearrangement_notes
@@ -66,7 +67,11 @@ def _made(program: Program, before: Scenario, after: Scenario) -> NewJob:
     weights = weights_of(library, before)
     maker = Maker.of(library, after, weights)
     is_divided = after.plan.sharding is not Sharding.NONE
-    divides = (before.plan.sharding is not Sharding.NONE) != is_divided
+    old, new = before.plan.sharding, after.plan.sharding
+    is_deep = new is not old and new in {Sharding.ZERO2, Sharding.ZERO3}
+    # What is gathered part by part is not gathered behind the update.
+    is_gathered_once = is_divided and new is not Sharding.ZERO3
+    divides = (old in {Sharding.ZERO1, Sharding.ZERO2}) != is_gathered_once
     is_gone = of_groups(program, _gone_groups(before, after))
     is_replaced = np.zeros(len(program.graph.collectives), bool)
     if _swaps_sums(before, after):
@@ -81,7 +86,8 @@ def _made(program: Program, before: Scenario, after: Scenario) -> NewJob:
         dropped=Dropped(program, is_gone | is_replaced),
         maker=maker,
         recomputing=Recomputing.of(library),
-        dividing=Dividing(library, after.plan, maker, is_divided) if divides else None,
+        dividing=Dividing(library, after.plan, maker, is_gathered_once) if divides else None,
+        gathering=Gathering(maker, before.plan.tensor / after.plan.tensor) if is_deep else None,
         tensor=TensorExchanges(
             library, before, after, maker, divides_vocabulary(library, before, after)
         )
@@ -154,6 +160,7 @@ class _Making:
     recomputing: Recomputing
     tensor: TensorExchanges | None  # where they are to be added
     dividing: Dividing | None  # where the optimizer's states are divided otherwise
+    gathering: Gathering | None  # where gradients or parameters are, and were not
 
     @property
     def adds_reductions(self) -> bool:
@@ -175,7 +182,10 @@ class _Making:
             inside = [each.placed for unit in units for each in unit.work]
             epilogue = list(_kept(step.epilogue, update))
             if self.dividing is not None:
-                buckets = [each for each in inside if each.part is Part.BUCKET]
+                last = [
+                    each.placed for unit in units if unit.is_last_microbatch for each in unit.work
+                ]
+                buckets = [each for each in last if each.part is Part.BUCKET]
                 epilogue = self.dividing.epilogue(epilogue, buckets)
             placed += [*inside, *epilogue]
         placed += _kept(run.closing)
@@ -198,6 +208,8 @@ class _Making:
     def reduced(self, unit: NewUnit, seat: Seat) -> NewUnit:
         """A unit with the gradients' communication of the new job."""
         old, new = self.before.plan, self.after.plan
+        if self.gathering is not None:
+            return self.gathering.through(unit)
         if unit.is_forward or not unit.is_last_microbatch:
             return unit
         was_reduced, is_reduced = old.data * old.context > 1, new.data * new.context > 1

@@ -139,9 +139,13 @@ class MadeExchange:
 
 @dataclass(frozen=True, kw_only=True)
 class MadeWait:
-    """The compute stream (on a CPU the calling thread) waits for a group's exchanges so far."""
+    """The compute stream (on a CPU the calling thread) waits for a group's exchanges so far.
+
+    Those that are known to be issued later than what is waited for are left out.
+    """
 
     group: Group
+    back: int = 0  # how many of the group's last exchanges it does not wait for
 
 
 @dataclass(frozen=True)

@@ -315,6 +315,10 @@ def _answers(
         return [answer[each] for each in alike]
     try:
         costs = model.collective_costs(_requests(asked))
+    except ValueError as err:  # of places outside the machine
+        raise ScenarioError(
+            f"{err}: state a machine with as many chips as the edited job has ranks"
+        ) from err
     except MachineError as err:
         if len(asked) > 1:  # one that it does not know keeps it from answering for the others
             return [_answers([one], model, transfers)[0] for one in asked]
