@@ -171,7 +171,7 @@ class Buckets:
         pieces = [each.placed.piece for each in reduced]
         entries = [Entry(each, Role.REDUCED) for each in pieces if isinstance(each, Piece)]
         parts = self.waits.parts(entries, num_old)
-        if not num_old or len(parts) != num_old:
+        if not (num_old and reduced) or len(parts) != num_old:
             return after, False
         if num_new == num_old:
             return after, True
