@@ -16,14 +16,12 @@ import numpy as np
 from foretrace.analyze.windows import windows
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import (
-    NO_LAYER,
     NO_NODE,
     ExecutionGraph,
     MemoryEvents,
-    Part,
-    Phase,
     Recording,
     Timeline,
+    block_words,
 )
 from foretrace.trace import UNKNOWN_NS, AllocatorAction, DeviceSnapshot, Snapshot
 
@@ -291,13 +289,7 @@ def _host_node(timeline: Timeline, rank: int, at_ns: int) -> int:
 
 
 def _block(graph: ExecutionGraph, node: int) -> str:
-    part, phase = Part(int(graph.part[node])), Phase(int(graph.phase[node]))
-    words = [part.name.lower()] if part != Part.UNKNOWN else []
-    if graph.layer[node] != NO_LAYER:
-        words.append(str(int(graph.layer[node])))
-    if phase != Phase.UNKNOWN and phase.name != part.name:
-        words.append(phase.name.lower())
-    return " ".join(words)
+    return block_words(int(graph.part[node]), int(graph.phase[node]), int(graph.layer[node]))
 
 
 def _by_operator(events: MemoryEvents, inside: slice) -> tuple[Holder, ...]:

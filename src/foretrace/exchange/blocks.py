@@ -11,12 +11,12 @@ from foretrace.exchange.tracks import Layout, Rows, no_nodes
 from foretrace.graph import (
     DEVICE_KINDS,
     NO_LAYER,
-    NO_MICROBATCH,
     ExecutionGraph,
     NodeKind,
     Part,
     Phase,
     Timeline,
+    block_words,
 )
 
 BLOCKS_ORDER = 1  # in a rank's process, below its steps
@@ -28,24 +28,12 @@ _ASIDE = (Part.BUCKET, Part.TRANSFER)
 
 def block_name(graph: ExecutionGraph, node: int) -> str:
     """A node's block in words: "layer 3 forward, microbatch 0"; "" unknown."""
-    return _block_text(
+    return block_words(
         int(graph.part[node]),
         int(graph.phase[node]),
-        (int(graph.layer[node]), int(graph.microbatch[node])),
+        int(graph.layer[node]),
+        microbatch=int(graph.microbatch[node]),
     )
-
-
-def _block_text(part: int, phase: int, numbers: tuple[int, int]) -> str:
-    layer, microbatch = numbers
-    words = []
-    if part != Part.UNKNOWN:
-        words.append(Part(part).name.lower())
-        if layer != NO_LAYER:
-            words.append(str(layer))
-    if phase != Phase.UNKNOWN and Phase(phase).name != Part(part).name:
-        words.append(Phase(phase).name.lower())
-    text = " ".join(words)
-    return f"{text}, microbatch {microbatch}" if text and microbatch != NO_MICROBATCH else text
 
 
 @dataclass(frozen=True)
@@ -97,7 +85,7 @@ def _phase_runs(timeline: Timeline, work: Int64s) -> _Runs:
     key = np.stack([graph.rank[work], graph.phase[work], graph.microbatch[work]])
     first, start_ns, end_ns = _stretches(timeline, work, key)
     text = [
-        _block_text(Part.UNKNOWN, phase, (NO_LAYER, microbatch))
+        block_words(Part.UNKNOWN, phase, NO_LAYER, microbatch=microbatch)
         for _, phase, microbatch in key[:, first].T.tolist()
     ]
     return _Runs(tuple(text), graph.rank[work[first]], start_ns, end_ns)
@@ -110,9 +98,7 @@ def _part_runs(timeline: Timeline, work: Int64s) -> _Runs:
     first, start_ns, end_ns = _stretches(timeline, work, key)
     text = [
         # A part that is its phase, as the optimizer is, would stand there twice.
-        ""
-        if Part(part).name == Phase(phase).name
-        else _block_text(part, phase, (layer, NO_MICROBATCH))
+        "" if Part(part).name == Phase(phase).name else block_words(part, phase, layer)
         for _, phase, _, part, layer in key[:, first].T.tolist()
     ]
     return _Runs(tuple(text), graph.rank[work[first]], start_ns, end_ns)

@@ -93,6 +93,20 @@ class Phase(IntEnum):
     OPTIMIZER = 5
 
 
+def block_words(part: int, phase: int, layer: int, *, microbatch: int = NO_MICROBATCH) -> str:
+    """A block in words, "layer 3 forward, microbatch 0"; what is not known is left out.
+
+    A part that is its phase, as the optimizer is, is said once.
+    """
+    words = [Part(part).name.lower()] if part != Part.UNKNOWN else []
+    if layer != NO_LAYER:
+        words.append(str(layer))
+    if phase != Phase.UNKNOWN and Phase(phase).name != Part(part).name:
+        words.append(Phase(phase).name.lower())
+    text = " ".join(words)
+    return f"{text}, microbatch {microbatch}" if text and microbatch != NO_MICROBATCH else text
+
+
 # Kinds that may start when launched, in `NodeKind` order; what a device stream holds.
 DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
 HOST_KINDS = (

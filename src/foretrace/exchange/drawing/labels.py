@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from foretrace.exchange.drawing.subgraph import block_text
 from foretrace.graph import (
     DEVICE_KINDS,
     NO_COLLECTIVE,
     EdgeKind,
     ExecutionGraph,
     NodeKind,
+    block_words,
 )
 
 _UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
@@ -60,7 +60,7 @@ def full_text(graph: ExecutionGraph, node: int) -> str:
             f"{int(graph.measured_ns[node]):,} ns"
         ),
         graph.names[operator] if operator >= 0 else "",
-        block_text(graph, node),
+        block_words(int(graph.part[node]), int(graph.phase[node]), int(graph.layer[node])),
         graph.step_names[graph.step[node]] if graph.step[node] >= 0 else "",
     ]
     return "\n".join(filter(None, lines))

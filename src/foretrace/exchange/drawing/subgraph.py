@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, GraphError, Int64s
-from foretrace.graph import NO_LAYER, ExecutionGraph, NodeKind, Part, Phase
+from foretrace.graph import ExecutionGraph, NodeKind, block_words
 
 MOST_NODES = 400  # more are no longer told apart on a screen
 _MAX_SHOWN = 5
@@ -71,18 +71,6 @@ def subgraph(graph: ExecutionGraph, choice: Choice) -> Subgraph:
     )
 
 
-def block_text(graph: ExecutionGraph, node: int) -> str:
-    """Which part of the model a node works for: `layer 3 forward`; empty where it is not known."""
-    part, phase = Part(int(graph.part[node])), Phase(int(graph.phase[node]))
-    layer = int(graph.layer[node])
-    words = [
-        "" if part == Part.UNKNOWN else part.name.lower(),
-        "" if layer == NO_LAYER else str(layer),
-        "" if phase == Phase.UNKNOWN else phase.name.lower(),
-    ]
-    return " ".join(filter(None, words))
-
-
 def _of_step(graph: ExecutionGraph, step: str) -> Bools:
     names = list(graph.step_names)
     wanted = [at for at, name in enumerate(names) if step in (name, name.rpartition("#")[2])]
@@ -109,7 +97,7 @@ def _labelled(graph: ExecutionGraph, label: str) -> Bools:
         [column.astype(np.int64) for column in (graph.part, graph.phase, graph.layer)], axis=1
     )
     _, first, block = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    is_block = np.array([wanted in block_text(graph, int(node)) for node in first], np.bool_)
+    is_block = np.array([wanted in block_words(*keys[node].tolist()) for node in first], np.bool_)
     return chosen | is_block[block.reshape(-1)]
 
 
