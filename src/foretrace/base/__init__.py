@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import numbered_rows as numbered_rows
     from foretrace.base.arrays import rows_by_value as rows_by_value
     from foretrace.base.arrays import used_positions as used_positions
+    from foretrace.base.declared import Count as Count
+    from foretrace.base.declared import Key as Key
+    from foretrace.base.declared import Positive as Positive
+    from foretrace.base.declared import Share as Share
+    from foretrace.base.declared import Text as Text
+    from foretrace.base.declared import Whole as Whole
+    from foretrace.base.declared import read_keys as read_keys
+    from foretrace.base.declared import read_value as read_value
     from foretrace.base.documents import Citation as Citation
     from foretrace.base.documents import Document as Document
     from foretrace.base.documents import Shelf as Shelf

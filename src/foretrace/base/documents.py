@@ -219,7 +219,7 @@ def parsed_toml(path: Path, error: type[ModelError]) -> dict[str, object]:
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+    except (ValueError, RecursionError) as err:  # of digits without end, too
         raise error(f"{str(path)!r} is not a TOML file: {err}") from err
 
 

@@ -84,14 +84,14 @@ HEAD = 'kind = "failures"\n'
     ("text", "words"),
     [
         ("", "no components"),
-        ("[[components]]\ncount = 3\n", "no name"),
+        ("[[components]]\ncount = 3\n", "lacks name"),
         ('[[components]]\nname = "a"\n', "either a count or a rate"),
         ('[[components]]\nname = "a"\ncount = 3\n', r"\[observed\]"),
-        ('[[components]]\nname = "a"\nper_host_day = -1\n', "of at least zero"),
+        ('[[components]]\nname = "a"\nper_host_day = -1\n', "of at least 0"),
         ('[[components]]\nname = "a"\nper_host_day = 1\ntakes_host = 3\n', "true or false"),
         ('[[components]]\nname = "a"\nper_host_day = 1\nsource = "x"\n', "does not have"),
         ('[[components]]\nname = "a"\nper_host_day = 1\nrate = 2\n', "'rate'"),
-        ('gpus_per_host = 0\n[[components]]\nname = "a"\nper_host_day = 1\n', "above zero"),
+        ('gpus_per_host = 0\n[[components]]\nname = "a"\nper_host_day = 1\n', "of at least 1"),
         ("[observed]\nhosts = 3\n[[components]]\n", "days"),
     ],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def keys() -> str:
     for key in KEYS:
         default = others.get(key.path) or defaults.get(key.table, {}).get(key.name, "")
         shown = str(default).lower() if isinstance(default, bool) else str(default)
-        rows.append([f"`{key.path}`", key.expected, shown, meanings().get(key.path, "")])
+        rows.append([f"`{key.path}`", key.words, shown, meanings().get(key.path, "")])
     return table(["key", "holds", "unless stated", "meaning"], rows)
 
 

@@ -12,22 +12,31 @@ match begins a layer. Rules are asked in order; the first that matches and says 
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal
 
-from foretrace.base import GraphError
+from foretrace.base import Count, GraphError, Key, Table, Text, parsed_toml, read_keys
 from foretrace.graph.nodes import Part, Phase
 
 SUBJECTS = ("operator", "annotation", "module", "kernel")
 PARTS = {part.name.lower(): part for part in Part if part != Part.UNKNOWN}
 PHASES = {phase.name.lower(): phase for phase in Phase if phase != Phase.UNKNOWN}
-_RULE_KEYS = (*SUBJECTS, "part", "phase", "begins_layer")
-_FILE_KEYS = ("layers_per_stage", "rule")
-Value = TypeVar("Value", Part, Phase)
+_RULE_KEYS = (
+    *(Key(subject, Text, expected="a pattern such as 'my_block_*'") for subject in SUBJECTS),
+    Key("part", Literal[tuple(PARTS)]),
+    Key("phase", Literal[tuple(PHASES)]),
+    Key("begins_layer", bool),
+)
+_FILE_KEYS = (
+    Key(
+        "layers_per_stage",
+        tuple[Count, ...],
+        expected="a list of numbers above 0, one per pipeline stage,",
+    ),
+    Key("rule", tuple[dict[str, object], ...], expected="tables headed [[rule]]"),
+)
 
 
 @dataclass(frozen=True)
@@ -87,96 +96,40 @@ def read_corrections(path: Path) -> Corrections:
         GraphError: if the file is no TOML, or has a key or value that is not allowed.
         OSError: if the file cannot be read.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise GraphError(f"{str(path)!r} is no TOML: {err}. See docs/blocks.md.") from err
-    _check_keys(path, "the file", content, _FILE_KEYS)
-    rules = content.get("rule", [])
-    if not isinstance(rules, list):
-        raise GraphError(
-            f"key 'rule' in {str(path)!r}: found {rules!r}; expected tables headed [[rule]]."
-        )
+    where = f"blocks file {str(path)!r}"
+    stated = read_keys(parsed_toml(path, GraphError), _FILE_KEYS, where, error=GraphError)
+    rules = enumerate(stated.get("rule", ()), start=1)
     return Corrections(
-        rules=tuple(_rule(path, index + 1, rule) for index, rule in enumerate(rules)),
-        layers_per_stage=_layers_per_stage(path, content.get("layers_per_stage", [])),
+        rules=tuple(_rule(rule, f"rule {number} of {where}") for number, rule in rules),
+        layers_per_stage=stated.get("layers_per_stage", ()),
         path=path,
     )
 
 
-def _check_keys(
-    path: Path, where: str, table: Mapping[str, object], allowed: tuple[str, ...]
-) -> None:
-    for key in table:
-        if key not in allowed:
-            raise GraphError(
-                f"unknown key {key!r} in {where} of {str(path)!r}: allowed are "
-                f"{', '.join(allowed)}."
-            )
-
-
-def _layers_per_stage(path: Path, value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(
-        isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in value
-    ):
-        raise GraphError(
-            f"key 'layers_per_stage' in {str(path)!r}: found {value!r}; expected a list of "
-            "numbers above 0, one per pipeline stage."
-        )
-    return tuple(value)
-
-
-def _rule(path: Path, number: int, table: object) -> Rule:
-    where = f"rule {number}"
-    if not isinstance(table, dict):
-        raise GraphError(f"{where} of {str(path)!r}: found {table!r}; expected a [[rule]] table.")
-    _check_keys(path, where, table, _RULE_KEYS)
-    subjects = [key for key in SUBJECTS if key in table]
+def _rule(table: Table, where: str) -> Rule:
+    stated = read_keys(table, _RULE_KEYS, where, error=GraphError)
+    subjects = [key for key in SUBJECTS if key in stated]
     if len(subjects) != 1:
         raise GraphError(
-            f"{where} of {str(path)!r}: found {', '.join(subjects) or 'no pattern'}; expected "
-            f"exactly one of {', '.join(SUBJECTS)}."
+            f"{where}: found {', '.join(subjects) or 'no pattern'}; expected exactly one of "
+            f"{', '.join(SUBJECTS)}."
         )
-    pattern = table[subjects[0]]
-    if not isinstance(pattern, str) or not pattern:
+    subject, pattern = subjects[0], stated[subjects[0]]
+    begins_layer = stated.get("begins_layer", False)
+    if not begins_layer and "part" not in stated and "phase" not in stated:
         raise GraphError(
-            f"key {subjects[0]!r} in {where} of {str(path)!r}: found {pattern!r}; expected a "
-            "pattern such as 'my_block_*'."
+            f"{where} says nothing about {pattern!r}: give it a part, a phase or "
+            "begins_layer = true."
         )
-    begins_layer = table.get("begins_layer", False)
-    if not isinstance(begins_layer, bool):
+    if begins_layer and subject == "kernel":
         raise GraphError(
-            f"key 'begins_layer' in {where} of {str(path)!r}: found {begins_layer!r}; expected "
-            "true or false."
-        )
-    if not begins_layer and "part" not in table and "phase" not in table:
-        raise GraphError(
-            f"{where} of {str(path)!r} says nothing about {pattern!r}: give it a part, a phase "
-            "or begins_layer = true."
-        )
-    if begins_layer and subjects[0] == "kernel":
-        raise GraphError(
-            f"key 'begins_layer' in {where} of {str(path)!r}: a kernel cannot begin a layer, "
-            "since it runs later than it is launched; name the operator that launches it."
+            f"'begins_layer' of {where}: a kernel cannot begin a layer, since it runs later than "
+            "it is launched; name the operator that launches it."
         )
     return Rule(
-        subject=subjects[0],
+        subject=subject,
         pattern=pattern,
-        part=_choice(path, where, "part", table, PARTS) or Part.UNKNOWN,
-        phase=_choice(path, where, "phase", table, PHASES) or Phase.UNKNOWN,
+        part=PARTS[stated["part"]] if "part" in stated else Part.UNKNOWN,
+        phase=PHASES[stated["phase"]] if "phase" in stated else Phase.UNKNOWN,
         begins_layer=begins_layer,
     )
-
-
-def _choice(
-    path: Path, where: str, key: str, table: Mapping[str, object], allowed: Mapping[str, Value]
-) -> Value | None:
-    if key not in table:
-        return None
-    value = table[key]
-    if not isinstance(value, str) or value not in allowed:
-        raise GraphError(
-            f"key {key!r} in {where} of {str(path)!r}: found {value!r}; allowed are "
-            f"{', '.join(allowed)}."
-        )
-    return allowed[value]

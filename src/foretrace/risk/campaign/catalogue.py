@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foretrace.base import (
+    Count,
     Document,
+    Key,
     RiskError,
+    Share,
     Shelf,
     Table,
-    as_table,
-    check_keys,
+    Whole,
     document_names,
     read_document,
+    read_keys,
     read_sources,
 )
 from foretrace.risk.campaign.campaign import (
@@ -26,7 +29,7 @@ from foretrace.risk.campaign.campaign import (
     check_campaign,
 )
 from foretrace.risk.campaign.closed_form import best_interval_ns, with_interval
-from foretrace.risk.failures.catalogue import load_failures, positive
+from foretrace.risk.failures.catalogue import load_failures
 from foretrace.risk.times import duration_ns
 
 _SHELF = Shelf(
@@ -38,9 +41,43 @@ _SHELF = Shelf(
 )
 BEST = "best"  # a checkpoint interval that is found instead of stated
 _KEYS = (
-    "kind", "title", "note", "hosts", "gpus_per_host", "failures", "failures_per_host_day",
-    "while_down", "checkpoint", "down", "fleet", "preemption", "replicas", "sources",
-)  # fmt: skip
+    Key("kind", str),
+    Key("title", str),
+    Key("note", str),
+    Key("hosts", Count, is_required=True),
+    Key("gpus_per_host", Count),
+    Key("failures", str),
+    Key("failures_per_host_day", Share),
+    Key("while_down", WhileDown),
+    *(
+        Key(table, dict[str, object], expected="a table")
+        for table in ("checkpoint", "down", "fleet", "preemption", "replicas", "sources")
+    ),
+)
+
+
+def _times(*names: str) -> tuple[Key, ...]:
+    return tuple(Key(name, str, expected='a time, as in "5min",') for name in names)
+
+
+_CHECKPOINT_KEYS = _times("interval", "blocking", "background")
+_DOWN_KEYS = _times("detection", "queue", "restart")
+_FLEET_KEYS = (
+    *_times("repair"),
+    Key("spares", Whole),
+    Key("repaired_share", Share),
+    Key("lemon_share", Share),
+    Key("lemon_factor", Share),
+    Key("excluded_after", Whole),
+)
+_PREEMPTION_KEYS = (*_times("every", "away"), Key("has_notice", bool))
+_REPLICAS_KEYS = (
+    *_times("stall", "away", "catch_up", "join", "lost_step"),
+    Key("count", Count, is_required=True),
+    Key("least", Whole),
+    Key("keeps_state", bool),
+    Key("joins_in_stall", bool),
+)
 
 
 def campaign_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
@@ -56,20 +93,20 @@ def load_campaign(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Cam
     """
     document = read_document(name_or_path, _SHELF, folders)
     where, table = document.where, document.table
-    check_keys(table, _KEYS, where, error=RiskError)
+    stated = read_keys(table, _KEYS, where, error=RiskError)
     read_sources(table.get("sources"), where, error=RiskError)
     rate, repaired_share = _rate(document, folders)
-    down = _Times(document, "down", ("detection", "queue", "restart"))
+    down = _Times(document, "down", _DOWN_KEYS)
     interval, checkpoint = _checkpoint(document)
     campaign = Campaign(
-        num_hosts=int(positive(table, "hosts", where)),
-        gpus_per_host=int(positive(table, "gpus_per_host", where, default=8)),
+        num_hosts=stated["hosts"],
+        gpus_per_host=stated.get("gpus_per_host", 8),
         failures_per_host_day=rate,
         checkpoint=checkpoint,
         restart_ns=down.needed_ns("restart"),
         detection_ns=down.time_ns("detection"),
         queue_ns=down.time_ns("queue"),
-        while_down=while_down_named(document.text("while_down", WhileDown.NONE), where),
+        while_down=stated.get("while_down", WhileDown.NONE),
         fleet=_fleet(document, repaired_share),
         preemption=_preemption(document),
         replicas=_replicas(document),
@@ -96,46 +133,21 @@ def with_best_interval(campaign: Campaign) -> Campaign:
     return with_interval(campaign, round(best_ns))
 
 
-def while_down_named(text: str, where: str) -> WhileDown:
-    """What failures do while the job is down, by name.
-
-    Raises:
-        RiskError: for another name.
-    """
-    try:
-        return WhileDown(text)
-    except ValueError as err:
-        known = ", ".join(WhileDown)
-        raise RiskError(f"while_down of {where} is {text!r}: expected one of {known}") from err
-
-
 class _Times:
     """A table of durations and other values."""
 
-    def __init__(self, document: Document, name: str, keys: Sequence[str]) -> None:
+    def __init__(self, document: Document, name: str, keys: Sequence[Key]) -> None:
         self.where = f"[{name}] of {document.where}"
-        self.table: Table = as_table(document.table.get(name), self.where, error=RiskError)
-        check_keys(self.table, keys, self.where, error=RiskError)
+        table: Table = document.table.get(name, {})  # type: ignore[assignment]  # read by `_KEYS`
+        self.stated = read_keys(table, keys, self.where, error=RiskError)
 
     def time_ns(self, key: str) -> int:
-        value = self.table.get(key, "0")
-        if not isinstance(value, str):
-            raise RiskError(f'{key!r} of {self.where} is {value!r}: write it as in "5min"')
-        return duration_ns(value, f"{key!r} of {self.where}")
+        return duration_ns(self.stated.get(key, "0"), f"{key!r} of {self.where}")
 
     def needed_ns(self, key: str) -> int:
-        if key not in self.table:
+        if key not in self.stated:
             raise RiskError(f'{self.where} lacks {key!r}: write {key} = "5min" or the like')
         return self.time_ns(key)
-
-    def number(self, key: str, default: float) -> float:
-        return positive(self.table, key, self.where, default=default, may_be_zero=True)
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        value = self.table.get(key, default)
-        if not isinstance(value, bool):
-            raise RiskError(f"{key!r} of {self.where} is {value!r}: write true or false")
-        return value
 
 
 def _rate(document: Document, folders: Sequence[Path]) -> tuple[float, float]:
@@ -146,13 +158,13 @@ def _rate(document: Document, folders: Sequence[Path]) -> tuple[float, float]:
     if "failures" in table:
         rates = load_failures(document.text("failures"), (document.path.parent, *folders))
         return rates.per_host_day, rates.repaired_share
-    return positive(table, "failures_per_host_day", document.where, may_be_zero=True), 1.0
+    return float(str(table["failures_per_host_day"])), 1.0
 
 
 def _checkpoint(document: Document) -> tuple[object, Checkpoint]:
     """What the interval is stated as, and the checkpoint; `best` is one ns for the time being."""
-    times = _Times(document, "checkpoint", ("interval", "blocking", "background"))
-    interval = times.table.get("interval")
+    times = _Times(document, "checkpoint", _CHECKPOINT_KEYS)
+    interval = times.stated.get("interval")
     return interval, Checkpoint(
         interval_ns=1 if interval == BEST else times.needed_ns("interval"),
         blocking_ns=times.time_ns("blocking"),
@@ -161,47 +173,40 @@ def _checkpoint(document: Document) -> tuple[object, Checkpoint]:
 
 
 def _fleet(document: Document, repaired_share: float) -> Fleet:
-    keys = (
-        "spares", "repair", "repaired_share", "lemon_share", "lemon_factor", "excluded_after",
-    )  # fmt: skip
-    times = _Times(document, "fleet", keys)
+    times = _Times(document, "fleet", _FLEET_KEYS)
     return Fleet(
-        num_spares=int(times.number("spares", 0)),
+        num_spares=times.stated.get("spares", 0),
         repair_ns=times.time_ns("repair"),
-        repaired_share=times.number("repaired_share", repaired_share),
-        lemon_share=times.number("lemon_share", 0.0),
-        lemon_factor=times.number("lemon_factor", 1.0),
-        excluded_after=int(times.number("excluded_after", 0)),
+        repaired_share=times.stated.get("repaired_share", repaired_share),
+        lemon_share=times.stated.get("lemon_share", 0.0),
+        lemon_factor=times.stated.get("lemon_factor", 1.0),
+        excluded_after=times.stated.get("excluded_after", 0),
     )
 
 
 def _preemption(document: Document) -> Preemption | None:
     if "preemption" not in document.table:
         return None
-    times = _Times(document, "preemption", ("every", "away", "has_notice"))
+    times = _Times(document, "preemption", _PREEMPTION_KEYS)
     return Preemption(
         every_ns=times.needed_ns("every"),
         away_ns=times.needed_ns("away"),
-        has_notice=times.flag("has_notice", default=False),
+        has_notice=times.stated.get("has_notice", False),
     )
 
 
 def _replicas(document: Document) -> Replicas | None:
     if "replicas" not in document.table:
         return None
-    keys = (
-        "count", "stall", "away", "catch_up", "join", "lost_step", "least", "keeps_state",
-        "joins_in_stall",
-    )  # fmt: skip
-    times = _Times(document, "replicas", keys)
+    times = _Times(document, "replicas", _REPLICAS_KEYS)
     return Replicas(
-        num_replicas=int(positive(times.table, "count", times.where)),
+        num_replicas=times.stated["count"],
         stall_ns=times.needed_ns("stall"),
         away_ns=times.needed_ns("away"),
         catch_up_ns=times.time_ns("catch_up"),
         join_ns=times.time_ns("join"),
         lost_step_ns=times.time_ns("lost_step"),
-        min_replicas=int(times.number("least", 1)),
-        keeps_state=times.flag("keeps_state", default=True),
-        joins_in_stall=times.flag("joins_in_stall", default=False),
+        min_replicas=times.stated.get("least", 1),
+        keeps_state=times.stated.get("keeps_state", True),
+        joins_in_stall=times.stated.get("joins_in_stall", False),
     )

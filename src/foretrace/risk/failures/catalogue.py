@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from foretrace.base import (
-    Document,
+    Count,
+    Key,
+    Positive,
     RiskError,
+    Share,
     Shelf,
     Table,
-    as_table,
-    check_keys,
+    Whole,
     document_names,
     read_document,
+    read_keys,
     read_sources,
 )
 from foretrace.risk.failures.rates import Component, FailureRates
@@ -26,8 +32,31 @@ _SHELF = Shelf(
     error=RiskError,
     named_lists=("components",),
 )
-_KEYS = ("kind", "title", "note", "gpus_per_host", "observed", "components", "sources")
-_COMPONENT_KEYS = ("name", "count", "per_host_day", "takes_host", "source")
+_KEYS = (
+    Key("kind", str),
+    Key("title", str),
+    Key("note", str),
+    Key("gpus_per_host", Count),
+    Key("observed", dict[str, object], expected="a table"),
+    Key(
+        "components",
+        Annotated[list[dict[str, object]], Meta(min_length=1)],
+        expected="[[components]] at least once",
+    ),
+    Key("sources", dict[str, object], expected="a table"),
+)
+_OBSERVED_KEYS = (
+    Key("hosts", Positive, is_required=True),
+    Key("days", Positive, is_required=True),
+    Key("source", str),
+)
+_COMPONENT_KEYS = (
+    Key("name", str, is_required=True),
+    Key("count", Whole),
+    Key("per_host_day", Share),
+    Key("takes_host", bool),
+    Key("source", str),
+)
 
 
 def failure_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
@@ -43,79 +72,42 @@ def load_failures(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Fai
     """
     document = read_document(name_or_path, _SHELF, folders)
     where = document.where
-    check_keys(document.table, _KEYS, where, error=RiskError)
-    sources = read_sources(document.table.get("sources"), where, error=RiskError)
-    host_days = _host_days(document)
+    stated = read_keys(document.table, _KEYS, where, error=RiskError)
+    if "components" not in stated:
+        raise RiskError(f"{where} has no components: write [[components]] at least once")
+    host_days = _host_days(stated.get("observed"), where)
     rates = FailureRates(
         name=document.name,
         title=document.text("title"),
-        components=tuple(
-            _component(
-                as_table(entry, f"a component of {where}", error=RiskError), host_days, where
-            )
-            for entry in _entries(document)
-        ),
+        components=tuple(_component(each, host_days, where) for each in stated["components"]),
         host_days=host_days,
-        gpus_per_host=int(positive(document.table, "gpus_per_host", where, default=8)),
+        gpus_per_host=stated.get("gpus_per_host", 8),
         note=document.text("note"),
-        sources=sources,
+        sources=read_sources(document.table.get("sources"), where, error=RiskError),
     )
     _check_sources(rates, where)
     return rates
 
 
-def positive(
-    table: Table, key: str, where: str, *, default: float | None = None, may_be_zero: bool = False
-) -> float:
-    """A number above zero under a key.
-
-    Raises:
-        RiskError: if it is missing without a default, no number, or not above zero.
-    """
-    value = table.get(key, default)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value)
-        if number > 0 or (may_be_zero and number == 0):
-            return number
-    least = "of at least zero" if may_be_zero else "above zero"
-    raise RiskError(f"{key!r} of {where} is {value!r}: write a number {least}")
-
-
-def _entries(document: Document) -> Sequence[object]:
-    entries = document.table.get("components")
-    if not isinstance(entries, list) or not entries:
-        raise RiskError(f"{document.where} has no components: write [[components]] at least once")
-    return entries
-
-
-def _host_days(document: Document) -> float | None:
-    if "observed" not in document.table:
+def _host_days(table: Table | None, where: str) -> float | None:
+    if table is None:
         return None
-    where = f"[observed] of {document.where}"
-    table = as_table(document.table["observed"], where, error=RiskError)
-    check_keys(table, ("hosts", "days", "source"), where, error=RiskError)
-    return positive(table, "hosts", where) * positive(table, "days", where)
+    stated = read_keys(table, _OBSERVED_KEYS, f"[observed] of {where}", error=RiskError)
+    host_days: float = stated["hosts"] * stated["days"]
+    return host_days
 
 
 def _component(entry: Table, host_days: float | None, where: str) -> Component:
-    check_keys(entry, _COMPONENT_KEYS, f"a component of {where}", error=RiskError)
-    name = entry.get("name")
-    if not isinstance(name, str):
-        raise RiskError(f'a component of {where} has no name: write name = "..."')
-    here = f"component {name!r} of {where}"
-    if ("count" in entry) == ("per_host_day" in entry):
+    here = f"component {entry.get('name', '')!r} of {where}"
+    stated = read_keys(entry, _COMPONENT_KEYS, here, error=RiskError)
+    if ("count" in stated) == ("per_host_day" in stated):
         raise RiskError(f"{here} needs either a count or a rate per_host_day")
-    takes_host = entry.get("takes_host", True)
-    if not isinstance(takes_host, bool):
-        raise RiskError(f"'takes_host' of {here} is {takes_host!r}: write true or false")
-    source = str(entry.get("source", ""))
-    if "per_host_day" in entry:
-        rate = positive(entry, "per_host_day", here, may_be_zero=True)
-        return Component(name, rate, takes_host=takes_host, source=source)
+    told = {"takes_host": stated.get("takes_host", True), "source": stated.get("source", "")}
+    if "per_host_day" in stated:
+        return Component(stated["name"], stated["per_host_day"], **told)
     if host_days is None:
         raise RiskError(f"{here} has a count, but [observed] with hosts and days is missing")
-    count = int(positive(entry, "count", here, may_be_zero=True))
-    return Component(name, count / host_days, count, takes_host, source)
+    return Component(stated["name"], stated["count"] / host_days, stated["count"], **told)
 
 
 def _check_sources(rates: FailureRates, where: str) -> None:

@@ -13,8 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, Literal
 
-from foretrace.base import Citation, Table, WorkloadError, check_keys
+from msgspec import Meta
+
+from foretrace.base import Citation, Key, Table, WorkloadError, check_keys, read_value
 
 _PARTS = ("value", "source", "assumed", "note")
 _MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
@@ -150,7 +154,7 @@ def _entry(
         raise WorkloadError(f"{place} has no value: write it as {{ value = ..., source = ... }}")
     return Entry(
         key=f"{name}.{field.key}",
-        value=_value(parts["value"], field, place),
+        value=_value(parts["value"], field, where),
         text=_text(parts["value"]),
         source=_source(parts, sources, place),
         assumed=str(parts.get("assumed", "")),
@@ -181,60 +185,37 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _value(written: object, field: Field, place: str) -> Value:
-    value = _READERS[field.kind](written, field)
-    if value is not None:
-        return value
-    if field.kind is Kind.CHOICE:
-        near = get_close_matches(str(written), field.choices, n=1)
-        hint = f"; did you mean {str(near[0])!r}?" if near else ""
-        raise WorkloadError(
-            f"{place} is {written!r}, where one of {', '.join(field.choices)} is expected{hint}"
-        )
+def _value(written: object, field: Field, where: str) -> Value:
+    if field.kind is Kind.AMOUNT and isinstance(written, str):
+        match = _AMOUNT.fullmatch(written)
+        value = float(match[1]) * _WORTH[match[2]] if match else 0.0
+        if 0 < value < math.inf:
+            return value
+    key = Key(field.key, _kind(field), expected=_words(field))
+    found: Value = read_value(written, key, where, error=WorkloadError)
+    return found
+
+
+@cache
+def _kind(field: Field) -> Any:
+    """The type that an entry's value converts to."""
+    limits = Meta(ge=field.low, le=field.high)
+    return {
+        Kind.COUNT: Annotated[int, limits],
+        Kind.COUNTS: Annotated[tuple[Annotated[int, limits], ...], Meta(min_length=1)],
+        Kind.FLAG: bool,
+        Kind.CHOICE: Literal[tuple(map(str, field.choices))] if field.choices else str,
+        Kind.AMOUNT: Annotated[int, limits],
+    }[field.kind]
+
+
+def _words(field: Field) -> str:
+    """What an entry may hold; of a choice what its kind says."""
     limits = ""
     if field.kind in {Kind.COUNT, Kind.COUNTS}:
         limits = f" of at least {field.low}"
         limits += f" and at most {field.high}" if field.high < _MAX_COUNT else ""
-    raise WorkloadError(f"{place} is {written!r}, where {field.kind}{limits} is expected")
-
-
-def _count(written: object, field: Field) -> int | None:
-    if isinstance(written, bool) or not isinstance(written, int):
-        return None
-    return written if field.low <= written <= field.high else None
-
-
-def _counts(written: object, field: Field) -> tuple[int, ...] | None:
-    if not isinstance(written, list) or not written:
-        return None
-    found = [_count(each, field) for each in written]
-    return None if None in found else tuple(each for each in found if each is not None)
-
-
-def _flag(written: object, field: Field) -> bool | None:
-    del field
-    return written if isinstance(written, bool) else None
-
-
-def _choice(written: object, field: Field) -> str | None:
-    return written if isinstance(written, str) and written in field.choices else None
-
-
-def _amount(written: object, field: Field) -> float | None:
-    if isinstance(written, str):
-        match = _AMOUNT.fullmatch(written)
-        value = float(match[1]) * _WORTH[match[2]] if match else math.inf
-        return value if 0 < value < math.inf else None
-    return _count(written, field)
-
-
-_READERS = {
-    Kind.COUNT: _count,
-    Kind.COUNTS: _counts,
-    Kind.FLAG: _flag,
-    Kind.CHOICE: _choice,
-    Kind.AMOUNT: _amount,
-}
+    return "" if field.kind is Kind.CHOICE else f"{field.kind}{limits}"
 
 
 def rounding(text: str) -> float:

@@ -16,7 +16,7 @@ from foretrace.base import (
     document_names,
     read_document,
 )
-from foretrace.workload.plan.keys import KEY_OF_FIELD, KEYS, TABLES, Value, key_named, read_value
+from foretrace.workload.plan.keys import KEY_OF_FIELD, KEYS, TABLES, Value, key_named, plan_value
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.sharding.tables import TableSharding
 
@@ -61,7 +61,7 @@ class PlanDraft:
         for name, written in keys.items():
             if written is not None:
                 key = key_named(name)
-                fields[key.field] = read_value(key, written, "what was asked for")
+                fields[key.field] = plan_value(key, written, "what was asked for")
         return self.with_fields(fields)
 
     def plan(self) -> Plan:
@@ -163,7 +163,7 @@ def _draft(tables: Mapping[str, object], name: str, path: Path | None, where: st
         keys = {key.name: key for key in KEYS if key.table == table}
         check_keys(entries, tuple(keys), place, error=WorkloadError)
         for entry, written in entries.items():
-            fields[keys[entry].field] = read_value(keys[entry], written, place)
+            fields[keys[entry].field] = plan_value(keys[entry], written, place)
     return PlanDraft(fields, name=name, title=str(tables.get("title", name)), path=path)
 
 

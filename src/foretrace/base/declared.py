@@ -1,0 +1,123 @@
+"""What a key of a description may hold, said once as a type, and read strictly.
+
+A kind is a type that msgspec converts to: `Count`, `bool`, an enum, `tuple[Share, ...]`. It says
+the range too, so that numbers which are none (NaN, infinities, digits without end) are refused;
+the words of an error follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum, EnumType
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
+
+import msgspec
+
+from foretrace.base.documents import Table, check_keys
+from foretrace.base.errors import ModelError
+
+LARGEST_COUNT = 2**40  # far beyond any job, so that products of counts stay exact
+_LARGEST = 1e300  # of numbers with decimals: products of a few stay finite
+_MAX_SHOWN = 60  # letters of a wrong value that an error repeats
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
+Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
+Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a description."""
+
+    name: str  # as it is written: "tp"
+    kind: Any  # a type that msgspec converts to
+    table: str = ""  # the table that it stands in: "parallelism"
+    field: str = ""  # what it sets, where that is called otherwise
+    is_required: bool = False
+    expected: str = ""  # in words for an error; those of the kind, if left out
+
+    @property
+    def path(self) -> str:
+        """Table and name: "parallelism.tp"."""
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+    @property
+    def words(self) -> str:
+        """What it may hold."""
+        return self.expected or words_of(self.kind)
+
+
+def read_keys(
+    table: Table, keys: Sequence[Key], where: str, *, error: type[ModelError]
+) -> dict[str, Any]:
+    """What a table states, by name, each as its key's kind.
+
+    Raises:
+        ModelError: `error`, for a key that is unknown or missing, or a value that it cannot hold.
+    """
+    check_keys(table, [key.name for key in keys], where, error=error)
+    if missing := [key.name for key in keys if key.is_required and key.name not in table]:
+        raise error(f"{where} lacks {', '.join(missing)}: add them")
+    return {
+        key.name: read_value(table[key.name], key, where, error=error)
+        for key in keys
+        if key.name in table
+    }
+
+
+def read_value(written: object, key: Key, where: str, *, error: type[ModelError]) -> Any:
+    """What is written under a key, as its kind.
+
+    Raises:
+        ModelError: `error`, if the key cannot hold it, with what it can and the nearest word.
+    """
+    try:
+        return msgspec.convert(written, key.kind)
+    except (msgspec.ValidationError, RecursionError):
+        pass
+    near = get_close_matches(str(written), words_allowed(key.kind), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    shown = repr(written)
+    shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+    raise error(f"{key.name!r} of {where} is {shown}, where {key.words} is expected{hint}")
+
+
+def words_allowed(kind: Any) -> tuple[str, ...]:
+    """The words that a kind allows; none, if it is not one of a few words."""
+    if isinstance(kind, EnumType):
+        members: Mapping[str, Enum] = kind.__members__
+        return tuple(str(each.value) for each in members.values())
+    return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
+
+
+def words_of(kind: Any) -> str:
+    """What a value of this kind is, in words."""
+    if allowed := words_allowed(kind):
+        return f"one of {', '.join(allowed)}"
+    if get_origin(kind) is Annotated:
+        kind, limits = get_args(kind)[:2]
+        return _WORDS[kind] + _limits(limits)
+    if get_origin(kind) in (tuple, list):
+        return f"a list, each {words_of(get_args(kind)[0])},"
+    return _WORDS[kind]
+
+
+_WORDS: Mapping[object, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+}
+
+
+def _limits(limits: msgspec.Meta) -> str:
+    if limits.gt is not None:
+        return f" above {limits.gt:g}"
+    if limits.ge is None:
+        return ""
+    is_open = limits.le is None or limits.le >= LARGEST_COUNT
+    return f" of at least {limits.ge:g}" + ("" if is_open else f" and at most {limits.le}")
