@@ -54,7 +54,18 @@ def test_constants_survive_their_file(tmp_path: Path) -> None:
     assert read_constants(tmp_path / "one.toml") == written
 
 
-@pytest.mark.parametrize("text", ["chip = 3", 'chip = "x"', "[[fit", "\xff"])
+WORD_FOR_A_NUMBER = """
+chip = "x"
+architecture = ""
+made = ""
+fit = [{ model = "m", kind = "k", width = "w", source = "s", num_rows = 1, line = {}, spread = {},
+    values = { a = "many" } }]
+"""
+
+
+@pytest.mark.parametrize(
+    "text", ["chip = 3", 'chip = "x"', "[[fit", "\xff", WORD_FOR_A_NUMBER.replace("\n    ", " ")]
+)
 def test_a_file_that_holds_no_constants_is_refused_in_one_sentence(
     tmp_path: Path, text: str
 ) -> None:

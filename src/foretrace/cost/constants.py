@@ -102,7 +102,7 @@ def read_constants(path: Path) -> Constants:
             fits=tuple(_fit(one) for one in table.get("fit", [])),
             left_out=tuple(_left_out(one) for one in table.get("left_out", [])),
         )
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as err:
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise MachineError(
             f"{str(path)!r} does not hold constants ({type(err).__name__}: {err}): "
             "make it with `foretrace calibrate`."
