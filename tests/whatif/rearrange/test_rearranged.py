@@ -6,13 +6,12 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.whatif import Batch, Edit, Layers, Parallelism, PlanKeys, Widths
-from foretrace.whatif.rearrange.composition import Composer
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.making import Maker
-from foretrace.whatif.rearrange.parameters import weights_of
-from foretrace.whatif.rearrange.ranks import seats
-from foretrace.whatif.rearrange.structure import structure_of
+from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_units import Composer
+from foretrace.whatif.rearrange.recorded_parameters import weights_of
+from foretrace.whatif.rearrange.structure import seats, structure_of
 from foretrace.whatif.rearrange.tensor import TensorExchanges
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Piece, Placed
 from foretrace.whatif.resize.base import base_scenario
 from foretrace.workload import Group
@@ -290,13 +289,13 @@ def test_a_divided_vocabulary_is_summed_behind_embedding_and_loss() -> None:
     program = program_under(SHAPES)
     before = base_scenario(program)
     after = Parallelism(tp=2).applied(before)
-    library = Library(program)
-    maker = Maker.of(library, after, weights_of(library, before))
-    composer = Composer(library, structure_of(library, before, after), num_recorded=1)
-    (seat,) = seats(library, after.plan)
+    unit_index = UnitIndex(program)
+    maker = Maker.of(unit_index, after, weights_of(unit_index, before))
+    composer = Composer(unit_index, structure_of(unit_index, before, after), num_recorded=1)
+    (seat,) = seats(unit_index, after.plan)
     unit = composer.unit(seat, 0, (True, 0, 0))
 
-    exchanging = TensorExchanges(library, before, after, maker, divides_vocabulary=True)
+    exchanging = TensorExchanges(unit_index, before, after, maker, divides_vocabulary=True)
     found = [each.placed for each in exchanging.through(unit).work]
 
     words = [f"{each.part.name} {type(each.piece).__name__}" for each in found if each.layer < 0]

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.graph import NO_LAYER, NO_MICROBATCH, ExecutionGraph, NodeKind, Part, Phase
-from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work, without_roles
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.units import Entry, RecordedUnit, Role
-from foretrace.whatif.rearrange.waits import BucketWaits
+from foretrace.base import Bools, Int64s
+from foretrace.graph import NO_LAYER, NO_MICROBATCH, EdgeKind, ExecutionGraph, NodeKind, Part, Phase
+from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work, without_roles
+from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit, Role
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeWait, Piece, Placed
 from foretrace.workload import Filled, Group, filled
 
@@ -58,18 +58,18 @@ class StageWeights:
 class Buckets:
     """What is known of the recorded buckets."""
 
-    library: Library
+    unit_index: UnitIndex
     waits: BucketWaits
     group: Group  # over which gradients are reduced
     has_device: bool
     has_sizes: bool  # else each counts as much as any other
 
     @staticmethod
-    def of(library: Library, group: Group) -> Buckets:
+    def of(unit_index: UnitIndex, group: Group) -> Buckets:
         """Those of a recording."""
-        graph = library.program.graph
+        graph = unit_index.program.graph
         has_device = graph.has_device
-        return Buckets(library, BucketWaits(graph), group, has_device, have_sizes(graph))
+        return Buckets(unit_index, BucketWaits(graph), group, has_device, have_sizes(graph))
 
     def carried(self, unit: NewUnit, stage: StageWeights, filling: Filling) -> NewUnit:
         """A unit with recorded buckets, where they are full, waited for, and of the right size.
@@ -161,7 +161,7 @@ class Buckets:
         """Whether a piece takes part in a collective."""
         if not isinstance(piece, Piece):
             return False
-        return bool((self.library.program.graph.kind[piece.nodes] == NodeKind.ARRIVE).any())
+        return bool((self.unit_index.program.graph.kind[piece.nodes] == NodeKind.ARRIVE).any())
 
     def _waits(
         self, after: tuple[Work, ...], num_old: int, num_new: int
@@ -196,7 +196,7 @@ class Buckets:
     def _bytes_of(self, piece: object) -> int:
         if not isinstance(piece, Piece):
             return 0
-        graph = self.library.program.graph
+        graph = self.unit_index.program.graph
         finishes = piece.nodes[graph.kind[piece.nodes] == NodeKind.FINISH]
         found = np.unique(graph.collective[finishes])
         if not self.has_sizes:
@@ -309,3 +309,83 @@ def _scaled(unit: NewUnit, role: Role, *, scale: float = 1.0, scale_bytes: float
 
     slots: Sequence[NewSlot] = [replace(slot, work=of(slot.work)) for slot in unit.slots]
     return replace(unit, before=of(unit.before), slots=tuple(slots), after=of(unit.after))
+
+
+_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREAD)
+
+
+class BucketWaits:
+    """Cuts what waits for buckets into what waits for each."""
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        self._is_work: Bools = graph.is_of(NodeKind.LAUNCH, NodeKind.OPERATOR)
+        self._is_host: Bools = graph.kind < NodeKind.KERNEL
+        self._is_wait = _waits(graph)
+
+    def parts(self, entries: Sequence[Entry], count: int) -> tuple[tuple[Entry, ...], ...]:
+        """Entries cut into as many parts as there are buckets; one part if that cannot be told.
+
+        Each part waits for another bucket; where waits left no trace in the recording, because
+        nobody had to wait, each has as many launches.
+        """
+        if not count:
+            return (tuple(entries),)
+        nodes = [entry.piece.nodes for entry in entries]
+        waits = [self._begins(each, self._is_wait[each]) for each in nodes]
+        works = [self._begins(each, self._is_work[each]) for each in nodes]
+        num_works = sum(map(len, works))
+        if sum(map(len, waits)) == count:
+            return _parts(entries, waits, 1)
+        if num_works and num_works % count == 0:
+            return _parts(entries, works, num_works // count)
+        return (tuple(entries),)
+
+    def _begins(self, nodes: Int64s, is_wanted: Bools) -> list[int]:
+        """Where, in a piece's nodes, the host's way to each wanted one begins."""
+        is_host, is_work = self._is_host[nodes], self._is_work[nodes]
+        found = []
+        for place in np.flatnonzero(is_wanted).tolist():
+            before = np.flatnonzero(is_work[:place])
+            begin = int(before[-1]) + 1 if len(before) else 0
+            while begin < place and not is_host[begin]:
+                begin += 1
+            found.append(begin)
+        return found
+
+
+def _parts(
+    entries: Sequence[Entry], begins: Sequence[Sequence[int]], every: int
+) -> tuple[tuple[Entry, ...], ...]:
+    """Entries cut at every so many beginnings, but the first."""
+    found: list[list[Entry]] = [[]]
+    count = 0
+    for entry, places in zip(entries, begins, strict=True):
+        begin = 0
+        for place in places:
+            if count and count % every == 0:
+                found[-1] += _cut(entry, begin, place)
+                found.append([])
+                begin = place
+            count += 1
+        found[-1] += _cut(entry, begin, len(entry.piece.nodes))
+    return tuple(tuple(part) for part in found)
+
+
+def _cut(entry: Entry, begin: int, end: int) -> list[Entry]:
+    if begin >= end:
+        return []
+    return [replace(entry, piece=replace(entry.piece, nodes=entry.piece.nodes[begin:end]))]
+
+
+def _waits(graph: ExecutionGraph) -> Bools:
+    """Host nodes that wait for a bucket, or launch what does; bool[nodes]."""
+    target = graph.edge_target
+    source = graph.predecessor
+    is_bucket = (graph.kind[source] == NodeKind.FINISH) & (graph.part[source] == Part.BUCKET)
+    is_awaited = is_bucket & np.isin(graph.edge_kind, _BETWEEN_STREAMS)
+    waiting = np.zeros(graph.num_nodes, bool)
+    waiting[target[is_awaited]] = True
+    is_launch = (graph.edge_kind == EdgeKind.LAUNCH) & waiting[target]
+    found = waiting & (graph.kind < NodeKind.KERNEL)
+    found[source[is_launch]] = True
+    return found

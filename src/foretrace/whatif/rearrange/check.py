@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.buckets import have_sizes
-from foretrace.whatif.rearrange.library import Library
 from foretrace.whatif.rearrange.structure import changed_fields, schedule_or_refusal
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
@@ -52,9 +52,9 @@ def check(program: Program, before: Scenario, after: Scenario) -> None:
         return
     for problem in _of_recording(program, before, changed):
         raise NotShownError(problem)
-    library = program.once(Library)
-    _check_layers(library, before, after, changed)
-    for problem in _without_passes(library, before, after, changed):
+    unit_index = program.once(UnitIndex)
+    _check_layers(unit_index, before, after, changed)
+    for problem in _without_passes(unit_index, before, after, changed):
         raise NotShownError(problem)
     if {"num_microbatches", "schedule", "pipeline", "num_chunks", "contiguous"} & changed:
         schedule_or_refusal(after.plan)
@@ -141,43 +141,45 @@ def _of_recording(program: Program, before: Scenario, changed: set[str]) -> Iter
 
 
 def _without_passes(
-    library: Library, before: Scenario, after: Scenario, changed: set[str]
+    unit_index: UnitIndex, before: Scenario, after: Scenario, changed: set[str]
 ) -> Iterator[str]:
     """What needs passes or layers, of a recording in which none were found."""
     is_first_reduced = "data" in changed and before.plan.data * before.plan.context == 1
-    if not library.has_units and (changed & _OF_PASSES or is_first_reduced):
+    if not unit_index.has_units and (changed & _OF_PASSES or is_first_reduced):
         yield (
             "no forward or backward passes were found in the recording, so nothing of them can be "
             "repeated or changed: name them in a blocks file (see `inspect --blocks`)"
         )
-    if "recompute" in changed and library.has_backward and not library.num_layers:
+    if "recompute" in changed and unit_index.has_backward and not unit_index.num_layers:
         yield (
             "recompute: no layers were found in the recording, whose forward work would be done "
             "again: name them in a blocks file (see `inspect --blocks`)"
         )
-    if "tensor" in changed and before.plan.tensor == 1 and not library.num_layers:
+    if "tensor" in changed and before.plan.tensor == 1 and not unit_index.num_layers:
         yield (
             f"tp 1 -> {after.plan.tensor}: no layers were found in the recording, in which ranks "
             "would exchange: name them in a blocks file (see `inspect --blocks`)"
         )
 
 
-def _check_layers(library: Library, before: Scenario, after: Scenario, changed: set[str]) -> None:
+def _check_layers(
+    unit_index: UnitIndex, before: Scenario, after: Scenario, changed: set[str]
+) -> None:
     plan = after.plan
     if not {"layers", "pipeline", "num_chunks", "layers_of_chunk"} & changed:
         return
-    if not library.num_layers:
+    if not unit_index.num_layers:
         raise NotShownError(
             "no layers were found in the recording, so none can be added, left out or given to "
             "other stages: name them in a blocks file (see `inspect --blocks`)"
         )
     stated = before.sizes.layers
-    if stated is not None and stated != library.num_layers:
+    if stated is not None and stated != unit_index.num_layers:
         raise ScenarioError(
-            f"the recording shows {library.num_layers} layers, and the sizes state {stated}: "
+            f"the recording shows {unit_index.num_layers} layers, and the sizes state {stated}: "
             "state as many as were recorded, or correct the blocks (see `inspect --blocks`)"
         )
-    num_layers = library.num_layers
+    num_layers = unit_index.num_layers
     if "layers" in changed and after.sizes.layers is not None:
         num_layers = after.sizes.layers
     parts = plan.pipeline * plan.num_chunks

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.parameters import Weights
+from foretrace.whatif.rearrange.recorded_parameters import Weights
 from foretrace.whatif.rearrange.structure import Structure, changed_fields
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Plan, Recompute, Sharding, shard_size
 
@@ -21,21 +21,24 @@ _OF_TRAINING = {**_OF_GRADIENTS, "recompute": "recompute", "data": "dp"}
 
 
 def rearrangement_notes(
-    library: Library, structure: Structure, weights: Weights, scenarios: tuple[Scenario, Scenario]
+    unit_index: UnitIndex,
+    structure: Structure,
+    weights: Weights,
+    scenarios: tuple[Scenario, Scenario],
 ) -> tuple[str, ...]:
     """What was assumed on the way from the first scenario to the second, a sentence each."""
     before, after = scenarios
     return (
-        *_of_copies(library, after),
-        *_of_layers(library, structure, weights),
-        *_of_made(library, before, after),
-        *_of_nothing(library, before, after),
+        *_of_copies(unit_index, after),
+        *_of_layers(unit_index, structure, weights),
+        *_of_made(unit_index, before, after),
+        *_of_nothing(unit_index, before, after),
     )
 
 
-def _of_copies(library: Library, after: Scenario) -> Iterator[str]:
+def _of_copies(unit_index: UnitIndex, after: Scenario) -> Iterator[str]:
     plan = after.plan
-    recorded = library.program.coordinates_by_rank.values()
+    recorded = unit_index.program.coordinates_by_rank.values()
     for key, size, numbers in (
         ("dp", plan.data, {each.data for each in recorded}),
         ("tp", plan.tensor, {each.tensor for each in recorded}),
@@ -46,21 +49,21 @@ def _of_copies(library: Library, after: Scenario) -> Iterator[str]:
             yield f"{own} of {key} {size} copies simulated: the others do the same at the same time"
 
 
-def _of_layers(library: Library, structure: Structure, weights: Weights) -> Iterator[str]:
-    if structure.num_layers != library.num_layers:
+def _of_layers(unit_index: UnitIndex, structure: Structure, weights: Weights) -> Iterator[str]:
+    if structure.num_layers != unit_index.num_layers:
         yield (
-            f"{structure.num_layers} layers repeat the work of {library.num_layers} recorded ones, "
-            "the first and the last at the ends; what updates parameters grows with "
+            f"{structure.num_layers} layers repeat the work of {unit_index.num_layers} recorded "
+            "ones, the first and the last at the ends; what updates parameters grows with "
             f"{weights.source}"
         )
-    elif structure.layers_of_chunk.keys() != library.layers_of_chunk.keys():
+    elif structure.layers_of_chunk.keys() != unit_index.layers_of_chunk.keys():
         yield (
             "layers run as on the recorded stages that had them; what updates parameters is "
             f"divided by {weights.source}"
         )
 
 
-def _of_made(library: Library, before: Scenario, after: Scenario) -> Iterator[str]:
+def _of_made(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterator[str]:
     old, new = before.plan, after.plan
     if old.pipeline == 1 and new.pipeline > 1:
         yield "transfers between stages were not recorded: they are made, and their time modelled"
@@ -75,17 +78,17 @@ def _of_made(library: Library, before: Scenario, after: Scenario) -> Iterator[st
             "tensor-parallel ranks exchange at the same products in another way than recorded: all "
             "of it is made, and its time modelled"
         )
-    if library.has_backward and old.data * old.context == 1 and new.data * new.context > 1:
+    if unit_index.has_backward and old.data * old.context == 1 and new.data * new.context > 1:
         yield (
             "reductions of gradients were not recorded: they are made as buckets become full, "
             f"in {new.precision.reduced}, and their time modelled"
         )
-    if library.has_backward and old.num_ranks == 1 and new.num_ranks > 1:
+    if unit_index.has_backward and old.num_ranks == 1 and new.num_ranks > 1:
         yield "a gradient norm over all ranks is not among the exchanges: none was recorded"
-    if new.data * new.context > 1 and (library.has_backward or new.sharding is Sharding.ZERO3):
+    if new.data * new.context > 1 and (unit_index.has_backward or new.sharding is Sharding.ZERO3):
         yield from _of_sharding(old.sharding, new)
     is_again = old.recompute is not new.recompute and new.recompute is not Recompute.NONE
-    if is_again and library.has_backward:
+    if is_again and unit_index.has_backward:
         yield "recomputed layers take what their forward pass took, exchanges included"
     if new.pipeline > 1 and old.pipeline != new.pipeline:
         yield "a table shared by the first and the last stage is taken to be summed as before"
@@ -111,10 +114,10 @@ def _of_sharding(old: Sharding, new: Plan) -> Iterator[str]:
         yield "every rank updates all parameters, and gathers none"
 
 
-def _of_nothing(library: Library, before: Scenario, after: Scenario) -> Iterator[str]:
+def _of_nothing(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterator[str]:
     """Edits that find nothing in this job to act on."""
     new = after.plan
-    is_training = library.has_backward
+    is_training = unit_index.has_backward
     keys = _OF_GRADIENTS if is_training else _OF_TRAINING
     acts = {"sharding"} if new.sharding is Sharding.ZERO3 and new.data * new.context > 1 else set()
     changed = (name for name in changed_fields(before, after) if name not in acts)

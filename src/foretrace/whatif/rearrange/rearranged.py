@@ -11,18 +11,16 @@ from foretrace.base import NotShownError, WorkloadError
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, dropped
 from foretrace.whatif.rearrange.check import check
-from foretrace.whatif.rearrange.composition import Composer, NewUnit, at_place
-from foretrace.whatif.rearrange.dropped import Dropped, of_groups, of_layers_and_ends
-from foretrace.whatif.rearrange.gathering import Gathering
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.making import Maker
+from foretrace.whatif.rearrange.dropped_exchanges import Dropped, of_groups, of_layers_and_ends
+from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_units import Composer, NewUnit, at_place
 from foretrace.whatif.rearrange.notes import rearrangement_notes
-from foretrace.whatif.rearrange.parameters import Weights, weights_of
-from foretrace.whatif.rearrange.ranks import Seat, seats
 from foretrace.whatif.rearrange.recompute import Recomputing
-from foretrace.whatif.rearrange.sharding import Dividing
-from foretrace.whatif.rearrange.structure import changed_fields, structure_of
+from foretrace.whatif.rearrange.recorded_parameters import Weights, weights_of
+from foretrace.whatif.rearrange.sharding import Dividing, Gathering
+from foretrace.whatif.rearrange.structure import Seat, changed_fields, seats, structure_of
 from foretrace.whatif.rearrange.tensor import TensorExchanges, divides_vocabulary
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import (
     Coordinates,
     MadeExchange,
@@ -61,11 +59,11 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
 
 
 def _made(program: Program, before: Scenario, after: Scenario) -> NewJob:
-    library = program.once(Library)
-    structure = structure_of(library, before, after)
-    composer = Composer(library, structure, before.plan.num_microbatches)
-    weights = weights_of(library, before)
-    maker = Maker.of(library, after, weights)
+    unit_index = program.once(UnitIndex)
+    structure = structure_of(unit_index, before, after)
+    composer = Composer(unit_index, structure, before.plan.num_microbatches)
+    weights = weights_of(unit_index, before)
+    maker = Maker.of(unit_index, after, weights)
     is_divided = after.plan.sharding is not Sharding.NONE
     old, new = before.plan.sharding, after.plan.sharding
     is_deep = new is not old and new in {Sharding.ZERO2, Sharding.ZERO3}
@@ -82,26 +80,26 @@ def _made(program: Program, before: Scenario, after: Scenario) -> NewJob:
         after=after,
         composer=composer,
         weights=weights,
-        buckets=Buckets.of(library, _reduction_group(before)),
+        buckets=Buckets.of(unit_index, _reduction_group(before)),
         dropped=Dropped(program, is_gone | is_replaced),
         maker=maker,
-        recomputing=Recomputing.of(library),
-        dividing=Dividing(library, after.plan, maker, is_gathered_once) if divides else None,
+        recomputing=Recomputing.of(unit_index),
+        dividing=Dividing(unit_index, after.plan, maker, is_gathered_once) if divides else None,
         gathering=Gathering(maker, before.plan.tensor / after.plan.tensor) if is_deep else None,
         tensor=TensorExchanges(
-            library, before, after, maker, divides_vocabulary(library, before, after)
+            unit_index, before, after, maker, divides_vocabulary(unit_index, before, after)
         )
         if adds_tensor
         else None,
     )
-    ranks = tuple(making.rank(seat) for seat in seats(library, after.plan))
-    if making.adds_reductions and library.has_backward:
+    ranks = tuple(making.rank(seat) for seat in seats(unit_index, after.plan))
+    if making.adds_reductions and unit_index.has_backward:
         _check_reduced(ranks)
     return NewJob(
         plan=after.plan,
         layers_of_stage=structure.layers_of_stage,
         ranks=ranks,
-        notes=rearrangement_notes(library, structure, weights, (before, after)),
+        notes=rearrangement_notes(unit_index, structure, weights, (before, after)),
         gone=frozenset(np.flatnonzero(is_replaced).tolist()),
     )
 
@@ -170,10 +168,10 @@ class _Making:
 
     def rank(self, seat: Seat) -> NewRank:
         """One rank's work."""
-        composer, library = self.composer, self.composer.library
+        composer, unit_index = self.composer, self.composer.unit_index
         stage = composer.source_stage(seat.coordinates.pipeline)
-        source = library.rank_at(stage, seat.like)
-        run = library.runs[source]
+        source = unit_index.rank_at(stage, seat.like)
+        run = unit_index.runs[source]
         update = self.stage_weights(seat.coordinates.pipeline, stage).factor * self._shard_factor()
         placed = list(_kept(run.opening))
         for step in run.steps:
@@ -214,7 +212,7 @@ class _Making:
             return unit
         was_reduced, is_reduced = old.data * old.context > 1, new.data * new.context > 1
         if was_reduced and is_reduced:
-            stage = self.composer.library.stage_of(unit.frame.chunk)
+            stage = self.composer.unit_index.stage_of(unit.frame.chunk)
             weights = self.stage_weights(seat.coordinates.pipeline, stage)
             unit = self.buckets.carried(unit, weights, self.filling)
             return unit if self.dividing is None else self.dividing.through(unit)
@@ -239,10 +237,14 @@ class _Making:
 
     def stage_weights(self, stage: int, like: int) -> StageWeights:
         """Parameters of a new stage and of a recorded one."""
-        structure, library, weights = self.composer.structure, self.composer.library, self.weights
+        structure, unit_index, weights = (
+            self.composer.structure,
+            self.composer.unit_index,
+            self.weights,
+        )
         is_first, is_last = stage == 0, stage == structure.plan.pipeline - 1
         forward = self.composer.sources(Coordinates()).forward
-        recorded = library.program.layers_of_stage
+        recorded = unit_index.program.layers_of_stage
         return StageWeights(
             own=weights.of_stage(
                 [forward[each] for each in structure.layers_of_stage[stage]],
@@ -252,7 +254,7 @@ class _Making:
             recorded=weights.of_stage(
                 recorded[like] if recorded else (),
                 is_first=like == 0,
-                is_last=like == library.num_stages - 1,
+                is_last=like == unit_index.num_stages - 1,
             ),
             of_layer=weights.of_layer,
             of_first=weights.of_first if is_first else 0.0,

@@ -13,9 +13,9 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_LANE, EdgeKind, NodeKind, Part, Phase
-from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.units import Role
+from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work
+from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Piece
 
 _ACROSS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREAD)
@@ -25,13 +25,13 @@ _ACROSS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREA
 class Recomputing:
     """Adds recomputed layers to backward passes, or takes them out."""
 
-    library: Library
+    unit_index: UnitIndex
     awaits_transfer: Bools  # bool[nodes], work that waits for what another stage sent
 
     @staticmethod
-    def of(library: Library) -> Recomputing:
+    def of(unit_index: UnitIndex) -> Recomputing:
         """Of a recording."""
-        graph = library.program.graph
+        graph = unit_index.program.graph
         target = graph.edge_target
         source = graph.predecessor
         is_transfer = (graph.kind[source] == NodeKind.FINISH) & (
@@ -39,7 +39,7 @@ class Recomputing:
         )
         found = np.zeros(graph.num_nodes, bool)
         found[target[is_transfer & np.isin(graph.edge_kind, _ACROSS)]] = True
-        return Recomputing(library, found)
+        return Recomputing(unit_index, found)
 
     def without(self, unit: NewUnit) -> NewUnit:
         """A backward pass that keeps what the forward pass made."""
@@ -85,7 +85,7 @@ class Recomputing:
 
     def _thread(self, works: Sequence[Work]) -> int:
         """The recorded host thread that some work is launched from."""
-        graph = self.library.program.graph
+        graph = self.unit_index.program.graph
         for each in works:
             if isinstance(each.placed.piece, Piece):
                 nodes = each.placed.piece.nodes

@@ -1,7 +1,10 @@
-"""The optimizer's states divided over data-parallel ranks, or no longer.
+"""Gradients, optimizer states and parameters divided over data-parallel ranks, or no longer.
 
-Divided: gradients are reduced and scattered instead of all-reduced, each rank updates its part,
-and all parts are gathered behind the update (ZeRO-1, Megatron's distributed optimizer).
+ZeRO-1: gradients are reduced and scattered instead of all-reduced, each rank updates its part, and
+all parts are gathered behind the update (Megatron's distributed optimizer). ZeRO-2: scattered
+bucket by bucket in every backward pass. ZeRO-3: a part's parameters (a layer, the embedding, the
+head) are gathered before it is used, as many parts ahead as the plan says, and its gradients are
+scattered behind its backward pass.
 """
 
 from __future__ import annotations
@@ -13,22 +16,27 @@ from functools import cached_property
 import numpy as np
 
 from foretrace.base import number_format
-from foretrace.graph import NodeKind, Part, Phase
+from foretrace.graph import NO_LAYER, NodeKind, Part, Phase
 from foretrace.trace import collective_kind_of
-from foretrace.whatif.rearrange.buckets import with_wait
-from foretrace.whatif.rearrange.composition import NewUnit, Work
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.making import Maker
-from foretrace.whatif.rearrange.units import Role
-from foretrace.whatif.recorded.program import MadeExchange, Piece, Placed
-from foretrace.workload import Exchange, Group, Plan, gathered, pools_of, reduced
+from foretrace.whatif.rearrange.buckets import dropped, with_wait
+from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_units import NewUnit, Work
+from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.unit_index import UnitIndex
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
+from foretrace.workload import Exchange, Group, Plan, Pool, Sharding, gathered, pools_of, reduced
+
+_NAMES = {"allgather": "all_gather", "allreduce": "all_reduce", "reducescatter": "reduce_scatter"}
+_ENDS_WORK = (Role.RETURN, Role.SEND)
+_GROUP = Group.DATA  # all of its ranks: shards over some of them are refused
+_REDUCED = -1  # in place of a part
 
 
 @dataclass(frozen=True)
 class Dividing:
     """Changes how gradients are reduced."""
 
-    library: Library
+    unit_index: UnitIndex
     plan: Plan  # of the new job
     maker: Maker
     is_divided: bool  # in the new job
@@ -96,7 +104,7 @@ class Dividing:
 
     def _collective(self, placed: Placed) -> tuple[str, int, str]:
         """Kind, bytes and number format of what a piece takes part in; "" of no collective."""
-        graph = self.library.program.graph
+        graph = self.unit_index.program.graph
         if isinstance(placed.piece, MadeExchange):
             return placed.piece.collective, placed.piece.num_bytes, placed.piece.dtype
         if not isinstance(placed.piece, Piece) or placed.part is not Part.BUCKET:
@@ -109,4 +117,126 @@ class Dividing:
         return _NAMES.get(collective_kind_of(found[0].name), found[0].name), size, found[0].dtype
 
 
-_NAMES = {"allgather": "all_gather", "allreduce": "all_reduce", "reducescatter": "reduce_scatter"}
+@dataclass(frozen=True)
+class _Stretch:
+    """A part of the model in one pass, with the parameters it needs."""
+
+    work: tuple[Work, ...]
+    numbers: float  # parameters on a rank, whole; 0 of what has none
+    layer: int = NO_LAYER
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Divides gradients (ZeRO-2), or gradients and parameters (ZeRO-3), of recorded units."""
+
+    maker: Maker
+    tensor_factor: float  # tensor-parallel ranks before over after: of a rank's parameters
+
+    @property
+    def _plan(self) -> Plan:
+        return self.maker.after.plan
+
+    def through(self, unit: NewUnit) -> NewUnit:
+        """A unit with the exchanges of the new job's sharding in place of its own.
+
+        Raises:
+            NotShownError: if nothing tells how many parameters there are.
+        """
+        self.maker.check_weights()
+        plan = self._plan
+        unit = unit if unit.is_forward else dropped(unit)
+        if plan.data * plan.context == 1:
+            return unit
+        if plan.sharding is Sharding.ZERO3:
+            return self._part_by_part(unit)
+        if unit.is_forward or not (plan.pipeline == 1 or unit.is_last_microbatch):
+            return unit
+        return self.maker.with_buckets(unit, is_first=unit.chunk == 0)
+
+    def _part_by_part(self, unit: NewUnit) -> NewUnit:
+        opening, layers, closing = self._stretches(unit)
+        stretches = [each for each in (opening, *layers, closing) if each is not None]
+        parts = [at for at, each in enumerate(stretches) if each.numbers]
+        found: list[list[Work]] = [[] for _ in stretches]
+        ahead = self._plan.prefetch if self._plan.overlap.parameters else 0
+        issued: list[int] = []  # parts gathered, or NOTHING of a reduction, in order of issue
+        for turn, at in enumerate(parts):
+            stretch = stretches[at]
+            if self._gathers(unit):
+                wanted = parts[0 if turn == 0 else turn + ahead : turn + ahead + 1]
+                for other in wanted:
+                    found[at].append(self._gather(unit, stretches[other]))
+                    issued.append(other)
+                back = len(issued) - 1 - issued.index(at)
+                found[at].append(self._wait(unit, stretch, back))
+            found[at] += stretch.work
+            if not unit.is_forward:
+                found[at].append(self._reduction(unit, stretch))
+                issued.append(_REDUCED)
+        for at, each in enumerate(stretches):
+            if not each.numbers:
+                found[at] = list(each.work)
+        return self._joined(unit, found)
+
+    def _stretches(self, unit: NewUnit) -> tuple[_Stretch | None, list[_Stretch], _Stretch | None]:
+        weights, factor = self.maker.weights, self.tensor_factor
+        last_chunk = self._plan.pipeline * self._plan.num_chunks - 1
+        first = weights.of_first * factor if unit.chunk == 0 else 0.0
+        last = weights.of_last * factor if unit.chunk == last_chunk else 0.0
+        opens, closes = (first, last) if unit.is_forward else (last, first)
+        layers = [
+            _Stretch(slot.work, weights.of_layer.get(slot.source, 0.0) * factor, slot.layer)
+            for slot in unit.slots
+        ]
+        return _Stretch(unit.before, opens), layers, _Stretch(unit.after, closes)
+
+    def _joined(self, unit: NewUnit, found: Sequence[Sequence[Work]]) -> NewUnit:
+        before, *inside, after = (tuple(each) for each in found)
+        if not unit.is_forward:
+            after = _with_ends_last(after)
+        slots = tuple(
+            replace(slot, work=work) for slot, work in zip(unit.slots, inside, strict=True)
+        )
+        unit = replace(unit, before=before, slots=slots, after=after)
+        is_end = not unit.is_forward and unit.is_last_microbatch
+        return with_wait(unit, _GROUP) if is_end else unit
+
+    def _gathers(self, unit: NewUnit) -> bool:
+        plan = self._plan
+        if not unit.is_forward:
+            return plan.reshard_after_forward
+        return plan.reshard_after_forward or plan.pipeline == 1 or unit.microbatch == 0
+
+    def _gather(self, unit: NewUnit, stretch: _Stretch) -> Work:
+        exchange = gathered(round(stretch.numbers), self._pool, self._plan, phase=Phase.FORWARD)
+        return self._exchange(unit, stretch, exchange, is_awaited=False)
+
+    def _reduction(self, unit: NewUnit, stretch: _Stretch) -> Work:
+        exchange, *_ = reduced(round(stretch.numbers), self._pool, self._plan)
+        is_awaited = not self._plan.overlap.gradients
+        return self._exchange(unit, stretch, exchange, is_awaited=is_awaited)
+
+    @cached_property
+    def _pool(self) -> Pool:
+        return pools_of(self._plan)[0]
+
+    def _exchange(
+        self, unit: NewUnit, stretch: _Stretch, exchange: Exchange, *, is_awaited: bool
+    ) -> Work:
+        made = self.maker.made(replace(exchange, group=_GROUP), is_awaited=is_awaited)
+        return Work(replace(self._at(unit, made), layer=stretch.layer), Role.OTHER)
+
+    def _wait(self, unit: NewUnit, stretch: _Stretch, back: int) -> Work:
+        made = MadeWait(group=_GROUP, back=back)
+        return Work(replace(self._at(unit, made), layer=stretch.layer), Role.OTHER)
+
+    def _at(self, unit: NewUnit, made: MadeExchange | MadeWait) -> Placed:
+        phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
+        return self.maker.at(unit, made, Part.BUCKET, phase)
+
+
+def _with_ends_last(after: tuple[Work, ...]) -> tuple[Work, ...]:
+    """What hands over to a thread or a stage, behind what is made for the last part."""
+    ends = tuple(each for each in after if each.role in _ENDS_WORK)
+    return (*(each for each in after if each.role not in _ENDS_WORK), *ends)

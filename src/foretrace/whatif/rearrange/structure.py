@@ -1,13 +1,16 @@
-"""`Structure`: what of a scenario decides which pieces run where, before and after."""
+"""`Structure`: what of a scenario decides which pieces run where; `Seat`: who runs them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from foretrace.base import NotShownError, ScenarioError, WorkloadError
-from foretrace.whatif.rearrange.library import Library
+from foretrace.whatif.rearrange.unit_index import UnitIndex
+from foretrace.whatif.recorded.program import Coordinates
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Pass, Plan, Schedule, chunk_layers, schedule_of
+from foretrace.workload import Axis, Pass, Plan, Schedule, axis_sizes, chunk_layers, schedule_of
 
 # Fields of a plan that change which work is done where; all others change sizes alone, or
 # nothing that a recording shows.
@@ -75,7 +78,7 @@ class Structure:
         )
 
 
-def structure_of(library: Library, before: Scenario, after: Scenario) -> Structure:
+def structure_of(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Structure:
     """How the new job's layers are divided, and in which order its stages work.
 
     Raises:
@@ -83,13 +86,13 @@ def structure_of(library: Library, before: Scenario, after: Scenario) -> Structu
     """
     plan = after.plan
     changed = set(changed_fields(before, after))
-    num_layers = library.num_layers
+    num_layers = unit_index.num_layers
     if "layers" in changed:
         num_layers = after.sizes.layers or num_layers
     divided = {"layers", "pipeline", "num_chunks", "layers_of_chunk"} & changed
-    layers_of_chunk = _divided(plan, num_layers) if divided else library.layers_of_chunk
+    layers_of_chunk = _divided(plan, num_layers) if divided else unit_index.layers_of_chunk
     is_reordered = {"pipeline", "num_chunks", "num_microbatches", "schedule", "contiguous"}
-    order = _order(plan, library) if is_reordered & changed else None
+    order = _order(plan, unit_index) if is_reordered & changed else None
     return Structure(plan, num_layers, layers_of_chunk, order)
 
 
@@ -105,13 +108,13 @@ def _divided(plan: Plan, num_layers: int) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _order(plan: Plan, library: Library) -> tuple[tuple[tuple[bool, int, int], ...], ...]:
+def _order(plan: Plan, unit_index: UnitIndex) -> tuple[tuple[tuple[bool, int, int], ...], ...]:
     schedule = schedule_or_refusal(plan)
     return tuple(
         tuple(
             (unit.kind is Pass.FORWARD, unit.microbatch, unit.chunk)
             for unit in units
-            if unit.kind is Pass.FORWARD or library.has_backward
+            if unit.kind is Pass.FORWARD or unit_index.has_backward
         )
         for units in schedule.units
     )
@@ -135,3 +138,49 @@ def schedule_or_refusal(plan: Plan) -> Schedule:
             "show: choose gpipe, 1f1b or interleaved"
         )
     return schedule
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One rank of the new job, with the recorded coordinates whose work it repeats."""
+
+    rank: int
+    coordinates: Coordinates
+    like: Coordinates  # its stage is the new one's: which recorded stage that is, layers tell
+
+
+def seats(unit_index: UnitIndex, plan: Plan) -> Iterator[Seat]:
+    """All ranks that the new job simulates: as many copies of each stage as were recorded.
+
+    Copies keep their recorded number along each axis where the new plan has it.
+    """
+    recorded = list(unit_index.program.coordinates_by_rank.values())
+    axes = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA)
+    after = axis_sizes(plan)
+    kept = {
+        axis: _kept(sorted({each.along(axis) for each in recorded}), after[axis]) for axis in axes
+    }
+    found = []
+    for stage in range(plan.pipeline):
+        for places in product(*(kept[axis] for axis in axes)):
+            (tensor, like_tensor), (context, like_context), (data, like_data) = places
+            coordinates = Coordinates(tensor, context, data, stage)
+            like = Coordinates(like_tensor, like_context, like_data, stage)
+            found.append(Seat(rank_of(plan, coordinates), coordinates, like))
+    yield from sorted(found, key=lambda seat: seat.rank)
+
+
+def _kept(recorded: Sequence[int], after: int) -> list[tuple[int, int]]:
+    """New numbers along an axis, each with the recorded one it is like."""
+    kept = [(number, number) for number in recorded if number < after]
+    return kept or [(0, recorded[0])]
+
+
+def rank_of(plan: Plan, coordinates: Coordinates) -> int:
+    """The number of the rank at a place of the grid: it counts along the plan's order."""
+    sizes: Mapping[Axis, int] = axis_sizes(plan)
+    rank, stride = 0, 1
+    for axis in plan.order:
+        rank += stride * coordinates.along(axis)
+        stride *= sizes[axis]
+    return rank

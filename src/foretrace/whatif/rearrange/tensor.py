@@ -15,11 +15,11 @@ import numpy as np
 
 from foretrace.base import NotShownError
 from foretrace.graph import NodeKind, Part, Phase
-from foretrace.whatif.rearrange.composition import NewSlot, NewUnit, Work
-from foretrace.whatif.rearrange.dropped import of_layers_and_ends
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.making import Maker
-from foretrace.whatif.rearrange.units import Role
+from foretrace.whatif.rearrange.dropped_exchanges import of_layers_and_ends
+from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work
+from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
 from foretrace.whatif.resize.named import dimensions
 from foretrace.whatif.resize.read import read_sizes
@@ -63,7 +63,7 @@ class _Cut:
 class TensorExchanges:
     """Adds exchanges to layers that were recorded without any, or lost theirs."""
 
-    library: Library
+    unit_index: UnitIndex
     before: Scenario
     after: Scenario
     maker: Maker
@@ -109,7 +109,7 @@ class TensorExchanges:
     @cached_property
     def _plan(self) -> Plan:
         """The new job's, with what of its software the recording shows."""
-        plan, graph = self.after.plan, self.library.program.graph
+        plan, graph = self.after.plan, self.unit_index.program.graph
         if is_on_host(graph):  # no stream runs beside another
             plan = replace(plan, overlap=replace(plan.overlap, tensor_backward=False))
         if any(_PLAIN_LOSS in name for name in graph.names):
@@ -156,13 +156,13 @@ class TensorExchanges:
         pieces = [each.placed.piece for each in works]
         nodes = [each.nodes for each in pieces if isinstance(each, Piece)]
         together = np.concatenate(nodes) if nodes else np.zeros(0, np.int64)
-        working = operator_nodes(self.library.program.graph)
+        working = operator_nodes(self.unit_index.program.graph)
         found: list[int] = together[np.isin(together, working)].tolist()
         return found
 
     def _begin_of(self, piece: Piece, place: int) -> int:
         """Where, in a piece, the host's way to the work at a place begins."""
-        kind = self.library.program.graph.kind[piece.nodes]
+        kind = self.unit_index.program.graph.kind[piece.nodes]
         calls = np.flatnonzero(np.isin(kind[: place + 1], (NodeKind.LAUNCH, NodeKind.OPERATOR)))
         if len(calls) < 2:  # noqa: PLR2004 - its own, and one before
             return 0
@@ -172,7 +172,7 @@ class TensorExchanges:
         return begin
 
     def _read(self, nodes: Sequence[int], place: tuple[Part, Phase]) -> list[Rewritten]:
-        graph = self.library.program.graph
+        graph = self.unit_index.program.graph
         names = (*graph.names, "")  # -1: none
         block = [
             Ran(
@@ -187,7 +187,7 @@ class TensorExchanges:
 
     def _context_of(self, place: tuple[Part, Phase]) -> Context:
         if place not in self._context:
-            read = read_sizes(self.library.program, stated=self.before.sizes)
+            read = read_sizes(self.unit_index.program, stated=self.before.sizes)
             # Roles alone are asked for: every size stays.
             same = (self.before.sizes, self.before.plan)
             known = dimensions(same, same, read.divided)
@@ -235,9 +235,9 @@ def _cut(products: Sequence[tuple[int, Turn]], place: int, made: MadeExchange | 
     return _Cut(products[max(place - 1, 0)][0], is_behind=place > 0, made=made)
 
 
-def divides_vocabulary(library: Library, before: Scenario, after: Scenario) -> bool:
+def divides_vocabulary(unit_index: UnitIndex, before: Scenario, after: Scenario) -> bool:
     """Whether ranks divide the vocabulary: they did in the recording, or there is one to divide."""
-    program = library.program
+    program = unit_index.program
     if before.plan.tensor > 1:
         is_sum = of_layers_and_ends(program, Group.TENSOR)
         graph = program.graph

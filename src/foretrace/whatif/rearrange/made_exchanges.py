@@ -10,10 +10,10 @@ import numpy as np
 from foretrace.base import NotShownError
 from foretrace.graph import NO_COLLECTIVE, NodeKind, Part, Phase
 from foretrace.whatif.rearrange.buckets import TOLERANCE, issued, with_wait
-from foretrace.whatif.rearrange.composition import NewUnit, Work
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.parameters import Weights
-from foretrace.whatif.rearrange.units import Role
+from foretrace.whatif.rearrange.new_units import NewUnit, Work
+from foretrace.whatif.rearrange.recorded_parameters import Weights
+from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
@@ -30,15 +30,15 @@ from foretrace.workload import (
 class Maker:
     """Makes communication of a new job's sizes."""
 
-    library: Library
+    unit_index: UnitIndex
     after: Scenario
     weights: Weights
     host_ns: int  # what a call takes that launches one
 
     @staticmethod
-    def of(library: Library, after: Scenario, weights: Weights) -> Maker:
+    def of(unit_index: UnitIndex, after: Scenario, weights: Weights) -> Maker:
         """With what launching takes in the recording."""
-        return Maker(library, after, weights, _launch_ns(library))
+        return Maker(unit_index, after, weights, _launch_ns(unit_index))
 
     def with_transfers(self, unit: NewUnit) -> NewUnit:
         """A unit that receives and sends where no recorded stage did."""
@@ -143,9 +143,9 @@ class Maker:
         )
 
 
-def _launch_ns(library: Library) -> int:
+def _launch_ns(unit_index: UnitIndex) -> int:
     """The median of what a launch of communication takes, or of any, if none was recorded."""
-    graph = library.program.graph
+    graph = unit_index.program.graph
     target = graph.edge_target
     is_launch = graph.kind[graph.predecessor] == NodeKind.LAUNCH
     for wanted in (

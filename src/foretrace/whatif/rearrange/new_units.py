@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from foretrace.graph import NO_LAYER, NO_MICROBATCH
-from foretrace.whatif.rearrange.layers import LayerSources, layer_sources
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.ranks import Seat
-from foretrace.whatif.rearrange.structure import Structure
-from foretrace.whatif.rearrange.units import Entry, RecordedUnit, Role, Slot
+from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit, Role, Slot
+from foretrace.whatif.rearrange.repeated_layers import LayerSources, layer_sources
+from foretrace.whatif.rearrange.structure import Seat, Structure
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Coordinates, Piece, Placed
 
 _TRANSFERS = (Role.RECEIVE, Role.SEND)
@@ -76,7 +75,7 @@ def at_place(piece: Piece, step: int, *, layer: int, microbatch: int) -> Placed:
 class Composer:
     """Composes the units of every new rank."""
 
-    library: Library
+    unit_index: UnitIndex
     structure: Structure
     num_recorded: int  # microbatches of a step, as recorded
     _kinds: dict[int, object] = field(init=False)
@@ -85,8 +84,10 @@ class Composer:
 
     def __post_init__(self) -> None:
         """Choose what each layer and each chunk repeats."""
-        library = self.library
-        self._kinds = {layer: library.kind_of_layer(layer) for layer in library.chunk_of_layer}
+        unit_index = self.unit_index
+        self._kinds = {
+            layer: unit_index.kind_of_layer(layer) for layer in unit_index.chunk_of_layer
+        }
         self._sources = {}
         self.frame_of_chunk = {chunk: self._frame(chunk) for chunk in self._chunks()}
 
@@ -99,16 +100,16 @@ class Composer:
         anywhere = Coordinates(like.tensor, like.context, like.data) if self._has_device else None
         if anywhere not in self._sources:
             self._sources[anywhere] = layer_sources(
-                self.library.layers_of_chunk,
+                self.unit_index.layers_of_chunk,
                 self.structure.layers_of_chunk,
                 self._kinds,
-                self.library.layer_durations_ns(anywhere),
+                self.unit_index.layer_durations_ns(anywhere),
             )
         return self._sources[anywhere]
 
     @cached_property
     def _has_device(self) -> bool:
-        return self.library.program.graph.has_device
+        return self.unit_index.program.graph.has_device
 
     def _chunks(self) -> Iterable[int]:
         return range(self.structure.plan.pipeline * self.structure.plan.num_chunks)
@@ -120,21 +121,21 @@ class Composer:
     def _frame(self, chunk: int) -> int:
         """The recorded chunk whose beginning and end a new one has."""
         num_new = self._last_chunk + 1
-        if num_new == self.library.num_chunks:
+        if num_new == self.unit_index.num_chunks:
             return chunk
         if chunk == 0:
             return 0
         if chunk == self._last_chunk:
-            return self.library.num_chunks - 1
+            return self.unit_index.num_chunks - 1
         layers = self.structure.layers_of_chunk.get(chunk, ())
         forward = self.sources(Coordinates()).forward
-        sources = [self.library.chunk_of_layer[forward[layer]] for layer in layers]
-        inner = [each for each in sources if 0 < each < self.library.num_chunks - 1] or sources
+        sources = [self.unit_index.chunk_of_layer[forward[layer]] for layer in layers]
+        inner = [each for each in sources if 0 < each < self.unit_index.num_chunks - 1] or sources
         return max(sorted(set(inner)), key=inner.count) if inner else 0
 
     def source_stage(self, stage: int) -> int:
         """The recorded stage whose threads, data and optimizer a new stage has."""
-        return self.library.stage_of(self.frame_of_chunk[stage])
+        return self.unit_index.stage_of(self.frame_of_chunk[stage])
 
     def source_microbatch(self, microbatch: int, num_new: int) -> int:
         """The recorded microbatch that a new one repeats.
@@ -155,8 +156,8 @@ class Composer:
         """Units of a rank in order: as recorded, or as the new schedule has them."""
         if self.structure.order is not None:
             return self.structure.order[seat.coordinates.pipeline]
-        rank = self.library.rank_at(seat.coordinates.pipeline, seat.like)
-        return tuple(unit.key for unit in self.library.step(rank, step).units)
+        rank = self.unit_index.rank_at(seat.coordinates.pipeline, seat.like)
+        return tuple(unit.key for unit in self.unit_index.step(rank, step).units)
 
     def unit(self, seat: Seat, step: int, key: tuple[bool, int, int]) -> NewUnit:
         """One unit of a new rank."""
@@ -198,15 +199,15 @@ class Composer:
         return unit
 
     def _part(self, of: _Of, chunk: int) -> RecordedUnit:
-        rank = self.library.rank_at(self.library.stage_of(chunk), of.like)
-        return self.library.unit(rank, of.step, (of.is_forward, of.microbatch, chunk))
+        rank = self.unit_index.rank_at(self.unit_index.stage_of(chunk), of.like)
+        return self.unit_index.unit(rank, of.step, (of.is_forward, of.microbatch, chunk))
 
     def _transfer(self, of: _Of, frame: RecordedUnit, role: Role) -> tuple[Entry, ...]:
         """How a recorded stage received or sent, the frame's own if it did."""
         own = _in_role(frame, role)
-        if own or self.library.num_chunks == 1:
+        if own or self.unit_index.num_chunks == 1:
             return own
-        others = (self._part(of, chunk) for chunk in range(self.library.num_chunks))
+        others = (self._part(of, chunk) for chunk in range(self.unit_index.num_chunks))
         return next((found for each in others if (found := _in_role(each, role))), ())
 
     def _slots(self, of: _Of, chunk: int) -> Iterator[tuple[int, Slot]]:
@@ -214,13 +215,13 @@ class Composer:
         sources = self.sources(of.like).of(is_forward=of.is_forward)
         for layer in layers if of.is_forward else reversed(layers):
             key = (of.is_forward, of.microbatch)
-            yield layer, self.library.slot(of.like, of.step, key, sources[layer])
+            yield layer, self.unit_index.slot(of.like, of.step, key, sources[layer])
 
     def _frame_entries(
         self, of: _Of, chunk: int, frame: RecordedUnit
     ) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
         """What stands before and behind the layers, without transfers."""
-        last_old = self.library.num_chunks - 1
+        last_old = self.unit_index.num_chunks - 1
         is_first, is_last = chunk == 0, chunk == self._last_chunk
         opens, closes = (is_first, is_last) if of.is_forward else (is_last, is_first)
         first_of, last_of = (0, last_old) if of.is_forward else (last_old, 0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.parse import parsed
-from foretrace.whatif.rearrange.units import RankRun, RecordedUnit, Role
+from foretrace.whatif.rearrange.recorded_units import RankRun, RecordedUnit, Role, parsed
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from tests.truth import JobConfig
 from tests.whatif.rearrange.jobs import program_under
 
@@ -98,8 +97,8 @@ def test_recomputed_layers_belong_to_their_backward_pass() -> None:
 def test_forward_passes_alone_are_units() -> None:
     config = JobConfig(num_layers=2, num_microbatches=2, has_backward=False)
 
-    library = Library(program_under(config))
+    unit_index = UnitIndex(program_under(config))
 
-    assert not library.has_backward
-    units = library.runs[0].steps[0].units
+    assert not unit_index.has_backward
+    units = unit_index.runs[0].steps[0].units
     assert [(unit.is_forward, unit.microbatch) for unit in units] == [(True, 0), (True, 1)]

@@ -1,4 +1,4 @@
-"""`Library`: recorded units by where they ran, for new jobs to take their pieces from."""
+"""`UnitIndex`: recorded units by where they ran, for new jobs to take their pieces from."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ import numpy as np
 
 from foretrace.base import NotShownError
 from foretrace.graph import NodeKind
-from foretrace.whatif.rearrange.parse import chunk_layers_of, parsed
-from foretrace.whatif.rearrange.units import Entry, RankRun, RecordedUnit, Role, Slot, StepRun
+from foretrace.whatif.rearrange.recorded_units import (
+    Entry,
+    RankRun,
+    RecordedUnit,
+    Role,
+    Slot,
+    StepRun,
+    chunk_layers_of,
+    parsed,
+)
 from foretrace.whatif.recorded.program import Coordinates, Program
 
 
-class Library:
+class UnitIndex:
     """Units of every recorded rank, by step, pass, microbatch and chunk."""
 
     def __init__(self, program: Program) -> None:

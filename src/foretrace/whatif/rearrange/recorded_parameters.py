@@ -10,8 +10,8 @@ import numpy as np
 
 from foretrace.graph import NO_NODE, NodeKind, Part
 from foretrace.operators import parsed_shapes
-from foretrace.whatif.rearrange.library import Library
-from foretrace.whatif.rearrange.units import Entry, RecordedUnit
+from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit
+from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.scenario import Scenario
 
 # Where the weight stands among an operator's inputs.
@@ -39,29 +39,29 @@ class Weights:
         )
 
 
-def weights_of(library: Library, scenario: Scenario) -> Weights:
+def weights_of(unit_index: UnitIndex, scenario: Scenario) -> Weights:
     """Weights of products and lookups in the first recorded forward pass.
 
     Args:
-        library: what was recorded.
+        unit_index: what was recorded.
         scenario: of the recording; its vocabulary tells the table that no shape does.
     """
     layers: dict[int, float] = {}
     first = last = 0.0
-    last_chunk = library.num_chunks - 1
-    for unit in _first_forward_units(library):
+    last_chunk = unit_index.num_chunks - 1
+    for unit in _first_forward_units(unit_index):
         for slot in unit.slots:
-            layers.setdefault(slot.layer, _numbers(library, slot.entries))
+            layers.setdefault(slot.layer, _numbers(unit_index, slot.entries))
         if unit.chunk == 0:
-            first = max(first, _numbers(library, unit.before, Part.EMBEDDING))
+            first = max(first, _numbers(unit_index, unit.before, Part.EMBEDDING))
         if unit.chunk == last_chunk:
-            last = max(last, _numbers(library, unit.after, Part.HEAD, Part.LOSS))
+            last = max(last, _numbers(unit_index, unit.after, Part.HEAD, Part.LOSS))
         embeds = any(entry.piece.part is Part.EMBEDDING for entry in unit.before)
         if embeds and not first:
             first = _table(scenario)
     if layers and min(layers.values()) > 0:
         return Weights(layers, first, last, "the shapes of its products", are_numbers=True)
-    counted = dict.fromkeys(library.chunk_of_layer, 1.0)
+    counted = dict.fromkeys(unit_index.chunk_of_layer, 1.0)
     return Weights(counted, 0.0, 0.0, "its number of layers alone", are_numbers=False)
 
 
@@ -71,18 +71,18 @@ def _table(scenario: Scenario) -> float:
     return rows * hidden / scenario.plan.tensor if rows and hidden else 0.0
 
 
-def _first_forward_units(library: Library) -> list[RecordedUnit]:
+def _first_forward_units(unit_index: UnitIndex) -> list[RecordedUnit]:
     """Of each chunk the first forward unit of the first rank that has it."""
     found: dict[int, RecordedUnit] = {}
-    for _, run in sorted(library.runs.items()):
+    for _, run in sorted(unit_index.runs.items()):
         for unit in run.steps[0].units if run.steps else ():
             if unit.is_forward:
                 found.setdefault(unit.chunk, unit)
     return list(found.values())
 
 
-def _numbers(library: Library, entries: Sequence[Entry], *parts: Part) -> float:
-    graph = library.program.graph
+def _numbers(unit_index: UnitIndex, entries: Sequence[Entry], *parts: Part) -> float:
+    graph = unit_index.program.graph
     total, before = 0, (NO_NODE, NO_NODE)
     for entry in entries:
         if parts and entry.piece.part not in parts:

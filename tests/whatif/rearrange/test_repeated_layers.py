@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.whatif.rearrange.layers import layer_sources, period, spread, stretched
+from foretrace.whatif.rearrange.repeated_layers import layer_sources, period, spread, stretched
 
 
 def chunks(num_chunks: int, num_layers: int) -> dict[int, tuple[int, ...]]:
