@@ -8,29 +8,12 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
-    from foretrace.api import Attention as Attention
-    from foretrace.api import Batch as Batch
-    from foretrace.api import CudaGraphs as CudaGraphs
-    from foretrace.api import DataLoading as DataLoading
-    from foretrace.api import Delay as Delay
     from foretrace.api import Edited as Edited
-    from foretrace.api import Fuse as Fuse
     from foretrace.api import Job as Job
-    from foretrace.api import Lasts as Lasts
-    from foretrace.api import Layers as Layers
-    from foretrace.api import MoveSync as MoveSync
-    from foretrace.api import Network as Network
-    from foretrace.api import OnMachine as OnMachine
-    from foretrace.api import Parallelism as Parallelism
     from foretrace.api import Part as Part
     from foretrace.api import Phase as Phase
-    from foretrace.api import PlanKeys as PlanKeys
-    from foretrace.api import RemoveSync as RemoveSync
     from foretrace.api import Selection as Selection
-    from foretrace.api import SetMachine as SetMachine
     from foretrace.api import Sizes as Sizes
-    from foretrace.api import Speed as Speed
-    from foretrace.api import Widths as Widths
     from foretrace.api import anonymise as anonymise
     from foretrace.api import attention as attention
     from foretrace.api import benchmark as benchmark
@@ -59,6 +42,7 @@ if TYPE_CHECKING:
     from foretrace.api import what_helps as what_helps
     from foretrace.api import whatif as whatif
     from foretrace.capture import record as record
+    from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
 
 __version__ = "0.1.0"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import foretrace as ft
-from foretrace.whatif import KEYS, read_scenarios
+from foretrace.whatif import edit_keys, read_scenarios
 from tests.cli.conftest import Run, run
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def test_the_scenario_file_of_the_page_is_one(tmp_path: Path) -> None:
 def test_every_key_of_a_scenario_file_is_an_option_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
 
-    missing = [key for key in KEYS if f"--{key.replace('_', '-')}" not in text]
+    missing = [key for key in edit_keys() if f"--{key.replace('_', '-')}" not in text]
 
     assert missing == []
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from foretrace.base import ScenarioError
 from foretrace.graph import Part, Phase
 from foretrace.whatif import Selection
-from foretrace.whatif.words import duration_ns_of, selection_of
+from foretrace.whatif.edits.edit import duration_ns_of
+from foretrace.whatif.edits.selection import selection_of
 
 
 @pytest.mark.parametrize(

@@ -44,24 +44,8 @@ from foretrace.api.verbs import simulate as simulate
 from foretrace.capture import capture as capture
 from foretrace.graph import Part as Part
 from foretrace.graph import Phase as Phase
-from foretrace.whatif import Attention as Attention
-from foretrace.whatif import Batch as Batch
-from foretrace.whatif import CudaGraphs as CudaGraphs
-from foretrace.whatif import DataLoading as DataLoading
-from foretrace.whatif import Delay as Delay
-from foretrace.whatif import Fuse as Fuse
-from foretrace.whatif import Lasts as Lasts
-from foretrace.whatif import Layers as Layers
-from foretrace.whatif import MoveSync as MoveSync
-from foretrace.whatif import Network as Network
-from foretrace.whatif import OnMachine as OnMachine
-from foretrace.whatif import Parallelism as Parallelism
-from foretrace.whatif import PlanKeys as PlanKeys
-from foretrace.whatif import RemoveSync as RemoveSync
 from foretrace.whatif import Selection as Selection
-from foretrace.whatif import SetMachine as SetMachine
 from foretrace.whatif import Sizes as Sizes
-from foretrace.whatif import Speed as Speed
-from foretrace.whatif import Widths as Widths
+from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
 
 register_displays()

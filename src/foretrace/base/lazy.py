@@ -47,6 +47,8 @@ def lazily(package: str) -> None:
     """
     module = sys.modules[package]
     home_of = _offers(package)
+    for name in home_of:
+        module.__dict__.pop(name, None)  # a folder inside, loaded to read its list
     module.__dict__.update(_home_of=home_of, __all__=sorted(home_of))
     module.__class__ = _Folder
 

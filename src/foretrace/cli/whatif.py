@@ -19,58 +19,24 @@ from foretrace.cli.source import Source
 from foretrace.cli.whatif_table import print_prediction, print_sweep
 from foretrace.machine import load_machine
 from foretrace.simulate import Cores
-from foretrace.whatif import Edit, Order, Prediction, edits_of, pairs_of, stated_of
-from foretrace.workload import PlanDraft, load_model, load_plan, parsed_keys
+from foretrace.whatif import Edit, Order, Prediction, edits_of, stated_of
+from foretrace.workload import PlanDraft, load_model, load_plan
 
 COMMAND_LINE = "the command line"
 
 
+@own.with_edits
 def whatif(
     paths: options.Paths,
     *,
-    layers: own.Layers = None,
-    hidden: own.Hidden = None,
-    ffn: own.FeedForward = None,
-    heads: own.Heads = None,
-    kv_heads: own.KeyValueHeads = None,
-    head_width: own.HeadWidth = None,
-    vocabulary: own.Vocabulary = None,
-    experts: own.Experts = None,
-    sequence: own.Sequence = None,
-    micro_batch: own.MicroBatch = None,
-    microbatches: own.Microbatches = None,
-    global_batch: own.GlobalBatch = None,
-    tp: own.Tensor = None,
-    cp: own.Context = None,
-    pp: own.Pipeline = None,
-    dp: own.Data = None,
-    ep: own.Expert = None,
-    schedule: own.Schedule = None,
-    chunks: own.Chunks = None,
-    sequence_parallel: own.SequenceParallel = None,
-    sharding: own.Sharding = None,
-    recompute: own.Recompute = None,
-    set_keys: own.SetKeys = None,
-    on_machine: own.OnMachine = None,
-    speed: own.Speed = None,
-    takes: own.Takes = None,
-    slow_rank: own.SlowRank = None,
-    delay: own.Delay = None,
-    fuse: own.Fuse = None,
-    attention: own.Attention = None,
-    cuda_graphs: own.CudaGraphs = None,
-    remove_sync: own.RemoveSync = None,
-    move_sync: own.MoveSync = None,
-    data_loading: own.DataLoading = None,
-    transfers: own.Transfers = None,
-    transfer_delay: own.TransferDelay = None,
+    stated: Mapping[str, object],
     scenarios: own.Scenarios = None,
     order: own.BestBy = Order.THROUGHPUT,
     processes: own.Processes = 1,
     machine: own.Machine = None,
     model: own.Model = None,
     plan: own.Plan = None,
-    stated: own.Stated = None,
+    recorded: own.Recorded = None,
     cores: own.SharedCores = None,
     without_profiler: own.WithoutProfiler = False,
     report: own.Report = None,
@@ -84,52 +50,12 @@ def whatif(
     workers: options.Workers = None,
 ) -> None:
     """Predict a recorded job with another model, plan, machine or faster work."""
-    keys: dict[str, object] = {
-        "layers": layers,
-        "hidden": hidden,
-        "ffn": ffn,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_width": head_width,
-        "vocabulary": vocabulary,
-        "experts": experts,
-        "sequence": sequence,
-        "micro_batch": micro_batch,
-        "microbatches": microbatches,
-        "global_batch": global_batch,
-        "tp": tp,
-        "cp": cp,
-        "pp": pp,
-        "dp": dp,
-        "ep": ep,
-        "schedule": schedule,
-        "chunks": chunks,
-        "sequence_parallel": sequence_parallel,
-        "sharding": sharding,
-        "recompute": recompute,
-        "set": parsed_keys(set_keys) if set_keys else None,
-        "on_machine": on_machine,
-        "attention": attention,
-        "cuda_graphs": cuda_graphs,
-        "remove_sync": remove_sync,
-        "move_sync": move_sync,
-        "data_loading": _loading(data_loading),
-    }
-    tables = {
-        "speed": speed,
-        "takes": takes,
-        "slow_rank": slow_rank,
-        "delay": delay,
-        "fuse": fuse,
-        "transfers": transfers,
-        "transfer_delay": transfer_delay,
-    }
-    edits = _edits(keys, tables)
+    edits = edits_of(stated, COMMAND_LINE, folders=machine_folders())
     _check(edits, scenarios, report, trace)
     source = Source(paths, ranks, no_cache, workers)
     with activity() as doing, collector_paused():
         folders = machine_folders()
-        draft, sizes = stated_of(stated or ())
+        draft, sizes = stated_of(recorded or ())
         base = source.job(doing, blocks=blocks_file).edit(
             *edits,
             machine=None if machine is None else load_machine(machine, folders),
@@ -160,19 +86,6 @@ def whatif(
     for path in (report, trace):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)
-
-
-def _edits(keys: Mapping[str, object], tables: Mapping[str, list[str] | None]) -> tuple[Edit, ...]:
-    """What the options say is different."""
-    typed = {
-        key: pairs_of(texts, f"--{key.replace('_', '-')}") for key, texts in tables.items() if texts
-    }
-    return edits_of({**keys, **typed}, COMMAND_LINE, folders=machine_folders())
-
-
-def _loading(text: str | None) -> object:
-    """A factor where it is a bare number, else a time."""
-    return None if text is None else pairs_of([f"data={text}"], "--data-loading")["data"]
 
 
 def _plan(name: str | None, stated: PlanDraft | None) -> PlanDraft | None:

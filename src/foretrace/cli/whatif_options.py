@@ -1,129 +1,29 @@
-"""Options of `foretrace whatif`, each with its help text."""
+"""Options of `foretrace whatif`: one for every key of an edit, and its own, each with its help."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from foretrace.whatif import Order
+from foretrace.whatif import Holds, Key, Order, edit_keys, pairs_of
+from foretrace.workload import parsed_keys
 
-_Count: TypeAlias = int | None
 _Texts: TypeAlias = list[str] | None
 
-# the model
-Layers: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Layers, over all stages.")]
-Hidden: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Width between layers.")]
-FeedForward: TypeAlias = Annotated[
-    _Count, typer.Option("--ffn", metavar="N", help="Width inside feed-forward blocks.")
-]
-Heads: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Attention heads.")]
-KeyValueHeads: TypeAlias = Annotated[
-    _Count, typer.Option("--kv-heads", metavar="N", help="Heads of keys and values.")
-]
-HeadWidth: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Width of one head.")]
-Vocabulary: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Tokens there are.")]
-Experts: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Experts of a layer.")]
-
-# the batch
-Sequence: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Tokens of a sequence.")]
-MicroBatch: TypeAlias = Annotated[_Count, typer.Option(metavar="N", help="Sequences of one pass.")]
-Microbatches: TypeAlias = Annotated[
-    _Count, typer.Option(metavar="N", help="Passes of a step on each rank.")
-]
-GlobalBatch: TypeAlias = Annotated[
-    _Count, typer.Option(metavar="N", help="Sequences of a step, over all ranks.")
-]
-
-# the plan
-Tensor: TypeAlias = Annotated[
-    _Count, typer.Option("--tp", metavar="N", help="Ranks that divide each layer.")
-]
-Context: TypeAlias = Annotated[
-    _Count, typer.Option("--cp", metavar="N", help="Ranks that divide each sequence.")
-]
-Pipeline: TypeAlias = Annotated[_Count, typer.Option("--pp", metavar="N", help="Pipeline stages.")]
-Data: TypeAlias = Annotated[_Count, typer.Option("--dp", metavar="N", help="Copies of the model.")]
-Expert: TypeAlias = Annotated[
-    _Count, typer.Option("--ep", metavar="N", help="Ranks that divide the experts.")
-]
-Schedule: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Order of passes on each stage.")
-]
-Chunks: TypeAlias = Annotated[
-    _Count, typer.Option(metavar="N", help="Parts of the model on each stage.")
-]
-SequenceParallel: TypeAlias = Annotated[
-    bool | None,
-    typer.Option(
-        "--sequence-parallel/--no-sequence-parallel",
-        help="Whether tensor ranks divide activations between products too.",
-    ),
-]
-Sharding: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="LEVEL", help="none, zero1, zero2 or zero3.")
-]
-Recompute: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="WHAT", help="none, selective or full.")
-]
-SetKeys: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Any key of a plan, or a machine's, as in network.pod.bandwidth=400Gb/s; may be "
-        "given again.",
-    ),
-]
-OnMachine: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A machine to run on instead, or its file.")
-]
-
-# work and time
-Speed: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(metavar="WORK=FACTOR", help="Work and how many times as fast: gemm=1.2."),
-]
-Takes: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(metavar="WORK=TIME", help="Work and how long each operation of it takes."),
-]
-SlowRank: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(metavar="RANK=FACTOR", help="A rank, and how many times as long its work takes."),
-]
-Delay: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(metavar="WORK=TIME", help="Work and what passes before each block: all=2ms."),
-]
-Fuse: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(metavar="WORK=SHARE", help="Work that becomes one kernel, and what is left."),
-]
-Attention: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="KIND", help="flash or plain attention.")
-]
-CudaGraphs: TypeAlias = Annotated[
-    _Texts, typer.Option(metavar="WORK", help="Work whose launches cost nothing: all.")
-]
-RemoveSync: TypeAlias = Annotated[
-    _Texts, typer.Option(metavar="CALLS", help="Calls that no longer wait for the device.")
-]
-MoveSync: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(metavar="CALLS", help="Calls that wait for what they did one step before."),
-]
-DataLoading: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Of loading a step's data: 5ms, or a factor.")
-]
-Transfers: TypeAlias = Annotated[
-    _Texts,
-    typer.Option(metavar="GROUP=FACTOR", help="A group, and how many times as long it sends."),
-]
-TransferDelay: TypeAlias = Annotated[
-    _Texts, typer.Option(metavar="GROUP=TIME", help="A group, and what each transfer adds.")
-]
+_TYPES: Mapping[Holds, object] = {
+    Holds.COUNT: int | None,
+    Holds.NAME: str | None,
+    Holds.FLAG: bool | None,
+    Holds.FACTORS: _Texts,
+    Holds.TIMES: _Texts,
+    Holds.TABLE: _Texts,
+    Holds.NAMES: _Texts,
+    Holds.TIME_OR_FACTOR: str | None,
+}
 
 # many scenarios
 Scenarios: TypeAlias = Annotated[
@@ -147,9 +47,10 @@ Model: TypeAlias = Annotated[
 Plan: TypeAlias = Annotated[
     str | None, typer.Option(metavar="NAME", help="The plan it ran under, or its file.")
 ]
-Stated: TypeAlias = Annotated[
+Recorded: TypeAlias = Annotated[
     _Texts,
     typer.Option(
+        "--stated",
         metavar="KEY=VALUE",
         help="A key of that plan, or a size: tp=2, hidden=4096; repeatable.",
     ),
@@ -172,3 +73,50 @@ Trace: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="OUT", dir_okay=False, help="Write before and after for Perfetto."),
 ]
+
+
+def with_edits(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for every key of an edit before its own.
+
+    Args:
+        command: takes what is stated, by key, as `stated`; its other parameters are its options.
+    """
+
+    def whole(**given: Any) -> None:
+        stated = {key.name: _read(key, given.pop(key.name)) for key in edit_keys().values()}
+        command(stated=stated, **given)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    paths, rest = own[0], [one for one in own[1:] if one.name != "stated"]
+    edits = [
+        inspect.Parameter(
+            key.name, inspect.Parameter.KEYWORD_ONLY, annotation=_option(key), default=None
+        )
+        for key in edit_keys().values()
+    ]
+    parameters = [paths.replace(kind=inspect.Parameter.KEYWORD_ONLY), *edits, *rest]
+    whole.__name__, whole.__doc__ = command.__name__, command.__doc__
+    whole.__annotations__ = {one.name: one.annotation for one in parameters}
+    vars(whole)["__signature__"] = inspect.Signature(parameters)  # what typer reads
+    return whole
+
+
+def _option(key: Key) -> Any:
+    dashed = key.name.replace("_", "-")
+    flags = f"--{dashed}/--no-{dashed}" if key.holds is Holds.FLAG else f"--{dashed}"
+    found = typer.Option(flags, metavar=key.metavar or None, help=key.help)
+    return Annotated[_TYPES[key.holds], found]
+
+
+def _read(key: Key, given: Any) -> object:
+    """What was typed, as a scenario file would state it."""
+    if given is None or given == []:
+        return None
+    option = f"--{key.name.replace('_', '-')}"
+    if key.holds in {Holds.FACTORS, Holds.TIMES}:
+        return pairs_of(given, option)
+    if key.holds is Holds.TABLE:
+        return parsed_keys(given)
+    if key.holds is Holds.TIME_OR_FACTOR:
+        return pairs_of([f"data={given}"], option)["data"]
+    return given

@@ -10,32 +10,19 @@ if TYPE_CHECKING:
     from foretrace.whatif.arrange.arrange import arranged as arranged
     from foretrace.whatif.arrange.arrange import same_job as same_job
     from foretrace.whatif.arrange.arranged import Arranged as Arranged
-    from foretrace.whatif.changes.change import DurationChange as DurationChange
-    from foretrace.whatif.changes.selection import Selection as Selection
+    from foretrace.whatif.edits import *  # noqa: F403  every edit has one name everywhere
     from foretrace.whatif.edits.edit import Edit as Edit
-    from foretrace.whatif.edits.machine import OnMachine as OnMachine
-    from foretrace.whatif.edits.machine import SetMachine as SetMachine
-    from foretrace.whatif.edits.model import Layers as Layers
-    from foretrace.whatif.edits.model import Widths as Widths
-    from foretrace.whatif.edits.plan import Batch as Batch
-    from foretrace.whatif.edits.plan import Parallelism as Parallelism
-    from foretrace.whatif.edits.plan import PlanKeys as PlanKeys
-    from foretrace.whatif.edits.work import Attention as Attention
-    from foretrace.whatif.edits.work import CudaGraphs as CudaGraphs
-    from foretrace.whatif.edits.work import DataLoading as DataLoading
-    from foretrace.whatif.edits.work import Delay as Delay
-    from foretrace.whatif.edits.work import Fuse as Fuse
-    from foretrace.whatif.edits.work import Lasts as Lasts
-    from foretrace.whatif.edits.work import MoveSync as MoveSync
-    from foretrace.whatif.edits.work import Network as Network
-    from foretrace.whatif.edits.work import RemoveSync as RemoveSync
-    from foretrace.whatif.edits.work import Speed as Speed
+    from foretrace.whatif.edits.edit import Holds as Holds
+    from foretrace.whatif.edits.edit import Key as Key
+    from foretrace.whatif.edits.edit import WorkEdit as WorkEdit
+    from foretrace.whatif.edits.selection import Selection as Selection
+    from foretrace.whatif.edits.selection import selection_of as selection_of
+    from foretrace.whatif.edits.stated import edit_keys as edit_keys
+    from foretrace.whatif.edits.stated import edits_of as edits_of
+    from foretrace.whatif.edits.stated import pairs_of as pairs_of
+    from foretrace.whatif.edits.stated import stated_of as stated_of
     from foretrace.whatif.ground import Ground as Ground
     from foretrace.whatif.ground import ground_of as ground_of
-    from foretrace.whatif.keys import KEYS as KEYS
-    from foretrace.whatif.keys import edits_of as edits_of
-    from foretrace.whatif.keys import pairs_of as pairs_of
-    from foretrace.whatif.keys import stated_of as stated_of
     from foretrace.whatif.predict import predict as predict
     from foretrace.whatif.prediction import EditEffect as EditEffect
     from foretrace.whatif.prediction import Memory as Memory

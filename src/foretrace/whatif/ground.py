@@ -11,7 +11,7 @@ from foretrace.cost import CostModel, step_costs
 from foretrace.graph import Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
-from foretrace.whatif.changes.inflation import Slowdowns, slowdowns_of
+from foretrace.whatif.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.resize.base import base_scenario

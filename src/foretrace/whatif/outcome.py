@@ -15,13 +15,12 @@ from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
 from foretrace.whatif.arrange.arrange import arranged, same_job
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
-from foretrace.whatif.changes.change import Loading
-from foretrace.whatif.changes.changed import changed
-from foretrace.whatif.changes.durations import loading_nodes
-from foretrace.whatif.changes.inflation import uninflated
 from foretrace.whatif.edited_model import model_with
+from foretrace.whatif.edits.changed import changed
+from foretrace.whatif.edits.loading import DataLoading, loading_nodes
 from foretrace.whatif.ground import Ground
 from foretrace.whatif.heeded import check_heeded
+from foretrace.whatif.inflation import uninflated
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import costs_of, resizing
@@ -102,7 +101,7 @@ def _has_device(ground: Ground) -> bool:
 def _loading(ground: Ground, scenario: Scenario) -> tuple[str, ...]:
     """Loading of batches that become other ones, and whose time stays."""
     graph, plan = ground.program.graph, scenario.plan
-    is_stated = any(isinstance(change, Loading) for change in scenario.changes)
+    is_stated = any(isinstance(change, DataLoading) for change in scenario.changes)
     if plan.micro_batch == ground.before.plan.micro_batch or is_stated:
         return ()
     try:

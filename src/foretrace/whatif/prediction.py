@@ -209,5 +209,5 @@ def _scenario_json(scenario: Scenario) -> dict[str, object]:
         "sizes": asdict(scenario.sizes),
         "plan": plan_table(scenario.plan),
         "machine": None if scenario.machine is None else scenario.machine.name,
-        "changes": [repr(change) for change in scenario.changes],
+        "changes": [change.as_json() for change in scenario.changes],
     }

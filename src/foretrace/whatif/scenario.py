@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from foretrace.machine import Machine
-from foretrace.whatif.changes.change import DurationChange
+from foretrace.whatif.edits.edit import WorkEdit
 from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Plan
 
@@ -23,4 +23,4 @@ class Scenario:
     sizes: Sizes
     plan: Plan  # degrees, microbatch, global batch, sequence, schedule, buckets, overlap, ...
     machine: Machine | None = None  # what it runs on; `None`: nobody said
-    changes: tuple[DurationChange, ...] = field(default=())
+    changes: tuple[WorkEdit, ...] = field(default=())

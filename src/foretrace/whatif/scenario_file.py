@@ -20,7 +20,7 @@ from pathlib import Path
 
 from foretrace.base import ScenarioError, as_table, check_keys, parsed_toml
 from foretrace.whatif.edits.edit import Edit
-from foretrace.whatif.keys import KEYS, edits_of
+from foretrace.whatif.edits.stated import edit_keys, edits_of
 
 _ENTRIES = "scenario"
 
@@ -64,9 +64,9 @@ def _scenario(entry: object, number: int, where: str, folders: Sequence[Path]) -
     table = as_table(entry, f"scenario {number} of {where}", error=ScenarioError)
     name = _name(table, number, where)
     place = f"scenario {name!r} of {where}"
-    check_keys(table, ("name", *KEYS), place, error=ScenarioError)
-    keys = {key: value for key, value in table.items() if key != "name"}
-    edits = edits_of(keys, place, folders=folders)
+    check_keys(table, ("name", *edit_keys()), place, error=ScenarioError)
+    stated = {key: value for key, value in table.items() if key != "name"}
+    edits = edits_of(stated, place, folders=folders)
     if not edits:
         raise ScenarioError(f"{place} edits nothing: state what changes, as in layers = 96")
     return NamedEdits(name, edits)

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from foretrace.base import MachineError, ScenarioError
-from foretrace.machine import Machine, figure_text, with_figures
-from foretrace.whatif.scenario import Scenario
+from foretrace.machine import Machine, figure_text, load_machine, with_figures
+from foretrace.whatif.edits.edit import Edit, Holds, Key, Stated, Turn
+
+if TYPE_CHECKING:
+    from foretrace.whatif.scenario import Scenario
+
+_TABLES = ("network", "host", "chip")  # what keys of `set` begin with that are a machine's
+
+
+def is_of_machine(key: str) -> bool:
+    """Whether a key of `set` is a figure of a machine, not one of a plan."""
+    return key.partition(".")[0] in _TABLES
 
 
 @dataclass(frozen=True)
-class OnMachine:
+class OnMachine(Edit):
     """The job runs on this machine: another GPU, another network."""
 
     machine: Machine
+
+    ON_MACHINE = Key(
+        "on_machine",
+        Holds.NAME,
+        "A machine to run on instead, or its file.",
+        "the name of a machine, or its file",
+        "NAME",
+    )
+    KEYS = (ON_MACHINE,)
+    TURNS = (Turn.MACHINE,)
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[OnMachine]:
+        """The machine of that name."""
+        for name in stated.fields(cls.KEYS).values():
+            yield cls(load_machine(str(name), stated.folders))
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario on this machine."""
@@ -27,7 +54,7 @@ class OnMachine:
 
 
 @dataclass(frozen=True)
-class SetMachine:
+class SetMachine(Edit):
     """Other figures of the machine, by key: `SetMachine({"network.pod.bandwidth": "400Gb/s"})`.
 
     Keys are `network.TIER.FIGURE`, `host.FIGURE`, `chip.FIGURE` and `chip.peak.FORMAT`, with the
@@ -35,6 +62,17 @@ class SetMachine:
     """
 
     figures: Mapping[str, object] = field(default_factory=dict)
+
+    SET = Key("set", Holds.TABLE, "", "a table of keys of a plan or a machine")  # as `PlanKeys`
+    TURNS = (Turn.FIGURES,)
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[SetMachine]:
+        """One of all keys of `set` that are a machine's."""
+        table = stated.table(cls.SET)
+        figures = {name: each for name, each in table.items() if is_of_machine(name)}
+        if figures:
+            yield cls(figures)
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario on the machine with these figures.

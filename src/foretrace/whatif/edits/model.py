@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from foretrace.base import ScenarioError
+from foretrace.whatif.edits.edit import Edit, Stated, Turn, count_key
 from foretrace.whatif.resize.sizes import Sizes
-from foretrace.whatif.scenario import Scenario
+
+if TYPE_CHECKING:
+    from foretrace.whatif.scenario import Scenario
 
 
 def _resized(scenario: Scenario, **sizes: int) -> Scenario:
@@ -24,14 +29,23 @@ def _check(words: str, count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Layers:
+class Layers(Edit):
     """So many layers, over all stages."""
 
     count: int
 
+    KEYS = (count_key("layers", "Layers, over all stages.", "count"),)
+    TURNS = (Turn.SIZES,)
+
     def __post_init__(self) -> None:
         """Refuse what is no number of layers."""
         _check("layers", self.count)
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[Layers]:
+        """One, if their number is stated."""
+        for each in stated.fields(cls.KEYS).values():
+            yield cls(int(each))
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with so many layers."""
@@ -43,7 +57,7 @@ class Layers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Widths:
+class Widths(Edit):
     """Other widths of the model; what is left out stays.
 
     Two follow where they did before, unless they are stated: the width of a head, where the heads
@@ -58,16 +72,34 @@ class Widths:
     vocabulary: int | None = None
     experts: int | None = None
 
+    KEYS = (
+        count_key("hidden", "Width between layers."),
+        count_key("ffn", "Width inside feed-forward blocks.", "feed_forward"),
+        count_key("heads", "Attention heads."),
+        count_key("kv_heads", "Heads of keys and values.", "key_value_heads"),
+        count_key("head_width", "Width of one head."),
+        count_key("vocabulary", "Tokens there are."),
+        count_key("experts", "Experts of a layer."),
+    )
+    TURNS = (Turn.SIZES,)
+
     def __post_init__(self) -> None:
         """Refuse what is no width."""
-        if not self._stated():
+        if not self._widths():
             raise ScenarioError("no width is stated: give one, as in Widths(hidden=8192)")
-        for name, count in self._stated().items():
+        for name, count in self._widths().items():
             _check(name, count)
 
-    def _stated(self) -> dict[str, int]:
+    def _widths(self) -> dict[str, int]:
         names = [each for each in Sizes.__dataclass_fields__ if each != "layers"]
         return {name: each for name in names if (each := getattr(self, name)) is not None}
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[Widths]:
+        """One of all widths that are stated."""
+        widths = {name: int(each) for name, each in stated.fields(cls.KEYS).items()}
+        if widths:
+            yield cls(**widths)
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with these widths, and with what follows from them.
@@ -85,7 +117,7 @@ class Widths:
 
     def _all(self, before: Sizes) -> dict[str, int]:
         """What is stated, and what follows."""
-        found = self._stated()
+        found = self._widths()
         own_heads = before.heads is not None and before.heads == before.key_value_heads
         if "heads" in found and "key_value_heads" not in found and own_heads:
             found["key_value_heads"] = found["heads"]

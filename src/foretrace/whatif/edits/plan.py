@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from foretrace.base import ScenarioError
-from foretrace.whatif.scenario import Scenario
+from foretrace.whatif.edits.edit import Edit, Holds, Key, Stated, Turn, count_key
+from foretrace.whatif.edits.machine import is_of_machine
 from foretrace.workload import Plan, PlanDraft, plan_table, with_fields
+
+if TYPE_CHECKING:
+    from foretrace.whatif.scenario import Scenario
 
 # Tables of a plan file whose keys say enough alone.
 _PLAIN_TABLES = ("parallelism", "batch", "pipeline")
@@ -21,7 +26,7 @@ _COUNTED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parallelism:
+class Parallelism(Edit):
     """Other degrees; what is left out stays. The batch of each rank stays too.
 
     With other data-parallel ranks the global batch changes, unless `Batch` states it.
@@ -36,12 +41,42 @@ class Parallelism:
     chunks: int | None = None
     sequence_parallel: bool | None = None
 
+    KEYS = (
+        count_key("tp", "Ranks that divide each layer."),
+        count_key("cp", "Ranks that divide each sequence."),
+        count_key("pp", "Pipeline stages."),
+        count_key("dp", "Copies of the model."),
+        count_key("ep", "Ranks that divide the experts."),
+        Key(
+            "schedule",
+            Holds.NAME,
+            "Order of passes on each stage.",
+            "the name of a schedule",
+            "NAME",
+        ),
+        count_key("chunks", "Parts of the model on each stage."),
+        Key(
+            "sequence_parallel",
+            Holds.FLAG,
+            "Whether tensor ranks divide activations between products too.",
+            "true or false",
+        ),
+    )
+    TURNS = (Turn.DEGREES,)
+
     def __post_init__(self) -> None:
         """Refuse what is no degree."""
         for key in (*_COUNTED, "chunks"):
             each = getattr(self, key)
             if each is not None and (type(each) is not int or each < 1):
                 raise ScenarioError(f"{key} must be a whole number from 1 on, got {each!r}")
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[Parallelism]:
+        """One of all degrees that are stated."""
+        found = stated.fields(cls.KEYS)
+        if found:
+            yield cls(**found)  # type: ignore[arg-type]  # read for their fields
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with these degrees."""
@@ -69,7 +104,7 @@ class Parallelism:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(Edit):
     """Another microbatch (sequences), number of microbatches, global batch, or sequence length.
 
     Of microbatches, microbatch and global batch two are enough; the third follows. With one of
@@ -80,6 +115,21 @@ class Batch:
     num_microbatches: int | None = None
     global_batch: int | None = None
     sequence: int | None = None
+
+    KEYS = (
+        count_key("sequence", "Tokens of a sequence."),
+        count_key("micro_batch", "Sequences of one pass."),
+        count_key("microbatches", "Passes of a step on each rank.", "num_microbatches"),
+        count_key("global_batch", "Sequences of a step, over all ranks."),
+    )
+    TURNS = (Turn.BATCH,)
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[Batch]:
+        """One of all that is stated."""
+        found = {name: int(each) for name, each in stated.fields(cls.KEYS).items()}
+        if found:
+            yield cls(**found)
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with this batch."""
@@ -134,10 +184,47 @@ _BATCH = ("micro_batch", "num_microbatches", "global_batch", "sequence")
 
 
 @dataclass(frozen=True)
-class PlanKeys:
+class PlanKeys(Edit):
     """Any key of a plan file: `PlanKeys({"sharding.level": "zero1"})`."""
 
     keys: Mapping[str, object] = field(default_factory=dict)
+
+    SHARDING = Key(
+        "sharding",
+        Holds.NAME,
+        "none, zero1, zero2 or zero3.",
+        "none, zero1, zero2 or zero3",
+        "LEVEL",
+        "sharding.level",
+    )
+    RECOMPUTE = Key(
+        "recompute",
+        Holds.NAME,
+        "none, selective or full.",
+        "none, selective or full",
+        "WHAT",
+        "memory.recompute",
+    )
+    SET = Key(
+        "set",
+        Holds.TABLE,
+        "Any key of a plan, or a machine's, as in network.pod.bandwidth=400Gb/s; may be given "
+        "again.",
+        "a table of keys of a plan or a machine, as in { 'overlap.gradients' = false }",
+        "KEY=VALUE",
+    )
+    KEYS = (SHARDING, RECOMPUTE, SET)
+    TURNS = (Turn.PLAN,)
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[PlanKeys]:
+        """One of all keys that are a plan's."""
+        found: dict[str, object] = {**stated.fields((cls.SHARDING, cls.RECOMPUTE))}
+        table = stated.table(cls.SET)
+        found |= {name: each for name, each in table.items() if not is_of_machine(name)}
+        if found:
+            PlanDraft().with_keys(found)  # refuses here what no plan has, before anything is read
+            yield cls(found)
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with these keys; the batch of each rank stays unless it is among them."""

@@ -10,27 +10,28 @@ import pytest
 from foretrace.base import ScenarioError
 from foretrace.graph import NO_STEP, EdgeKind, ExecutionGraph, NodeKind, verify
 from foretrace.simulate import simulate
-from foretrace.whatif.arrange.arranged import unchanged
-from foretrace.whatif.changes.change import (
-    Delayed,
-    DurationChange,
-    Fused,
-    Graphed,
-    Takes,
-    Times,
-    Unsynchronised,
+from foretrace.whatif import (
+    CudaGraphs,
+    Delay,
+    Fuse,
+    Lasts,
+    MoveSync,
+    RemoveSync,
+    Selection,
+    Speed,
+    WorkEdit,
 )
-from foretrace.whatif.changes.changed import changed
-from foretrace.whatif.changes.selection import Selection
+from foretrace.whatif.arrange.arranged import unchanged
+from foretrace.whatif.edits.changed import changed
 from tests.graphs import Block, Edge, GraphBuilder
 from tests.truth.small import Depend, Instruction, Launch, LaunchGraph, Synchronize, Think
-from tests.whatif.changes.jobs import BRIEF, measured_costs, small
+from tests.whatif.edits.jobs import BRIEF, measured_costs, small
 
 ALL = Selection()
 US = 1_000
 
 
-def end_ns(graph: ExecutionGraph, *changes: DurationChange) -> int:
+def end_ns(graph: ExecutionGraph, *changes: WorkEdit) -> int:
     """When the last node ends; lags are left out, so that only work counts."""
     arranged, costs = changed(unchanged(graph), measured_costs(graph), changes)
     verify(arranged.graph)
@@ -73,7 +74,7 @@ def in_chain(takes_ns: list[int], *, gap_ns: int, call_ns: int) -> ExecutionGrap
     return graph
 
 
-def timed(graph: ExecutionGraph, *changes: DurationChange) -> tuple[ExecutionGraph, int]:
+def timed(graph: ExecutionGraph, *changes: WorkEdit) -> tuple[ExecutionGraph, int]:
     """The changed graph, and when it ends."""
     arranged, costs = changed(unchanged(graph), measured_costs(graph), changes)
     verify(arranged.graph)
@@ -83,7 +84,7 @@ def timed(graph: ExecutionGraph, *changes: DurationChange) -> tuple[ExecutionGra
 def test_a_fused_run_is_one_launch_and_one_kernel() -> None:
     graph = in_chain([100, 200, 300], gap_ns=10, call_ns=5)
 
-    fused, length_ns = timed(graph, Fused(Selection(kernels="gelu"), 0.5))
+    fused, length_ns = timed(graph, Fuse(Selection(kernels="gelu"), 0.5))
 
     # 10 of the host, 5 of the call, 2 until it begins, half of 600, and 3 to wake.
     assert length_ns == 10 + 5 + 2 + 300 + 3
@@ -96,7 +97,7 @@ def test_fusing_without_a_gain_still_saves_launches_and_gaps() -> None:
     graph = in_chain([1, 1, 1], gap_ns=100, call_ns=50)
 
     _, before_ns = timed(graph)
-    _, after_ns = timed(graph, Fused(ALL, 1.0))
+    _, after_ns = timed(graph, Fuse(ALL, 1.0))
 
     assert before_ns == 3 * 150 + 2 + 1 + 3
     assert after_ns == 150 + 2 + 3 + 3
@@ -106,15 +107,15 @@ def test_a_single_kernel_can_be_neither_fused_nor_launched_with_others() -> None
     graph = in_chain([100], gap_ns=10, call_ns=5)
 
     with pytest.raises(ScenarioError, match="no two kernels that follow each other"):
-        timed(graph, Fused(ALL, 0.1))
+        timed(graph, Fuse(ALL, 0.1))
     with pytest.raises(ScenarioError, match="no two launches that follow each other"):
-        timed(graph, Graphed(ALL))
+        timed(graph, CudaGraphs(ALL))
 
 
 def test_what_another_stream_waits_for_ends_a_run() -> None:
     graph = small([Launch(100 * US), Launch(100 * US), Depend(7, 9), Launch(50 * US), Launch(9, 9)])
 
-    arranged, _ = changed(unchanged(graph), measured_costs(graph), [Fused(ALL, 1.0)])
+    arranged, _ = changed(unchanged(graph), measured_costs(graph), [Fuse(ALL, 1.0)])
 
     # The second kernel is awaited on stream 9: it ends the first run, and the third is alone.
     assert kernels_of(graph) == 4
@@ -127,16 +128,16 @@ def test_a_run_that_waits_for_another_stream_begins_with_the_one_that_waits() ->
     )
 
     before_ns = end_ns(graph)
-    arranged, _ = changed(unchanged(graph), measured_costs(graph), [Fused(ALL, 1.0)])
+    arranged, _ = changed(unchanged(graph), measured_costs(graph), [Fuse(ALL, 1.0)])
 
     assert kernels_of(arranged.graph) == 3
-    assert end_ns(graph, Fused(ALL, 1.0)) == before_ns
+    assert end_ns(graph, Fuse(ALL, 1.0)) == before_ns
 
 
 def test_kernels_of_one_graph_launch_fuse_and_its_launch_stays() -> None:
     graph = small([LaunchGraph((10 * US, 20 * US, 30 * US)), Think(5 * US)])
 
-    arranged, costs = changed(unchanged(graph), measured_costs(graph), [Fused(ALL, 0.5)])
+    arranged, costs = changed(unchanged(graph), measured_costs(graph), [Fuse(ALL, 0.5)])
 
     verify(arranged.graph)
     is_kernel = arranged.graph.kind == NodeKind.KERNEL
@@ -147,7 +148,7 @@ def test_kernels_of_one_graph_launch_fuse_and_its_launch_stays() -> None:
 def test_graphs_leave_the_first_launch_of_a_run() -> None:
     graph = in_chain([1, 1, 1, 1], gap_ns=100, call_ns=50)
 
-    graphed, length_ns = timed(graph, Graphed(ALL))
+    graphed, length_ns = timed(graph, CudaGraphs(ALL))
 
     # One launch; then four kernels, one after the other.
     assert length_ns == 150 + 2 + 4 * 1 + 3 * 1 + 3
@@ -160,7 +161,7 @@ def test_a_wait_in_their_middle_makes_two_graphs() -> None:
     program: list[Instruction] = [Launch(US), Launch(US), Synchronize(7), Launch(US), Launch(US)]
     graph = small(program, overheads=overheads)
 
-    saved_ns = end_ns(graph) - end_ns(graph, Graphed(ALL))
+    saved_ns = end_ns(graph) - end_ns(graph, CudaGraphs(ALL))
 
     # Of each pair the second launch goes, with the time before it.
     assert saved_ns == pytest.approx(2 * 150 * US, abs=8 * US)
@@ -176,7 +177,7 @@ def test_without_its_wait_the_host_does_not_wait() -> None:
     ]
     graph = small(program, overheads=overheads)
 
-    saved_ns = end_ns(graph) - end_ns(graph, Unsynchronised(ALL, "cudaStream*"))
+    saved_ns = end_ns(graph) - end_ns(graph, RemoveSync(calls="cudaStream*"))
 
     # Thinking, and the time before the launch, pass beside the first kernel.
     assert saved_ns == pytest.approx(310 * US, abs=5 * US)
@@ -187,19 +188,19 @@ def test_a_wait_moved_by_a_step_waits_for_what_is_long_done() -> None:
     graph = small(program, num_steps=3)
     calls = "cudaStream*"
 
-    moved_ns = end_ns(graph, Unsynchronised(ALL, calls, steps=1))
+    moved_ns = end_ns(graph, MoveSync(1, calls=calls))
 
     # Step by step the device is busy; the last step's thinking is beside its kernel.
     assert end_ns(graph) == pytest.approx(3 * 800 * US, abs=20 * US)
     assert moved_ns == pytest.approx(3 * 500 * US, abs=20 * US)
-    assert moved_ns >= end_ns(graph, Unsynchronised(ALL, calls))
+    assert moved_ns >= end_ns(graph, RemoveSync(calls=calls))
 
 
 def test_a_wait_moved_by_a_step_still_holds_the_host_to_the_device() -> None:
     program: list[Instruction] = [Launch(500 * US), Synchronize(7), Think(10 * US)]
     graph = small(program, num_steps=4)
-    later, _ = timed(graph, Unsynchronised(ALL, "cudaStream*", steps=1))
-    free, _ = timed(graph, Unsynchronised(ALL, "cudaStream*"))
+    later, _ = timed(graph, MoveSync(1, calls="cudaStream*"))
+    free, _ = timed(graph, RemoveSync(calls="cudaStream*"))
 
     called_ns = [
         simulate(each).start_ns[np.flatnonzero((each.kind == NodeKind.SYNC) & (each.step == 3))[0]]
@@ -217,17 +218,17 @@ def test_a_wait_of_the_first_step_is_not_moved_behind_the_last() -> None:
     is_outside = (graph.kind == NodeKind.SYNC) & (graph.step == 1)
     graph = replace(graph, step=np.where(is_outside, NO_STEP, graph.step).astype(graph.step.dtype))
 
-    moved_ns = end_ns(graph, Unsynchronised(ALL, "cudaStream*", steps=1))
+    moved_ns = end_ns(graph, MoveSync(1, calls="cudaStream*"))
 
-    assert moved_ns == end_ns(graph, Unsynchronised(ALL, "cudaStream*"))
+    assert moved_ns == end_ns(graph, RemoveSync(calls="cudaStream*"))
 
 
 def test_a_delay_on_the_device_lengthens_kernels_and_on_the_host_the_time_before() -> None:
     graph = in_chain([100, 200], gap_ns=10, call_ns=5)
 
-    on_host = timed(graph, Delayed(ALL, 1_000))[1]
-    on_device = timed(graph, Delayed(ALL, 1_000, on_device=True))[1]
-    once = timed(graph, Delayed(ALL, 1_000, once_per_block=True))[1]
+    on_host = timed(graph, Delay(1_000, ALL, once_per_block=False))[1]
+    on_device = timed(graph, Delay(1_000, ALL, once_per_block=False, on_device=True))[1]
+    once = timed(graph, Delay(1_000, ALL))[1]
 
     assert on_host == 2 * 1_015 + 2 + 200 + 3
     assert on_device == 15 + 2 + 1_100 + 1 + 1_200 + 3
@@ -237,15 +238,15 @@ def test_a_delay_on_the_device_lengthens_kernels_and_on_the_host_the_time_before
 def test_nothing_takes_less_than_no_time() -> None:
     graph = in_chain([100, 200], gap_ns=10, call_ns=5)
 
-    _, length_ns = timed(graph, Delayed(ALL, -1_000))
+    _, length_ns = timed(graph, Delay(-1_000, ALL, once_per_block=False))
 
     assert length_ns == 5 + 2 + 100 + 1 + 200 + 3
 
 
 def test_lengths_come_before_factors_and_these_before_delays() -> None:
     graph = in_chain([100], gap_ns=10, call_ns=5)
-    takes, times = Takes(ALL, 50), Times(ALL, 3.0)
-    later = Delayed(ALL, 7, on_device=True)
+    takes, times = Lasts(50, ALL), Speed(1 / 3.0, ALL)
+    later = Delay(7, ALL, once_per_block=False, on_device=True)
 
     lengths = {timed(graph, *order)[1] for order in ((takes, times, later), (later, times, takes))}
 
@@ -255,21 +256,21 @@ def test_lengths_come_before_factors_and_these_before_delays() -> None:
 def test_of_two_stated_lengths_the_last_counts() -> None:
     graph = in_chain([100], gap_ns=10, call_ns=5)
 
-    assert timed(graph, Takes(ALL, 50), Takes(ALL, 60))[1] == 15 + 2 + 60 + 3
-    assert timed(graph, Takes(ALL, 60), Takes(ALL, 50))[1] == 15 + 2 + 50 + 3
+    assert timed(graph, Lasts(50, ALL), Lasts(60, ALL))[1] == 15 + 2 + 60 + 3
+    assert timed(graph, Lasts(60, ALL), Lasts(50, ALL))[1] == 15 + 2 + 50 + 3
 
 
 def test_a_call_at_which_nobody_waits_is_refused_with_those_there_are() -> None:
     graph = in_chain([100], gap_ns=10, call_ns=5)
 
     with pytest.raises(ScenarioError, match="there are 'cudaStreamSynchronize'"):
-        changed(unchanged(graph), measured_costs(graph), [Unsynchronised(ALL, "cudaEvent*")])
+        changed(unchanged(graph), measured_costs(graph), [RemoveSync(calls="cudaEvent*")])
 
 
 def test_waits_are_chosen_by_what_is_waited_for() -> None:
     graph = in_chain([100], gap_ns=10, call_ns=5)
-    of_kernel = Unsynchronised(Selection(kernels="gelu"))
-    of_other = Unsynchronised(Selection(part=None, kernels="memcpy*"))
+    of_kernel = RemoveSync(of=Selection(kernels="gelu"))
+    of_other = RemoveSync(of=Selection(part=None, kernels="memcpy*"))
 
     freed, _ = timed(graph, of_kernel)
 
@@ -285,4 +286,4 @@ def test_a_host_that_computes_has_nothing_to_fuse() -> None:
     graph = build.graph()
 
     with pytest.raises(ScenarioError, match="no kernels can be fused where the host computes"):
-        changed(unchanged(graph), measured_costs(graph), [Fused(ALL, 0.5)])
+        changed(unchanged(graph), measured_costs(graph), [Fuse(ALL, 0.5)])

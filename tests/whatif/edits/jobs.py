@@ -12,9 +12,9 @@ from foretrace.base import Int64s
 from foretrace.cost import Costs, Source
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, ExecutionGraph, verify
 from foretrace.simulate import simulate
+from foretrace.whatif import WorkEdit
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
-from foretrace.whatif.changes.change import DurationChange
-from foretrace.whatif.changes.changed import changed
+from foretrace.whatif.edits.changed import changed
 from tests.acceptance.recovery import Recovered, recording_of_job
 from tests.truth import (
     NO_OVERHEADS,
@@ -99,7 +99,7 @@ def small(
     )
 
 
-def made(of: Recovered, *changes: DurationChange) -> Made:
+def made(of: Recovered, *changes: WorkEdit) -> Made:
     """What changes make of a recording; the graph obeys its spec."""
     graph = of.graph
     arranged, costs = changed(unchanged(graph), measured_costs(graph), changes)

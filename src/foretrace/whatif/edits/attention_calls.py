@@ -19,7 +19,7 @@ from foretrace.operators import (
     parsed_shapes,
     scores_shape,
 )
-from foretrace.whatif.changes.fusing import first_of_runs
+from foretrace.whatif.edits.fusing import first_of_runs
 
 _REACH = 8  # kernels between a softmax and the products around it: masks, scale, dropout, copies
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")

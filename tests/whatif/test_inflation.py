@@ -10,9 +10,9 @@ from foretrace.cost import PUBLISHED_MOST, Inflation, Source
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.simulate import simulate
 from foretrace.whatif.arrange.arranged import unchanged
-from foretrace.whatif.changes.inflation import uninflated
+from foretrace.whatif.inflation import uninflated
 from tests.graphs import Block, Edge, GraphBuilder
-from tests.whatif.changes.jobs import measured_costs
+from tests.whatif.edits.jobs import measured_costs
 
 ALONE_NS, BESIDE_NS = 100, 150
 

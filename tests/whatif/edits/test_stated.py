@@ -6,29 +6,31 @@ import pytest
 
 from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif import (
-    KEYS,
+    Attention,
     Batch,
     CudaGraphs,
     DataLoading,
     Delay,
     Edit,
     Fuse,
+    Lasts,
     Layers,
+    MoveSync,
     Network,
     OnMachine,
     Parallelism,
     PlanKeys,
     RemoveSync,
     Selection,
+    SetMachine,
     Sizes,
     Speed,
     Widths,
+    edit_keys,
     edits_of,
     pairs_of,
     stated_of,
 )
-from foretrace.whatif.edits.machine import SetMachine
-from foretrace.whatif.edits.work import Attention, Lasts, MoveSync
 
 GEMM = Selection(family="gemm")
 
@@ -101,7 +103,7 @@ def test_edits_come_in_one_order_whatever_was_written_first() -> None:
 
 
 def test_nothing_stated_is_no_edit() -> None:
-    assert edits_of(dict.fromkeys(KEYS), "here") == ()
+    assert edits_of(dict.fromkeys(edit_keys()), "here") == ()
 
 
 @pytest.mark.parametrize(

@@ -1,50 +1,89 @@
-"""Kernels that follow each other become one; their launches but the first go."""
+"""`Fuse`: kernels that follow each other become one; their launches but the first go."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.base import Bools, Float64s, Int64s, ScenarioError
 from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind
-from foretrace.whatif.changes.change import Fused
-from foretrace.whatif.changes.matching import fitting
-from foretrace.whatif.changes.removal import without_nodes
-from foretrace.whatif.changes.working import (
+from foretrace.whatif.edits.costed import (
     BLOCK_COLUMNS,
-    Working,
+    CostedJob,
+    check_device,
     launches,
     previous_on_host,
+    without_nodes,
 )
+from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.selection import Selection, fitting, selected, selection_of
+
+if TYPE_CHECKING:
+    from foretrace.whatif.scenario import Scenario
 
 _IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC)
 _OF_LAUNCH = (*_IN_ORDER, EdgeKind.LAUNCH)  # what a later kernel of a run may wait for
 _OF_QUEUE = (*_IN_ORDER, EdgeKind.QUEUE)  # and who may wait for an earlier one
 
 
-def fused(working: Working, change: Fused) -> Working:
-    """Every run of two selected kernels or more as one, with the first one's place and name."""
-    return merged(working, _first(working.graph, change), change.factor)
+@dataclass(frozen=True)
+class Fuse(WorkEdit):
+    """Runs of selected kernels that follow each other on a stream become one.
 
-
-def check_fusible(graph: ExecutionGraph, change: Fused) -> None:
-    """Refuse to fuse where no selected kernel follows another.
-
-    Raises:
-        ScenarioError: if none does.
+    It takes `factor` times their summed time; launches and gaps between them go. A run ends with
+    its block, and where another stream or the host waits for it, or it for them.
     """
-    if np.array_equal(_first(graph, change), np.arange(graph.num_nodes)):
-        raise ScenarioError(
-            f"{str(change.selection)!r} selects no two kernels that follow each other on a stream, "
-            "in one block, with nothing else waiting between them: there is nothing to fuse. "
-            "Select the kernels between them too, or state how much faster they become."
-        )
 
+    of: Selection
+    factor: float = 1.0
 
-def _first(graph: ExecutionGraph, change: Fused) -> Int64s:
-    chosen = fitting(graph, change.selection) & graph.is_device
-    return first_of_runs(graph, chosen)
+    FUSE = Key(
+        "fuse",
+        Holds.FACTORS,
+        "Work that becomes one kernel, and what is left.",
+        "a table of work and the share of its time that is left, as in { elementwise = 0.5 }",
+        "WORK=SHARE",
+    )
+    KEYS = (FUSE,)
+    TURNS = (Turn.FUSION,)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share of a time."""
+        if not 0 <= self.factor < float("inf"):
+            raise ScenarioError(f"a factor must be 0 or more, got {self.factor}")
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[Fuse]:
+        """One for each work."""
+        for work, factor in stated.factors(cls.FUSE):
+            yield cls(selection_of(work), factor)
+
+    def sentence(self, before: Scenario) -> str:  # noqa: ARG002  as every edit
+        """`*elementwise* fused, x 0.5 of their time`; what it cannot know."""
+        known = "" if self.factor != 1 else " (memory traffic that fusing saves is not known)"
+        return f"{self.of} fused, x {self.factor:g} of their time{known}"
+
+    def check(self, job: CostedJob) -> None:
+        """Some selected kernel must follow another."""
+        graph = job.graph
+        check_device(graph, "fused")
+        selected(graph, self.of)
+        if np.array_equal(self._first(graph), np.arange(graph.num_nodes)):
+            raise ScenarioError(
+                f"{str(self.of)!r} selects no two kernels that follow each other on a stream, in "
+                "one block, with nothing else waiting between them: there is nothing to fuse. "
+                "Select the kernels between them too, or state how much faster they become."
+            )
+
+    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+        """Every run of two or more as one kernel, with the first one's place and name."""
+        return merged(job, self._first(job.graph), self.factor)
+
+    def _first(self, graph: ExecutionGraph) -> Int64s:
+        return first_of_runs(graph, fitting(graph, self.of) & graph.is_device)
 
 
 def first_of_runs(graph: ExecutionGraph, chosen: Bools) -> Int64s:
@@ -69,15 +108,15 @@ def first_of_runs(graph: ExecutionGraph, chosen: Bools) -> Int64s:
     return first
 
 
-def merged(working: Working, first: Int64s, factor: float | Float64s) -> Working:
+def merged(job: CostedJob, first: Int64s, factor: float | Float64s) -> CostedJob:
     """Runs as one kernel each; those of one kernel stay as they are.
 
     Args:
-        working: the graph.
+        job: the graph.
         first: int64[nodes], as `first_of_runs` gives them.
         factor: of the summed durations, for all runs or float64[nodes] by first kernel.
     """
-    graph = working.graph
+    graph = job.graph
     is_gone = first != np.arange(graph.num_nodes)
     has_run = np.zeros(graph.num_nodes, np.bool_)
     has_run[first[is_gone]] = True
@@ -87,10 +126,10 @@ def merged(working: Working, first: Int64s, factor: float | Float64s) -> Working
         total = np.bincount(first, column, graph.num_nodes).astype(np.float64)
         return total * share
 
-    source = working.source.copy()
-    np.maximum.at(source, first, working.source)  # a run is as sure as what is least sure in it
-    taken_ns = np.bincount(first, working.duration_ns, graph.num_nodes)
-    alone_ns = np.bincount(first, working.duration_ns / graph.inflation, graph.num_nodes)
+    source = job.source.copy()
+    np.maximum.at(source, first, job.source)  # a run is as sure as what is least sure in it
+    taken_ns = np.bincount(first, job.duration_ns, graph.num_nodes)
+    alone_ns = np.bincount(first, job.duration_ns / graph.inflation, graph.num_nodes)
     inflation = np.where(has_run & (alone_ns > 0), taken_ns / np.maximum(alone_ns, 1e-9), 1.0)
     measured_ns = np.bincount(first, graph.measured_ns, graph.num_nodes)
     larger = replace(
@@ -98,15 +137,15 @@ def merged(working: Working, first: Int64s, factor: float | Float64s) -> Working
         measured_ns=np.rint(measured_ns).astype(np.int64),
         inflation=np.where(has_run, inflation, graph.inflation).astype(np.float32),
     )
-    working = replace(
-        working,
-        arranged=replace(working.arranged, graph=larger),
-        duration_ns=summed(working.duration_ns),
-        low_ns=summed(working.low_ns),
-        high_ns=summed(working.high_ns),
+    job = replace(
+        job,
+        arranged=replace(job.arranged, graph=larger),
+        duration_ns=summed(job.duration_ns),
+        low_ns=summed(job.low_ns),
+        high_ns=summed(job.high_ns),
         source=source,
     )
-    return without_nodes(working, _without_launches(graph, first, is_gone))
+    return without_nodes(job, _without_launches(graph, first, is_gone))
 
 
 def _ties(graph: ExecutionGraph) -> tuple[Bools, Bools]:

@@ -10,20 +10,21 @@ import pytest
 from foretrace.cost import measured_inflation
 from foretrace.graph import Part, Phase
 from foretrace.simulate import simulate
-from foretrace.whatif.arrange.arranged import unchanged
-from foretrace.whatif.changes.change import (
-    Delayed,
-    DurationChange,
-    Graphed,
-    Loading,
-    SlowerNetwork,
-    Times,
-    Unsynchronised,
+from foretrace.whatif import (
+    CudaGraphs,
+    DataLoading,
+    Delay,
+    Network,
+    RemoveSync,
+    Selection,
+    Speed,
+    WorkEdit,
 )
-from foretrace.whatif.changes.changed import changed
-from foretrace.whatif.changes.inflation import uninflated
-from foretrace.whatif.changes.selection import Selection
-from foretrace.whatif.changes.transfers import transfers_of
+from foretrace.whatif.arrange.arranged import unchanged
+from foretrace.whatif.edits.changed import changed
+from foretrace.whatif.edits.costed import CostedJob
+from foretrace.whatif.edits.network import transfers_of
+from foretrace.whatif.inflation import uninflated
 from foretrace.whatif.recorded.read import program_of
 from tests.truth import (
     AllKernels,
@@ -38,7 +39,7 @@ from tests.truth import (
     SlowRank,
     make_job,
 )
-from tests.whatif.changes.jobs import eight, made, measured_costs, of_eight, recovered
+from tests.whatif.edits.jobs import eight, made, measured_costs, of_eight, recovered
 
 MAX_ERROR = 0.0015  # of a step; the replay of what was recorded has 0.0001
 MS = 1_000_000
@@ -63,32 +64,32 @@ def first_calls(rank: int, layer: int) -> list[LongerSegment]:
     return found
 
 
-CASES: list[tuple[str, Change, DurationChange]] = [
-    ("faster products", KernelFamily("gemm", 0.7), Times(Selection(family="gemm"), 0.7)),
+CASES: list[tuple[str, Change, WorkEdit]] = [
+    ("faster products", KernelFamily("gemm", 0.7), Speed(1 / 0.7, Selection(family="gemm"))),
     (
         "slower attention",
         KernelFamily("attention", 2.0),
-        Times(Selection(family="attention"), 2.0),
+        Speed(0.5, Selection(family="attention")),
     ),
-    ("faster kernels", AllKernels(0.8), Times(Selection(), 0.8)),
-    ("a slow rank", SlowRank(7, 1.1), Times(Selection(ranks=(7,)), 1.1)),
+    ("faster kernels", AllKernels(0.8), Speed(1.25, Selection())),
+    ("a slow rank", SlowRank(7, 1.1), Speed(1 / 1.1, Selection(ranks=(7,)))),
     (
         "a family of one rank",
         SlowFamily(7, "gemm", 1.3),
-        Times(Selection(family="gemm", ranks=(7,)), 1.3),
+        Speed(1 / 1.3, Selection(family="gemm", ranks=(7,))),
     ),
     (
         "a late loader",
         LateLoader(1, 3 * MS),
-        Delayed(Selection(part=Part.DATA, ranks=(1,)), 3 * MS, once_per_block=True),
+        Delay(3 * MS, Selection(part=Part.DATA, ranks=(1,))),
     ),
     (
         "another loading time",
         LateLoader(1, 3 * MS),
-        Loading(eight().data_loading_ns + 3 * MS, ranks=(1,)),
+        DataLoading(eight().data_loading_ns + 3 * MS, ranks=(1,)),
     ),
     *(
-        (f"a slow link: {link}", SlowLink(link, 2.0), SlowerNetwork((f"@{link}",), factor=2.0))
+        (f"a slow link: {link}", SlowLink(link, 2.0), Network(factor=2.0, groups=(f"@{link}",)))
         for link in ("tp", "dp", "pp", "ring")
     ),
 ]
@@ -97,12 +98,14 @@ CASES: list[tuple[str, Change, DurationChange]] = [
 @pytest.mark.parametrize(
     ("change", "edit"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
-def test_a_change_gives_the_steps_that_the_changed_job_took(
-    change: Change, edit: DurationChange
-) -> None:
-    if isinstance(edit, SlowerNetwork):
+def test_a_change_gives_the_steps_that_the_changed_job_took(change: Change, edit: WorkEdit) -> None:
+    if isinstance(edit, Network):
         (link,) = edit.groups
-        edit = SlowerNetwork(process_groups(link.removeprefix("@")), edit.extra_ns, edit.factor)
+        edit = Network(
+            extra_ns=edit.extra_ns,
+            factor=edit.factor,
+            groups=process_groups(link.removeprefix("@")),
+        )
     true_ns = of_eight(change).step_ns
     assert np.abs(true_ns / of_eight().step_ns - 1).max() > 10 * MAX_ERROR
 
@@ -116,7 +119,7 @@ def test_host_time_before_every_block_of_a_layer_gives_the_steps_it_makes() -> N
     where = Selection(part=Part.LAYER, phase=Phase.FORWARD, layers=(0,), ranks=(1,))
     assert np.abs(true_ns / of_eight().step_ns - 1).max() > 5 * MAX_ERROR
 
-    predicted_ns = made(recovered(eight()), Delayed(where, 2 * MS, once_per_block=True)).step_ns
+    predicted_ns = made(recovered(eight()), Delay(2 * MS, where)).step_ns
 
     assert np.abs(predicted_ns / true_ns - 1).max() < MAX_ERROR
 
@@ -127,7 +130,7 @@ def test_a_delay_of_every_transfer_is_its_factor_where_all_are_alike() -> None:
     transfer_ns = np.median(of.graph.measured_ns[of.has_link("pp")])
     true_ns = of_eight(SlowLink("pp", 2.0)).step_ns
 
-    predicted_ns = made(of, SlowerNetwork(groups, extra_ns=int(transfer_ns))).step_ns
+    predicted_ns = made(of, Network(extra_ns=int(transfer_ns), groups=groups)).step_ns
 
     assert np.abs(predicted_ns / true_ns - 1).max() < MAX_ERROR
 
@@ -137,9 +140,9 @@ def test_changes_together_give_the_steps_of_all_of_them() -> None:
 
     predicted_ns = made(
         recovered(eight()),
-        Loading(eight().data_loading_ns + MS, ranks=(1,)),
-        SlowerNetwork(process_groups("dp"), factor=2.0),
-        Times(Selection(family="gemm"), 0.7),
+        DataLoading(eight().data_loading_ns + MS, ranks=(1,)),
+        Network(factor=2.0, groups=process_groups("dp")),
+        Speed(1 / 0.7, Selection(family="gemm")),
     ).step_ns
 
     assert np.abs(predicted_ns / true_ns - 1).max() < MAX_ERROR
@@ -149,7 +152,7 @@ def test_a_loss_that_is_not_read_lets_the_host_run_ahead_as_in_the_job_that_does
     config = JobConfig(num_steps=4, event_sync=False, work_scale=0.1, data_loading_ns=0)
     of = recovered(config)
     free = make_job(replace(config, loss_item=False))
-    graph = made(of, Unsynchronised(Selection(), "cudaStreamSynchronize")).arranged.graph
+    graph = made(of, RemoveSync(calls="cudaStreamSynchronize")).arranged.graph
 
     predicted_ns = int(simulate(graph).end_ns.max() - simulate(of.graph).end_ns.max())
 
@@ -168,20 +171,20 @@ def end_of(job: Job) -> int:
 @pytest.mark.parametrize(
     ("change", "edit"),
     [
-        (KernelFamily("gemm", 0.5), Times(Selection(family="gemm"), 0.5)),
-        (KernelFamily("gemm", 2.0), Times(Selection(family="gemm"), 2.0)),
-        (SlowLink("dp", 0.5), SlowerNetwork(("@dp",), factor=0.5)),
-        (SlowLink("tp", 3.0), SlowerNetwork(("@tp",), factor=3.0)),
+        (KernelFamily("gemm", 0.5), Speed(2.0, Selection(family="gemm"))),
+        (KernelFamily("gemm", 2.0), Speed(0.5, Selection(family="gemm"))),
+        (SlowLink("dp", 0.5), Network(factor=0.5, groups=("@dp",))),
+        (SlowLink("tp", 3.0), Network(factor=3.0, groups=("@tp",))),
     ],
     ids=["faster products", "slower products", "a faster link", "a slower link"],
 )
 @pytest.mark.slow
 def test_kernels_that_overlap_anew_are_slowed_as_the_recording_shows(
-    change: Change, edit: DurationChange
+    change: Change, edit: WorkEdit
 ) -> None:
     of = recovered(replace(eight(), contention=1.4, num_microbatches=2))
-    if isinstance(edit, SlowerNetwork):
-        edit = SlowerNetwork(process_groups(edit.groups[0].removeprefix("@")), factor=edit.factor)
+    if isinstance(edit, Network):
+        edit = Network(factor=edit.factor, groups=process_groups(edit.groups[0].removeprefix("@")))
     true_ns = of.job.after(change).step_ns
     before = simulate(of.graph)
 
@@ -203,7 +206,7 @@ def test_without_contention_nothing_is_slowed_though_names_and_launches_are_alik
     arranged, costs = changed(
         unchanged(of.graph),
         measured_costs(of.graph),
-        [Times(Selection(family="gemm"), 0.5)],
+        [Speed(2.0, Selection(family="gemm"))],
     )
     timeline = simulate(arranged.graph, costs.duration_ns)
 
@@ -227,7 +230,7 @@ def test_launches_as_a_graph_give_the_job_that_launches_one(num_kernels: int) ->
     )
     of = recovered(config)
     other = make_job(replace(config, cuda_graph=True))
-    job = made(of, Graphed(Selection(part=Part.OPTIMIZER)))
+    job = made(of, CudaGraphs(Selection(part=Part.OPTIMIZER)))
 
     timeline = simulate(job.arranged.graph, job.costs.duration_ns)
 
@@ -242,8 +245,9 @@ def test_groups_of_the_plan_are_the_process_groups_that_serve_them(link: str) ->
     of = recovered(eight())
     program = program_of(of.recording)
 
-    by_plan = transfers_of(unchanged(of.graph), (link,), program)
-    by_name = transfers_of(unchanged(of.graph), process_groups(link), None)
+    job = CostedJob.of(unchanged(of.graph), measured_costs(of.graph), program=program)
+    by_plan = transfers_of(job, (link,))
+    by_name = transfers_of(job, process_groups(link))
 
     assert by_plan.sum() > 100
     assert (by_plan == by_name).all()

@@ -1,14 +1,15 @@
-"""Attention as one fused kernel, or as products and a softmax: what the other kind would take.
+"""`Attention` as one fused kernel, or as products and a softmax: what the other kind would take.
 
-A cost model answers for the kind that was not recorded, from the shapes of the one that was. What
+A cost model answers for the kind that is not there, from the shapes of the one that is. What
 it cannot know: dropout and masks that the other kind would do in kernels of their own, the memory
 that scores take, and the host time of launches that products would add.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,43 +17,87 @@ from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.cost import NO_TEXT, CostModel, Costs, KernelRequests, Source
 from foretrace.graph import ExecutionGraph, operator_classes
 from foretrace.operators import OperatorClass
-from foretrace.whatif.changes.attention_calls import (
+from foretrace.whatif.edits.attention_calls import (
     FusedCall,
     Kernels,
     PlainCall,
     fused_calls,
     plain_calls,
 )
-from foretrace.whatif.changes.change import AttentionKernel
-from foretrace.whatif.changes.fusing import first_of_runs, merged
-from foretrace.whatif.changes.matching import fitting
-from foretrace.whatif.changes.working import Working
+from foretrace.whatif.edits.costed import CostedJob
+from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.fusing import first_of_runs, merged
+from foretrace.whatif.edits.selection import Selection, fitting
+
+if TYPE_CHECKING:
+    from foretrace.whatif.scenario import Scenario
 
 
-def attention_replaced(
-    working: Working, change: AttentionKernel, model: CostModel | None
-) -> Working:
-    """Every attention call of the other kind, as this one.
+@dataclass(frozen=True)
+class Attention(WorkEdit):
+    """Attention is one fused kernel (FlashAttention), or products and a softmax.
 
-    Raises:
-        ScenarioError: if there is none, its shapes are not known, or no model is given.
+    What the other kind takes is a cost model's answer, so that a machine must be stated. It
+    knows shapes; not dropout and masks in kernels of their own, the memory of scores, or host
+    time of more or other launches than there were. Stated last wins.
     """
-    if model is None:
-        raise ScenarioError(
-            "attention of another kind is costed from shapes, and nothing is known that costs "
-            "it: state the machine that the job runs on."
+
+    flash: bool
+    of: Selection = field(default=Selection())
+    is_causal: bool | None = None  # where shapes do not tell; `None`: then it counts as not
+
+    ATTENTION = Key("attention", Holds.NAME, "flash or plain attention.", "flash or plain", "KIND")
+    KEYS = (ATTENTION,)
+    TURNS = (Turn.ATTENTION,)
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[Attention]:
+        """Of the kind that is named."""
+        kind = stated.fields(cls.KEYS).get(cls.ATTENTION.name)
+        if kind is not None:
+            if kind not in {"flash", "plain"}:
+                raise stated.refused(cls.ATTENTION)
+            yield cls(flash=kind == "flash")
+
+    @property
+    def order(self) -> str:
+        """As given."""
+        return ""
+
+    def sentence(self, before: Scenario) -> str:  # noqa: ARG002  as every edit
+        """`attention as one fused kernel, costed from its shapes`; what it cannot know."""
+        if self.flash:
+            return "attention as one fused kernel, costed from its shapes"
+        return (
+            "attention as products and a softmax, costed from their shapes (without dropout, the "
+            "memory of scores and the host time of more launches)"
         )
-    graph = working.graph
-    chosen = fitting(graph, change.selection) & graph.is_device
-    if change.is_fused:
-        calls = plain_calls(graph, chosen, is_causal=change.is_causal)
-        if not calls:
-            raise ScenarioError(_none_sentence(graph, chosen, "plain", "fused"))
-        return _fused(working, calls, model)
-    found = fused_calls(graph, chosen)
-    if not found:
-        raise ScenarioError(_none_sentence(graph, chosen, "fused", "plain"))
-    return _plain(working, found, model)
+
+    def check(self, job: CostedJob) -> None:
+        """Nothing here: it finds its own kernels, and says what it found."""
+
+    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+        """Every attention call of the other kind, as this one.
+
+        Raises:
+            ScenarioError: if there is none, its shapes are not known, or nothing costs them.
+        """
+        if job.model is None:
+            raise ScenarioError(
+                "attention of another kind is costed from shapes, and nothing is known that costs "
+                "it: state the machine that the job runs on."
+            )
+        graph = job.graph
+        chosen = fitting(graph, self.of) & graph.is_device
+        if self.flash:
+            calls = plain_calls(graph, chosen, is_causal=self.is_causal)
+            if not calls:
+                raise ScenarioError(_none_sentence(graph, chosen, "plain", "fused"))
+            return _fused(job, calls, job.model)
+        found = fused_calls(graph, chosen)
+        if not found:
+            raise ScenarioError(_none_sentence(graph, chosen, "fused", "plain"))
+        return _plain(job, found, job.model)
 
 
 @dataclass(frozen=True)
@@ -65,16 +110,16 @@ class _Answer:
     source: int
 
 
-def _plain(working: Working, calls: Sequence[FusedCall], model: CostModel) -> Working:
+def _plain(job: CostedJob, calls: Sequence[FusedCall], model: CostModel) -> CostedJob:
     answers = _answers({call.kernels for call in calls}, model)
-    working = _costed(working, [(call.nodes, answers[call.kernels]) for call in calls])
+    job = _costed(job, [(call.nodes, answers[call.kernels]) for call in calls])
     firsts = np.array([call.nodes[0] for call in calls], np.int64)
     signatures = [NO_TEXT] * len(calls)
-    return _renamed(working, firsts, (calls[0].kernels.name, calls[0].kernels.name), signatures)
+    return _renamed(job, firsts, (calls[0].kernels.name, calls[0].kernels.name), signatures)
 
 
-def _fused(working: Working, calls: Sequence[PlainCall], model: CostModel) -> Working:
-    graph = working.graph
+def _fused(job: CostedJob, calls: Sequence[PlainCall], model: CostModel) -> CostedJob:
+    graph = job.graph
     answers = _answers({call.kernels for call in calls}, model)
     chosen = np.zeros(graph.num_nodes, np.bool_)
     for call in calls:
@@ -87,13 +132,13 @@ def _fused(working: Working, calls: Sequence[PlainCall], model: CostModel) -> Wo
             "something else waits for a kernel in their middle. They cannot become one kernel; "
             "select layers or phases where they can."
         )
-    working = _costed(working, [(call.nodes, answers[call.kernels]) for call in calls])
+    job = _costed(job, [(call.nodes, answers[call.kernels]) for call in calls])
     firsts = np.array([call.nodes[0] for call in calls], np.int64)
     for kernels in sorted(answers, key=repr):
         own = np.array([call.kernels == kernels for call in calls], np.bool_)
         (operator, signature), *_ = kernels.calls
-        working = _renamed(working, firsts[own], (kernels.name, operator), [signature])
-    return merged(working, first, 1.0)
+        job = _renamed(job, firsts[own], (kernels.name, operator), [signature])
+    return merged(job, first, 1.0)
 
 
 def _answers(kinds: set[Kernels], model: CostModel) -> Mapping[Kernels, _Answer]:
@@ -139,18 +184,18 @@ def _sum(costs: Costs, rows: slice) -> _Answer:
     )
 
 
-def _costed(working: Working, calls: Sequence[tuple[Int64s, _Answer]]) -> Working:
+def _costed(job: CostedJob, calls: Sequence[tuple[Int64s, _Answer]]) -> CostedJob:
     """The first kernel of each call takes the answer; slower beside communication, as before.
 
     Shapes are the recorded ones. Where calls are taken at other sizes, or on another chip, the
     answer grows as they did.
     """
-    duration_ns, source = working.duration_ns.copy(), working.source.copy()
-    low_ns, high_ns = working.low_ns.copy(), working.high_ns.copy()
+    duration_ns, source = job.duration_ns.copy(), job.source.copy()
+    low_ns, high_ns = job.low_ns.copy(), job.high_ns.copy()
     for nodes, answer in calls:
-        recorded_ns = float(working.graph.measured_ns[nodes].sum())
-        grown = float(working.duration_ns[nodes].sum()) / recorded_ns if recorded_ns else 1.0
-        slower = float(working.graph.inflation[nodes[0]]) * grown
+        recorded_ns = float(job.graph.measured_ns[nodes].sum())
+        grown = float(job.duration_ns[nodes].sum()) / recorded_ns if recorded_ns else 1.0
+        slower = float(job.graph.inflation[nodes[0]]) * grown
         for column, value in (
             (duration_ns, answer.duration_ns),
             (low_ns, answer.low_ns),
@@ -159,14 +204,14 @@ def _costed(working: Working, calls: Sequence[tuple[Int64s, _Answer]]) -> Workin
             column[nodes] = 0
             column[nodes[0]] = value * slower
         source[nodes] = answer.source
-    return replace(working, duration_ns=duration_ns, low_ns=low_ns, high_ns=high_ns, source=source)
+    return replace(job, duration_ns=duration_ns, low_ns=low_ns, high_ns=high_ns, source=source)
 
 
 def _renamed(
-    working: Working, nodes: Int64s, names: tuple[str, str], signatures: Sequence[str | int]
-) -> Working:
+    job: CostedJob, nodes: Int64s, names: tuple[str, str], signatures: Sequence[str | int]
+) -> CostedJob:
     """Nodes under the name and the operator of what now stands there."""
-    graph = working.graph
+    graph = job.graph
     texts = [*names, *(one for one in signatures if isinstance(one, str))]
     known = tuple(dict.fromkeys([*graph.names, *texts]))
     place = {text: at for at, text in enumerate(known)}
@@ -176,7 +221,7 @@ def _renamed(
     said = signatures[0]
     signature[nodes] = place[said] if isinstance(said, str) else NO_TEXT
     renamed = replace(graph, **columns, operator_signature=signature, names=known)
-    return replace(working, arranged=replace(working.arranged, graph=renamed))
+    return replace(job, arranged=replace(job.arranged, graph=renamed))
 
 
 def _none_sentence(graph: ExecutionGraph, chosen: Bools, wanted: str, other: str) -> str:

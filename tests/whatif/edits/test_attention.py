@@ -22,12 +22,11 @@ from foretrace.cost import (
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Part, Phase, verify
 from foretrace.machine import load_machine
 from foretrace.simulate import simulate
+from foretrace.whatif import Attention, Selection
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
-from foretrace.whatif.changes.change import AttentionKernel
-from foretrace.whatif.changes.changed import changed
-from foretrace.whatif.changes.selection import Selection
+from foretrace.whatif.edits.changed import changed
 from tests.graphs import Block, Edge, GraphBuilder
-from tests.whatif.changes.jobs import measured_costs
+from tests.whatif.edits.jobs import measured_costs
 
 HALF = "c10::Half"
 BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 8, 256, 128, 64
@@ -132,7 +131,7 @@ def a_layer(*rows: list[tuple[str, str, str]]) -> ExecutionGraph:
 
 
 def replaced(
-    graph: ExecutionGraph, change: AttentionKernel, model: AsManyAsRows
+    graph: ExecutionGraph, change: Attention, model: AsManyAsRows
 ) -> tuple[Arranged, Costs]:
     arranged, costs = changed(unchanged(graph), measured_costs(graph), [change], model=model)
     verify(arranged.graph)
@@ -147,7 +146,7 @@ def kernels_of(arranged: Arranged) -> list[str]:
 def test_products_around_a_softmax_become_one_kernel_each_way() -> None:
     graph, model = a_layer(PLAIN_FORWARD, PLAIN_BACKWARD), AsManyAsRows()
 
-    arranged, costs = replaced(graph, AttentionKernel(is_fused=True), model)
+    arranged, costs = replaced(graph, Attention(flash=True), model)
 
     gemm = OTHER[0]
     assert kernels_of(arranged) == [gemm, "fused attention", gemm] * 2
@@ -163,7 +162,7 @@ def test_products_around_a_softmax_become_one_kernel_each_way() -> None:
 def test_a_mask_that_shapes_do_not_tell_can_be_stated() -> None:
     model = AsManyAsRows()
 
-    replaced(a_layer(PLAIN_FORWARD), AttentionKernel(is_fused=True, is_causal=True), model)
+    replaced(a_layer(PLAIN_FORWARD), Attention(flash=True, is_causal=True), model)
 
     assert [sizes[-1] for _, sizes in model.asked] == [1]
 
@@ -171,7 +170,7 @@ def test_a_mask_that_shapes_do_not_tell_can_be_stated() -> None:
 def test_fused_kernels_become_products_and_a_softmax() -> None:
     graph, model = a_layer(FUSED_FORWARD, FUSED_BACKWARD), AsManyAsRows()
 
-    arranged, costs = replaced(graph, AttentionKernel(is_fused=False), model)
+    arranged, costs = replaced(graph, Attention(flash=False), model)
 
     batch = BATCH * HEADS
     assert sorted(each for model_of, each in model.asked if model_of == "gemm") == sorted(
@@ -196,16 +195,14 @@ def test_at_other_sizes_the_other_kind_grows_as_the_recorded_one_did() -> None:
     costs = measured_costs(graph)
     grown = replace(costs, duration_ns=3 * costs.duration_ns)
 
-    _, found = changed(
-        unchanged(graph), grown, [AttentionKernel(is_fused=True)], model=AsManyAsRows()
-    )
+    _, found = changed(unchanged(graph), grown, [Attention(flash=True)], model=AsManyAsRows())
 
     assert found.duration_ns[found.source == Source.FITTED].tolist() == [3 * 30_000]
 
 
 def test_only_selected_attention_is_replaced() -> None:
     graph, model = a_layer(PLAIN_FORWARD, PLAIN_BACKWARD), AsManyAsRows()
-    change = AttentionKernel(is_fused=True, selection=Selection(phase=Phase.FORWARD))
+    change = Attention(flash=True, of=Selection(phase=Phase.FORWARD))
 
     arranged, _ = replaced(graph, change, model)
 
@@ -216,15 +213,13 @@ def test_only_selected_attention_is_replaced() -> None:
 @pytest.mark.parametrize(
     ("graph", "change", "words"),
     [
-        (a_layer(FUSED_FORWARD), AttentionKernel(is_fused=True), "it is fused already"),
-        (a_layer(PLAIN_FORWARD), AttentionKernel(is_fused=False), "no fused attention was found"),
-        (a_layer([], FUSED_BACKWARD), AttentionKernel(is_fused=False), "were not recorded"),
+        (a_layer(FUSED_FORWARD), Attention(flash=True), "it is fused already"),
+        (a_layer(PLAIN_FORWARD), Attention(flash=False), "no fused attention was found"),
+        (a_layer([], FUSED_BACKWARD), Attention(flash=False), "were not recorded"),
     ],
     ids=["fused already", "plain already", "no shapes"],
 )
-def test_what_is_not_there_is_refused(
-    graph: ExecutionGraph, change: AttentionKernel, words: str
-) -> None:
+def test_what_is_not_there_is_refused(graph: ExecutionGraph, change: Attention, words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         replaced(graph, change, AsManyAsRows())
 
@@ -235,7 +230,7 @@ def test_without_a_model_the_machine_is_asked_for() -> None:
     graph = a_layer(PLAIN_FORWARD)
 
     with pytest.raises(ScenarioError, match="state the machine"):
-        changed(unchanged(graph), measured_costs(graph), [AttentionKernel(is_fused=True)])
+        changed(unchanged(graph), measured_costs(graph), [Attention(flash=True)])
 
 
 def test_a_recorded_megatron_step_is_faster_with_fused_attention(data_dir: Path) -> None:
@@ -243,7 +238,7 @@ def test_a_recorded_megatron_step_is_faster_with_fused_attention(data_dir: Path)
     model = step_costs(load_machine("dgx-a100"))
 
     arranged, costs = changed(
-        unchanged(graph), measured_costs(graph), [AttentionKernel(is_fused=True)], model=model
+        unchanged(graph), measured_costs(graph), [Attention(flash=True)], model=model
     )
 
     verify(arranged.graph)

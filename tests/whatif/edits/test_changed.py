@@ -14,22 +14,23 @@ from foretrace.base import ScenarioError
 from foretrace.cost import Source
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase, verify
 from foretrace.simulate import simulate
-from foretrace.whatif.arrange.arranged import unchanged
-from foretrace.whatif.changes.change import (
-    Delayed,
-    DurationChange,
-    Fused,
-    Graphed,
-    Loading,
-    SlowerNetwork,
-    Takes,
-    Times,
-    Unsynchronised,
+from foretrace.whatif import (
+    CudaGraphs,
+    DataLoading,
+    Delay,
+    Fuse,
+    Lasts,
+    MoveSync,
+    Network,
+    RemoveSync,
+    Selection,
+    Speed,
+    WorkEdit,
 )
-from foretrace.whatif.changes.changed import changed
-from foretrace.whatif.changes.selection import Selection
+from foretrace.whatif.arrange.arranged import unchanged
+from foretrace.whatif.edits.changed import changed
 from tests.truth import JobConfig
-from tests.whatif.changes.jobs import measured_costs, recovered
+from tests.whatif.edits.jobs import measured_costs, recovered
 
 ALL = Selection()
 
@@ -50,22 +51,23 @@ IN_RUNS = st.sampled_from(
     [ALL, Selection(operators="aten::mm"), Selection(part=Part.LAYER, phase=Phase.BACKWARD)]
 )
 FACTORS = st.floats(0.1, 10)
-TIMES = st.builds(Times, SELECTIONS, FACTORS)
-NETWORKS = st.builds(SlowerNetwork, st.just(()), st.integers(0, 1_000_000), FACTORS)
+TIMES = st.builds(Speed, FACTORS, SELECTIONS)
+NETWORKS = st.builds(Network, st.integers(0, 1_000_000), FACTORS)
 CHANGES = st.one_of(
     TIMES,
     NETWORKS,
     st.builds(
-        Delayed,
-        SELECTIONS,
+        Delay,
         st.integers(-10_000, 1_000_000),
+        SELECTIONS,
         once_per_block=st.booleans(),
         on_device=st.booleans(),
     ),
-    st.builds(Fused, IN_RUNS, FACTORS),
-    st.builds(Graphed, IN_RUNS),
-    st.builds(Unsynchronised, st.just(ALL), st.just("*"), st.integers(0, 1)),
-    st.builds(Loading, st.none(), FACTORS),
+    st.builds(Fuse, IN_RUNS, FACTORS),
+    st.builds(CudaGraphs, IN_RUNS),
+    st.just(RemoveSync()),
+    st.just(MoveSync()),
+    st.builds(DataLoading, st.none(), FACTORS),
 )
 
 
@@ -76,7 +78,7 @@ def job() -> ExecutionGraph:
     return recovered(config).graph
 
 
-def lengths(*changes: DurationChange) -> tuple[list[int], list[int], list[int]]:
+def lengths(*changes: WorkEdit) -> tuple[list[int], list[int], list[int]]:
     """Ends, lower and upper ends of all nodes after changes."""
     graph = job()
     arranged, costs = changed(unchanged(graph), measured_costs(graph), changes)
@@ -87,15 +89,15 @@ def lengths(*changes: DurationChange) -> tuple[list[int], list[int], list[int]]:
 @pytest.mark.parametrize(
     "change",
     [
-        Times(ALL, 1.0),
-        Delayed(ALL, 0),
-        SlowerNetwork(),
-        Loading(),
-        Times(Selection(family="gemm"), 1.0),
+        Speed(1.0, ALL),
+        Delay(0, ALL, once_per_block=False),
+        Network(),
+        DataLoading(),
+        Speed(1.0, Selection(family="gemm")),
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_what_changes_nothing_gives_the_very_same_job(change: DurationChange) -> None:
+def test_what_changes_nothing_gives_the_very_same_job(change: WorkEdit) -> None:
     arranged, costs = unchanged(job()), measured_costs(job())
 
     after = changed(arranged, costs, [change])
@@ -109,15 +111,15 @@ def test_what_changes_nothing_gives_the_very_same_job(change: DurationChange) ->
 def test_a_change_and_its_inverse_give_the_job_back_to_the_nanosecond(
     selection: Selection, factor: float, extra_ns: int
 ) -> None:
-    there: list[DurationChange] = [
-        Times(selection, factor),
-        SlowerNetwork((), 0, factor),
-        Delayed(selection, extra_ns),
+    there: list[WorkEdit] = [
+        Speed(1 / factor, selection),
+        Network(factor=factor),
+        Delay(extra_ns, selection, once_per_block=False),
     ]
-    back: list[DurationChange] = [
-        Delayed(selection, -extra_ns),
-        SlowerNetwork((), 0, 1 / factor),
-        Times(selection, 1 / factor),
+    back: list[WorkEdit] = [
+        Delay(-extra_ns, selection, once_per_block=False),
+        Network(factor=1 / factor),
+        Speed(factor, selection),
     ]
 
     assert lengths(*there, *back) == lengths()
@@ -126,7 +128,7 @@ def test_a_change_and_its_inverse_give_the_job_back_to_the_nanosecond(
 @settings(max_examples=25)
 @given(changes=st.lists(CHANGES, min_size=2, max_size=5), data=st.data())
 def test_the_order_in_which_changes_are_given_makes_no_difference(
-    changes: list[DurationChange], data: st.DataObject
+    changes: list[WorkEdit], data: st.DataObject
 ) -> None:
     assert lengths(*changes) == lengths(*data.draw(st.permutations(changes)))
 
@@ -134,7 +136,7 @@ def test_the_order_in_which_changes_are_given_makes_no_difference(
 @settings(max_examples=25)
 @given(changes=st.lists(CHANGES, max_size=4))
 def test_every_changed_graph_obeys_its_spec_and_its_intervals_hold_its_durations(
-    changes: list[DurationChange],
+    changes: list[WorkEdit],
 ) -> None:
     graph = job()
     costs = measured_costs(graph)
@@ -154,7 +156,11 @@ def test_every_changed_graph_obeys_its_spec_and_its_intervals_hold_its_durations
 def test_factors_on_one_node_multiply_and_are_rounded_once() -> None:
     graph = job()
     chosen = graph.kind == NodeKind.KERNEL
-    thirds = [Times(Selection(ranks=(0, 1)), 1 / 3), Times(ALL, 1 / 3), Times(ALL, 9.0)]
+    thirds = [
+        Speed(3.0, Selection(ranks=(0, 1))),
+        Speed(3.0, ALL),
+        Speed(1 / 9.0, ALL),
+    ]
 
     _, costs = changed(unchanged(graph), measured_costs(graph), thirds)
 
@@ -163,9 +169,9 @@ def test_factors_on_one_node_multiply_and_are_rounded_once() -> None:
 
 def test_measured_work_stays_measured_when_a_factor_is_stated_and_a_length_is_the_users() -> None:
     graph = job()
-    changes: list[DurationChange] = [
-        Times(Selection(family="gemm"), 2.0),
-        Takes(Selection(kernels="*flash_fwd*"), 5),
+    changes: list[WorkEdit] = [
+        Speed(0.5, Selection(family="gemm")),
+        Lasts(5, Selection(kernels="*flash_fwd*")),
     ]
 
     _, costs = changed(unchanged(graph), measured_costs(graph), changes)
@@ -181,7 +187,7 @@ def test_a_transfer_takes_its_factor_and_then_the_delay() -> None:
     graph = job()
     transfers = graph.kind == NodeKind.FINISH
 
-    _, costs = changed(unchanged(graph), measured_costs(graph), [SlowerNetwork((), 7, 2.0)])
+    _, costs = changed(unchanged(graph), measured_costs(graph), [Network(extra_ns=7, factor=2.0)])
 
     assert (costs.duration_ns[transfers] == 2 * graph.measured_ns[transfers] + 7).all()
     assert (costs.duration_ns[~transfers] == graph.measured_ns[~transfers]).all()
@@ -193,7 +199,9 @@ def test_loading_takes_what_was_stated_in_every_step_of_the_ranks_named() -> Non
         graph.kind, (NodeKind.HOST_SEGMENT, NodeKind.CALL)
     )
 
-    _, costs = changed(unchanged(graph), measured_costs(graph), [Loading(5_000_000, ranks=(1,))])
+    _, costs = changed(
+        unchanged(graph), measured_costs(graph), [DataLoading(5_000_000, ranks=(1,))]
+    )
 
     for rank in (0, 1):
         for step in (0, 1):
@@ -205,29 +213,23 @@ def test_loading_takes_what_was_stated_in_every_step_of_the_ranks_named() -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Times(Selection(family="gem"), 2.0), "no family here is 'gem': there are 'CUTLASS gemm'"),
-        (Times(Selection(kernels="*flsh*"), 2.0), "no kernel here is"),
-        (Times(Selection(operators="aten::adm"), 2.0), "there are 'aten::addmm'"),
-        (Times(Selection(layers=(7, 8)), 2.0), "no layer here is 7,8: there are '0-1'"),
-        (Times(Selection(ranks=(2,)), 2.0), "no rank here is 2: there are '0-1'"),
-        (Times(Selection(part=Part.TRANSFER), 2.0), "no part here is 'transfer'"),
+        (Speed(0.5, Selection(family="gem")), "no family here is 'gem': there are 'CUTLASS gemm'"),
+        (Speed(0.5, Selection(kernels="*flsh*")), "no kernel here is"),
+        (Speed(0.5, Selection(operators="aten::adm")), "there are 'aten::addmm'"),
+        (Speed(0.5, Selection(layers=(7, 8))), "no layer here is 7,8: there are '0-1'"),
+        (Speed(0.5, Selection(ranks=(2,))), "no rank here is 2: there are '0-1'"),
+        (Speed(0.5, Selection(part=Part.TRANSFER)), "no part here is 'transfer'"),
         (
-            Times(Selection(family="attention", part=Part.OPTIMIZER), 2.0),
+            Speed(0.5, Selection(family="attention", part=Part.OPTIMIZER)),
             "none that fits them all",
         ),
-        (SlowerNetwork(("tp",)), "no transfer is of a group 'tp': there are"),
-        (Unsynchronised(ALL, "cudaMemcpy"), "there are 'cudaDeviceSynchronize', 'cudaStream"),
-        (Loading(5, ranks=(9,)), "ranks 9 load no data: ranks 0, 1 do"),
-        (Times(ALL, -1.0), "a factor must be 0 or more"),
-        (Takes(ALL, -1), "a duration must be 0 or more"),
-        (Unsynchronised(ALL, steps=-1), "steps must be 0 or more"),
-        (Loading(-1), "a duration must be 0 or more"),
+        (Network(groups=("tp",)), "no transfer is of a group 'tp': there are"),
+        (RemoveSync(calls="cudaMemcpy"), "there are 'cudaDeviceSynchronize', 'cudaStream"),
+        (DataLoading(5, ranks=(9,)), "ranks 9 load no data: ranks 0, 1 do"),
     ],
     ids=lambda one: one if isinstance(one, str) else type(one).__name__,
 )
-def test_what_names_nothing_is_refused_with_what_there_is(
-    change: DurationChange, words: str
-) -> None:
+def test_what_names_nothing_is_refused_with_what_there_is(change: WorkEdit, words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         changed(unchanged(job()), measured_costs(job()), [change])
 

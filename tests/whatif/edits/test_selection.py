@@ -6,8 +6,8 @@ import pytest
 from foretrace.base import ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, Part, Phase
 from foretrace.graph import NodeKind as Kind
-from foretrace.whatif.changes.matching import nearest, selected
-from foretrace.whatif.changes.selection import Selection
+from foretrace.whatif import Selection
+from foretrace.whatif.edits.selection import nearest, selected
 from tests.graphs import Block, Edge, GraphBuilder
 
 

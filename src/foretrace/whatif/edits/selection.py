@@ -1,13 +1,20 @@
-"""`selected`: the nodes of a graph that a selection names, or what there is instead."""
+"""`Selection`: which work of a job an edit is about, as people write it, and its nodes in a graph.
+
+A selection is words with spaces between: a class or family of work alone (`gemm`, `flash
+attention`), `all`, or `kernels:PATTERN`, `operators:PATTERN`, `part:NAME`, `phase:NAME`,
+`layers:0,4-7`, `ranks:3`; `with-host` takes the host's time in too.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,11 +22,152 @@ from foretrace.analyze import is_compute
 from foretrace.base import Bools, Int32s, Integers, ScenarioError, UInt8s, numbered_rows
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase
 from foretrace.operators import recognised
-from foretrace.whatif.changes.selection import Selection
 
+EVERYTHING = "all"
+WITH_HOST = "with-host"
+SELECTION_EXAMPLE = "'gemm', 'kernels:*flash*' or 'gemm layers:0-3 ranks:1'"
+
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_LARGEST_NUMBER = 2**20  # of a layer or rank: a slip of the hand must not fill the memory
 _MAX_NAMED = 5
 _MAX_LENGTH = 60  # of a kernel's name in an error
 _TRANSFERS = ("collective", "communication")  # what a transfer of any kind is called
+
+Member = TypeVar("Member", bound=IntEnum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Nodes that fit everything stated; what is left out fits all.
+
+    Chosen is compute: kernels, copies and fills, and operators where a host alone computes. Names
+    and families choose transfers too. Names and families are patterns (`*`, `?`, `[...]`) in which
+    case does not matter.
+    """
+
+    kernels: str | None = None  # pattern of device operations' names: "*flash*"
+    operators: str | None = None  # pattern of the framework operators' names: "aten::addmm"
+    # Class or family as `operators` calls it: "gemm", "flash attention"; of a transfer also its
+    # collective, "allreduce", or "collective" for all of them.
+    family: str | None = None
+    part: Part | None = None
+    phase: Phase | None = None
+    layers: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+    with_host: bool = False  # host time too: calls, and the time between them
+
+    def __str__(self) -> str:
+        """In words: `gemm kernels of layer 3, forward, on rank 1`."""
+        what = self.family or self.kernels or self.operators or "all work"
+        words = [what]
+        if self.part is not None:
+            words.append(self.part.name.lower())
+        if self.layers is not None:
+            words.append("layers " + ",".join(map(str, self.layers)))
+        if self.phase is not None:
+            words.append(self.phase.name.lower())
+        if self.ranks is not None:
+            words.append("rank " + ",".join(map(str, self.ranks)))
+        return " ".join(words)
+
+    @property
+    def written(self) -> str:
+        """As `selection_of` reads it: `gemm layers:0-3 ranks:1`."""
+        named = [] if self.family is None else [self.family]
+        words = [f"{name}:{value}" for name, value in self._texts() if value is not None]
+        host = [WITH_HOST] if self.with_host else []
+        return " ".join([*named, *words, *host]) or EVERYTHING
+
+    def _texts(self) -> Iterator[tuple[str, str | None]]:
+        for name in ("kernels", "operators"):
+            yield name, getattr(self, name)
+        yield "part", None if self.part is None else self.part.name.lower()
+        yield "phase", None if self.phase is None else self.phase.name.lower()
+        yield "layers", None if self.layers is None else ",".join(_ranges(list(self.layers)))
+        yield "ranks", None if self.ranks is None else ",".join(_ranges(list(self.ranks)))
+
+
+def selection_of(text: str) -> Selection:
+    """The work that a text names.
+
+    Raises:
+        ScenarioError: if a word of it means nothing.
+    """
+    found: dict[str, object] = {}
+    words = text.split()
+    if not words:
+        raise ScenarioError(
+            f"{text!r} names no work: write 'all', a family or more, as in {SELECTION_EXAMPLE}"
+        )
+    for word in words:
+        name, colon, value = word.partition(":")
+        if word == WITH_HOST:
+            found["with_host"] = True
+        elif not colon and word != EVERYTHING:
+            found["family"] = f"{found['family']} {word}" if "family" in found else word
+        elif colon:
+            key = _key(name, word)
+            if key in found:
+                raise ScenarioError(f"{text!r} states {key} twice: state it once")
+            found[key] = _READERS[key](value)
+    return Selection(**found)  # type: ignore[arg-type]  # read for their fields
+
+
+def _key(name: str, word: str) -> str:
+    key = name if name in _READERS else f"{name}s"
+    if key in _READERS:
+        return key
+    near = get_close_matches(name, _READERS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"an operator is 'operators:{word}'"
+    raise ScenarioError(
+        f"{word!r} begins with {name!r}, which selects nothing: allowed are "
+        f"{', '.join(f'{key}:' for key in _READERS)}; {hint}"
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        first = int(match[1]) if match else 0
+        last = int(match[2] or match[1]) if match else -1
+        if not first <= last <= _LARGEST_NUMBER:
+            raise ScenarioError(f"{text!r} are no numbers: write them as in 0,4-7")
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def _member(kind: type[Member]) -> Callable[[str], Member]:
+    names = {one.name.lower(): one for one in kind if one}
+
+    def read(text: str) -> Member:
+        if text in names:
+            return names[text]
+        near = get_close_matches(text, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ScenarioError(
+            f"no {kind.__name__.lower()} is called {text!r}: expected one of "
+            f"{', '.join(names)}{hint}"
+        )
+
+    return read
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ScenarioError(f"a selection names nothing: write it as in {SELECTION_EXAMPLE}")
+    return text
+
+
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "family": _text,
+    "kernels": _text,
+    "operators": _text,
+    "part": _member(Part),
+    "phase": _member(Phase),
+    "layers": _numbers,
+    "ranks": _numbers,
+}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from foretrace.graph import (
     operator_classes,
 )
 from foretrace.whatif.arrange.arranged import Arranged
-from foretrace.whatif.changes.working import BLOCK_COLUMNS
+from foretrace.whatif.edits.costed import BLOCK_COLUMNS
 
 _MAKE = ("rank", "lane", "part", "phase", "name", "signature", "operator", "operator_signature")
 

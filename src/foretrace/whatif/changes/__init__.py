@@ -1,1 +1,0 @@
-"""Changes to durations and dependencies of a graph whose structure stays: no plan, no sizes."""

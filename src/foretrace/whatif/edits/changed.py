@@ -1,0 +1,57 @@
+"""`changed`: a graph and its durations after edits of work.
+
+Edits act turn by turn, whatever the order in which they were given: attention kernels, stated
+lengths, factors (which multiply), delays (which add up), fusions, graphs, waits, data loading. So
+edits commute, but for two that state the same: there the one given last wins. Durations are
+rounded once, after the last edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretrace.cost import CostModel, Costs
+from foretrace.whatif.arrange.arranged import Arranged
+from foretrace.whatif.edits.costed import CostedJob
+from foretrace.whatif.edits.edit import Turn, WorkEdit
+from foretrace.whatif.recorded.program import Program
+
+
+def changed(
+    arranged: Arranged,
+    costs: Costs,
+    edits: Sequence[WorkEdit],
+    *,
+    program: Program | None = None,
+    model: CostModel | None = None,
+) -> tuple[Arranged, Costs]:
+    """The job and its costs with all edits made.
+
+    Args:
+        arranged: the job.
+        costs: of its nodes.
+        edits: in any order.
+        program: says which transfers belong to a group of the plan; without it, names of
+            process groups alone do.
+        model: costs attention kernels of the other kind.
+
+    Raises:
+        ScenarioError: if an edit names nothing in this job, or needs what is not stated.
+    """
+    job = CostedJob.of(arranged, costs, program=program, model=model)
+    for edit in edits:
+        edit.check(job)
+    effective = [edit for edit in edits if not edit.changes_nothing]
+    if not effective:
+        return arranged, costs
+    for turn in Turn:
+        ordered = sorted((one for one in effective if turn in one.TURNS), key=_order)
+        for edit in ordered:
+            job = edit.made(job, turn)
+        if ordered:
+            job = job.after_turn()
+    return job.arranged, job.costs()
+
+
+def _order(edit: WorkEdit) -> str:
+    return edit.order
