@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.cost.answer import Costs as Costs
-    from foretrace.cost.answer import Source as Source
     from foretrace.cost.attention import AttentionShapes as AttentionShapes
     from foretrace.cost.attention import attention_ns as attention_ns
     from foretrace.cost.bandwidth_only import BandwidthOnly as BandwidthOnly
@@ -29,9 +27,10 @@ if TYPE_CHECKING:
     from foretrace.cost.errors import REGIONS as REGIONS
     from foretrace.cost.errors import Errors as Errors
     from foretrace.cost.errors import Predictions as Predictions
-    from foretrace.cost.fitted import FittedCosts as FittedCosts
     from foretrace.cost.gemm import GemmShapes as GemmShapes
     from foretrace.cost.gemm import gemm_ns as gemm_ns
+    from foretrace.cost.in_steps import FittedCosts as FittedCosts
+    from foretrace.cost.in_steps import Slower as Slower
     from foretrace.cost.in_steps import power_factor as power_factor
     from foretrace.cost.in_steps import step_costs as step_costs
     from foretrace.cost.in_steps import under_lasting_load as under_lasting_load
@@ -41,16 +40,18 @@ if TYPE_CHECKING:
     from foretrace.cost.inflation import measured_inflation as measured_inflation
     from foretrace.cost.inflation import slowed_throughout as slowed_throughout
     from foretrace.cost.kernels import FittedKernels as FittedKernels
+    from foretrace.cost.kernels import MeasuredProducts as MeasuredProducts
+    from foretrace.cost.kernels import measured_products as measured_products
     from foretrace.cost.kernels import spread_ends as spread_ends
-    from foretrace.cost.lookup import MeasuredProducts as MeasuredProducts
-    from foretrace.cost.lookup import measured_products as measured_products
     from foretrace.cost.memory_bound import Access as Access
     from foretrace.cost.memory_bound import Movements as Movements
     from foretrace.cost.memory_bound import movement_ns as movement_ns
     from foretrace.cost.model import NO_TEXT as NO_TEXT
     from foretrace.cost.model import CollectiveRequests as CollectiveRequests
     from foretrace.cost.model import CostModel as CostModel
+    from foretrace.cost.model import Costs as Costs
     from foretrace.cost.model import KernelRequests as KernelRequests
+    from foretrace.cost.model import Source as Source
     from foretrace.cost.network import bus_share as bus_share
     from foretrace.cost.network import calibrated_collectives as calibrated_collectives
     from foretrace.cost.network import collective_costs as collective_costs
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from foretrace.cost.scaling import scaled as scaled
     from foretrace.cost.signatures import Operation as Operation
     from foretrace.cost.signatures import operation_of as operation_of
-    from foretrace.cost.slower import Slower as Slower
     from foretrace.cost.tables import Measured as Measured
     from foretrace.cost.tables import read_tables as read_tables
 

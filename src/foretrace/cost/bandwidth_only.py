@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Float64s, Int32s, MachineError
-from foretrace.cost.answer import Costs, Source
-from foretrace.cost.model import NO_TEXT, CollectiveRequests, KernelRequests
+from foretrace.cost.model import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
 from foretrace.cost.network import GroupSpan, collective_named, span_of
 from foretrace.cost.signatures import GEMM, MOVEMENT, Operation, operation_of
 from foretrace.machine import Machine

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretrace.cost.answer import Source
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, Spread, width_of
 from foretrace.cost.errors import REGIONS
+from foretrace.cost.model import Source
 from foretrace.machine import Chip
 
 # NVIDIA's architectures by age: a chip without measurements resembles its neighbours most.

@@ -15,14 +15,77 @@ that tables of single kernels tell only in part:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from foretrace.base import SIXTEEN_BITS
+import numpy as np
+
+from foretrace.base import SIXTEEN_BITS, Float64s
 from foretrace.cost.constants import Constants, Fit, shipped_constants
-from foretrace.cost.fitted import FittedCosts
-from foretrace.cost.model import CostModel
-from foretrace.cost.slower import Slower
+from foretrace.cost.kernels import FittedKernels
+from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
+from foretrace.cost.network.costs import collective_costs, shipped_collectives
 from foretrace.machine import Chip, Machine, load_chip
+
+
+@dataclass(frozen=True)
+class Slower:
+    """Another model's answers, each family's times its factor.
+
+    A benchmark runs one kernel over and over, on numbers of its own choice, at the clock that the
+    chip then has. In a step kernels follow one another on real numbers, near the power limit for
+    minutes, and other software may bring older kernels. Such differences are by family of kernels;
+    where they come from stands with whoever states them.
+    """
+
+    model: CostModel
+    # By how a family of kernels begins ("gemm", "attention backward"); the longest counts.
+    factor_by_family: Mapping[str, float] = field(default_factory=dict)
+    # The same of collectives ("all_gather"); "" for all others.
+    factor_by_collective: Mapping[str, float] = field(default_factory=dict)
+
+    def kernel_costs(self, requests: KernelRequests) -> Costs:
+        """As the model's own, slower."""
+        return _slowed(self.model.kernel_costs(requests), self.factor_by_family)
+
+    def collective_costs(self, requests: CollectiveRequests) -> Costs:
+        """As the model's own, slower."""
+        return _slowed(self.model.collective_costs(requests), self.factor_by_collective)
+
+
+def _slowed(costs: Costs, factors: Mapping[str, float]) -> Costs:
+    if not factors:
+        return costs
+    by_family = np.array([_factor(name, factors) for name in costs.families])
+    factor: Float64s = by_family[costs.family]
+    return replace(
+        costs,
+        duration_ns=np.rint(costs.duration_ns * factor).astype(np.int64),
+        low_ns=np.rint(costs.low_ns * factor).astype(np.int64),
+        high_ns=np.rint(costs.high_ns * factor).astype(np.int64),
+    )
+
+
+def _factor(family: str, factors: Mapping[str, float]) -> float:
+    fitting = [begin for begin in factors if family.startswith(begin)]
+    return factors[max(fitting, key=len)] if fitting else 1.0
+
+
+@dataclass(frozen=True)
+class FittedCosts:
+    """Kernels of a machine's chip, and collectives over its tiers."""
+
+    machine: Machine
+    kernels: tuple[Constants, ...] = field(default_factory=shipped_constants)
+    collectives: tuple[Constants, ...] = field(default_factory=shipped_collectives)
+
+    def kernel_costs(self, requests: KernelRequests) -> Costs:
+        """As `FittedKernels.kernel_costs`."""
+        return FittedKernels(self.machine.chip, self.kernels).kernel_costs(requests)
+
+    def collective_costs(self, requests: CollectiveRequests) -> Costs:
+        """As `foretrace.cost.collective_costs`."""
+        return collective_costs(requests, self.machine, constants=self.collectives)
+
 
 _PRODUCTS = "gemm"
 _ATTENTION = "attention"

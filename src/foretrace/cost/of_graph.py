@@ -8,8 +8,14 @@ from typing import TypeVar
 import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s
-from foretrace.cost.answer import Costs, Source
-from foretrace.cost.model import NO_TEXT, CollectiveRequests, CostModel, KernelRequests
+from foretrace.cost.model import (
+    NO_TEXT,
+    CollectiveRequests,
+    CostModel,
+    Costs,
+    KernelRequests,
+    Source,
+)
 from foretrace.graph import ExecutionGraph, NodeKind
 
 _T = TypeVar("_T", bound=Hashable)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import Bools, Float64s, Int64s
-from foretrace.cost.answer import Costs, Source
+from foretrace.cost.model import Costs, Source
 
 
 def scaled(measured_ns: Int64s, before: Costs, after: Costs) -> Costs:

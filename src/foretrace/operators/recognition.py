@@ -6,12 +6,103 @@ The kernel's name decides; the operator that launched it decides where the name 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 
+from foretrace.operators import general_kernels, library_kernels
 from foretrace.operators.classes import OperatorClass
 from foretrace.operators.framework import base_of, framework_class, is_operator, plain_name
-from foretrace.operators.kernels import rule_of
-from foretrace.operators.triton import triton_recognised
+from foretrace.operators.rule import Rule
+
+# Kernels that PyTorch's compiler wrote in Triton: what they fuse stands in their names.
+# `triton_<kind>_fused_<operators, sorted>_<number>`, the kinds being `poi` (pointwise), `red` and
+# `per` (reductions, looped and persistent), `tem` (templates), `for` (foreach) and `mix` (combo).
+# Source: pytorch torch/_inductor/codegen/triton.py and `get_fused_kernel_name` in
+# torch/_inductor/utils.py; older ones: `triton__0d1d2de` (seen) and `triton_mm`.
+_TRITON_NAME = re.compile(
+    r"^(?:.*\s)?triton_(poi|red|per|tem|for|mix|unk)_(?:fused_)?(.*?)_?\d*(?:\.kd)?$"
+)
+_TRITON_FAMILIES = {
+    "poi": "Triton fused pointwise",
+    "red": "Triton fused reduction",
+    "per": "Triton fused reduction",
+    "tem": "Triton template",
+    "for": "Triton foreach",
+    "mix": "Triton combo",
+    "unk": "Triton fused pointwise",
+}
+_REDUCING = (
+    (OperatorClass.LOSS, re.compile(r"nll_loss|cross_entropy|_loss")),
+    (
+        OperatorClass.NORMALISATION,
+        re.compile(r"(layer|batch|group|rms)_norm|mean.*rsqrt|pow.*rsqrt"),
+    ),
+    (OperatorClass.SOFTMAX, re.compile(r"softmax|amax.*exp|exp.*amax")),
+    (OperatorClass.EMBEDDING, re.compile(r"embedding")),
+)
+_TEMPLATES = (
+    (OperatorClass.ATTENTION, re.compile(r"attention|flex")),
+    (OperatorClass.CONVOLUTION, re.compile(r"conv")),
+)
+# Names of operators that only move bytes; what remains of a name without them does arithmetic.
+_MOVING = re.compile(
+    r"_unsafe_view|_to_copy|clone|cat|copy_?|transpose|permute|view|expand|slice|select|squeeze|"
+    r"unsqueeze|stack|constant_pad_nd|t|_"
+)
+
+
+def _triton(name: str) -> tuple[OperatorClass, str] | None:
+    """Class and family of a compiler-made kernel; none: it is not one."""
+    matched = _TRITON_NAME.match(name)
+    if matched is None:
+        is_old = name.startswith("triton__")
+        return (OperatorClass.ELEMENTWISE, "Triton fused, unnamed") if is_old else None
+    kind, fused = matched.groups()
+    family = _TRITON_FAMILIES[kind]
+    if kind == "tem":
+        found = _first(_TEMPLATES, fused)
+        return found or OperatorClass.GEMM, f"Triton {found or OperatorClass.GEMM} template"
+    if kind == "for":
+        return OperatorClass.OPTIMIZER, family
+    if kind in {"red", "per"}:
+        return _first(_REDUCING, fused) or OperatorClass.REDUCTION, family
+    if "embedding" in fused:
+        return OperatorClass.EMBEDDING, family
+    is_move = fused != "" and _MOVING.sub("", fused) == ""
+    return OperatorClass.COPY if is_move else OperatorClass.ELEMENTWISE, family
+
+
+def _first(
+    patterns: tuple[tuple[OperatorClass, re.Pattern[str]], ...], fused: str
+) -> OperatorClass | None:
+    return next((kind for kind, pattern in patterns if pattern.search(fused)), None)
+
+
+RULES = (
+    *library_kernels.COMMUNICATION,
+    *general_kernels.TRANSFERS,
+    *library_kernels.ATTENTION,
+    *general_kernels.LOSSES,
+    *general_kernels.EMBEDDINGS,
+    *library_kernels.CONVOLUTIONS,
+    *library_kernels.NORMALISATIONS,
+    *library_kernels.SOFTMAXES,
+    *general_kernels.OPTIMIZERS,
+    *library_kernels.PRODUCTS,
+    *general_kernels.MOVES,
+    *general_kernels.GENERAL,
+)
+
+
+# A pure function of a name that goes through hundreds of patterns, 0.2 ms; a job has a few hundred
+# names, and every question about it asks for each of them again.
+@lru_cache(maxsize=4096)
+def rule_of(name: str) -> Rule | None:
+    """The first rule that holds for a kernel's name, or none."""
+    lowered = name.lower()
+    return next((rule for rule in RULES if rule.holds(lowered)), None)
+
 
 UNRECOGNISED = "unrecognised"
 # Where the operator says more than a general kernel's name: class of the kernel -> of operators.
@@ -47,7 +138,7 @@ def recognised(name: str, operator: str = "") -> Recognised:
         kind = framework_class(name)
         if kind is not None:
             return Recognised(kind, plain_name(name))
-    by_triton = triton_recognised(name)
+    by_triton = _triton(name)
     if by_triton is not None:
         return Recognised(*by_triton)
     launched_by = framework_class(operator) if operator else None

@@ -14,7 +14,7 @@ import foretrace as ft
 from foretrace.base import ModelError
 from foretrace.capture import TrainedSteps, TrainingSettings, trained
 from foretrace.capture.training import launch
-from foretrace.capture.training.task import Task, Times
+from foretrace.capture.training.settings import Task, Times
 from foretrace.graph import NodeKind, Part
 from foretrace.whatif import program_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from foretrace.base import ModelError
 from foretrace.capture import Device, TrainedSteps, TrainingSettings
-from foretrace.capture.training.task import Times
+from foretrace.capture.training.settings import Times
 from foretrace.validate import BASE, CONFIGURATIONS, Configuration, measure_live
 from foretrace.validate.live import measure
 from foretrace.validate.live.measure import BASE_NAME, LivePaths, read_live_runs, runnable

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from foretrace.capture.training.task import Task
+from foretrace.capture.training.settings import Task
 from foretrace.capture.training.train import train
 
 _STANDARD_INPUT = 0

@@ -15,8 +15,7 @@ import msgspec
 
 from foretrace.base import ModelError
 from foretrace.capture.job import require_torch
-from foretrace.capture.training.settings import TrainingSettings
-from foretrace.capture.training.task import Task, Times, times_path
+from foretrace.capture.training.settings import Task, Times, TrainingSettings, times_path
 
 _POLL_SECONDS = 0.05
 _LAST_CHARACTERS = 2_000  # of what a failed process said

@@ -17,8 +17,7 @@ from foretrace.capture.recorder import record
 from foretrace.capture.training.data_parallel import replicated
 from foretrace.capture.training.model import Stage
 from foretrace.capture.training.pipeline import Neighbours, PipelineStep
-from foretrace.capture.training.settings import TrainingSettings
-from foretrace.capture.training.task import Task, Times, times_path
+from foretrace.capture.training.settings import Task, Times, TrainingSettings, times_path
 from foretrace.capture.training.tensor_parallel import TensorRanks
 
 _LEARNING_RATE = 1e-3

@@ -13,9 +13,8 @@ from functools import cache
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
-from foretrace.cost.answer import Costs, Source
 from foretrace.cost.constants import FOLDER, Constants, Fit, Spread, read_constants
-from foretrace.cost.model import CollectiveRequests
+from foretrace.cost.model import CollectiveRequests, Costs, Source
 from foretrace.cost.network.domain import (
     ALL_GATHER,
     ALL_REDUCE,

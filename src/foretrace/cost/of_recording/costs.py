@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
-from foretrace.cost.answer import Costs, Source
 from foretrace.cost.attention import AttentionShapes
-from foretrace.cost.model import NO_TEXT, CollectiveRequests, KernelRequests
+from foretrace.cost.model import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
 from foretrace.cost.of_recording.lines import Line, Points, fitted_line
 from foretrace.cost.of_recording.transfers import Transfers
 from foretrace.cost.signatures import (
