@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Float64s, Table, WorkloadError, as_table, check_keys
+from foretrace.base import Float64s, Key, Share, Table, WorkloadError, read_keys
 from foretrace.cost import Slower, step_costs
 from foretrace.estimate import estimate, where
 from foretrace.validate.runs.configuration import machine_of, model_of
-from foretrace.validate.runs.description import description_of, read_runs_document
+from foretrace.validate.runs.description import (
+    description_of,
+    read_runs_document,
+    stated_tables,
+)
 from foretrace.validate.runs.plans import plans_of
 from foretrace.validate.runs.table import PublishedRun, run_of
 
@@ -26,6 +30,18 @@ if TYPE_CHECKING:
     import polars as pl
 
 _NS_PER_MS = 1e6
+_RIVAL_KEYS = (
+    Key("name", str, is_required=True),
+    Key("mean_error", Share, is_required=True),
+    Key("note", str),
+)
+_FourTimes = tuple[int | float, int | float, int | float, int | float]
+_SCALING_KEYS = (
+    Key("columns", dict[str, object], is_required=True, expected="a table"),
+    Key("measured", _FourTimes, is_required=True, expected="a list of four times in ms"),
+    Key("rival", _FourTimes, is_required=True, expected="a list of four times in ms"),
+    Key("is_label_doubtful", bool),
+)
 
 
 @dataclass(frozen=True)
@@ -180,35 +196,32 @@ def read_scalings(path: Path) -> ScalingsFigure:
         WorkloadError: if the file holds none, or what no figure has.
     """
     document = read_runs_document(path)
-    table, place = document.table, document.where
-    rival = as_table(table.get("rival"), f"[rival] of {place}", error=WorkloadError)
-    check_keys(rival, ("name", "mean_error", "note"), f"[rival] of {place}", error=WorkloadError)
-    columns = as_table(table.get("columns"), f"[columns] of {place}", error=WorkloadError)
-    entries = table.get("scalings")
-    if not isinstance(entries, list) or len(entries) < 2:  # noqa: PLR2004  one teaches
-        raise WorkloadError(f"{place} has no two [[scalings]]: give one that teaches, and others")
     description = description_of(document)
+    table, place = stated_tables(document), document.where
+    if "rival" not in table or len(table.get("scalings", ())) < 2:  # noqa: PLR2004  one teaches
+        raise WorkloadError(
+            f"{place} has no [rival], or no two [[scalings]]: give one that teaches, and others"
+        )
+    rival = read_keys(table["rival"], _RIVAL_KEYS, f"[rival] of {place}", error=WorkloadError)
 
-    def scaling(entry: object, at: int) -> MeasuredScaling:
-        one = as_table(entry, f"[[scalings]] {at} of {place}", error=WorkloadError)
-        allowed = ("columns", "measured", "rival", "is_label_doubtful")
-        check_keys(one, allowed, f"[[scalings]] {at} of {place}", error=WorkloadError)
-        own = as_table(one.get("columns"), f"columns of scaling {at}", error=WorkloadError)
-        texts = {"id": str(at), **{name: str(each) for name, each in {**columns, **own}.items()}}
+    def scaling(entry: Table, at: int) -> MeasuredScaling:
+        here = f"[[scalings]] {at} of {place}"
+        one = read_keys(entry, _SCALING_KEYS, here, error=WorkloadError)
+        columns = {"id": at, **table.get("columns", {}), **one["columns"]}
+        texts = {name: str(each) for name, each in columns.items()}
         return MeasuredScaling(
-            run_of(texts, description, where=f"[[scalings]] {at} of {place}"),
-            _bar(one, "measured", f"[[scalings]] {at} of {place}"),
-            _bar(one, "rival", f"[[scalings]] {at} of {place}"),
-            is_label_doubtful=one.get("is_label_doubtful") is True,
+            run_of(texts, description, where=here),
+            StepBar(*one["measured"]),
+            StepBar(*one["rival"]),
+            is_label_doubtful=one.get("is_label_doubtful", False),
         )
 
-    mean_error = rival.get("mean_error")
     return ScalingsFigure(
-        title=document.text("title"),
-        rival=str(rival.get("name", "rival")),
-        rival_mean_error=mean_error if isinstance(mean_error, float) else float("nan"),
-        rival_note=str(rival.get("note", "")),
-        scalings=tuple(scaling(entry, at) for at, entry in enumerate(entries, start=1)),
+        title=description.title,
+        rival=rival["name"],
+        rival_mean_error=rival["mean_error"],
+        rival_note=rival.get("note", ""),
+        scalings=tuple(scaling(entry, at) for at, entry in enumerate(table["scalings"], start=1)),
     )
 
 
@@ -234,13 +247,6 @@ def scalings_report(
             progress(done, len(figure.scalings))
     teacher, *others = rows
     return ScalingsReport(figure, found.kernels, found.network, teacher, tuple(others))
-
-
-def _bar(table: Table, key: str, place: str) -> StepBar:
-    parts = table.get(key)
-    if not isinstance(parts, list) or len(parts) != 4:  # noqa: PLR2004  the parts of a bar
-        raise WorkloadError(f"{key!r} of {place} is {parts!r}, where four times are expected")
-    return StepBar(*parts)
 
 
 def _fitted(teacher: MeasuredScaling, sends: float) -> _Factors:

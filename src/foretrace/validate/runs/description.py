@@ -6,22 +6,25 @@ kernels, and what other sources taught of such runs, the description says. Code 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from foretrace.base import (
+    Count,
     Document,
+    Key,
+    Positive,
     Shelf,
     Table,
+    Text,
     WorkloadError,
-    as_table,
-    check_keys,
     read_document,
+    read_keys,
 )
 from foretrace.estimate import UNMODELLED
 from foretrace.validate.runs.software import TrainingSoftware, load_software
@@ -31,10 +34,33 @@ T = TypeVar("T")
 Row = Mapping[str, str]  # texts by column; "" where nothing was printed
 
 _KEYS = (
-    *("kind", "title", "default_software", "hosts", "models", "software", "plans", "refused"),
-    *("taught", "unmodelled_without"),
+    Key("kind", str),
+    Key("title", str),
+    Key("default_software", Text),
+    Key("hosts", dict[str, str | dict[str, str]], expected="a table of hosts"),
+    Key("models", dict[str, str], expected="a table of texts"),
+    *(
+        Key(name, list[dict[str, object]], expected="a list of tables")
+        for name in ("software", "plans", "refused", "taught", "scalings")
+    ),
+    Key("unmodelled_without", dict[str, float], expected="a table of numbers"),
+    Key("rival", dict[str, object], expected="a table"),
+    Key("columns", dict[str, object], expected="a table"),
 )
-_FIGURE_KEYS = ("rival", "columns", "scalings")
+_WHERE = Key("where", dict[str, str], is_required=True, expected="a table of texts")
+_SOFTWARE_KEYS = (_WHERE, Key("is", Text, is_required=True))
+_PLAN_KEYS = (
+    _WHERE,
+    Key("plan", dict[str, object], is_required=True, expected="a table"),
+)
+_REFUSED_KEYS = (_WHERE, Key("because", Text, is_required=True))
+_TAUGHT_KEYS = (
+    Key("source", Text, is_required=True),
+    Key("architecture", Text, is_required=True),
+    Key("num_runs", Count, is_required=True),
+    Key("products", Positive, is_required=True),
+)
+_HOST_KEYS = (Key("host", Text, is_required=True), Key("chip", Text))
 # What a generation of chips without runs of its own is taken to be like.
 _OLDER = {"Blackwell Ultra": "Blackwell", "Blackwell": "Hopper", "Hopper": "Ampere"}
 
@@ -123,7 +149,7 @@ def read_runs_document(path: Path) -> Document:
     """A description's file with what it extends.
 
     Raises:
-        WorkloadError: if there is none, or it holds an unknown key.
+        WorkloadError: if there is none, or it is no description.
     """
     shelf = Shelf(
         noun="description of runs",
@@ -132,9 +158,7 @@ def read_runs_document(path: Path) -> Document:
         folder="",
         error=WorkloadError,
     )
-    document = read_document(path, shelf)
-    check_keys(document.table, (*_KEYS, *_FIGURE_KEYS), document.where, error=WorkloadError)
-    return document
+    return read_document(path, shelf)
 
 
 def read_description(path: Path) -> RunsDescription:
@@ -146,96 +170,52 @@ def read_description(path: Path) -> RunsDescription:
     return description_of(read_runs_document(path))
 
 
+def stated_tables(document: Document) -> dict[str, Any]:
+    """What the file of a description states, by key.
+
+    Raises:
+        WorkloadError: for an unknown key, or a value that it cannot hold.
+    """
+    return read_keys(document.table, _KEYS, document.where, error=WorkloadError)
+
+
 def description_of(document: Document) -> RunsDescription:
     """The description that a file holds, whatever else is in it.
 
     Raises:
         WorkloadError: if it says what no table has.
     """
-    table, where, folder = document.table, document.where, document.path.parent
-    reader = _Reader(where)
-    default = document.text("default_software")
+    where, folder = document.where, document.path.parent
+    table = stated_tables(document)
+
+    def entries(name: str, keys: tuple[Key, ...]) -> list[dict[str, Any]]:
+        place = f"[[{name}]] of {where}"
+        return [read_keys(entry, keys, place, error=WorkloadError) for entry in table.get(name, ())]
+
+    default = table.get("default_software")
     return RunsDescription(
-        title=document.text("title"),
-        hosts=_hosts(reader.table(table, "hosts"), where),
-        models=reader.texts(reader.table(table, "models"), "[models]"),
+        title=table.get("title", ""),
+        hosts={gpu: _host(gpu, entry, where) for gpu, entry in table.get("hosts", {}).items()},
+        models=table.get("models", {}),
         default_software=load_software(default, folder) if default else TrainingSoftware(),
         software=tuple(
-            RowRule(patterns, load_software(reader.text(entry, "is"), folder))
-            for patterns, entry in reader.rules(table, "software", "is")
+            RowRule(one["where"], load_software(one["is"], folder))
+            for one in entries("software", _SOFTWARE_KEYS)
         ),
         plans=tuple(
-            RowRule(patterns, draft_of(reader.table(entry, "plan")))
-            for patterns, entry in reader.rules(table, "plans", "plan")
+            RowRule(one["where"], draft_of(one["plan"])) for one in entries("plans", _PLAN_KEYS)
         ),
         refused=tuple(
-            RowRule(patterns, reader.text(entry, "because"))
-            for patterns, entry in reader.rules(table, "refused", "because")
+            RowRule(one["where"], one["because"]) for one in entries("refused", _REFUSED_KEYS)
         ),
-        taught=tuple(
-            Taught(
-                source=reader.text(entry, "source"),
-                architecture=reader.text(entry, "architecture"),
-                num_runs=round(reader.number(entry, "num_runs")),
-                products=reader.number(entry, "products"),
-            )
-            for entry in reader.tables(table, "taught")
-        ),
-        unmodelled_without={
-            source: reader.number(widths, source)
-            for widths in (reader.table(table, "unmodelled_without"),)
-            for source in widths
-        },
+        taught=tuple(Taught(**one) for one in entries("taught", _TAUGHT_KEYS)),
+        unmodelled_without=table.get("unmodelled_without", {}),
     )
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Entries of one description by kind, with its name in what is refused."""
-
-    where: str
-
-    def table(self, table: Table, key: str) -> Table:
-        return as_table(table.get(key), f"[{key}] of {self.where}", error=WorkloadError)
-
-    def tables(self, table: Table, key: str) -> Sequence[Table]:
-        found = table.get(key, [])
-        if not isinstance(found, list):
-            raise WorkloadError(f"{key!r} of {self.where} is {found!r}: write [[{key}]] tables")
-        return [as_table(one, f"[[{key}]] of {self.where}", error=WorkloadError) for one in found]
-
-    def rules(self, table: Table, key: str, says: str) -> Sequence[tuple[Row, Table]]:
-        found = []
-        for entry in self.tables(table, key):
-            place = f"[[{key}]] of {self.where}"
-            check_keys(entry, ("where", says), place, error=WorkloadError)
-            found.append((self.texts(self.table(entry, "where"), place), entry))
-        return found
-
-    def texts(self, table: Table, place: str) -> dict[str, str]:
-        return {name: self.text(table, name, f"{place} of {self.where}") for name in table}
-
-    def text(self, table: Table, key: str, place: str = "") -> str:
-        found = table.get(key)
-        if not isinstance(found, str):
-            raise WorkloadError(
-                f"{key!r} of {place or self.where} is {found!r}, where a text is expected"
-            )
-        return found
-
-    def number(self, table: Table, key: str) -> float:
-        found = table.get(key)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            raise WorkloadError(f"{key!r} of {self.where} is {found!r}, where a number is expected")
-        return float(found)
-
-
-def _hosts(table: Table, where: str) -> dict[str, tuple[str, str]]:
-    """Host and chip ("": the host's own) by GPU: of `"dgx-a100"` or of a table of both."""
-    reader, found = _Reader(where), {}
-    for gpu, entry in table.items():
-        both = entry if isinstance(entry, Mapping) else {"host": entry}
-        check_keys(both, ("host", "chip"), f"{gpu!r} of [hosts] of {where}", error=WorkloadError)
-        chip = reader.text(both, "chip") if "chip" in both else ""
-        found[gpu] = (reader.text(both, "host"), chip)
-    return found
+def _host(gpu: str, entry: str | Table, where: str) -> tuple[str, str]:
+    """Host and chip ("": the host's own): of `"dgx-a100"` or of a table of both."""
+    if isinstance(entry, str):
+        return entry, ""
+    stated = read_keys(entry, _HOST_KEYS, f"{gpu!r} of [hosts] of {where}", error=WorkloadError)
+    return stated["host"], stated.get("chip", "")

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from foretrace.base import (
+    Count,
+    Key,
+    Positive,
     Shelf,
     Table,
     WorkloadError,
     as_table,
-    check_keys,
     read_document,
+    read_keys,
     read_sources,
 )
 from foretrace.workload import MEGATRON, PLANS, PYTORCH, Loss, PlanDraft, Software, draft_of
@@ -32,6 +35,20 @@ SOFTWARE = Shelf(
 )
 _OWN_TABLES = ("framework", "kernels", "logged_memory", "sources")
 _ACCOUNTS = {one.name: one for one in (MEGATRON, PYTORCH)}
+_FRAMEWORK_KEYS = (Key("fsdp", bool), Key("vocabulary", Count))
+_FIGURE_KEYS = (
+    Key("value", Positive, is_required=True),
+    Key("source", str),
+    Key("assumed", str),
+)
+_LOGGED_KEYS = (
+    Key("like", str, expected=f"one of {', '.join(_ACCOUNTS)}"),
+    Key("loss", Loss),
+    Key("keeps_dummy_gradients", bool),
+    Key("first_rank", bool),
+    Key("parameters_as_products", bool),
+    Key("plan", dict[str, object], expected="a table"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,76 +82,57 @@ def load_software(name: str, folder: Path) -> TrainingSoftware:
         WorkloadError: if there is none, or the file is wrong.
     """
     document = read_document(name, SOFTWARE, (folder,))
-    table, where = document.table, document.where
-    plan = {key: value for key, value in table.items() if key not in _OWN_TABLES}
-    framework = as_table(table.get("framework"), f"[framework] of {where}", error=WorkloadError)
-    check_keys(framework, ("fsdp", "vocabulary"), f"[framework] of {where}", error=WorkloadError)
-    vocabulary = framework.get("vocabulary")
+    where = document.where
+    own = {name: _table(document.table, name, where) for name in _OWN_TABLES}
+    plan = {key: value for key, value in document.table.items() if key not in own}
+    framework = read_keys(
+        own["framework"], _FRAMEWORK_KEYS, f"[framework] of {where}", error=WorkloadError
+    )
     return TrainingSoftware(
         name=document.name,
         plan=draft_of(plan, name=document.name, path=document.path),
-        slower=_slower(table, where),
-        vocabulary=vocabulary if isinstance(vocabulary, int) else None,
-        is_fsdp=_flag(framework, "fsdp", where),
-        logged_memory=_logged_memory(table.get("logged_memory"), where),
+        slower=_slower(own["kernels"], own["sources"], where),
+        vocabulary=framework.get("vocabulary"),
+        is_fsdp=framework.get("fsdp", False),
+        logged_memory=_logged_memory(own["logged_memory"], f"[logged_memory] of {where}"),
     )
 
 
-def _slower(table: Table, where: str) -> dict[str, float]:
+def _table(table: Table, name: str, where: str) -> Table:
+    return as_table(table.get(name), f"[{name}] of {where}", error=WorkloadError)
+
+
+def _slower(kernels: Table, sources: Table, where: str) -> dict[str, float]:
     """Factors on kernels' time, each with its source."""
-    sources = read_sources(table.get("sources"), where, error=WorkloadError)
+    known = read_sources(sources, where, error=WorkloadError)
     found = {}
-    kernels = as_table(table.get("kernels"), f"[kernels] of {where}", error=WorkloadError)
-    for family, entry in kernels.items():
+    for family in kernels:
         place = f"{family!r} of [kernels] of {where}"
-        figure = as_table(entry, place, error=WorkloadError)
-        check_keys(figure, ("value", "source", "assumed"), place, error=WorkloadError)
-        value = figure.get("value")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise WorkloadError(f"{place} has the value {value!r}: it must be a number above 0")
-        if figure.get("source") not in sources and not figure.get("assumed"):
+        figure = read_keys(_table(kernels, family, where), _FIGURE_KEYS, place, error=WorkloadError)
+        if figure.get("source") not in known and not figure.get("assumed"):
             raise WorkloadError(
                 f"{place} names the source {figure.get('source')!r}, which [sources] does not "
                 "hold: add its title and url there, or say why it is assumed"
             )
-        found[family] = float(value)
+        found[family] = figure["value"]
     return found
 
 
-def _logged_memory(entry: object, where: str) -> LoggedMemory:
-    place = f"[logged_memory] of {where}"
-    table = as_table(entry, place, error=WorkloadError)
-    allowed = (
-        *("like", "loss", "keeps_dummy_gradients"),
-        *("first_rank", "parameters_as_products", "plan"),
-    )
-    check_keys(table, allowed, place, error=WorkloadError)
-    plan = as_table(table.get("plan"), f"[logged_memory.plan] of {where}", error=WorkloadError)
+def _logged_memory(table: Table, place: str) -> LoggedMemory:
+    stated = read_keys(table, _LOGGED_KEYS, place, error=WorkloadError)
+    account = None
+    if "like" in stated:
+        if stated["like"] not in _ACCOUNTS:
+            raise WorkloadError(
+                f"'like' of {place} is {stated['like']!r}: known are {', '.join(_ACCOUNTS)}"
+            )
+        changes = ("loss", "keeps_dummy_gradients")
+        account = replace(
+            _ACCOUNTS[stated["like"]], **{name: stated[name] for name in changes if name in stated}
+        )
     return LoggedMemory(
-        account=_account(table, place),
-        is_of_first_rank=_flag(table, "first_rank", where),
-        stores_products_format=_flag(table, "parameters_as_products", where),
-        plan=draft_of(plan),
+        account=account,
+        is_of_first_rank=stated.get("first_rank", False),
+        stores_products_format=stated.get("parameters_as_products", False),
+        plan=draft_of(stated.get("plan", {})),
     )
-
-
-def _account(table: Table, place: str) -> Software | None:
-    if "like" not in table:
-        return None
-    like, loss = table["like"], table.get("loss")
-    account = _ACCOUNTS.get(str(like))
-    if account is None:
-        raise WorkloadError(f"'like' of {place} is {like!r}: known are {', '.join(_ACCOUNTS)}")
-    if loss is not None and loss not in list(Loss):
-        raise WorkloadError(f"'loss' of {place} is {loss!r}: known are {', '.join(Loss)}")
-    if "keeps_dummy_gradients" in table:
-        keeps = _flag(table, "keeps_dummy_gradients", place)
-        account = replace(account, keeps_dummy_gradients=keeps)
-    return account if loss is None else replace(account, loss=Loss(str(loss)))
-
-
-def _flag(table: Table, key: str, where: str) -> bool:
-    found = table.get(key, False)
-    if not isinstance(found, bool):
-        raise WorkloadError(f"{key!r} of {where} is {found!r}, where true or false is expected")
-    return found
