@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.base import Float64s
+from foretrace.base import NS_PER_S, Float64s
 from foretrace.cost import (
     CollectiveRequests,
     CostModel,
@@ -49,7 +49,6 @@ from foretrace.workload import (
     schedule_of,
 )
 
-_NS_PER_S = 1e9
 _OUTLIER = 0.05  # logarithm from which on a run counts less
 _MOST_EVALUATIONS = 20
 _DIFFERENCE = 0.05  # of a constant's logarithm, for derivatives
@@ -110,10 +109,10 @@ def site_step_s(one: SiteRun, constants: SiteConstants) -> float:
     few, more = few_microbatches(plan)
     count = plan.num_microbatches
     if count <= more:
-        return _simulated_ns(one, count, constants) / _NS_PER_S
+        return _simulated_ns(one, count, constants) / NS_PER_S
     short, long = (_simulated_ns(one, each, constants) for each in (few, more))
     step_ns = long + (count - more) * (long - short) / (more - few)
-    return step_ns / _NS_PER_S
+    return step_ns / NS_PER_S
 
 
 def fitted_constants(runs: Sequence[SiteRun]) -> SiteConstants:

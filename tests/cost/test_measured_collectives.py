@@ -108,7 +108,7 @@ def ratios(measured: Path) -> Iterator[tuple[bool, Float64s]]:
                 fits=tuple(
                     fit
                     for fit in chip.fits
-                    if (chip.chip, fit.model) != (one.chip.name, one.collective)
+                    if (chip.chip, fit.model) != (one.chip.name, one.collective.in_tables)
                 ),
             )
             for chip in shipped_collectives()

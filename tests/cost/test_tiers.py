@@ -5,11 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretrace.base import Float64s
+from foretrace.base import CollectiveKind, Float64s
 from foretrace.cost import CollectiveRequests, Source, collective_costs, even_total
 from foretrace.cost.network import GroupSpan, span_of
 from foretrace.cost.network.tiers import CONSTANTS, TAPER, TAPER_BEYOND, tiers_ns
 from foretrace.machine import Machine, Tier, TierKind, load_machine
+
+ALL_GATHER = CollectiveKind.ALL_GATHER
+ALL_REDUCE = CollectiveKind.ALL_REDUCE
+ALL_TO_ALL = CollectiveKind.ALL_TO_ALL
+SEND_RECV = CollectiveKind.SEND_RECV
 
 START = {one.name: one.start for one in CONSTANTS}
 
@@ -38,7 +43,7 @@ def machine() -> Machine:
     return replace(load_machine("superpod-h100"), tiers=tiers)
 
 
-def taken_ns(collective: str, size: float, span: GroupSpan, **values: float) -> float:
+def taken_ns(collective: CollectiveKind, size: float, span: GroupSpan, **values: float) -> float:
     sizes: Float64s = np.array([size])
     none = np.zeros(1)
     return float(tiers_ns(collective, sizes, span, inside_ns=none, values=START | values)[0])
@@ -77,7 +82,7 @@ def test_long_rings_take_their_bytes_over_the_narrowest_level(machine: Machine) 
     span = span_of(range(16), machine)
     size = 1e12
 
-    time_ns = taken_ns("all_gather", size, span, network_rate=1.0)
+    time_ns = taken_ns(ALL_GATHER, size, span, network_rate=1.0)
 
     assert time_ns == pytest.approx(size * 15 / 16 / 40, rel=1e-3)
 
@@ -85,7 +90,7 @@ def test_long_rings_take_their_bytes_over_the_narrowest_level(machine: Machine) 
 def test_short_messages_go_up_and_down_a_tree(machine: Machine) -> None:
     span = span_of(range(16), machine)
 
-    time_ns = taken_ns("all_reduce", 8, span)
+    time_ns = taken_ns(ALL_REDUCE, 8, span)
 
     assert time_ns == pytest.approx(START["start_ns"] + 2 * 2 * START["tree_hop_ns"], rel=1e-3)
 
@@ -95,8 +100,8 @@ def test_hops_of_a_ring_grow_with_hosts_and_of_a_tree_with_their_logarithm() -> 
     small, large = span_of(range(128), pod), span_of(range(2048), pod)
     inner = START["start_ns"]
 
-    trees = [taken_ns("all_reduce", 8, span) - inner for span in (small, large)]
-    rings = [taken_ns("all_gather", 8, span) - inner for span in (small, large)]
+    trees = [taken_ns(ALL_REDUCE, 8, span) - inner for span in (small, large)]
+    rings = [taken_ns(ALL_GATHER, 8, span) - inner for span in (small, large)]
 
     assert 1.5 < trees[1] / trees[0] < 4
     assert rings[1] / rings[0] > 10
@@ -104,18 +109,18 @@ def test_hops_of_a_ring_grow_with_hosts_and_of_a_tree_with_their_logarithm() -> 
 
 def test_all_to_all_pays_for_what_leaves_each_level(machine: Machine) -> None:
     size = 1e12
-    inside_a_pod = taken_ns("alltoall", size, span_of(range(16), machine), network_rate=1.0)
+    inside_a_pod = taken_ns(ALL_TO_ALL, size, span_of(range(16), machine), network_rate=1.0)
 
-    across_pods = taken_ns("alltoall", size, span_of(range(64), machine), network_rate=1.0)
+    across_pods = taken_ns(ALL_TO_ALL, size, span_of(range(64), machine), network_rate=1.0)
 
     assert inside_a_pod == pytest.approx(size * 12 / 16 / 10, rel=1e-3)
     assert across_pods == pytest.approx(size * 48 / 64 / 2.5, rel=1e-3)
 
 
 def test_a_transfer_between_pods_pays_the_further_latency(machine: Machine) -> None:
-    near = taken_ns("send_recv", 8, span_of([0, 4], machine))
+    near = taken_ns(SEND_RECV, 8, span_of([0, 4], machine))
 
-    far = taken_ns("send_recv", 8, span_of([0, 16], machine))
+    far = taken_ns(SEND_RECV, 8, span_of([0, 16], machine))
 
     assert near == pytest.approx(START["start_ns"] + START["tree_hop_ns"], rel=1e-3)
     assert far - near == pytest.approx(15_000, rel=1e-2)
@@ -126,7 +131,7 @@ def test_a_taper_slows_groups_beyond_the_fitted_ones_only(machine: Machine) -> N
     values = {TAPER: 2.0, TAPER_BEYOND: 4.0}
 
     ratios = [
-        taken_ns("all_gather", 1e12, span, **values) / taken_ns("all_gather", 1e12, span)
+        taken_ns(ALL_GATHER, 1e12, span, **values) / taken_ns(ALL_GATHER, 1e12, span)
         for span in (small, large)
     ]
 
@@ -136,9 +141,9 @@ def test_a_taper_slows_groups_beyond_the_fitted_ones_only(machine: Machine) -> N
 def test_the_part_inside_hosts_overlaps(machine: Machine) -> None:
     span = span_of(range(16), machine)
     sizes = np.array([1e9])
-    outside_ns = taken_ns("all_gather", 1e9, span)
+    outside_ns = taken_ns(ALL_GATHER, 1e9, span)
 
-    both = tiers_ns("all_gather", sizes, span, inside_ns=np.array([outside_ns]), values=START)
+    both = tiers_ns(ALL_GATHER, sizes, span, inside_ns=np.array([outside_ns]), values=START)
 
     assert outside_ns < both[0] < 1.3 * outside_ns
 

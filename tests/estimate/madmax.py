@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload import (
     Block,
@@ -52,10 +53,10 @@ class Items:
     def exchange(self, kind: str, num_bytes: float, *after: int) -> int:
         """A message, by MAD-Max's name for it."""
         names = {
-            "A2A": "all_to_all",
-            "AR": "all_reduce",
-            "AG": "all_gather",
-            "RS": "reduce_scatter",
+            "A2A": CollectiveKind.ALL_TO_ALL,
+            "AR": CollectiveKind.ALL_REDUCE,
+            "AG": CollectiveKind.ALL_GATHER,
+            "RS": CollectiveKind.REDUCE_SCATTER,
         }
         self.written.append(
             Exchange(kind, names[kind], Group.DATA, round(num_bytes), "bf16", self.phase, after)

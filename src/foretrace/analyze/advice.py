@@ -12,7 +12,7 @@ from foretrace.analyze.attributes import attribute
 from foretrace.analyze.levers import LeverKind, nodes_of
 from foretrace.analyze.sensitivity import FASTER, Sensitivity, SensitivityRow
 from foretrace.answer import short_name
-from foretrace.base import Bools, Int64s
+from foretrace.base import NS_PER_MS, Bools, Int64s
 from foretrace.graph import ExecutionGraph
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class WhatHelps:
 
     def __str__(self) -> str:
         """One sentence per change."""
-        lines = [f"{self.step_name}: {self.step_ns / 1e6:,.3f} ms"]
+        lines = [f"{self.step_name}: {self.step_ns / NS_PER_MS:,.3f} ms"]
         lines += [
             one.text + (f" (part of {', '.join(one.inside)})" if one.inside else "")
             for one in self.rows

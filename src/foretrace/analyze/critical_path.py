@@ -15,7 +15,7 @@ import numpy as np
 
 from foretrace.analyze.labels import NodeLabels, class_labels
 from foretrace.analyze.spans import StepSpan, step_span
-from foretrace.base import Int64s, UInt8s
+from foretrace.base import NS_PER_MS, Int64s, UInt8s
 from foretrace.graph import EdgeKind, ExecutionGraph, Part, Phase, Timeline
 from foretrace.simulate import NO_EDGE, way_back
 
@@ -186,9 +186,9 @@ class CriticalPath:
 
     def __str__(self) -> str:
         """The step and its classes, longest first."""
-        lines = [f"{self.span.step_name}: {self.step_ns / 1e6:,.3f} ms, {len(self):,} pieces"]
+        lines = [f"{self.span.step_name}: {self.step_ns / NS_PER_MS:,.3f} ms, {len(self):,} pieces"]
         lines += [
-            f"{one.time_ns / 1e6:>12,.3f} ms {100 * one.share:>5.1f}%  {one.label}"
+            f"{one.time_ns / NS_PER_MS:>12,.3f} ms {100 * one.share:>5.1f}%  {one.label}"
             for one in self.by_class()
         ]
         return "\n".join(lines)

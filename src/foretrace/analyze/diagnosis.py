@@ -21,11 +21,11 @@ from foretrace.analyze.idle import (
     idle,
     shortened,
 )
+from foretrace.base import NS_PER_MS
 from foretrace.graph import Collectives, Recording, Timeline
 
 ALL_RANKS = -2
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves
-_TRANSFERS = frozenset({"send", "recv", "sendrecv"})
 _NOT_WRONG = frozenset({IdleCause.EDGE, IdleCause.UNEXPLAINED})  # of the recording, not the job
 
 
@@ -80,7 +80,7 @@ def _of_hang(recording: Recording) -> tuple[Cause, ...]:
 
 def _entries(idle: IdleCauses, collectives: Collectives) -> list[_Entry]:
     """All entries, those of the recording's own making left out."""
-    is_pair = np.array([*collectives.each(lambda one: one.name in _TRANSFERS), False], np.bool_)
+    is_pair = np.array([*collectives.each(lambda one: one.is_transfer), False], np.bool_)
     waiting = idle.kind == Stillness.WAITING
     of_transfer = is_pair[idle.collective]
     found: list[_Entry] = []
@@ -133,7 +133,7 @@ def _leading(idle: IdleCauses, chosen: np.ndarray) -> str:
 def _in_words(entry: _Entry, cells: int) -> Cause:
     lost_ns = (entry.waiting_ns + entry.idle_ns) // cells
     name = f": {shortened(entry.subject)}" if entry.subject else ""
-    lost = f"{lost_ns / 1e6:,.3f} ms per step and rank"
+    lost = f"{lost_ns / NS_PER_MS:,.3f} ms per step and rank"
     what = f"{entry.cause.words}{name}"
     if entry.topic == "pipeline":
         sentence = f"pipeline stages wait {lost} for each other's {what}"

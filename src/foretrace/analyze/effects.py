@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.analyze.changes import Change, read_change, selected, selected_edges
 from foretrace.analyze.spans import BEGIN_GOAL, END_GOAL, goals, mean_span
-from foretrace.base import Bools, Float64s, Int32s, Int64s
+from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, Timeline
 from foretrace.simulate import Scaling, simulate, simulate_batch
 
@@ -62,8 +62,8 @@ class Effect:
         """One sentence: `class=gemm:0.8: step -6.1 % (-12.3 ms of 201.4 ms)`."""
         named = ", ".join(str(change) for change in self.changes)
         return (
-            f"{named}: step {100 * self.share:+.1f} % ({self.effect_ns / 1e6:+,.3f} ms of "
-            f"{self.step_ns / 1e6:,.3f} ms)"
+            f"{named}: step {100 * self.share:+.1f} % ({self.effect_ns / NS_PER_MS:+,.3f} ms of "
+            f"{self.step_ns / NS_PER_MS:,.3f} ms)"
         )
 
 

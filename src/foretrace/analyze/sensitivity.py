@@ -26,7 +26,7 @@ from foretrace.analyze.evened import evened_ranks
 from foretrace.analyze.levers import Lever, LeverKind, LeverTable, Ways, levers_of
 from foretrace.analyze.spans import StepSpan, goals, mean_span
 from foretrace.analyze.switches import Study, Switches
-from foretrace.base import Bools, Int8s, Int32s
+from foretrace.base import NS_PER_MS, Bools, Int8s, Int32s
 from foretrace.graph import EdgeKind, Timeline
 from foretrace.simulate import NO_EDGE, Scaling, simulate_batch, way_back
 
@@ -114,7 +114,7 @@ class Sensitivity:
     def __str__(self) -> str:
         """A table in percent of the step."""
         lines = [
-            f"{self.span.step_name}: {self.step_ns / 1e6:,.3f} ms",
+            f"{self.span.step_name}: {self.step_ns / NS_PER_MS:,.3f} ms",
             f"{'per 100%':>9}{'20% faster':>12}{'free':>8}{'linear to':>11}",
         ]
         for row in self.rows:

@@ -42,7 +42,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Bools, Float64s, Int32s, Int64s
+from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s
 from foretrace.graph import MEASURED, NO_STEP, Collectives, Timeline
 
 # A rank that is last this much more often than chance would have it, at one of a thousand, is
@@ -67,7 +67,7 @@ class Late:
         who = (
             "a rank that was not recorded" if self.rank == UNRECORDED_RANK else f"rank {self.rank}"
         )
-        lost = f"{self.waiting_ns / 1e6:,.3f} ms of waiting"
+        lost = f"{self.waiting_ns / NS_PER_MS:,.3f} ms of waiting"
         return f"{who} makes others lose {lost} by its {self.cause.words}{name}"
 
 
@@ -443,7 +443,7 @@ def _expected(timeline: Timeline) -> tuple[dict[int, int], dict[int, tuple[float
     """How many collectives each rank met others in, and its chance to be last at each."""
     chances: dict[int, list[float]] = {rank: [] for rank in timeline.graph.ranks}
     for one in timeline.graph.collectives:
-        if len(one.recorded_ranks) > 1 and one.name not in {"send", "recv", "sendrecv"}:
+        if len(one.recorded_ranks) > 1 and not one.is_transfer:
             for rank in one.recorded_ranks:
                 chances[rank].append(1 / len(one.recorded_ranks))
     return (

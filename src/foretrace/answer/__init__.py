@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from foretrace.answer.answer import Answer as Answer
     from foretrace.answer.answer import rows_json as rows_json
     from foretrace.answer.names import short_name as short_name
-    from foretrace.answer.numbers import NS_PER_MS as NS_PER_MS
     from foretrace.answer.numbers import bytes_text as bytes_text
     from foretrace.answer.numbers import component_text as component_text
     from foretrace.answer.numbers import count_text as count_text

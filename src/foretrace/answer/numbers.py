@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-NS_PER_US = 1_000
-NS_PER_MS = 1_000_000
-NS_PER_S = 1_000_000_000
+from foretrace.base import NS_PER_MS, NS_PER_S, NS_PER_US
 
 # From these on a value has three or two digits before its point and needs fewer after it.
 _THREE_DIGITS, _TWO_DIGITS = 100, 10

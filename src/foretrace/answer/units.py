@@ -16,10 +16,10 @@ from foretrace.answer.numbers import (
     rate_text,
     signed_percent_text,
 )
+from foretrace.base import NS_PER_S
 
 Cell: TypeAlias = str | int | float | bool | None
 
-NS_PER_S = 1_000_000_000
 MAX_NAME = 90  # of a kernel or an operator, on a page
 
 

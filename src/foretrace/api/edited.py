@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from foretrace.base import NS_PER_MS
 from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Machine
@@ -69,7 +70,7 @@ class Basis:
 def _note_on(found: Unprofiled) -> str:
     return (
         f"without the profiler: {found.event_ns:,} ns taken off for each recorded host event, so "
-        f"that a step is as long as the {found.target_ns / 1e6:,.3f} ms that were measured "
+        f"that a step is as long as the {found.target_ns / NS_PER_MS:,.3f} ms that were measured "
         "without it"
     )
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import numbered_rows as numbered_rows
     from foretrace.base.arrays import rows_by_value as rows_by_value
     from foretrace.base.arrays import used_positions as used_positions
+    from foretrace.base.collectives import PARTED as PARTED
+    from foretrace.base.collectives import CollectiveKind as CollectiveKind
+    from foretrace.base.collectives import collective_kind_of as collective_kind_of
     from foretrace.base.declared import Count as Count
     from foretrace.base.declared import Key as Key
     from foretrace.base.declared import Positive as Positive
@@ -62,5 +65,12 @@ if TYPE_CHECKING:
     from foretrace.base.number_formats import known_format as known_format
     from foretrace.base.number_formats import number_format as number_format
     from foretrace.base.number_formats import tensor_format as tensor_format
+    from foretrace.base.times import NS_PER_DAY as NS_PER_DAY
+    from foretrace.base.times import NS_PER_HOUR as NS_PER_HOUR
+    from foretrace.base.times import NS_PER_MINUTE as NS_PER_MINUTE
+    from foretrace.base.times import NS_PER_MS as NS_PER_MS
+    from foretrace.base.times import NS_PER_S as NS_PER_S
+    from foretrace.base.times import NS_PER_UNIT as NS_PER_UNIT
+    from foretrace.base.times import NS_PER_US as NS_PER_US
 
 lazy.lazily(__name__)

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from foretrace.base.errors import OutputError
+from foretrace.base.times import NS_PER_DAY
 
 _UNFINISHED = ".tmp"  # ending of a file that is being written
-_ABANDONED_NS = 24 * 3600 * 10**9  # nobody writes one file for a day
+_ABANDONED_NS = NS_PER_DAY  # nobody writes one file for a day
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from keyword import iskeyword
 
-from foretrace.base import FORMAT_BY_CODE
+from foretrace.base import FORMAT_BY_CODE, NS_PER_US
 from foretrace.bench.arguments import Opaque, TensorRecord
 from foretrace.bench.identities import ValueId, value_indices
 from foretrace.bench.layout import target_list
@@ -210,7 +210,7 @@ def _communication(call: Call, name_of: Naming) -> str:
     parts = [literal(one, "", name_of) for one in collective.arguments]
     parts.append(f'group="{collective.group}"')
     if call.duration_ns >= _LEAST_DURATION_NS:
-        parts.append(f"took_us={call.duration_ns // 1000}")
+        parts.append(f"took_us={call.duration_ns // NS_PER_US}")
     return f"comm.{collective.function}({', '.join(parts)})"
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
+from foretrace.base import NS_PER_MS
 from foretrace.bench.arguments import TensorRecord, contiguous_strides
 from foretrace.bench.contents import Contents
 from foretrace.bench.identities import value_indices
@@ -258,7 +259,7 @@ def _constants(program: BenchProgram, recipe: str) -> Iterator[str]:
     yield "# Operators that PyTorch alone does not have, as functions of their arguments."
     yield "REGISTERED = {"
     for name, reason, count, duration_ns in program.coverage.unsupported:
-        took = f", {duration_ns / 1e6:.3f} ms" if duration_ns else ""
+        took = f", {duration_ns / NS_PER_MS:.3f} ms" if duration_ns else ""
         yield f'    # "{name}": your_function,  # {count} calls{took}: {reason}'
     yield "}"
 

@@ -19,6 +19,7 @@ from math import prod
 
 import msgspec
 
+from foretrace.base import NS_PER_US
 from foretrace.trace import ProcessGroup
 
 # How far an entry may lie outside its call: Kineto's clock is fitted to the wall clock that
@@ -111,8 +112,8 @@ def calls_in(lines: Iterable[bytes]) -> Iterator[Call]:
             in_header = False
             call, span = _CALL.search(header), _SPAN.search(header)
             if call and span:
-                start_ns = zero_ns + int(span[1]) * 1000 + int(span[2])
-                duration_ns = int(span[3]) * 1000 + int(span[4] or 0)
+                start_ns = zero_ns + int(span[1]) * NS_PER_US + int(span[2])
+                duration_ns = int(span[3]) * NS_PER_US + int(span[4] or 0)
                 yield Call(number, call[1].decode(), start_ns, start_ns + duration_ns)
 
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from foretrace.base import ModelError
+from foretrace.base import NS_PER_MS, NS_PER_S, ModelError
 from foretrace.capture.job import require_torch
 from foretrace.capture.workloads import FAMILIES, Device, Row, Shape, shapes
 
@@ -94,7 +94,7 @@ def measured_rows(
 def _measured(shape: Shape, device: Device, *, until: float) -> Row:
     import torch  # on demand: an optional dependency
 
-    left_ns = max(0.0, (until - time.perf_counter()) * 1e9)
+    left_ns = max(0.0, (until - time.perf_counter()) * NS_PER_S)
     budget_ns = min(_SHAPE_NS, left_ns)
     num_runs = _affordable(shape.forward, device, budget_ns=budget_ns)
     forward_ns = times_ns(shape.forward, device, num_runs=num_runs)
@@ -152,4 +152,4 @@ def _event_ns(run: Callable[[], object]) -> float:
     run()
     end.record()
     end.synchronize()
-    return float(start.elapsed_time(end)) * 1e6
+    return float(start.elapsed_time(end)) * NS_PER_MS

@@ -18,16 +18,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from foretrace.base import FORMAT_BY_NAME, ModelError
+from foretrace.base import FORMAT_BY_NAME, CollectiveKind, ModelError
 from foretrace.capture.measure import median, times_ns
 from foretrace.capture.workloads import Device, Row
 
 if TYPE_CHECKING:
     import torch
 
-SEND_RECV = "send_recv"
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", SEND_RECV)
-_GLOO_LACKS = ("reduce_scatter", "alltoall")
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, SEND_RECV = COLLECTIVES = tuple(
+    kind.in_tables
+    for kind in (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.SEND_RECV,
+    )
+)
+_GLOO_LACKS = (REDUCE_SCATTER, ALL_TO_ALL)
 _SMALLEST, _LARGEST = 10, 29  # powers of two, bytes
 _BUDGET_NS = 20_000_000  # of one size
 
@@ -162,7 +171,7 @@ def _row(collective: str, dtype: str, num_bytes: int, *, num_ranks: int, device:
     if collective == SEND_RECV:
         taken_ns = [there_and_back_ns / 2 for there_and_back_ns in taken_ns]
     time_ns, ordered = median(taken_ns), sorted(taken_ns)
-    share = {"all_reduce": 2 * (num_ranks - 1) / num_ranks, "broadcast": 1.0, SEND_RECV: 1.0}
+    share = {ALL_REDUCE: 2 * (num_ranks - 1) / num_ranks, BROADCAST: 1.0, SEND_RECV: 1.0}
     busy = share.get(collective, (num_ranks - 1) / num_ranks)
     return {
         "system": f"{device.name}, one host",
@@ -199,11 +208,11 @@ def _call(
     parts: tuple[torch.Tensor, ...] = whole.chunk(num_ranks)
     own = parts[0].clone()
     calls: dict[str, Callable[[], object]] = {
-        "all_reduce": lambda: distributed.all_reduce(whole),
-        "all_gather": lambda: distributed.all_gather_into_tensor(whole, own),
-        "reduce_scatter": lambda: distributed.reduce_scatter_tensor(own, whole),
-        "alltoall": lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
-        "broadcast": lambda: distributed.broadcast(whole, 0),
+        ALL_REDUCE: lambda: distributed.all_reduce(whole),
+        ALL_GATHER: lambda: distributed.all_gather_into_tensor(whole, own),
+        REDUCE_SCATTER: lambda: distributed.reduce_scatter_tensor(own, whole),
+        ALL_TO_ALL: lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
+        BROADCAST: lambda: distributed.broadcast(whole, 0),
         SEND_RECV: lambda: _there_and_back(whole, num_ranks),
     }
     return calls[collective]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from msgspec.structs import replace
 
-from foretrace.base import TraceError, written_beside
+from foretrace.base import NS_PER_MS, TraceError, written_beside
 from foretrace.capture import files
 from foretrace.capture.gloo import flight_entries
 from foretrace.capture.job import JobFacts, job_facts, rank_and_world_size, require_torch
@@ -29,9 +29,6 @@ from foretrace.trace import StepTimes, step_times_path, write_step_times
 
 if TYPE_CHECKING:
     from torch.cuda import Event
-
-
-NS_PER_MS = 1_000_000
 
 
 class StepClock:

@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from foretrace.answer import count_text
+from foretrace.base import NS_PER_MS
 from foretrace.bench import BenchCheck, Benchmark
 from foretrace.cli.tables import plain_table, print_section, share_text
 
 _MOST_ROWS = 10
-_NS_PER_MS = 1e6
 
 
 def print_benchmark(made: Benchmark, path: Path) -> None:
@@ -33,7 +33,7 @@ def print_benchmark(made: Benchmark, path: Path) -> None:
         console.print(f"recorded in a job of {count_text(program.world_size, 'rank')}")
     table = plain_table("not replayed", "why", "calls", "ms", text_columns=(0, 1))
     for name, reason, count, duration_ns in coverage.unsupported:
-        took = f"{duration_ns / _NS_PER_MS:.3f}" if duration_ns else ""
+        took = f"{duration_ns / NS_PER_MS:.3f}" if duration_ns else ""
         table.add_row(name, reason, str(count), took)
     print_section(console, "", table)
     if coverage.unsupported:
@@ -45,7 +45,7 @@ def print_check(found: BenchCheck) -> None:
     console = Console(highlight=False)
     words = "the same operators" if found.is_same else "not the same operators"
     console.print(
-        f"{words} on {found.device}, {found.median_ns / _NS_PER_MS:.3f} ms a step", style="bold"
+        f"{words} on {found.device}, {found.median_ns / NS_PER_MS:.3f} ms a step", style="bold"
     )
     table = plain_table("", "source", "benchmark")
     sides = (found.source, found.bench)
@@ -70,7 +70,7 @@ def _print_operators(console: Console, title: str, operators: Counter[tuple[str,
 
 
 def _ms(duration_ns: int) -> str:
-    return f"{duration_ns / _NS_PER_MS:,.3f}" if duration_ns else "-"
+    return f"{duration_ns / NS_PER_MS:,.3f}" if duration_ns else "-"
 
 
 def _share(share: float | None) -> str:

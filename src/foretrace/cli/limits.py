@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import typer
 
+from foretrace.base import NS_PER_UNIT
+
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(%|s|ms|us|ns)")
-_NS_PER_UNIT = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 
 
 @dataclass(frozen=True)
@@ -35,4 +36,4 @@ def parsed_limit(text: str) -> Limit:
     number, unit = float(match[1]), match[2]
     if unit == "%":
         return Limit(f"{match[1]} %", number, 0.0)
-    return Limit(f"{match[1]} {unit}", None, number * _NS_PER_UNIT[unit])
+    return Limit(f"{match[1]} {unit}", None, number * NS_PER_UNIT[unit])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 from rich.table import Table
 
+from foretrace.base import NS_PER_MS, NS_PER_US
 from foretrace.cli.tables import plain_table, print_section, print_sentences
 from foretrace.validate import LiveComponent, LiveReport, LiveRow
 
@@ -77,8 +78,8 @@ def _summary(report: LiveReport) -> Iterator[str]:
     )
     yield f"{report.num_inside} of {len(run)} measured steps lie in their interval"
     yield (
-        f"the profiler adds {report.profiler_ns / 1e6:.1f} ms to a step of the base, "
-        f"{report.event_ns / 1e3:.1f} us for each event, which predictions leave out"
+        f"the profiler adds {report.profiler_ns / NS_PER_MS:.1f} ms to a step of the base, "
+        f"{report.event_ns / NS_PER_US:.1f} us for each event, which predictions leave out"
     )
 
 
@@ -87,7 +88,7 @@ def _lacking(report: LiveReport) -> list[LiveRow]:
 
 
 def _ms(time_ns: int | None) -> str:
-    return "-" if time_ns is None else f"{time_ns / 1e6:.0f}"
+    return "-" if time_ns is None else f"{time_ns / NS_PER_MS:.0f}"
 
 
 def _between(low_ns: int | None, high_ns: int | None) -> str:

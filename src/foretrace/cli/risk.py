@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from foretrace.base import RiskError, written_beside
+from foretrace.base import NS_PER_DAY, RiskError, written_beside
 from foretrace.cli import options
 from foretrace.cli import risk_options as told
 from foretrace.cli.outputs import Outputs
@@ -58,7 +58,6 @@ app = typer.Typer(rich_markup_mode=None)
 app.command()(steps)
 app.command()(placement)
 
-_NS_PER_DAY = 86_400_000_000_000
 _SWEPT = 20.0  # times shorter and longer intervals than the campaign's
 _NUM_POINTS = 25
 _SWEPT_SAMPLES = 20
@@ -381,7 +380,7 @@ class _Together:
 
 
 def _days_ns(days: float) -> int:
-    return round(days * _NS_PER_DAY)
+    return round(days * NS_PER_DAY)
 
 
 def _intervals(campaign: Campaign, duration_ns: int) -> CampaignSweep:

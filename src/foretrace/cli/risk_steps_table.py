@@ -8,11 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from foretrace.answer import milliseconds_text, signed_percent_text
+from foretrace.base import NS_PER_HOUR
 from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
 from foretrace.report import RiskPage, RiskTable, distribution_plot, scale_plot
 from foretrace.risk import SlowPlaces, StepDistribution, TrainingSpan, VarianceShare
-
-_NS_PER_HOUR = 3.6e12
 
 
 def print_steps(
@@ -56,8 +55,8 @@ def _shares_table(title: str, rows: tuple[VarianceShare, ...]) -> Table:
 def _training_text(span: TrainingSpan) -> str:
     low, high = span.interval_ns()
     return (
-        f"{span.num_steps:,} steps: {span.mean_ns / _NS_PER_HOUR:,.2f} h, 95 % from "
-        f"{low / _NS_PER_HOUR:,.2f} to {high / _NS_PER_HOUR:,.2f} h; what averages out is "
+        f"{span.num_steps:,} steps: {span.mean_ns / NS_PER_HOUR:,.2f} h, 95 % from "
+        f"{low / NS_PER_HOUR:,.2f} to {high / NS_PER_HOUR:,.2f} h; what averages out is "
         f"{_percent(span.averaging_ns, span.mean_ns)} of it, what lasts "
         f"{_percent(span.lasting_ns, span.mean_ns)} (standard deviations)"
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from rich.console import Console
 
 from foretrace.answer import bytes_text, count_text
+from foretrace.base import NS_PER_S
 from foretrace.cli.tables import (
     name_text,
     plain_table,
@@ -31,7 +32,6 @@ from foretrace.risk import (
 )
 
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
-_NS_PER_S = 1e9
 _THREE_DIGITS, _TWO_DIGITS = 100, 10
 _NO_DIGITS = 1_000
 # A gap's distance beyond which the log's failures do not come at a constant rate is
@@ -43,7 +43,7 @@ def time_text(duration_ns: float) -> str:
     """A duration as campaigns have them: `7.9 min`, `3.1 h`, `54.0 d`, `12.0 s`."""
     if math.isinf(duration_ns):
         return "never"
-    seconds = duration_ns / _NS_PER_S
+    seconds = duration_ns / NS_PER_S
     if not seconds:
         return "0 s"
     for size, unit in _UNITS:
@@ -158,7 +158,7 @@ def account_rows(found: Outcome) -> list[tuple[str, str]]:
 
 def training_figures(found: TrainingTime) -> list[tuple[str, str]]:
     """Days and cost."""
-    rows = [("days without loss", f"{found.work_ns / 86_400 / _NS_PER_S:,.1f}")]
+    rows = [("days without loss", f"{found.work_ns / 86_400 / NS_PER_S:,.1f}")]
     if not found.outcome.is_finished.all():
         share = float(found.outcome.is_finished.mean())
         rows.append(("finished at all", share_text(share)))

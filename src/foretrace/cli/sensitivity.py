@@ -13,6 +13,7 @@ from rich.text import Text
 from foretrace import api
 from foretrace.analyze import Effect, LeverKind, Sensitivity, SensitivityRow, WhatHelps
 from foretrace.answer import duration_text, milliseconds_text, signed_percent_text
+from foretrace.base import NS_PER_MS
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -106,7 +107,7 @@ def print_effects(console: Console, effects: Effects) -> None:
             "all of them" if is_all else str(one.changes[0]),
             milliseconds_text(one.changed_ns),
             signed_percent_text(100 * one.share),
-            f"{one.effect_ns / 1e6:+,.3f} ms",
+            f"{one.effect_ns / NS_PER_MS:+,.3f} ms",
             duration_text(one.work_ns),
             style="bold" if is_all else "",
         )

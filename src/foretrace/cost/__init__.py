@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from foretrace.cost.model import Costs as Costs
     from foretrace.cost.model import KernelRequests as KernelRequests
     from foretrace.cost.model import Source as Source
-    from foretrace.cost.network import bus_share as bus_share
     from foretrace.cost.network import calibrated_collectives as calibrated_collectives
     from foretrace.cost.network import collective_costs as collective_costs
     from foretrace.cost.network import collective_errors as collective_errors

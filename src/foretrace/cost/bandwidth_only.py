@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int32s, MachineError
+from foretrace.base import CollectiveKind, Float64s, Int32s, MachineError
 from foretrace.cost.model import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
 from foretrace.cost.network import GroupSpan, collective_named, span_of
 from foretrace.cost.signatures import GEMM, MOVEMENT, Operation, operation_of
 from foretrace.machine import Machine
 
-# All-gathers and reduce-scatters move half of what an all-reduce moves.
-_HALF_OF_ALL_REDUCE = ("all_gather", "reduce_scatter")
-_DIRECT = ("alltoall", "send_recv")
+# They move half of what an all-reduce moves.
+_HALF_OF_ALL_REDUCE = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+_DIRECT = (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from foretrace.analyze import Breakdown, breakdown
+from foretrace.base import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 from foretrace.cost import Costs, Source
 from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
@@ -28,9 +29,6 @@ from foretrace.workload import (
 
 if TYPE_CHECKING:
     import polars as pl
-
-_NS_PER_S = 1_000_000_000
-_NS_PER_HOUR = 3600 * _NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Estimate:
     @property
     def units_per_s(self) -> float:
         """Tokens, or samples, per second of the whole job."""
-        return self.units_per_step * _NS_PER_S / self.step_ns
+        return self.units_per_step * NS_PER_S / self.step_ns
 
     @property
     def flops_per_ns_per_rank(self) -> float:
@@ -104,7 +102,7 @@ class Estimate:
         """Price of a million tokens, or samples."""
         if self.price_per_hour is None:
             return None
-        per_step = self.price_per_hour * self.plan.num_ranks * self.step_ns / _NS_PER_HOUR
+        per_step = self.price_per_hour * self.plan.num_ranks * self.step_ns / NS_PER_HOUR
         return per_step / self.units_per_step * 1e6
 
     @property
@@ -131,8 +129,8 @@ class Estimate:
         """One line: what, how long, how sure."""
         return (
             f"Estimate({self.model.name} on {self.plan.num_ranks:,} x {self.machine.chip.name}: "
-            f"{self.step_ns / 1e6:,.3f} ms, {self.interval.low_ns / 1e6:,.3f} to "
-            f"{self.interval.high_ns / 1e6:,.3f} ms)"
+            f"{self.step_ns / NS_PER_MS:,.3f} ms, {self.interval.low_ns / NS_PER_MS:,.3f} to "
+            f"{self.interval.high_ns / NS_PER_MS:,.3f} ms)"
         )
 
     def to_frame(self) -> pl.DataFrame:
@@ -171,10 +169,10 @@ class Estimate:
             f"{unit}s_per_s": self.units_per_s,
             f"{unit}s_per_s_per_rank": self.units_per_s / self.plan.num_ranks,
             f"flops_per_{unit}": self.flops.training,
-            "flops_per_s_per_rank": self.flops_per_ns_per_rank * _NS_PER_S,
+            "flops_per_s_per_rank": self.flops_per_ns_per_rank * NS_PER_S,
             "peak_flops_per_s": None
             if self.peak_flops_per_ns is None
-            else self.peak_flops_per_ns * _NS_PER_S,
+            else self.peak_flops_per_ns * NS_PER_S,
             "mfu": self.mfu,
             "convention": self.convention.value,
             f"price_per_million_{unit}s": self.price_per_million,

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from foretrace.base import Int64s
+from foretrace.base import NS_PER_US, Int64s
 from foretrace.exchange.tracks import MISSING, Content, Flows, Layout, Rows, Values
 
 # Slices per chunk: about 40 MB of text in memory at 200 bytes a slice.
@@ -150,7 +150,7 @@ def _microseconds(column: str) -> pl.Expr:
     """Nanoseconds as text in microseconds with three decimals, exactly."""
     value_ns = pl.col(column)
     return pl.concat_str(
-        value_ns // 1000, pl.lit("."), (value_ns % 1000).cast(pl.String).str.zfill(3)
+        value_ns // NS_PER_US, pl.lit("."), (value_ns % NS_PER_US).cast(pl.String).str.zfill(3)
     )
 
 

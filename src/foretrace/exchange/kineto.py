@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from isal import igzip
 
-from foretrace.base import Bools, Int64s, number_format, written_beside
+from foretrace.base import NS_PER_US, Bools, Int64s, number_format, written_beside
 from foretrace.exchange.rows import collective_pairs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
@@ -151,7 +151,7 @@ def _event(category: str, name: str, where: tuple[int, int], span_ns: tuple[int,
 
 def _micros(value_ns: int) -> object:
     """Microseconds with three decimals, exactly."""
-    return msgspec.Raw(f"{value_ns // 1000}.{value_ns % 1000:03d}".encode())
+    return msgspec.Raw(f"{value_ns // NS_PER_US}.{value_ns % NS_PER_US:03d}".encode())
 
 
 def _where(graph: ExecutionGraph, lane: int) -> tuple[int, int]:

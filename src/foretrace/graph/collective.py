@@ -12,8 +12,9 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, CollectiveKind, Int32s, Int64s, collective_kind_of
 
+_PAIR = 2
 _Value = TypeVar("_Value")
 
 
@@ -29,6 +30,21 @@ class Collective:
     num_bytes: int  # payload per rank; -1 unknown
     dtype: str  # "" unknown
     is_transfer_estimated: bool  # some member was not recorded, so the split is an estimate
+
+    @property
+    def kind(self) -> CollectiveKind:
+        """What its name says that it does."""
+        return collective_kind_of(self.name)
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it goes from rank to rank."""
+        return self.kind.is_transfer
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is point to point."""
+        return len(self.ranks) == _PAIR and self.is_transfer
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.base import Int64s
+from foretrace.base import NS_PER_MS, Int64s
 from foretrace.graph.graph import ExecutionGraph
 
 
@@ -33,5 +33,5 @@ class Timeline:
 
     def __repr__(self) -> str:
         """One line: which timeline, of how many nodes, how long."""
-        length_ms = int(self.end_ns.max(initial=0)) / 1e6
+        length_ms = int(self.end_ns.max(initial=0)) / NS_PER_MS
         return f"Timeline({self.label}, {len(self.end_ns):,} nodes, {length_ms:,.3f} ms)"

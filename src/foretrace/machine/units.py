@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 
-from foretrace.base import MachineError
+from foretrace.base import NS_PER_S, NS_PER_UNIT, MachineError
 
 
 class Kind(StrEnum):
@@ -35,7 +35,6 @@ def _prefixed(unit: str, prefixes: str, *, per: float = 1.0) -> dict[str, float]
 
 
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-_NS_PER_S = 1e9
 _BITS_PER_BYTE = 8
 _MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
 
@@ -46,15 +45,15 @@ UNITS: dict[Kind, dict[str, float]] = {
         **{f"{prefix}B": factor for prefix, factor in _BINARY.items()},
     },
     Kind.BANDWIDTH: {
-        **_prefixed("B/s", "k,M,G,T,P", per=_NS_PER_S),
-        **{f"{prefix}B/s": factor / _NS_PER_S for prefix, factor in _BINARY.items()},
-        **_prefixed("b/s", "k,M,G,T,P", per=_NS_PER_S * _BITS_PER_BYTE),
+        **_prefixed("B/s", "k,M,G,T,P", per=NS_PER_S),
+        **{f"{prefix}B/s": factor / NS_PER_S for prefix, factor in _BINARY.items()},
+        **_prefixed("b/s", "k,M,G,T,P", per=NS_PER_S * _BITS_PER_BYTE),
     },
     Kind.OPERATIONS: {
-        **_prefixed("FLOP/s", "G,T,P", per=_NS_PER_S),
-        **_prefixed("OP/s", "G,T,P", per=_NS_PER_S),
+        **_prefixed("FLOP/s", "G,T,P", per=NS_PER_S),
+        **_prefixed("OP/s", "G,T,P", per=NS_PER_S),
     },
-    Kind.TIME: {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9},
+    Kind.TIME: {unit: float(ns) for unit, ns in reversed(NS_PER_UNIT.items())},
     Kind.CLOCK: {"MHz": 1e-3, "GHz": 1.0},
     Kind.POWER: {"W": 1.0, "kW": 1e3},
 }

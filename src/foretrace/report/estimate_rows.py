@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from foretrace.answer import bytes_text, count_text, duration_text, rate_text
+from foretrace.base import NS_PER_S
 from foretrace.estimate import Estimate
 from foretrace.workload import Assumption, Convention, Footprint
 
-_NS_PER_S = 1_000_000_000
 _MANY = 1000  # a rate from which on no digit after the point is worth showing
 
 _PARTS = {
@@ -113,11 +113,11 @@ def _facts(found: Estimate) -> Iterator[Fact]:
 
 
 def _flops_fact(found: Estimate) -> Fact:
-    achieved = rate_text(found.flops_per_ns_per_rank * _NS_PER_S, "FLOP/s")
+    achieved = rate_text(found.flops_per_ns_per_rank * NS_PER_S, "FLOP/s")
     counted = _CONVENTIONS[found.convention] if found.unit == "token" else "of its operators"
     if found.mfu is None or found.peak_flops_per_ns is None:
         return Fact("model FLOPs of each chip", achieved, counted)
-    peak = rate_text(found.peak_flops_per_ns * _NS_PER_S, "FLOP/s")
+    peak = rate_text(found.peak_flops_per_ns * NS_PER_S, "FLOP/s")
     return Fact(
         "MFU",
         f"{100 * found.mfu:.1f} %",

@@ -8,6 +8,7 @@ from html import escape
 
 import numpy as np
 
+from foretrace.base import NS_PER_MS
 from foretrace.risk import StepDistribution
 
 _WIDTH, _HEIGHT = 640, 240  # pixels, of the plot inside its axes
@@ -20,9 +21,9 @@ _FILL, _MARK, _LOW, _MIDDLE, _HIGH = "#56b4e9", "#d55e00", "#009e73", "#0072b2",
 
 def distribution_plot(found: StepDistribution) -> str:
     """An SVG document: a histogram, with quantiles and the point estimate marked."""
-    values = found.step_ns.ravel() / 1e6
+    values = found.step_ns.ravel() / NS_PER_MS
     low, high = float(values.min()), float(values.max())
-    fixed = found.fixed_ns / 1e6
+    fixed = found.fixed_ns / NS_PER_MS
     low, high = min(low, fixed), max(high, fixed)
     if high <= low:
         low, high = low - 0.5, high + 0.5
@@ -42,7 +43,7 @@ def distribution_plot(found: StepDistribution) -> str:
             )
         marks = [(fixed, "every duration at its mean", "4 3")]
         marks += [
-            (found.quantile(share).step_ns / 1e6, f"{100 * share:.0f} %", "")
+            (found.quantile(share).step_ns / NS_PER_MS, f"{100 * share:.0f} %", "")
             for share in (0.05, 0.5, 0.95)
         ]
         for row, (value, name, dash) in enumerate(marks):
@@ -68,9 +69,9 @@ def scale_plot(found: StepDistribution) -> str:
     scales = found.scales
     gpus = [one.num_ranks for one in scales]
     lines = {
-        "5 %": (_LOW, [one.p5_ns / 1e6 for one in scales]),
-        "50 %": (_MIDDLE, [one.p50_ns / 1e6 for one in scales]),
-        "95 %": (_HIGH, [one.p95_ns / 1e6 for one in scales]),
+        "5 %": (_LOW, [one.p5_ns / NS_PER_MS for one in scales]),
+        "50 %": (_MIDDLE, [one.p50_ns / NS_PER_MS for one in scales]),
+        "95 %": (_HIGH, [one.p95_ns / NS_PER_MS for one in scales]),
     }
     low = min(min(values) for _, values in lines.values())
     high = max(max(values) for _, values in lines.values())

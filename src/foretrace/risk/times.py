@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 
-from foretrace.base import RiskError
-
-NS_PER_S = 1_000_000_000
-NS_PER_MINUTE = 60 * NS_PER_S
-NS_PER_HOUR = 60 * NS_PER_MINUTE
-NS_PER_DAY = 24 * NS_PER_HOUR
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, NS_PER_MS, NS_PER_S, RiskError
 
 _UNITS = {
-    "ms": 1_000_000,
+    "ms": NS_PER_MS,
     "s": NS_PER_S,
     "min": NS_PER_MINUTE,
     "h": NS_PER_HOUR,

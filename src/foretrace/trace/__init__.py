@@ -9,6 +9,8 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.trace.cache import clear_cache as clear_cache
     from foretrace.trace.chakra import CHAKRA_VERSION as CHAKRA_VERSION
+    from foretrace.trace.chakra import COMM_TYPES as COMM_TYPES
+    from foretrace.trace.chakra import KINDS_OF_COMM_TYPE as KINDS_OF_COMM_TYPE
     from foretrace.trace.chakra import NO_TEXT as NO_TEXT
     from foretrace.trace.chakra import Attribute as Attribute
     from foretrace.trace.chakra import Attributes as Attributes
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from foretrace.trace.columns import SyncColumns as SyncColumns
     from foretrace.trace.columns import Trace as Trace
     from foretrace.trace.columns import TraceMeta as TraceMeta
-    from foretrace.trace.communication import UNKNOWN_COLLECTIVE as UNKNOWN_COLLECTIVE
-    from foretrace.trace.communication import collective_kind_of as collective_kind_of
     from foretrace.trace.communication import is_communication as is_communication
     from foretrace.trace.contents import Contents as Contents
     from foretrace.trace.contents import contents_of as contents_of

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Bools
+from foretrace.base import Bools, collective_kind_of
 from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
-from foretrace.trace.communication import collective_kind_of, is_communication
+from foretrace.trace.communication import is_communication
 from foretrace.trace.discover import discover
 from foretrace.trace.ingest import read_files
 from foretrace.trace.ranks import rank_in_name
@@ -115,7 +115,8 @@ def contents_of(trace: Trace, *, num_ranks: int = 1) -> Contents:
         "forward_backward_arrows": len(trace.flows.from_ns) > 0,
     }
     communication = Counter(
-        collective_kind_of(trace.strings[name]) for name in trace.name[is_communicating].tolist()
+        collective_kind_of(trace.strings[name]).value
+        for name in trace.name[is_communicating].tolist()
     )
     marks = step_marks(trace)
     lacks, advice = _lacks(trace, has, marks, communication.total(), num_ranks)

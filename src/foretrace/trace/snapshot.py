@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, TraceError, UInt8s
+from foretrace.base import NS_PER_US, Int32s, Int64s, TraceError, UInt8s
 
 UNKNOWN_NS = -1
 _ACTIVE = ("active_allocated", "active_awaiting_free")
@@ -142,7 +142,7 @@ def _device(
     history = [
         (
             _ACTIONS[str(one["action"])],
-            _number(one, "time_us", UNKNOWN_NS) * 1000 if "time_us" in one else UNKNOWN_NS,
+            _number(one, "time_us", UNKNOWN_NS) * NS_PER_US if "time_us" in one else UNKNOWN_NS,
             _number(one, "addr"),
             _number(one, "size"),
             _place(one.get("frames"), places),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import ModelError
+from foretrace.base import NS_PER_S, ModelError
 from foretrace.cost import CostModel
 from foretrace.estimate import estimate
 from foretrace.machine import Machine
@@ -29,7 +29,6 @@ from foretrace.workload import Plan, Transformer, flops
 if TYPE_CHECKING:
     import polars as pl
 
-_NS_PER_S = 1e9
 _DEGREES = frozenset({"tp", "pp", "dp"})
 _MICROBATCHES = "microbatches"
 
@@ -277,16 +276,16 @@ def _predicted(
     pair: NeighbourPair, run: EstimatedRun, neighbour: EstimatedRun
 ) -> NeighbourPrediction:
     measured_s, neighbour_s = pair.run.measured_s or 0.0, pair.neighbour.measured_s or 0.0
-    scaled = scaled_along(neighbour_s * _NS_PER_S, neighbour.curve, run.curve)
+    scaled = scaled_along(neighbour_s * NS_PER_S, neighbour.curve, run.curve)
     return NeighbourPrediction(
         id=pair.run.id,
         neighbour=pair.neighbour.id,
         dimension=pair.dimension,
         measured_s=measured_s,
         neighbour_s=neighbour_s,
-        predicted_s=scaled.step_ns / _NS_PER_S,
-        low_s=scaled.low_ns / _NS_PER_S,
-        high_s=scaled.high_ns / _NS_PER_S,
+        predicted_s=scaled.step_ns / NS_PER_S,
+        low_s=scaled.low_ns / NS_PER_S,
+        high_s=scaled.high_ns / NS_PER_S,
         ratio_s=neighbour_s * run.step_s / neighbour.step_s,
         scratch_s=run.step_s,
         flops_s=neighbour_s * run.flops_per_rank / neighbour.flops_per_rank,
@@ -332,7 +331,7 @@ class RunEstimates:
             step_ns = long[1] + times * (long[1] - short[1])
         tokens = plan.global_batch * plan.sequence
         work = flops(model, plan.sequence).training * tokens / plan.num_ranks
-        return EstimatedRun(curve, step_ns / _NS_PER_S, work)
+        return EstimatedRun(curve, step_ns / NS_PER_S, work)
 
     def _costs(self, run: PublishedRun, machine: Machine) -> CostModel:
         key = (machine.title, run.software, run.family)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Float64s, Key, Share, Table, WorkloadError, read_keys
+from foretrace.base import NS_PER_MS, Float64s, Key, Share, Table, WorkloadError, read_keys
 from foretrace.cost import Slower, step_costs
 from foretrace.estimate import estimate, where
 from foretrace.validate.runs.configuration import machine_of, model_of
@@ -29,7 +29,6 @@ from foretrace.validate.runs.table import PublishedRun, run_of
 if TYPE_CHECKING:
     import polars as pl
 
-_NS_PER_MS = 1e6
 _RIVAL_KEYS = (
     Key("name", str, is_required=True),
     Key("mean_error", Share, is_required=True),
@@ -274,11 +273,11 @@ def _predicted(scaling: MeasuredScaling, factors: _Factors) -> StepBar:
     done = estimate(model, plans_of(run, model).plans[0], machine, costs=costs)
     mean = where(done.timeline, done.laid_out.roles).mean
     return StepBar(
-        mean.compute_ns / _NS_PER_MS,
-        mean.overlapped_ns / _NS_PER_MS,
+        mean.compute_ns / NS_PER_MS,
+        mean.overlapped_ns / NS_PER_MS,
         # A stage that waits for another does so in a receive.
-        (mean.transfer_ns + mean.waiting_ns) / _NS_PER_MS,
-        mean.idle_ns / _NS_PER_MS,
+        (mean.transfer_ns + mean.waiting_ns) / NS_PER_MS,
+        mean.idle_ns / NS_PER_MS,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.analyze import step_time_ns, windows
-from foretrace.base import NotShownError, ScenarioError, WorkloadError
+from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError
 from foretrace.cost import Costs
 from foretrace.estimate import Estimate, SimulatedStep, estimate, interval
 from foretrace.graph import Timeline
@@ -113,8 +113,8 @@ def _loading(ground: Ground, scenario: Scenario) -> tuple[str, ...]:
     if each_ns < _TOLD * ground.replayed_step_ns:
         return ()
     text = (
-        f"loading data takes {each_ns / 1e6:,.1f} ms of each step, and is taken to stay so for "
-        f"microbatches of {plan.micro_batch}: state its time if it does not (data_loading)"
+        f"loading data takes {each_ns / NS_PER_MS:,.1f} ms of each step, and is taken to stay so "
+        f"for microbatches of {plan.micro_batch}: state its time if it does not (data_loading)"
     )
     return (text,)
 

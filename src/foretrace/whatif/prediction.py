@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze import Comparison, PieceKind, compare, critical_path, windows
+from foretrace.base import NS_PER_MS
 from foretrace.cost import Costs, Source
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.whatif.edits.edit import Edit
@@ -145,24 +146,26 @@ class Prediction:
         """One line: how long, how much that is more or less, how sure."""
         name = f"{self.name}: " if self.name else ""
         return (
-            f"Prediction({name}{self.replayed_step_ns / 1e6:,.3f} ms -> "
-            f"{self.step_ns / 1e6:,.3f} ms ({self.percent:+.2f} %), "
-            f"{self.low_ns / 1e6:,.3f} to {self.high_ns / 1e6:,.3f} ms)"
+            f"Prediction({name}{self.replayed_step_ns / NS_PER_MS:,.3f} ms -> "
+            f"{self.step_ns / NS_PER_MS:,.3f} ms ({self.percent:+.2f} %), "
+            f"{self.low_ns / NS_PER_MS:,.3f} to {self.high_ns / NS_PER_MS:,.3f} ms)"
         )
 
     def __str__(self) -> str:
         """The step before and after, and a line for every edit."""
         lines = [
             (
-                f"{self.replayed_step_ns / 1e6:>12,.3f} ms  before (measured "
-                f"{self.measured_step_ns / 1e6:,.3f} ms)"
+                f"{self.replayed_step_ns / NS_PER_MS:>12,.3f} ms  before (measured "
+                f"{self.measured_step_ns / NS_PER_MS:,.3f} ms)"
             ),
             (
-                f"{self.step_ns / 1e6:>12,.3f} ms  after, {self.percent:+.2f} %; middle 80 %: "
-                f"{self.low_ns / 1e6:,.3f} to {self.high_ns / 1e6:,.3f} ms"
+                f"{self.step_ns / NS_PER_MS:>12,.3f} ms  after, {self.percent:+.2f} %; "
+                f"middle 80 %: {self.low_ns / NS_PER_MS:,.3f} to {self.high_ns / NS_PER_MS:,.3f} ms"
             ),
         ]
-        lines += [f"{one.change_ns / 1e6:>+12,.3f} ms  {one.sentence}" for one in self.effects]
+        lines += [
+            f"{one.change_ns / NS_PER_MS:>+12,.3f} ms  {one.sentence}" for one in self.effects
+        ]
         return "\n".join([*([self.name] if self.name else []), *lines])
 
     def to_frame(self) -> pl.DataFrame:

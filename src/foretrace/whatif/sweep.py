@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from foretrace.base import NS_PER_MS
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -79,6 +81,6 @@ class Sweep:
         return "\n".join(
             f"{row.name}: {row.refusal}"
             if row.is_refused
-            else f"{row.name}: {row.step_ns / 1e6:,.3f} ms, x {row.throughput:.3f}"
+            else f"{row.name}: {row.step_ns / NS_PER_MS:,.3f} ms, x {row.throughput:.3f}"
             for row in self.rows
         )

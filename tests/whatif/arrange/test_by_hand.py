@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.base import ScenarioError
+from foretrace.base import CollectiveKind, ScenarioError
 from foretrace.graph import NodeKind, Part, Phase, verify
 from foretrace.whatif import arranged, program_of, same_job
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Placed
@@ -115,7 +115,7 @@ def _with_reduction(each: Placed, *, is_awaited: bool) -> tuple[Placed, ...]:
     if each.layer != 0 or each.phase is not Phase.FORWARD:
         return (each,)
     made = MadeExchange(
-        collective="all_reduce",
+        collective=CollectiveKind.ALL_REDUCE,
         group=Group.DATA,
         num_bytes=1_000,
         dtype="bf16",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretrace.base import ScenarioError
+from foretrace.base import CollectiveKind, ScenarioError
 from foretrace.whatif import Batch, Edit, Layers, Parallelism, PlanKeys, Widths
 from foretrace.whatif.rearrange.made_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import Composer
@@ -144,7 +144,7 @@ def test_ranks_that_had_no_copies_reduce_what_their_products_hold() -> None:
 
     found = exchanges(new)
     layer_numbers = 12 * 4096 * 4096  # qkv, output, up, down
-    assert {each.collective for each in found} == {"all_reduce"}
+    assert {each.collective for each in found} == {CollectiveKind.ALL_REDUCE}
     assert sum(each.num_bytes for each in found) == 2 * layer_numbers * 4
     assert max(each.num_bytes for each in found) <= 400_000_000
     assert isinstance(made(new)[-1].piece, MadeWait)
@@ -188,7 +188,12 @@ def test_sequence_parallel_ranks_gather_and_scatter() -> None:
         for each in made(new)
         if each.layer == 0 and each.phase.name == "FORWARD" and isinstance(each.piece, MadeExchange)
     ]
-    assert forward == ["all_gather", "reduce_scatter", "all_gather", "reduce_scatter"]
+    assert forward == [
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+    ]
 
 
 def test_no_node_is_lost_where_exchanges_are_put_between() -> None:
@@ -210,7 +215,12 @@ def test_divided_states_are_scattered_and_gathered() -> None:
     new = new_job(config, PlanKeys({"sharding.level": "zero1"}))
 
     names = [each.collective for each in exchanges(new)]
-    assert names == ["reduce_scatter", "reduce_scatter", "all_gather", "all_gather"]
+    assert names == [
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.ALL_GATHER,
+    ]
     scattered, gathered = exchanges(new)[:2], exchanges(new)[2:]
     # Gradients in 32 bits, parameters in 16; gathered in the order of the next forward pass.
     assert [each.num_bytes for each in gathered] == [
@@ -281,8 +291,8 @@ def test_sums_become_gathers_and_scatters_where_tokens_are_divided() -> None:
     assert len(gone) == 2 * 4 * len(graph.step_names)  # layers, exchanges of each, by step
     names = [each.collective for each in exchanges(new)]
     # Forward two of each a layer; backward inputs are gathered once more for the weights.
-    assert names.count("reduce_scatter") == 2 * 4
-    assert names.count("all_gather") == 2 * 6
+    assert names.count(CollectiveKind.REDUCE_SCATTER) == 2 * 4
+    assert names.count(CollectiveKind.ALL_GATHER) == 2 * 6
 
 
 def test_a_divided_vocabulary_is_summed_behind_embedding_and_loss() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import Phase
 from foretrace.workload import (
     Block,
@@ -31,9 +32,9 @@ LLAMA = transformer("llama3-8b")
 HIDDEN, KEYS, SIZE = 4096, 8, 128
 TOKENS = 2 * 4096
 PLAN = Plan(micro_batch=2, sequence=4096)
-ALL_REDUCE = (Group.TENSOR, "all_reduce")
-ALL_GATHER = (Group.TENSOR, "all_gather")
-REDUCE_SCATTER = (Group.TENSOR, "reduce_scatter")
+ALL_REDUCE = (Group.TENSOR, CollectiveKind.ALL_REDUCE)
+ALL_GATHER = (Group.TENSOR, CollectiveKind.ALL_GATHER)
+REDUCE_SCATTER = (Group.TENSOR, CollectiveKind.REDUCE_SCATTER)
 
 
 def awaiting(block: Block, label: str) -> list[str]:
@@ -91,10 +92,10 @@ def test_gathered_keys_and_values_are_those_of_the_whole_sequence(context: int) 
     layer = first_layer(LLAMA, replace(PLAN, context=context))
     size = 2 * TOKENS * KEYS * SIZE * 2
 
-    assert volumes(layer.forward) == {(Group.CONTEXT, "all_gather"): size}
+    assert volumes(layer.forward) == {(Group.CONTEXT, CollectiveKind.ALL_GATHER): size}
     assert volumes(layer.backward) == {
-        (Group.CONTEXT, "all_gather"): size,
-        (Group.CONTEXT, "reduce_scatter"): size,
+        (Group.CONTEXT, CollectiveKind.ALL_GATHER): size,
+        (Group.CONTEXT, CollectiveKind.REDUCE_SCATTER): size,
     }
 
 
@@ -104,9 +105,11 @@ def test_a_ring_passes_keys_on_once_less_than_ranks_and_gradients_as_often(conte
     layer = first_layer(LLAMA, plan)
     own = 2 * TOKENS // context * KEYS * SIZE * 2
 
-    assert volumes(layer.forward) == {(Group.CONTEXT, "send_recv"): (context - 1) * own}
+    assert volumes(layer.forward) == {
+        (Group.CONTEXT, CollectiveKind.SEND_RECV): (context - 1) * own
+    }
     assert volumes(layer.backward) == {
-        (Group.CONTEXT, "send_recv"): (context - 1) * own + context * own
+        (Group.CONTEXT, CollectiveKind.SEND_RECV): (context - 1) * own + context * own
     }
     assert all(one.num_bytes == own for one in exchanges(layer.forward))
 
@@ -114,7 +117,7 @@ def test_a_ring_passes_keys_on_once_less_than_ranks_and_gradients_as_often(conte
 def test_tensor_ranks_hold_a_share_of_keys_each() -> None:
     layer = first_layer(LLAMA, replace(PLAN, tensor=4, context=2))
 
-    gathered = volumes(layer.forward)[Group.CONTEXT, "all_gather"]
+    gathered = volumes(layer.forward)[Group.CONTEXT, CollectiveKind.ALL_GATHER]
 
     assert gathered == 2 * TOKENS * KEYS // 4 * SIZE * 2
 

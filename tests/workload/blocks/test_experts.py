@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from foretrace.base import WorkloadError
+from foretrace.base import CollectiveKind, WorkloadError
 from foretrace.graph import Phase
 from foretrace.operators import parsed_shapes
 from foretrace.workload import Convention, Group, Overlap, Passes, Plan, blocks_of_model, flops
@@ -23,7 +23,7 @@ MIXTRAL = transformer("mixtral-8x7b")
 DEEPSEEK = transformer("deepseek-v3")
 MAVERICK = transformer("llama4-maverick")
 PLAN = Plan(sequence=4096)
-ALL_TO_ALL = (Group.EXPERT, "all_to_all")
+ALL_TO_ALL = (Group.EXPERT, CollectiveKind.ALL_TO_ALL)
 
 
 def with_experts(name: str, plan: Plan) -> Passes:
@@ -57,8 +57,8 @@ def test_ranks_that_divide_an_expert_gather_its_tokens() -> None:
     found = volumes(with_experts("mixtral-8x7b", plan).forward)
 
     gathered = 2 * (4096 // 2) * 2 * 4096 * 2
-    assert found[Group.EXPERT_TENSOR, "all_gather"] == gathered
-    assert found[Group.EXPERT_TENSOR, "reduce_scatter"] == gathered
+    assert found[Group.EXPERT_TENSOR, CollectiveKind.ALL_GATHER] == gathered
+    assert found[Group.EXPERT_TENSOR, CollectiveKind.REDUCE_SCATTER] == gathered
 
 
 def test_one_rank_holds_all_experts_and_sends_nothing() -> None:

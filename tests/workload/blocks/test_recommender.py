@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrace.base import WorkloadError
+from foretrace.base import CollectiveKind, WorkloadError, collective_kind_of
 from foretrace.cost.signatures import UNKNOWN, operation_of
 from foretrace.graph import Phase
 from foretrace.operators import work_of
@@ -94,14 +94,14 @@ def exchanges(items: tuple[Item, ...]) -> list[tuple[str, int]]:
 
 
 PUBLISHED = [
-    ("all_to_allv", 6144),  # pooled vectors: 128 samples of 3 tables of 16 columns
-    ("all_to_all", 24),
-    ("all_to_allv", 384),  # lengths of 24 tables
-    ("all_to_allv", 3392),  # ids of the next batch
-    ("all_reduce", 394_241),
-    ("all_to_allv", 6144),
-    ("all_reduce", 112),
-    ("all_reduce", 226_960),
+    (CollectiveKind.ALL_TO_ALL, 6144),  # pooled vectors: 128 samples of 3 tables of 16 columns
+    (CollectiveKind.ALL_TO_ALL, 24),
+    (CollectiveKind.ALL_TO_ALL, 384),  # lengths of 24 tables
+    (CollectiveKind.ALL_TO_ALL, 3392),  # ids of the next batch
+    (CollectiveKind.ALL_REDUCE, 394_241),
+    (CollectiveKind.ALL_TO_ALL, 6144),
+    (CollectiveKind.ALL_REDUCE, 112),
+    (CollectiveKind.ALL_REDUCE, 226_960),
 ]
 
 
@@ -125,7 +125,6 @@ def test_exchanges_come_in_the_order_of_the_recorded_ranks(data_dir: Path, rank:
 
 def recorded(nodes: list[dict[str, object]]) -> Iterator[tuple[str, int]]:
     """Collectives of a trace with the numbers that are sent."""
-    names = {"allreduce": "all_reduce"}
     for node in nodes:
         inputs = node["inputs"]
         if node["name"] != "record_param_comms" or not isinstance(inputs, list):
@@ -133,7 +132,7 @@ def recorded(nodes: list[dict[str, object]]) -> Iterator[tuple[str, int]]:
         tensor, kind = inputs[0], inputs[4] if len(inputs) > 4 else ""
         if isinstance(tensor, list) and isinstance(kind, str):
             numbers = tensor[0][3] if isinstance(tensor[0], list) else tensor[3]
-            yield names.get(kind, kind), numbers
+            yield collective_kind_of(kind), numbers
 
 
 def recorded_products(nodes: list[dict[str, object]]) -> Counter[tuple[int, ...]]:
@@ -170,7 +169,10 @@ def test_reduced_numbers_are_all_dense_parameters_and_the_small_tables() -> None
 
     networks = parameters(model).total - sum(model.rows) * model.size
     assert networks == 621_201
-    assert sum(count for name, count in exchanges(items) if name == "all_reduce") == networks + 112
+    assert (
+        sum(count for name, count in exchanges(items) if name == CollectiveKind.ALL_REDUCE)
+        == networks + 112
+    )
 
 
 def test_tables_stand_where_the_public_run_had_them() -> None:
@@ -188,7 +190,7 @@ def test_of_no_rank_in_particular_exchanges_are_the_largest_of_any() -> None:
     found = dict(exchanges(items_of(public_model(), plan_of(8, 16), PUBLIC))[3:4])
 
     # rank 3 gets 104 ids a sample from each of 8 ranks
-    assert found == {"all_to_allv": 8 * 16 * 104}
+    assert found == {CollectiveKind.ALL_TO_ALL: 8 * 16 * 104}
 
 
 @pytest.mark.parametrize(
@@ -261,10 +263,10 @@ def test_table_row_wise_exchanges_stay_in_the_host_and_then_cross() -> None:
         if isinstance(one, Exchange) and "vectors" in one.label
     ]
     assert groups == [
-        ("reduce_scatter", Group.SHARD),
-        ("all_to_allv", Group.REPLICA),
-        ("all_to_allv", Group.REPLICA),
-        ("all_gather", Group.SHARD),
+        (CollectiveKind.REDUCE_SCATTER, Group.SHARD),
+        (CollectiveKind.ALL_TO_ALL, Group.REPLICA),
+        (CollectiveKind.ALL_TO_ALL, Group.REPLICA),
+        (CollectiveKind.ALL_GATHER, Group.SHARD),
     ]
 
 
@@ -279,7 +281,9 @@ def test_the_interaction_waits_for_vectors_and_the_update_for_gradients() -> Non
     assert waits["vectors side by side"] == (vectors,)
     assert backward[labels.index("table-wise ids sorted")].after == (gradients,)
     reductions = [
-        at for at, one in enumerate(backward) if "all_reduce" in getattr(one, "collective", "")
+        at
+        for at, one in enumerate(backward)
+        if CollectiveKind.ALL_REDUCE in getattr(one, "collective", "")
     ]
     assert waits["update"] == tuple(reductions)
     assert backward[-1].phase is Phase.OPTIMIZER
@@ -302,7 +306,7 @@ def test_without_overlap_gradients_are_reduced_at_the_end() -> None:
     items = items_of(public_model(), plan_of(8, 16, overlap=Overlap(gradients=False)), PUBLIC)
 
     kinds = [getattr(one, "collective", "operator") for one in items]
-    assert kinds[-4:] == ["all_reduce"] * 3 + ["operator"]
+    assert kinds[-4:] == [CollectiveKind.ALL_REDUCE] * 3 + ["operator"]
 
 
 def test_one_rank_exchanges_nothing() -> None:

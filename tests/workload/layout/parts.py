@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import CollectiveKind, Int64s
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase, Timeline, verify
 from foretrace.simulate import simulate
 from foretrace.workload import (
@@ -43,7 +43,9 @@ def exchange(
     group: Group, *, phase: Phase = Phase.FORWARD, after: tuple[int, ...] = (), num_bytes: int = 100
 ) -> Exchange:
     """An exchange whose duration is yet to be known."""
-    return Exchange(f"sum over {group}", "all_reduce", group, num_bytes, "bf16", phase, after)
+    return Exchange(
+        f"sum over {group}", CollectiveKind.ALL_REDUCE, group, num_bytes, "bf16", phase, after
+    )
 
 
 def layer(

@@ -15,8 +15,8 @@ from foretrace.analyze.comparison.results import (
 )
 from foretrace.analyze.comparison.views import IDLE, SEPARATOR, TRANSFER, WAITING
 from foretrace.answer import short_name
+from foretrace.base import NS_PER_MS
 
-_NS_PER_MS = 1e6
 _MAX_REASONS = 6
 _MAX_DETAILS = 2
 _SMALLEST = 0.02  # of the largest difference; less is not worth a sentence
@@ -202,7 +202,7 @@ def _short(name: str) -> str:
 
 
 def _signed(difference_ns: int) -> str:
-    return f"{difference_ns / _NS_PER_MS:+,.3f} ms"
+    return f"{difference_ns / NS_PER_MS:+,.3f} ms"
 
 
 def _calls(count: float) -> str:

@@ -26,7 +26,7 @@ from foretrace.answer import (
     duration_text,
     rows_json,
 )
-from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.base import NS_PER_MS, Int32s, Int64s, UInt8s
 
 
 class Stillness(IntEnum):
@@ -59,7 +59,7 @@ class IdleRow:
     def sentence(self) -> str:
         """The row as a reader says it."""
         verb = "waits" if self.kind == Stillness.WAITING else "is idle for"
-        lost = f"rank {self.rank} {verb} {self.lost_ns / 1e6:,.3f} ms in {self.step_name}"
+        lost = f"rank {self.rank} {verb} {self.lost_ns / NS_PER_MS:,.3f} ms in {self.step_name}"
         name = f": {shortened(self.subject)}" if self.subject else ""
         if self.culprit_rank == UNRECORDED_RANK or self.cause == IdleCause.UNRECORDED:
             return f"{lost} for what was not recorded"

@@ -24,7 +24,6 @@ from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
 _Column: TypeAlias = Int64s | Int32s | UInt8s
 UNRECORDED_RANK = -1
-_TRANSFERS = frozenset({"send", "recv", "sendrecv"})
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def waits_of(timeline: Timeline, binding: Int64s, excuses: Excuses, subjects: Su
     delays = _delays(
         timeline, binding, (excuses, subjects), (collective[first], late[first], typical)
     )
-    kinds = np.array(graph.collectives.each(lambda each: each.name in _TRANSFERS), np.bool_)
+    kinds = np.array(graph.collectives.each(lambda each: each.is_transfer), np.bool_)
     return Waits(
         collective=collective,
         rank=pairs.rank[rows],

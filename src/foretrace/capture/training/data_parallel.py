@@ -13,6 +13,7 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]  # named 
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from foretrace.base import NS_PER_S
 from foretrace.capture.training.settings import TrainingSettings
 
 _MIB = 1 << 20
@@ -80,7 +81,7 @@ def _all_reduced(reduction: _Reduction, buffer: Tensor) -> Future[Tensor]:
     def delayed(done: Future[list[Tensor]]) -> Tensor:
         if reduction.delay_ns:
             # In the thread that ran the transfer, which takes no other meanwhile.
-            time.sleep(reduction.delay_ns / 1e9)
+            time.sleep(reduction.delay_ns / NS_PER_S)
         return done.value()[0]
 
     reduced: Future[Tensor] = work.get_future().then(delayed)

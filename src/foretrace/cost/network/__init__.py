@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from foretrace.cost.network.checking import collective_errors as collective_errors
     from foretrace.cost.network.costs import collective_costs as collective_costs
     from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
-    from foretrace.cost.network.domain import bus_share as bus_share
     from foretrace.cost.network.domain import collective_named as collective_named
     from foretrace.cost.network.logs import read_log as read_log
     from foretrace.cost.network.span import GroupSpan as GroupSpan

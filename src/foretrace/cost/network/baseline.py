@@ -8,7 +8,6 @@ import numpy as np
 
 from foretrace.base import Float64s
 from foretrace.cost.fitting import Constant, Rows, fitted
-from foretrace.cost.network.domain import bus_share
 from foretrace.cost.network.tables import MeasuredCollectives
 
 LINE_CONSTANTS = (
@@ -19,7 +18,7 @@ LINE_CONSTANTS = (
 
 def line_ns(one: MeasuredCollectives, values: Mapping[str, float]) -> Float64s:
     """A start plus bus traffic at a fitted rate, float64[rows], in ns."""
-    share = bus_share(one.collective, one.num_ranks.astype(np.float64))
+    share = one.collective.bus_share(one.num_ranks.astype(np.float64))
     return values["start_ns"] + one.num_bytes * share / values["bytes_per_ns"]
 
 

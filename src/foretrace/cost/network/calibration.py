@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s
+from foretrace.base import CollectiveKind, Float64s, Int64s
 from foretrace.cost.constants import Constants, Fit, LeftOut, Spread
 from foretrace.cost.fitting import Rows, fitted, folds
 from foretrace.cost.network.baseline import fitted_line, line_ns
-from foretrace.cost.network.domain import CONSTANTS, SEND_RECV, domain_ns
+from foretrace.cost.network.domain import CONSTANTS, domain_ns
 from foretrace.cost.network.errors import Answers, error_rows
 from foretrace.cost.network.network import fitted_network
 from foretrace.cost.network.tables import MeasuredCollectives, read_collectives
@@ -92,7 +92,7 @@ def _fit(
 ) -> Fit:
     spread = {row.errors.region: row.errors for row in error_rows(left_out, by_label=False)}
     return Fit(
-        model=alike[0].collective,
+        model=alike[0].collective.in_tables,
         kind=alike[0].kind,
         width="any",
         source=alike[0].source,
@@ -110,8 +110,8 @@ def _best_known(measured: Sequence[MeasuredCollectives]) -> list[MeasuredCollect
 
     Transfers between pairs come from another host where this one has none.
     """
-    pairs = [one for one in measured if one.collective == SEND_RECV]
-    groups = [one for one in measured if one.collective != SEND_RECV]
+    pairs = [one for one in measured if one.collective is CollectiveKind.SEND_RECV]
+    groups = [one for one in measured if one.collective is not CollectiveKind.SEND_RECV]
     return [*_of_system(groups), *_of_system(pairs)]
 
 
@@ -147,7 +147,7 @@ def _left_out(alike: Sequence[MeasuredCollectives]) -> list[Answers]:
 
     Nothing for a collective of groups that was measured at one size of group only.
     """
-    is_pair = alike[0].collective == SEND_RECV
+    is_pair = alike[0].collective is CollectiveKind.SEND_RECV
     parts = [_message_folds(one) if is_pair else one.num_ranks for one in alike]
     numbers = np.unique(np.concatenate(parts)).tolist()
     if len(numbers) == 1:

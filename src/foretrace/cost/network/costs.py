@@ -12,20 +12,10 @@ from functools import cache
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.base import CollectiveKind, Float64s, Int64s, MachineError
 from foretrace.cost.constants import FOLDER, Constants, Fit, Spread, read_constants
 from foretrace.cost.model import CollectiveRequests, Costs, Source
-from foretrace.cost.network.domain import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BROADCAST,
-    REDUCE,
-    REDUCE_SCATTER,
-    SEND_RECV,
-    collective_named,
-    domain_ns,
-)
+from foretrace.cost.network.domain import collective_named, domain_ns
 from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
 from foretrace.cost.network.span import GroupSpan, span_of
@@ -33,15 +23,16 @@ from foretrace.cost.network.tables import BY_RANKS, IN_SWITCH, mesh_of, who_adds
 from foretrace.cost.network.tiers import NCCL_HOPS, TAPER, tiers_ns
 from foretrace.machine import Chip, Machine
 
+_K = CollectiveKind
 # Collectives whose data moves alike, the nearest first.
 _ALIKE = {
-    ALL_REDUCE: (ALL_REDUCE,),
-    REDUCE_SCATTER: (REDUCE_SCATTER, ALL_GATHER),
-    ALL_GATHER: (ALL_GATHER, REDUCE_SCATTER),
-    ALL_TO_ALL: (ALL_TO_ALL,),
-    BROADCAST: (BROADCAST, ALL_GATHER, REDUCE_SCATTER),
-    REDUCE: (REDUCE, REDUCE_SCATTER, ALL_GATHER),
-    SEND_RECV: (SEND_RECV, ALL_TO_ALL),
+    _K.ALL_REDUCE: (_K.ALL_REDUCE,),
+    _K.REDUCE_SCATTER: (_K.REDUCE_SCATTER, _K.ALL_GATHER),
+    _K.ALL_GATHER: (_K.ALL_GATHER, _K.REDUCE_SCATTER),
+    _K.ALL_TO_ALL: (_K.ALL_TO_ALL,),
+    _K.BROADCAST: (_K.BROADCAST, _K.ALL_GATHER, _K.REDUCE_SCATTER),
+    _K.REDUCE: (_K.REDUCE, _K.REDUCE_SCATTER, _K.ALL_GATHER),
+    _K.SEND_RECV: (_K.SEND_RECV, _K.ALL_TO_ALL),
 }
 _BY_AGE = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
 # Measured over predicted where another collective's or chip's constants answer: middle 80% over all
@@ -72,7 +63,7 @@ def shipped_collectives() -> tuple[Constants, ...]:
 
 
 def chosen_inside(
-    collective: str, kind: str, chip: Chip, *, constants: Sequence[Constants]
+    collective: CollectiveKind, kind: str, chip: Chip, *, constants: Sequence[Constants]
 ) -> ChosenCollective:
     """Constants inside a scale-up domain, the nearest first.
 
@@ -84,11 +75,11 @@ def chosen_inside(
     for one in chips:
         for alike in _ALIKE[collective]:
             for adding in kinds:
-                fit = one.fit(alike, adding, "any")
+                fit = one.fit(alike.in_tables, adding, "any")
                 if fit is not None:
                     is_own = one.chip == chip.name and (alike, adding) == (collective, kind)
                     return ChosenCollective(fit, Source.FITTED if is_own else Source.TRANSFERRED)
-    raise _lacking(f"{collective} inside a host")
+    raise _lacking(f"{collective.in_tables} inside a host")
 
 
 def _far(one: Constants, chip: Chip) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from foretrace.base import Float64s, MachineError
+from foretrace.base import PARTED, CollectiveKind, Float64s, MachineError, collective_kind_of
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 
@@ -31,55 +31,28 @@ CONSTANTS = (
     Constant("hop_growth", "", "exponent of the number of hops: 1 in turn", 0.3, 1.2, 1.0),
 )
 
-ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = "all_reduce", "reduce_scatter", "all_gather"
-ALL_TO_ALL, BROADCAST, REDUCE, SEND_RECV = "alltoall", "broadcast", "reduce", "send_recv"
 COLLECTIVES = (
-    ALL_REDUCE,
-    REDUCE_SCATTER,
-    ALL_GATHER,
-    ALL_TO_ALL,
-    BROADCAST,
-    REDUCE,
-    SEND_RECV,
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.BROADCAST,
+    CollectiveKind.REDUCE,
+    CollectiveKind.SEND_RECV,
 )
-# What libraries and profilers call them, without case, marks and what tells variants apart.
-_PARTS_OF_NAMES = (
-    ("reducescatter", REDUCE_SCATTER),
-    ("allreduce", ALL_REDUCE),
-    ("allgather", ALL_GATHER),
-    ("alltoall", ALL_TO_ALL),
-    ("broadcast", BROADCAST),
-    ("send", SEND_RECV),
-    ("recv", SEND_RECV),
-    ("reduce", REDUCE),
-)
-_SHARED = frozenset((REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL))
+# Whose messages go from rank to rank, all at once.
+DIRECT = (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV)
 
 
-def collective_named(name: str) -> str | None:
-    """The collective that a library's name means: "_allgather_base" is `ALL_GATHER`."""
-    plain = "".join(letter for letter in name.casefold() if letter.isalpha())
-    return next((known for part, known in _PARTS_OF_NAMES if part in plain), None)
-
-
-def bus_share(collective: str, num_ranks: Float64s) -> Float64s:
-    """Bytes that one rank's links carry one way, of the message's; float64[rows].
-
-    Source: nccl-tests, doc/PERFORMANCE.md, "bus bandwidth".
-    """
-    others = (num_ranks - 1) / num_ranks
-    if collective == ALL_REDUCE:
-        return 2 * others
-    return others if collective in _SHARED else np.ones_like(num_ranks)
-
-
-def num_rounds(collective: str) -> int:
-    """How often data goes around: an all-reduce scatters, then gathers."""
-    return 2 if collective == ALL_REDUCE else 1
+def collective_named(name: str) -> CollectiveKind | None:
+    """The one of `COLLECTIVES` that a library's name means; sends and receives are one."""
+    kind = collective_kind_of(name)
+    known = CollectiveKind.SEND_RECV if kind.is_transfer else kind
+    return known if known in COLLECTIVES else None
 
 
 def domain_ns(
-    collective: str,
+    collective: CollectiveKind,
     num_bytes: Float64s,
     num_ranks: Float64s,
     *,
@@ -106,11 +79,11 @@ def domain_ns(
             "add it to its file."
         )
     rate = chip.link_bytes_per_ns * values["link_rate"] * _share_of_links(num_ranks, mesh)
-    own = num_rounds(collective) if collective in {ALL_REDUCE, *_SHARED} else 0
-    moved = num_bytes * (bus_share(collective, num_ranks) + values["own_share"] * own / num_ranks)
+    own = collective.num_rounds if collective in {CollectiveKind.ALL_REDUCE, *PARTED} else 0
+    moved = num_bytes * (collective.bus_share(num_ranks) + values["own_share"] * own / num_ranks)
     in_turn = np.ones_like(num_ranks)
-    if collective not in {ALL_TO_ALL, SEND_RECV}:  # whose messages leave all at once
-        in_turn = num_rounds(collective) * (num_ranks - 1)
+    if collective not in DIRECT:
+        in_turn = collective.num_rounds * (num_ranks - 1)
     hops = in_turn ** values["hop_growth"]
 
     full_ns = moved / rate

@@ -10,7 +10,6 @@ import numpy as np
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.cost.constants import LeftOut
 from foretrace.cost.errors import SPREAD, Errors
-from foretrace.cost.network.domain import bus_share
 from foretrace.cost.network.tables import MeasuredCollectives
 
 # Below 64 KiB latency decides and no bandwidth shows; from 16 MiB on hardly anything else.
@@ -32,7 +31,7 @@ class Answers:
     def labels(self) -> tuple[str, str, str, str]:
         """Family, system, number format, and what was fitted."""
         rows = self.rows
-        family = f"{rows.collective} {rows.variant}".strip()
+        family = f"{rows.collective.in_tables} {rows.variant}".strip()
         return (family, rows.system, rows.dtype, self.fitted_on)
 
 
@@ -92,7 +91,7 @@ def _bound_ns(one: Answers) -> Float64s:
     if one.bound_ns is not None:
         return one.bound_ns
     rows = one.rows
-    share = bus_share(rows.collective, rows.num_ranks.astype(np.float64))
+    share = rows.collective.bus_share(rows.num_ranks.astype(np.float64))
     links = rows.chip.link_bytes_per_ns or rows.chip.memory_bytes_per_ns
     bound_ns: Float64s = rows.num_bytes * share / links
     return bound_ns

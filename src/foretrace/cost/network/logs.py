@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from foretrace.base import ModelError, number_format
+from foretrace.base import NS_PER_US, ModelError, number_format
 from foretrace.cost.network.domain import collective_named
 
 Row = dict[str, object]
@@ -66,14 +66,14 @@ def _collective(text: str, path: Path) -> str:
         for found in _TEST.findall(where):
             known = collective_named(found)
             if known is not None:
-                return known
+                return known.in_tables
     known = collective_named(path.stem)
     if known is None:
         raise ModelError(
             f"{str(path)!r} does not say which test it is the log of: put the test's name into "
             "the file's, as in all_reduce_perf.log."
         )
-    return known
+    return known.in_tables
 
 
 def _software(text: str) -> str:
@@ -113,7 +113,7 @@ def _row(words: list[str], *, has_root: bool) -> Row | None:
     return {
         "message_bytes": int(words[0]),
         "dtype": known.rated_as if known is not None else words[2],
-        "time_ns": time_us * 1_000,
+        "time_ns": time_us * NS_PER_US,
         "algbw_gbs": algbw,
         "busbw_gbs": busbw,
     }

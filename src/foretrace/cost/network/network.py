@@ -15,7 +15,7 @@ from foretrace.cost.constants import Constants, Fit, LeftOut, Spread
 from foretrace.cost.fitting import Rows, fitted
 from foretrace.cost.network.baseline import fitted_line, line_ns
 from foretrace.cost.network.domain import CONSTANTS as DOMAIN_CONSTANTS
-from foretrace.cost.network.domain import bus_share, domain_ns
+from foretrace.cost.network.domain import domain_ns
 from foretrace.cost.network.errors import LONG_BYTES, Answers, error_rows
 from foretrace.cost.network.span import GroupSpan, span_of
 from foretrace.cost.network.tables import MeasuredCollectives
@@ -85,7 +85,7 @@ def _fit(one: MeasuredCollectives, machine: Machine) -> tuple[Fit, Sequence[Left
     left_out = error_rows(answers)
     spread = {row.errors.region: Spread(row.errors.low, row.errors.high) for row in left_out}
     fit = Fit(
-        model=one.collective,
+        model=one.collective.in_tables,
         kind=one.variant,
         width="any",
         source=one.source,
@@ -158,7 +158,7 @@ def bound_between_hosts_ns(rows: MeasuredCollectives, machine: Machine) -> Float
     """Bus traffic over what the data sheet gives between hosts; float64[rows], in ns."""
     bound_ns = np.zeros(len(rows.measured_ns))
     for here, span, sizes in _by_span(rows, machine):
-        share = bus_share(rows.collective, np.array([float(span.num_ranks)]))
+        share = rows.collective.bus_share(np.array([float(span.num_ranks)]))
         bound_ns[here] = sizes * share / span.ring_bytes_per_ns
     return bound_ns
 

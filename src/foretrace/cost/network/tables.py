@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import SIXTEEN_BITS, Bools, Float64s, Int64s, ModelError, number_format
-from foretrace.cost.network.domain import ALL_REDUCE, REDUCE_SCATTER, collective_named
+from foretrace.base import (
+    SIXTEEN_BITS,
+    Bools,
+    CollectiveKind,
+    Float64s,
+    Int64s,
+    ModelError,
+    number_format,
+)
+from foretrace.cost.network.domain import collective_named
 from foretrace.cost.network.logs import MARK, read_log
 from foretrace.machine import Chip, Host, chip_named, load_chip, load_host
 
@@ -60,7 +68,7 @@ class MeasuredCollectives:
     system: str
     variant: str  # "" unless the network's transport or settings are told apart
     chip: Chip
-    collective: str
+    collective: CollectiveKind
     kind: str  # who adds up: IN_SWITCH, BY_RANKS
     dtype: str
     num_ranks: Int64s  # int64[rows]
@@ -81,11 +89,11 @@ class MeasuredCollectives:
         )
 
 
-def who_adds(collective: str, dtype: str, chip: Chip) -> str:
+def who_adds(collective: CollectiveKind, dtype: str, chip: Chip) -> str:
     """Whether switches or ranks add up: switches know floating point only."""
     known = number_format(dtype)
     is_added = known is not None and known.name in _ADDED_DTYPES
-    adds = collective in {ALL_REDUCE, REDUCE_SCATTER} and is_added
+    adds = collective in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER) and is_added
     return IN_SWITCH if adds and chip.architecture in _ADDING_ARCHITECTURES else BY_RANKS
 
 

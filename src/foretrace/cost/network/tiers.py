@@ -13,17 +13,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from foretrace.base import Float64s
+from foretrace.base import CollectiveKind, Float64s
 from foretrace.cost.fitting import Constant
-from foretrace.cost.network.domain import (
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BROADCAST,
-    REDUCE,
-    SEND_RECV,
-    bus_share,
-    num_rounds,
-)
+from foretrace.cost.network.domain import DIRECT
 from foretrace.cost.network.span import GroupSpan, Level
 
 CONSTANTS = (
@@ -53,12 +45,12 @@ NCCL_HOPS: Mapping[str, float] = {
     "ramp_ns": 0.0,
 }
 
-_TREES = frozenset((ALL_REDUCE, BROADCAST, REDUCE))
+_TREES = frozenset((CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE))
 _SHARPNESS = 4.0
 
 
 def tiers_ns(
-    collective: str,
+    collective: CollectiveKind,
     num_bytes: Float64s,
     span: GroupSpan,
     *,
@@ -74,7 +66,7 @@ def tiers_ns(
         inside_ns: float64[rows], of the part inside each scale-up domain; zeros if it holds one.
         values: of `CONSTANTS`, and the taper where one was measured.
     """
-    is_direct = collective in {ALL_TO_ALL, SEND_RECV}
+    is_direct = collective in DIRECT
     moving = _direct_ns if is_direct else _around_ns
     start_ns = values["start_ns"] + _further_ns(collective, span)
     outside_ns = start_ns + moving(collective, num_bytes, span, values=values)
@@ -104,10 +96,10 @@ def _rate(bytes_per_ns: float, span: GroupSpan, values: Mapping[str, float]) -> 
 
 
 def _direct_ns(
-    collective: str, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
+    collective: CollectiveKind, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
 ) -> Float64s:
     """Each rank to its partners, all at once: the level that leaves one rank least decides."""
-    if collective == SEND_RECV:
+    if collective is CollectiveKind.SEND_RECV:
         slowest = max(1 / level.bytes_per_ns for level in span.levels)
     else:
         slowest = max(
@@ -118,12 +110,12 @@ def _direct_ns(
 
 
 def _around_ns(
-    collective: str, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
+    collective: CollectiveKind, num_bytes: Float64s, span: GroupSpan, *, values: Mapping[str, float]
 ) -> Float64s:
     rate = _rate(span.ring_bytes_per_ns, span, values)
-    rounds = num_rounds(collective)
+    rounds = collective.num_rounds
     in_ring = rounds * (span.num_domains - 1)
-    ring_bytes = bus_share(collective, np.array([float(span.num_ranks)])) * num_bytes
+    ring_bytes = collective.bus_share(np.array([float(span.num_ranks)])) * num_bytes
     ring_ns = in_ring * values["ring_hop_ns"] + ring_bytes / rate
     if collective not in _TREES:
         packets_ns = in_ring * values["tree_hop_ns"] + ring_bytes / (rate * values["packet_rate"])
@@ -140,7 +132,7 @@ def _around_ns(
     return best_ns
 
 
-def _further_ns(collective: str, span: GroupSpan) -> float:
+def _further_ns(collective: CollectiveKind, span: GroupSpan) -> float:
     """Latency of levels beyond that of the nearest tier, which the fitted hops hold already.
 
     In a ring data passes every boundary in turn, in a tree a logarithm of them, and straight from
@@ -148,7 +140,7 @@ def _further_ns(collective: str, span: GroupSpan) -> float:
     """
     if span.nearest_ns is None:
         return 0.0
-    rounds = num_rounds(collective)
+    rounds = collective.num_rounds
     return sum(
         rounds * max(0.0, level.latency_ns - span.nearest_ns) * _num_in_turn(collective, level)
         for level in span.levels
@@ -156,7 +148,7 @@ def _further_ns(collective: str, span: GroupSpan) -> float:
     )
 
 
-def _num_in_turn(collective: str, level: Level) -> float:
+def _num_in_turn(collective: CollectiveKind, level: Level) -> float:
     if collective in _TREES:
         return float(np.log2(level.num_branches))
-    return 1 if collective in {ALL_TO_ALL, SEND_RECV} else level.num_crossings
+    return 1 if collective in DIRECT else level.num_crossings

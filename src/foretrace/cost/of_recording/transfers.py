@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Float64s, MachineError
-from foretrace.cost.network.domain import bus_share, collective_named
+from foretrace.cost.network.domain import collective_named
 from foretrace.cost.of_recording.lines import Line, Points, fitted_line
 
 _FAR = 8  # times as many bytes: then most of the smaller one's time is its start
@@ -132,5 +132,5 @@ def _traffic(collective: str, num_ranks: int, num_bytes: int) -> float:
             f"the collective {collective!r} has no cost: all-reduce, reduce-scatter, all-gather, "
             "all-to-all, broadcast, reduce and send/receive do."
         )
-    share = bus_share(known, np.array([float(max(num_ranks, 2))]))
+    share = known.bus_share(np.array([float(max(num_ranks, 2))]))
     return max(num_bytes, 0) * float(share[0])

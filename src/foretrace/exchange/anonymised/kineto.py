@@ -13,13 +13,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from foretrace.base import TraceError
+from foretrace.base import NS_PER_US, TraceError
 from foretrace.exchange.anonymised.replacements import Names, Scale
 
 Record: TypeAlias = dict[str, object]
 
 FIRST_MICROS = 1_000_000  # where the earliest event is put: 0 could be taken for no time at all
-NS_PER_MICRO = 1000
 _CONTROL_BYTES = bytes(range(0x20))
 _TO_BLANKS = bytes.maketrans(_CONTROL_BYTES, b" " * len(_CONTROL_BYTES))
 # Members of the file: settings and versions. `distributedInfo` and devices are looked into.
@@ -122,7 +121,7 @@ def glance(file: KinetoFile) -> tuple[Decimal | None, set[str]]:
             earliest = at
     if earliest is None:
         return None, operators
-    return earliest + Decimal(file.base_ns) / NS_PER_MICRO, operators
+    return earliest + Decimal(file.base_ns) / NS_PER_US, operators
 
 
 def _micros(value: object) -> Decimal | None:
@@ -157,7 +156,7 @@ class KinetoAnonymiser:
         decoder = msgspec.json.Decoder(Record, float_hook=Decimal)
         yield encoder.encode(self._members(file.members))[:-1]
         yield b',\n"traceEvents":[\n'
-        shift = self._shift - Decimal(file.base_ns) / NS_PER_MICRO
+        shift = self._shift - Decimal(file.base_ns) / NS_PER_US
         for place, raw in enumerate(file.events):
             event = self._event(decoder.decode(raw), shift)
             yield (b",\n" if place else b"") + encoder.encode(event)

@@ -12,14 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from foretrace.base import CollectiveKind, collective_kind_of
 from foretrace.exchange.anonymised import public
-from foretrace.trace import (
-    UNKNOWN_COLLECTIVE,
-    RuntimeRole,
-    collective_kind_of,
-    is_communication,
-    role_of,
-)
+from foretrace.trace import RuntimeRole, is_communication, role_of
 
 _ENGINE = "autograd::engine::evaluate_function: "
 _MODULE = "nn.Module: "
@@ -168,7 +163,7 @@ class Names:
             kind = collective_kind_of(text)
             found = _BACKEND.match(text)
             stem = found[0] if found else "ncclDevKernel_"
-            stem += "" if kind == UNKNOWN_COLLECTIVE else f"{kind}_"
+            stem += "" if kind == CollectiveKind.UNKNOWN else f"{kind}_"
         elif stem == "name_" and "::" in text and " " not in text and text[:5] != "torch":
             stem = "own::name_"  # an operator that is dispatched by its namespace
         elif stem == "name_" and role_of(text) != RuntimeRole.OTHER:

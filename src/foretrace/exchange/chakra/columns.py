@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import NS_PER_US, Bools, Int32s, Int64s
 from foretrace.exchange.chakra.messages import TextPool, list_message
 from foretrace.exchange.chakra.records import CommunicationColumns, Records
 from foretrace.graph import (
@@ -80,8 +80,8 @@ def _nodes(source: Source, rows: Int64s) -> ChakraNodes:
         node_id=rows,
         name=graph.name[rows],
         kind=source.communication.kind[rows],
-        start_micros=(start_ns + 500) // 1000,
-        duration_micros=(duration_ns + 500) // 1000,
+        start_micros=(start_ns + NS_PER_US // 2) // NS_PER_US,
+        duration_micros=(duration_ns + NS_PER_US // 2) // NS_PER_US,
         values=np.full((len(rows), 6), NO_TEXT, np.int32),
         first_control=data.first_control,
         control=data.control,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, GraphError, Int64s, UInt8s
+from foretrace.base import Bools, CollectiveKind, GraphError, Int64s, UInt8s
 from foretrace.exchange.chakra.messages import TextPool
 from foretrace.graph import (
     NO_COLLECTIVE,
@@ -22,25 +22,10 @@ from foretrace.graph import (
     ExecutionGraph,
     NodeKind,
 )
-from foretrace.trace import NO_TEXT, CommType, NodeType, collective_kind_of
+from foretrace.trace import COMM_TYPES, NO_TEXT, CommType, NodeType
 
 NO_RECORD = -1
 TO_MEETING = 64  # added to an edge's kind where it leads to a collective's meeting
-COMM_TYPES = {
-    "allreduce": CommType.ALL_REDUCE,
-    "reduce": CommType.REDUCE,
-    "allgather": CommType.ALL_GATHER,
-    "gather": CommType.GATHER,
-    "scatter": CommType.SCATTER,
-    "broadcast": CommType.BROADCAST,
-    "alltoall": CommType.ALL_TO_ALL,
-    "reducescatter": CommType.REDUCE_SCATTER,
-    "barrier": CommType.BARRIER,
-    # An exchange of many in one kernel: the nearest that the schema has.
-    "sendrecv": CommType.ALL_TO_ALL,
-}
-_TRANSFERS = ("send", "recv", "sendrecv")
-_PAIR = 2
 _FIELDS = 12  # of `_described`
 _MOST_TAG = (1 << 31) - 1
 
@@ -227,14 +212,13 @@ def communication_columns(
 
 def _described(one: Collective, number: int, pool: TextPool) -> tuple[int, ...]:
     """The columns of one collective, whether it is a transfer of a pair first."""
-    kind = collective_kind_of(one.name)
+    kind = one.kind
     size = max(one.num_bytes, 0)
-    if kind == "allgather":
+    if kind is CollectiveKind.ALL_GATHER:
         size //= max(len(one.ranks), 1)
-    is_pair = kind in _TRANSFERS and len(one.ranks) == _PAIR
-    sender, receiver = one.ranks if is_pair else (NO_TEXT, NO_TEXT)
+    sender, receiver = one.ranks if one.is_pair else (NO_TEXT, NO_TEXT)
     return (
-        int(is_pair),
+        int(one.is_pair),
         int(COMM_TYPES.get(kind, CommType.ALL_REDUCE)),
         size,
         sender,

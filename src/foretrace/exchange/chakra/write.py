@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from foretrace.base import Bools, Int64s, written_beside
+from foretrace.base import NS_PER_US, Bools, Int64s, written_beside
 from foretrace.exchange.chakra.columns import Source, node_batches
 from foretrace.exchange.chakra.messages import (
     TextPool,
@@ -211,14 +211,14 @@ def _first(row: Int64s, count: int) -> Int64s:
 
 def _with_durations(nodes: ChakraNodes, duration_ns: Int64s) -> ChakraNodes:
     """Durations that differ from what the file says, in micros and, exactly, in an attribute."""
-    stated_ns = nodes.duration_micros * 1000
+    stated_ns = nodes.duration_micros * NS_PER_US
     has_ns = nodes.has(_DURATION_NS)
     stated_ns[has_ns] = nodes.numbers(_DURATION_NS)[has_ns]
     changed = np.flatnonzero(stated_ns != duration_ns)
     if not len(changed):
         return nodes
     micros = nodes.duration_micros.copy()
-    micros[changed] = (duration_ns[changed] + 500) // 1000
+    micros[changed] = (duration_ns[changed] + NS_PER_US // 2) // NS_PER_US
     return _with_numbers(
         replace(nodes, duration_micros=micros), _DURATION_NS, changed, duration_ns[changed]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foretrace.base import NS_PER_UNIT
 from foretrace.graph import (
     DEVICE_KINDS,
     NO_COLLECTIVE,
@@ -11,7 +12,6 @@ from foretrace.graph import (
     block_words,
 )
 
-_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
 _COMMUNICATION = (NodeKind.ARRIVE, NodeKind.HUB, NodeKind.FINISH, NodeKind.GHOST)
 # Paul Tol's light scheme, readable with any colour vision: https://personal.sron.nl/~pault/
 _HOST_FILL, _DEVICE_FILL, _COMMUNICATION_FILL, _PLAIN_FILL = (
@@ -68,8 +68,8 @@ def full_text(graph: ExecutionGraph, node: int) -> str:
 
 def duration_text(duration_ns: int) -> str:
     """A duration with three digits: `12.3 us`."""
-    for unit_ns, unit in _UNITS:
-        if duration_ns >= unit_ns:
+    for unit, unit_ns in NS_PER_UNIT.items():
+        if duration_ns >= unit_ns > 1:
             return f"{duration_ns / unit_ns:.3g} {unit}"
     return f"{duration_ns} ns"
 

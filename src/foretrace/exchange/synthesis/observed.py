@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from foretrace.base import GraphError, Int64s
+from foretrace.base import CollectiveKind, GraphError, Int64s
 from foretrace.exchange.chakra.records import NO_RECORD, Records, records_of
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.simulate import simulate, way_back
-from foretrace.trace import collective_kind_of
 
 _LEFT_OUT = (
     NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END, NodeKind.ARRIVE, NodeKind.HUB,
@@ -39,7 +38,7 @@ class LaneRole:
 class Message:
     """What a collective is, wherever it runs."""
 
-    kind: str  # "allreduce", ...
+    kind: CollectiveKind
     num_bytes: int  # -1 unknown
     dtype: str
     group_size: int
@@ -185,9 +184,13 @@ def _message(graph: ExecutionGraph, index: int) -> Message:
     one = graph.collectives[index]
     ranks = sorted(one.ranks)
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-    kind = collective_kind_of(one.name)
     return Message(
-        kind, one.num_bytes, one.dtype, len(ranks), max(stride, 1), len(ranks) >= len(graph.ranks)
+        one.kind,
+        one.num_bytes,
+        one.dtype,
+        len(ranks),
+        max(stride, 1),
+        len(ranks) >= len(graph.ranks),
     )
 
 

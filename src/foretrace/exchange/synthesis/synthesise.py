@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from foretrace.base import Int64s, written_beside
+from foretrace.base import NS_PER_US, CollectiveKind, Int64s, written_beside
 from foretrace.exchange.chakra.messages import metadata_message, write_nodes
-from foretrace.exchange.chakra.records import COMM_TYPES
 from foretrace.exchange.synthesis.closeness import Closeness, closeness
 from foretrace.exchange.synthesis.observed import Message, Observed, Token, observed
 from foretrace.exchange.synthesis.sample import NO_WAIT, Program, durations, program
 from foretrace.graph import ExecutionGraph, chakra_recording
 from foretrace.trace import (
     CHAKRA_VERSION,
+    COMM_TYPES,
     Attribute,
     Collected,
     CommType,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ORDER = 3  # tokens that decide on the next
 _FIRST_ID = 1  # 0 means no node to some readers
-_NS_PER_MICRO = 1000
 _HOST_STREAMS = 1000  # where streams begin that stand for threads which communicate
 
 
@@ -168,7 +167,7 @@ def write_rank(
         for token in seen.tokens
     ]
     collected = Collected()
-    micros = np.round(duration_ns / _NS_PER_MICRO).astype(np.int64).tolist()
+    micros = np.round(duration_ns / NS_PER_US).astype(np.int64).tolist()
     for node, (token, before) in enumerate(
         zip(made.token.tolist(), made.lane_before.tolist(), strict=True)
     ):
@@ -227,7 +226,7 @@ def _message_attributes(
         return {}
     ranks = group_of(message, rank, num_ranks)
     size = max(message.num_bytes, 0)
-    if message.kind == "allgather":  # Chakra counts a rank's own share
+    if message.kind is CollectiveKind.ALL_GATHER:  # Chakra counts a rank's own share
         size //= max(message.group_size, 1)
     kind = COMM_TYPES.get(message.kind, CommType.ALL_REDUCE)
     return {

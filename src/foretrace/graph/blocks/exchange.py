@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, UInt8s, numbered_rows
+from foretrace.base import Bools, CollectiveKind, Int64s, UInt8s, numbered_rows
 from foretrace.graph.blocks.facts import ScopeFacts
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.communication import CommunicationOps
@@ -26,8 +26,11 @@ SCALARS_BYTES = 1_024  # norms, losses and overflow flags; gradients are larger
 _SEND = re.compile(r"c10d::i?send|nccl:i?send|i?send$")
 _RECEIVE = re.compile(r"c10d::i?recv|nccl:i?recv|i?recv$")
 _BUFFER = re.compile(r"aten::(?:new_)?(?:empty|zeros)")
-_PAIRWISE = frozenset({"send", "recv", "sendrecv"})
-_PARAMETERS = ("allgather", "reducescatter", "broadcast")
+_PARAMETERS = (
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.BROADCAST,
+)
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,16 @@ def transfers_of(
     """Sends and receives, by the communication's own kind or the operator that issued it."""
     is_send, is_receive = np.zeros((2, len(points)), np.bool_)
     peer = np.full(len(points), NO_PEER, np.int64)
-    is_pairwise = np.array([kind in _PAIRWISE for kind in comm.kind] + [False], np.bool_)
+    is_pairwise = np.array([kind.is_transfer for kind in comm.kind] + [False], np.bool_)
     for point in np.flatnonzero(is_pairwise[met.row]).tolist():
         row = int(met.row[point])
         kind = comm.kind[row]
         name = names[points.token[point]]
-        is_send[point] = kind == "send" or (kind == "sendrecv" and bool(_SEND.match(name)))
-        is_receive[point] = kind == "recv" or (kind == "sendrecv" and bool(_RECEIVE.match(name)))
+        is_either = kind is CollectiveKind.SEND_RECV
+        is_send[point] = kind is CollectiveKind.SEND or (is_either and bool(_SEND.match(name)))
+        is_receive[point] = kind is CollectiveKind.RECV or (
+            is_either and bool(_RECEIVE.match(name))
+        )
         ends = (int(comm.source_rank[row]), int(comm.destination_rank[row]))
         own = ranks[int(points.rank[point])]
         others = [end for end in ends if end not in (own, -1)]
@@ -186,11 +192,11 @@ def bucket_points(
     is_parameters = np.isin(kinds, _PARAMETERS)
     computes, scatters = np.zeros((2, size), np.bool_)
     computes[group[is_forward & ~is_parameters]] = True
-    computes[group[is_forward & (kinds == "reducescatter")]] = True
-    scatters[group[is_backward & (kinds == "reducescatter")]] = True
+    computes[group[is_forward & (kinds == CollectiveKind.REDUCE_SCATTER)]] = True
+    scatters[group[is_backward & (kinds == CollectiveKind.REDUCE_SCATTER)]] = True
     # Groups that gather forward and never scatter backward gather activations.
     gathers = np.zeros(size, np.bool_)
-    gathers[group[is_forward & (kinds == "allgather")]] = True
+    gathers[group[is_forward & (kinds == CollectiveKind.ALL_GATHER)]] = True
     computes |= gathers & ~scatters
     root = facts.root[points.scope[chosen]]
     is_numbered = facts.own_sequence[root] != NO_ID

@@ -8,24 +8,12 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from foretrace.base import Int64s, UInt8s
+from foretrace.base import CollectiveKind, Int64s, UInt8s, collective_kind_of
 from foretrace.graph.collective import Collective
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import NO_COLLECTIVE, NodeKind
-from foretrace.trace import NO_TEXT, ChakraTrace, CommType, NodeType, collective_kind_of
+from foretrace.trace import KINDS_OF_COMM_TYPE, NO_TEXT, ChakraTrace, NodeType
 
-_NAMES = {
-    CommType.ALL_REDUCE: "allreduce",
-    CommType.REDUCE: "reduce",
-    CommType.ALL_GATHER: "allgather",
-    CommType.GATHER: "gather",
-    CommType.SCATTER: "scatter",
-    CommType.BROADCAST: "broadcast",
-    CommType.ALL_TO_ALL: "alltoall",
-    CommType.REDUCE_SCATTER: "reducescatter",
-    CommType.REDUCE_SCATTER_BLOCK: "reducescatter",
-    CommType.BARRIER: "barrier",
-}
 _ABSENT = -1
 # A file's trace, its rank, what each record is, and the rows in order.
 FileRecords = tuple[ChakraTrace, int, UInt8s, Int64s]
@@ -91,7 +79,7 @@ def _keys(
         if what in (NodeType.COMM_SEND, NodeType.COMM_RECV):
             pair = _pair(rank, what, sender[at], receiver[at])
             base: tuple[object, ...] = ("transfer", *pair, tag[at])
-            name, ranks = "sendrecv", pair
+            name, ranks = CollectiveKind.SEND_RECV.value, pair
         else:
             base = ("group", group_name, *ranks)
             name = _name(nodes.texts.text_of(int(nodes.name[row])), comm_type[at])
@@ -115,14 +103,15 @@ def _pair(rank: int, what: NodeType, sender: int, receiver: int) -> tuple[int, i
 
 
 def _name(name: str, comm_type: int) -> str:
-    return _NAMES[CommType(comm_type)] if comm_type in _NAMES else collective_kind_of(name)
+    stated = KINDS_OF_COMM_TYPE.get(comm_type)
+    return (collective_kind_of(name) if stated is None else stated).value
 
 
 def _collective(one: _Meeting) -> Collective:
     members = tuple(sorted(set(one.members)))
     ranks = one.ranks or members
     num_bytes = one.num_bytes
-    if one.name == "allgather" and num_bytes > 0:
+    if one.name == CollectiveKind.ALL_GATHER and num_bytes > 0:
         num_bytes *= len(ranks)  # a rank's share in the file, the whole here
     return Collective(
         name=one.name,

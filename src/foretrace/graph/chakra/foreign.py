@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, CircleError, GraphError, Int64s, UInt8s
+from foretrace.base import NS_PER_US, Bools, CircleError, GraphError, Int64s, UInt8s
 from foretrace.graph.chakra.collectives import Meetings, meetings_of
 from foretrace.graph.chakra.names import NamePool
 from foretrace.graph.chakra.records import COLUMNS, StatedRecords
@@ -115,10 +115,10 @@ def _file(trace: ChakraTrace, rank: int, first: int, findings: list[Finding]) ->
         )
     if len(order) < len(nodes):
         raise _circle(trace, order)
-    duration_ns = nodes.duration_micros * 1000
+    duration_ns = nodes.duration_micros * NS_PER_US
     has_ns = nodes.has("duration_ns")
     duration_ns[has_ns] = nodes.numbers("duration_ns")[has_ns]
-    start_ns = nodes.start_micros * 1000
+    start_ns = nodes.start_micros * NS_PER_US
     has_ns = nodes.has("start_ns")
     start_ns[has_ns] = nodes.numbers("start_ns")[has_ns]
     return _File(

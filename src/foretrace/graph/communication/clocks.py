@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import NS_PER_S, Bools, CollectiveKind, Int64s
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.operations import Operations
 from foretrace.graph.recording import Clock
@@ -44,9 +44,9 @@ class Clocks:
             return raw_ns - self.offset_ns[rank]
         since_ns = raw_ns - self.origin_ns[rank]
         # ns * ppb passes int64 after 54 minutes at 200 ppm: split the seconds off.
-        seconds, rest_ns = np.divmod(since_ns, 1_000_000_000)
+        seconds, rest_ns = np.divmod(since_ns, NS_PER_S)
         drift_ppb = self.drift_ppb[rank]
-        drift_ns = seconds * drift_ppb + rest_ns * drift_ppb // 1_000_000_000
+        drift_ns = seconds * drift_ppb + rest_ns * drift_ppb // NS_PER_S
         return raw_ns - self.offset_ns[rank] - drift_ns
 
     def described(self, ranks: tuple[int, ...]) -> tuple[Clock, ...]:
@@ -108,12 +108,14 @@ def _common_ends(
     is_other = member > 0
     is_together = np.array(
         [
-            collective.name != "sendrecv" or len(collective.recorded_ranks) <= 2  # noqa: PLR2004
+            collective.kind is not CollectiveKind.SEND_RECV or len(collective.recorded_ranks) <= 2  # noqa: PLR2004
             for collective in matches.collectives
         ],
         np.bool_,
     )
-    is_transfer = np.array([each.name == "sendrecv" for each in matches.collectives], np.bool_)
+    is_transfer = np.array(
+        [each.kind is CollectiveKind.SEND_RECV for each in matches.collectives], np.bool_
+    )
     ends: dict[tuple[int, int], tuple[Int64s, Int64s]] = {}
     pair_key = comm.rank[anchor] * (1 << 32) + comm.rank[row]
     by_pair = np.flatnonzero(is_other)
@@ -196,10 +198,10 @@ def _fit(difference_ns: Int64s, since_ns: Int64s) -> tuple[int, int, int]:
     spread = _lower_median(np.abs(difference_ns - offset))
     drift = _drift_ppb(difference_ns, since_ns)
     if drift:
-        straight = difference_ns - since_ns * drift // 1_000_000_000
+        straight = difference_ns - since_ns * drift // NS_PER_S
         offset_with = _lower_median(straight)
         spread_with = _lower_median(np.abs(straight - offset_with))
-        moved_ns = abs(drift) * int(since_ns.max() - since_ns.min()) // 1_000_000_000
+        moved_ns = abs(drift) * int(since_ns.max() - since_ns.min()) // NS_PER_S
         if spread_with < spread and moved_ns > MIN_DRIFT_SPREADS * spread_with:
             return offset_with, drift, spread_with
     return offset, 0, spread
@@ -217,7 +219,7 @@ def _drift_ppb(difference_ns: Int64s, since_ns: Int64s) -> int:
     if not is_far.any():
         return 0
     slope = float(np.median((y[other] - y[one])[is_far] / dx[is_far]))
-    drift = round(slope * 1e9)
+    drift = round(slope * NS_PER_S)
     return drift if abs(drift) <= MAX_DRIFT_PPB else 0
 
 

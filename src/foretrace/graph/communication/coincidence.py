@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import CollectiveKind, Int64s
 from foretrace.graph.communication.description import CommunicationOps
 from foretrace.graph.graph import Lane
 
@@ -68,7 +68,7 @@ class _Fits:
         self,
         lanes: Mapping[int, Lane],
         ends_ns: Mapping[int, Int64s],
-        kinds: Mapping[int, tuple[str, ...]],
+        kinds: Mapping[int, tuple[CollectiveKind, ...]],
     ) -> None:
         self._lanes = lanes
         self._ends_ns = ends_ns
@@ -82,7 +82,7 @@ class _Fits:
 
     def is_transfer(self, lane: int) -> bool:
         """Whether a lane holds sends and receives only."""
-        return set(self._kinds[lane]) <= TRANSFERS
+        return all(kind.is_transfer for kind in self._kinds[lane])
 
     def spread_ns(self, one: int, other: int) -> int | None:
         """How far ends are from one constant difference; None: not the same operations."""
@@ -209,8 +209,11 @@ MIN_SPREAD_NS = 2_000  # ... or below rounding
 MANY_OPS = 8  # operations from which ends tell a set for sure
 
 
-TRANSFERS = frozenset({"send", "recv", "sendrecv"})
-_PARTNER = {"send": "recv", "recv": "send"}  # what the other end of a transfer shows
+# What the other end of a transfer shows.
+_PARTNER = {
+    CollectiveKind.SEND: CollectiveKind.RECV,
+    CollectiveKind.RECV: CollectiveKind.SEND,
+}
 
 
 def _spread_ns(ends_ns: Int64s, other_ns: Int64s) -> int:

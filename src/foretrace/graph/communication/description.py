@@ -14,9 +14,17 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, number_format, numbered_rows, used_positions
+from foretrace.base import (
+    CollectiveKind,
+    Int32s,
+    Int64s,
+    collective_kind_of,
+    number_format,
+    numbered_rows,
+    used_positions,
+)
 from foretrace.graph.operations import Operations
-from foretrace.trace import UNKNOWN_COLLECTIVE, Trace, collective_kind_of
+from foretrace.trace import Trace
 
 UNKNOWN = -1
 ISSUING_OPERATOR = "record_param_comms"
@@ -36,7 +44,7 @@ class CommunicationOps:
 
     op: Int64s  # int64[rows], position in `Operations.ops`
     rank: Int64s  # int64[rows], position among the traces
-    kind: tuple[str, ...]  # "allreduce", "send", ...
+    kind: tuple[CollectiveKind, ...]
     group: tuple[str, ...]  # process group name; "" unknown
     members: tuple[tuple[int, ...], ...]  # ranks of the group; () unknown
     group_size: Int64s  # int64[rows]; UNKNOWN
@@ -97,7 +105,7 @@ class IssuedOperation:
     """A communication that a rank issued, and of which nothing ran, or not to its end."""
 
     position: int  # of the trace
-    kind: str
+    kind: CollectiveKind
     group: str
     members: tuple[int, ...]
     sequence: int
@@ -150,7 +158,7 @@ def _issued(
             start_ns=int(trace.start_ns[calls[row]]),
         )
         for row, word in enumerate(words)
-        if word.kind != UNKNOWN_COLLECTIVE
+        if word.kind != CollectiveKind.UNKNOWN
     ]
 
 
@@ -158,7 +166,7 @@ def _issued(
 class _Words:
     """What an operation's texts say; operations with the same texts share one."""
 
-    kind: str
+    kind: CollectiveKind
     group: str
     members: tuple[int, ...]
     dtype: str
@@ -290,7 +298,7 @@ class _Reader:
         members = self._member_ranks(group_ranks) if group_ranks >= 0 else ()
         listed = {group.name: group.ranks for group in self._trace.meta.process_groups}
         kind = collective_kind_of(self._text(collective) or name)
-        if kind == UNKNOWN_COLLECTIVE:  # "coalesced": the kernel's name says of what
+        if kind == CollectiveKind.UNKNOWN:  # "coalesced": the kernel's name says of what
             kind = collective_kind_of(name)
         return _Words(
             kind=kind,

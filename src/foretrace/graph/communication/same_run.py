@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import GraphError
+from foretrace.base import PARTED, CollectiveKind, GraphError
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.transfers import Transfers
@@ -15,7 +15,7 @@ from foretrace.graph.rules.collectives import Matches
 
 # Kinds whose members leave only after all have come. On one clock none of them can end before
 # another arrived: 0 of 164 pairs of a contended gloo run, 0 of 588 of megatron-tp8.
-_MEETINGS = frozenset({"allreduce", "allgather", "reducescatter", "alltoall", "barrier"})
+_MEETINGS = PARTED | {CollectiveKind.ALL_REDUCE, CollectiveKind.BARRIER}
 # Beyond what clocks and leaving members differ by, on a device and on contended CPUs.
 MISSED_NS = 50_000
 MISSED_ON_CPU_NS = 500_000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, CollectiveKind, Int64s
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.operations import Operations
@@ -21,7 +21,16 @@ from foretrace.graph.rules.collectives import Matches
 from foretrace.graph.rules.point_to_point import neighbour_waits
 
 # Members that may leave before the others have come: they only send.
-_ONE_SIDED = frozenset({"send", "broadcast", "reduce", "scatter", "gather", "sendrecv"})
+_ONE_SIDED = frozenset(
+    (
+        CollectiveKind.SEND,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+        CollectiveKind.SCATTER,
+        CollectiveKind.GATHER,
+        CollectiveKind.SEND_RECV,
+    )
+)
 EARLY_NS = 20_000  # a member that left this long before the last arrived did not wait for it
 GHOST_MIN_WAIT_NS = 5_000  # a shorter wait is jitter of the transfer, no ghost holds it
 

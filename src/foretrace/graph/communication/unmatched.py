@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretrace.base import CollectiveKind
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.description import issued_operations
@@ -22,14 +23,14 @@ from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 from foretrace.graph.recording import Begun, Unmatched
 
-_TRANSFERS = frozenset({"send", "recv"})
+_TRANSFERS = frozenset((CollectiveKind.SEND, CollectiveKind.RECV))
 
 
 @dataclass(frozen=True)
 class _Operation:
     """One operation that one rank began in one group."""
 
-    kind: str
+    kind: CollectiveKind
     num_bytes: int
     sequence: int
     start_ns: int  # of the call, on the timeline's clock and zero
@@ -120,14 +121,14 @@ def _of_group(group: Group, by_rank: dict[int, list[_Operation]]) -> Iterator[Un
             continue
         first = next(iter(here.values()))
         yield Unmatched(
-            name=first.kind,
+            name=first.kind.value,
             group=group.name or "unnamed",
             position=place,
             num_bytes=first.num_bytes,
             ranks=tuple(here),
             missing_ranks=missing,
             begun=tuple(
-                Begun(rank, one.kind, one.num_bytes, one.is_open, one.start_ns)
+                Begun(rank, one.kind.value, one.num_bytes, one.is_open, one.start_ns)
                 for rank, one in here.items()
             ),
             ended_ranks=tuple(rank for rank in missing if last[rank] < place),

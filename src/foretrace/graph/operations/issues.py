@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import CollectiveKind, Int64s
 from foretrace.graph.operations.host import ISSUE_PREFIX, WORKER_PREFIX
 from foretrace.trace import Trace
 
@@ -18,7 +18,14 @@ _SEND = "c10d::send"
 START_SLACK_NS = 1_000  # a span may seem to start this much before its call
 _SHAPE = re.compile(r"\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]")
 # Kinds whose call and span show the same tensor, so that sizes must agree.
-_SAME_SIZE = frozenset({"allreduce", "send", "recv", "broadcast"})
+_SAME_SIZE = frozenset(
+    (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.SEND,
+        CollectiveKind.RECV,
+        CollectiveKind.BROADCAST,
+    )
+)
 
 
 def issue_events(trace: Trace, item_rows: Int64s, span_rows: Int64s) -> Int64s:
@@ -64,8 +71,9 @@ def begins_of_sends(trace: Trace, start_ns: Int64s, issue: Int64s) -> Int64s:
 def _fits(call: tuple[str, int | None], kind: str, elements: int | None) -> bool:
     call_kind, call_elements = call
     # reduce_scatter_tensor runs as an all-reduce of the whole input.
-    is_same = kind in call_kind or (kind == "allreduce" and "reducescatter" in call_kind)
-    if not is_same or kind not in _SAME_SIZE or "reducescatter" in call_kind:
+    scatters = CollectiveKind.REDUCE_SCATTER in call_kind
+    is_same = kind in call_kind or (kind == CollectiveKind.ALL_REDUCE and scatters)
+    if not is_same or kind not in _SAME_SIZE or scatters:
         return is_same
     return call_elements is None or elements is None or call_elements == elements
 

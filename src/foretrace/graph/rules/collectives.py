@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s
+from foretrace.base import CollectiveKind, Int32s, Int64s
 from foretrace.graph.collective import Collective
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.groups import Group
@@ -22,7 +22,7 @@ from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 
 MATCH_TOLERANCE_NS = 2_000_000  # ends of one collective differ by far less; the next is far more
-_PAIRWISE = ("send", "recv")
+_PAIRWISE = (CollectiveKind.SEND, CollectiveKind.RECV)
 MAX_NAMED = 5  # places named in a sentence
 MAX_SHIFT = 64  # operations by which one rank's sequence may be ahead of another's
 
@@ -134,7 +134,7 @@ def _collectives(
         row = int(meetings.row[low])
         is_unlisted = not ranks and int(comm.group_size[row]) > len(members)
         yield Collective(
-            name="sendrecv" if comm.kind[row] in _PAIRWISE else comm.kind[row],
+            name=_name(comm.kind[row]),
             group=group.name or "unnamed",
             ranks=ranks or recorded,
             recorded_ranks=recorded,
@@ -143,6 +143,10 @@ def _collectives(
             dtype=comm.dtype[row],
             is_transfer_estimated=is_partial or is_unlisted,
         )
+
+
+def _name(kind: CollectiveKind) -> str:
+    return (CollectiveKind.SEND_RECV if kind in _PAIRWISE else kind).value
 
 
 def _places(

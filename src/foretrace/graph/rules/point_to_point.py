@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s, Integers
+from foretrace.base import Bools, CollectiveKind, Int64s, Integers
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.rules.collectives import Matches
 
@@ -35,7 +35,7 @@ def neighbour_waits(
     """
     is_exchange = np.array(
         [
-            collective.name == "sendrecv"
+            collective.kind is CollectiveKind.SEND_RECV
             and len(collective.ranks) > 2  # noqa: PLR2004  two are a pair, which meets
             and collective.ranks == collective.recorded_ranks
             for collective in matches.collectives

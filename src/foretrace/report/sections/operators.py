@@ -16,6 +16,7 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
+from foretrace.base import NS_PER_S
 from foretrace.operators import OperatorClass
 from foretrace.report.document import Section
 from foretrace.report.signatures import shapes_text
@@ -23,7 +24,6 @@ from foretrace.report.subjects import shortened
 
 MAX_BARS = 14
 NUM_NAMES = 3
-NS_PER_S = 1_000_000_000
 
 
 def operator_section(table: OperatorTable | None) -> Section | None:

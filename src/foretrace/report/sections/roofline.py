@@ -14,10 +14,10 @@ from foretrace.answer import (
     Unit,
     percent_text,
 )
+from foretrace.base import NS_PER_S
 from foretrace.report.document import Section
 from foretrace.report.signatures import shapes_text
 
-NS_PER_S = 1_000_000_000
 # Roofs are drawn a little beyond the points, so that a point at the border can be judged.
 _BEYOND = 2.0
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from foretrace.base import RiskError
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, RiskError
 from foretrace.risk.failures.rates import mttf_ns
-from foretrace.risk.times import NS_PER_DAY, NS_PER_HOUR
 
 
 class WhileDown(StrEnum):

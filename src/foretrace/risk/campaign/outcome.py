@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s
+from foretrace.base import NS_PER_DAY, Bools, Float64s, Int64s
 from foretrace.risk.campaign.campaign import Campaign
-from foretrace.risk.times import NS_PER_DAY
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int64s, RiskError
+from foretrace.base import NS_PER_DAY, Int64s, RiskError
 from foretrace.risk.campaign._compiled import (
     EXCLUDED,
     FAILURES,
@@ -20,7 +20,6 @@ from foretrace.risk.campaign._compiled import (
 )
 from foretrace.risk.campaign.campaign import Campaign, Replicas, WhileDown, check_campaign
 from foretrace.risk.campaign.outcome import Account, Outcome
-from foretrace.risk.times import NS_PER_DAY
 
 _ACCOUNTS = list(Account)
 _MODES = list(WhileDown)  # their positions are the compiled loops' numbers

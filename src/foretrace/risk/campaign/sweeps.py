@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Float64s
+from foretrace.base import NS_PER_S, Float64s
 from foretrace.risk.campaign.campaign import Campaign
 from foretrace.risk.campaign.closed_form import (
     linear_ettr,
@@ -73,7 +73,7 @@ def by_interval(
     return CampaignSweep(
         "checkpoint interval",
         "s",
-        np.array(intervals_ns) / 1e9,
+        np.array(intervals_ns) / NS_PER_S,
         {name: np.array([way(each) for each in points]) for name, way in ways.items()},
     )
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Float64s, RiskError
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, Float64s, RiskError
 from foretrace.risk.campaign.campaign import Campaign
 from foretrace.risk.campaign.outcome import Outcome
 from foretrace.risk.campaign.simulate import simulate_campaign
-from foretrace.risk.times import NS_PER_DAY, NS_PER_HOUR, NS_PER_S
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Citation, Int64s
-from foretrace.risk.times import NS_PER_DAY
+from foretrace.base import NS_PER_DAY, Citation, Int64s
 
 if TYPE_CHECKING:
     import polars as pl

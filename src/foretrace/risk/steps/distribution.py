@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s
+from foretrace.base import NS_PER_MS, Bools, Float64s
 
 if TYPE_CHECKING:
     import polars as pl
@@ -236,7 +236,7 @@ class StepDistribution:
 
     def __repr__(self) -> str:
         """One line: the middle, and how much it varies."""
-        low, middle, high = np.quantile(self.step_ns, [0.05, 0.5, 0.95]) / 1e6
+        low, middle, high = np.quantile(self.step_ns, [0.05, 0.5, 0.95]) / NS_PER_MS
         return (
             f"StepDistribution({self.title}: {middle:,.3f} ms, 90% from {low:,.3f} to "
             f"{high:,.3f} ms, {self.num_samples:,} samples)"

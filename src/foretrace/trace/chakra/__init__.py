@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from foretrace.trace.chakra.recognise import recognises_feeder as recognises_feeder
     from foretrace.trace.chakra.recognise import recognises_jsonized as recognises_jsonized
     from foretrace.trace.chakra.schema import CHAKRA_VERSION as CHAKRA_VERSION
+    from foretrace.trace.chakra.schema import COMM_TYPES as COMM_TYPES
+    from foretrace.trace.chakra.schema import KINDS_OF_COMM_TYPE as KINDS_OF_COMM_TYPE
     from foretrace.trace.chakra.schema import NO_TEXT as NO_TEXT
     from foretrace.trace.chakra.schema import CommType as CommType
     from foretrace.trace.chakra.schema import NodeType as NodeType

@@ -13,23 +13,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from foretrace.base import NS_PER_US, CollectiveKind, collective_kind_of
 from foretrace.trace.chakra.collect import Attribute, Collected
-from foretrace.trace.chakra.schema import CommType, NodeType, ValueField
-from foretrace.trace.communication import collective_kind_of, is_communication
+from foretrace.trace.chakra.schema import COMM_TYPES, NodeType, ValueField
+from foretrace.trace.communication import is_communication
 
 Node = Mapping[str, object]
-_COMM_TYPES = {
-    "allreduce": CommType.ALL_REDUCE,
-    "reduce": CommType.REDUCE,
-    "allgather": CommType.ALL_GATHER,
-    "gather": CommType.GATHER,
-    "scatter": CommType.SCATTER,
-    "broadcast": CommType.BROADCAST,
-    "alltoall": CommType.ALL_TO_ALL,
-    "sendrecv": CommType.ALL_TO_ALL,
-    "reducescatter": CommType.REDUCE_SCATTER,
-    "barrier": CommType.BARRIER,
-}
 _NUMBERS = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
 _ITEM_BYTES, _NUM_ITEMS = 4, 3  # places in a tensor: id, storage, offset, elements, item bytes
 _TENSOR_FIELDS = 6
@@ -131,11 +120,13 @@ def _add_device(collected: Collected, node: Node, callers: Mapping[int, Node]) -
 
 def _times(node: Node, duration_us: float) -> dict[str, Attribute]:
     """Times to the nanosecond, where the trace has any."""
-    found: dict[str, Attribute] = {"duration_ns": (ValueField.INT64, round(duration_us * 1000))}
+    found: dict[str, Attribute] = {
+        "duration_ns": (ValueField.INT64, round(duration_us * NS_PER_US))
+    }
     if "dur" not in node and "exclusive_dur" not in node:
         return {}
     if "ts" in node:
-        found["start_ns"] = (ValueField.INT64, round(_number(node["ts"]) * 1000))
+        found["start_ns"] = (ValueField.INT64, round(_number(node["ts"]) * NS_PER_US))
     return found
 
 
@@ -143,15 +134,15 @@ def _communication(node: Node, name: str, caller: Node) -> dict[str, Attribute]:
     if not is_communication(name):
         return {}
     kind = collective_kind_of(name)
-    if kind == "sendrecv":
+    if kind is CollectiveKind.SEND_RECV:
         # One kernel serves sends, receives and all-to-all: the caller's inputs name which.
         inputs = caller.get("inputs")
         words = inputs if isinstance(inputs, list) else []
         kinds = [collective_kind_of(word) for word in words if isinstance(word, str)]
-        kind = next((one for one in kinds if one in _COMM_TYPES), kind)
+        kind = next((one for one in kinds if one in COMM_TYPES), kind)
     found: dict[str, Attribute] = {"comm_size": (ValueField.INT64, _bytes(node.get("inputs")))}
-    if kind in _COMM_TYPES:
-        found["comm_type"] = (ValueField.INT64, int(_COMM_TYPES[kind]))
+    if kind in COMM_TYPES:
+        found["comm_type"] = (ValueField.INT64, int(COMM_TYPES[kind]))
     if node.get("pg_name"):
         found["pg_name"] = (ValueField.STRING, str(node["pg_name"]))
     return found

@@ -16,7 +16,10 @@ then the nodes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+
+from foretrace.base import CollectiveKind
 
 NO_TEXT = -1  # a text that the file does not give
 CHAKRA_VERSION = (
@@ -50,6 +53,25 @@ class CommType(IntEnum):
     REDUCE_SCATTER = 7
     REDUCE_SCATTER_BLOCK = 8
     BARRIER = 9
+
+
+COMM_TYPES: Mapping[CollectiveKind, CommType] = {
+    CollectiveKind.ALL_REDUCE: CommType.ALL_REDUCE,
+    CollectiveKind.REDUCE: CommType.REDUCE,
+    CollectiveKind.ALL_GATHER: CommType.ALL_GATHER,
+    CollectiveKind.GATHER: CommType.GATHER,
+    CollectiveKind.SCATTER: CommType.SCATTER,
+    CollectiveKind.BROADCAST: CommType.BROADCAST,
+    # An exchange of many in one kernel: the nearest that the schema has.
+    CollectiveKind.SEND_RECV: CommType.ALL_TO_ALL,
+    CollectiveKind.ALL_TO_ALL: CommType.ALL_TO_ALL,
+    CollectiveKind.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
+    CollectiveKind.BARRIER: CommType.BARRIER,
+}
+KINDS_OF_COMM_TYPE: Mapping[int, CollectiveKind] = {
+    **{int(comm_type): kind for kind, comm_type in COMM_TYPES.items()},
+    int(CommType.REDUCE_SCATTER_BLOCK): CollectiveKind.REDUCE_SCATTER,
+}
 
 
 class ValueField(IntEnum):

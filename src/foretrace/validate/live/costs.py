@@ -96,7 +96,9 @@ class HostCosts:
         rows = [
             row
             for row in self.rows
-            if row["collective"] == collective and row["num_gpus"] == num_ranks
+            if collective is not None
+            and row["collective"] == collective.in_tables
+            and row["num_gpus"] == num_ranks
         ]
         if not rows:
             have = sorted({f"{row['collective']} of {row['num_gpus']}" for row in self.rows})

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from foretrace.base import ModelError, written_beside
+from foretrace.base import CollectiveKind, ModelError, written_beside
 from foretrace.capture import Device, HostSpeed, Row, measured_collectives, measured_host
 from foretrace.simulate import Cores
 
-COLLECTIVES = ("all_reduce", "send_recv")
+COLLECTIVES = (CollectiveKind.ALL_REDUCE.in_tables, CollectiveKind.SEND_RECV.in_tables)
 # Of transfers whose share of a core is looked at: below, a call is more waiting than work.
 _LEAST_BYTES = 1 << 20
 _NUM_REPEATS = 2  # of the measurement of collectives, so that its medians are not of one moment

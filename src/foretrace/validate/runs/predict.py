@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 
-from foretrace.base import ModelError
+from foretrace.base import NS_PER_S, ModelError
 from foretrace.cost import CostModel, step_costs
 from foretrace.machine import Machine
 from foretrace.validate.runs.calibration import calibrated, widened
@@ -29,7 +29,6 @@ from foretrace.workload import (
     with_fields,
 )
 
-_NS_PER_S = 1e9
 _BYTES_PER_GIB = 1 << 30
 
 CostsOf = Callable[[PublishedRun, Machine], CostModel]
@@ -175,12 +174,12 @@ def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPre
         why = f"not printed: {', '.join(planned.assumed)}; spread over {len(ratios)} legal plans"
     return replace(
         nothing,
-        predicted_s=time.step_ns / _NS_PER_S,
-        low_s=time.low_ns / _NS_PER_S * min(ratios),
-        high_s=time.high_ns / _NS_PER_S * max(ratios),
+        predicted_s=time.step_ns / NS_PER_S,
+        low_s=time.low_ns / NS_PER_S * min(ratios),
+        high_s=time.high_ns / NS_PER_S * max(ratios),
         roofline_s=roofline,
         architecture=steps.machine.chip.architecture,
-        products_s=time.products_ns / _NS_PER_S,
+        products_s=time.products_ns / NS_PER_S,
         status=RunStatus.ASSUMED if planned.assumed else RunStatus.PREDICTED,
         why=why,
     )
@@ -199,7 +198,7 @@ def roofline_s(model: Model, plan: Plan, machine: Machine) -> float | None:
     tokens = plan.global_batch * plan.sequence / plan.num_ranks
     busy_ns = (counted.training + counted.recompute) * tokens / peak
     bubble = (plan.pipeline - 1) / (plan.num_chunks * plan.num_microbatches)
-    return busy_ns * (1 + bubble) / _NS_PER_S
+    return busy_ns * (1 + bubble) / NS_PER_S
 
 
 def peak_gib(run: PublishedRun, model: Transformer, plan: Plan, machine: Machine) -> float:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.base import NS_PER_S
 from foretrace.validate.cost import CostPoints
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-_NS_PER_S = 1e9
 
 
 class RunStatus(StrEnum):
@@ -193,8 +191,8 @@ def run_points(report: RunsReport) -> tuple[CostPoints, ...]:
     return tuple(
         CostPoints(
             source,
-            np.array([(one.measured_s or 0) * _NS_PER_S for one in rows]),
-            np.array([(one.predicted_s or 0) * _NS_PER_S for one in rows]),
+            np.array([(one.measured_s or 0) * NS_PER_S for one in rows]),
+            np.array([(one.predicted_s or 0) * NS_PER_S for one in rows]),
         )
         for source, rows in sorted(by_source.items())
     )

@@ -99,7 +99,7 @@ def _of_sequence(
     for made in sequence.made:
         what = made.what
         own = slice(made.first, made.first + made.num_nodes)
-        name = what.collective if isinstance(what, MadeExchange) else "wait"
+        name = what.collective.in_tables if isinstance(what, MadeExchange) else "wait"
         columns["name"][own] = names.place(name)
         if isinstance(what, MadeExchange):
             columns["measured_ns"][made.first] = what.host_ns

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import NodeKind, Phase
-from foretrace.whatif.arrange.roles import TRANSFERS, Role
+from foretrace.whatif.arrange.roles import Role
 from foretrace.whatif.recorded.program import GROUPS, MadeExchange, MadeWait, Placed
 from foretrace.workload import Group
 
@@ -43,12 +44,12 @@ def made_role(placed: Placed) -> Role:
     """Whom something made is for; of a transfer the phase tells the direction."""
     what = _made(placed)
     group = GROUPS.index(what.group)
-    name = what.collective if isinstance(what, MadeExchange) else ""
-    if what.group is Group.PIPELINE and name in TRANSFERS:
+    kind = what.collective if isinstance(what, MadeExchange) else CollectiveKind.UNKNOWN
+    if what.group is Group.PIPELINE and kind.is_transfer:
         return Role(
             group,
             is_transfer=True,
-            is_send=name == "send",
+            is_send=kind is CollectiveKind.SEND,
             is_backward=placed.phase == Phase.BACKWARD,
         )
     return Role(group)

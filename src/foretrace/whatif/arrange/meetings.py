@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s, ScenarioError, UInt8s
+from foretrace.base import CollectiveKind, Int32s, Int64s, ScenarioError, UInt8s
 from foretrace.graph import NO_COLLECTIVE, Collective, EdgeKind, Edges, NodeKind
-from foretrace.trace import collective_kind_of
 from foretrace.whatif.arrange.made import Made
-from foretrace.whatif.arrange.roles import PAIR, TRANSFERS, Role
+from foretrace.whatif.arrange.roles import PAIR, Role
 from foretrace.whatif.arrange.sequence import Sequence
 from foretrace.whatif.arrange.source import BY_HUB, BY_ITSELF, BY_LEFT, BY_RIGHT, Source
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, MadeExchange, NewJob
@@ -331,7 +330,7 @@ def _of_made(made: Made) -> Collective:
     if not isinstance(what, MadeExchange):
         raise TypeError("a wait is no collective")
     return Collective(
-        name="sendrecv" if made.role.is_transfer else what.collective,
+        name=CollectiveKind.SEND_RECV.value if made.role.is_transfer else what.collective.in_tables,
         group="",
         ranks=(),
         recorded_ranks=(),
@@ -399,10 +398,7 @@ def _held_by(
     node = sequence.source[finish]
     held = np.where(node >= 0, source.held_by[np.maximum(node, 0)], BY_HUB).astype(np.uint8)
     is_exchange = np.array(
-        [
-            len(each.ranks) == PAIR and collective_kind_of(each.name) in TRANSFERS
-            for each in source.graph.collectives
-        ],
+        [each.is_pair for each in source.graph.collectives],
         np.bool_,
     )
     if not is_exchange.any():

@@ -14,13 +14,11 @@ import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s
 from foretrace.graph import Collective, ExecutionGraph, NodeKind, Phase
-from foretrace.trace import collective_kind_of
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, Program
 from foretrace.workload import Axis, Group, coordinates
 
 NO_ROLE = -1
 PAIR = 2
-TRANSFERS = frozenset({"send", "recv", "sendrecv"})  # as `collective_kind_of` calls them
 _PIPELINE = GROUPS.index(Group.PIPELINE)
 
 
@@ -96,7 +94,7 @@ def communicators(collectives: Sequence[Collective]) -> tuple[Int64s, Int64s]:
     found, direction = np.empty((2, len(collectives)), np.int64)
     turn, before, position = 0, None, -1
     for at, each in enumerate(collectives):
-        is_pair = len(each.ranks) == PAIR and collective_kind_of(each.name) in TRANSFERS
+        is_pair = each.is_pair
         ranks = (each.group, each.ranks, is_pair)
         if ranks != before:
             turn = 0
@@ -130,7 +128,7 @@ class _Finder:
         group = int(self._program.group_of_collective[collective])
         direction = int(self._direction[collective])
         communicator = (each.group, each.ranks, direction)
-        is_pair = len(each.ranks) == PAIR and collective_kind_of(each.name) in TRANSFERS
+        is_pair = each.is_pair
         if group == _PIPELINE and is_pair:
             is_next = self._is_next(rank, collective, is_backward=is_backward)
             if is_next is not None:

@@ -16,7 +16,7 @@ from enum import Enum, IntEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from foretrace.base import ScenarioError
+from foretrace.base import NS_PER_UNIT, ScenarioError
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.selection import EVERYTHING, Selection
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
 
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*(s|ms|us|ns)\s*")
-_NS_PER_UNIT = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 
 
 class Turn(IntEnum):
@@ -160,7 +159,7 @@ def duration_ns_of(text: object) -> int:
         raise ScenarioError(
             f"{text!r} is no time: write a number with its unit (s, ms, us or ns), as in '2 ms'"
         )
-    return round(float(match[1]) * _NS_PER_UNIT[match[2]])
+    return round(float(match[1]) * NS_PER_UNIT[match[2]])
 
 
 def is_factor(value: object) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import NotShownError
+from foretrace.base import CollectiveKind, NotShownError
 from foretrace.graph import NO_COLLECTIVE, NodeKind, Part, Phase
 from foretrace.whatif.rearrange.buckets import TOLERANCE, issued, with_wait
 from foretrace.whatif.rearrange.new_units import NewUnit, Work
@@ -43,15 +43,17 @@ class Maker:
     def with_transfers(self, unit: NewUnit) -> NewUnit:
         """A unit that receives and sends where no recorded stage did."""
         if unit.lacks_receive:
-            receive = self._transfer(unit, "recv", Role.RECEIVE)
+            receive = self._transfer(unit, CollectiveKind.RECV, Role.RECEIVE)
             unit = replace(unit, before=(receive, *unit.before))
         if unit.lacks_send:
-            unit = replace(unit, after=(*unit.after, self._transfer(unit, "send", Role.SEND)))
+            unit = replace(
+                unit, after=(*unit.after, self._transfer(unit, CollectiveKind.SEND, Role.SEND))
+            )
         return unit
 
-    def _transfer(self, unit: NewUnit, name: str, role: Role) -> Work:
-        transfer = replace(handed_over(self.after.plan, self.numbers), collective=name)
-        made = self.made(transfer, is_awaited=name == "recv")
+    def _transfer(self, unit: NewUnit, kind: CollectiveKind, role: Role) -> Work:
+        transfer = replace(handed_over(self.after.plan, self.numbers), collective=kind)
+        made = self.made(transfer, is_awaited=kind is CollectiveKind.RECV)
         phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
         return Work(self.at(unit, made, Part.TRANSFER, phase), role)
 

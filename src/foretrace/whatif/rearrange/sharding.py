@@ -15,9 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from foretrace.base import number_format
+from foretrace.base import CollectiveKind, number_format
 from foretrace.graph import NO_LAYER, NodeKind, Part, Phase
-from foretrace.trace import collective_kind_of
 from foretrace.whatif.rearrange.buckets import dropped, with_wait
 from foretrace.whatif.rearrange.made_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import NewUnit, Work
@@ -26,7 +25,6 @@ from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
 from foretrace.workload import Exchange, Group, Plan, Pool, Sharding, gathered, pools_of, reduced
 
-_NAMES = {"allgather": "all_gather", "allreduce": "all_reduce", "reducescatter": "reduce_scatter"}
 _ENDS_WORK = (Role.RETURN, Role.SEND)
 _GROUP = Group.DATA  # all of its ranks: shards over some of them are refused
 _REDUCED = -1  # in place of a part
@@ -51,10 +49,10 @@ class Dividing:
         def of(work: Iterable[Work]) -> tuple[Work, ...]:
             found = []
             for each in work:
-                name, size, dtype = self._collective(each.placed)
-                if each.role is not Role.BUCKET or not name:
+                kind, size, dtype = self._collective(each.placed)
+                if each.role is not Role.BUCKET or kind is None:
                     found.append(each)
-                elif name != "all_gather":
+                elif kind is not CollectiveKind.ALL_GATHER:
                     one = replace(
                         self._reduction,
                         num_bytes=round(size * each.placed.scale_bytes),
@@ -82,7 +80,7 @@ class Dividing:
             placed: the epilogue as recorded.
             buckets: of the step, made, whose parameters are gathered.
         """
-        kept = [each for each in placed if self._collective(each)[0] != "all_gather"]
+        kept = [each for each in placed if self._collective(each)[0] != CollectiveKind.ALL_GATHER]
         updates = [at for at, each in enumerate(kept) if each.part is Part.OPTIMIZER]
         if not self.is_divided or not updates:
             return kept
@@ -102,19 +100,19 @@ class Dividing:
         place = updates[-1] + 1
         return [*kept[:place], *gathers, *kept[place:]]
 
-    def _collective(self, placed: Placed) -> tuple[str, int, str]:
-        """Kind, bytes and number format of what a piece takes part in; "" of no collective."""
+    def _collective(self, placed: Placed) -> tuple[CollectiveKind | None, int, str]:
+        """Kind, bytes and number format of what a piece takes part in; `None` of no collective."""
         graph = self.unit_index.program.graph
         if isinstance(placed.piece, MadeExchange):
             return placed.piece.collective, placed.piece.num_bytes, placed.piece.dtype
         if not isinstance(placed.piece, Piece) or placed.part is not Part.BUCKET:
-            return "", 0, ""
+            return None, 0, ""
         finishes = placed.piece.nodes[graph.kind[placed.piece.nodes] == NodeKind.FINISH]
         found = [graph.collectives[each] for each in np.unique(graph.collective[finishes])]
         if not found:
-            return "", 0, ""
+            return None, 0, ""
         size = sum(max(each.num_bytes, 0) for each in found)
-        return _NAMES.get(collective_kind_of(found[0].name), found[0].name), size, found[0].dtype
+        return found[0].kind, size, found[0].dtype
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import CollectiveKind, Int64s
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase
-from foretrace.trace import collective_kind_of
 
-# Kinds as `foretrace.trace.collective_kind_of` calls them.
-REDUCE = "allreduce"
-GATHER = "allgather"
-SCATTER = "reducescatter"
+REDUCE = CollectiveKind.ALL_REDUCE
+GATHER = CollectiveKind.ALL_GATHER
+SCATTER = CollectiveKind.REDUCE_SCATTER
 BARRIER = "barrier"
-_TRANSFERS = frozenset({"send", "recv", "sendrecv"})  # between two ranks, if two take part
 _PAIR = 2
 
 
@@ -24,7 +21,7 @@ class Exchange:
     """Collectives of the same ranks that do the same, at the same kind of place."""
 
     ranks: tuple[int, ...]
-    name: str  # a kind of `foretrace.trace.collective_kind_of`
+    name: CollectiveKind
     part: Part
     phase: Phase
     dtype: str
@@ -37,12 +34,14 @@ class Exchange:
     @property
     def is_pair(self) -> bool:
         """Whether it sends from one rank to one other."""
-        return self.name in _TRANSFERS and len(self.ranks) <= _PAIR
+        return self.name.is_transfer and len(self.ranks) <= _PAIR
 
     @property
     def is_shuffle(self) -> bool:
         """Whether every rank sends something of its own to every other."""
-        return self.name == "alltoall" or (self.name in _TRANSFERS and len(self.ranks) > _PAIR)
+        return self.name is CollectiveKind.ALL_TO_ALL or (
+            self.name.is_transfer and len(self.ranks) > _PAIR
+        )
 
 
 def exchanges_of(graph: ExecutionGraph) -> tuple[Exchange, ...]:
@@ -53,12 +52,12 @@ def exchanges_of(graph: ExecutionGraph) -> tuple[Exchange, ...]:
     owner[graph.collective[finishes][::-1]] = finishes[::-1]
     transfer_ns = np.zeros(size, np.int64)
     np.add.at(transfer_ns, graph.collective[finishes], graph.measured_ns[finishes])
-    alike: dict[tuple[tuple[int, ...], str, int, int, str], list[int]] = {}
+    alike: dict[tuple[tuple[int, ...], CollectiveKind, int, int, str], list[int]] = {}
     for position in np.flatnonzero(owner >= 0).tolist():
         each, node = graph.collectives[position], owner[position]
         key = (
             each.ranks,
-            collective_kind_of(each.name),
+            each.kind,
             int(graph.part[node]),
             int(graph.phase[node]),
             each.dtype.lower(),

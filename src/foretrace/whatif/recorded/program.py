@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, cast
 
-from foretrace.base import Int8s, Int64s
+from foretrace.base import CollectiveKind, Int8s, Int64s
 from foretrace.graph import (
     NO_LANE,
     NO_LAYER,
@@ -128,7 +128,7 @@ class MadeExchange:
     follows on the compute stream waits for it if `is_awaited`. On a CPU the calling thread waits.
     """
 
-    collective: str  # "all_reduce", "send", "recv", ... as `cost` calls them
+    collective: CollectiveKind
     group: Group
     num_bytes: int  # as nccl-tests counts them
     dtype: str

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, MachineError, ScenarioError, number_format
+from foretrace.base import (
+    CollectiveKind,
+    Float64s,
+    Int64s,
+    MachineError,
+    ScenarioError,
+    number_format,
+)
 from foretrace.cost import (
     CollectiveRequests,
     CostModel,
@@ -20,7 +27,6 @@ from foretrace.cost import (
     RecordedCosts,
     Source,
     Transfers,
-    bus_share,
     collective_named,
     fitted_transfers,
 )
@@ -125,7 +131,7 @@ def _groups(program: Program, arranged: Arranged, plan: Plan) -> list[str]:
     for one, source in pairs:
         if source == NO_COLLECTIVE:
             pair = Group.PIPELINE.value if len(one.ranks) <= 2 else ""  # noqa: PLR2004
-            is_pair = collective_named(one.name) == "send_recv"
+            is_pair = one.is_transfer
             found.append(pair if is_pair and pair else by_ranks.get(tuple(sorted(one.ranks)), pair))
             continue
         at = int(program.group_of_collective[source])
@@ -277,9 +283,9 @@ def _traffic(one: Asked) -> float:
     known, num_ranks = collective_named(one.name), len(one.ranks)
     if known is None:
         raise _untold(one)
-    if known == "send_recv" and num_ranks > 2:  # noqa: PLR2004  all with all, in NCCL
-        known = "alltoall"
-    return float(bus_share(known, np.array([float(num_ranks)]))[0]) or 1.0
+    if known is CollectiveKind.SEND_RECV and num_ranks > 2:  # noqa: PLR2004  all with all, in NCCL
+        known = CollectiveKind.ALL_TO_ALL
+    return float(known.bus_share(np.array([float(num_ranks)]))[0]) or 1.0
 
 
 def _turns(one: Asked) -> int:

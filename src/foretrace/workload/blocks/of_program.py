@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from foretrace.base import collective_kind_of
 from foretrace.graph import Part, Phase
 from foretrace.operators import ModuleProgram, ProgramPart, Ran, Tensor
 from foretrace.workload.blocks.block import (
@@ -97,7 +98,7 @@ def _items(ran: Sequence[Ran], phase: Phase, again: Phase) -> tuple[Item, ...]:
             found.append(
                 Exchange(
                     one.label,
-                    one.name,
+                    collective_kind_of(one.name),
                     Group.TENSOR,
                     one.num_bytes,
                     one.dtype,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
@@ -200,4 +201,4 @@ class _Buckets:
 
     def _exchange(self, items: Items, label: str, numbers: int) -> int:
         dtype = self._plan.precision.reduced
-        return items.exchange(label, "all_reduce", numbers=numbers, dtype=dtype)
+        return items.exchange(label, CollectiveKind.ALL_REDUCE, numbers=numbers, dtype=dtype)

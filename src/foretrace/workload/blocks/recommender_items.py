@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Item, Operator
 from foretrace.workload.blocks.signatures import Call, num_bytes
@@ -41,7 +42,7 @@ class Items:
     def exchange(
         self,
         label: str,
-        collective: str,
+        collective: CollectiveKind,
         *,
         numbers: int,
         dtype: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from foretrace.base import CollectiveKind
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.recommender_items import Items
 from foretrace.workload.blocks.signatures import Call, array, call
@@ -59,14 +60,25 @@ class TableWork:
             self._prepare(items, name, _BEFORE_PERMUTING, lengths)
             items.add(f"{name} ids in order of ranks", self._permuted(ids))
             items.exchange(
-                f"{name} splits", "all_to_all", numbers=one.splits.of(self.rank), dtype=_SPLIT
+                f"{name} splits",
+                CollectiveKind.ALL_TO_ALL,
+                numbers=one.splits.of(self.rank),
+                dtype=_SPLIT,
             )
             before = items.last
             items.exchange(
-                f"{name} lengths", "all_to_allv", numbers=lengths, dtype=_LENGTH, after=(before,)
+                f"{name} lengths",
+                CollectiveKind.ALL_TO_ALL,
+                numbers=lengths,
+                dtype=_LENGTH,
+                after=(before,),
             )
             arrived = items.exchange(
-                f"{name} ids", "all_to_allv", numbers=ids, dtype=self._id_dtype, after=(before,)
+                f"{name} ids",
+                CollectiveKind.ALL_TO_ALL,
+                numbers=ids,
+                dtype=self._id_dtype,
+                after=(before,),
             )
             if not self.placed.sharding.sends_ids_ahead:
                 items.wait(arrived)
@@ -98,12 +110,18 @@ class TableWork:
             numbers, group = one.reduced.of(self.rank), self._inner(one.scheme)
             label = f"{name} pooled vectors added up"
             last = [
-                items.exchange(label, "reduce_scatter", numbers=numbers, dtype=dtype, group=group)
+                items.exchange(
+                    label, CollectiveKind.REDUCE_SCATTER, numbers=numbers, dtype=dtype, group=group
+                )
             ]
         if one.pooled is not None:
             numbers, group = one.pooled.of(self.rank), self._outer(one.scheme)
             label = f"{name} pooled vectors"
-            last = [items.exchange(label, "all_to_allv", numbers=numbers, dtype=dtype, group=group)]
+            last = [
+                items.exchange(
+                    label, CollectiveKind.ALL_TO_ALL, numbers=numbers, dtype=dtype, group=group
+                )
+            ]
         return last
 
     def send_gradients(self, items: Items) -> None:
@@ -116,11 +134,15 @@ class TableWork:
             if one.pooled is not None:
                 numbers, group = one.pooled.back().of(self.rank), self._outer(one.scheme)
                 label = f"{name} gradients of vectors"
-                items.exchange(label, "all_to_allv", numbers=numbers, dtype=dtype, group=group)
+                items.exchange(
+                    label, CollectiveKind.ALL_TO_ALL, numbers=numbers, dtype=dtype, group=group
+                )
             if one.reduced is not None:
                 numbers, group = one.reduced.of(self.rank), self._inner(one.scheme)
                 label = f"{name} gradients of vectors gathered"
-                items.exchange(label, "all_gather", numbers=numbers, dtype=dtype, group=group)
+                items.exchange(
+                    label, CollectiveKind.ALL_GATHER, numbers=numbers, dtype=dtype, group=group
+                )
 
     def update(self, items: Items) -> None:
         """Rows that were looked up are updated, as soon as their gradients are there."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.signatures import Call
@@ -187,7 +188,7 @@ def but_saved(items: Items) -> Items:
     num_products = 0
     for at, item in enumerate(items):
         if isinstance(item, Exchange):
-            if item.collective == "reduce_scatter":
+            if item.collective == CollectiveKind.REDUCE_SCATTER:
                 saved.add(at)
         elif item.name in _PRODUCTS:
             num_products += 1

@@ -7,6 +7,7 @@ Source:
 
 from __future__ import annotations
 
+from foretrace.base import CollectiveKind
 from foretrace.workload.exchanges.exchange import Exchange, exchange
 from foretrace.workload.plan.plan import Group, Plan
 
@@ -23,8 +24,10 @@ def whole_keys(plan: Plan, width: int) -> tuple[Exchange, Exchange]:
     """
     size = (plan.micro_batch * plan.sequence * width, plan.precision.made)
     return (
-        exchange("gathered keys and values", "all_gather", Group.CONTEXT, size),
-        exchange("sum of key and value gradients", "reduce_scatter", Group.CONTEXT, size),
+        exchange("gathered keys and values", CollectiveKind.ALL_GATHER, Group.CONTEXT, size),
+        exchange(
+            "sum of key and value gradients", CollectiveKind.REDUCE_SCATTER, Group.CONTEXT, size
+        ),
     )
 
 
@@ -40,6 +43,8 @@ def passed_on(plan: Plan, width: int) -> tuple[Exchange, Exchange]:
     """
     size = (plan.micro_batch * plan.sequence // plan.context * width, plan.precision.made)
     return (
-        exchange("keys and values passed on", "send_recv", Group.CONTEXT, size),
-        exchange("key and value gradients passed on", "send_recv", Group.CONTEXT, size),
+        exchange("keys and values passed on", CollectiveKind.SEND_RECV, Group.CONTEXT, size),
+        exchange(
+            "key and value gradients passed on", CollectiveKind.SEND_RECV, Group.CONTEXT, size
+        ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import Phase
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.plan.plan import Group
@@ -16,7 +17,7 @@ class Exchange:
     """One communication among the ranks of a group, on that group's own stream."""
 
     label: str
-    collective: str  # "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"
+    collective: CollectiveKind
     group: Group
     num_bytes: int  # as nccl-tests counts them: all-gather: total output
     dtype: str
@@ -57,7 +58,7 @@ def standing(
 
 def exchange(
     label: str,
-    collective: str,
+    collective: CollectiveKind,
     group: Group,
     size: tuple[int, str],
     *after: int,

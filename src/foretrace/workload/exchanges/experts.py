@@ -6,25 +6,26 @@ Source:
 
 from __future__ import annotations
 
+from foretrace.base import CollectiveKind
 from foretrace.workload.exchanges.exchange import Anchored, Turn, exchange
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import Group, Plan
 
 # Label, collective, products before or behind which it stands.
-_Row = tuple[str, str, Turn, bool]
+_Row = tuple[str, CollectiveKind, Turn, bool]
 _TOKENS: tuple[_Row, ...] = (
-    ("tokens to experts", "all_to_all", Turn.FORWARD, False),
-    ("tokens home", "all_to_all", Turn.FORWARD, True),
-    ("gradients to experts", "all_to_all", Turn.INPUT_GRADIENT, False),
-    ("token gradients home", "all_to_all", Turn.INPUT_GRADIENT, True),
+    ("tokens to experts", CollectiveKind.ALL_TO_ALL, Turn.FORWARD, False),
+    ("tokens home", CollectiveKind.ALL_TO_ALL, Turn.FORWARD, True),
+    ("gradients to experts", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, False),
+    ("token gradients home", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, True),
 )
 _GATHERED: tuple[_Row, ...] = (
-    ("gathered tokens", "all_gather", Turn.FORWARD, False),
-    ("sum of experts", "reduce_scatter", Turn.FORWARD, True),
-    ("gathered gradients", "all_gather", Turn.INPUT_GRADIENT, False),
-    ("sum of token gradients", "reduce_scatter", Turn.INPUT_GRADIENT, True),
+    ("gathered tokens", CollectiveKind.ALL_GATHER, Turn.FORWARD, False),
+    ("sum of experts", CollectiveKind.REDUCE_SCATTER, Turn.FORWARD, True),
+    ("gathered gradients", CollectiveKind.ALL_GATHER, Turn.INPUT_GRADIENT, False),
+    ("sum of token gradients", CollectiveKind.REDUCE_SCATTER, Turn.INPUT_GRADIENT, True),
 )
-_SUMMED: tuple[_Row, ...] = (("sum of experts", "all_reduce", Turn.FORWARD, True),)
+_SUMMED: tuple[_Row, ...] = (("sum of experts", CollectiveKind.ALL_REDUCE, Turn.FORWARD, True),)
 
 
 def around_experts(plan: Plan, *, sent: int, total: int) -> tuple[Anchored, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, ParameterCount, Passes
 from foretrace.workload.blocks.signatures import num_bytes
@@ -86,7 +87,7 @@ def reduced(num_parameters: int, pool: Pool, plan: Plan) -> tuple[Exchange, ...]
     items: tuple[Exchange, ...] = ()
     if pool.num_shards > 1:
         scattered = _sum("reduce-scatter of gradients", pool.shard, size, dtype)
-        items = (replace(scattered, collective="reduce_scatter"),)
+        items = (replace(scattered, collective=CollectiveKind.REDUCE_SCATTER),)
         size = -(-size // pool.num_shards)
     if pool.replica is not None:
         total = _sum("all-reduce of gradients", pool.replica, size, dtype)
@@ -104,7 +105,7 @@ def gathered(num_parameters: int, pool: Pool, plan: Plan, *, phase: Phase) -> Ex
     dtype = plan.precision.parameters
     return Exchange(
         label="all-gather of parameters",
-        collective="all_gather",
+        collective=CollectiveKind.ALL_GATHER,
         group=pool.shard,
         num_bytes=num_bytes(num_parameters, dtype),
         dtype=dtype,
@@ -125,7 +126,7 @@ def agreement(num_numbers: int, group: Group, dtype: str, label: str) -> Block:
 def _sum(label: str, group: Group, size: int, dtype: str) -> Exchange:
     return Exchange(
         label=label,
-        collective="all_reduce",
+        collective=CollectiveKind.ALL_REDUCE,
         group=group,
         num_bytes=size,
         dtype=dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foretrace.base import CollectiveKind
 from foretrace.workload.exchanges.exchange import Exchange, exchange
 from foretrace.workload.plan.plan import Group, Plan
 
@@ -15,4 +16,4 @@ def handed_over(plan: Plan, count: int) -> Exchange:
     """
     own = count // (plan.tensor if plan.sequence_parallel else 1)
     size = (own, plan.precision.activations)
-    return exchange("activations", "send_recv", Group.PIPELINE, size)
+    return exchange("activations", CollectiveKind.SEND_RECV, Group.PIPELINE, size)

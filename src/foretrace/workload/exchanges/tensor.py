@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from foretrace.base import CollectiveKind
 from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, exchange
 from foretrace.workload.plan.plan import Group, Plan
 
@@ -50,7 +51,7 @@ def around_columns(
     if not plan.sequence_parallel:
         return (summed,)
     size = (count, operands or plan.precision.sent_operands)
-    gathered = exchange(f"gathered input of {label}", "all_gather", Group.TENSOR, size)
+    gathered = exchange(f"gathered input of {label}", CollectiveKind.ALL_GATHER, Group.TENSOR, size)
     first = Anchored(gathered, Turn.FORWARD, is_behind=False, awaited_by=Turn.FORWARD)
     # Gathered beside the input's gradient, which is scattered beside the weights'.
     again = Anchored(
@@ -77,7 +78,9 @@ def around_rows(plan: Plan, label: str, count: int) -> tuple[Anchored, ...]:
     if not plan.sequence_parallel:
         return (behind,)
     size = (count, plan.precision.sent_operands)
-    gathered = exchange(f"gathered gradient of {label}", "all_gather", Group.TENSOR, size)
+    gathered = exchange(
+        f"gathered gradient of {label}", CollectiveKind.ALL_GATHER, Group.TENSOR, size
+    )
     turn = Turn.INPUT_GRADIENT
     return (behind, Anchored(gathered, turn, is_behind=False, awaited_by=turn))
 
@@ -97,7 +100,9 @@ def around_lookup(plan: Plan, label: str, count: int) -> tuple[Anchored, ...]:
     behind = Anchored(summed, Turn.FORWARD, is_behind=True)
     if not plan.sequence_parallel:
         return (behind,)
-    gathered = exchange(f"gathered {label} gradients", "all_gather", Group.TENSOR, size)
+    gathered = exchange(
+        f"gathered {label} gradients", CollectiveKind.ALL_GATHER, Group.TENSOR, size
+    )
     awaiting = Turn.WEIGHT_GRADIENT  # of the table; it has no other
     before = Anchored(gathered, Turn.INPUT_GRADIENT, is_behind=False, awaited_by=awaiting)
     return (behind, before)
@@ -118,7 +123,8 @@ def sums_of_loss(plan: Plan, tokens: int) -> tuple[Exchange, ...]:
     if plan.implementation.fuses_loss:
         sums = (sums[0], ("right logit and sum of exponentials", 2 * tokens))
     return tuple(
-        exchange(label, "all_reduce", Group.TENSOR, (count, _WIDE)) for label, count in sums
+        exchange(label, CollectiveKind.ALL_REDUCE, Group.TENSOR, (count, _WIDE))
+        for label, count in sums
     )
 
 
@@ -128,8 +134,8 @@ def num_pieces(plan: Plan, rows: int) -> int:
     return _PIECES if is_cut and rows % (_PIECES * plan.tensor) == 0 else 1
 
 
-def _sum_of(plan: Plan) -> str:
-    return "reduce_scatter" if plan.sequence_parallel else "all_reduce"
+def _sum_of(plan: Plan) -> CollectiveKind:
+    return CollectiveKind.REDUCE_SCATTER if plan.sequence_parallel else CollectiveKind.ALL_REDUCE
 
 
 def _made(plan: Plan, count: int) -> tuple[Group, tuple[int, str]]:

@@ -27,7 +27,6 @@ from foretrace.graph import (
     Phase,
     renumbered_graph_of,
 )
-from foretrace.trace import collective_kind_of
 from foretrace.workload.layout.drafted import Drafted
 from foretrace.workload.layout.launch import Launch
 from foretrace.workload.layout.meetings import Meetings, RankTable
@@ -208,7 +207,7 @@ def host_ns_of(items: Drafted, launch: Launch) -> Int64s:
 
 def _hub_names(items: Drafted, meetings: Meetings, tables: Tables) -> Int64s:
     kind = items.columns["exchange"][meetings.exchange[meetings.first]]
-    name_of_kind = [tables.name(collective_kind_of(one.collective)) for one in tables.kinds]
+    name_of_kind = [tables.name(one.collective.value) for one in tables.kinds]
     return np.array(name_of_kind, np.int64)[kind]
 
 
@@ -245,7 +244,7 @@ def _collectives(
     kind = items.columns["exchange"][meetings.exchange[meetings.first]]
     party, stages_of_party = meetings.parties(items)
     pair, make = np.unique(kind * len(stages_of_party) + party, return_inverse=True)
-    names = [collective_kind_of(one.collective) for one in tables.kinds]  # as replays call them
+    names = [one.collective.value for one in tables.kinds]  # as replays call them
     makes = []
     for of_kind, stages in zip(*np.divmod(pair, max(len(stages_of_party), 1)), strict=True):
         one = tables.kinds[of_kind]

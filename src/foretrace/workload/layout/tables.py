@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretrace.base import CollectiveKind
 from foretrace.workload.blocks.block import NO_SIGNATURE, Item
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Group
@@ -26,7 +27,7 @@ def group_of_stream(stream: int) -> Group:
 class ExchangeKind:
     """What exchanges share that differ only in when they happen."""
 
-    collective: str
+    collective: CollectiveKind
     group: Group
     num_bytes: int
     dtype: str

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import WorkloadError
+from foretrace.base import CollectiveKind, WorkloadError
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block
 from foretrace.workload.exchanges.exchange import Exchange
@@ -83,7 +83,9 @@ class Transfers:
 def _transfer(num_bytes: int, dtype: str, *, is_forward: bool, stream: int) -> Block:
     verb = "send" if stream == SENDS else "receive"
     what, phase = ("activations", Phase.FORWARD) if is_forward else ("gradients", Phase.BACKWARD)
-    item = Exchange(f"{verb} {what}", "send_recv", Group.PIPELINE, num_bytes, dtype, phase)
+    item = Exchange(
+        f"{verb} {what}", CollectiveKind.SEND_RECV, Group.PIPELINE, num_bytes, dtype, phase
+    )
     return Block(Part.TRANSFER, (item,))
 
 

@@ -1,0 +1,105 @@
+"""`CollectiveKind`: what a communication between ranks does, and one reading of all its names."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+import numpy as np
+
+from foretrace.base.arrays import Float64s
+
+
+class CollectiveKind(StrEnum):
+    """What a communication does; the value is what graphs and answers call it."""
+
+    ALL_REDUCE = "allreduce"
+    ALL_GATHER = "allgather"
+    REDUCE_SCATTER = "reducescatter"
+    ALL_TO_ALL = "alltoall"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    BARRIER = "barrier"
+    SEND = "send"
+    RECV = "recv"
+    SEND_RECV = "sendrecv"  # NCCL runs sends, receives and all-to-all in one kernel of that name
+    UNKNOWN = "unknown"
+
+    def __repr__(self) -> str:
+        """The text that it is, since messages quote it."""
+        return repr(self.value)
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it goes from rank to rank; one of two ranks is point to point."""
+        return self in _TRANSFERS
+
+    @property
+    def in_tables(self) -> str:
+        """What tables of measured times and fitted constants call it: `all_reduce`."""
+        return _IN_TABLES.get(self, self.value)
+
+    @property
+    def num_rounds(self) -> int:
+        """How often data goes around: an all-reduce scatters, then gathers."""
+        return 2 if self is CollectiveKind.ALL_REDUCE else 1
+
+    def bus_share(self, num_ranks: Float64s) -> Float64s:
+        """Bytes that one rank's links carry one way, of the message's; float64[rows].
+
+        Source: nccl-tests, doc/PERFORMANCE.md, "bus bandwidth".
+        """
+        others = (num_ranks - 1) / num_ranks
+        if self is CollectiveKind.ALL_REDUCE:
+            return 2 * others
+        return others if self in PARTED else np.ones_like(num_ranks)
+
+
+_TRANSFERS = {CollectiveKind.SEND, CollectiveKind.RECV, CollectiveKind.SEND_RECV}
+# Of whose message every rank holds, or is sent, one part.
+PARTED = frozenset(
+    (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
+)
+_IN_TABLES = {
+    CollectiveKind.ALL_REDUCE: "all_reduce",
+    CollectiveKind.ALL_GATHER: "all_gather",
+    CollectiveKind.REDUCE_SCATTER: "reduce_scatter",
+    CollectiveKind.SEND_RECV: "send_recv",
+}
+# The first that is found in a name without capitals and marks is its kind.
+_PARTS_OF_NAMES = {
+    "crossdevicereduce": CollectiveKind.ALL_REDUCE,
+    **{
+        kind.value: kind
+        for kind in (
+            CollectiveKind.REDUCE_SCATTER,
+            CollectiveKind.ALL_REDUCE,
+            CollectiveKind.ALL_GATHER,
+            CollectiveKind.ALL_TO_ALL,
+            CollectiveKind.SEND_RECV,
+            CollectiveKind.BROADCAST,
+            CollectiveKind.BARRIER,
+            CollectiveKind.GATHER,
+            CollectiveKind.SCATTER,
+            CollectiveKind.REDUCE,
+            CollectiveKind.SEND,
+            CollectiveKind.RECV,
+        )
+    },
+}
+_ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)
+_MARKS = re.compile(r"[\W\d_]+")
+
+
+@lru_cache(maxsize=4096)  # graphs ask for the same few names again and again
+def collective_kind_of(name: str) -> CollectiveKind:
+    """The kind that a kernel, an annotation, a call or a library's word for it states.
+
+    `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `nccl:_all_gather_base` and `all-to-all` alike.
+    """
+    stem = _MARKS.sub("", _ARGUMENTS.sub("", name)).lower()
+    found = (kind for part, kind in _PARTS_OF_NAMES.items() if part in stem)
+    return next(found, CollectiveKind.UNKNOWN)
