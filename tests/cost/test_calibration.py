@@ -8,7 +8,16 @@ import polars as pl
 import pytest
 
 from foretrace.base import ModelError
-from foretrace.cost import ELSEWHERE, Access, Measured, Movements, calibrated, joined, read_tables
+from foretrace.cost import (
+    ELSEWHERE,
+    Access,
+    Measured,
+    Movements,
+    calibrated,
+    joined,
+    read_tables,
+    tables_without_model,
+)
 from foretrace.cost.baselines import Work
 from foretrace.cost.errors import Predictions
 from foretrace.cost.memory_bound import CONSTANTS, movement_ns
@@ -97,6 +106,17 @@ def test_the_least_columns_make_a_table(tmp_path: Path) -> None:
     (found,) = read_tables(tmp_path)
 
     assert (found.chip.name, found.dtype, found.measured_ns.tolist()) == ("l4", "fp16", [9.0])
+
+
+def test_tables_that_no_model_predicts_are_left_out_and_named(tmp_path: Path) -> None:
+    write(tmp_path)
+    decode = tmp_path / "attention-decode-mine.parquet"
+    pl.DataFrame({"gpu": ["NVIDIA L4"], "kv_len": [8], "time_ns": [9.0]}).write_parquet(decode)
+
+    found = read_tables(tmp_path)
+
+    assert [one.model for one in found] == ["gemm"]
+    assert tables_without_model(tmp_path) == (decode,)
 
 
 def test_a_table_that_cannot_be_read_says_what_it_lacks(tmp_path: Path) -> None:

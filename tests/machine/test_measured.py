@@ -13,6 +13,7 @@ from foretrace.machine import chip_named, load_chip, load_host, load_machine
 
 CHIP_BY_GPU = {
     "a100_sxm": "a100-sxm-80gb",
+    "b200_sxm": "b200-sxm",
     "h100_sxm": "h100-sxm",
     "h200_sxm": "h200-sxm",
     "A100": "a100-sxm-80gb",

@@ -13,7 +13,7 @@ from foretrace import api
 from foretrace.analyze import chip_of
 from foretrace.base import MachineError, ModelError, written_beside
 from foretrace.cli import options
-from foretrace.cli.cost_table import print_errors
+from foretrace.cli.cost_table import print_errors, say_unused_tables
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import Activity, activity
 from foretrace.cli.settings import cache_folder, machine_folders
@@ -72,6 +72,8 @@ def calibrate(
     """Fit the cost models to measurements, and say the error on what was left out."""
     if not paths and table is None:
         raise ModelError("there is nothing to learn from: name recordings, or a table with --table")
+    if table is not None:
+        say_unused_tables(table)
     made = datetime.now(UTC).date().isoformat()
     with activity() as doing:
         doing.now("fitting tables")

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences
-from foretrace.cost import LeftOut
+from foretrace.cost import LeftOut, tables_without_model
 from foretrace.validate import CostErrors
 
 _GPU_WIDTH = 14
 _MAKERS = ("NVIDIA ", "Tesla ", "AMD ")  # left out of names: they cost width
+
+
+def say_unused_tables(folder: Path) -> None:
+    """Name on stderr the tables of a folder that no model predicts."""
+    kinds = Counter(path.name.rpartition("-")[0] for path in tables_without_model(folder))
+    if kinds:
+        named = ", ".join(f"{count} {kind}-*.parquet" for kind, count in kinds.items())
+        typer.echo(f"not used, as no model predicts their rows: {named}", err=True)
 
 
 def print_errors(console: Console, errors: CostErrors) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from foretrace.base import written_beside
 from foretrace.cli import options
-from foretrace.cli.cost_table import print_errors
+from foretrace.cli.cost_table import print_errors, say_unused_tables
 from foretrace.cli.descriptions import Description, Table, described_runs
 from foretrace.cli.live import live
 from foretrace.cli.outputs import Outputs
@@ -55,6 +55,8 @@ def cost(
 
     Without a folder: on the measurements that were left out of the fits of the shipped constants.
     """
+    if data is not None:
+        say_unused_tables(data)
     errors = left_out_errors() if data is None else cost_errors(data)
     console = Console(highlight=False)
     Outputs(json, csv, parquet).give(errors, lambda: print_errors(console, errors))

@@ -74,5 +74,6 @@ if TYPE_CHECKING:
     from foretrace.cost.signatures import operation_of as operation_of
     from foretrace.cost.tables import Measured as Measured
     from foretrace.cost.tables import read_tables as read_tables
+    from foretrace.cost.tables import tables_without_model as tables_without_model
 
 lazily(__name__)

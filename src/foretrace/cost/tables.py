@@ -47,6 +47,8 @@ _CHIP_BY_LABEL = {
 OPERATOR, FLASH, PROFILED, WIDE = "operator", "flash", "flash2", "wide"
 _MOST_HEAD = 256
 ANY_DTYPE = "any"
+# Tables that others keep beside these, of kernels and exchanges that no model here predicts.
+_WITHOUT_MODEL = ("attention-decode", "attention-encoder", "expert-exchange", "mla", "moe")
 # Kinds of matrix products. Operands of 8 bit scaled by blocks have kernels of their own; one
 # framework's times of them are of the whole call: 60 to 180 us even for a single row.
 LIBRARY, BLOCKWISE, BLOCKWISE_CALL = "library", "blockwise", "blockwise call"
@@ -92,7 +94,8 @@ def read_tables(
             unknown.
     """
     gemms = sorted(folder.glob("gemm-*.parquet"))
-    attentions = sorted(folder.glob("attention-*.parquet"))
+    unused = set(tables_without_model(folder))
+    attentions = sorted(set(folder.glob("attention-*.parquet")) - unused)
     if not gemms and not attentions and not has_collectives(folder):
         raise ModelError(
             f"{str(folder)!r} holds no gemm-*.parquet, attention-*.parquet or "
@@ -107,6 +110,11 @@ def read_tables(
         frame = _frame(path, _FLASH_COLUMNS)
         found += _attentions(frame, _chips(frame, otherwise=chip, known_only=known_only))
     return tuple(found)
+
+
+def tables_without_model(folder: Path) -> tuple[Path, ...]:
+    """The tables of a folder that `read_tables` leaves out: no model predicts their rows."""
+    return tuple(sorted(one for kind in _WITHOUT_MODEL for one in folder.glob(f"{kind}-*.parquet")))
 
 
 def _chips(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -> dict[str, Chip]:
