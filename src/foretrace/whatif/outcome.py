@@ -65,7 +65,9 @@ def outcome(ground: Ground, scenario: Scenario) -> Outcome:
     """
     try:
         check_heeded(ground.before.plan, scenario.plan)
-        job = rearranged(ground.program, ground.before, scenario)
+        job = rearranged(
+            ground.program, ground.before, scenario, model=ground.model, costs=ground.costs
+        )
     except NotShownError as err:
         return _by_estimates(ground, scenario, err)
     if job is None and scenario != ground.before and not _has_device(ground):

@@ -17,7 +17,7 @@ from foretrace.whatif.arrange.ghosts import Ghosts
 from foretrace.whatif.arrange.meetings import Meetings
 from foretrace.whatif.arrange.sequence import NO_PLACED, Sequence
 from foretrace.whatif.arrange.source import Source
-from foretrace.whatif.recorded.program import MadeExchange, NewJob, Piece
+from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, NewJob, Piece
 
 Columns = dict[str, NDArray[np.generic]]
 _SCALED = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
@@ -99,6 +99,11 @@ def _of_sequence(
     for made in sequence.made:
         what = made.what
         own = slice(made.first, made.first + made.num_nodes)
+        if isinstance(what, MadeOperator):
+            columns["name"][own] = columns["operator"][own] = names.place(what.operator)
+            columns["operator_signature"][own] = names.place(what.signature)
+            columns["measured_ns"][made.first] = what.host_ns if source.has_device else 0
+            continue
         name = what.collective.in_tables if isinstance(what, MadeExchange) else "wait"
         columns["name"][own] = names.place(name)
         if isinstance(what, MadeExchange):

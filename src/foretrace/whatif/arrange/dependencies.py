@@ -17,7 +17,7 @@ from foretrace.whatif.arrange.source import (
     is_of_role,
     queue_numbers,
 )
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait
+from foretrace.whatif.recorded.program import MadeOperator, MadeWait
 
 
 def edges_in_ranks(source: Source, sequence: Sequence) -> Edges:
@@ -164,7 +164,7 @@ def _queue(source: Source, sequence: Sequence, carried: Edges) -> Edges:
     if not source.queue_depth:
         return Edges.joined([])
     is_launch = carried.kind == EdgeKind.LAUNCH
-    made = [each.first for each in sequence.made if isinstance(each.what, MadeExchange)]
+    made = [each.first for each in sequence.made if not isinstance(each.what, MadeWait)]
     launch = np.append(carried.source[is_launch], np.array(made, np.int64))
     launched = np.append(carried.target[is_launch], np.array(made, np.int64) + 1)
     order = np.lexsort((launched, sequence.lane[launched]))
@@ -201,6 +201,8 @@ def _made_on_device(sequence: Sequence, made: Made, entries: SlotIndex) -> Edges
         (EdgeKind.LAUNCH, launch, arrive),
         (EdgeKind.STREAM, _last(sequence, lane, arrive), arrive),
     ]
+    if isinstance(what, MadeOperator):
+        return _edges(found)
     if compute in {NO_LANE, lane}:
         return _edges(found)
     if what.waits_for_compute:
@@ -219,6 +221,8 @@ def _made_on_host(sequence: Sequence, made: Made) -> Edges:
                 for back in range(what.back, what.back + _WORKERS)
             ]
         )
+    if isinstance(what, MadeOperator):
+        return Edges.joined([])  # its thread does one thing after the other
     launch, arrive, finish = made.first, made.first + 1, made.first + 2
     found = [
         (EdgeKind.ISSUE, launch, arrive),

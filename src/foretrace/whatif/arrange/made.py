@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from foretrace.base import CollectiveKind
 from foretrace.graph import NodeKind, Phase
 from foretrace.whatif.arrange.roles import Role
-from foretrace.whatif.recorded.program import GROUPS, MadeExchange, MadeWait, Placed
+from foretrace.whatif.recorded.program import (
+    GROUPS,
+    NO_GROUP,
+    MadeExchange,
+    MadeOperator,
+    MadeWait,
+    Placed,
+)
 from foretrace.workload import Group
 
 _EXCHANGE = (NodeKind.LAUNCH, NodeKind.ARRIVE, NodeKind.FINISH)
@@ -15,7 +22,7 @@ _EXCHANGE = (NodeKind.LAUNCH, NodeKind.ARRIVE, NodeKind.FINISH)
 
 @dataclass(frozen=True)
 class Made:
-    """A made exchange or wait at its place."""
+    """A made exchange, operator or wait at its place."""
 
     placed: Placed
     role: Role
@@ -24,18 +31,22 @@ class Made:
     num_nodes: int
 
     @property
-    def what(self) -> MadeExchange | MadeWait:
+    def what(self) -> MadeExchange | MadeOperator | MadeWait:
         """What was made."""
         return _made(self.placed)
 
 
-def kinds_of(what: MadeExchange | MadeWait, *, has_device: bool) -> tuple[NodeKind, ...]:
+def kinds_of(
+    what: MadeExchange | MadeOperator | MadeWait, *, has_device: bool
+) -> tuple[NodeKind, ...]:
     """The nodes that something made takes, in issue order.
 
     On a device the launch returns at once and streams wait; without one the calling thread does.
     """
     if isinstance(what, MadeWait):
         return () if has_device else (NodeKind.THREAD_WAIT,)
+    if isinstance(what, MadeOperator):
+        return (NodeKind.LAUNCH, NodeKind.KERNEL) if has_device else (NodeKind.OPERATOR,)
     is_thread_held = what.is_awaited and not has_device
     return (*_EXCHANGE, NodeKind.THREAD_WAIT) if is_thread_held else _EXCHANGE
 
@@ -43,6 +54,8 @@ def kinds_of(what: MadeExchange | MadeWait, *, has_device: bool) -> tuple[NodeKi
 def made_role(placed: Placed) -> Role:
     """Whom something made is for; of a transfer the phase tells the direction."""
     what = _made(placed)
+    if isinstance(what, MadeOperator):
+        return Role(NO_GROUP)
     group = GROUPS.index(what.group)
     kind = what.collective if isinstance(what, MadeExchange) else CollectiveKind.UNKNOWN
     if what.group is Group.PIPELINE and kind.is_transfer:
@@ -55,8 +68,8 @@ def made_role(placed: Placed) -> Role:
     return Role(group)
 
 
-def _made(placed: Placed) -> MadeExchange | MadeWait:
+def _made(placed: Placed) -> MadeExchange | MadeOperator | MadeWait:
     what = placed.piece
-    if not isinstance(what, MadeExchange | MadeWait):
+    if not isinstance(what, MadeExchange | MadeOperator | MadeWait):
         raise TypeError(f"expected something made, got {type(what).__name__}")
     return what

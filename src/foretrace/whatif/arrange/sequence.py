@@ -24,7 +24,12 @@ from foretrace.whatif.recorded.program import NewJob, NewRank, Piece, Placed
 
 NO_PLACED = -1
 _LAUNCHING = (NodeKind.LAUNCH, NodeKind.OPERATOR)
-_ON_THREAD = (NodeKind.LAUNCH, NodeKind.THREAD_WAIT)
+_SLOT_KINDS = {
+    NodeKind.LAUNCH: CALLS,
+    NodeKind.FINISH: OPERATIONS,
+    NodeKind.KERNEL: OPERATIONS,
+}
+_ON_THREAD = (NodeKind.LAUNCH, NodeKind.OPERATOR, NodeKind.THREAD_WAIT)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,10 @@ def sequence_of(source: Source, job: NewJob) -> Sequence:
     role = np.where(is_copied, source.roles.of_node[node], NO_ROLE).astype(np.int64)
     is_chained = is_copied & source.is_chained[node]
     slot_kind = source.slot_kind[node]
+    compute = np.full(len(job.ranks), NO_LANE, np.int64)
+    for at, rank in enumerate(job.ranks):
+        if rank.source_rank in uses.compute:
+            compute[at] = lane_of[at, uses.compute[rank.source_rank]]
     _fill_made(
         source,
         rows,
@@ -96,6 +105,7 @@ def sequence_of(source: Source, job: NewJob) -> Sequence:
         roles,
         columns=_Columns(kind, lane, role, is_chained, slot_kind),
         threads=_threads(job, uses, lane_of),
+        compute=compute,
     )
     index = PlaceIndex.of(
         slot_kind,
@@ -106,10 +116,6 @@ def sequence_of(source: Source, job: NewJob) -> Sequence:
         num_lanes=len(lanes.lanes),
         num_roles=len(roles),
     )
-    compute = np.full(len(job.ranks), NO_LANE, np.int64)
-    for at, rank in enumerate(job.ranks):
-        if rank.source_rank in uses.compute:
-            compute[at] = lane_of[at, uses.compute[rank.source_rank]]
     return Sequence(
         source=rows.source,
         rank=rows.rank,
@@ -224,6 +230,7 @@ def _fill_made(
     *,
     columns: _Columns,
     threads: list[int],
+    compute: Int64s,
 ) -> None:
     """Out: `columns` of everything made; lanes are added where there is none for its group.
 
@@ -239,6 +246,7 @@ def _fill_made(
         is_own = before >= 0 and rows.rank[before] == made.rank
         thread = int(columns.lane[before]) if is_own else threads[made.rank]
         kinds = kinds_of(made.what, has_device=source.has_device)
+        serving_lane = int(compute[made.rank])
         if NodeKind.ARRIVE in kinds:
             serving = lanes.for_role(made.rank, made.role, is_device=source.has_device)
             # gloo's worker threads of a group take turns.
@@ -248,11 +256,7 @@ def _fill_made(
             is_on_thread = kind in _ON_THREAD
             columns.kind[node] = kind
             columns.lane[node] = thread if is_on_thread else serving_lane
-            columns.role[node] = NO_ROLE if is_on_thread else roles[made.role]
+            is_exchange = kind in {NodeKind.ARRIVE, NodeKind.FINISH}
+            columns.role[node] = roles[made.role] if is_exchange else NO_ROLE
             columns.is_chained[node] = is_on_thread
-            columns.slot_kind[node] = OTHERS
-        if NodeKind.FINISH in kinds:
-            finish = made.first + kinds.index(NodeKind.FINISH)
-            columns.slot_kind[finish] = OPERATIONS
-        if NodeKind.LAUNCH in kinds:
-            columns.slot_kind[made.first] = CALLS
+            columns.slot_kind[node] = _SLOT_KINDS.get(kind, OTHERS)

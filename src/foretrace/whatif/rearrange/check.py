@@ -31,7 +31,7 @@ from foretrace.workload import (
 _OF_PASSES = {"num_microbatches", "recompute", "sharding", "overlap.gradients"}
 
 
-def check(program: Program, before: Scenario, after: Scenario) -> None:
+def check(program: Program, before: Scenario, after: Scenario, *, has_model: bool = False) -> None:
     """Refuse what cannot run, and what this recording cannot be rearranged into.
 
     Raises:
@@ -40,7 +40,7 @@ def check(program: Program, before: Scenario, after: Scenario) -> None:
     """
     for problem in _problems(after, is_other=_divided(before) != _divided(after)):
         raise ScenarioError(problem)
-    for problem in _beyond_recordings(before, after):
+    for problem in _beyond_recordings(before, after, has_model=has_model):
         raise NotShownError(problem)
     try:
         for group in (Group.SHARD, Group.EXPERT):
@@ -81,17 +81,23 @@ def _divided(scenario: Scenario) -> tuple[object, ...]:
     return (*ranks, plan.sequence, replace(scenario.sizes, layers=None))
 
 
-def _beyond_recordings(before: Scenario, after: Scenario) -> Iterator[str]:
+def _beyond_recordings(before: Scenario, after: Scenario, *, has_model: bool) -> Iterator[str]:
     """What no piece of this recording shows."""
     old, new = before.plan, after.plan
     for name, key in (("context", "cp"), ("expert", "ep")):
         was, now = getattr(old, name), getattr(new, name)
-        if was != now and 1 in {was, now}:
+        if was != now and 1 in {was, now} and not has_model:
             yield (
                 f"{key} {was} -> {now}: the recording has no exchange of "
                 f"{'keys and values' if key == 'cp' else 'tokens between experts'} that could be "
                 f"{'added' if was == 1 else 'taken away'} with what it changes in its operators"
             )
+    is_divided = (old.context, old.expert) != (new.context, new.expert)
+    if is_divided and has_model and (old.tensor > 1) != (new.tensor > 1):
+        yield (
+            f"tp {old.tensor} -> {new.tensor} beside cp or ep: the recording shows neither which "
+            "sums its layers need nor what else they exchange"
+        )
     if old.recompute is not new.recompute and Recompute.SELECTIVE in {old.recompute, new.recompute}:
         yield (
             f"recompute {old.recompute.value} -> {new.recompute.value}: which operators of a layer "

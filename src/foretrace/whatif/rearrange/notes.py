@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from foretrace.whatif.rearrange.model_layers import divides_layers
 from foretrace.whatif.rearrange.recorded_parameters import Weights
 from foretrace.whatif.rearrange.structure import Structure, changed_fields
 from foretrace.whatif.rearrange.unit_index import UnitIndex
@@ -87,11 +88,23 @@ def _of_made(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterat
         yield "a gradient norm over all ranks is not among the exchanges: none was recorded"
     if new.data * new.context > 1 and (unit_index.has_backward or new.sharding is Sharding.ZERO3):
         yield from _of_sharding(old.sharding, new)
+    if divides_layers(before, after):
+        yield from _of_model_layers(unit_index, old, new)
     is_again = old.recompute is not new.recompute and new.recompute is not Recompute.NONE
     if is_again and unit_index.has_backward:
         yield "recomputed layers take what their forward pass took, exchanges included"
     if new.pipeline > 1 and old.pipeline != new.pipeline:
         yield "a table shared by the first and the last stage is taken to be summed as before"
+
+
+def _of_model_layers(unit_index: UnitIndex, old: Plan, new: Plan) -> Iterator[str]:
+    yield (
+        f"layers under cp {new.context}, ep {new.expert} were not recorded: they are the stated "
+        "model's; its operators take what costs say of them, times what recorded layers took over "
+        "what costs say of those, and are launched as slowly as recorded ones"
+    )
+    if old.expert != new.expert and unit_index.has_backward:
+        yield "gradients of experts are taken to be reduced with all others, in as many bytes"
 
 
 def _of_sharding(old: Sharding, new: Plan) -> Iterator[str]:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import NotShownError, WorkloadError
+from foretrace.cost import CostModel
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, dropped
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.dropped_exchanges import Dropped, of_groups, of_layers_and_ends
 from foretrace.whatif.rearrange.made_exchanges import Maker
+from foretrace.whatif.rearrange.model_layers import ModelLayers, divides_layers
 from foretrace.whatif.rearrange.new_units import Composer, NewUnit, at_place
 from foretrace.whatif.rearrange.notes import rearrangement_notes
 from foretrace.whatif.rearrange.recompute import Recomputing
@@ -31,16 +33,26 @@ from foretrace.whatif.recorded.program import (
     Program,
 )
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Group, Recompute, Sharding, shard_size
+from foretrace.workload import Group, Model, Recompute, Sharding, Transformer, shard_size
 
 
-def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | None:
+def rearranged(
+    program: Program,
+    before: Scenario,
+    after: Scenario,
+    *,
+    model: Model | None = None,
+    costs: CostModel | None = None,
+) -> NewJob | None:
     """The new job's ranks, each with recorded pieces in the order in which it issues them.
 
     Args:
         program: what was recorded.
         before: the recorded job.
         after: the job to predict.
+        model: what was trained; its layers take the place of recorded ones that ranks are to
+            divide as none of the recording do.
+        costs: what predicts its operators; the machine's, if left out.
 
     Returns:
         `None` where every piece stays at its place: only widths, microbatch size, sequence,
@@ -49,16 +61,22 @@ def rearranged(program: Program, before: Scenario, after: Scenario) -> NewJob | 
     Raises:
         ScenarioError: for what cannot run, and for what this recording cannot show.
     """
-    check(program, before, after)
+    check(program, before, after, has_model=isinstance(model, Transformer))
     if not changed_fields(before, after):
         return None
     try:
-        return _made(program, before, after)
+        return _made(program, before, after, model, costs)
     except WorkloadError as err:  # what the recording shows is none of what plans know
         raise NotShownError(str(err)) from err
 
 
-def _made(program: Program, before: Scenario, after: Scenario) -> NewJob:
+def _made(
+    program: Program,
+    before: Scenario,
+    after: Scenario,
+    model: Model | None,
+    costs: CostModel | None,
+) -> NewJob:
     unit_index = program.once(UnitIndex)
     structure = structure_of(unit_index, before, after)
     composer = Composer(unit_index, structure, before.plan.num_microbatches)
@@ -85,6 +103,9 @@ def _made(program: Program, before: Scenario, after: Scenario) -> NewJob:
         maker=maker,
         recomputing=Recomputing.of(unit_index),
         dividing=Dividing(unit_index, after.plan, maker, is_gathered_once) if divides else None,
+        layers=ModelLayers.of(maker, before, after, model, costs)
+        if divides_layers(before, after)
+        else None,
         gathering=Gathering(maker, before.plan.tensor / after.plan.tensor) if is_deep else None,
         tensor=TensorExchanges(
             unit_index, before, after, maker, divides_vocabulary(unit_index, before, after)
@@ -158,6 +179,7 @@ class _Making:
     recomputing: Recomputing
     tensor: TensorExchanges | None  # where they are to be added
     dividing: Dividing | None  # where the optimizer's states are divided otherwise
+    layers: ModelLayers | None  # where ranks divide them otherwise
     gathering: Gathering | None  # where gradients or parameters are, and were not
 
     @property
@@ -200,7 +222,10 @@ class _Making:
                 forward = self.composer.unit(seat, step, (True, *key[1:]))
                 unit = self.recomputing.with_forward(unit, forward)
         unit = self.maker.with_transfers(unit)
-        unit = unit if self.tensor is None else self.tensor.through(unit)
+        if self.layers is not None:
+            unit = self.layers.through(unit)
+        elif self.tensor is not None:
+            unit = self.tensor.through(unit)
         return self.reduced(unit, seat)
 
     def reduced(self, unit: NewUnit, seat: Seat) -> NewUnit:

@@ -105,7 +105,7 @@ class Program:
 class Placed:
     """A piece, or work made for it, at a place of a new program."""
 
-    piece: Piece | MadeExchange | MadeWait
+    piece: Piece | MadeExchange | MadeOperator | MadeWait
     step: int
     part: Part
     phase: Phase
@@ -135,6 +135,18 @@ class MadeExchange:
     host_ns: int
     waits_for_compute: bool = True
     is_awaited: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeOperator:
+    """An operator that the recording has not; `cost` says how long it takes.
+
+    On a device a call of `host_ns` launches it on the compute stream; a CPU's thread runs it.
+    """
+
+    operator: str  # the framework's name
+    signature: str  # as a trace keeps shapes
+    host_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,12 @@ import numpy as np
 from foretrace.base import Int32s, Int64s, ScenarioError, numbered_rows
 from foretrace.cost import (
     CostModel,
+    Costs,
     FittedCosts,
     KernelRequests,
     RecordedCosts,
     Slower,
+    Source,
     costs_of_recording,
     step_costs,
 )
@@ -115,6 +117,19 @@ def requests_of(
 ) -> KernelRequests:
     """Requests whose texts stand in one table."""
     return KernelRequests(operator, signature, kernel, texts, texts, texts)
+
+
+def filled(costs: Costs, other: Costs) -> Costs:
+    """Costs, and others' where nothing is known."""
+    is_open = costs.source == Source.UNKNOWN
+    return Costs(
+        duration_ns=np.where(is_open, other.duration_ns, costs.duration_ns),
+        low_ns=np.where(is_open, other.low_ns, costs.low_ns),
+        high_ns=np.where(is_open, other.high_ns, costs.high_ns),
+        source=np.where(is_open, other.source, costs.source).astype(np.uint8),
+        family=np.where(is_open, other.family + len(costs.families), costs.family).astype(np.int32),
+        families=(*costs.families, *other.families),
+    )
 
 
 def distinct_rows(*columns: Int32s) -> tuple[Int32s, Int64s]:

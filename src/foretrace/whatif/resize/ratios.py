@@ -11,7 +11,7 @@ from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s, numbered_row
 from foretrace.cost import Costs, Source, scaled
 from foretrace.graph import Part, operator_classes
 from foretrace.operators import Tensor, parsed_shapes
-from foretrace.whatif.resize.models import Models, distinct_rows, requests_of
+from foretrace.whatif.resize.models import Models, distinct_rows, filled, requests_of
 from foretrace.whatif.resize.parameters import Amounts
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
 from foretrace.whatif.resize.signatures import Shaped, Signatures
@@ -93,8 +93,8 @@ def _by_models(
     if not models.is_other_chip:
         own = models.recorded
         other = scaled(unit_ns, own.kernel_costs(before), own.kernel_costs(after))
-        costs = _filled(costs, other)
-        costs = _filled(costs, _by_elements(rows, signatures.texts))
+        costs = filled(costs, other)
+        costs = filled(costs, _by_elements(rows, signatures.texts))
     into.ratio[nodes] = (costs.duration_ns / _UNIT_NS)[inverse]
     into.low[nodes] = (costs.low_ns / _UNIT_NS)[inverse]
     into.high[nodes] = (costs.high_ns / _UNIT_NS)[inverse]
@@ -103,19 +103,6 @@ def _by_models(
     families = (*into.families, *costs.families)
     return Ratios(
         into.ratio, into.low, into.high, into.source, into.family, families, into.is_guessed
-    )
-
-
-def _filled(costs: Costs, other: Costs) -> Costs:
-    """Costs, and others' where nothing is known."""
-    is_open = costs.source == Source.UNKNOWN
-    return Costs(
-        duration_ns=np.where(is_open, other.duration_ns, costs.duration_ns),
-        low_ns=np.where(is_open, other.low_ns, costs.low_ns),
-        high_ns=np.where(is_open, other.high_ns, costs.high_ns),
-        source=np.where(is_open, other.source, costs.source).astype(np.uint8),
-        family=np.where(is_open, other.family + len(costs.families), costs.family).astype(np.int32),
-        families=(*costs.families, *other.families),
     )
 
 

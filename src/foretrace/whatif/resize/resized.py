@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int32s, ScenarioError, UInt8s
+from foretrace.base import Float64s, Int32s, Int64s, ScenarioError, UInt8s
 from foretrace.cost import CostModel, Costs, Source
 from foretrace.graph import NO_NODE, NodeKind
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.resize.collectives import Exchanged, Sizing, exchanged
-from foretrace.whatif.resize.models import models_of
+from foretrace.whatif.resize.models import Models, filled, models_of, requests_of
 from foretrace.whatif.resize.named import Dimensions, dimensions
 from foretrace.whatif.resize.parameters import Amounts, amounts_of
 from foretrace.whatif.resize.ratios import Ratios, ratios_of, unchanged_ratios
@@ -33,6 +33,7 @@ class Resizing:
     amounts: Amounts
     ratios: Ratios
     exchanged: Exchanged
+    models: Models
     notes: tuple[str, ...] = ()  # what was taken to be so, and is not known
 
 
@@ -61,7 +62,13 @@ def resizing(
     _check(before, after)
     read = read_sizes(program, stated=before.sizes)
     known = dimensions((before.sizes, before.plan), (after.sizes, after.plan), read.divided)
-    models = models_of(program, before, after, costs=costs, has_new_shapes=not known.is_unchanged)
+    models = models_of(
+        program,
+        before,
+        after,
+        costs=costs,
+        has_new_shapes=not known.is_unchanged or len(_made_operators(arranged)) > 0,
+    )
     blocks = program.once(recorded_blocks)
     signatures = signatures_after(blocks, known, tables=read.tables)
     amounts = amounts_of(blocks, signatures, known)
@@ -72,7 +79,7 @@ def resizing(
     sizes = Sizing(known, amounts)
     found = exchanged(program, arranged, after.plan, models=models, sizes=sizes)
     notes = (*read.notes, *models.notes)
-    return Resizing(blocks, known, signatures, amounts, ratios, found, notes)
+    return Resizing(blocks, known, signatures, amounts, ratios, found, models, notes)
 
 
 def _check(before: Scenario, after: Scenario) -> None:
@@ -127,8 +134,37 @@ def costs_of(arranged: Arranged, found: Resizing) -> Costs:
     source[has_source] = ratios.source[source_node]
     family[has_source] = ratios.family[source_node]
     families = _collectives(arranged, found, columns, source, family)
+    families = _operators(arranged, found, (columns, source, family), families)
     duration_ns, low_ns, high_ns = np.rint(columns).astype(np.int64)
     return Costs(duration_ns, low_ns, high_ns, source, family, families)
+
+
+def _made_operators(arranged: Arranged) -> Int64s:
+    """Nodes of operators that nobody recorded."""
+    working = (NodeKind.KERNEL, NodeKind.OPERATOR)
+    return np.flatnonzero((arranged.source == NO_NODE) & arranged.graph.is_of(*working))
+
+
+def _operators(
+    arranged: Arranged,
+    found: Resizing,
+    columns: tuple[Float64s, UInt8s, Int32s],
+    families: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Durations of made operators, times the scale of their piece. Out: `columns`."""
+    nodes = _made_operators(arranged)
+    if not len(nodes):
+        return families
+    graph, models = arranged.graph, found.models
+    requests = requests_of(
+        graph.operator[nodes], graph.operator_signature[nodes], graph.name[nodes], graph.names
+    )
+    costs = filled(models.after.kernel_costs(requests), models.recorded.kernel_costs(requests))
+    duration, source, family = columns
+    for row, values in enumerate((costs.duration_ns, costs.low_ns, costs.high_ns)):
+        duration[row, nodes] = values * arranged.scale[nodes]
+    source[nodes], family[nodes] = costs.source, costs.family + len(families)
+    return (*families, *costs.families)
 
 
 def _collectives(

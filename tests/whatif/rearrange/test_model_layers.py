@@ -1,0 +1,127 @@
+"""Layers made from a model where context or expert ranks divide them as none recorded do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretrace.base import ScenarioError
+from foretrace.graph import DEVICE_KINDS, NodeKind, Part, verify
+from foretrace.machine import load_machine
+from foretrace.whatif import Edit, Parallelism, PlanKeys, Prediction, ground_of, predict
+from foretrace.whatif.ground import Ground
+from foretrace.whatif.rearrange.rearranged import rearranged
+from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, NewJob
+from foretrace.workload import Model, load_model
+from tests.acceptance.edited_jobs import job
+from tests.graph.recorded import recording_of
+from tests.truth import make_job
+
+SHAPES = job(tp=1, dp=2, pp=1, layers=3, microbatches=2)
+TINY = load_model("gpt3-small")
+MIXED = load_model("mixtral-8x7b")
+CP, EP = Parallelism(cp=2), Parallelism(ep=2)
+
+
+def ground(model: Model | None) -> Ground:
+    """A generated job of two data-parallel ranks on eight chips."""
+    machine = load_machine("dgx-h100")
+    return ground_of(recording_of(make_job(SHAPES)), machine=machine, model=model)
+
+
+def new_job(model: Model, *edits: Edit) -> NewJob:
+    """The job that edits make of it."""
+    base = ground(model)
+    after = base.before
+    for edit in edits:
+        after = edit.applied(after)
+    found = rearranged(base.program, base.before, after, model=model)
+    assert found is not None
+    return found
+
+
+def made_in_layers(found: Prediction) -> tuple[np.ndarray, np.ndarray]:
+    """Device work and transfers of layers whose operators nobody recorded."""
+    graph = found.graph
+    in_layer = graph.part == Part.LAYER
+    kernels = graph.nodes_of(*DEVICE_KINDS)
+    finishes = graph.nodes_of(NodeKind.FINISH)
+    return kernels[in_layer[kernels]], finishes[in_layer[finishes]]
+
+
+@pytest.mark.parametrize(
+    ("model", "edits", "collectives"),
+    [
+        (TINY, (CP,), {"all_gather", "reduce_scatter"}),
+        (MIXED, (EP,), {"alltoall"}),
+        (TINY, (CP, PlanKeys({"sharding.level": "zero3"})), {"all_gather", "reduce_scatter"}),
+    ],
+)
+def test_the_answer_is_arranged_and_every_new_piece_has_source_and_interval(
+    model: Model, edits: tuple[Edit, ...], collectives: set[str]
+) -> None:
+    found = predict(ground(model), edits)
+
+    assert found.method == "arranged"
+    verify(found.graph)
+    kernels, finishes = made_in_layers(found)
+    names = {found.graph.collectives[at].name for at in found.graph.collective[finishes].tolist()}
+    assert names == collectives
+    for nodes in (kernels, finishes):
+        assert len(nodes)
+        takes_time = nodes[found.costs.duration_ns[nodes] > 0]
+        assert (found.costs.low_ns[takes_time] < found.costs.high_ns[takes_time]).all()
+        assert (found.costs.source[nodes] > 0).all()
+
+
+def test_layers_are_made_in_both_passes_and_nothing_else_is() -> None:
+    new = new_job(TINY, CP)
+
+    for rank in new.ranks:
+        parts = {each.part for each in rank.placed if isinstance(each.piece, MadeOperator)}
+        assert parts == {Part.LAYER}
+        layers = [
+            (each.step, each.phase.name, each.microbatch, each.layer)
+            for each in rank.placed
+            if isinstance(each.piece, MadeOperator)
+        ]
+        # Steps, passes, microbatches and layers.
+        assert len(set(layers)) == 3 * 2 * 2 * 3
+
+
+def test_keys_are_gathered_before_attention_and_their_gradients_scattered() -> None:
+    rank = new_job(TINY, CP).ranks[0]
+    of_layer = [
+        each.piece.collective
+        for each in rank.placed
+        if isinstance(each.piece, MadeExchange)
+        and (each.step, each.layer, each.microbatch, each.part) == (1, 0, 0, Part.LAYER)
+    ]
+
+    assert of_layer == ["allgather", "allgather", "reducescatter"]
+
+
+def test_half_the_tokens_are_half_the_work_of_layers() -> None:
+    base = ground(TINY)
+    found = predict(base, [CP])
+
+    def work_ns(graph_ns: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
+        part, kind, duration_ns = graph_ns
+        own = (part == Part.LAYER) & np.isin(kind, DEVICE_KINDS)
+        return float(duration_ns[own].sum())
+
+    recorded, graph = base.program.graph, found.graph
+    was = work_ns((recorded.part, recorded.kind, recorded.measured_ns)) / len(recorded.ranks)
+    becomes = work_ns((graph.part, graph.kind, found.costs.duration_ns)) / len(graph.ranks)
+    assert becomes / was == pytest.approx(0.5, abs=0.15)
+
+
+def test_without_a_model_it_is_asked_for() -> None:
+    with pytest.raises(ScenarioError, match="no exchange of keys and values"):
+        predict(ground(None), [CP])
+
+
+def test_tensor_ranks_that_were_not_recorded_are_not_made_beside_them() -> None:
+    found = predict(ground(TINY), [Parallelism(cp=2, tp=2)])
+
+    assert found.method == "scaled"
