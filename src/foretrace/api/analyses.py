@@ -170,7 +170,9 @@ def _chip_of(subject: Job | Edited) -> Chip | None:
     if isinstance(subject, Job):
         return analyze.chip_of(name for meta in subject.metas for name in meta.device_names)
     machine = subject.prediction.after.machine
-    return _chip_of(subject.job) if machine is None else machine.chip
+    if machine is not None:
+        return machine.chip
+    return None if subject.job is None else _chip_of(subject.job)
 
 
 def attention(subject: Subject, *, step: str | int | None = None) -> AttentionProfile:

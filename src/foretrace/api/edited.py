@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from foretrace.base import NS_PER_MS
-from foretrace.cost import CostModel
+from foretrace.cost import CostModel, Inflation
+from foretrace.estimate import Estimate
 from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores
@@ -19,6 +20,7 @@ from foretrace.whatif import (
     Unprofiled,
     ground_of,
     predict,
+    predict_estimate,
     unprofiled,
 )
 from foretrace.workload import Model, PlanDraft
@@ -55,6 +57,15 @@ class Basis:
         program = replace(ground.program, notes=(*ground.program.notes, _note_on(found)))
         return replace(ground, program=program, measured_step_ns=found.target_ns)
 
+    @property
+    def title(self) -> str:
+        """As the job's."""
+        return ""
+
+    def predict(self, edits: tuple[Edit, ...], name: str) -> Prediction:
+        """The recorded job with these edits."""
+        return predict(self.ground, edits, name=name)
+
     def _ground_of(self, recording: Recording) -> Ground:
         return ground_of(
             recording,
@@ -75,13 +86,53 @@ def _note_on(found: Unprofiled) -> str:
     )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EstimateBasis:
+    """An estimate, and what it was made with."""
+
+    estimate: Estimate
+    costs: CostModel | None = None
+    inflation: Inflation | None = None
+
+    @property
+    def title(self) -> str:
+        """The model, and on what."""
+        found = self.estimate
+        return f"{found.model.name} on {found.plan.num_ranks:,} x {found.machine.chip.name}"
+
+    def predict(self, edits: tuple[Edit, ...], name: str) -> Prediction:
+        """The estimated step with these edits."""
+        return predict_estimate(
+            self.estimate, edits, name=name, costs=self.costs, inflation=self.inflation
+        )
+
+
+@dataclass(frozen=True)
+class EditableEstimate(Estimate):
+    """An estimate that remembers what costed it, so that it can be edited as a job can."""
+
+    own_costs: CostModel | None = None
+    own_inflation: Inflation | None = None
+
+    def edit(self, *edits: Edit, name: str = "") -> Edited:
+        """This estimate with something different about it.
+
+        Args:
+            edits: as of a recorded job. Sizes, plan and machine make another estimate; edits of
+                work change its graph and durations.
+            name: of the scenario, for tables.
+        """
+        basis = EstimateBasis(estimate=self, costs=self.own_costs, inflation=self.own_inflation)
+        return Edited(None, edits, basis, name)
+
+
 @dataclass(frozen=True, eq=False)
 class Edited:
-    """A recorded job, and what is to be different about it; `Job.edit` makes it."""
+    """A job, and what is to be different about it; `edit` of a job or an estimate makes it."""
 
-    job: Job
+    job: Job | None  # `None`: of an estimate
     edits: tuple[Edit, ...]
-    basis: Basis
+    basis: Basis | EstimateBasis
     name: str = ""  # of the scenario, for tables
 
     @cached_property
@@ -91,7 +142,7 @@ class Edited:
         Raises:
             ScenarioError: if an edit is illegal, or cannot be made to this recording.
         """
-        return predict(self.basis.ground, self.edits, name=self.name)
+        return self.basis.predict(self.edits, self.name)
 
     def predict(self) -> Prediction:
         """The answer: the step before and after, why, and how sure."""
@@ -119,8 +170,9 @@ class Edited:
     @property
     def title(self) -> str:
         """The job's title, and the scenario's name."""
-        return f"{self.job.title}: {self.name}" if self.name else self.job.title
+        title = self.basis.title if self.job is None else self.job.title
+        return f"{title}: {self.name}" if self.name else title
 
     def __repr__(self) -> str:
         """One line: which job, which edits."""
-        return f"Edited({self.job.title}, {', '.join(map(repr, self.edits)) or 'no edits'})"
+        return f"Edited({self.title}, {', '.join(map(repr, self.edits)) or 'no edits'})"

@@ -20,6 +20,7 @@ from foretrace.analyze import (
     steps,
     what_helps,
 )
+from foretrace.api.edited import EditableEstimate
 from foretrace.api.tracks import found_tracks
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import Estimate, estimate_draft
@@ -45,7 +46,7 @@ def estimate(
     inflation: Inflation | None = None,
     folders: Sequence[Path] = (),
     progress: Callable[[int, int], None] | None = None,
-) -> Estimate:
+) -> EditableEstimate:
     """One training step of a model under a plan on a machine, with nothing run.
 
     Args:
@@ -73,7 +74,7 @@ def estimate(
     found_machine = load_machine(machine, folders) if isinstance(machine, str | Path) else machine
     counted = Convention(convention)
     if isinstance(plan, Plan):
-        return estimated(
+        found = estimated(
             found_model,
             plan,
             found_machine,
@@ -83,18 +84,20 @@ def estimate(
             folded=folded,
             price_per_hour=price_per_hour,
         )
-    return estimate_draft(
-        found_model,
-        _draft_of(plan, folders),
-        found_machine,
-        num_ranks=num_ranks,
-        costs=costs,
-        inflation=inflation,
-        convention=counted,
-        folded=folded,
-        price_per_hour=price_per_hour,
-        progress=progress,
-    )
+    else:
+        found = estimate_draft(
+            found_model,
+            _draft_of(plan, folders),
+            found_machine,
+            num_ranks=num_ranks,
+            costs=costs,
+            inflation=inflation,
+            convention=counted,
+            folded=folded,
+            price_per_hour=price_per_hour,
+            progress=progress,
+        )
+    return EditableEstimate(**vars(found), own_costs=costs, own_inflation=inflation)
 
 
 def _draft_of(plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]) -> PlanDraft:

@@ -17,9 +17,10 @@ from foretrace.analyze import (
     what_helps,
     windows,
 )
-from foretrace.api.edited import Edited
+from foretrace.api.edited import Edited, EstimateBasis
 from foretrace.api.job import Job
 from foretrace.api.tracks import found_tracks
+from foretrace.base import ScenarioError
 from foretrace.graph import Timeline
 from foretrace.report import AFTER, BEFORE, WhatifPage, WhatifSide, write_whatif_page
 from foretrace.whatif import Edit, NamedEdits, Order, Prediction, Sweep, read_scenarios, swept
@@ -58,6 +59,11 @@ def scenarios(
         ScenarioError: if the file is wrong. A scenario that is refused stands in the answer.
     """
     base = subject.edit() if isinstance(subject, Job) else subject
+    if isinstance(base.basis, EstimateBasis):
+        raise ScenarioError(
+            "many scenarios are predicted of a recording, and this is an estimate: edit it once "
+            "for each"
+        )
     if isinstance(written, Mapping):
         listed = tuple(NamedEdits(name, tuple(edits)) for name, edits in written.items())
     else:

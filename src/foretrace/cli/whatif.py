@@ -27,7 +27,7 @@ COMMAND_LINE = "the command line"
 
 @own.with_edits
 def whatif(
-    paths: options.Paths,
+    paths: own.Paths = None,
     *,
     stated: Mapping[str, object],
     scenarios: own.Scenarios = None,
@@ -49,22 +49,33 @@ def whatif(
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
 ) -> None:
-    """Predict a recorded job with another model, plan, machine or faster work."""
+    """Predict a recorded job, or an estimate, with other sizes, plan, machine or faster work."""
     edits = edits_of(stated, COMMAND_LINE, folders=machine_folders())
     _check(edits, scenarios, report, trace)
-    source = Source(paths, ranks, no_cache, workers)
     with activity() as doing, collector_paused():
         folders = machine_folders()
         draft, sizes = stated_of(recorded or ())
-        base = source.job(doing, blocks=blocks_file).edit(
-            *edits,
-            machine=None if machine is None else load_machine(machine, folders),
-            model=None if model is None else load_model(model, model_folders()),
-            plan=_plan(plan, draft),
-            sizes=sizes,
-            cores=None if cores is None else Cores.of(cores),
-            without_profiler=without_profiler,
-        )
+        on = None if machine is None else load_machine(machine, folders)
+        of = None if model is None else load_model(model, model_folders())
+        under = _plan(plan, draft)
+        if paths:
+            source = Source(paths, ranks, no_cache, workers)
+            base = source.job(doing, blocks=blocks_file).edit(
+                *edits,
+                machine=on,
+                model=of,
+                plan=under,
+                sizes=sizes,
+                cores=None if cores is None else Cores.of(cores),
+                without_profiler=without_profiler,
+            )
+        elif on is None or of is None or under is None:
+            raise typer.BadParameter(
+                "nothing is edited: name the files of a recording, or an estimate by --model, "
+                "--plan and --machine"
+            )
+        else:
+            base = api.estimate(of, under, on).edit(*edits)
         doing.now("predicting")
         if scenarios is not None:
             found = api.scenarios(

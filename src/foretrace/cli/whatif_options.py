@@ -25,6 +25,13 @@ _TYPES: Mapping[Holds, object] = {
     Holds.TIME_OR_FACTOR: str | None,
 }
 
+Paths: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATH...]", help="Files or folders of one job; none: an estimate is edited."
+    ),
+]
+
 # many scenarios
 Scenarios: TypeAlias = Annotated[
     Path | None,

@@ -24,6 +24,7 @@ _SCALED = "scaled"
 _METHODS = {
     "arranged": "arranged from recorded work",
     _SCALED: "scaled by the ratio of two estimates",
+    "estimated": "estimated from model, plan and machine",
 }
 # Where a prediction means more by a source than an estimate does.
 _ORIGINS = {
@@ -74,13 +75,7 @@ def _facts(found: Prediction) -> Iterator[Fact]:
         f"{signed_milliseconds(found.change_ns)} ms, {_METHODS.get(found.method, found.method)}",
         is_first=True,
     )
-    error = found.replayed_step_ns / max(found.measured_step_ns, 1) - 1
-    yield Fact(
-        "before",
-        duration_text(found.replayed_step_ns),
-        f"replayed, {signed_percent_text(100 * error)} from the measured "
-        f"{duration_text(found.measured_step_ns)}",
-    )
+    yield Fact("before", duration_text(found.replayed_step_ns), before_text(found))
     yield Fact(
         "after",
         duration_text(found.step_ns),
@@ -95,6 +90,17 @@ def _facts(found: Prediction) -> Iterator[Fact]:
         )
     if found.memory is not None:
         yield _memory(found.memory)
+
+
+def before_text(found: Prediction) -> str:
+    """What the step before is: a replay beside what was measured, or an estimate."""
+    if not found.measured_step_ns:
+        return "estimated"
+    error = found.replayed_step_ns / found.measured_step_ns - 1
+    return (
+        f"replayed, {signed_percent_text(100 * error)} from the measured "
+        f"{duration_text(found.measured_step_ns)}"
+    )
 
 
 def _memory(memory: Memory) -> Fact:

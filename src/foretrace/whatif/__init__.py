@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.stated import stated_of as stated_of
     from foretrace.whatif.ground import Ground as Ground
     from foretrace.whatif.ground import ground_of as ground_of
+    from foretrace.whatif.of_estimate import predict_estimate as predict_estimate
     from foretrace.whatif.predict import predict as predict
     from foretrace.whatif.prediction import EditEffect as EditEffect
     from foretrace.whatif.prediction import Memory as Memory

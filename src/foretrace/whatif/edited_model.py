@@ -48,17 +48,23 @@ def model_with(model: Transformer, sizes: Sizes) -> Transformer:
     )
 
 
+def sizes_of(model: Transformer) -> Sizes:
+    """All sizes of a model."""
+    return Sizes(
+        layers=model.num_layers,
+        hidden=model.hidden,
+        feed_forward=model.feed_forward.width,
+        heads=model.attention.num_heads,
+        key_value_heads=model.attention.num_kv_heads,
+        head_width=model.attention.head_size,
+        vocabulary=model.vocabulary,
+        experts=None if model.experts is None else model.experts.count,
+    )
+
+
 def differences(model: Transformer, sizes: Sizes) -> tuple[str, ...]:
     """Where the recording contradicts the stated model: `layers 2, and llama3-8b has 32`."""
-    own = {
-        "layers": model.num_layers,
-        "hidden": model.hidden,
-        "feed_forward": model.feed_forward.width,
-        "heads": model.attention.num_heads,
-        "key_value_heads": model.attention.num_kv_heads,
-        "head_width": model.attention.head_size,
-        "vocabulary": model.vocabulary,
-    }
+    own = {name: each for name, each in vars(sizes_of(model)).items() if name != "experts"}
     return tuple(
         f"{name} {count:,}, and {model.name} has {own[name]:,}"
         for name in own

@@ -15,7 +15,7 @@ machine are stated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from foretrace.base import ScenarioError
@@ -23,7 +23,7 @@ from foretrace.whatif.edited_model import differences
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.ground import Ground
 from foretrace.whatif.memory import memory_of
-from foretrace.whatif.outcome import Outcome, outcome
+from foretrace.whatif.outcome import outcome
 from foretrace.whatif.prediction import EditEffect, Prediction
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Transformer
@@ -48,7 +48,12 @@ def predict(ground: Ground, edits: Sequence[Edit], *, name: str = "") -> Predict
         name=name,
         before=ground.before,
         after=scenarios[-1],
-        effects=_effects(ground, edits, scenarios, last),
+        effects=effects_of(
+            edits,
+            scenarios,
+            (ground.replayed_step_ns, last.step_ns),
+            lambda one: outcome(ground, one).step_ns,
+        ),
         replayed=ground.replayed,
         timeline=last.timeline,
         costs=last.costs,
@@ -63,22 +68,31 @@ def predict(ground: Ground, edits: Sequence[Edit], *, name: str = "") -> Predict
     )
 
 
-def _effects(
-    ground: Ground, edits: Sequence[Edit], scenarios: Sequence[Scenario], last: Outcome
+def effects_of(
+    edits: Sequence[Edit],
+    scenarios: Sequence[Scenario],
+    ends_ns: tuple[int, int],
+    step_ns_of: Callable[[Scenario], int],
 ) -> tuple[EditEffect, ...]:
     """What every edit adds to those before it.
 
     An edit that is legal only together with a later one is counted with that one.
+
+    Args:
+        edits: in the order in which they were given.
+        scenarios: before all, and after each.
+        ends_ns: the step before all, and after all.
+        step_ns_of: the step of a scenario between them.
     """
     found = []
-    before_ns = ground.replayed_step_ns
+    before_ns, last_ns = ends_ns
     for edit, before, after in zip(edits, scenarios[:-1], scenarios[1:], strict=True):
         step_ns = before_ns
         if after == scenarios[-1]:
-            step_ns = last.step_ns
+            step_ns = last_ns
         else:
             with suppress(ScenarioError):
-                step_ns = outcome(ground, after).step_ns
+                step_ns = step_ns_of(after)
         found.append(EditEffect(edit, edit.sentence(before), step_ns, step_ns - before_ns))
         before_ns = step_ns
     return tuple(found)

@@ -78,12 +78,12 @@ class Prediction:
     replayed: Timeline  # of the recording
     timeline: Timeline  # of the edited job
     costs: Costs  # of the edited graph's nodes: durations, intervals, sources
-    measured_step_ns: int  # of the recording
+    measured_step_ns: int  # of the recording; 0: nothing was measured, the job is an estimate
     replayed_step_ns: int
     step_ns: int  # predicted
     low_ns: int  # 10th percentile
     high_ns: int  # 90th
-    method: str  # "arranged": from recorded pieces; "scaled": by the ratio of two estimates
+    method: str  # "arranged": from recorded pieces; "scaled": ratio of estimates; "estimated"
     memory: Memory | None = None
     notes: tuple[str, ...] = field(default=())
 

@@ -27,6 +27,7 @@ from foretrace.report.sections.estimate import COLOUR_OF_SOURCE
 from foretrace.report.sections.step import COLOUR_OF_COMPONENT
 from foretrace.report.whatif_rows import (
     DifferenceRow,
+    before_text,
     difference_rows,
     edited_rows,
     origin_text,
@@ -348,8 +349,7 @@ def ground_section(found: Prediction) -> Section:
         short="Certainty",
         lead=(
             f"The middle 80 % of what is expected: {duration_text(found.low_ns)} to "
-            f"{duration_text(found.high_ns)}. The replay of the recording itself is "
-            f"{signed_percent_text(_replay_percent(found))} from what was measured."
+            f"{duration_text(found.high_ns)}. The step before is {before_text(found)}."
         ),
         parts=(
             ShareBar("critical path", shares, is_thin=True),
@@ -357,7 +357,3 @@ def ground_section(found: Prediction) -> Section:
             *((Sentences("To know", notes),) if notes else ()),
         ),
     )
-
-
-def _replay_percent(found: Prediction) -> float:
-    return 100 * (found.replayed_step_ns / max(found.measured_step_ns, 1) - 1)

@@ -1,0 +1,140 @@
+"""`predict_estimate`: an estimated step with something different about it.
+
+Other sizes, another plan or machine are another estimate. Edits of work then change its graph and
+the durations of its kernels alone; communication slows what newly runs beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretrace.base import ScenarioError
+from foretrace.cost import CostModel, Inflation, inflated, step_costs
+from foretrace.estimate import Estimate, SimulatedStep, estimate, interval
+from foretrace.simulate import simulate
+from foretrace.whatif.arrange.arranged import unchanged
+from foretrace.whatif.edited_model import model_with, sizes_of
+from foretrace.whatif.edits.changed import changed
+from foretrace.whatif.edits.edit import Edit
+from foretrace.whatif.outcome import Outcome
+from foretrace.whatif.predict import effects_of
+from foretrace.whatif.prediction import Memory, Prediction
+from foretrace.whatif.resize.sizes import Sizes
+from foretrace.whatif.scenario import Scenario
+from foretrace.workload import Footprint, Transformer
+
+ESTIMATED = "estimated"
+
+
+def predict_estimate(
+    before: Estimate,
+    edits: Sequence[Edit],
+    *,
+    name: str = "",
+    costs: CostModel | None = None,
+    inflation: Inflation | None = None,
+) -> Prediction:
+    """The estimated step with these edits, beside what it was.
+
+    Args:
+        before: what edits begin with.
+        edits: in any order; what they make is one scenario.
+        name: of the scenario, for tables.
+        costs: what predicts durations, as `before` was estimated; the machine's if left out.
+        inflation: how much slower kernels are beside communication, likewise.
+
+    Raises:
+        ScenarioError: if an edit is illegal, or an estimate has nothing that it could change.
+        WorkloadError: if the edited plan is not legal for the model.
+        MachineError: if the machine is too small for it.
+    """
+    base = Scenario(sizes=_sizes(before), plan=before.plan, machine=before.machine)
+    scenarios = [base]
+    for edit in edits:
+        scenarios.append(edit.applied(scenarios[-1]))
+
+    def made(scenario: Scenario) -> tuple[Estimate, Outcome]:
+        estimated = _estimated(before, base, scenario, costs)
+        return estimated, _outcome(estimated, scenario, costs, inflation)
+
+    estimated, last = made(scenarios[-1])
+    return Prediction(
+        name=name,
+        before=base,
+        after=scenarios[-1],
+        effects=effects_of(
+            edits, scenarios, (before.step_ns, last.step_ns), lambda one: made(one)[1].step_ns
+        ),
+        replayed=before.timeline,
+        timeline=last.timeline,
+        costs=last.costs,
+        measured_step_ns=0,
+        replayed_step_ns=before.step_ns,
+        step_ns=last.step_ns,
+        low_ns=last.low_ns,
+        high_ns=last.high_ns,
+        method=ESTIMATED,
+        memory=_memory(before.footprint, estimated.footprint),
+        notes=estimated.notes,
+    )
+
+
+def _sizes(before: Estimate) -> Sizes:
+    return sizes_of(before.model) if isinstance(before.model, Transformer) else Sizes()
+
+
+def _estimated(
+    before: Estimate, base: Scenario, scenario: Scenario, costs: CostModel | None
+) -> Estimate:
+    """The estimate of a scenario's sizes, plan and machine."""
+    model, machine = before.model, scenario.machine or before.machine
+    if (scenario.sizes, scenario.plan, machine) == (base.sizes, base.plan, base.machine):
+        return before
+    if scenario.sizes != base.sizes:
+        if not isinstance(model, Transformer):
+            raise ScenarioError(
+                f"sizes of {model.name} cannot be edited, as it is no transformer: estimate "
+                "another model"
+            )
+        model = model_with(model, scenario.sizes)
+    return estimate(
+        model,
+        scenario.plan,
+        machine,
+        costs=costs if machine == base.machine else None,
+        convention=before.convention,
+        folded=before.laid_out.is_folded,
+        price_per_hour=before.price_per_hour,
+    )
+
+
+def _outcome(
+    estimated: Estimate, scenario: Scenario, costs: CostModel | None, inflation: Inflation | None
+) -> Outcome:
+    """An estimate with a scenario's edits of work."""
+    if not scenario.changes:
+        spread = estimated.interval
+        return Outcome(
+            estimated.costs,
+            estimated.timeline,
+            spread.step_ns,
+            spread.low_ns,
+            spread.high_ns,
+            ESTIMATED,
+        )
+    job, alone = changed(
+        unchanged(estimated.graph),
+        estimated.costs,
+        scenario.changes,
+        model=costs or step_costs(estimated.machine),
+    )
+    duration_ns = inflated(
+        simulate(job.graph, alone.duration_ns), alone.duration_ns, inflation or Inflation()
+    )
+    done = SimulatedStep(simulate(job.graph, duration_ns), alone, duration_ns)
+    spread = interval(done)
+    return Outcome(alone, done.timeline, spread.step_ns, spread.low_ns, spread.high_ns, ESTIMATED)
+
+
+def _memory(before: Footprint | None, after: Footprint | None) -> Memory | None:
+    return None if before is None or after is None else Memory(before, after)
