@@ -115,7 +115,18 @@ def of_model(blocks: ModelBlocks) -> dict[tuple[Phase, Part, int], list[Sent]]:
 @settings(max_examples=40, deadline=None)
 @given(tensor_plans())
 def test_tensor_ranks_exchange_the_same_on_pieces_as_in_blocks(plan: Plan) -> None:
-    assert made(on_pieces(plan)) == of_model(blocks_of_model(model(), plan))
+    blocks, job = blocks_of_model(model(), plan), on_pieces(plan)
+
+    assert made(job) == of_model(blocks)
+    handed_over = {
+        (each.piece.num_bytes, each.piece.dtype)
+        for rank in job.ranks
+        for each in rank.placed
+        if isinstance(each.piece, MadeExchange) and each.piece.group is Group.PIPELINE
+    }
+    assert handed_over == (
+        {(blocks.transfer_bytes, blocks.transfer_dtype)} if plan.pipeline > 1 else set()
+    )
 
 
 @st.composite

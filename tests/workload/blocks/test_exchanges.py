@@ -114,6 +114,25 @@ def test_a_ring_passes_keys_on_once_less_than_ranks_and_gradients_as_often(conte
     assert all(one.num_bytes == own for one in exchanges(layer.forward))
 
 
+@pytest.mark.parametrize("context", [2, 4])
+def test_ranks_give_tokens_of_all_heads_for_heads_of_all_tokens(context: int) -> None:
+    plan = replace(PLAN, context=context, context_exchange=ContextExchange.ALL_TO_ALL)
+    layer = first_layer(LLAMA, plan)
+    heads = 32
+    given, results = (heads + 2 * KEYS) * SIZE, heads * SIZE
+    sent = {(Group.CONTEXT, "all_to_all"): TOKENS // context * (given + results) * 2}
+
+    assert volumes(layer.forward) == volumes(layer.backward) == sent
+    assert [one.num_bytes for one in exchanges(layer.forward)] == [
+        TOKENS // context * given * 2,
+        TOKENS // context * results * 2,
+    ]
+    assert awaiting(layer.forward, "heads of all tokens") == ["attention"]
+    assert awaiting(layer.forward, "tokens of all heads") == ["attention output"]
+    (attention,) = (one for one in operators(layer.forward) if one.label == "attention")
+    assert f"[2,4096,{heads // context},{SIZE}]" in attention.signature
+
+
 def test_tensor_ranks_hold_a_share_of_keys_each() -> None:
     layer = first_layer(LLAMA, replace(PLAN, tensor=4, context=2))
 

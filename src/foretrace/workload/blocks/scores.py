@@ -13,10 +13,12 @@ from foretrace.base import WorkloadError
 from foretrace.operators import Tensor
 from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import elementwise, fused, gathered_copy, softmax
+from foretrace.workload.blocks.linear import placed
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import Call, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
-from foretrace.workload.exchanges.context import passed_on, whole_keys
+from foretrace.workload.exchanges.context import heads_for_tokens, passed_on, whole_keys
+from foretrace.workload.exchanges.exchange import Turn
 from foretrace.workload.models.flops import Convention, mean_keys
 from foretrace.workload.models.transformer import Reach, ReachKind
 from foretrace.workload.plan.plan import ContextExchange
@@ -73,6 +75,8 @@ def scores_step(setting: Setting, count: int, reach: Reach | None) -> Step:
         return _plain(heads)
     if setting.plan.context == 1:
         return _step(heads, _pieces(setting, reach))
+    if setting.plan.context_exchange is ContextExchange.ALL_TO_ALL:
+        return _by_heads(heads, reach)
     is_whole = reach is None or reach.num_tokens >= setting.plan.sequence
     if setting.plan.context_exchange is ContextExchange.RING and is_whole:
         return _ring(heads)
@@ -197,6 +201,22 @@ def _gathered(heads: _Heads, reach: Reach | None) -> Step:
             _in_order(heads, "key and value gradients in order"),
             scattered,
         ),
+    )
+
+
+def _by_heads(heads: _Heads, reach: Reach | None) -> Step:
+    """Each rank attends with some of the heads over whole sequences; few keys are copied."""
+    attention, ranks = heads.setting.model.attention, heads.setting.plan.context
+    keys = max(heads.keys, ranks)
+    given = heads.count * attention.score_size + replace(heads, keys=keys).width
+    results = heads.count * attention.value_size
+    own = replace(heads, count=heads.count // ranks, keys=keys // ranks)
+    step = _step(own, _pieces(heads.setting, reach))
+    around = heads_for_tokens(heads.setting.plan, given, results)
+    return replace(
+        step,
+        forward=placed({Turn.FORWARD: step.forward}, around),
+        backward=placed({Turn.INPUT_GRADIENT: step.backward}, around),
     )
 
 
