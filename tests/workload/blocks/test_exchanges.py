@@ -120,7 +120,7 @@ def test_ranks_give_tokens_of_all_heads_for_heads_of_all_tokens(context: int) ->
     layer = first_layer(LLAMA, plan)
     heads = 32
     given, results = (heads + 2 * KEYS) * SIZE, heads * SIZE
-    sent = {(Group.CONTEXT, "all_to_all"): TOKENS // context * (given + results) * 2}
+    sent = {(Group.CONTEXT, CollectiveKind.ALL_TO_ALL): TOKENS // context * (given + results) * 2}
 
     assert volumes(layer.forward) == volumes(layer.backward) == sent
     assert [one.num_bytes for one in exchanges(layer.forward)] == [
