@@ -4,9 +4,9 @@
     python bench/whatif.py --store         make this run the baseline
 
 Generated jobs of 8 and of 64 ranks, three steps each (the larger takes a minute to make), and
-public traces where `FORETRACE_DATA` names their folder. `ground` is from a recording to what
-predictions start from; `the first` is a prediction of twice the microbatches on a fresh ground,
-which makes what later ones share; the others are medians on one ground. Seconds of one core, in
+public traces where `FORETRACE_DATA` names their folder. `baseline` is from a recording to what
+predictions start from; `the first` is a prediction of twice the microbatches on a fresh baseline,
+which makes what later ones share; the others are medians on one baseline. Seconds of one core, in
 process, after imports and after a small job has loaded the compiled loops. `ns per node` is of the
 predicted graph: it does not grow where time is linear. `simulations` divides by one static
 simulation of that graph, which compares better between machines than seconds do.
@@ -30,14 +30,14 @@ from foretrace.graph import Recording, build_recording
 from foretrace.simulate import simulate
 from foretrace.trace import load_traces
 from foretrace.whatif import (
+    Baseline,
     Batch,
     Edit,
-    Ground,
     Layers,
     Parallelism,
     Prediction,
     Speed,
-    ground_of,
+    baseline_of,
     predict,
 )
 from foretrace.workload import Plan
@@ -81,7 +81,7 @@ def recordings(*, with_large: bool) -> Iterator[tuple[str, Recording]]:
             return build_recording(load_traces(write(make_job(config), Path(folder))))
 
     small = recorded(job())
-    predict(ground_of(small), [Layers(4)])  # loads compiled loops
+    predict(baseline_of(small), [Layers(4)])  # loads compiled loops
     yield SMALL, small
     data = os.environ.get("FORETRACE_DATA")
     for name in PUBLIC if data else ():
@@ -90,10 +90,10 @@ def recordings(*, with_large: bool) -> Iterator[tuple[str, Recording]]:
         yield LARGE, recorded(job(tp=4, dp=4, pp=4, layers=16))
 
 
-def edits_of(ground: Ground) -> dict[str, Edit]:
+def edits_of(baseline: Baseline) -> dict[str, Edit]:
     """One of each kind, about twice of what was recorded."""
-    plan: Plan = ground.before.plan
-    layers = sum(len(each) for each in ground.program.layers_of_stage)
+    plan: Plan = baseline.before.plan
+    layers = sum(len(each) for each in baseline.program.layers_of_stage)
     return {
         "speed": Speed(1.25),
         "layers": Layers(2 * max(layers, 1)),
@@ -106,20 +106,20 @@ def edits_of(ground: Ground) -> dict[str, Edit]:
 
 
 def measured(recording: Recording, repeat: int) -> Rows:
-    """Seconds of the ground, of the first prediction and of one of each kind."""
-    ground_s, ground = median_of(lambda: ground_of(recording), repeat)
-    rows = {"ground": {"seconds": ground_s, "nodes": recording.graph.num_nodes}}
-    edits = edits_of(ground)
+    """Seconds of the baseline, of the first prediction and of one of each kind."""
+    baseline_s, baseline = median_of(lambda: baseline_of(recording), repeat)
+    rows = {"baseline": {"seconds": baseline_s, "nodes": recording.graph.num_nodes}}
+    edits = edits_of(baseline)
     first_s = []
     for _ in range(repeat):
-        fresh = ground_of(recording)
+        fresh = baseline_of(recording)
         begin_s = time.process_time()
         found = predict(fresh, [edits["microbatches"]])
         first_s.append(time.process_time() - begin_s)
     rows["the first"] = row_of(statistics.median(first_s), found)
     for name, edit in edits.items():
         try:
-            seconds, found = median_of(lambda edit=edit: predict(ground, [edit]), repeat)  # type: ignore[misc]
+            seconds, found = median_of(lambda edit=edit: predict(baseline, [edit]), repeat)  # type: ignore[misc]
         except ScenarioError:
             continue  # what this recording cannot show
         rows[name] = row_of(seconds, found)
@@ -150,7 +150,7 @@ def median_of(run: Callable[[], Found], repeat: int) -> tuple[float, Found]:
 
 def print_table(name: str, rows: Rows, baseline: Rows) -> None:
     """Each prediction beside its baseline."""
-    print(f"\n{name}: {rows['ground']['nodes']:,.0f} nodes")
+    print(f"\n{name}: {rows['baseline']['nodes']:,.0f} nodes")
     heads = ("seconds", "baseline", "nodes", "ns per node", "simulations")
     print(f"  {'':16}" + "".join(f"{head:>13}" for head in heads))
     for what, row in rows.items():

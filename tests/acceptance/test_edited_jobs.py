@@ -9,7 +9,7 @@ import pytest
 
 from foretrace.analyze import windows
 from foretrace.graph import verify
-from foretrace.whatif import Ground, ground_of, predict
+from foretrace.whatif import Baseline, baseline_of, predict
 from tests.acceptance.edited_jobs import EDITED_JOBS, BelievedCosts, EditedJob
 from tests.acceptance.recovery import recording_of_job
 from tests.truth import Job, JobConfig, make_job
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 
 
 @cache
-def ground_under(config: JobConfig) -> Ground:
+def ground_under(config: JobConfig) -> Baseline:
     """What is known of a job from its files."""
-    return ground_of(recording_of_job(make_job(config)), costs=BelievedCosts())
+    return baseline_of(recording_of_job(make_job(config)), costs=BelievedCosts())
 
 
 def true_step_ns(job: Job) -> float:
@@ -35,11 +35,11 @@ def true_step_ns(job: Job) -> float:
 
 @pytest.mark.parametrize("pair", EDITED_JOBS, ids=[pair.name for pair in EDITED_JOBS])
 def test_an_edit_is_predicted(pair: EditedJob) -> None:
-    ground = ground_under(pair.recorded)
+    baseline = ground_under(pair.recorded)
     true_ns = true_step_ns(make_job(pair.true))
-    before_ns = float(np.mean(windows(ground.replayed).duration_ns[1:]))
+    before_ns = float(np.mean(windows(baseline.replayed).duration_ns[1:]))
 
-    found = predict(ground, pair.edits)
+    found = predict(baseline, pair.edits)
 
     verify(found.timeline.graph)
     error = float(np.mean(windows(found.timeline).duration_ns[1:])) / true_ns - 1

@@ -13,13 +13,13 @@ from foretrace.base import ScenarioError
 from foretrace.graph import Part, Timeline, build_recording
 from foretrace.trace import load_traces
 from foretrace.whatif import (
+    Baseline,
     Batch,
     CudaGraphs,
     DataLoading,
     Delay,
     Edit,
     Fuse,
-    Ground,
     Layers,
     Network,
     Parallelism,
@@ -28,7 +28,7 @@ from foretrace.whatif import (
     Selection,
     Speed,
     Widths,
-    ground_of,
+    baseline_of,
 )
 from foretrace.whatif.predict import predict
 from tests.acceptance.edited_jobs import BelievedCosts, job
@@ -81,14 +81,14 @@ INVERSES: tuple[tuple[Edit, ...], ...] = (
 
 
 @cache
-def ground() -> Ground:
+def baseline() -> Baseline:
     """What is known of a job of tp 2, dp 2, pp 2 with 8 layers and 4 microbatches."""
-    return ground_of(recording_of_job(make_job(job())), costs=BelievedCosts())
+    return baseline_of(recording_of_job(make_job(job())), costs=BelievedCosts())
 
 
 def is_replay(edits: tuple[Edit, ...]) -> bool:
     """Whether the edited job is the replay, node by node to the nanosecond."""
-    known = ground()
+    known = baseline()
     found = predict(known, edits)
     return np.array_equal(found.timeline.end_ns, known.replayed.end_ns) and np.array_equal(
         found.timeline.start_ns, known.replayed.start_ns
@@ -108,7 +108,7 @@ def test_an_edit_and_its_inverse_give_the_base_back(edits: tuple[Edit, ...]) -> 
 
 @pytest.mark.parametrize("pair", list(combinations(EDITS, 2))[::4], ids=str)
 def test_edits_of_different_things_commute(pair: tuple[Edit, Edit]) -> None:
-    one, other = (predict(ground(), edits) for edits in (pair, pair[::-1]))
+    one, other = (predict(baseline(), edits) for edits in (pair, pair[::-1]))
 
     assert one.after == other.after or set(one.after.changes) == set(other.after.changes)
     assert np.array_equal(one.timeline.end_ns, other.timeline.end_ns)
@@ -116,7 +116,7 @@ def test_edits_of_different_things_commute(pair: tuple[Edit, Edit]) -> None:
 
 @pytest.mark.parametrize("edit", EDITS, ids=str)
 def test_every_edit_matters_and_explains_itself(edit: Edit) -> None:
-    found = predict(ground(), (edit,))
+    found = predict(baseline(), (edit,))
 
     (effect,) = found.effects
     assert effect.sentence
@@ -145,7 +145,7 @@ def test_every_edit_matters_and_explains_itself(edit: Edit) -> None:
 )
 def test_what_cannot_be_is_refused_with_its_numbers(edits: tuple[Edit, ...], words: str) -> None:
     with pytest.raises(ScenarioError, match=words) as caught:
-        predict(ground(), edits)
+        predict(baseline(), edits)
 
     assert "\n" not in str(caught.value)
 
@@ -159,7 +159,7 @@ def layers_ns(timeline: Timeline, rank: int) -> int:
 
 def test_twice_the_layers_of_megatron_add_what_its_layers_take(data_dir: Path) -> None:
     paths = sorted((data_dir / "traces" / "megatron-tp8").glob("kineto_rank*.json.gz"))
-    known = ground_of(build_recording(load_traces(paths)))
+    known = baseline_of(build_recording(load_traces(paths)))
     took_ns = [layers_ns(known.replayed, rank) for rank in range(8)]
 
     found = predict(known, (Layers(80),))

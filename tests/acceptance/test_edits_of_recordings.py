@@ -16,7 +16,7 @@ import pytest
 from foretrace.base import ScenarioError
 from foretrace.graph import ExecutionGraph, NodeKind, build_recording, verify
 from foretrace.trace import load_traces
-from foretrace.whatif import Edit, Ground, Prediction, edits_of, ground_of, predict
+from foretrace.whatif import Baseline, Edit, Prediction, baseline_of, edits_of, predict
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ _LETTERS = 600  # of a refusal
 
 _Keys = dict[str, object]
 # What is stated, from what was recorded, and which way a step goes.
-EDITS: dict[str, tuple[Callable[[Ground], _Keys], str]] = {
+EDITS: dict[str, tuple[Callable[[Baseline], _Keys], str]] = {
     "identity": (lambda _: {}, SAME),
     "layers": (lambda known: {"layers": 2 * (known.before.sizes.layers or 1)}, LONGER),
     "microbatches": (lambda known: {"microbatches": 2 * _microbatches(known)}, LONGER),
@@ -92,21 +92,21 @@ EDITS: dict[str, tuple[Callable[[Ground], _Keys], str]] = {
 _MORE_WORK = ("layers", "microbatches", "sequence", "hidden", "feed-forward")
 
 
-def _microbatches(known: Ground) -> int:
+def _microbatches(known: Baseline) -> int:
     return known.before.plan.num_microbatches
 
 
-def _first_rank(known: Ground) -> str:
+def _first_rank(known: Baseline) -> str:
     return str(min(known.program.pieces_by_rank))
 
 
 @cache
-def ground_in(folder: Path, pattern: str) -> Ground:
+def ground_in(folder: Path, pattern: str) -> Baseline:
     """What is known of a public recording."""
-    return ground_of(build_recording(load_traces(sorted(folder.glob(pattern)))))
+    return baseline_of(build_recording(load_traces(sorted(folder.glob(pattern)))))
 
 
-def edits_to(known: Ground, name: str) -> tuple[Edit, ...]:
+def edits_to(known: Baseline, name: str) -> tuple[Edit, ...]:
     """Edits of one kind."""
     keys, _ = EDITS[name]
     return edits_of(keys(known), "the test")
@@ -118,7 +118,7 @@ def device_work_ns(graph: ExecutionGraph, duration_ns: np.ndarray) -> float:
     return float(duration_ns[is_work].sum()) / len(graph.ranks)
 
 
-def check_direction(known: Ground, found: Prediction, name: str) -> None:
+def check_direction(known: Baseline, found: Prediction, name: str) -> None:
     """The step goes where the edit must take it."""
     ratio = found.step_ns / known.replayed_step_ns
     _, direction = EDITS[name]

@@ -13,12 +13,12 @@ from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores
 from foretrace.whatif import (
+    Baseline,
     Edit,
-    Ground,
     Prediction,
     Sizes,
     Unprofiled,
-    ground_of,
+    baseline_of,
     predict,
     predict_estimate,
     unprofiled,
@@ -43,7 +43,7 @@ class Basis:
     without_profiler: bool = False  # as the job runs when nobody records it
 
     @cached_property
-    def ground(self) -> Ground:
+    def baseline(self) -> Baseline:
         """What all predictions from it start from; made once.
 
         Raises:
@@ -51,11 +51,11 @@ class Basis:
                 is not known.
         """
         if not self.without_profiler:
-            return self._ground_of(self.recording)
+            return self._baseline_of(self.recording)
         found = unprofiled(self.recording)
-        ground = self._ground_of(found.recording)
-        program = replace(ground.program, notes=(*ground.program.notes, _note_on(found)))
-        return replace(ground, program=program, measured_step_ns=found.target_ns)
+        baseline = self._baseline_of(found.recording)
+        program = replace(baseline.program, notes=(*baseline.program.notes, _note_on(found)))
+        return replace(baseline, program=program, measured_step_ns=found.target_ns)
 
     @property
     def title(self) -> str:
@@ -64,10 +64,10 @@ class Basis:
 
     def predict(self, edits: tuple[Edit, ...], name: str) -> Prediction:
         """The recorded job with these edits."""
-        return predict(self.ground, edits, name=name)
+        return predict(self.baseline, edits, name=name)
 
-    def _ground_of(self, recording: Recording) -> Ground:
-        return ground_of(
+    def _baseline_of(self, recording: Recording) -> Baseline:
+        return baseline_of(
             recording,
             machine=self.machine,
             model=self.model,

@@ -69,7 +69,7 @@ def scenarios(
     else:
         listed = read_scenarios(Path(written), folders=folders)
     return swept(
-        base.basis.ground,
+        base.basis.baseline,
         [NamedEdits(one.name, (*base.edits, *one.edits)) for one in listed],
         order=Order(order),
         workers=workers,

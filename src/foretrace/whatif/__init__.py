@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from foretrace.whatif.arrange.arrange import arranged as arranged
     from foretrace.whatif.arrange.arrange import same_job as same_job
     from foretrace.whatif.arrange.arranged import Arranged as Arranged
+    from foretrace.whatif.baseline import Baseline as Baseline
+    from foretrace.whatif.baseline import baseline_of as baseline_of
     from foretrace.whatif.edits import *  # noqa: F403  every edit has one name everywhere
     from foretrace.whatif.edits.edit import Edit as Edit
     from foretrace.whatif.edits.edit import Holds as Holds
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.stated import edits_of as edits_of
     from foretrace.whatif.edits.stated import pairs_of as pairs_of
     from foretrace.whatif.edits.stated import stated_of as stated_of
-    from foretrace.whatif.ground import Ground as Ground
-    from foretrace.whatif.ground import ground_of as ground_of
     from foretrace.whatif.of_estimate import predict_estimate as predict_estimate
     from foretrace.whatif.predict import predict as predict
     from foretrace.whatif.prediction import EditEffect as EditEffect

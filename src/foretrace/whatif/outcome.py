@@ -15,11 +15,11 @@ from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
 from foretrace.whatif.arrange.arrange import arranged, same_job
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
+from foretrace.whatif.arrangeable import check_arrangeable
+from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.edits.changed import changed
 from foretrace.whatif.edits.loading import DataLoading, loading_nodes
-from foretrace.whatif.ground import Ground
-from foretrace.whatif.heeded import check_heeded
 from foretrace.whatif.inflation import uninflated
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
@@ -57,54 +57,54 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def outcome(ground: Ground, scenario: Scenario) -> Outcome:
+def outcome(baseline: Baseline, scenario: Scenario) -> Outcome:
     """A scenario's step: arranged from recorded pieces, else scaled by the ratio of estimates.
 
     Raises:
         ScenarioError: if it is illegal, or no way to it is known.
     """
     try:
-        check_heeded(ground.before.plan, scenario.plan)
+        check_arrangeable(baseline.before.plan, scenario.plan)
         job = rearranged(
-            ground.program, ground.before, scenario, model=ground.model, costs=ground.costs
+            baseline.program, baseline.before, scenario, model=baseline.model, costs=baseline.costs
         )
     except NotShownError as err:
-        return _by_estimates(ground, scenario, err)
-    if job is None and scenario != ground.before and not _has_device(ground):
+        return _by_estimates(baseline, scenario, err)
+    if job is None and scenario != baseline.before and not _has_device(baseline):
         # Which waits there are was seen only where somebody had to wait; now others may.
-        job = replace(same_job(ground.program), settles=True)
-    start = unchanged(ground.program.graph) if job is None else arranged(ground.program, job)
-    found = resizing(start, ground.program, ground.before, scenario, costs=ground.costs)
+        job = replace(same_job(baseline.program), settles=True)
+    start = unchanged(baseline.program.graph) if job is None else arranged(baseline.program, job)
+    found = resizing(start, baseline.program, baseline.before, scenario, costs=baseline.costs)
     costs = costs_of(start, found)
     notes = (
         *(() if job is None else job.notes),
         *start.notes,
-        *resize_notes(start, found, costs, ground.before, scenario),
+        *resize_notes(start, found, costs, baseline.before, scenario),
     )
     start, costs = changed(
-        start, costs, scenario.changes, program=ground.program, model=ground.costs
+        start, costs, scenario.changes, program=baseline.program, model=baseline.costs
     )
     alone = costs
-    timeline = _simulated(ground, scenario, start, costs)
-    for _ in range(_NUM_CORRECTIONS if scenario != ground.before else 0):
-        costs = uninflated(start, alone, ground.slowdowns, timeline)
-        timeline = _simulated(ground, scenario, start, costs)
+    timeline = _simulated(baseline, scenario, start, costs)
+    for _ in range(_NUM_CORRECTIONS if scenario != baseline.before else 0):
+        costs = uninflated(start, alone, baseline.slowdowns, timeline)
+        timeline = _simulated(baseline, scenario, start, costs)
     step_ns = step_time_ns(timeline)
-    unmodelled = _unmodelled(ground, 0.0 if scenario == ground.before else _MISSED)
+    unmodelled = _unmodelled(baseline, 0.0 if scenario == baseline.before else _MISSED)
     low_ns, high_ns = _ends(timeline, costs, step_ns, unmodelled=unmodelled)
-    notes = (*notes, *_loading(ground, scenario), *_hidden(ground, timeline, step_ns))
+    notes = (*notes, *_loading(baseline, scenario), *_hidden(baseline, timeline, step_ns))
     return Outcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
 
 
-def _has_device(ground: Ground) -> bool:
-    return ground.program.graph.has_device
+def _has_device(baseline: Baseline) -> bool:
+    return baseline.program.graph.has_device
 
 
-def _loading(ground: Ground, scenario: Scenario) -> tuple[str, ...]:
+def _loading(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
     """Loading of batches that become other ones, and whose time stays."""
-    graph, plan = ground.program.graph, scenario.plan
+    graph, plan = baseline.program.graph, scenario.plan
     is_stated = any(isinstance(change, DataLoading) for change in scenario.changes)
-    if plan.micro_batch == ground.before.plan.micro_batch or is_stated:
+    if plan.micro_batch == baseline.before.plan.micro_batch or is_stated:
         return ()
     try:
         nodes = loading_nodes(graph, None)
@@ -112,7 +112,7 @@ def _loading(ground: Ground, scenario: Scenario) -> tuple[str, ...]:
         return ()
     num_steps = np.unique(np.stack([graph.rank[nodes], graph.step[nodes]]), axis=1).shape[1]
     each_ns = int(graph.measured_ns[nodes].sum()) / num_steps
-    if each_ns < _TOLD * ground.replayed_step_ns:
+    if each_ns < _TOLD * baseline.replayed_step_ns:
         return ()
     text = (
         f"loading data takes {each_ns / NS_PER_MS:,.1f} ms of each step, and is taken to stay so "
@@ -121,11 +121,11 @@ def _loading(ground: Ground, scenario: Scenario) -> tuple[str, ...]:
     return (text,)
 
 
-def _hidden(ground: Ground, timeline: Timeline, step_ns: int) -> tuple[str, ...]:
+def _hidden(baseline: Baseline, timeline: Timeline, step_ns: int) -> tuple[str, ...]:
     """Work of the device that changes while the step does not."""
-    before_ns, after_ns = _device_work_ns(ground.replayed), _device_work_ns(timeline)
+    before_ns, after_ns = _device_work_ns(baseline.replayed), _device_work_ns(timeline)
     change = after_ns / before_ns - 1 if before_ns else 0.0
-    if abs(change) < _TOLD or abs(step_ns / ground.replayed_step_ns - 1) > _STAYS:
+    if abs(change) < _TOLD or abs(step_ns / baseline.replayed_step_ns - 1) > _STAYS:
         return ()
     text = (
         f"the device has {change:+.0%} work, and the step stays: the host bounds it, or other work "
@@ -141,12 +141,12 @@ def _device_work_ns(timeline: Timeline) -> float:
     return float(spans_ns.sum()) / max(len(graph.ranks), 1)
 
 
-def _simulated(ground: Ground, scenario: Scenario, start: Arranged, costs: Costs) -> Timeline:
-    if ground.cores is None:
+def _simulated(baseline: Baseline, scenario: Scenario, start: Arranged, costs: Costs) -> Timeline:
+    if baseline.cores is None:
         return simulate(start.graph, costs.duration_ns)
     # Ranks that do the same are arranged once; all of them want a core.
     copies = max(1, scenario.plan.num_ranks // max(1, len(start.graph.ranks)))
-    return simulate_shared(start.graph, costs.duration_ns, ground.cores.of_copies(copies))
+    return simulate_shared(start.graph, costs.duration_ns, baseline.cores.of_copies(copies))
 
 
 def _ends(timeline: Timeline, costs: Costs, step_ns: int, *, unmodelled: float) -> tuple[int, int]:
@@ -163,13 +163,13 @@ def _ends(timeline: Timeline, costs: Costs, step_ns: int, *, unmodelled: float) 
     )
 
 
-def _unmodelled(ground: Ground, edited: float) -> float:
+def _unmodelled(baseline: Baseline, edited: float) -> float:
     """What no cost model knows, logarithmic, each way.
 
     What the replay misses of the recording, how far its steps differ, and what edits miss.
     """
-    missed = math.log(ground.replayed_step_ns / ground.measured_step_ns)
-    lengths = windows(ground.program.recording.measured).duration_ns
+    missed = math.log(baseline.replayed_step_ns / baseline.measured_step_ns)
+    lengths = windows(baseline.program.recording.measured).duration_ns
     lengths = lengths[lengths > 0]
     if len(lengths) < _STEPS_TO_DIFFER:
         return math.hypot(missed, edited)
@@ -178,9 +178,9 @@ def _unmodelled(ground: Ground, edited: float) -> float:
     return math.hypot(missed, edited, _WIDTH_80 * deviation)
 
 
-def _by_estimates(ground: Ground, scenario: Scenario, reason: NotShownError) -> Outcome:
+def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError) -> Outcome:
     """What the recorded step becomes by the ratio of two estimates."""
-    model, machine = ground.model, ground.before.machine
+    model, machine = baseline.model, baseline.before.machine
     if not isinstance(model, Transformer) or machine is None:
         raise ScenarioError(
             f"{_ended(reason)} With a model and a machine stated, the answer is the recorded step "
@@ -191,14 +191,14 @@ def _by_estimates(ground: Ground, scenario: Scenario, reason: NotShownError) -> 
             f"{_ended(reason)} By the ratio of two estimates alone it could be told, but durations "
             "of single operations cannot be changed there: leave those edits out."
         ) from reason
-    recorded = model_with(model, ground.before.sizes)
+    recorded = model_with(model, baseline.before.sizes)
     edited = model_with(model, scenario.sizes)
     try:
-        before = estimate(recorded, ground.before.plan, machine)
+        before = estimate(recorded, baseline.before.plan, machine)
         after: Estimate = estimate(edited, scenario.plan, scenario.machine or machine)
     except WorkloadError:
         raise reason from None
-    found = scaled_step(ground.replayed_step_ns, before, after)
+    found = scaled_step(baseline.replayed_step_ns, before, after)
     note = (
         f"not arranged from recorded work, but the recorded step x {found.ratio:.3f}, the ratio of "
         f"two estimates: {reason}"

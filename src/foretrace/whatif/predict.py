@@ -1,7 +1,7 @@
 """`predict`: a recording and edits become a prediction.
 
 1. The recording is cut into pieces, and its plan and sizes are read off it: the scenario before
-   (`ground`).
+   (`baseline`).
 2. Edits make the scenario after. Where plan or layers differ, pieces are arranged anew; else the
    graph stays (`outcome`).
 3. Every node's duration is measured, scaled from a measured one, or costed; then changes of
@@ -18,53 +18,52 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from foretrace.base import ScenarioError
-from foretrace.whatif.edited_model import differences
+from foretrace.base import ScenarioError, WorkloadError
+from foretrace.whatif.baseline import Baseline
+from foretrace.whatif.edited_model import differences, model_with
 from foretrace.whatif.edits.edit import Edit
-from foretrace.whatif.ground import Ground
-from foretrace.whatif.memory import memory_of
 from foretrace.whatif.outcome import outcome
-from foretrace.whatif.prediction import EditEffect, Prediction
+from foretrace.whatif.prediction import EditEffect, Memory, Prediction
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Transformer
+from foretrace.workload import Footprint, Model, Transformer, footprint, schedule_of
 
 
-def predict(ground: Ground, edits: Sequence[Edit], *, name: str = "") -> Prediction:
+def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Prediction:
     """The job of a recording with these edits.
 
     Args:
-        ground: what `ground_of` made of the recording.
+        baseline: what `baseline_of` made of the recording.
         edits: in any order; what they make is one scenario.
         name: of the scenario, for tables.
 
     Raises:
         ScenarioError: if an edit is illegal, or cannot be made to this recording.
     """
-    scenarios = [ground.before]
+    scenarios = [baseline.before]
     for edit in edits:
         scenarios.append(edit.applied(scenarios[-1]))
-    last = outcome(ground, scenarios[-1])
+    last = outcome(baseline, scenarios[-1])
     return Prediction(
         name=name,
-        before=ground.before,
+        before=baseline.before,
         after=scenarios[-1],
         effects=effects_of(
             edits,
             scenarios,
-            (ground.replayed_step_ns, last.step_ns),
-            lambda one: outcome(ground, one).step_ns,
+            (baseline.replayed_step_ns, last.step_ns),
+            lambda one: outcome(baseline, one).step_ns,
         ),
-        replayed=ground.replayed,
+        replayed=baseline.replayed,
         timeline=last.timeline,
         costs=last.costs,
-        measured_step_ns=ground.measured_step_ns,
-        replayed_step_ns=ground.replayed_step_ns,
+        measured_step_ns=baseline.measured_step_ns,
+        replayed_step_ns=baseline.replayed_step_ns,
         step_ns=last.step_ns,
         low_ns=last.low_ns,
         high_ns=last.high_ns,
         method=last.method,
-        memory=memory_of(ground.model, ground.before, scenarios[-1]),
-        notes=(*ground.program.notes, *_of_model(ground), *last.notes),
+        memory=_memory(baseline.model, baseline.before, scenarios[-1]),
+        notes=(*baseline.program.notes, *_of_model(baseline), *last.notes),
     )
 
 
@@ -98,11 +97,27 @@ def effects_of(
     return tuple(found)
 
 
-def _of_model(ground: Ground) -> tuple[str, ...]:
+def _of_model(baseline: Baseline) -> tuple[str, ...]:
     """Where the stated model is not what was recorded."""
-    if not isinstance(ground.model, Transformer):
+    if not isinstance(baseline.model, Transformer):
         return ()
-    found = differences(ground.model, ground.before.sizes)
+    found = differences(baseline.model, baseline.before.sizes)
     if not found:
         return ()
     return (f"recorded: {'; '.join(found)}: what was recorded is taken",)
+
+
+def _memory(model: Model | None, before: Scenario, after: Scenario) -> Memory | None:
+    """What the worst rank holds, before and after; `None` where no transformer was stated."""
+    if not isinstance(model, Transformer):
+        return None
+    try:
+        return Memory(_footprint(model, before), _footprint(model, after))
+    except WorkloadError:
+        return None
+
+
+def _footprint(model: Transformer, scenario: Scenario) -> Footprint:
+    chip = None if scenario.machine is None else scenario.machine.chip
+    edited = model_with(model, scenario.sizes)
+    return footprint(edited, scenario.plan, schedule_of(scenario.plan), chip=chip)

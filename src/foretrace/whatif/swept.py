@@ -9,8 +9,8 @@ from functools import partial
 from multiprocessing import get_context
 
 from foretrace.base import ModelError
+from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits.edit import Edit
-from foretrace.whatif.ground import Ground
 from foretrace.whatif.predict import predict
 from foretrace.whatif.prediction import Prediction
 from foretrace.whatif.scenario_file import NamedEdits
@@ -23,7 +23,7 @@ _BATCHES_PER_WORKER = 2
 
 
 def swept(
-    ground: Ground,
+    baseline: Baseline,
     scenarios: Sequence[NamedEdits],
     *,
     order: Order = Order.THROUGHPUT,
@@ -33,7 +33,7 @@ def swept(
     """Predict every scenario; what is refused stands in the answer with its reason.
 
     Args:
-        ground: what `ground_of` makes of the recording.
+        baseline: what `baseline_of` makes of the recording.
         scenarios: in any order.
         order: what is best.
         workers: processes; each holds the recording once.
@@ -42,15 +42,15 @@ def swept(
     workers = min(workers, len(scenarios))
     found: list[SweepRow] = []
     with _mapped(workers) as mapped:
-        for rows in mapped(partial(_rows, ground), _batches(scenarios, workers)):
+        for rows in mapped(partial(_rows, baseline), _batches(scenarios, workers)):
             found += rows
             if progress is not None:
                 progress(len(found), len(scenarios))
     return Sweep(
         rows=tuple(sorted(found, key=partial(_rank, order=order))),
         order=order,
-        measured_step_ns=ground.measured_step_ns,
-        replayed_step_ns=ground.replayed_step_ns,
+        measured_step_ns=baseline.measured_step_ns,
+        replayed_step_ns=baseline.replayed_step_ns,
     )
 
 
@@ -82,17 +82,17 @@ def row_of(found: Prediction) -> SweepRow:
     )
 
 
-def _row(ground: Ground, scenario: NamedEdits) -> SweepRow:
+def _row(baseline: Baseline, scenario: NamedEdits) -> SweepRow:
     try:
-        return row_of(predict(ground, scenario.edits, name=scenario.name))
+        return row_of(predict(baseline, scenario.edits, name=scenario.name))
     except ModelError as err:
-        sentences = tuple(_sentences(ground, scenario.edits))
+        sentences = tuple(_sentences(baseline, scenario.edits))
         return SweepRow(name=scenario.name, sentences=sentences, refusal=str(err))
 
 
-def _sentences(ground: Ground, edits: Sequence[Edit]) -> Iterator[str]:
+def _sentences(baseline: Baseline, edits: Sequence[Edit]) -> Iterator[str]:
     """What each edit says, up to the one that cannot be applied."""
-    scenario = ground.before
+    scenario = baseline.before
     for edit in edits:
         try:
             sentence, scenario = edit.sentence(scenario), edit.applied(scenario)
@@ -117,5 +117,5 @@ def _batches(scenarios: Sequence[NamedEdits], workers: int) -> list[_Batch]:
     return [tuple(scenarios[at : at + size]) for at in range(0, len(scenarios), size)]
 
 
-def _rows(ground: Ground, scenarios: _Batch) -> list[SweepRow]:
-    return [_row(ground, one) for one in scenarios]
+def _rows(baseline: Baseline, scenarios: _Batch) -> list[SweepRow]:
+    return [_row(baseline, one) for one in scenarios]

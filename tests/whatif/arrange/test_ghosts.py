@@ -10,7 +10,7 @@ import pytest
 
 from foretrace.graph import ExecutionGraph, NodeKind, build_recording
 from foretrace.trace import load_traces
-from foretrace.whatif import Ground, Parallelism, ground_of, predict
+from foretrace.whatif import Baseline, Parallelism, baseline_of, predict
 from tests.truth import JobConfig, make_job, write
 
 # The second rank takes a third longer than the first, which alone is loaded.
@@ -18,11 +18,11 @@ CONFIG = JobConfig(dp=2, num_layers=4, slow_ranks=((1, 1.3),))
 
 
 @cache
-def ground() -> Ground:
+def baseline() -> Baseline:
     """What is known of the first rank."""
     with TemporaryDirectory() as folder:
         first, _ = write(make_job(CONFIG), Path(folder))
-        return ground_of(build_recording(load_traces([first])))
+        return baseline_of(build_recording(load_traces([first])))
 
 
 def ghosts(graph: ExecutionGraph) -> int:
@@ -31,21 +31,21 @@ def ghosts(graph: ExecutionGraph) -> int:
 
 
 def test_in_a_larger_group_they_come_as_late() -> None:
-    found = predict(ground(), (Parallelism(dp=4),))
+    found = predict(baseline(), (Parallelism(dp=4),))
 
-    assert ghosts(found.graph) == ghosts(ground().program.graph) > 0
-    assert found.step_ns >= ground().replayed_step_ns
+    assert ghosts(found.graph) == ghosts(baseline().program.graph) > 0
+    assert found.step_ns >= baseline().replayed_step_ns
 
 
 def test_alone_a_rank_waits_for_nobody() -> None:
-    found = predict(ground(), (Parallelism(dp=1),))
+    found = predict(baseline(), (Parallelism(dp=1),))
 
     assert ghosts(found.graph) == 0
-    assert found.step_ns < ground().replayed_step_ns / 1.1
+    assert found.step_ns < baseline().replayed_step_ns / 1.1
 
 
 @pytest.mark.parametrize("dp", [4, 8])
 def test_nothing_is_said_to_be_lost(dp: int) -> None:
-    found = predict(ground(), (Parallelism(dp=dp),))
+    found = predict(baseline(), (Parallelism(dp=dp),))
 
     assert not any("does not show" in note for note in found.notes)

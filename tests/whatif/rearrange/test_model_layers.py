@@ -8,8 +8,8 @@ import pytest
 from foretrace.base import ScenarioError
 from foretrace.graph import DEVICE_KINDS, NodeKind, Part, verify
 from foretrace.machine import load_machine
-from foretrace.whatif import Edit, Parallelism, PlanKeys, Prediction, ground_of, predict
-from foretrace.whatif.ground import Ground
+from foretrace.whatif import Edit, Parallelism, PlanKeys, Prediction, baseline_of, predict
+from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, NewJob
 from foretrace.workload import Model, load_model
@@ -23,15 +23,15 @@ MIXED = load_model("mixtral-8x7b")
 CP, EP = Parallelism(cp=2), Parallelism(ep=2)
 
 
-def ground(model: Model | None) -> Ground:
+def baseline(model: Model | None) -> Baseline:
     """A generated job of two data-parallel ranks on eight chips."""
     machine = load_machine("dgx-h100")
-    return ground_of(recording_of(make_job(SHAPES)), machine=machine, model=model)
+    return baseline_of(recording_of(make_job(SHAPES)), machine=machine, model=model)
 
 
 def new_job(model: Model, *edits: Edit) -> NewJob:
     """The job that edits make of it."""
-    base = ground(model)
+    base = baseline(model)
     after = base.before
     for edit in edits:
         after = edit.applied(after)
@@ -60,7 +60,7 @@ def made_in_layers(found: Prediction) -> tuple[np.ndarray, np.ndarray]:
 def test_the_answer_is_arranged_and_every_new_piece_has_source_and_interval(
     model: Model, edits: tuple[Edit, ...], collectives: set[str]
 ) -> None:
-    found = predict(ground(model), edits)
+    found = predict(baseline(model), edits)
 
     assert found.method == "arranged"
     verify(found.graph)
@@ -102,7 +102,7 @@ def test_keys_are_gathered_before_attention_and_their_gradients_scattered() -> N
 
 
 def test_half_the_tokens_are_half_the_work_of_layers() -> None:
-    base = ground(TINY)
+    base = baseline(TINY)
     found = predict(base, [CP])
 
     def work_ns(graph_ns: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
@@ -118,10 +118,10 @@ def test_half_the_tokens_are_half_the_work_of_layers() -> None:
 
 def test_without_a_model_it_is_asked_for() -> None:
     with pytest.raises(ScenarioError, match="no exchange of keys and values"):
-        predict(ground(None), [CP])
+        predict(baseline(None), [CP])
 
 
 def test_tensor_ranks_that_were_not_recorded_are_not_made_beside_them() -> None:
-    found = predict(ground(TINY), [Parallelism(cp=2, tp=2)])
+    found = predict(baseline(TINY), [Parallelism(cp=2, tp=2)])
 
     assert found.method == "scaled"

@@ -9,7 +9,7 @@ from foretrace.base import ScenarioError
 from foretrace.graph import NO_NODE, NodeKind, verify
 from foretrace.machine import load_machine
 from foretrace.simulate import simulate
-from foretrace.whatif import Edit, Parallelism, PlanKeys, ground_of, predict
+from foretrace.whatif import Edit, Parallelism, PlanKeys, baseline_of, predict
 from foretrace.whatif.arrange.arrange import arranged
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Piece
 from tests.acceptance.edited_jobs import job
@@ -113,9 +113,9 @@ def test_one_copy_divides_nothing() -> None:
 
 @pytest.mark.parametrize("edits", [(ZERO3,), (ZERO3, Parallelism(dp=4))])
 def test_the_answer_is_arranged_and_new_pieces_have_intervals(edits: tuple[Edit, ...]) -> None:
-    ground = ground_of(recording_of(make_job(SHAPES)))
+    baseline = baseline_of(recording_of(make_job(SHAPES)))
 
-    found = predict(ground, edits)
+    found = predict(baseline, edits)
 
     assert found.method == "arranged"
     graph, costs = found.graph, found.costs
@@ -131,7 +131,7 @@ def test_the_answer_is_arranged_and_new_pieces_have_intervals(edits: tuple[Edit,
 
 
 def test_a_machine_without_room_for_the_new_ranks_is_refused_in_words() -> None:
-    ground = ground_of(recording_of(make_job(SHAPES)), machine=load_machine("dgx-h100"))
+    baseline = baseline_of(recording_of(make_job(SHAPES)), machine=load_machine("dgx-h100"))
 
     with pytest.raises(ScenarioError, match="a machine with as many chips"):
-        predict(ground, [ZERO3, Parallelism(dp=16)])
+        predict(baseline, [ZERO3, Parallelism(dp=16)])

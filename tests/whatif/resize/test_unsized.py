@@ -13,13 +13,13 @@ from foretrace.cost import CollectiveRequests, step_costs
 from foretrace.graph import Collectives, ExecutionGraph, NodeKind, Part
 from foretrace.machine import load_machine
 from foretrace.whatif import (
+    Baseline,
     Batch,
     Edit,
-    Ground,
     Layers,
     Parallelism,
     PlanKeys,
-    ground_of,
+    baseline_of,
     predict,
     program_of,
 )
@@ -33,11 +33,11 @@ CONFIG = JobConfig(dp=2, num_layers=4)
 
 
 @cache
-def ground() -> Ground:
+def baseline() -> Baseline:
     """A job of two data-parallel ranks, as older profilers record it: without sizes."""
     recording = recording_of(make_job(CONFIG))
     collectives = tuple(replace(one, num_bytes=-1) for one in recording.graph.collectives)
-    return ground_of(
+    return baseline_of(
         replace(recording, graph=replace(recording.graph, collectives=Collectives.of(collectives)))
     )
 
@@ -48,7 +48,7 @@ def buckets(graph: ExecutionGraph) -> int:
 
 
 def test_among_more_ranks_they_take_as_large_ones_do_and_perhaps_as_small_ones() -> None:
-    found = predict(ground(), (Parallelism(dp=4),))
+    found = predict(baseline(), (Parallelism(dp=4),))
 
     graph = found.graph
     ends = np.flatnonzero((graph.kind == NodeKind.FINISH) & (graph.part == Part.BUCKET))
@@ -63,10 +63,10 @@ def test_among_more_ranks_they_take_as_large_ones_do_and_perhaps_as_small_ones()
 
 
 def test_twice_the_layers_fill_twice_the_buckets() -> None:
-    found = predict(ground(), (Layers(8),))
+    found = predict(baseline(), (Layers(8),))
 
     # That of what is no layer stays one.
-    of_layers = buckets(ground().program.graph) - CONFIG.num_steps
+    of_layers = buckets(baseline().program.graph) - CONFIG.num_steps
     assert buckets(found.graph) == pytest.approx(2 * of_layers, abs=2 * CONFIG.num_steps)
 
 
@@ -80,13 +80,13 @@ def test_twice_the_layers_fill_twice_the_buckets() -> None:
 )
 def test_what_needs_sizes_is_refused(edit: Edit, words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
-        predict(ground(), (edit,))
+        predict(baseline(), (edit,))
 
 
 def test_a_machine_says_how_large_and_small_ones_change() -> None:
     machine = load_machine("dgx-h100")
     model = step_costs(machine)
-    known = replace(ground(), before=replace(ground().before, machine=machine), costs=model)
+    known = replace(baseline(), before=replace(baseline().before, machine=machine), costs=model)
     asked = CollectiveRequests(
         collective=np.zeros(2, np.int32),
         num_bytes=np.full(2, 1 << 30),

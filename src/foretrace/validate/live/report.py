@@ -19,7 +19,7 @@ from foretrace.validate.live.costs import HostCosts
 from foretrace.validate.live.host import LiveHost, read_host
 from foretrace.validate.live.measure import BASE_NAME, LivePaths, Runs, read_live_runs, runnable
 from foretrace.validate.live.results import LiveComponent, LiveReport, LiveRow
-from foretrace.whatif import Ground, Prediction, Unprofiled, ground_of, predict, unprofiled
+from foretrace.whatif import Baseline, Prediction, Unprofiled, baseline_of, predict, unprofiled
 
 _PASSES = 3  # forward, and twice as much backward
 
@@ -43,13 +43,13 @@ def live_report(
     paths, runs = LivePaths(folder), read_live_runs(folder)
     host = read_host(paths.host)
     recorded = unprofiled(_recording(paths.base))
-    ground = _ground(recorded, host)
+    baseline = _ground(recorded, host)
     listed = [Configuration(BASE_NAME, (), BASE), *configurations]
     rows = []
     for number, configuration in enumerate(listed):
         if progress is not None:
             progress(number, len(listed))
-        rows.append(_row(configuration, ground, recorded, host=host, runs=runs, paths=paths))
+        rows.append(_row(configuration, baseline, recorded, host=host, runs=runs, paths=paths))
     return LiveReport(
         device=host.device.name,
         num_cores=host.speed.num_cores,
@@ -64,17 +64,17 @@ def _recording(folder: Path) -> Recording:
     return build_recording(load_traces((folder,)))
 
 
-def _ground(recorded: Unprofiled, host: LiveHost) -> Ground:
+def _ground(recorded: Unprofiled, host: LiveHost) -> Baseline:
     """What predictions start from: unprofiled durations, the host's cores and its collectives."""
     cores = None if host.device.is_gpu else host.cores
     costs = HostCosts(host.collectives, cores)
-    ground = ground_of(recorded.recording, costs=costs, cores=cores)
-    return replace(ground, measured_step_ns=recorded.target_ns)
+    baseline = baseline_of(recorded.recording, costs=costs, cores=cores)
+    return replace(baseline, measured_step_ns=recorded.target_ns)
 
 
 def _row(
     configuration: Configuration,
-    ground: Ground,
+    baseline: Baseline,
     recorded: Unprofiled,
     *,
     host: LiveHost,
@@ -83,14 +83,14 @@ def _row(
 ) -> LiveRow:
     settings = replace(configuration.settings, device=runs.device.kind)
     medians = [float(np.median(run.step_ns)) for run in runs.runs if run.name == configuration.name]
-    prediction, why = _predicted(configuration, ground)
+    prediction, why = _predicted(configuration, baseline)
     if not runnable(settings, runs.num_devices):
         why = f"needs {settings.num_ranks} GPUs, and there are {runs.num_devices}"
     low_ns, high_ns = _ends(prediction, host.unrest(settings.num_ranks))
     components, unread = _components(configuration.name, prediction, paths)
     return LiveRow(
         name=configuration.name,
-        changes=_changes(configuration, ground),
+        changes=_changes(configuration, baseline),
         num_ranks=settings.num_ranks,
         measured_ns=round(float(np.median(medians))) if medians else None,
         measured_low_ns=round(min(medians)) if medians else None,
@@ -105,9 +105,9 @@ def _row(
     )
 
 
-def _predicted(configuration: Configuration, ground: Ground) -> tuple[Prediction | None, str]:
+def _predicted(configuration: Configuration, baseline: Baseline) -> tuple[Prediction | None, str]:
     try:
-        return predict(ground, configuration.edits, name=configuration.name), ""
+        return predict(baseline, configuration.edits, name=configuration.name), ""
     except ModelError as error:
         return None, str(error)
 
@@ -127,8 +127,8 @@ def _ends(prediction: Prediction | None, unrest: float) -> tuple[int | None, int
     return round(step_ns * math.exp(-low)), round(step_ns * math.exp(high))
 
 
-def _changes(configuration: Configuration, ground: Ground) -> str:
-    scenario, sentences = ground.before, []
+def _changes(configuration: Configuration, baseline: Baseline) -> str:
+    scenario, sentences = baseline.before, []
     for edit in configuration.edits:
         sentences.append(edit.sentence(scenario))
         scenario = edit.applied(scenario)

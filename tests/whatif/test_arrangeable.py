@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from foretrace.base import ScenarioError
-from foretrace.whatif import Batch, Edit, Parallelism, PlanKeys, ground_of, predict
-from foretrace.whatif.heeded import check_heeded
+from foretrace.whatif import Batch, Edit, Parallelism, PlanKeys, baseline_of, predict
+from foretrace.whatif.arrangeable import check_arrangeable
 from foretrace.workload import Plan
 from tests.whatif.made import recording_of_layers
 
@@ -20,10 +20,10 @@ from tests.whatif.made import recording_of_layers
     ],
 )
 def test_a_key_that_no_recorded_work_shows_is_refused(key: str, value: object) -> None:
-    ground = ground_of(recording_of_layers(2))
+    baseline = baseline_of(recording_of_layers(2))
 
     with pytest.raises(ScenarioError, match=f"{key} .* -> {str(value).lower()}: the recording"):
-        predict(ground, [PlanKeys({key: value})])
+        predict(baseline, [PlanKeys({key: value})])
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_a_key_that_no_recorded_work_shows_is_refused(key: str, value: object) -
     ],
 )
 def test_what_is_arranged_passes(edit: Edit) -> None:
-    before = ground_of(recording_of_layers(2)).before
+    before = baseline_of(recording_of_layers(2)).before
 
-    check_heeded(before.plan, edit.applied(before).plan)
+    check_arrangeable(before.plan, edit.applied(before).plan)
 
 
 def test_a_plan_is_itself() -> None:
-    check_heeded(Plan(), Plan())
+    check_arrangeable(Plan(), Plan())

@@ -1,4 +1,4 @@
-"""`Ground`: what all predictions about one recording start from."""
+"""`Baseline`: what all predictions about one recording start from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foretrace.workload import Model, PlanDraft
 
 
 @dataclass(frozen=True)
-class Ground:
+class Baseline:
     """What predictions about one recording start from; made once for many of them."""
 
     program: Program
@@ -39,7 +39,7 @@ class Ground:
         return slowdowns_of(self.replayed)
 
 
-def ground_of(
+def baseline_of(
     recording: Recording,
     *,
     machine: Machine | None = None,
@@ -48,7 +48,7 @@ def ground_of(
     sizes: Sizes | None = None,
     costs: CostModel | None = None,
     cores: Cores | None = None,
-) -> Ground:
+) -> Baseline:
     """What a recording's predictions start from.
 
     Args:
@@ -76,7 +76,7 @@ def ground_of(
         recording = replace(recording, graph=graph)
         replayed = simulate_shared(graph, graph.measured_ns, cores)
     program = program_of(recording, stated=plan)
-    return Ground(
+    return Baseline(
         program=program,
         before=base_scenario(program, machine=machine, sizes=sizes),
         replayed=replayed,

@@ -7,7 +7,7 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.simulate import simulate
-from foretrace.whatif import Batch, Layers, Parallelism, Speed, ground_of, predict
+from foretrace.whatif import Batch, Layers, Parallelism, Speed, baseline_of, predict
 from tests.whatif.made import recording_of_layers
 
 
@@ -21,26 +21,26 @@ def test_a_recording_without_times_has_nothing_to_scale() -> None:
     empty = replace(recording, graph=graph, measured=simulate(graph))
 
     with pytest.raises(ScenarioError, match="steps take no time"):
-        ground_of(empty)
+        baseline_of(empty)
 
 
 def test_the_ground_keeps_what_was_measured_beside_the_replay() -> None:
     recording = recording_of_layers(2)
 
-    ground = ground_of(recording)
+    baseline = baseline_of(recording)
 
-    assert ground.replayed_step_ns == pytest.approx(ground.measured_step_ns, rel=0.001)
-    assert ground.before.plan.tensor == 2
-    assert ground.before.sizes.layers == 2
+    assert baseline.replayed_step_ns == pytest.approx(baseline.measured_step_ns, rel=0.001)
+    assert baseline.before.plan.tensor == 2
+    assert baseline.before.sizes.layers == 2
 
 
 def test_predictions_on_one_ground_are_those_on_grounds_of_their_own() -> None:
     recording = recording_of_layers(2)
-    shared = ground_of(recording)
+    shared = baseline_of(recording)
     edits = (Layers(4), Parallelism(tp=4), Batch(sequence=64), Speed(2.0))
 
     for edit in (*edits, *reversed(edits)):
-        found, alone = predict(shared, [edit]), predict(ground_of(recording), [edit])
+        found, alone = predict(shared, [edit]), predict(baseline_of(recording), [edit])
         assert found.step_ns == alone.step_ns
         assert np.array_equal(found.timeline.end_ns, alone.timeline.end_ns)
         assert np.array_equal(found.costs.high_ns, alone.costs.high_ns)

@@ -6,7 +6,7 @@ from foretrace.base import NotShownError
 from foretrace.workload import Plan, plan_table
 
 # By table; `None`: all of its keys.
-_HEEDED: dict[str, tuple[str, ...] | None] = {
+_ARRANGEABLE: dict[str, tuple[str, ...] | None] = {
     "parallelism": ("tp", "cp", "dp", "pp", "ep", "etp", "order", "sequence_parallel"),
     "batch": None,
     "pipeline": None,
@@ -16,7 +16,7 @@ _HEEDED: dict[str, tuple[str, ...] | None] = {
 }
 
 
-def check_heeded(before: Plan, after: Plan) -> None:
+def check_arrangeable(before: Plan, after: Plan) -> None:
     """Refuse a change of the plan that no recorded work shows the effect of.
 
     Raises:
@@ -28,7 +28,8 @@ def check_heeded(before: Plan, after: Plan) -> None:
         f"{_shown(new.get(table, {}).get(key))}"
         for table in dict.fromkeys((*old, *new))
         for key in dict.fromkeys((*old.get(table, {}), *new.get(table, {})))
-        if old.get(table, {}).get(key) != new.get(table, {}).get(key) and not _is_heeded(table, key)
+        if old.get(table, {}).get(key) != new.get(table, {}).get(key)
+        and not _is_arrangeable(table, key)
     ]
     if lost:
         raise NotShownError(
@@ -37,8 +38,8 @@ def check_heeded(before: Plan, after: Plan) -> None:
         )
 
 
-def _is_heeded(table: str, key: str) -> bool:
-    keys = _HEEDED.get(table, ())
+def _is_arrangeable(table: str, key: str) -> bool:
+    keys = _ARRANGEABLE.get(table, ())
     return keys is None or key in keys
 
 
