@@ -28,8 +28,8 @@ check: $(VENV)/.test ## Format, lint, types and floors alone
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-tests: $(VENV)/.test ## Tests alone
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS)
+tests: $(VENV)/.test ## Tests alone, with the twenty slowest
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=20 $(TESTS)
 
 tests-plain: $(VENV)/.test ## The tests of compiled loops once more, not compiled
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m compiled $(TESTS)

@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "foretrace"
 FILES = sorted(SOURCE.rglob("*.py"))
 MAX_POSITIONAL = 3
 # Names of offered classes that still stand for two things each; none may be added.
-STILL_SHARED = {"Fact", "Key", "Unit"}
+STILL_SHARED = {"Fact"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -91,6 +91,28 @@ def test_other_folders_import_from_the_folder_not_from_a_file_inside() -> None:
     ]
 
     assert wrong == []
+
+
+def test_floors_are_the_same_in_the_contract_the_table_and_each_folder() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    [contract] = project["tool"]["importlinter"]["contracts"]
+    table = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+    checked = {
+        folder: floor
+        for floor, layer in enumerate(reversed(contract["layers"]))
+        for folder in layer.split(" | ")
+    }
+    told = {
+        path.parent.name: int(floor)
+        for path in SOURCE.glob("*/__init__.py")
+        for floor in re.findall(r"^Floor (\d+): ", ast.get_docstring(tree_of(path)) or "")
+    }
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", table, re.MULTILINE)
+    drawn = {folder: int(floor) for floor, folder in rows}
+
+    assert told == checked
+    assert drawn == checked
 
 
 def test_numba_is_imported_in_compiled_files_only() -> None:
@@ -329,6 +351,23 @@ def test_links_between_documents_lead_somewhere() -> None:
     ]
 
     assert len(documents) > 5
+    assert wrong == []
+
+
+def test_files_and_folders_named_in_the_architecture_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w.-]+(?:/[\w.-]+)+/?|[\w.-]+\.(?:md|toml))`", text))
+    for files in re.findall(r"^ +\| \d+ \| (`.+?`) \|", text, re.MULTILINE):
+        named |= {f"graph/rules/{name}" for name in re.findall(r"`(\w+)`", files)}
+    wrong = [
+        name
+        for name in sorted(named)
+        if not any(
+            (home / f"{name}{ending}").exists() for home in (ROOT, SOURCE) for ending in ("", ".py")
+        )
+    ]
+
+    assert len(named) > 20
     assert wrong == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from foretrace.base import (
     Count,
-    Key,
+    DescriptionKey,
     Positive,
     Share,
     WorkloadError,
@@ -47,7 +47,7 @@ def test_a_value_that_a_key_cannot_hold_is_said_with_what_it_can(
     kind: Any, written: object, words: str
 ) -> None:
     with pytest.raises(WorkloadError) as caught:
-        read_value(written, Key("size", kind), "the file", error=WorkloadError)
+        read_value(written, DescriptionKey("size", kind), "the file", error=WorkloadError)
 
     assert str(caught.value).startswith("'size' of the file is ")
     assert words in str(caught.value)
@@ -55,7 +55,7 @@ def test_a_value_that_a_key_cannot_hold_is_said_with_what_it_can(
 
 
 def test_unknown_and_missing_keys_are_named() -> None:
-    keys = (Key("layers", Count, is_required=True), Key("width", Count))
+    keys = (DescriptionKey("layers", Count, is_required=True), DescriptionKey("width", Count))
 
     assert read_keys({"layers": 3}, keys, "the file", error=WorkloadError) == {"layers": 3}
     with pytest.raises(WorkloadError, match=r"the key .layer..*did you mean"):

@@ -1,4 +1,4 @@
-"""Floor 0: what a result says of itself, and a question as one value; imports nothing of ours."""
+"""Floor 1: what a result says of itself, and a question as one value; needs `base` alone."""
 
 from __future__ import annotations
 

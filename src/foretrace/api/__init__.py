@@ -1,4 +1,4 @@
-"""Floor 8: the public face, `Job` and the verbs; delegates, computes nothing."""
+"""Floor 9: the public face, `Job` and the verbs; delegates, computes nothing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from foretrace.base.collectives import CollectiveKind as CollectiveKind
     from foretrace.base.collectives import collective_kind_of as collective_kind_of
     from foretrace.base.declared import Count as Count
-    from foretrace.base.declared import Key as Key
+    from foretrace.base.declared import DescriptionKey as DescriptionKey
     from foretrace.base.declared import Positive as Positive
     from foretrace.base.declared import Share as Share
     from foretrace.base.declared import Text as Text

@@ -30,7 +30,7 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
-class Key:
+class DescriptionKey:
     """One key of a description."""
 
     name: str  # as it is written: "tp"
@@ -52,7 +52,7 @@ class Key:
 
 
 def read_keys(
-    table: Table, keys: Sequence[Key], where: str, *, error: type[ModelError]
+    table: Table, keys: Sequence[DescriptionKey], where: str, *, error: type[ModelError]
 ) -> dict[str, Any]:
     """What a table states, by name, each as its key's kind.
 
@@ -69,7 +69,7 @@ def read_keys(
     }
 
 
-def read_value(written: object, key: Key, where: str, *, error: type[ModelError]) -> Any:
+def read_value(written: object, key: DescriptionKey, where: str, *, error: type[ModelError]) -> Any:
     """What is written under a key, as its kind.
 
     Raises:

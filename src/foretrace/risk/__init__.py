@@ -1,4 +1,4 @@
-"""Floor 5: numbers with their odds: distributions of step times, failures, effective time."""
+"""Floor 7: numbers with their odds: distributions of step times, failures, effective time."""
 
 from __future__ import annotations
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import NS_PER_MS, Float64s, Key, Share, Table, WorkloadError, read_keys
+from foretrace.base import (
+    NS_PER_MS,
+    DescriptionKey,
+    Float64s,
+    Share,
+    Table,
+    WorkloadError,
+    read_keys,
+)
 from foretrace.cost import Slower, step_costs
 from foretrace.estimate import estimate, where
 from foretrace.validate.runs.configuration import machine_of, model_of
@@ -30,16 +38,16 @@ if TYPE_CHECKING:
     import polars as pl
 
 _RIVAL_KEYS = (
-    Key("name", str, is_required=True),
-    Key("mean_error", Share, is_required=True),
-    Key("note", str),
+    DescriptionKey("name", str, is_required=True),
+    DescriptionKey("mean_error", Share, is_required=True),
+    DescriptionKey("note", str),
 )
 _FourTimes = tuple[int | float, int | float, int | float, int | float]
 _SCALING_KEYS = (
-    Key("columns", dict[str, object], is_required=True, expected="a table"),
-    Key("measured", _FourTimes, is_required=True, expected="a list of four times in ms"),
-    Key("rival", _FourTimes, is_required=True, expected="a list of four times in ms"),
-    Key("is_label_doubtful", bool),
+    DescriptionKey("columns", dict[str, object], is_required=True, expected="a table"),
+    DescriptionKey("measured", _FourTimes, is_required=True, expected="a list of four times in ms"),
+    DescriptionKey("rival", _FourTimes, is_required=True, expected="a list of four times in ms"),
+    DescriptionKey("is_label_doubtful", bool),
 )
 
 

@@ -133,7 +133,7 @@ if TYPE_CHECKING:
     from foretrace.workload.schedule.legality import needs_of as needs_of
     from foretrace.workload.schedule.unit import Pass as Pass
     from foretrace.workload.schedule.unit import Schedule as Schedule
-    from foretrace.workload.schedule.unit import Unit as Unit
+    from foretrace.workload.schedule.unit import ScheduleUnit as ScheduleUnit
     from foretrace.workload.sharding.balance import differencing as differencing
     from foretrace.workload.sharding.balance import greedy as greedy
     from foretrace.workload.sharding.balance import longest_first_bound as longest_first_bound

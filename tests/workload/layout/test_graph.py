@@ -18,9 +18,9 @@ from foretrace.workload import (
     Pass,
     Plan,
     Schedule,
+    ScheduleUnit,
     Sharding,
     Transformer,
-    Unit,
     blocks_of_model,
     launch_named,
     layout,
@@ -151,7 +151,7 @@ def test_plans_name_how_operations_are_launched() -> None:
 
 
 def test_backward_before_forward_is_refused() -> None:
-    units = (Unit(Pass.BACKWARD, 0, 0), Unit(Pass.FORWARD, 0, 0))
+    units = (ScheduleUnit(Pass.BACKWARD, 0, 0), ScheduleUnit(Pass.FORWARD, 0, 0))
     schedule = Schedule("mine", (units,), (0,), ((0,),), (0,))
 
     with pytest.raises(WorkloadError, match="'mine', stage 0: backward of microbatch 0 on chunk 0"):
@@ -159,7 +159,10 @@ def test_backward_before_forward_is_refused() -> None:
 
 
 def test_a_receive_without_a_send_is_refused() -> None:
-    units = ((Unit(Pass.BACKWARD, 0, 0),), (Unit(Pass.FORWARD, 0, 1), Unit(Pass.BACKWARD, 0, 1)))
+    units = (
+        (ScheduleUnit(Pass.BACKWARD, 0, 0),),
+        (ScheduleUnit(Pass.FORWARD, 0, 1), ScheduleUnit(Pass.BACKWARD, 0, 1)),
+    )
     schedule = Schedule("mine", units, (0, 1), ((0, 1),), (0,))
 
     with pytest.raises(WorkloadError, match="receive what no stage sends"):
@@ -167,9 +170,9 @@ def test_a_receive_without_a_send_is_refused() -> None:
 
 
 def test_stages_that_wait_for_each_other_are_named() -> None:
-    def units(chunk: int, order: str) -> tuple[Unit, ...]:
+    def units(chunk: int, order: str) -> tuple[ScheduleUnit, ...]:
         kinds = {"F": Pass.FORWARD, "B": Pass.BACKWARD}
-        return tuple(Unit(kinds[one[0]], int(one[1]), chunk) for one in order.split())
+        return tuple(ScheduleUnit(kinds[one[0]], int(one[1]), chunk) for one in order.split())
 
     stages = (units(0, "F0 B0 F1 B1"), units(1, "F0 F1 B0 B1"))
     schedule = Schedule("stuck", stages, (0, 1), ((0, 1),), (0, 0))

@@ -16,17 +16,17 @@ from foretrace.workload import (
     Passes,
     Plan,
     Schedule,
+    ScheduleUnit,
     Sharding,
-    Unit,
     layout,
 )
 from tests.workload.layout.parts import exchange, laid_out, model, no_update, operator, step_ns
 
 PAIR = (
-    Unit(Pass.FORWARD, 0, 0),
-    Unit(Pass.FORWARD, 1, 0, is_joined=True),
-    Unit(Pass.BACKWARD, 0, 0),
-    Unit(Pass.BACKWARD, 1, 0),
+    ScheduleUnit(Pass.FORWARD, 0, 0),
+    ScheduleUnit(Pass.FORWARD, 1, 0, is_joined=True),
+    ScheduleUnit(Pass.BACKWARD, 0, 0),
+    ScheduleUnit(Pass.BACKWARD, 1, 0),
 )
 
 
@@ -50,7 +50,7 @@ def _block(num_products: int) -> Block:
     return Block(Part.LAYER, items)
 
 
-def _length_ns(blocks: ModelBlocks, units: tuple[Unit, ...], exchange_ns: int) -> int:
+def _length_ns(blocks: ModelBlocks, units: tuple[ScheduleUnit, ...], exchange_ns: int) -> int:
     plan = Plan(data=2, expert=2, global_batch=4)
     schedule = Schedule("pair", (units,), (0,), ((0,),), (0, 0))
     graph = layout(blocks, plan, schedule, launch=AT_ONCE, optimizer=no_update).graph

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.base import Key, WorkloadError
+from foretrace.base import DescriptionKey, WorkloadError
 from foretrace.workload import (
     Axis,
     ContextExchange,
@@ -252,7 +252,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, message: st
     assert "wrong.toml" in str(caught.value)
 
 
-def _holds(key: Key, value: object) -> bool:
+def _holds(key: DescriptionKey, value: object) -> bool:
     try:
         plan_value(key, value, "a plan")
     except WorkloadError:
@@ -261,7 +261,7 @@ def _holds(key: Key, value: object) -> bool:
 
 
 @given(st.sampled_from(KEYS), ANYTHING)
-def test_any_value_is_read_and_written_back_or_refused(key: Key, value: object) -> None:
+def test_any_value_is_read_and_written_back_or_refused(key: DescriptionKey, value: object) -> None:
     if value is not None and not _holds(key, value):
         with pytest.raises(WorkloadError, match=key.name):
             PlanDraft().with_keys({key.path: value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foretrace.workload import Pass, Schedule, Unit
+from foretrace.workload import Pass, Schedule, ScheduleUnit
 
 Done = tuple[str, int, int]
 
@@ -19,7 +19,7 @@ class Durations:
     weights: int
     pair: int | None = None  # of a forward and a backward pass woven together; `None`: their sum
 
-    def of(self, units: list[Unit]) -> int:
+    def of(self, units: list[ScheduleUnit]) -> int:
         if len(units) > 1 and self.pair is not None:
             return self.pair
         times = {
@@ -69,19 +69,19 @@ def run(schedule: Schedule, durations: Durations) -> Run:
     return Run(max(now), tuple(work), held)
 
 
-def together(order: tuple[Unit, ...], place: int) -> list[Unit]:
+def together(order: tuple[ScheduleUnit, ...], place: int) -> list[ScheduleUnit]:
     units = [order[place]]
     while units[-1].is_joined:
         units.append(order[place + len(units)])
     return units
 
 
-def done_by(unit: Unit) -> Done:
+def done_by(unit: ScheduleUnit) -> Done:
     kinds: Mapping[Pass, str] = {Pass.FORWARD: "F", Pass.WEIGHT: "W"}
     return kinds.get(unit.kind, "B"), unit.microbatch, unit.chunk
 
 
-def needs_of(schedule: Schedule, unit: Unit) -> list[Done]:
+def needs_of(schedule: Schedule, unit: ScheduleUnit) -> list[Done]:
     route = schedule.routes[schedule.route_of_microbatch[unit.microbatch]]
     place = route.index(unit.chunk)
     if unit.kind is Pass.WEIGHT:
@@ -92,7 +92,7 @@ def needs_of(schedule: Schedule, unit: Unit) -> list[Done]:
     return [("F", unit.microbatch, unit.chunk), *after]
 
 
-def most_held(order: tuple[Unit, ...]) -> int:
+def most_held(order: tuple[ScheduleUnit, ...]) -> int:
     """Activations wait for whole backward passes, or for gradients of weights."""
     held = most = 0
     for unit in order:

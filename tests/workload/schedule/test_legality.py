@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.base import WorkloadError
-from foretrace.workload import Pass, Plan, Schedule, Unit, check_schedule, schedule_of
+from foretrace.workload import Pass, Plan, Schedule, ScheduleUnit, check_schedule, schedule_of
 from tests.workload.schedule.running import Durations, run
 
 
@@ -39,7 +39,7 @@ def two_stages() -> Schedule:
     return schedule_of(Plan(pipeline=2, global_batch=2))
 
 
-def with_order(schedule: Schedule, stage: int, order: tuple[Unit, ...]) -> Schedule:
+def with_order(schedule: Schedule, stage: int, order: tuple[ScheduleUnit, ...]) -> Schedule:
     units = list(schedule.units)
     units[stage] = order
     return replace(schedule, units=tuple(units))
@@ -70,7 +70,7 @@ def test_an_order_without_one_of_its_units_is_refused(
 
 
 def test_a_backward_pass_before_its_forward_pass_never_runs() -> None:
-    forward, backward = Unit(Pass.FORWARD, 0, 1), Unit(Pass.BACKWARD, 0, 1)
+    forward, backward = ScheduleUnit(Pass.FORWARD, 0, 1), ScheduleUnit(Pass.BACKWARD, 0, 1)
     others = two_stages().units[1][2:]
 
     wrong = with_order(two_stages(), 1, (backward, forward, *others))
@@ -111,13 +111,13 @@ def test_a_pair_that_needs_its_own_result_never_runs() -> None:
 @pytest.mark.parametrize(
     ("unit", "message"),
     [
-        (Unit(Pass.FORWARD, 2, 0), "its microbatches are 0 to 1"),
-        (Unit(Pass.FORWARD, 0, 1), "where that chunk is not"),
-        (Unit(Pass.FORWARD, 0, 0), "2 F, 1 B, 0 I, 0 W of microbatch 0 on chunk 0"),
-        (Unit(Pass.WEIGHT, 0, 0), "1 F, 1 B, 0 I, 1 W of microbatch 0 on chunk 0"),
+        (ScheduleUnit(Pass.FORWARD, 2, 0), "its microbatches are 0 to 1"),
+        (ScheduleUnit(Pass.FORWARD, 0, 1), "where that chunk is not"),
+        (ScheduleUnit(Pass.FORWARD, 0, 0), "2 F, 1 B, 0 I, 0 W of microbatch 0 on chunk 0"),
+        (ScheduleUnit(Pass.WEIGHT, 0, 0), "1 F, 1 B, 0 I, 1 W of microbatch 0 on chunk 0"),
     ],
 )
-def test_a_unit_too_many_is_refused(unit: Unit, message: str) -> None:
+def test_a_unit_too_many_is_refused(unit: ScheduleUnit, message: str) -> None:
     schedule = two_stages()
 
     wrong = with_order(schedule, 0, (*schedule.units[0], unit))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.workload import Pass, Plan, Schedule, Unit, schedule_of
+from foretrace.workload import Pass, Plan, Schedule, ScheduleUnit, schedule_of
 
 LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT: "I", Pass.WEIGHT: "W"}
 
@@ -83,7 +83,7 @@ def test_chunks_of_pytorch_stand_where_their_row_is(tmp_path: Path) -> None:
     read = schedule_of(Plan(pipeline=2, num_chunks=2, global_batch=1, schedule=str(path)))
 
     assert read.stage_of_chunk == (0, 1, 1, 0)
-    assert read.units[1][-1] == Unit(Pass.WEIGHT, 0, 1)
+    assert read.units[1][-1] == ScheduleUnit(Pass.WEIGHT, 0, 1)
 
 
 def test_woven_pairs_of_pytorch_are_joined(tmp_path: Path) -> None:

@@ -17,25 +17,28 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from foretrace.base import Count, GraphError, Key, Table, Text, parsed_toml, read_keys
+from foretrace.base import Count, DescriptionKey, GraphError, Table, Text, parsed_toml, read_keys
 from foretrace.graph.nodes import Part, Phase
 
 SUBJECTS = ("operator", "annotation", "module", "kernel")
 PARTS = {part.name.lower(): part for part in Part if part != Part.UNKNOWN}
 PHASES = {phase.name.lower(): phase for phase in Phase if phase != Phase.UNKNOWN}
 _RULE_KEYS = (
-    *(Key(subject, Text, expected="a pattern such as 'my_block_*'") for subject in SUBJECTS),
-    Key("part", Literal[tuple(PARTS)]),
-    Key("phase", Literal[tuple(PHASES)]),
-    Key("begins_layer", bool),
+    *(
+        DescriptionKey(subject, Text, expected="a pattern such as 'my_block_*'")
+        for subject in SUBJECTS
+    ),
+    DescriptionKey("part", Literal[tuple(PARTS)]),
+    DescriptionKey("phase", Literal[tuple(PHASES)]),
+    DescriptionKey("begins_layer", bool),
 )
 _FILE_KEYS = (
-    Key(
+    DescriptionKey(
         "layers_per_stage",
         tuple[Count, ...],
         expected="a list of numbers above 0, one per pipeline stage,",
     ),
-    Key("rule", tuple[dict[str, object], ...], expected="tables headed [[rule]]"),
+    DescriptionKey("rule", tuple[dict[str, object], ...], expected="tables headed [[rule]]"),
 )
 
 

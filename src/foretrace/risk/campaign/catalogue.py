@@ -7,8 +7,8 @@ from pathlib import Path
 
 from foretrace.base import (
     Count,
+    DescriptionKey,
     Document,
-    Key,
     RiskError,
     Share,
     Shelf,
@@ -41,42 +41,42 @@ _SHELF = Shelf(
 )
 BEST = "best"  # a checkpoint interval that is found instead of stated
 _KEYS = (
-    Key("kind", str),
-    Key("title", str),
-    Key("note", str),
-    Key("hosts", Count, is_required=True),
-    Key("gpus_per_host", Count),
-    Key("failures", str),
-    Key("failures_per_host_day", Share),
-    Key("while_down", WhileDown),
+    DescriptionKey("kind", str),
+    DescriptionKey("title", str),
+    DescriptionKey("note", str),
+    DescriptionKey("hosts", Count, is_required=True),
+    DescriptionKey("gpus_per_host", Count),
+    DescriptionKey("failures", str),
+    DescriptionKey("failures_per_host_day", Share),
+    DescriptionKey("while_down", WhileDown),
     *(
-        Key(table, dict[str, object], expected="a table")
+        DescriptionKey(table, dict[str, object], expected="a table")
         for table in ("checkpoint", "down", "fleet", "preemption", "replicas", "sources")
     ),
 )
 
 
-def _times(*names: str) -> tuple[Key, ...]:
-    return tuple(Key(name, str, expected='a time, as in "5min",') for name in names)
+def _times(*names: str) -> tuple[DescriptionKey, ...]:
+    return tuple(DescriptionKey(name, str, expected='a time, as in "5min",') for name in names)
 
 
 _CHECKPOINT_KEYS = _times("interval", "blocking", "background")
 _DOWN_KEYS = _times("detection", "queue", "restart")
 _FLEET_KEYS = (
     *_times("repair"),
-    Key("spares", Whole),
-    Key("repaired_share", Share),
-    Key("lemon_share", Share),
-    Key("lemon_factor", Share),
-    Key("excluded_after", Whole),
+    DescriptionKey("spares", Whole),
+    DescriptionKey("repaired_share", Share),
+    DescriptionKey("lemon_share", Share),
+    DescriptionKey("lemon_factor", Share),
+    DescriptionKey("excluded_after", Whole),
 )
-_PREEMPTION_KEYS = (*_times("every", "away"), Key("has_notice", bool))
+_PREEMPTION_KEYS = (*_times("every", "away"), DescriptionKey("has_notice", bool))
 _REPLICAS_KEYS = (
     *_times("stall", "away", "catch_up", "join", "lost_step"),
-    Key("count", Count, is_required=True),
-    Key("least", Whole),
-    Key("keeps_state", bool),
-    Key("joins_in_stall", bool),
+    DescriptionKey("count", Count, is_required=True),
+    DescriptionKey("least", Whole),
+    DescriptionKey("keeps_state", bool),
+    DescriptionKey("joins_in_stall", bool),
 )
 
 
@@ -136,7 +136,7 @@ def with_best_interval(campaign: Campaign) -> Campaign:
 class _Times:
     """A table of durations and other values."""
 
-    def __init__(self, document: Document, name: str, keys: Sequence[Key]) -> None:
+    def __init__(self, document: Document, name: str, keys: Sequence[DescriptionKey]) -> None:
         self.where = f"[{name}] of {document.where}"
         table: Table = document.table.get(name, {})  # type: ignore[assignment]  # read by `_KEYS`
         self.stated = read_keys(table, keys, self.where, error=RiskError)

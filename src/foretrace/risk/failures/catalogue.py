@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from foretrace.base import (
     Count,
-    Key,
+    DescriptionKey,
     Positive,
     RiskError,
     Share,
@@ -33,29 +33,29 @@ _SHELF = Shelf(
     named_lists=("components",),
 )
 _KEYS = (
-    Key("kind", str),
-    Key("title", str),
-    Key("note", str),
-    Key("gpus_per_host", Count),
-    Key("observed", dict[str, object], expected="a table"),
-    Key(
+    DescriptionKey("kind", str),
+    DescriptionKey("title", str),
+    DescriptionKey("note", str),
+    DescriptionKey("gpus_per_host", Count),
+    DescriptionKey("observed", dict[str, object], expected="a table"),
+    DescriptionKey(
         "components",
         Annotated[list[dict[str, object]], Meta(min_length=1)],
         expected="[[components]] at least once",
     ),
-    Key("sources", dict[str, object], expected="a table"),
+    DescriptionKey("sources", dict[str, object], expected="a table"),
 )
 _OBSERVED_KEYS = (
-    Key("hosts", Positive, is_required=True),
-    Key("days", Positive, is_required=True),
-    Key("source", str),
+    DescriptionKey("hosts", Positive, is_required=True),
+    DescriptionKey("days", Positive, is_required=True),
+    DescriptionKey("source", str),
 )
 _COMPONENT_KEYS = (
-    Key("name", str, is_required=True),
-    Key("count", Whole),
-    Key("per_host_day", Share),
-    Key("takes_host", bool),
-    Key("source", str),
+    DescriptionKey("name", str, is_required=True),
+    DescriptionKey("count", Whole),
+    DescriptionKey("per_host_day", Share),
+    DescriptionKey("takes_host", bool),
+    DescriptionKey("source", str),
 )
 
 

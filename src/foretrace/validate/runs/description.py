@@ -17,7 +17,7 @@ import numpy as np
 from foretrace.base import (
     Count,
     Document,
-    Key,
+    DescriptionKey,
     Positive,
     Shelf,
     Table,
@@ -34,33 +34,33 @@ T = TypeVar("T")
 Row = Mapping[str, str]  # texts by column; "" where nothing was printed
 
 _KEYS = (
-    Key("kind", str),
-    Key("title", str),
-    Key("default_software", Text),
-    Key("hosts", dict[str, str | dict[str, str]], expected="a table of hosts"),
-    Key("models", dict[str, str], expected="a table of texts"),
+    DescriptionKey("kind", str),
+    DescriptionKey("title", str),
+    DescriptionKey("default_software", Text),
+    DescriptionKey("hosts", dict[str, str | dict[str, str]], expected="a table of hosts"),
+    DescriptionKey("models", dict[str, str], expected="a table of texts"),
     *(
-        Key(name, list[dict[str, object]], expected="a list of tables")
+        DescriptionKey(name, list[dict[str, object]], expected="a list of tables")
         for name in ("software", "plans", "refused", "taught", "scalings")
     ),
-    Key("unmodelled_without", dict[str, float], expected="a table of numbers"),
-    Key("rival", dict[str, object], expected="a table"),
-    Key("columns", dict[str, object], expected="a table"),
+    DescriptionKey("unmodelled_without", dict[str, float], expected="a table of numbers"),
+    DescriptionKey("rival", dict[str, object], expected="a table"),
+    DescriptionKey("columns", dict[str, object], expected="a table"),
 )
-_WHERE = Key("where", dict[str, str], is_required=True, expected="a table of texts")
-_SOFTWARE_KEYS = (_WHERE, Key("is", Text, is_required=True))
+_WHERE = DescriptionKey("where", dict[str, str], is_required=True, expected="a table of texts")
+_SOFTWARE_KEYS = (_WHERE, DescriptionKey("is", Text, is_required=True))
 _PLAN_KEYS = (
     _WHERE,
-    Key("plan", dict[str, object], is_required=True, expected="a table"),
+    DescriptionKey("plan", dict[str, object], is_required=True, expected="a table"),
 )
-_REFUSED_KEYS = (_WHERE, Key("because", Text, is_required=True))
+_REFUSED_KEYS = (_WHERE, DescriptionKey("because", Text, is_required=True))
 _TAUGHT_KEYS = (
-    Key("source", Text, is_required=True),
-    Key("architecture", Text, is_required=True),
-    Key("num_runs", Count, is_required=True),
-    Key("products", Positive, is_required=True),
+    DescriptionKey("source", Text, is_required=True),
+    DescriptionKey("architecture", Text, is_required=True),
+    DescriptionKey("num_runs", Count, is_required=True),
+    DescriptionKey("products", Positive, is_required=True),
 )
-_HOST_KEYS = (Key("host", Text, is_required=True), Key("chip", Text))
+_HOST_KEYS = (DescriptionKey("host", Text, is_required=True), DescriptionKey("chip", Text))
 # What a generation of chips without runs of its own is taken to be like.
 _OLDER = {"Blackwell Ultra": "Blackwell", "Blackwell": "Hopper", "Hopper": "Ampere"}
 
@@ -188,7 +188,7 @@ def description_of(document: Document) -> RunsDescription:
     where, folder = document.where, document.path.parent
     table = stated_tables(document)
 
-    def entries(name: str, keys: tuple[Key, ...]) -> list[dict[str, Any]]:
+    def entries(name: str, keys: tuple[DescriptionKey, ...]) -> list[dict[str, Any]]:
         place = f"[[{name}]] of {where}"
         return [read_keys(entry, keys, place, error=WorkloadError) for entry in table.get(name, ())]
 

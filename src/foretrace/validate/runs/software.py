@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foretrace.base import (
     Count,
-    Key,
+    DescriptionKey,
     Positive,
     Shelf,
     Table,
@@ -35,19 +35,19 @@ SOFTWARE = Shelf(
 )
 _OWN_TABLES = ("framework", "kernels", "logged_memory", "sources")
 _ACCOUNTS = {one.name: one for one in (MEGATRON, PYTORCH)}
-_FRAMEWORK_KEYS = (Key("fsdp", bool), Key("vocabulary", Count))
+_FRAMEWORK_KEYS = (DescriptionKey("fsdp", bool), DescriptionKey("vocabulary", Count))
 _FIGURE_KEYS = (
-    Key("value", Positive, is_required=True),
-    Key("source", str),
-    Key("assumed", str),
+    DescriptionKey("value", Positive, is_required=True),
+    DescriptionKey("source", str),
+    DescriptionKey("assumed", str),
 )
 _LOGGED_KEYS = (
-    Key("like", str, expected=f"one of {', '.join(_ACCOUNTS)}"),
-    Key("loss", Loss),
-    Key("keeps_dummy_gradients", bool),
-    Key("first_rank", bool),
-    Key("parameters_as_products", bool),
-    Key("plan", dict[str, object], expected="a table"),
+    DescriptionKey("like", str, expected=f"one of {', '.join(_ACCOUNTS)}"),
+    DescriptionKey("loss", Loss),
+    DescriptionKey("keeps_dummy_gradients", bool),
+    DescriptionKey("first_rank", bool),
+    DescriptionKey("parameters_as_products", bool),
+    DescriptionKey("plan", dict[str, object], expected="a table"),
 )
 
 

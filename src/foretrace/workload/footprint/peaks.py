@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foretrace.workload.footprint.parts import PartBytes
-from foretrace.workload.schedule.unit import Pass, Unit
+from foretrace.workload.schedule.unit import Pass, ScheduleUnit
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def chunk_bytes(parts: tuple[PartBytes, ...]) -> ChunkBytes:
     return ChunkBytes(kept, forward, backward, sum(part.until_weights for part in parts))
 
 
-def stage_peak(units: tuple[Unit, ...], chunks: Mapping[int, ChunkBytes]) -> Peak:
+def stage_peak(units: tuple[ScheduleUnit, ...], chunks: Mapping[int, ChunkBytes]) -> Peak:
     """The worst moment of one stage; the first of those that are equal.
 
     Args:

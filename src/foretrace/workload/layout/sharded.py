@@ -24,7 +24,7 @@ from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.template import Placed, Template, chained
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Sharding
-from foretrace.workload.schedule.unit import Pass, Unit
+from foretrace.workload.schedule.unit import Pass, ScheduleUnit
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Gatherings:
         self,
         stage: int,
         *,
-        units: Sequence[Unit],
+        units: Sequence[ScheduleUnit],
         chunks: Sequence[Chunk],
         gathered: GatheredChunks,
         pieces: Pieces,
@@ -92,7 +92,7 @@ class Gatherings:
         self._gathered = {unit.chunk: gathered.of(chunks[unit.chunk]) for unit in self._first_units}
         self._piece_of_chunk: dict[int, int] = {}
 
-    def before(self, unit: Unit) -> None:
+    def before(self, unit: ScheduleUnit) -> None:
         """Gather what the unit's chunk and the stage's next one need."""
         place = self._place.get(id(unit))
         if not self._is_ahead or place is None:
@@ -101,7 +101,7 @@ class Gatherings:
             template = self._gathered[wanted.chunk].template
             self._piece_of_chunk[wanted.chunk] = self._pieces.add(self._stage, template)
 
-    def held(self, unit: Unit) -> tuple[int, ...]:
+    def held(self, unit: ScheduleUnit) -> tuple[int, ...]:
         """Places of parts that wait for other parameters than the part before them."""
         if not self._is_ahead or id(unit) not in self._place:
             return ()
@@ -110,7 +110,7 @@ class Gatherings:
             place for place, items in enumerate(held_by) if place and items != held_by[place - 1]
         )
 
-    def hold(self, unit: Unit, piece: int, template: UnitTemplate) -> None:
+    def hold(self, unit: ScheduleUnit, piece: int, template: UnitTemplate) -> None:
         """Let each part of a chunk's first forward pass wait for its parameters."""
         if not self._is_ahead or id(unit) not in self._place:
             return

@@ -21,7 +21,7 @@ from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.transfers import Result, Transfers
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Plan, Sharding
-from foretrace.workload.schedule.unit import Pass, Schedule, Unit
+from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class StageProgram:
         self._begin(piece, template, [self.last_operator] if self.last_operator else [])
         return piece
 
-    def needed(self, unit: Unit) -> Result | None:
+    def needed(self, unit: ScheduleUnit) -> Result | None:
         """The result that a unit works on; `None` at the first layer's forward pass."""
         if unit.kind is Pass.WEIGHT:
             return False, unit.microbatch, unit.chunk
@@ -96,7 +96,7 @@ class StageProgram:
             return False, unit.microbatch, chunk.behind
         return True, unit.microbatch, unit.chunk
 
-    def _receive(self, unit: Unit) -> None:
+    def _receive(self, unit: ScheduleUnit) -> None:
         needed = self.needed(unit)
         if needed is None or self.schedule.stage_of_chunk[needed[2]] == self.stage:
             return
@@ -108,7 +108,7 @@ class StageProgram:
             self.pieces.wait((piece, 0), [self.last_operator])
         self._received[needed] = (piece, 0)
 
-    def _send(self, unit: Unit) -> None:
+    def _send(self, unit: ScheduleUnit) -> None:
         if unit.kind is Pass.WEIGHT:
             return
         chunk, is_forward = self.chunks[unit.chunk], unit.kind is Pass.FORWARD
@@ -128,7 +128,7 @@ class StageProgram:
         if not self.plan.overlap.pipeline:
             self._held_by.append((piece, 0))
 
-    def _run(self, turn: Sequence[Unit]) -> None:
+    def _run(self, turn: Sequence[ScheduleUnit]) -> None:
         units = tuple(self._template(unit) for unit in turn)
         if len(units) == 2:  # noqa: PLR2004  a joined pair
             units = self.templates.pair(units[0], units[1])
@@ -169,7 +169,7 @@ class StageProgram:
                 if free.consumed < gather:  # of woven units, one may be ahead of the other
                     self.pieces.wait(gather, [free.consumed])
 
-    def _sources(self, unit: Unit) -> list[Place]:
+    def _sources(self, unit: ScheduleUnit) -> list[Place]:
         needed = self.needed(unit)
         if needed is None:
             return []
@@ -197,7 +197,7 @@ class StageProgram:
         self._held_by = []
         self.last_operator = (piece, template.last_operator)
 
-    def _template(self, unit: Unit) -> UnitTemplate:
+    def _template(self, unit: ScheduleUnit) -> UnitTemplate:
         is_gathering, is_reducing = self._flags[id(unit)]
         return self.templates.unit(
             self.chunks[unit.chunk],
@@ -208,17 +208,17 @@ class StageProgram:
         )
 
 
-def _turns(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
+def _turns(units: Sequence[ScheduleUnit]) -> list[tuple[ScheduleUnit, ...]]:
     """Units that run together: joined pairs, else each alone."""
-    found: list[tuple[Unit, ...]] = []
-    rest: Iterator[Unit] = iter(units)
+    found: list[tuple[ScheduleUnit, ...]] = []
+    rest: Iterator[ScheduleUnit] = iter(units)
     for unit in rest:
         partner = next(rest, None) if unit.is_joined else None
         found.append((unit,) if partner is None else (unit, partner))
     return found
 
 
-def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[int, tuple[bool, bool]]:
+def _flags(units: Sequence[ScheduleUnit], plan: Plan) -> Mapping[int, tuple[bool, bool]]:
     """By every unit's identity, whether it gathers parameters part by part, and reduces gradients.
 
     In a pipeline, ZeRO-2 adds up the gradients of a chunk's microbatches in a row and scatters
@@ -236,14 +236,14 @@ def _flags(units: Sequence[Unit], plan: Plan) -> Mapping[int, tuple[bool, bool]]
     reduces_always = is_scattered and (plan.sharding is Sharding.ZERO3 or plan.pipeline == 1)
     gathers_always = plan.reshard_after_forward or plan.pipeline == 1
 
-    def gathers(unit: Unit) -> bool:
+    def gathers(unit: ScheduleUnit) -> bool:
         if plan.sharding is not Sharding.ZERO3 or unit.kind is Pass.WEIGHT:
             return False
         if unit.kind is not Pass.FORWARD:
             return plan.reshard_after_forward
         return gathers_always or first_of_chunk[unit.chunk] is unit
 
-    def reduces(unit: Unit) -> bool:
+    def reduces(unit: ScheduleUnit) -> bool:
         if unit.kind not in _MAKES_GRADIENTS:
             return False
         is_last = last_of_chunk[unit.chunk] is unit

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from foretrace.base import Citation, Key, Table, WorkloadError, check_keys, read_value
+from foretrace.base import Citation, DescriptionKey, Table, WorkloadError, check_keys, read_value
 
 _PARTS = ("value", "source", "assumed", "note")
 _MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
@@ -191,7 +191,7 @@ def _value(written: object, field: Field, where: str) -> Value:
         value = float(match[1]) * _WORTH[match[2]] if match else 0.0
         if 0 < value < math.inf:
             return value
-    key = Key(field.key, _kind(field), expected=_words(field))
+    key = DescriptionKey(field.key, _kind(field), expected=_words(field))
     found: Value = read_value(written, key, where, error=WorkloadError)
     return found
 

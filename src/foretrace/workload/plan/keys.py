@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from foretrace.base import Count, Key, Share, Text, Whole, WorkloadError, read_value
+from foretrace.base import Count, DescriptionKey, Share, Text, Whole, WorkloadError, read_value
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.plan import (
     Axis,
@@ -65,56 +65,56 @@ def _of_default(default: object) -> Any:
 
 def _part_keys(
     table: str, part: Overlap | Precision | Implementation | TableSharding
-) -> Iterator[Key]:
+) -> Iterator[DescriptionKey]:
     """One key for each field of a part of `Plan`."""
     for each in fields(part):
         path = f"{table}.{each.name}"
         kind = _KINDS.get(path) or _of_default(getattr(part, each.name))
-        yield Key(each.name, kind, table, path, expected=_EXPECTED.get(path, ""))
+        yield DescriptionKey(each.name, kind, table, path, expected=_EXPECTED.get(path, ""))
 
 
 _OWN = (
-    Key("tp", Count, "parallelism", "tensor"),
-    Key("cp", Count, "parallelism", "context"),
-    Key("dp", Count, "parallelism", "data"),
-    Key("pp", Count, "parallelism", "pipeline"),
-    Key("ep", Count, "parallelism", "expert"),
-    Key("etp", Count, "parallelism", "expert_tensor"),
-    Key(
+    DescriptionKey("tp", Count, "parallelism", "tensor"),
+    DescriptionKey("cp", Count, "parallelism", "context"),
+    DescriptionKey("dp", Count, "parallelism", "data"),
+    DescriptionKey("pp", Count, "parallelism", "pipeline"),
+    DescriptionKey("ep", Count, "parallelism", "expert"),
+    DescriptionKey("etp", Count, "parallelism", "expert_tensor"),
+    DescriptionKey(
         "order",
         tuple[Axis, ...],
         "parallelism",
         "order",
         expected=f"a list of {', '.join(Axis)} in some order",
     ),
-    Key("sequence_parallel", bool, "parallelism", "sequence_parallel"),
-    Key("context_exchange", ContextExchange, "parallelism", "context_exchange"),
-    Key("micro_batch", Count, "batch", "micro_batch"),
-    Key("global_batch", Count, "batch", "global_batch"),
-    Key("sequence", Count, "batch", "sequence"),
-    Key(
+    DescriptionKey("sequence_parallel", bool, "parallelism", "sequence_parallel"),
+    DescriptionKey("context_exchange", ContextExchange, "parallelism", "context_exchange"),
+    DescriptionKey("micro_batch", Count, "batch", "micro_batch"),
+    DescriptionKey("global_batch", Count, "batch", "global_batch"),
+    DescriptionKey("sequence", Count, "batch", "sequence"),
+    DescriptionKey(
         "schedule",
         Text,
         "pipeline",
         "schedule",
         expected="the name of a schedule, or of its file",
     ),
-    Key("chunks", Count, "pipeline", "num_chunks"),
-    Key("contiguous", Count, "pipeline", "contiguous"),
-    Key(
+    DescriptionKey("chunks", Count, "pipeline", "num_chunks"),
+    DescriptionKey("contiguous", Count, "pipeline", "contiguous"),
+    DescriptionKey(
         "layers_of_chunk",
         Annotated[tuple[Whole, ...], Meta(min_length=1)],
         "pipeline",
         "layers_of_chunk",
         expected="a list of whole numbers",
     ),
-    Key("level", Sharding, "sharding", "sharding"),
-    Key("ranks", Count, "sharding", "shard_ranks"),
-    Key("reshard_after_forward", bool, "sharding", "reshard_after_forward"),
-    Key("prefetch", Whole, "sharding", "prefetch"),
-    Key("bucket_bytes", Count, "sharding", "bucket_bytes"),
-    Key("recompute", Recompute, "memory", "recompute"),
-    Key(
+    DescriptionKey("level", Sharding, "sharding", "sharding"),
+    DescriptionKey("ranks", Count, "sharding", "shard_ranks"),
+    DescriptionKey("reshard_after_forward", bool, "sharding", "reshard_after_forward"),
+    DescriptionKey("prefetch", Whole, "sharding", "prefetch"),
+    DescriptionKey("bucket_bytes", Count, "sharding", "bucket_bytes"),
+    DescriptionKey("recompute", Recompute, "memory", "recompute"),
+    DescriptionKey(
         "token_shares",
         Annotated[tuple[Share, ...], Meta(min_length=1)],
         "experts",
@@ -129,12 +129,12 @@ KEYS = (
     *_part_keys("implementation", Implementation()),
     *_part_keys("tables", TableSharding()),
 )
-KEY_OF_PATH: Mapping[str, Key] = {key.path: key for key in KEYS}
-KEY_OF_FIELD: Mapping[str, Key] = {key.field: key for key in KEYS}
+KEY_OF_PATH: Mapping[str, DescriptionKey] = {key.path: key for key in KEYS}
+KEY_OF_FIELD: Mapping[str, DescriptionKey] = {key.field: key for key in KEYS}
 TABLES = tuple(dict.fromkeys(key.table for key in KEYS))
 
 
-def key_named(name: str) -> Key:
+def key_named(name: str) -> DescriptionKey:
     """The key of that path, or of that name where only one table has it.
 
     Raises:
@@ -153,7 +153,7 @@ def key_named(name: str) -> Key:
     raise WorkloadError(f"plans have no key {name!r}: {hint}")
 
 
-def plan_value(key: Key, written: object, where: str) -> Value:
+def plan_value(key: DescriptionKey, written: object, where: str) -> Value:
     """What is written under a key.
 
     Raises:

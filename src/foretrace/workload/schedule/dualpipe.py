@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 
 from foretrace.base import WorkloadError
-from foretrace.workload.schedule.unit import Pass, Schedule, Unit
+from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
 
 
 def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:
@@ -66,10 +66,10 @@ class _Stage:
         self._ways = ways if stage < mirror else ways[::-1]
         self._num_forward = [0, 0]
         self._num_backward = [0, 0]
-        self._put_off: deque[Unit] = deque()
-        self._units: list[Unit] = []
+        self._put_off: deque[ScheduleUnit] = deque()
+        self._units: list[ScheduleUnit] = []
 
-    def order(self) -> tuple[Unit, ...]:
+    def order(self) -> tuple[ScheduleUnit, ...]:
         """All units of the stage."""
         for _ in range(2 * self._to_middle):
             self._forward(0)
@@ -110,14 +110,14 @@ class _Stage:
             # Of an odd count, the middle turn is split: its second direction puts off.
             self._input(1 - turn % 2) if turn >= count else self._backward(1 - turn % 2)
 
-    def _unit(self, kind: Pass, direction: int, index: int) -> Unit:
+    def _unit(self, kind: Pass, direction: int, index: int) -> ScheduleUnit:
         first, chunk = self._ways[direction]
-        return Unit(kind, first + index, chunk)
+        return ScheduleUnit(kind, first + index, chunk)
 
     def _forward(self, direction: int, *, is_joined: bool = False) -> None:
         unit = self._unit(Pass.FORWARD, direction, self._num_forward[direction])
         self._num_forward[direction] += 1
-        self._units.append(Unit(unit.kind, unit.microbatch, unit.chunk, is_joined))
+        self._units.append(ScheduleUnit(unit.kind, unit.microbatch, unit.chunk, is_joined))
 
     def _backward(self, direction: int) -> None:
         self._units.append(self._unit(Pass.BACKWARD, direction, self._num_backward[direction]))

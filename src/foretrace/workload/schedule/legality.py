@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from foretrace.base import WorkloadError
-from foretrace.workload.schedule.unit import Pass, Schedule, Unit
+from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
 
 _LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT: "I", Pass.WEIGHT: "W"}
 
@@ -40,7 +40,7 @@ def check_schedule(schedule: Schedule, where: str = "") -> None:
         )
 
 
-def needs_of(schedule: Schedule, unit: Unit) -> Iterator[Unit]:
+def needs_of(schedule: Schedule, unit: ScheduleUnit) -> Iterator[ScheduleUnit]:
     """Units, wherever they are, whose results a unit works on; input gradients stand as `INPUT`.
 
     A forward pass needs the chunk before it on its microbatch's route, a backward pass its own
@@ -50,16 +50,16 @@ def needs_of(schedule: Schedule, unit: Unit) -> Iterator[Unit]:
     place = route.index(unit.chunk)
     if unit.kind is Pass.FORWARD:
         if place > 0:
-            yield Unit(Pass.FORWARD, unit.microbatch, route[place - 1])
+            yield ScheduleUnit(Pass.FORWARD, unit.microbatch, route[place - 1])
     elif unit.kind is Pass.WEIGHT:
-        yield Unit(Pass.INPUT, unit.microbatch, unit.chunk)
+        yield ScheduleUnit(Pass.INPUT, unit.microbatch, unit.chunk)
     else:
-        yield Unit(Pass.FORWARD, unit.microbatch, unit.chunk)
+        yield ScheduleUnit(Pass.FORWARD, unit.microbatch, unit.chunk)
         if place + 1 < len(route):
-            yield Unit(Pass.INPUT, unit.microbatch, route[place + 1])
+            yield ScheduleUnit(Pass.INPUT, unit.microbatch, route[place + 1])
 
 
-def stuck_units(schedule: Schedule) -> tuple[tuple[int, Unit, Unit], ...]:
+def stuck_units(schedule: Schedule) -> tuple[tuple[int, ScheduleUnit, ScheduleUnit], ...]:
     """Where stages stop for ever: stage, the unit it cannot begin, and what that lacks.
 
     Both units of a joined pair begin together. Nothing is stuck in a schedule that can run.
@@ -67,7 +67,7 @@ def stuck_units(schedule: Schedule) -> tuple[tuple[int, Unit, Unit], ...]:
     done: set[Result] = set()
     place = [0] * schedule.num_stages
     waiting: defaultdict[Result, list[int]] = defaultdict(list)
-    stuck: dict[int, tuple[int, Unit, Unit]] = {}
+    stuck: dict[int, tuple[int, ScheduleUnit, ScheduleUnit]] = {}
     ready = list(range(schedule.num_stages))
     while ready:
         stage = ready.pop()
@@ -88,17 +88,17 @@ def stuck_units(schedule: Schedule) -> tuple[tuple[int, Unit, Unit], ...]:
     return tuple(stuck[stage] for stage in sorted(stuck))
 
 
-def described(unit: Unit) -> str:
+def described(unit: ScheduleUnit) -> str:
     """A unit in words: "B of microbatch 3 on chunk 1"."""
     return f"{_LETTERS[unit.kind]} of microbatch {unit.microbatch} on chunk {unit.chunk}"
 
 
-def _result(unit: Unit) -> Result:
+def _result(unit: ScheduleUnit) -> Result:
     kind = Pass.INPUT if unit.kind is Pass.BACKWARD else unit.kind
     return kind, unit.microbatch, unit.chunk
 
 
-def _together(order: tuple[Unit, ...], place: int) -> tuple[Unit, ...]:
+def _together(order: tuple[ScheduleUnit, ...], place: int) -> tuple[ScheduleUnit, ...]:
     end = place + 1
     while order[end - 1].is_joined and end < len(order):
         end += 1
@@ -106,8 +106,8 @@ def _together(order: tuple[Unit, ...], place: int) -> tuple[Unit, ...]:
 
 
 def _lack(
-    schedule: Schedule, begun: tuple[Unit, ...], done: set[Result]
-) -> tuple[Unit, Unit] | None:
+    schedule: Schedule, begun: tuple[ScheduleUnit, ...], done: set[Result]
+) -> tuple[ScheduleUnit, ScheduleUnit] | None:
     for unit in begun:
         for wanted in needs_of(schedule, unit):
             if _result(wanted) not in done:

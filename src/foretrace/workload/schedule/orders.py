@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from foretrace.workload.schedule.unit import Pass, Schedule, Unit
+from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> Schedule:
@@ -18,8 +18,8 @@ def gpipe(num_stages: int, num_microbatches: int) -> Schedule:
         `ScheduleGPipe`.
     """
     order = (
-        *(Unit(Pass.FORWARD, index, 0) for index in range(num_microbatches)),
-        *(Unit(Pass.BACKWARD, index, 0) for index in range(num_microbatches)),
+        *(ScheduleUnit(Pass.FORWARD, index, 0) for index in range(num_microbatches)),
+        *(ScheduleUnit(Pass.BACKWARD, index, 0) for index in range(num_microbatches)),
     )
     units = tuple(_on_chunk(order, stage) for stage in range(num_stages))
     return one_way("gpipe", units, num_microbatches=num_microbatches)
@@ -33,9 +33,9 @@ def one_forward_one_backward(num_stages: int, num_microbatches: int) -> Schedule
         `forward_backward_pipelining_without_interleaving` of Megatron-LM.
     """
 
-    def order(stage: int) -> tuple[Unit, ...]:
-        def unit(kind: Pass, index: int) -> Unit:
-            return Unit(kind, index, stage)
+    def order(stage: int) -> tuple[ScheduleUnit, ...]:
+        def unit(kind: Pass, index: int) -> ScheduleUnit:
+            return ScheduleUnit(kind, index, stage)
 
         return _in_turns(num_microbatches, num_stages - stage - 1, unit)
 
@@ -63,11 +63,11 @@ def interleaved(
         for index in range(first, min(first + contiguous, num_microbatches))
     ]
 
-    def order(stage: int) -> tuple[Unit, ...]:
-        def unit(kind: Pass, position: int) -> Unit:
+    def order(stage: int) -> tuple[ScheduleUnit, ...]:
+        def unit(kind: Pass, position: int) -> ScheduleUnit:
             index, chunk = table[position]
             place = chunk if kind is Pass.FORWARD else num_chunks - 1 - chunk
-            return Unit(kind, index, place * num_stages + stage)
+            return ScheduleUnit(kind, index, place * num_stages + stage)
 
         ahead = 2 * (num_stages - stage - 1) + (num_chunks - 1) * contiguous
         return _in_turns(len(table), ahead, unit)
@@ -86,17 +86,17 @@ def zb_h1(num_stages: int, num_microbatches: int) -> Schedule:
         that of PyTorch's `ScheduleInterleavedZeroBubble`.
     """
 
-    def order(stage: int) -> tuple[Unit, ...]:
+    def order(stage: int) -> tuple[ScheduleUnit, ...]:
         ahead = min(num_stages - stage - 1, num_microbatches)
-        found = [Unit(Pass.FORWARD, index, stage) for index in range(ahead)]
+        found = [ScheduleUnit(Pass.FORWARD, index, stage) for index in range(ahead)]
         for index in range(num_microbatches):
             if index + ahead < num_microbatches:
-                found.append(Unit(Pass.FORWARD, index + ahead, stage))
-            found.append(Unit(Pass.INPUT, index, stage))
+                found.append(ScheduleUnit(Pass.FORWARD, index + ahead, stage))
+            found.append(ScheduleUnit(Pass.INPUT, index, stage))
             if index >= stage:
-                found.append(Unit(Pass.WEIGHT, index - stage, stage))
+                found.append(ScheduleUnit(Pass.WEIGHT, index - stage, stage))
         put_off = range(max(num_microbatches - stage, 0), num_microbatches)
-        return (*found, *(Unit(Pass.WEIGHT, index, stage) for index in put_off))
+        return (*found, *(ScheduleUnit(Pass.WEIGHT, index, stage) for index in put_off))
 
     units = tuple(order(stage) for stage in range(num_stages))
     return one_way("zb-h1", units, num_microbatches=num_microbatches)
@@ -104,7 +104,7 @@ def zb_h1(num_stages: int, num_microbatches: int) -> Schedule:
 
 def one_way(
     name: str,
-    units: tuple[tuple[Unit, ...], ...],
+    units: tuple[tuple[ScheduleUnit, ...], ...],
     *,
     num_microbatches: int,
     num_chunks: int = 1,
@@ -120,11 +120,13 @@ def one_way(
     )
 
 
-def _on_chunk(order: Sequence[Unit], chunk: int) -> tuple[Unit, ...]:
-    return tuple(Unit(unit.kind, unit.microbatch, chunk) for unit in order)
+def _on_chunk(order: Sequence[ScheduleUnit], chunk: int) -> tuple[ScheduleUnit, ...]:
+    return tuple(ScheduleUnit(unit.kind, unit.microbatch, chunk) for unit in order)
 
 
-def _in_turns(count: int, ahead: int, unit: Callable[[Pass, int], Unit]) -> tuple[Unit, ...]:
+def _in_turns(
+    count: int, ahead: int, unit: Callable[[Pass, int], ScheduleUnit]
+) -> tuple[ScheduleUnit, ...]:
     """`ahead` forward passes, then forward and backward in turns, then the rest backward."""
     ahead = min(ahead, count)
     found = [unit(Pass.FORWARD, position) for position in range(ahead)]

@@ -16,7 +16,7 @@ class Pass(IntEnum):
 
 
 @dataclass(frozen=True)
-class Unit:
+class ScheduleUnit:
     """One pass of one chunk for one microbatch."""
 
     kind: Pass
@@ -36,7 +36,7 @@ class Schedule:
     """
 
     name: str
-    units: tuple[tuple[Unit, ...], ...]  # by stage, in order
+    units: tuple[tuple[ScheduleUnit, ...], ...]  # by stage, in order
     stage_of_chunk: tuple[int, ...]
     routes: tuple[tuple[int, ...], ...]  # chunks from the model's first layers to its last
     route_of_microbatch: tuple[int, ...]

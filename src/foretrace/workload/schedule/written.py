@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foretrace.base import Table, WorkloadError, check_keys, parsed_toml
 from foretrace.workload.schedule.legality import check_schedule
-from foretrace.workload.schedule.unit import Pass, Schedule, Unit
+from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
 
 _KEYS = ("kind", "title", "stages", "stage_of_chunk", "routes", "route_of_microbatch")
 _KINDS = {"F": Pass.FORWARD, "B": Pass.BACKWARD, "I": Pass.INPUT, "W": Pass.WEIGHT}
@@ -82,7 +82,7 @@ def _of_toml(path: Path, where: str) -> Schedule:
     )
 
 
-def _toml_units(line: str, where: str) -> Iterator[Unit]:
+def _toml_units(line: str, where: str) -> Iterator[ScheduleUnit]:
     """Units with the stage's own numbers of chunks."""
     for word in line.split():
         parts = word.split("+")
@@ -95,17 +95,19 @@ def _toml_units(line: str, where: str) -> Iterator[Unit]:
                     "F3+B1 are woven together"
                 )
             kind, microbatch, chunk = match.groups(default="0")
-            yield Unit(_KINDS[kind], int(microbatch), int(chunk), part is not parts[-1])
+            yield ScheduleUnit(_KINDS[kind], int(microbatch), int(chunk), part is not parts[-1])
 
 
-def _placed(unit: Unit, stage: int, stage_of_chunk: Sequence[int], where: str) -> Unit:
+def _placed(
+    unit: ScheduleUnit, stage: int, stage_of_chunk: Sequence[int], where: str
+) -> ScheduleUnit:
     own = [chunk for chunk, place in enumerate(stage_of_chunk) if place == stage]
     if unit.chunk >= len(own):
         raise WorkloadError(
             f"stage {stage} of {where} works on chunk {unit.chunk} of its own, but has {len(own)}: "
             "they count from 0"
         )
-    return Unit(unit.kind, unit.microbatch, own[unit.chunk], unit.is_joined)
+    return ScheduleUnit(unit.kind, unit.microbatch, own[unit.chunk], unit.is_joined)
 
 
 def _routes(table: Table, num_chunks: int, where: str) -> tuple[tuple[int, ...], ...]:
@@ -127,7 +129,7 @@ def _whole_numbers(written: object, key: str, where: str) -> tuple[int, ...]:
     raise WorkloadError(f"{where} has {written!r} in {key}, where whole numbers are expected")
 
 
-def _num_microbatches(units: Sequence[Sequence[Unit]]) -> int:
+def _num_microbatches(units: Sequence[Sequence[ScheduleUnit]]) -> int:
     return max((unit.microbatch for order in units for unit in order), default=-1) + 1
 
 
@@ -156,7 +158,7 @@ def _of_csv(path: Path, where: str) -> Schedule:
     )
 
 
-def _csv_units(cell: str, where: str) -> Iterator[Unit]:
+def _csv_units(cell: str, where: str) -> Iterator[ScheduleUnit]:
     if not cell or _PYTORCH_COMMUNICATION.fullmatch(cell):
         return
     # Woven pairs: "(0F3;1B1)OVERLAP_F_B".
@@ -169,4 +171,4 @@ def _csv_units(cell: str, where: str) -> Iterator[Unit]:
                 "chunk, F, B, I or W, and microbatch, as in 8F3"
             )
         chunk, kind, microbatch = match.groups()
-        yield Unit(_KINDS[kind], int(microbatch), int(chunk), part is not parts[-1])
+        yield ScheduleUnit(_KINDS[kind], int(microbatch), int(chunk), part is not parts[-1])
