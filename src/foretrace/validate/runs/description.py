@@ -16,8 +16,8 @@ import numpy as np
 
 from foretrace.base import (
     Count,
-    Document,
     DescriptionKey,
+    Document,
     Positive,
     Shelf,
     Table,
