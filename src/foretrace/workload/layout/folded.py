@@ -120,14 +120,15 @@ class _Lanes:
 
     def __init__(self, items: Drafted, ranks: RankTable) -> None:
         self._of_item = items.stage * NUM_STREAMS + items.columns["stream"]
-        used = np.unique(self._of_item)
+        is_used = np.bincount(self._of_item) > 0
+        used = np.flatnonzero(is_used)
         reps = ranks.rank[:, 0].tolist()
         hosts = [_host_thread(rank) for rank in reps]
         streams = [
             _device_stream(reps[lane // NUM_STREAMS], lane % NUM_STREAMS) for lane in used.tolist()
         ]
         self.lanes = (*hosts, *streams)
-        self.item = len(hosts) + np.searchsorted(used, self._of_item)
+        self.item = len(hosts) + (np.cumsum(is_used) - 1)[self._of_item]
 
 
 def _host_thread(rank: int) -> Lane:

@@ -68,7 +68,6 @@ class Meetings:
     collective: Int64s  # int64[exchanges], number of its collective
     first: Int64s  # int64[collectives], place in `exchange` of one that takes part
     position: Int64s  # int64[collectives], number inside its group
-    group: tuple[Group, ...]  # by collective
 
     def __len__(self) -> int:
         """Number of collectives."""
@@ -120,7 +119,6 @@ def meetings_of(items: Drafted, ranks: RankTable) -> Meetings:
         collective=collective,
         first=first.astype(np.int64),
         position=np.where(is_transfer[first], of_pair, turn[first]),
-        group=tuple(group_of_stream(code) for code in stream[first].tolist()),
     )
 
 
@@ -128,7 +126,7 @@ def _group_numbers(stream: Int64s, stage: Int64s, ranks: RankTable) -> Int64s:
     """A number for the group in which each exchange happens, the same on all its stages."""
     found = np.zeros(len(stream), np.int64)
     num_stages = len(ranks.rank)
-    for code in np.unique(stream).tolist():
+    for code in np.flatnonzero(np.bincount(stream)).tolist():
         row = ranks.group_of_rank(group_of_stream(code))[ranks.rank[:, 0]]
         is_own = stream == code
         found[is_own] = code * num_stages * 2 + _dense(row)[stage[is_own]]
