@@ -15,28 +15,23 @@ if TYPE_CHECKING:
     from foretrace.api import Selection as Selection
     from foretrace.api import Sizes as Sizes
     from foretrace.api import anonymise as anonymise
-    from foretrace.api import attention as attention
     from foretrace.api import benchmark as benchmark
     from foretrace.api import blocks as blocks
     from foretrace.api import capture as capture
     from foretrace.api import compare as compare
     from foretrace.api import convert as convert
-    from foretrace.api import critical_path as critical_path
     from foretrace.api import diagnose as diagnose
     from foretrace.api import draw as draw
-    from foretrace.api import effect as effect
     from foretrace.api import estimate as estimate
     from foretrace.api import hang as hang
     from foretrace.api import inspect as inspect
     from foretrace.api import link as link
     from foretrace.api import load as load
     from foretrace.api import memory as memory
-    from foretrace.api import operators as operators
     from foretrace.api import replay as replay
     from foretrace.api import report as report
     from foretrace.api import roofline as roofline
     from foretrace.api import scenarios as scenarios
-    from foretrace.api import sensitivity as sensitivity
     from foretrace.api import simulate as simulate
     from foretrace.api import synthesise as synthesise
     from foretrace.api import what_helps as what_helps

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import foretrace as ft
-from foretrace.analyze import attention_profile
+from foretrace.analyze import attention
 from foretrace.graph import NodeKind
 from foretrace.simulate import simulate
 from tests.graphs import GraphBuilder
@@ -37,13 +37,13 @@ def test_lengths_are_listed_call_by_call_in_order() -> None:
     for length in (4096, 1024, 256, 1024, 4096):
         _add(build, FLASH, "aten::_flash_attention_forward", _shapes(length), length)
 
-    profile = attention_profile(simulate(build.graph()))
+    profile = attention(simulate(build.graph()))
 
     assert profile.query_length.tolist() == [4096, 1024, 256, 1024, 4096]
     assert profile.time_ns.tolist() == [4096, 1024, 256, 1024, 4096]
     assert profile.start_ns.tolist() == [0, 4096, 5120, 5376, 6400]
     assert profile.share == 1
-    assert profile.by_length()["num_calls"].to_list() == [2, 2, 1]
+    assert profile.by_length().to_polars()["num_calls"].to_list() == [2, 2, 1]
 
 
 def test_kernels_of_one_backward_call_are_one_row() -> None:
@@ -53,7 +53,7 @@ def test_kernels_of_one_backward_call_are_one_row() -> None:
         operator, shapes = "aten::_flash_attention_backward", _shapes(512, backward=True)
         _add(build, name, operator, shapes, 10)
 
-    profile = attention_profile(simulate(build.graph()))
+    profile = attention(simulate(build.graph()))
 
     assert profile.time_ns.tolist() == [30, 30]
     assert profile.is_backward.tolist() == [True, True]
@@ -68,7 +68,7 @@ def test_unfused_attention_shows_by_its_scores_and_a_classifier_does_not() -> No
     _add(build, softmax, "aten::_softmax", scores, 10)
     _add(build, softmax, "aten::_softmax", classes, 10)
 
-    profile = attention_profile(simulate(build.graph()))
+    profile = attention(simulate(build.graph()))
 
     assert (profile.query_length.tolist(), profile.kv_length.tolist()) == ([128], [256])
     assert profile.is_fused.tolist() == [False]
@@ -79,7 +79,7 @@ def test_graph_without_attention_has_an_empty_profile() -> None:
     build = GraphBuilder()
     build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=10)
 
-    profile = attention_profile(simulate(build.graph()))
+    profile = attention(simulate(build.graph()))
 
     assert len(profile) == 0
     assert profile.share == 0
@@ -88,9 +88,9 @@ def test_graph_without_attention_has_an_empty_profile() -> None:
 
 @pytest.mark.slow
 def test_traces_attention_has_the_models_lengths(data_dir: Path) -> None:
-    megatron = attention_profile(ft.load(data_dir / "traces" / "megatron-tp8").measured)
+    megatron = attention(ft.load(data_dir / "traces" / "megatron-tp8").measured)
     path = data_dir / "traces" / "h100-inference" / "Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
-    qwen = attention_profile(ft.load(path).measured)
+    qwen = attention(ft.load(path).measured)
 
     assert len(megatron) == 8 * 40
     assert set(megatron.query_length.tolist()) == {2048}

@@ -462,7 +462,7 @@ def test_json_and_frame_hold_every_row(job: Job, recorded: Callable[[Job], Recor
     found = compare(recording.measured, simulate(recording.graph))
 
     as_json = json.loads(json.dumps(found.as_json()))
-    frame = found.to_frame()
+    frame = found.to_polars()
     num_rows = sum(len(view.rows) for view in found.views)
     assert sum(len(view["rows"]) for view in as_json["views"].values()) == num_rows
     assert frame.height == num_rows

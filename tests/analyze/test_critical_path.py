@@ -57,7 +57,7 @@ def test_the_path_leads_through_ranks_streams_and_threads() -> None:
     path = critical_path(_two_ranks())
 
     assert path.step_ns == 10 + 5 + 80 + 30 + 7 + 4
-    rows = path.to_frame().select("class", "rank", "piece", "begin_ns", "end_ns").rows()
+    rows = path.to_polars().select("class", "rank", "piece", "begin_ns", "end_ns").rows()
     assert rows == [
         ("launch", 1, "work", 0, 10),
         ("launch latency", 1, "lag", 10, 15),

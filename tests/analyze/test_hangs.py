@@ -61,7 +61,7 @@ def test_the_missing_rank_is_named_with_where_it_was_last() -> None:
         "rank 2 was last at aten::topk inside sample; its last there was allreduce number 0"
     )
     assert [each.rank for each in found.culprits] == [2]
-    assert found.to_frame().height == 1
+    assert found.to_polars().height == 1
     assert found.as_json()["sentence"] == found.sentence
 
 

@@ -106,7 +106,7 @@ def test_recording_without_events_has_no_rows() -> None:
     use = memory(_recording())
 
     assert len(use) == 0
-    assert use.to_frame().height == 0
+    assert use.to_polars().height == 0
 
 
 def test_step_that_does_not_exist_is_named() -> None:

@@ -181,7 +181,7 @@ def test_empty_graph_has_an_empty_table() -> None:
     table = operators(simulate(build.graph()))
 
     assert (table.rows, table.time_ns, table.unrecognised.share) == ((), 0, 0.0)
-    assert table.to_frame().height == 0
+    assert table.to_polars().height == 0
 
 
 def test_adding_up_by_what_is_unknown_is_refused() -> None:

@@ -79,7 +79,7 @@ def test_without_a_chip_there_are_rates_and_no_shares() -> None:
     (point,) = found.points
     assert point.flops_per_ns > 0
     assert (point.share, point.bound, found.chip_name) == (None, "", None)
-    assert found.to_frame()["share"].to_list() == [None]
+    assert found.to_polars()["share"].to_list() == [None]
 
 
 def test_format_that_the_chip_does_not_know_has_no_share(chip: Chip) -> None:

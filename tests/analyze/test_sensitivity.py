@@ -388,7 +388,7 @@ def test_no_levers_help_a_step_that_nothing_moves() -> None:
 
     assert helps.step_ns == 83
     assert helps.rows == ()
-    assert helps.to_frame().height == 0
+    assert helps.to_polars().height == 0
 
 
 def test_a_step_without_length_is_refused() -> None:
@@ -402,7 +402,7 @@ def test_a_step_without_length_is_refused() -> None:
 def test_rows_can_be_written_as_json_and_as_a_table() -> None:
     found = sensitivity(_straggling())
 
-    frame = found.to_frame()
+    frame = found.to_polars()
     written = found.as_json()
 
     assert frame.height == len(found.rows)
@@ -410,4 +410,4 @@ def test_rows_can_be_written_as_json_and_as_a_table() -> None:
         -40 / 210
     )
     assert written["step_ns"] == 210
-    assert "class: gemm" in str(found)
+    assert "class=gemm" in str(found.tables()[0].rows)

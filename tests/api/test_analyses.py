@@ -6,31 +6,30 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 import foretrace as ft
 from foretrace.analyze import (
+    AttentionProfile,
     Breakdown,
     Comparison,
     CriticalPath,
     Effect,
     IdleCauses,
+    MemoryUse,
     OperatorTable,
     Roofline,
     Sensitivity,
     Stragglers,
     WhatHelps,
 )
-from foretrace.answer import Answer
-from foretrace.api.display import teach
 from foretrace.base import GraphError, TraceError
 from foretrace.graph import Blocks
 from foretrace.validate import ReplayReport
+from foretrace.whatif import Prediction
 from tests.truth import Job, JobConfig, KernelFamily, make_job, write
-
-Shown = TypeVar("Shown")
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +51,6 @@ def slower(truth: Job, tmp_path_factory: pytest.TempPathFactory) -> ft.Job:
     return ft.load(folder, cache=False)
 
 
-@pytest.fixture(scope="module")
-def looks() -> dict[type[Any], Callable[[Any], str]]:
-    """Type to how it looks, as a notebook learns it."""
-    learnt: dict[type[Any], Callable[[Any], str]] = {}
-
-    class Formatter:
-        def for_type(self, typ: type[Shown], func: Callable[[Shown], str]) -> None:
-            learnt[typ] = func
-
-    teach(Formatter())
-    return learnt
-
-
 ANSWERS: dict[type[Any], Callable[[ft.Job], Any]] = {
     Breakdown: ft.breakdown,
     CriticalPath: ft.critical_path,
@@ -77,37 +63,47 @@ ANSWERS: dict[type[Any], Callable[[ft.Job], Any]] = {
     Roofline: ft.roofline,
     Blocks: ft.blocks,
     Comparison: lambda job: ft.compare(job, ft.simulate(job)),
+    ReplayReport: ft.replay,
+    AttentionProfile: ft.attention,
+    MemoryUse: ft.memory,
+    Prediction: lambda job: ft.whatif(job.edit(ft.Speed(2.0))),
 }
 
 
 @pytest.mark.parametrize("result", ANSWERS)
-def test_every_answer_is_json_and_shows_itself(
-    job: ft.Job, looks: dict[type[Any], Callable[[Any], str]], result: type[Any]
-) -> None:
+def test_every_answer_is_told_everywhere(job: ft.Job, result: type[Any]) -> None:
     found = ANSWERS[result](job)
 
-    html = found._repr_html_() if isinstance(found, Answer) else looks[result](found)
+    html = found._repr_html_()
     assert isinstance(found, result)
     assert json.loads(json.dumps(found.as_json()))
     assert html.startswith("<")
     assert html.count("<table>") == html.count("</table>")
-    assert len(html) < 20_000
+    assert len(html) < 30_000
+    assert "\n" not in repr(found)
+    assert len(repr(found)) < 400
+    assert max(map(len, str(found).splitlines())) <= 80
 
 
-@pytest.mark.parametrize("result", [one for one in ANSWERS if one is not Effect])
-def test_every_answer_is_a_frame(job: ft.Job, result: type[Any]) -> None:
+@pytest.mark.parametrize("result", ANSWERS)
+def test_every_table_is_a_frame(job: ft.Job, result: type[Any]) -> None:
     found = ANSWERS[result](job)
-    frame = found.to_polars() if isinstance(found, Answer) else found.to_frame()
-    assert frame.height >= 0
+
+    keys = [table.key for table in found.tables()]
+    assert len(keys) == len(set(keys))
+    for table in found.tables():
+        frame = found.to_polars(table.key)
+        assert frame.height == len(table)
+        assert frame.columns == [column.key for column in table.columns]
+    with pytest.raises(ValueError, match="no table 'nonsense'"):
+        found.to_polars("nonsense")
 
 
-def test_names_from_a_trace_are_escaped(
-    job: ft.Job, looks: dict[type[Any], Callable[[Any], str]]
-) -> None:
+def test_names_from_a_trace_are_escaped(job: ft.Job) -> None:
     table = ft.operators(job)
     named = replace(table, rows=(replace(table.rows[0], kind="<script>alert(1)</script>"),))
 
-    html = looks[OperatorTable](named)
+    html = named._repr_html_()
 
     assert "<script" not in html
     assert "&lt;script&gt;" in html
@@ -158,11 +154,8 @@ def test_memory_is_of_a_job_or_of_a_snapshot(job: ft.Job, tmp_path: Path) -> Non
         ft.memory(tmp_path / "text", step=3)
 
 
-def test_tables_of_results_hold_their_rows(
-    job: ft.Job, looks: dict[type[Any], Callable[[Any], str]]
-) -> None:
+def test_a_notebook_shows_every_row(job: ft.Job) -> None:
     table = ft.breakdown(ft.simulate(job))._repr_html_()
 
     assert table.count("<tr>") == 1 + 2 * 2 + 1 + 4
     assert "<th>exposed compute ms</th>" in table
-    assert "replayed ms" in looks[ReplayReport](ft.replay(job))

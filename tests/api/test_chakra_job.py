@@ -42,4 +42,4 @@ def test_questions_are_answered_of_public_chakra_files(data_dir: Path, what: str
     timeline = api.simulate(job)
 
     assert api.breakdown(timeline).to_polars().height >= 1
-    assert api.critical_path(timeline).to_frame().height > 10
+    assert api.critical_path(timeline).to_polars().height > 10

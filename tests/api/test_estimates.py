@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foretrace.api.display import teach
 
 import foretrace as ft
 from foretrace.analyze import windows
 from foretrace.api import write_estimate_trace
-from foretrace.api.display import teach
 from foretrace.base import MachineError, WorkloadError
 from foretrace.estimate import Estimate
 from foretrace.machine import load_machine
@@ -112,7 +112,7 @@ def test_the_critical_path_and_the_roofline_are_whole(found: Estimate) -> None:
     assert roof.chip_name == "h100-sxm"
     assert roof.covered > 0.9
     assert ft.operators(found).unrecognised.share == 0.0
-    blocks = ft.blocks(found).to_frame()
+    blocks = ft.blocks(found).to_polars()
     assert {"layer", "embedding", "head", "optimizer"} <= set(blocks["part"].to_list())
 
 

@@ -40,13 +40,13 @@ def test_blocks_are_those_of_the_job_s_graph_and_a_file_corrects_them(
     path = tmp_path / "my.toml"
     path.write_text('[[rule]]\noperator = "aten::cross_entropy_loss"\npart = "head"\n', "utf-8")
 
-    found = ft.blocks(job).to_frame()
-    corrected = ft.blocks(ft.load(folder, cache=False, blocks=str(path))).to_frame()
+    found = ft.blocks(job).to_polars()
+    corrected = ft.blocks(ft.load(folder, cache=False, blocks=str(path))).to_polars()
 
     assert set(found["layer"]) == {-1, 0, 1}
     assert "loss" in set(found["part"])
     assert "loss" not in set(corrected["part"])
-    assert ft.blocks(job.measured).to_frame().equals(found)
+    assert ft.blocks(job.measured).to_polars().equals(found)
 
 
 def test_paths_may_be_one_or_many(job: ft.Job, folder: Path) -> None:

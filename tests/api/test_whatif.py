@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from foretrace.api.display import teach
 
 import foretrace as ft
 from foretrace.api import write_whatif_trace
-from foretrace.api.display import teach
 from foretrace.base import MachineError, ScenarioError
 from foretrace.whatif import Edit, Prediction, Sweep
 from tests.exchange.chrome_rules import broken_rules
@@ -182,7 +182,7 @@ def test_scenarios_stand_best_first_and_refused_ones_last(job: ft.Job) -> None:
     assert found.rows[2].is_refused
     assert "99" in found.rows[2].refusal
     assert found.rows[0].sentences == ("layers 2 -> 4", "all work x 2 as fast")
-    assert found.to_frame()["step_ns"].to_list()[:2] == [row.step_ns for row in found.rows[:2]]
+    assert found.to_polars()["step_ns"].to_list()[:2] == [row.step_ns for row in found.rows[:2]]
 
 
 def test_orders_differ_where_ranks_do(job: ft.Job) -> None:

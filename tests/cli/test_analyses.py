@@ -15,11 +15,11 @@ from tests.cli.conftest import Run
 WORDS = {
     "analyze": ("measured", "replayed", "what would help most", "critical path", "device time"),
     "breakdown": ("exposed", "idle", "ProfilerStep#", "all steps and ranks"),
-    "critical-path": ("in ", "pieces without a gap", "by class", "by rank"),
-    "sensitivity": ("what would help most", "20 % faster", "class", "rank"),
+    "critical-path": ("in ", "without a gap", "by class", "by rank"),
+    "sensitivity": ("what would help most", "faster", "class", "rank"),
     "idle": ("idle: nothing ran", "host work", "who is responsible"),
     "stragglers": ("who is waited for", "delays ms", "expected"),
-    "operators": ("device time by class", "gemm", "not recognised"),
+    "operators": ("device time by class", "gemm", "recognised"),
     "memory": ("no memory events", "--snapshot"),
 }
 REPLAYED = ("breakdown", "critical-path", "idle", "stragglers", "operators")
@@ -154,7 +154,7 @@ def test_a_change_of_ones_own_is_simulated(run: Run, traces: Path) -> None:
     alone, other, together = (one["effect_ns"] for one in found)
     assert together < min(alone, other) < 0
     assert "class=gemm:0.5" in table.out
-    assert "all of them" in table.out
+    assert "class=gemm:0.5 collective=allreduce:0" in " ".join(table.out.split())
 
 
 @pytest.mark.parametrize(

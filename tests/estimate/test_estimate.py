@@ -137,7 +137,7 @@ def test_json_has_every_figure(found: Estimate) -> None:
 
 
 def test_the_frame_has_a_row_for_each_simulated_rank(found: Estimate) -> None:
-    frame = found.to_frame()
+    frame = found.to_polars()
 
     assert frame["stage"].to_list() == [0, 1]
     assert frame["num_ranks"].to_list() == [4, 4]

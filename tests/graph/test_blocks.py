@@ -249,8 +249,8 @@ def test_the_table_holds_every_node_and_all_time_once() -> None:
         )
     )  # fmt: skip
     assert len(set(rows)) == len(rows)
-    assert table.to_frame().height == len(table)
-    assert table.to_frame()["work_ns"].sum() == table.work_ns.sum()
+    assert table.to_polars().height == len(table)
+    assert table.to_polars()["work_ns"].sum() == table.work_ns.sum()
     assert table.share_assigned > RIGHT
     first = {
         table.names[table.first_operator[row]]

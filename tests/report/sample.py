@@ -49,14 +49,18 @@ class Sample:
                 "replayed": critical_path(self.replayed),
             },
             helps=what_helps(levers),
-            sensitivity=levers,
             lost=diagnosis(self.recording),
             idle_by_title={
                 "measured": idle(self.recording.measured),
                 "replayed": idle(self.replayed),
             },
-            stragglers=stragglers(self.recording.measured),
-            operators=operators(self.recording.measured),
+            by_question={
+                "critical_path": critical_path(self.replayed),
+                "idle": idle(self.replayed),
+                "operators": operators(self.recording.measured),
+                "sensitivity": levers,
+                "stragglers": stragglers(self.recording.measured),
+            },
         )
 
     @cached_property

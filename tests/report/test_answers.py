@@ -12,29 +12,29 @@ from foretrace.analyze import (
     Hang,
     Roofline,
     RooflinePoint,
+    Sensitivity,
     Stillness,
     Stuck,
     memory,
     read_change,
 )
+from foretrace.analyze.questions import attention, critical_path, operators, sensitivity, stragglers
 from foretrace.analyze.questions import idle as idle_question
-from foretrace.analyze.questions import stragglers
-from foretrace.answer import Sentences, SideBySide, Table, Unit, cell_text
-from foretrace.graph import BlockEvidence, MemoryEvents, NodeKind, Part, Phase, blocks_of
-from foretrace.report.document import Section, section_of, tables_of
+from foretrace.answer import Sentences, SideBySide, Table, Unit, cell_text, tables_in
+from foretrace.graph import (
+    BlockEvidence,
+    BlocksWithEvidence,
+    MemoryEvents,
+    NodeKind,
+    Part,
+    Phase,
+    blocks_of,
+)
+from foretrace.report.document import Section, section_of, tables_of, told_section
 from foretrace.report.page import sections_of
 from foretrace.report.sections import (
-    attention_section,
-    block_section,
-    hang_section,
     help_section,
-    memory_section,
-    operator_section,
-    path_section,
-    roofline_section,
-    sensitivity_section,
 )
-from foretrace.report.signatures import shapes_text
 from tests.graphs import Block, GraphBuilder
 from tests.report.sample import sample
 from tests.report.test_sections import column, tables
@@ -58,39 +58,35 @@ def test_what_helps_most_comes_first() -> None:
     section = help_section(answers.helps, answers.lost)
 
     table = tables(section)["help-most"]
-    gains = [
-        free if faster is None else faster
-        for faster, free in zip(
-            column(table, "gain_if_faster_ns"), column(table, "gain_if_free_ns"), strict=True
-        )
-    ]
+    gains = column(table, "gain_ns")
     assert gains == sorted(gains, reverse=True)
     assert sentences(section)[0].startswith(answers.helps.rows[0].text)
     assert answers.lost[0].sentence in sentences(section)
 
 
 def test_every_lever_says_how_far_it_is_linear() -> None:
-    found = sample().answers.sensitivity
-    assert found is not None
+    found = sample().answers.by_question["sensitivity"]
+    assert isinstance(found, Sensitivity)
 
-    table = tables(sensitivity_section(found))["sensitivity-levers"]
+    table = tables(section_of(sensitivity, found))["sensitivity-rows"]
 
     assert len(table.rows) == len(found.rows)
     for select in filter(None, column(table, "select")):
         assert str(read_change(f"{select}:0.5")) == f"{select}:0.5"
-    by_label = dict(zip(column(table, "lever"), column(table, "linear_to"), strict=True))
+    by_label = dict(zip(column(table, "label"), column(table, "linear_to"), strict=True))
     assert by_label == {row.label: row.linear_to for row in found.rows}
 
 
 def test_the_paths_views_each_sum_to_the_step() -> None:
     paths = sample().answers.path_by_title
 
-    found = tables(path_section(paths))
+    section = section_of(critical_path, paths["replayed"], beside=paths["measured"])
 
-    assert "path-by-rank" in found
+    found = tables(section)
+    assert "critical-path-by_rank" in found
     for table in found.values():
-        assert sum(column(table, "replayed_ns")) == paths["replayed"].step_ns
-        assert sum(column(table, "measured_ns")) == paths["measured"].step_ns
+        assert sum(column(table, "time_ns")) == paths["replayed"].step_ns
+        assert sum(column(table, "measured_time_ns")) == paths["measured"].step_ns
 
 
 def test_idle_time_by_cause_sums_to_all_of_it() -> None:
@@ -103,14 +99,18 @@ def test_idle_time_by_cause_sums_to_all_of_it() -> None:
 
 
 def test_the_slow_rank_has_the_blame() -> None:
-    found = tables(section_of(stragglers, sample().answers.stragglers))["stragglers-ranks"]
+    found = tables(section_of(stragglers, sample().answers.by_question["stragglers"]))[
+        "stragglers-ranks"
+    ]
 
     assert column(found, "rank")[0] == 1
     assert column(found, "blame_ns")[0] == sum(column(found, "own_wait_ns"))
 
 
 def test_collectives_are_drawn_in_the_colour_of_communication() -> None:
-    table = tables(operator_section(sample().answers.operators))["operators-by-class"]
+    table = tables(section_of(operators, sample().answers.by_question["operators"]))[
+        "operators-by_class"
+    ]
 
     colours = dict(zip(column(table, "class"), table.colours, strict=True))
 
@@ -122,24 +122,20 @@ def test_collectives_are_drawn_in_the_colour_of_communication() -> None:
 def test_a_hang_is_a_warning() -> None:
     place = Stuck("tp", 3, "allreduce", 1_024, (0, 1), (2,), (0, 5), ())
 
-    section = hang_section(Hang((place,), (), ()))
+    section = told_section("hang", ("This run hangs", ""), Hang((place,), (), ()))
 
     assert section is not None
     assert "rank 2 never began" in section.warning
-    assert column(tables(section)["hang-places"], "missing_ranks") == ["2"]
+    assert column(tables(section)["hang-stuck"], "missing_ranks") == ["rank 2"]
 
 
 @pytest.mark.parametrize(
     "section",
     [
-        hang_section(None),
         help_section(None),
-        memory_section(None),
-        operator_section(None),
-        path_section({}),
-        roofline_section(None),
-        attention_section(None),
-        sensitivity_section(None),
+        section_of(operators, None),
+        section_of(attention, None),
+        section_of(sensitivity, None),
         section_of(stragglers, None),
     ],
 )
@@ -172,26 +168,26 @@ def test_roofs_rise_with_the_bandwidth_up_to_the_peak() -> None:
         covered=0.9,
     )
 
-    table = tables(roofline_section(roofline))["roofline-points"]
+    table = {one.key: one for one in roofline.tables()}["points"]
 
     assert table.chart is not None
     (roof,) = table.chart.levels
     (low, at_low), (ridge, at_ridge), (_, at_high) = roof.points
-    assert at_low == pytest.approx(low * 2_000e9)
+    assert at_low == pytest.approx(low * 2_000)
     assert ridge == pytest.approx(150)
-    assert at_ridge == at_high == pytest.approx(3e14)
-    assert column(table, "share_of_bound_percent") == pytest.approx([200 / 3, 50])
-    assert "90.0 %" in (roofline_section(roofline) or Section("", "", "", ())).lead
+    assert at_ridge == at_high == pytest.approx(300_000)
+    assert column(table, "share") == pytest.approx([2 / 3, 1 / 2])
+    assert "90.0 %" in roofline.headline
 
 
 def test_without_a_chip_there_are_points_and_no_roofs() -> None:
     roofline = Roofline(None, None, {}, (point(10, 10), point(10, None)), 1.0)
 
-    table = tables(roofline_section(roofline))["roofline-points"]
+    table = {one.key: one for one in roofline.tables()}["points"]
 
     assert table.chart is not None
     assert table.chart.levels == ()
-    assert column(table, "intensity_flops_per_byte") == [1, None]
+    assert column(table, "intensity") == [1, None]
 
 
 def attention_of(lengths: list[int]) -> AttentionProfile:
@@ -216,10 +212,10 @@ def attention_of(lengths: list[int]) -> AttentionProfile:
 
 @pytest.mark.parametrize(("lengths", "is_drawn"), [([512, 512], False), ([512, 256, 512], True)])
 def test_lengths_are_drawn_where_they_differ(lengths: list[int], *, is_drawn: bool) -> None:
-    found = tables(attention_section(attention_of(lengths)))
+    found = tables(section_of(attention, attention_of(lengths)))
 
-    assert ("attention-calls" in found) is is_drawn
-    assert sum(column(found["attention-lengths"], "num_calls")) == len(lengths)
+    assert ("attention-calls-of-a-rank" in found) is is_drawn
+    assert sum(column(found["attention-by_length"], "num_calls")) == len(lengths)
 
 
 def test_layers_are_drawn_by_phase_as_means_over_ranks_and_steps() -> None:
@@ -237,15 +233,18 @@ def test_layers_are_drawn_by_phase_as_means_over_ranks_and_steps() -> None:
                 )
     evidence = BlockEvidence("layers", "repetition", is_inferred=True, share=1.0, note="2 layers")
 
-    found = tables(block_section(blocks_of(build.graph()), [evidence]))
+    found = BlocksWithEvidence(blocks_of(build.graph()), (evidence,))
 
-    assert found["layers"].rows == ((0, 200, 400), (1, 400, 800))
-    assert column(found["parts"], "work_ns") == [2_400, 1_200]
-    assert column(found["block-evidence"], "certainty") == ["inferred"]
+    layers, parts = tables_in(found.parts())
+    assert layers.rows == ((0, 200, 400), (1, 400, 800))
+    assert column(parts, "work_ns") == [600, 1_200]
+    assert sentences(told_section("blocks", ("Blocks", ""), found)) == [
+        "layers: repetition, 2 layers, inferred; 100.0 % of the work"
+    ]
 
 
 def test_without_blocks_there_is_no_such_section() -> None:
-    assert block_section(blocks_of(sample().recording.graph)) is None
+    assert blocks_of(sample().recording.graph).is_empty
 
 
 def test_memory_is_drawn_up_to_its_peak() -> None:
@@ -261,18 +260,11 @@ def test_memory_is_drawn_up_to_its_peak() -> None:
         reserved_bytes=np.array([-1, -1, -1]),
     )
 
-    found = tables(memory_section(memory(replace(recording, memory=(events,)))))
+    found = {one.key: one for one in memory(replace(recording, memory=(events,))).tables()}
 
-    assert column(found["memory-peaks"], "peak_bytes") == [5_000]
-    assert max(column(found["memory-rank-0-device-0"], "high_bytes")) == 5_000
-    assert "reserved_bytes" not in {one.key for one in found["memory-rank-0-device-0"].columns}
-
-
-def test_shapes_are_written_as_people_do() -> None:
-    text = '{"dims":[[8,16],[16,4],[]],"types":["c10::Half","c10::Half","Scalar"],"inputs":[]}'
-
-    assert shapes_text(text) == "8x16, 16x4 fp16"
-    assert shapes_text("no signature") == "no signature"
+    assert column(found["places"], "peak_bytes") == [5_000]
+    assert max(column(found["rank-0-device-0"], "high_bytes")) == 5_000
+    assert "reserved_bytes" not in {one.key for one in found["rank-0-device-0"].columns}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import foretrace as ft
-from foretrace.estimate import Estimate
-from foretrace.report import estimate_facts, estimate_subject, part_text
+from foretrace.estimate import Estimate, figures, subject_text
+from foretrace.estimate.words import part_text
 from tests.report.conftest import Opener
 from tests.report.test_page import NAMES_OF_XML, Outline, outline_of
 
@@ -52,8 +52,8 @@ def test_the_page_is_well_formed_and_asks_for_nothing(html: str, outline: Outlin
 def test_it_names_the_subject_and_every_fact(found: Estimate, outline: Outline) -> None:
     texts = outline.text_by_tag["p"]
 
-    assert estimate_subject(found) in texts
-    for fact in estimate_facts(found):
+    assert subject_text(found) in texts
+    for fact in figures(found):
         assert f"{fact.name[0].upper()}{fact.name[1:]}" in texts
         assert fact.value.replace(" ", "\N{NO-BREAK SPACE}") in texts
         assert fact.remark in texts

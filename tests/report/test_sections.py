@@ -79,7 +79,7 @@ def test_without_collectives_there_is_no_such_section() -> None:
 def test_a_file_that_was_cut_off_is_marked() -> None:
     made = sample()
 
-    section = recording_section(made.replay, made.recording.graph, (meta(0), meta(1)))
+    section = recording_section(made.replay, (meta(0), meta(1)))
 
     assert column(tables(section)["files"], "is_cut_off") == ["no", "yes"]
 

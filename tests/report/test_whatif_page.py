@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from foretrace.api import write_whatif_report
-from foretrace.report import difference_rows, whatif_facts, whatif_subject
-from foretrace.whatif import Prediction
+from foretrace.whatif import Prediction, difference_rows, figures, subject_text
 from tests.report.conftest import Opener
 from tests.report.test_page import NAMES_OF_XML, Outline, outline_of
 from tests.whatif.made import made_prediction
@@ -61,8 +60,8 @@ def test_the_page_is_well_formed_and_asks_for_nothing(html: str, outline: Outlin
 def test_it_names_the_subject_and_every_fact(found: Prediction, outline: Outline) -> None:
     texts = outline.text_by_tag["p"]
 
-    assert whatif_subject(found) in texts
-    for fact in whatif_facts(found):
+    assert subject_text(found) in texts
+    for fact in figures(found):
         assert f"{fact.name[0].upper()}{fact.name[1:]}" in texts
         assert fact.value.replace(" ", "\N{NO-BREAK SPACE}") in texts
         assert fact.remark in texts
@@ -83,7 +82,7 @@ def test_components_sum_to_both_steps(found: Prediction, data: dict[str, Any]) -
 
 
 def test_the_waterfall_leads_from_before_to_after(found: Prediction, data: dict[str, Any]) -> None:
-    rows = data["tables"]["edit-effects"]["rows"]
+    rows = data["tables"]["effects"]["rows"]
 
     step_ns = rows[0][1]
     for _, after_ns, change_ns, _, from_ns, _, longer_ns, shorter_ns in rows[1:-1]:
@@ -91,7 +90,7 @@ def test_the_waterfall_leads_from_before_to_after(found: Prediction, data: dict[
         assert from_ns + (longer_ns or shorter_ns) == max(step_ns, after_ns)
         step_ns = after_ns
     assert step_ns == rows[-1][1] == found.step_ns
-    assert data["charts"]["edit-effects"]["minimum"] < min(row[1] for row in rows)
+    assert data["charts"]["effects"]["minimum"] < min(row[1] for row in rows)
 
 
 def test_both_jobs_are_drawn_with_their_own_ranks(data: dict[str, Any]) -> None:
@@ -136,7 +135,7 @@ def test_the_browser_draws_every_chart_in_silence(opener: Opener, path: Path) ->
 
 def test_the_waterfall_tells_changes_and_not_what_holds_them(opener: Opener, path: Path) -> None:
     opened = opener(path)
-    chart = opened.page.locator('[data-chart="edit-effects"]')
+    chart = opened.page.locator('[data-chart="effects"]')
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     assert box is not None
@@ -144,6 +143,6 @@ def test_the_waterfall_tells_changes_and_not_what_holds_them(opener: Opener, pat
     opened.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.42 * box["height"])
 
     opened.until(
-        "document.querySelector('[data-chart=\"edit-effects\"]').innerText.includes('longer, step')"
+        "document.querySelector('[data-chart=\"effects\"]').innerText.includes('longer, step')"
     )
     assert "from" not in chart.inner_text()

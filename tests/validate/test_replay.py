@@ -141,7 +141,7 @@ def test_json_has_what_a_reader_of_replay_expects() -> None:
 
 
 def test_frame_has_one_row_per_step_and_rank() -> None:
-    frame = replay_report(_exact(training_graph(_STEPS)), null_models=()).to_frame()
+    frame = replay_report(_exact(training_graph(_STEPS)), null_models=()).to_polars()
 
     assert frame["step"].to_list() == ["ProfilerStep#0"] * 2 + ["ProfilerStep#1"] * 2
     assert frame["rank"].to_list() == [0, 1, 0, 1]

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from foretrace.analyze.advice import WhatHelps as WhatHelps
     from foretrace.analyze.advice import what_helps as what_helps
     from foretrace.analyze.attention import AttentionProfile as AttentionProfile
-    from foretrace.analyze.attention import attention_profile as attention_profile
+    from foretrace.analyze.attention import attention as attention
     from foretrace.analyze.attributes import Field as Field
+    from foretrace.analyze.breakdown import COLOUR_OF_COMPONENT as COLOUR_OF_COMPONENT
     from foretrace.analyze.breakdown import COMPONENTS as COMPONENTS
     from foretrace.analyze.breakdown import Breakdown as Breakdown
     from foretrace.analyze.breakdown import Parts as Parts
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.diagnosis import Cause as Cause
     from foretrace.analyze.diagnosis import diagnosis as diagnosis
     from foretrace.analyze.effects import Effect as Effect
+    from foretrace.analyze.effects import Effects as Effects
     from foretrace.analyze.effects import effect as effect
     from foretrace.analyze.exposed import ExposedRow as ExposedRow
     from foretrace.analyze.exposed import ExposedTransfers as ExposedTransfers

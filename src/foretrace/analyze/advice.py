@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 
 from foretrace.analyze.attributes import attribute
 from foretrace.analyze.levers import LeverKind, nodes_of
 from foretrace.analyze.sensitivity import FASTER, Sensitivity, SensitivityRow
-from foretrace.answer import short_name
-from foretrace.base import NS_PER_MS, Bools, Int64s
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Plain,
+    Series,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    duration_text,
+    short_name,
+    signed_percent_text,
+)
+from foretrace.base import Bools, Int64s
 from foretrace.graph import ExecutionGraph
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _ORDER = tuple(LeverKind)
 # Levers that say where in the model time goes, which is nothing that one makes faster as such.
@@ -27,8 +38,10 @@ _MAX_COMPARED = 16  # levers whose overlaps are looked at: one bit each, all com
 
 
 @dataclass(frozen=True)
-class Help:
+class Help(Plain):
     """One change and what it gains."""
+
+    json_names: ClassVar = {"row": "lever"}
 
     text: str  # "gemm 20% faster: step -6.1%"
     change: str  # as `effect` reads it; "" where no text says it
@@ -37,57 +50,79 @@ class Help:
     inside: tuple[str, ...]  # labels of other rows whose work holds all of this one's
     row: SensitivityRow
 
-    def as_json(self) -> dict[str, object]:
-        """Everything; times in ns."""
-        return {
-            "text": self.text,
-            "change": self.change,
-            "gain_ns": self.gain_ns,
-            "share": self.share,
-            "inside": list(self.inside),
-            "lever": self.row.as_json(),
-        }
+    @property
+    def free_share(self) -> float | None:
+        """Of the step, what is gained if the lever takes no time; None if it is made or not."""
+        if self.row.faster_ns is None:
+            return None
+        return -self.share * self.row.free_ns / self.gain_ns
+
+    @property
+    def sentence(self) -> tuple[str, str]:
+        """What to do, and what it gains."""
+        inside = f"; part of {', '.join(self.inside)}" if self.inside else ""
+        free = self.free_share
+        and_free = "" if free is None else f"; free: {signed_percent_text(-100 * free)}"
+        return self.text, f"({duration_text(self.gain_ns)} less{and_free}{inside})"
 
 
-@dataclass(frozen=True)
-class WhatHelps:
+@dataclass(frozen=True, repr=False)
+class WhatHelps(Answer):
     """Changes by gain; gains of rows that share work do not add up."""
+
+    json_names: ClassVar = {"step_name": "step"}
 
     step_name: str
     step_ns: int
     rows: tuple[Help, ...]
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per change."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def headline(self) -> str:
+        """Which step, and what shortens it most."""
+        best = self.rows[0].text if self.rows else "nothing that was tried shortens the step"
+        return f"{self.step_name}: {duration_text(self.step_ns)}; {best}"
 
-        return pl.DataFrame(
-            {
-                "text": [one.text for one in self.rows],
-                "change": [one.change for one in self.rows],
-                "gain_ns": [one.gain_ns for one in self.rows],
-                "share": [one.share for one in self.rows],
-                "inside": [", ".join(one.inside) for one in self.rows],
-            },
-            schema_overrides={"gain_ns": pl.Float64, "share": pl.Float64},
+    @property
+    def note(self) -> str:
+        """How to read the table."""
+        return (
+            "Each is simulated again with all that waits for it, and holds alone: gains do not add "
+            "up."
         )
 
-    def as_json(self) -> dict[str, object]:
-        """The step and its changes; times in ns."""
-        return {
-            "step": self.step_name,
-            "step_ns": self.step_ns,
-            "rows": [one.as_json() for one in self.rows],
-        }
+    def parts(self) -> tuple[Told, ...]:
+        """The changes, best first."""
+        return (
+            Table.of(
+                "rows",
+                self.rows,
+                Column("what", "what would help most", Unit.NAME, _what),
+                Column("change", shown=Shown.FILES),
+                Column("share", "step", Unit.SIGNED_SHARE, lambda one: -one.share),
+                Column("gain_ns", "gains ms"),
+                Column("free_share", "if free", Unit.SHARE, shown=Shown.WIDE),
+                Column("inside", "part of", Unit.NAME, lambda one: ", ".join(one.inside)),
+                Column("text", shown=Shown.FILES),
+                Column("gain_share", value="share", shown=Shown.FILES),
+                chart=_CHART,
+            ),
+        )
 
-    def __str__(self) -> str:
-        """One sentence per change."""
-        lines = [f"{self.step_name}: {self.step_ns / NS_PER_MS:,.3f} ms"]
-        lines += [
-            one.text + (f" (part of {', '.join(one.inside)})" if one.inside else "")
-            for one in self.rows
-        ]
-        return "\n".join(lines)
+
+def _what(one: Help) -> str:
+    return one.text.split(": step")[0]
+
+
+_CHART = Chart(
+    kind=ChartKind.BARS,
+    label="how much shorter the step becomes with each lever",
+    category="what",
+    series=(
+        Series("gain_share", "20 % faster, or made", "path"),
+        Series("free_share", "free", "path", is_faint=True),
+    ),
+    unit=Unit.SHARE,
+)
 
 
 def what_helps(sensitivity: Sensitivity, *, top: int = 10) -> WhatHelps:

@@ -7,24 +7,38 @@ attention tells its lengths by its inputs; unfused attention by its softmax over
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze.calls import calls_of, step_of
+from foretrace.analyze.options import Step
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Json,
+    Place,
+    Series,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    count_text,
+    percent_text,
+    question,
+    rows_json,
+)
 from foretrace.base import Bools, Int32s, Int64s
-from foretrace.graph import NO_STEP, Timeline
+from foretrace.graph import MEASURED, NO_STEP, Timeline
 from foretrace.operators import attention_shape, scores_shape
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _SHAPE = ("batch", "heads", "kv_heads", "query_length", "kv_length", "head_size")
 
 
-@dataclass(frozen=True)
-class AttentionProfile:
+@dataclass(frozen=True, repr=False)
+class AttentionProfile(Answer):
     """One row per call of attention, by rank, then start."""
 
     step_name: str | None  # None: the recording has no steps, all of it counts
@@ -45,41 +59,93 @@ class AttentionProfile:
         """Number of calls."""
         return len(self.rank)
 
-    def by_length(self) -> pl.DataFrame:
-        """Calls and time of each pair of query and key lengths, the longest time first."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        keys = ["query_length", "kv_length", "is_backward", "is_fused"]
+    @property
+    def headline(self) -> str:
+        """How many calls, and how much of the time they take."""
+        if not len(self):
+            return "no attention whose shapes are recorded: record with shapes"
+        step = self.step_name or "the whole recording"
         return (
-            self.to_frame()
-            .group_by(keys)
-            .agg(pl.len().alias("num_calls"), pl.col("time_ns").sum())
-            .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
+            f"{step}: {count_text(len(self), 'call')} of attention, "
+            f"{percent_text(100 * self.share)} of the time of all kernels"
         )
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per call."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no attention."""
+        return not len(self)
 
+    def parts(self) -> tuple[Told, ...]:
+        """Lengths with their calls and time; call by call where they differ."""
+        first = int(self.rank[0]) if len(self) else 0
+        rows = np.flatnonzero(self.rank == first)
+        columns = self.query_length[rows], self.kv_length[rows]
+        drawn = Table.of_columns(
+            "calls-of-a-rank",
+            (Column("call", unit=Unit.IDENTIFIER), np.arange(len(rows))),
+            (Column("query_length", unit=Unit.COUNT), columns[0]),
+            (Column("kv_length", "key length", Unit.COUNT), columns[1]),
+            title=f"call by call, rank {first}",
+        )
+        has_curve = len(set(zip(*(one.tolist() for one in columns), strict=True))) > 1
+        chart = replace(drawn, chart=_CURVE, shown=Shown.WIDE)
+        return (*((chart,) if has_curve else ()), self.by_length())
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every call, then the lengths."""
+        return self._calls(), self.by_length()
+
+    def by_length(self) -> Table:
+        """Calls and time of each pair of query and key lengths, the longest time first."""
+        found: dict[tuple[int, int, bool, bool], list[int]] = {}
+        columns = (self.query_length, self.kv_length, self.is_backward, self.is_fused)
+        keys = zip(*(column.tolist() for column in columns), strict=True)
+        for key, time_ns in zip(keys, self.time_ns.tolist(), strict=True):
+            found.setdefault(key, []).append(time_ns)
+        rows = sorted(found.items(), key=lambda one: (-sum(one[1]), one[0]))
+        return Table.of(
+            "by_length",
+            [(*key, len(times), sum(times)) for key, times in rows],
+            Column("query_length", unit=Unit.COUNT, value=lambda row: row[0]),
+            Column("kv_length", "key length", Unit.COUNT, lambda row: row[1]),
+            Column("is_backward", value=lambda row: row[2]),
+            Column("is_fused", value=lambda row: row[3]),
+            Column("num_calls", value=lambda row: row[4]),
+            Column("time_ns", "ms", value=lambda row: row[5]),
+            title="by length, all ranks",
+            max_rows=12,
+        )
+
+    def _calls(self) -> Table:
         columns = ("rank", "start_ns", "time_ns", *_SHAPE, "is_backward", "is_fused")
-        return pl.DataFrame({name: getattr(self, name) for name in columns})
+        return Table.of_columns("calls", *((Column(one), getattr(self, one)) for one in columns))
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Everything, as plain values."""
-        return {
-            "step": self.step_name,
-            "share": self.share,
-            "by_length": self.by_length().to_dicts(),
-            "calls": self.to_frame().to_dicts(),
-        }
+        tables = rows_json(self.by_length(), self._calls())
+        return {"step": self.step_name, "share": self.share, **tables}
 
 
-def attention_profile(timeline: Timeline, *, step: str | None = None) -> AttentionProfile:
+_CURVE = Chart(
+    kind=ChartKind.STEPS,
+    label="sequence length of each attention call in the order of calls",
+    category="call",
+    category_unit=Unit.IDENTIFIER,
+    series=(
+        Series("query_length", "query length", "compute"),
+        Series("kv_length", "key length", "path", is_faint=True),
+    ),
+    unit=Unit.COUNT,
+)
+
+
+@question(MEASURED, doing="reading the shapes of attention", place=Place(120, "Attention"))
+def attention(timeline: Timeline, *, step: Step = None) -> AttentionProfile:
     """Lengths, sizes and time of every call of attention.
 
     Args:
-        timeline: measured or simulated.
-        step: by name; the step whose length is nearest the median without one.
+        timeline: of a job, what was measured.
+        step: by name or number; the step whose length is nearest the median without one.
 
     Raises:
         GraphError: if there is no step of that name.

@@ -13,6 +13,7 @@ from foretrace.analyze.steps import steps
 from foretrace.answer import (
     Answer,
     Column,
+    Json,
     Plain,
     Table,
     Told,
@@ -28,6 +29,9 @@ from foretrace.graph import MEASURED, Timeline
 
 # The four parts, in the order in which they are shown everywhere.
 COMPONENTS = ("exposed_compute", "overlapped", "exposed_communication", "idle")
+COLOUR_OF_COMPONENT = dict(
+    zip(COMPONENTS, ("compute", "overlapped", "communication", "idle"), strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class Breakdown(Answer):
         )
         return rows, overall
 
-    def as_json(self) -> object:
+    def as_json(self) -> Json:
         """One mapping per step and rank, the parts under `components`; times in ns."""
         return plain(self.rows)
 

@@ -57,7 +57,7 @@ class CallKind:
     is_alone: bool  # is main, and a call launches one such kernel, whatever its name
 
 
-def step_of(timeline: Timeline, step: str | None) -> int:
+def step_of(timeline: Timeline, step: str | int | None) -> int:
     """Position of a step in the graph's names, the typical one without a name; NO_STEP: no steps.
 
     Raises:

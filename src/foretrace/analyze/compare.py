@@ -51,7 +51,7 @@ def compare(
     before: Timeline,
     after: Timeline,
     *,
-    step: str | None = None,
+    step: str | int | None = None,
     confidence: float = CONFIDENCE,
     every_step: bool = False,
 ) -> Comparison:
@@ -111,7 +111,7 @@ def middle_half(length_ns: Int64s) -> Bools:
     return is_used
 
 
-def _half(timeline: Timeline, step: str | None, *, every_step: bool) -> _Half:
+def _half(timeline: Timeline, step: str | int | None, *, every_step: bool) -> _Half:
     table = windows(timeline)
     typical = table.row_of(step)  # refuses a recording without steps too
     is_used = np.ones(len(table), np.bool_) if every_step else middle_half(table.duration_ns)
@@ -145,7 +145,7 @@ def _side(timeline: Timeline, table: Windows, is_used: Bools) -> Side:
     )
 
 
-def _all_or_one(side: Side, step: str | None) -> tuple[int, ...]:
+def _all_or_one(side: Side, step: str | int | None) -> tuple[int, ...]:
     """Lengths that tell the spread: of all steps, also of those left out of the means."""
     return side.step_ns if step is None else side.used_ns
 

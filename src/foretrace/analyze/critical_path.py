@@ -9,18 +9,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze.labels import NodeLabels, class_labels
+from foretrace.analyze.options import Rank, Step
 from foretrace.analyze.spans import StepSpan, step_span
-from foretrace.base import NS_PER_MS, Int64s, UInt8s
-from foretrace.graph import EdgeKind, ExecutionGraph, Part, Phase, Timeline
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Json,
+    Place,
+    Series,
+    SideBySide,
+    Table,
+    Told,
+    Unit,
+    count_text,
+    duration_text,
+    question,
+    rows_json,
+)
+from foretrace.base import Int64s, UInt8s
+from foretrace.graph import REPLAYED, EdgeKind, ExecutionGraph, Part, Phase, Timeline
 from foretrace.simulate import NO_EDGE, way_back
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 class PieceKind(IntEnum):
@@ -62,8 +76,8 @@ class PathShare:
     num_pieces: int
 
 
-@dataclass(frozen=True)
-class CriticalPath:
+@dataclass(frozen=True, repr=False)
+class CriticalPath(Answer):
     """The pieces in order of time; together they are the step, from begin to end."""
 
     timeline: Timeline
@@ -144,54 +158,79 @@ class CriticalPath:
         graph = self.timeline.graph
         return self._shares([graph.names[one] for one in graph.name[self.node].tolist()])[:top]
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per piece."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        graph, node = self.timeline.graph, self.node
-        lane = graph.lane[node].tolist()
-        return pl.DataFrame(
-            {
-                "begin_ns": self.begin_ns,
-                "end_ns": self.end_ns,
-                "duration_ns": self.duration_ns,
-                "piece": [PieceKind(kind).name.lower() for kind in self.kind.tolist()],
-                "class": self.labels(),
-                "name": [graph.names[one] for one in graph.name[node].tolist()],
-                "rank": graph.rank[node],
-                "lane": [graph.lanes[one].label if one >= 0 else NO_RANK for one in lane],
-                "block": [block_name(graph, one) for one in node.tolist()],
-                "node": node,
-            }
+    @property
+    def headline(self) -> str:
+        """Which step, how long, in how many pieces."""
+        whose = "" if self.span.rank is None else f" of rank {self.span.rank}"
+        return (
+            f"{self.span.step_name}{whose}: {duration_text(self.step_ns)} in "
+            f"{count_text(len(self), 'piece')} without a gap"
         )
 
-    def as_json(self) -> dict[str, object]:
+    @property
+    def lead(self) -> str:
+        """What the path is, and how long."""
+        return (
+            f"From the end of {self.span.step_name} back to its begin, over what each piece of "
+            f"work waited for last, on any rank, thread or stream: {count_text(len(self), 'piece')}"
+            f" that sum to the step's {duration_text(self.step_ns)} exactly."
+        )
+
+    @property
+    def note(self) -> str:
+        """What the path says."""
+        return "Shortening what is not on the path does not shorten the step."
+
+    def parts(self) -> tuple[Told, ...]:
+        """Time on the path under every label that tells something."""
+        views = self._views()
+        shown = ("by_class", "by_rank", "by_phase", "by_block", "by_name", "by_lane_kind")
+        told = [views[name] for name in shown if len(views[name]) > 1 or name == "by_class"]
+        pairs = range(0, len(told), 2)
+        return tuple(SideBySide(tuple(told[first : first + 2])) for first in pairs)
+
+    def tables(self) -> tuple[Table, ...]:
+        """The pieces, then time by every label."""
+        return self.pieces(), *self._views().values()
+
+    def _views(self) -> dict[str, Table]:
+        ways = (
+            self.by_class, self.by_part, self.by_phase, self.by_layer, self.by_rank,
+            self.by_lane_kind, self.by_block, self.by_name,
+        )  # fmt: skip
+        return {way.__name__: _shares_table(way.__name__, way()) for way in ways}
+
+    def pieces(self) -> Table:
+        """One row per piece."""
+        graph, node = self.timeline.graph, self.node
+        lane = graph.lane[node].tolist()
+        return Table.of_columns(
+            "pieces",
+            (Column("begin_ns"), self.begin_ns),
+            (Column("end_ns"), self.end_ns),
+            (Column("duration_ns"), self.duration_ns),
+            (Column("piece"), [PieceKind(kind).name.lower() for kind in self.kind.tolist()]),
+            (Column("class"), self.labels()),
+            (Column("name"), [graph.names[one] for one in graph.name[node].tolist()]),
+            (Column("rank"), graph.rank[node]),
+            (Column("lane"), [graph.lanes[one].label if one >= 0 else NO_RANK for one in lane]),
+            (Column("block"), [block_name(graph, one) for one in node.tolist()]),
+            (Column("node"), node),
+        )
+
+    def as_json(self) -> Json:
         """The step, the time under every label, and all pieces; times in ns."""
-        views = {
-            "by_class": self.by_class(),
-            "by_part": self.by_part(),
-            "by_phase": self.by_phase(),
-            "by_layer": self.by_layer(),
-            "by_rank": self.by_rank(),
-            "by_lane_kind": self.by_lane_kind(),
-        }
+        views = self._views()
+        told = (
+            views[f"by_{one}"] for one in ("class", "part", "phase", "layer", "rank", "lane_kind")
+        )
         return {
             "step": self.span.step_name,
             "rank": self.span.rank,
             "timeline": self.timeline.label,
             "step_ns": self.step_ns,
-            **{view: [vars(share) for share in shares] for view, shares in views.items()},
-            "pieces": self.to_frame().to_dicts(),
+            **rows_json(*told, self.pieces()),
         }
-
-    def __str__(self) -> str:
-        """The step and its classes, longest first."""
-        lines = [f"{self.span.step_name}: {self.step_ns / NS_PER_MS:,.3f} ms, {len(self):,} pieces"]
-        lines += [
-            f"{one.time_ns / NS_PER_MS:>12,.3f} ms {100 * one.share:>5.1f}%  {one.label}"
-            for one in self.by_class()
-        ]
-        return "\n".join(lines)
 
     def _wait(self, kind: int, edge: int) -> str:
         """What a piece that is no work goes under."""
@@ -212,9 +251,36 @@ class CriticalPath:
         )
 
 
-def critical_path(
-    timeline: Timeline, *, step: str | None = None, rank: int | None = None
-) -> CriticalPath:
+def _shares_table(key: str, shares: tuple[PathShare, ...]) -> Table:
+    title = key.replace("_", " ").removesuffix(" kind")
+    return Table.of(
+        key,
+        shares,
+        Column("label", title.removeprefix("by "), Unit.NAME),
+        Column("time_ns", "ms"),
+        Column("share"),
+        Column("num_pieces"),
+        title=title,
+        chart=Chart(
+            kind=ChartKind.BARS,
+            label=f"time on the critical path {title}",
+            category="label",
+            category_unit=Unit.NAME,
+            series=(Series("time_ns", "on the path", "path"),),
+            unit=Unit.NS,
+            max_rows=14,
+        ),
+    )
+
+
+@question(
+    REPLAYED,
+    help="Show what a step's length is the sum of, over all ranks.",
+    doing="following the critical path",
+    place=Place(50, "Critical path"),
+    top=12,
+)
+def critical_path(timeline: Timeline, *, step: Step = None, rank: Rank = None) -> CriticalPath:
     """What a step's length is made of, piece by piece.
 
     A measured timeline's path holds time that no edge explains (PieceKind.UNEXPLAINED): waiting
@@ -222,8 +288,8 @@ def critical_path(
     Work is as long as measured: a kernel that communication slowed down stays slow.
 
     Args:
-        timeline: measured or simulated.
-        step: by name; without one, the step whose length is nearest the median.
+        timeline: of a job, its replay.
+        step: by name or number; without one, the step whose length is nearest the median.
         rank: that rank's own step, from its mark to its end; the job's step if left out.
 
     Raises:

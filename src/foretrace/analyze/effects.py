@@ -8,23 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from foretrace.analyze.changes import Change, read_change, selected, selected_edges
+from foretrace.analyze.options import Rank, Step
 from foretrace.analyze.spans import BEGIN_GOAL, END_GOAL, goals, mean_span
+from foretrace.answer import (
+    Answer,
+    Column,
+    Json,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    duration_text,
+    plain,
+    plain_fields,
+    question,
+)
 from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s
-from foretrace.graph import EdgeKind, ExecutionGraph, Timeline
+from foretrace.graph import REPLAYED, EdgeKind, ExecutionGraph, Timeline
 from foretrace.simulate import Scaling, simulate, simulate_batch
 
 Changes: TypeAlias = Change | str | Sequence[Change | str]
 _MAX_TABLE_BITS = 10  # changes whose every combination gets a column; more: those that occur
 
 
-@dataclass(frozen=True)
-class Effect:
+@dataclass(frozen=True, repr=False)
+class Effect(Answer):
     """A step, or the mean of the run's steps, before and after changes made together."""
+
+    json_names: ClassVar = {"step_name": "step", "changes": ""}
+    json_also: ClassVar = ("effect_ns", "share")
 
     changes: tuple[Change, ...]
     step_name: str
@@ -44,32 +61,69 @@ class Effect:
         """What the step grows by, as a share of itself."""
         return self.effect_ns / self.step_ns
 
-    def as_json(self) -> dict[str, object]:
-        """Everything; times in ns."""
-        return {
-            "changes": [str(change) for change in self.changes],
-            "step": self.step_name,
-            "rank": self.rank,
-            "step_ns": self.step_ns,
-            "changed_ns": self.changed_ns,
-            "effect_ns": self.effect_ns,
-            "share": self.share,
-            "num_nodes": self.num_nodes,
-            "work_ns": self.work_ns,
-        }
-
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
         """One sentence: `class=gemm:0.8: step -6.1 % (-12.3 ms of 201.4 ms)`."""
-        named = ", ".join(str(change) for change in self.changes)
+        named = ", ".join(map(str, self.changes))
         return (
             f"{named}: step {100 * self.share:+.1f} % ({self.effect_ns / NS_PER_MS:+,.3f} ms of "
             f"{self.step_ns / NS_PER_MS:,.3f} ms)"
         )
 
+    def as_json(self) -> Json:
+        """Everything, changes as text; times in ns."""
+        return {"changes": [str(change) for change in self.changes], **plain_fields(self)}
 
-def effect(
-    timeline: Timeline, changes: Changes, *, step: str | None = None, rank: int | None = None
-) -> Effect:
+    def parts(self) -> tuple[Told, ...]:
+        """The effect as a row."""
+        return (effects_table((self,)),)
+
+
+@dataclass(frozen=True, repr=False)
+class Effects(Answer):
+    """Changes one by one, then all of them together."""
+
+    rows: tuple[Effect, ...]
+
+    @classmethod
+    def of(cls, single: Sequence[Effect], together: Effect) -> Effects:
+        """The changes alone, and together unless there is one only."""
+        return cls((*single, together) if len(single) > 1 else tuple(single))
+
+    @property
+    def headline(self) -> str:
+        """The step without the changes."""
+        return f"{self.rows[0].step_name}: {duration_text(self.rows[0].step_ns)} as it is"
+
+    def parts(self) -> tuple[Told, ...]:
+        """A row per effect."""
+        return (effects_table(self.rows),)
+
+    def as_json(self) -> Json:
+        """Every effect; times in ns."""
+        return plain(self.rows)
+
+
+def effects_table(rows: Sequence[Effect]) -> Table:
+    """What each change, or all of several, do to the step."""
+    return Table.of(
+        "effects",
+        rows,
+        Column("changes", "with", value=lambda one: " ".join(map(str, one.changes))),
+        Column("step", value="step_name", shown=Shown.FILES),
+        Column("rank", shown=Shown.FILES),
+        Column("step_ns", shown=Shown.FILES),
+        Column("changed_ns", "step ms"),
+        Column("share", "change", Unit.SIGNED_SHARE),
+        Column("effect_ns", "in ms", Unit.SIGNED_MS),
+        Column("num_nodes", shown=Shown.FILES),
+        Column("work_ns", "work changed", Unit.NS),
+        is_strong=lambda one: len(one.changes) > 1,
+    )
+
+
+@question(REPLAYED, doing="simulating the changes")
+def effect(timeline: Timeline, changes: Changes, *, step: Step = None, rank: Rank = None) -> Effect:
     """How a step's length changes when all these changes are made, in every step of the run.
 
     Args:
@@ -77,7 +131,7 @@ def effect(
             replay takes them.
         changes: one or several, as `Change` or as text, see `read_change`. Work that several
             select takes the product of their factors.
-        step: by name; without one, the mean over the run's steps, the job's step time.
+        step: by name or number; without one, the mean over the run's steps, the job's step time.
         rank: that rank's own step; the job's if left out.
 
     Raises:

@@ -10,20 +10,19 @@ groups are in a deadlock. A file that was cut off tells nothing of what its rank
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.answer import Answer, Column, Plain, Sentences, Shown, Table, Told, Unit
 from foretrace.graph import Ending, NodeKind, Recording, Unmatched
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 _POSTED_EARLY = frozenset({"send", "recv"})  # long before they are met, by design
 
 
 @dataclass(frozen=True)
-class Stuck:
+class Stuck(Plain):
     """A place of a group at which ranks wait that will not be met."""
+
+    json_names: ClassVar = {"called_ns": ""}
 
     group: str
     position: int  # in the group, from 0
@@ -48,7 +47,7 @@ class Stuck:
 
 
 @dataclass(frozen=True)
-class LastSeen:
+class LastSeen(Plain):
     """A rank that others wait for, and what it did last."""
 
     rank: int
@@ -65,9 +64,11 @@ class LastSeen:
         return f"rank {self.rank} was last at {self.operator or 'no operator'}{where}{last}"
 
 
-@dataclass(frozen=True)
-class Hang:
+@dataclass(frozen=True, repr=False)
+class Hang(Answer):
     """Ranks that wait for each other for good; the root first."""
+
+    json_also: ClassVar = ("sentence",)
 
     stuck: tuple[Stuck, ...]
     culprits: tuple[LastSeen, ...]  # ranks that nobody keeps from going on
@@ -84,54 +85,39 @@ class Hang:
             return f"deadlock across groups: {circle}: {where}"
         return ". ".join([root.sentence, *(each.sentence for each in self.culprits)])
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per place at which ranks wait, the root first."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def headline(self) -> str:
+        """The diagnosis."""
+        return self.sentence
 
-        return pl.DataFrame(
-            {
-                "group": pl.Series([each.group for each in self.stuck], dtype=pl.String),
-                "position": pl.Series([each.position for each in self.stuck], dtype=pl.Int64),
-                "name": pl.Series([each.name for each in self.stuck], dtype=pl.String),
-                "num_bytes": pl.Series([each.num_bytes for each in self.stuck], dtype=pl.Int64),
-                "waiting_ranks": pl.Series(
-                    [_ranks(each.waiting_ranks) for each in self.stuck], dtype=pl.String
-                ),
-                "missing_ranks": pl.Series(
-                    [_ranks(each.missing_ranks) for each in self.stuck], dtype=pl.String
-                ),
-                "sentence": pl.Series([each.sentence for each in self.stuck], dtype=pl.String),
-            }
+    @property
+    def lead(self) -> str:
+        """Nothing: the warning says it."""
+        return ""
+
+    @property
+    def warning(self) -> str:
+        """The diagnosis."""
+        return f"{self.sentence}."
+
+    def parts(self) -> tuple[Told, ...]:
+        """Who waits where, who is missing, and what they did last."""
+        return (
+            Sentences.of("who waits where", (each.sentence for each in self.stuck)),
+            Sentences.of("who is missing", (each.sentence for each in self.culprits)),
+            Table.of(
+                "stuck",
+                self.stuck,
+                Column("group", unit=Unit.WORD),
+                Column("position", "#"),
+                Column("name", "collective", Unit.WORD),
+                Column("num_bytes", "size"),
+                Column("waiting_ranks", value=lambda each: _ranks(each.waiting_ranks)),
+                Column("missing_ranks", value=lambda each: _ranks(each.missing_ranks)),
+                Column("sentence", shown=Shown.FILES),
+                title="where ranks wait, the root first",
+            ),
         )
-
-    def as_json(self) -> dict[str, object]:
-        """Everything; times in ns."""
-        return {
-            "sentence": self.sentence,
-            "deadlock": list(self.deadlock),
-            "stuck": [
-                {
-                    "group": each.group,
-                    "position": each.position,
-                    "name": each.name,
-                    "num_bytes": each.num_bytes,
-                    "waiting_ranks": list(each.waiting_ranks),
-                    "missing_ranks": list(each.missing_ranks),
-                    "instead": list(each.instead),
-                }
-                for each in self.stuck
-            ],
-            "culprits": [
-                {
-                    "rank": each.rank,
-                    "operator": each.operator,
-                    "open_names": list(each.open_names),
-                    "last_collective": each.last_collective,
-                    "ends_before_ns": each.ends_before_ns,
-                }
-                for each in self.culprits
-            ],
-        }
 
 
 def hang(recording: Recording) -> Hang | None:

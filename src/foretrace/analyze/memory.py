@@ -8,12 +8,26 @@ asked for. Memory is only ever measured, so this takes a recording or a snapshot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from foretrace.analyze.windows import windows
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Plain,
+    Series,
+    Shown,
+    SideBySide,
+    Table,
+    Told,
+    Unit,
+    bytes_text,
+)
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import (
     NO_NODE,
@@ -24,9 +38,6 @@ from foretrace.graph import (
     block_words,
 )
 from foretrace.trace import UNKNOWN_NS, AllocatorAction, DeviceSnapshot, Snapshot
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NUM_BINS = 1000  # of a curve; more than a page has pixels
 NUM_LISTED = 20  # largest rows that are listed
@@ -45,37 +56,25 @@ class MemoryCurve:
 
 
 @dataclass(frozen=True)
-class Holder:
+class Holder(Plain):
     """Allocations that belong together."""
 
     what: str  # the operator, or the place in the code, that asked for them; "" unknown
     num_allocations: int
     num_bytes: int
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "what": self.what,
-            "num_allocations": self.num_allocations,
-            "num_bytes": self.num_bytes,
-        }
-
 
 @dataclass(frozen=True)
-class Moment:
+class Moment(Plain):
     """What was at work on the host when memory peaked; empty texts: unknown."""
 
     at_ns: int
     operator: str
     block: str  # "layer 3 forward"
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {"at_ns": self.at_ns, "operator": self.operator, "block": self.block}
-
 
 @dataclass(frozen=True)
-class MemoryPlace:
+class MemoryPlace(Plain):
     """One memory of one rank, over a step or over a snapshot's history."""
 
     rank: int  # UNKNOWN_RANK
@@ -98,33 +97,12 @@ class MemoryPlace:
         where = f"device {self.device}" if self.is_device else "host"
         return where if self.rank == UNKNOWN_RANK else f"rank {self.rank} {where}"
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "rank": self.rank,
-            "is_device": self.is_device,
-            "device": self.device,
-            "is_relative": self.is_relative,
-            "num_events": self.num_events,
-            "begin_bytes": self.begin_bytes,
-            "end_bytes": self.end_bytes,
-            "peak_bytes": self.peak_bytes,
-            "peak": self.peak.as_json(),
-            "peak_reserved_bytes": self.peak_reserved_bytes,
-            "allocated_by": [one.as_json() for one in self.allocated_by],
-            "alive_at_peak": [one.as_json() for one in self.alive_at_peak],
-            "curve": {
-                "begin_ns": self.curve.begin_ns.tolist(),
-                "low_bytes": self.curve.low_bytes.tolist(),
-                "high_bytes": self.curve.high_bytes.tolist(),
-                "reserved_bytes": self.curve.reserved_bytes.tolist(),
-            },
-        }
 
-
-@dataclass(frozen=True)
-class MemoryUse:
+@dataclass(frozen=True, repr=False)
+class MemoryUse(Answer):
     """One row per memory, by rank; devices before the host."""
+
+    json_names: ClassVar = {"step_name": "step"}
 
     step_name: str | None  # None: all of the recording, or of the snapshot's history
     is_snapshot: bool
@@ -134,46 +112,122 @@ class MemoryUse:
         """Number of memories; 0: none was recorded."""
         return len(self.places)
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per memory: the peak, when and at what, begin and end."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        return pl.DataFrame(
-            [
-                {
-                    "rank": one.rank,
-                    "is_device": one.is_device,
-                    "device": one.device,
-                    "begin_bytes": one.begin_bytes,
-                    "peak_bytes": one.peak_bytes,
-                    "end_bytes": one.end_bytes,
-                    "peak_reserved_bytes": one.peak_reserved_bytes,
-                    "peak_at_ns": one.peak.at_ns,
-                    "peak_operator": one.peak.operator,
-                    "peak_block": one.peak.block,
-                    "num_events": one.num_events,
-                    "is_relative": one.is_relative,
-                }
-                for one in self.places
-            ]
+    @property
+    def headline(self) -> str:
+        """What was recorded, and the highest peak."""
+        if not self.places:
+            return (
+                "the traces hold no memory events: record with foretrace.record(memory=True) or "
+                "with profile_memory=True, or give an allocator snapshot with --snapshot"
+            )
+        source = "an allocator snapshot" if self.is_snapshot else "profiler memory events"
+        where = f" of {self.step_name}" if self.step_name else ""
+        fullest = self._fullest[0]
+        return (
+            f"{source}{where}: {fullest.label} holds {bytes_text(fullest.peak_bytes)} at its peak"
         )
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "step": self.step_name,
-            "is_snapshot": self.is_snapshot,
-            "places": [one.as_json() for one in self.places],
-        }
+    @property
+    def note(self) -> str:
+        """Where bytes are not totals."""
+        relative = [one.label for one in self.places if one.is_relative]
+        if not relative:
+            return ""
+        return f"Totals were not recorded of {', '.join(relative)}: bytes count from the least."
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none was recorded."""
+        return not self.places
+
+    @property
+    def _fullest(self) -> list[MemoryPlace]:
+        return sorted(self.places, key=lambda one: (not one.is_device, -one.peak_bytes))
+
+    def parts(self) -> tuple[Told, ...]:
+        """The curves of the fullest, every memory's peak, and what holds it."""
+        if not self.places:
+            return ()
+        first = self._fullest[0]
+        curves = (_curve_table(one) for one in self._fullest[:2] if len(one.curve.begin_ns))
+        asked = _holders_table("allocated-by", f"asked for, {first.label}", first.allocated_by)
+        alive = _holders_table(
+            "alive-at-peak", f"alive at the peak, {first.label}", first.alive_at_peak
+        )
+        held = SideBySide(tuple(one for one in (alive, asked) if one.rows))
+        return (*curves, self._places_table(), held)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every memory, then what the parts show."""
+        return self._places_table(), *(one for one in super().tables() if one.key != "places")
+
+    def _places_table(self) -> Table:
+        return Table.of(
+            "places",
+            self.places,
+            Column("place", "memory", Unit.WORD, "label"),
+            Column("rank", shown=Shown.FILES),
+            Column("is_device", shown=Shown.FILES),
+            Column("device", unit=Unit.IDENTIFIER, shown=Shown.FILES),
+            Column("begin_bytes", "begin"),
+            Column("peak_bytes", "peak"),
+            Column("end_bytes", "end"),
+            Column("peak_reserved_bytes", "reserved"),
+            Column("peak_at_ns", value="peak.at_ns", shown=Shown.FILES),
+            Column("peak_operator", "at the peak", Unit.NAME, "peak.operator"),
+            Column("peak_block", "in block", value="peak.block"),
+            Column("num_events", shown=Shown.FILES),
+            Column("is_relative", shown=Shown.FILES),
+            max_rows=16,
+        )
 
 
-def memory(recording: Recording, *, step: str | None = None) -> MemoryUse:
+def _curve_table(place: MemoryPlace) -> Table:
+    curve = place.curve
+    columns = [
+        (Column("time_ns", "time", Unit.NS), curve.begin_ns - int(curve.begin_ns[0])),
+        (Column("high_bytes", "most in use"), curve.high_bytes),
+        (Column("low_bytes", "least in use"), curve.low_bytes),
+    ]
+    series = [
+        Series("high_bytes", "most in use", "compute"),
+        Series("low_bytes", "least in use", "compute", is_faint=True),
+    ]
+    if (curve.reserved_bytes >= 0).any():
+        columns.append((Column("reserved_bytes", "reserved"), curve.reserved_bytes))
+        series.append(Series("reserved_bytes", "reserved", "idle"))
+    key, title = place.label.replace(" ", "-"), f"over the step, {place.label}"
+    chart = Chart(
+        kind=ChartKind.STEPS,
+        label=f"memory in use over time, {place.label}",
+        category="time_ns",
+        category_unit=Unit.NS,
+        series=tuple(series),
+        unit=Unit.BYTES,
+    )
+    table = Table.of_columns(key, *columns, title=title)
+    return replace(table, chart=chart, max_rows=10, shown=Shown.WIDE)
+
+
+def _holders_table(key: str, title: str, holders: tuple[Holder, ...]) -> Table:
+    return Table.of(
+        key,
+        holders,
+        Column("what", "by", Unit.NAME, lambda one: one.what or "not known"),
+        Column("num_allocations"),
+        Column("num_bytes", "bytes"),
+        title=title,
+        max_rows=10,
+    )
+
+
+def memory(recording: Recording, *, step: str | int | None = None) -> MemoryUse:
     """Memory in use over a step, from the profiler's memory events.
 
     Args:
         recording: of traces with `profile_memory=True`; without events the result has no rows.
-        step: by name; the step whose length is nearest the median without one, and all of the
-            recording if it has no steps.
+        step: by name or number; the step whose length is nearest the median without one, and
+            all of the recording if it has no steps.
 
     Raises:
         GraphError: if there is no step of that name.

@@ -7,20 +7,38 @@ those that the shapes demand (`foretrace.operators.work_of`), counted once per c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from foretrace.analyze.activity import participations
 from foretrace.analyze.calls import Calls, calls_of, in_step, step_of
+from foretrace.analyze.comparison.views import shapes_text
+from foretrace.analyze.options import Step
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Json,
+    Place,
+    Plain,
+    Series,
+    Shown,
+    SideBySide,
+    Table,
+    Told,
+    Unit,
+    duration_text,
+    percent_text,
+    question,
+    short_name,
+)
 from foretrace.base import Int64s
-from foretrace.graph import NO_STEP, Timeline
-from foretrace.operators import HOST_COPY, UNKNOWN_BYTES, runs_in_tf32, work_of
-
-if TYPE_CHECKING:
-    import polars as pl
+from foretrace.graph import MEASURED, NO_STEP, Timeline
+from foretrace.operators import HOST_COPY, UNKNOWN_BYTES, OperatorClass, runs_in_tf32, work_of
 
 WAITING = "waiting for ranks"  # class of the time from a rank's arrival to a transfer's begin
 COMMUNICATION = "communication"  # family of collectives' rows
@@ -30,8 +48,11 @@ By = Literal["class", "family", "operator"]
 
 
 @dataclass(frozen=True)
-class OperatorRow:
+class OperatorRow(Plain):
     """Kernels of one class, family, operator and shapes; or of fewer of these, added up."""
+
+    json_names: ClassVar = {"kind": "class", "is_product": ""}
+    json_also: ClassVar = ("flops_per_ns", "bytes_per_ns")
 
     kind: str  # operator class, a collective's name, or WAITING; "" added up over all
     family: str
@@ -58,44 +79,27 @@ class OperatorRow:
         """Achieved rate of what is known: 1 is 1 GB/s."""
         return self.num_bytes / self.worked_ns if self.num_bytes and self.worked_ns else None
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "class": self.kind,
-            "family": self.family,
-            "operator": self.operator,
-            "signature": self.signature,
-            "dtype": self.dtype,
-            "num_kernels": self.num_kernels,
-            "num_calls": self.num_calls,
-            "time_ns": self.time_ns,
-            "time_by_rank_ns": list(self.time_by_rank_ns),
-            "share": self.share,
-            "flops": self.flops,
-            "num_bytes": self.num_bytes,
-            "worked_ns": self.worked_ns,
-            "flops_per_ns": self.flops_per_ns,
-            "bytes_per_ns": self.bytes_per_ns,
-        }
-
 
 @dataclass(frozen=True)
-class Unrecognised:
+class Unrecognised(Plain):
     """Device time whose kernels' names, and operators' names, say nothing."""
 
     time_ns: int
     share: float  # of all device time
     names: tuple[tuple[str, int], ...]  # name and time in ns of the NUM_UNRECOGNISED longest
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Everything, as plain values."""
         names = [{"name": name, "time_ns": time_ns} for name, time_ns in self.names]
         return {"time_ns": self.time_ns, "share": self.share, "names": names}
 
 
-@dataclass(frozen=True)
-class OperatorTable:
+@dataclass(frozen=True, repr=False)
+class OperatorTable(Answer):
     """Rows by class, family, operator and shapes, the longest first."""
+
+    json_names: ClassVar = {"step_name": "step"}
+    json_also: ClassVar = ("time_ns", "by_class")
 
     step_name: str | None  # None: the recording has no steps, all of it counts
     ranks: tuple[int, ...]
@@ -118,50 +122,135 @@ class OperatorTable:
             groups.setdefault((row.kind, second), []).append(row)
         return _longest_first(_sum(rows, by=what) for rows in groups.values())
 
-    def to_frame(self, by: By | None = None) -> pl.DataFrame:
-        """One row per class, family, operator and shapes; or added up."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def by_class(self) -> tuple[OperatorRow, ...]:
+        """Rows added up by class, longest first."""
+        return self.by("class")
 
-        rows = self.rows if by is None else self.by(by)
-        columns: dict[str, list[object]] = {
-            "class": [row.kind for row in rows],
-            "family": [row.family for row in rows],
-            "operator": [row.operator for row in rows],
-            "signature": [row.signature for row in rows],
-            "dtype": [row.dtype for row in rows],
-            "num_kernels": [row.num_kernels for row in rows],
-            "num_calls": [row.num_calls for row in rows],
-            "time_ns": [row.time_ns for row in rows],
-            "share": [row.share for row in rows],
-            "flops": [None if row.flops is None else float(row.flops) for row in rows],
-            "num_bytes": [None if row.num_bytes is None else float(row.num_bytes) for row in rows],
-            "flops_per_ns": [row.flops_per_ns for row in rows],
-            "bytes_per_ns": [row.bytes_per_ns for row in rows],
-        }
-        for at, rank in enumerate(self.ranks):
-            columns[f"rank_{rank}_ns"] = [row.time_by_rank_ns[at] for row in rows]
-        floats = ("share", "flops", "num_bytes", "flops_per_ns", "bytes_per_ns")
-        return pl.DataFrame(columns, schema_overrides=dict.fromkeys(floats, pl.Float64))
+    @property
+    def headline(self) -> str:
+        """Which step, how much device time, and how much of it says nothing."""
+        step = self.step_name or "the whole recording"
+        lost = percent_text(100 * self.unrecognised.share)
+        return (
+            f"{step}: {duration_text(self.time_ns)} of device time on all ranks; names not "
+            f"recognised: {lost} of it"
+        )
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "step": self.step_name,
-            "ranks": list(self.ranks),
-            "time_by_rank_ns": list(self.time_by_rank_ns),
-            "time_ns": self.time_ns,
-            "by_class": [row.as_json() for row in self.by("class")],
-            "rows": [row.as_json() for row in self.rows],
-            "unrecognised": self.unrecognised.as_json(),
-        }
+    @property
+    def note(self) -> str:
+        """What FLOPs and bytes are, and the names that say nothing."""
+        said = "FLOPs and bytes are those that the shapes demand."
+        if self.unrecognised.share < _MANY_UNRECOGNISED:
+            return said
+        names = (
+            f"{short_name(name, _MAX_NAME)} ({duration_text(time_ns)})"
+            for name, time_ns in self.unrecognised.names[:3]
+        )
+        return f"{said} Not recognised: {', '.join(names)}."
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing ran."""
+        return not self.time_ns
+
+    def parts(self) -> tuple[Told, ...]:
+        """Time by class and by family, then every operator with its shapes."""
+        return SideBySide((self.summed("class"), self.summed("family"))), replace(
+            self._rows_table(), shown=Shown.WIDE
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """The rows, then sums."""
+        return self._rows_table(), *(self.summed(by) for by in _BY)
+
+    def summed(self, by: By) -> Table:
+        """Rows added up by class, or by class and family or operator."""
+        rows, collectives = self.by(by), self._collectives
+        return Table.of(
+            f"by_{by}",
+            rows,
+            Column(by, by, Unit.NAME, lambda row: _title(row, by, collectives)),
+            Column("time_ns", "ms"),
+            Column("share"),
+            Column("num_kernels"),
+            Column("flops_per_ns", "rate"),
+            Column("bytes_per_ns", "traffic"),
+            title=f"device time by {by}",
+            colours=tuple(_colour(row, collectives) for row in rows),
+            chart=Chart(
+                kind=ChartKind.BARS,
+                label=f"device time by {by}",
+                category=by,
+                series=(Series("time_ns", "device time", "compute"),),
+                unit=Unit.NS,
+                max_rows=14,
+            ),
+        )
+
+    @property
+    def _collectives(self) -> set[str]:
+        return {row.kind for row in self.rows if row.family == COMMUNICATION}
+
+    def _rows_table(self) -> Table:
+        return Table.of(
+            "rows",
+            self.rows,
+            Column("operator", unit=Unit.NAME),
+            Column("class", unit=Unit.WORD, value="kind"),
+            Column("family", "kernels", Unit.NAME),
+            Column("signature", shown=Shown.FILES),
+            Column("shapes", value=lambda row: shapes_text(row.signature), shown=Shown.WIDE),
+            Column("dtype", "format", Unit.WORD, shown=Shown.WIDE),
+            Column("num_kernels", shown=Shown.FILES),
+            Column("num_calls"),
+            Column("time_ns", "ms"),
+            Column("share"),
+            Column("flops", shown=Shown.FILES),
+            Column("num_bytes", shown=Shown.FILES),
+            Column("flops_per_ns", "rate"),
+            Column("bytes_per_ns", "traffic"),
+            *(
+                Column(f"rank_{rank}_ns", value=_time_on(at), shown=Shown.FILES)
+                for at, rank in enumerate(self.ranks)
+            ),
+            title="operators with their shapes",
+            max_rows=12,
+        )
 
 
-def operators(timeline: Timeline, *, step: str | None = None) -> OperatorTable:
+_BY: tuple[By, ...] = ("class", "family", "operator")
+_MANY_UNRECOGNISED = 0.05  # of device time, from which the names are shown
+_MAX_NAME = 60
+
+
+def _time_on(at: int) -> Callable[[OperatorRow], int]:
+    return lambda row: row.time_by_rank_ns[at]
+
+
+def _title(row: OperatorRow, by: By, collectives: set[str]) -> str:
+    own = {"class": row.kind, "family": row.family, "operator": row.operator}[by]
+    if by == "class" or row.kind in collectives or own == row.kind:
+        return row.kind
+    return f"{row.kind}: {own or 'not known'}"
+
+
+def _colour(row: OperatorRow, collectives: set[str]) -> str:
+    """What a page draws this work in."""
+    if row.kind == WAITING:
+        return "wait"
+    if row.kind in collectives:
+        return "communication"
+    return "copy" if row.kind == OperatorClass.COPY else "compute"
+
+
+@question(MEASURED, doing="counting operators", place=Place(100, "Operators"))
+def operators(timeline: Timeline, *, step: Step = None) -> OperatorTable:
     """What a step's device time is made of.
 
     Args:
-        timeline: measured or simulated.
-        step: by name; the step whose length is nearest the median without one.
+        timeline: of a job, what was measured.
+        step: by name or number; the step whose length is nearest the median without one.
 
     Raises:
         GraphError: if there is no step of that name.

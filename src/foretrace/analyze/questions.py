@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.analyze.attention import attention as attention
     from foretrace.analyze.breakdown import breakdown as breakdown
+    from foretrace.analyze.critical_path import critical_path as critical_path
+    from foretrace.analyze.effects import effect as effect
     from foretrace.analyze.idle import idle as idle
+    from foretrace.analyze.operators import operators as operators
+    from foretrace.analyze.sensitivity import sensitivity as sensitivity
     from foretrace.analyze.stragglers import stragglers as stragglers
 
 lazily(__name__)

@@ -9,31 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.analyze.comparison.views import shapes_text
 from foretrace.analyze.operators import COMMUNICATION, OperatorRow, OperatorTable
+from foretrace.answer import (
+    Answer,
+    Chart,
+    ChartKind,
+    Column,
+    Level,
+    Plain,
+    Series,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    percent_text,
+)
 from foretrace.machine import Chip, chip_named
 from foretrace.operators import HOST_COPY
 
-if TYPE_CHECKING:
-    import polars as pl
-
-_TEXTS = ("class", "family", "operator", "signature", "dtype", "bound")
-_FLOATS = (
-    "flops",
-    "num_bytes",
-    "intensity",
-    "flops_per_ns",
-    "bytes_per_ns",
-    "compute_share",
-    "memory_share",
-    "share",
-)
-
 
 @dataclass(frozen=True)
-class RooflinePoint:
+class RooflinePoint(Plain):
     """All calls of one operator with one signature, on all ranks."""
+
+    json_names: ClassVar = {
+        "kind": "class", "flops_limit_per_ns": "", "bytes_limit_per_ns": "",
+    }  # fmt: skip
+    json_also: ClassVar = (
+        "intensity", "flops_per_ns", "bytes_per_ns", "compute_share", "memory_share", "bound",
+        "share",
+    )  # fmt: skip
 
     kind: str  # operator class
     family: str  # of its longest kernels
@@ -90,31 +98,12 @@ class RooflinePoint:
             return None
         return max(self.compute_share, self.memory_share)
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "class": self.kind,
-            "family": self.family,
-            "operator": self.operator,
-            "signature": self.signature,
-            "dtype": self.dtype,
-            "num_calls": self.num_calls,
-            "time_ns": self.time_ns,
-            "flops": self.flops,
-            "num_bytes": self.num_bytes,
-            "intensity": self.intensity,
-            "flops_per_ns": self.flops_per_ns,
-            "bytes_per_ns": self.bytes_per_ns,
-            "compute_share": self.compute_share,
-            "memory_share": self.memory_share,
-            "bound": self.bound,
-            "share": self.share,
-        }
 
-
-@dataclass(frozen=True)
-class Roofline:
+@dataclass(frozen=True, repr=False)
+class Roofline(Answer):
     """Points, the longest first, and the chip's limits."""
+
+    json_names: ClassVar = {"chip_name": "chip"}
 
     chip_name: str | None  # None: unknown, so no shares
     bytes_limit_per_ns: float | None
@@ -122,29 +111,83 @@ class Roofline:
     points: tuple[RooflinePoint, ...]
     covered: float  # share of device time without communication that the points hold
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per point."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def headline(self) -> str:
+        """Which chip, and how much of the time the points hold."""
+        chip = f"{self.chip_name}, dense peaks" if self.chip_name else "chip not known: no shares"
+        covered = percent_text(100 * self.covered)
+        return f"{chip}; {covered} of the time without communication has shapes"
 
-        rows = [point.as_json() for point in self.points]
-        schema: dict[str, type[pl.DataType]] = {
-            **dict.fromkeys(_TEXTS, pl.String),
-            **dict.fromkeys(("num_calls", "time_ns"), pl.Int64),
-            **dict.fromkeys(_FLOATS, pl.Float64),
-        }
-        return pl.DataFrame(
-            {key: [row[key] for row in rows] for key in schema}, schema=schema, strict=False
+    @property
+    def lead(self) -> str:
+        """Which chip, and what a point is."""
+        return (
+            f"{self.headline}. A point is all calls of one operator with one signature, its area "
+            "their time; FLOPs and least traffic as the shapes demand."
         )
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "chip": self.chip_name,
-            "bytes_limit_per_ns": self.bytes_limit_per_ns,
-            "flops_limit_by_dtype": dict(self.flops_limit_by_dtype),
-            "covered": self.covered,
-            "points": [point.as_json() for point in self.points],
-        }
+    @property
+    def is_empty(self) -> bool:
+        """Whether no shapes tell any work."""
+        return not any(point.intensity for point in self.points)
+
+    def parts(self) -> tuple[Told, ...]:
+        """The points under the chip's roofs."""
+        return (
+            Table.of(
+                "points",
+                self.points,
+                Column("operator", unit=Unit.NAME, value=lambda one: one.operator or one.family),
+                Column("class", "class", Unit.WORD, "kind", Shown.WIDE),
+                Column("signature", shown=Shown.FILES),
+                Column("shapes", value=lambda one: shapes_text(one.signature)),
+                Column("dtype", "format", Unit.WORD),
+                Column("num_calls", shown=Shown.WIDE),
+                Column("time_ns", "ms"),
+                Column("flops", shown=Shown.FILES),
+                Column("num_bytes", shown=Shown.FILES),
+                Column("intensity", "intensity", Unit.FLOPS_PER_BYTE, shown=Shown.WIDE),
+                Column("flops_per_ns", "rate"),
+                Column("bytes_per_ns", "traffic"),
+                Column("compute_share", shown=Shown.FILES),
+                Column("memory_share", shown=Shown.FILES),
+                Column("share", "of limit"),
+                Column("bound", "bound by", Unit.WORD),
+                chart=self._chart(),
+            ),
+        )
+
+    def _chart(self) -> Chart:
+        return Chart(
+            kind=ChartKind.POINTS,
+            label="achieved rate of every operator over its arithmetic intensity",
+            category="intensity",
+            category_unit=Unit.FLOPS_PER_BYTE,
+            series=(Series("flops_per_ns", "achieved", "compute"),),
+            unit=Unit.FLOPS_PER_NS,
+            name="operator",
+            colour_by="class",
+            size_by="time_ns",
+            levels=self._roofs(),
+        )
+
+    def _roofs(self) -> tuple[Level, ...]:
+        """One roof per number format: up along the memory's bandwidth, then flat at the peak."""
+        bandwidth = self.bytes_limit_per_ns
+        if not bandwidth or self.is_empty:
+            return ()
+        intensities = [point.intensity for point in self.points if point.intensity]
+        low, high = min(intensities) / _BEYOND, max(intensities) * _BEYOND
+        roofs = []
+        for dtype, peak in sorted(self.flops_limit_by_dtype.items()):
+            ridge = peak / bandwidth
+            line = ((low, low * bandwidth), (ridge, peak), (max(high, ridge * _BEYOND), peak))
+            roofs.append(Level(dtype, line))
+        return tuple(roofs)
+
+
+# Roofs are drawn a little beyond the points, so that a point at the border can be judged.
+_BEYOND = 2.0
 
 
 def chip_of(device_names: Iterable[str]) -> Chip | None:

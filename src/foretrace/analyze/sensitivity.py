@@ -14,8 +14,8 @@ down stays slow where a change would end their overlap. A lever acts in all step
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,21 +24,35 @@ from foretrace.analyze.changes import Change, Condition, Conditions
 from foretrace.analyze.effects import replayed_of, scaling_of, step_times
 from foretrace.analyze.evened import evened_ranks
 from foretrace.analyze.levers import Lever, LeverKind, LeverTable, Ways, levers_of
+from foretrace.analyze.options import Rank, Step
 from foretrace.analyze.spans import StepSpan, goals, mean_span
 from foretrace.analyze.switches import Study, Switches
-from foretrace.base import NS_PER_MS, Bools, Int8s, Int32s
-from foretrace.graph import EdgeKind, Timeline
+from foretrace.answer import (
+    Answer,
+    Column,
+    Json,
+    Place,
+    Plain,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    count_text,
+    duration_text,
+    plain_fields,
+    question,
+    rows_json,
+)
+from foretrace.base import Bools, Int8s, Int32s
+from foretrace.graph import REPLAYED, EdgeKind, Timeline
 from foretrace.simulate import NO_EDGE, Scaling, simulate_batch, way_back
-
-if TYPE_CHECKING:
-    import polars as pl
 
 FASTER = 0.8  # the factor of "20% faster"
 WAKE = "wake"  # edges by which the host waits for the device
 
 
 @dataclass(frozen=True)
-class SensitivityRow:
+class SensitivityRow(Plain):
     """One lever; effects are what the step grows by, below 0 where it gets faster.
 
     Of several steps all are means over them.
@@ -56,7 +70,7 @@ class SensitivityRow:
 
     def as_json(self) -> dict[str, object]:
         """Everything; times in ns."""
-        return {**vars(self), "kind": str(self.kind), "select": self.selection}
+        return {**plain_fields(self), "kind": str(self.kind), "select": self.selection}
 
     @property
     def selection(self) -> str:
@@ -64,8 +78,8 @@ class SensitivityRow:
         return ",".join(str(condition) for condition in self.select)
 
 
-@dataclass(frozen=True)
-class Sensitivity:
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Answer):
     """Levers of a step, or of the mean of a run's; rows by kind, then steepest first."""
 
     timeline: Timeline  # simulated, what the effects are held against
@@ -82,67 +96,88 @@ class Sensitivity:
         """The rows of one kind of lever."""
         return tuple(row for row in self.rows if row.kind == kind)
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per lever."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def headline(self) -> str:
+        """Which step, how long, and how many levers."""
+        levers = count_text(len(self.rows), "lever")
+        return f"{self.span.step_name}: {duration_text(self.step_ns)}; {levers}"
 
-        schema = {
-            "kind": pl.String,
-            "label": pl.String,
-            "select": pl.String,
-            "num_nodes": pl.Int64,
-            "time_ns": pl.Int64,
-            "derivative_ns": pl.Float64,
-            "linear_to": pl.Float64,
-            "faster_ns": pl.Float64,
-            "free_ns": pl.Float64,
-        }
-        frame = pl.DataFrame([row.as_json() for row in self.rows], schema=schema)
-        share = [(pl.col(f"{name}_ns") / self.step_ns).alias(f"{name}_share") for name in _SHARED]
-        return frame.with_columns(share)
+    @property
+    def note(self) -> str:
+        """How to read the table."""
+        return (
+            "Slope: of the step per 100 % of the time. Linear to: the factor of the time down to "
+            "which the slope alone gives the step; beyond it another path is critical. As a "
+            "change: what foretrace sensitivity --change takes, a factor after a colon."
+        )
 
-    def as_json(self) -> dict[str, object]:
+    def parts(self) -> tuple[Told, ...]:
+        """The levers, those first that gain most."""
+        return (levers_table(self.rows, self.step_ns),)
+
+    def tables(self) -> tuple[Table, ...]:
+        """The levers by kind, then steepest first."""
+        return (levers_table(self.rows, self.step_ns, is_sorted=False),)
+
+    def as_json(self) -> Json:
         """The step and its levers; times in ns, effects as a share of the step beside them."""
         return {
             "step": self.span.step_name,
             "rank": self.span.rank,
             "step_ns": self.step_ns,
             "faster_factor": FASTER,
-            "rows": self.to_frame().to_dicts(),
+            **rows_json(*self.tables()),
         }
 
-    def __str__(self) -> str:
-        """A table in percent of the step."""
-        lines = [
-            f"{self.span.step_name}: {self.step_ns / NS_PER_MS:,.3f} ms",
-            f"{'per 100%':>9}{'20% faster':>12}{'free':>8}{'linear to':>11}",
-        ]
-        for row in self.rows:
-            slope = _percent(row.derivative_ns, self.step_ns)
-            faster, free = (
-                _percent(row.faster_ns, self.step_ns),
-                _percent(row.free_ns, self.step_ns),
-            )
-            linear = "-" if row.linear_to is None else f"{row.linear_to:.3f}"
-            lines.append(
-                f"{slope:>9}{faster:>12}{free:>8}{linear:>11}  {row.kind}: {row.label[:_WIDTH]}"
-            )
-        return "\n".join(lines)
+
+def levers_table(rows: Sequence[SensitivityRow], step_ns: int, *, is_sorted: bool = True) -> Table:
+    """Levers with what the step grows by, below 0 where it gets faster."""
+
+    def share(name: str) -> Callable[[SensitivityRow], float | None]:
+        def of(row: SensitivityRow) -> float | None:
+            effect_ns: float | None = getattr(row, name)
+            return None if effect_ns is None else effect_ns / step_ns
+
+        return of
+
+    def effect_ns(row: SensitivityRow) -> float:
+        return row.free_ns if row.faster_ns is None else row.faster_ns
+
+    faster = f"{100 * (1 - FASTER):.0f} % faster"
+    signed = Unit.SIGNED_SHARE
+    if is_sorted:
+        rows = sorted(rows, key=lambda row: (effect_ns(row), row.label))
+    return Table.of(
+        "rows",
+        rows,
+        Column("kind", unit=Unit.WORD, value=lambda row: str(row.kind)),
+        Column("label", "lever", Unit.NAME),
+        Column("select", "as a change", Unit.WORD, "selection", Shown.WIDE),
+        Column("num_nodes", shown=Shown.FILES),
+        Column("time_ns"),
+        Column("derivative_ns", shown=Shown.FILES),
+        Column("linear_to", "linear to", Unit.NUMBER),
+        Column("faster_ns", f"{faster} ms", Unit.SIGNED_MS, shown=Shown.WIDE),
+        Column("free_ns", "free ms", Unit.SIGNED_MS, shown=Shown.WIDE),
+        Column("derivative_share", "slope", signed, share("derivative_ns")),
+        Column("faster_share", faster, signed, share("faster_ns")),
+        Column("free_share", "free", signed, share("free_ns")),
+        max_rows=24,
+    )
 
 
-_SHARED = ("derivative", "faster", "free")
-_WIDTH = 40  # of a label in a table; names of kernels are longer than any line
-
-
+@question(
+    REPLAYED, doing="simulating with each thing faster", place=Place(140, "Sensitivity"), top=16
+)
 def sensitivity(
-    timeline: Timeline, *, step: str | None = None, rank: int | None = None, top: int = 20
+    timeline: Timeline, *, step: Step = None, rank: Rank = None, top: int = 20
 ) -> Sensitivity:
     """What a step's length depends on, and by how much.
 
     Args:
         timeline: of a simulated one the durations count; of a measured one, the graph's, as a
             replay takes them.
-        step: by name; without one, the mean over the run's steps, the job's step time.
+        step: by name or number; without one, the mean over the run's steps, the job's step time.
         rank: that rank's own step; the job's if left out.
         top: levers of each kind, steepest first.
 

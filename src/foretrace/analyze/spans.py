@@ -42,7 +42,9 @@ class StepSpan:
         return mean_step_ns(self.duration_ns, len(self.steps))
 
 
-def step_span(timeline: Timeline, step: str | None = None, rank: int | None = None) -> StepSpan:
+def step_span(
+    timeline: Timeline, step: str | int | None = None, rank: int | None = None
+) -> StepSpan:
     """The job's window of a step (see `windows`), or one rank's own step, mark to last end.
 
     Args:
@@ -60,7 +62,7 @@ def step_span(timeline: Timeline, step: str | None = None, rank: int | None = No
     return _of_rows(timeline, table, (row,))
 
 
-def mean_span(timeline: Timeline, step: str | None, rank: int | None) -> StepSpan:
+def mean_span(timeline: Timeline, step: str | int | None, rank: int | None) -> StepSpan:
     """The span that shares of the step are of: without a step's name, all steps of the run.
 
     Args:

@@ -28,6 +28,7 @@ from foretrace.answer import (
     Chart,
     ChartKind,
     Column,
+    Json,
     Place,
     Plain,
     Sentences,
@@ -279,7 +280,7 @@ class Stragglers(Answer):
             (Column("subject"), [self.subjects[one] for one in self.subject.tolist()]),
         )
 
-    def as_json(self) -> object:
+    def as_json(self) -> Json:
         """Ranks with their causes, groups and late arrivals; times in ns."""
         return {
             "timeline": "measured" if self.is_measured else "simulated",

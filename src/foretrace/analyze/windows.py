@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretrace.analyze.options import step_name
 from foretrace.analyze.steps import steps
 from foretrace.base import GraphError, Int32s, Int64s
 from foretrace.graph import NO_NODE, Timeline
@@ -42,19 +43,20 @@ class Windows:
         """Length of each step of the job; int64[rows]."""
         return self.end_ns - self.begin_ns
 
-    def row_of(self, step_name: str | None) -> int:
-        """Row of a step by name; without one, of the step whose length is nearest the median.
+    def row_of(self, step: str | int | None) -> int:
+        """Row of a step, by name or number; without, of that whose length is nearest the median.
 
         Raises:
             GraphError: if there is no such step.
         """
-        if step_name is None:
+        name = step_name(step)
+        if name is None:
             return self._typical()
-        for row, step in enumerate(self.step.tolist()):
-            if self.step_names[step] == step_name:
+        for row, number in enumerate(self.step.tolist()):
+            if self.step_names[number] == name:
                 return row
-        have = ", ".join(self.step_names[step] for step in self.step[:8].tolist())
-        raise GraphError(f"no step {step_name!r}: the recording has {have or 'none'}.")
+        have = ", ".join(self.step_names[number] for number in self.step[:8].tolist())
+        raise GraphError(f"no step {name!r}: the recording has {have or 'none'}.")
 
     def longest_run(self) -> tuple[int, ...]:
         """Rows of the longest run of steps that follow each other; ties: the first."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from foretrace.answer.parts import TimelineDrawing as TimelineDrawing
     from foretrace.answer.parts import Told as Told
     from foretrace.answer.parts import tables_in as tables_in
+    from foretrace.answer.plain import Json as Json
     from foretrace.answer.plain import Plain as Plain
     from foretrace.answer.plain import plain as plain
     from foretrace.answer.plain import plain_fields as plain_fields

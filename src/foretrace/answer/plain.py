@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum, IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
+
+Json: TypeAlias = Any  # builtins as JSON has them
 
 
 class Plain:
@@ -15,12 +17,12 @@ class Plain:
     json_also: ClassVar[tuple[str, ...]] = ()
     json_names: ClassVar[Mapping[str, str]] = {}
 
-    def as_json(self) -> object:
+    def as_json(self) -> Json:
         """Everything, as builtins; times in ns, sizes in bytes."""
         return plain_fields(self)
 
 
-def plain_fields(value: object) -> dict[str, object]:
+def plain_fields(value: object) -> dict[str, Json]:
     """A dataclass as a mapping, the values in it as builtins."""
     names: Mapping[str, str] = getattr(value, "json_names", {})
     also: tuple[str, ...] = getattr(value, "json_also", ())
@@ -32,7 +34,7 @@ def plain_fields(value: object) -> dict[str, object]:
     }
 
 
-def plain(value: object) -> object:
+def plain(value: object) -> Json:
     """A value as JSON has it: enumerations by text or name, arrays as lists."""
     if isinstance(value, Enum):
         return value.name.lower() if isinstance(value, IntEnum) else plain(value.value)
@@ -45,7 +47,7 @@ def plain(value: object) -> object:
     return _plain_object(value)
 
 
-def _plain_object(value: object) -> object:
+def _plain_object(value: object) -> Json:
     if isinstance(value, Plain):
         return value.as_json()
     if is_dataclass(value):

@@ -49,7 +49,7 @@ class Question(Generic[Given, Taken, Options, Found]):
 
     compute: Callable[Concatenate[Taken, Options], Found]
     of: Subject[Given, Taken]
-    help: str  # of the command, in one sentence
+    help: str  # of the command, in one sentence; "": another command asks it
     doing: str  # shown while it is worked out
     place: Place | None = None
     top: int = 8  # rows that the command shows
@@ -78,8 +78,8 @@ class Question(Generic[Given, Taken, Options, Found]):
 def question(
     of: Subject[Given, Taken],
     *,
-    help: str,  # noqa: A002  the word of command lines
     doing: str,
+    help: str = "",  # noqa: A002  the word of command lines
     place: Place | None = None,
     top: int = 8,
 ) -> Callable[
@@ -89,8 +89,8 @@ def question(
 
     Args:
         of: what it is asked of.
-        help: of the command, in one sentence.
         doing: what a terminal shows while it is worked out.
+        help: of the command, in one sentence; none is made without.
         place: on the page of a job; none, if left out.
         top: rows that the command shows.
     """

@@ -6,7 +6,7 @@ A chart is a table that is drawn too: what it shows can always be read, copied a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -149,6 +149,41 @@ class Table:
         """The columns as they are: lists, or arrays of any integer or float."""
         listed = (values.tolist() if hasattr(values, "tolist") else values for _, values in columns)
         return cls(key, title, tuple(one for one, _ in columns), tuple(zip(*listed, strict=True)))
+
+    def beside(self, other: Table, title: str) -> Table:
+        """The same with what another table has under the same names, drawn paler.
+
+        Args:
+            other: with the same columns; of it, what the chart draws is taken.
+            title: what it is: "measured".
+        """
+        chart = self.chart
+        if chart is None:
+            return self
+        keys = [column.key for column in self.columns]
+        name, value = keys.index(chart.category), keys.index(chart.series[0].column)
+        others = {row[name]: row[value] for row in other.rows}
+        empty = {label: self._empty(name, label) for label in others}
+        rows = {row[name]: row for row in self.rows}
+        column = self.columns[value]
+        key = f"{title}_{column.key}"
+        added = Column(key, f"{title}, {column.title}", column.unit)
+        series = Series(key, title, chart.series[0].colour, is_faint=True)
+        return replace(
+            self,
+            columns=(*self.columns, added),
+            rows=tuple(
+                (*row, others.get(label, 0)) for label, row in {**rows, **empty, **rows}.items()
+            ),
+            chart=replace(chart, series=(*chart.series, series)),
+        )
+
+    def _empty(self, name: int, label: Cell) -> tuple[Cell, ...]:
+        """A row of nothing under a name."""
+        return tuple(
+            label if at == name else "" if column.unit.is_text else 0
+            for at, column in enumerate(self.columns)
+        )
 
     def __len__(self) -> int:
         """Number of rows."""

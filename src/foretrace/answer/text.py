@@ -6,8 +6,10 @@ names and texts give way before them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from textwrap import wrap
 
 from foretrace.answer.names import short_name
@@ -18,6 +20,8 @@ from foretrace.answer.units import Unit, cell_text
 WIDTH = 80
 MAX_ROWS = 16
 _GAP = 2  # between columns
+_BETWEEN = 4  # tables that stand next to each other
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_NAME = 44
 _LEAST_TEXT = 14  # a text or name gives way down to this
 
@@ -56,8 +60,8 @@ def _part_lines(part: Told, top: int, look: tuple[int, Style]) -> Iterator[list[
     """The lines of a part; nothing of what is for pages."""
     width, style = look
     if isinstance(part, SideBySide):
-        for one in part.parts:
-            yield from _part_lines(one, top, look)
+        columns = [lines for one in part.parts for lines in _part_lines(one, top, look)]
+        yield from _beside(columns, width)
     elif isinstance(part, Table) and part.rows and part.shown is Shown.EVERYWHERE:
         yield _table_lines(part, top, look)
     elif isinstance(part, Sentences) and part.texts and part.shown is Shown.EVERYWHERE:
@@ -67,6 +71,24 @@ def _part_lines(part: Told, top: int, look: tuple[int, Style]) -> Iterator[list[
         yield _fact_lines(part, look)
     elif isinstance(part, Paragraph):
         yield [*_title(part.title, style), *wrap(part.text, width)]
+
+
+def _beside(columns: list[list[str]], width: int) -> list[list[str]]:
+    """Blocks of lines next to each other where they fit, else one after the other."""
+    widths = [max(map(_seen, lines)) for lines in columns]
+    if len(columns) < 2 or sum(widths) + _BETWEEN * (len(columns) - 1) > width:  # noqa: PLR2004  beside what
+        return columns
+    rows = zip_longest(*columns, fillvalue="")
+    padded = (
+        [line + " " * (wide - _seen(line)) for line, wide in zip(row, widths, strict=True)]
+        for row in rows
+    )
+    return [[(" " * _BETWEEN).join(row).rstrip() for row in padded]]
+
+
+def _seen(line: str) -> int:
+    """The room that a line takes, its colours not counted."""
+    return len(_COLOUR.sub("", line))
 
 
 def _title(title: str, style: Style) -> list[str]:
@@ -185,4 +207,4 @@ def _least(table: Table, cells_by_column: Sequence[Sequence[str]], place: int) -
     natural = max(len(_natural(cell, column.unit)) for cell in cells_by_column[place])
     if column.unit in {Unit.TEXT, Unit.NAME}:
         natural = min(natural, _LEAST_TEXT)
-    return max(natural, *map(len, column.title.split()))
+    return max([natural, *map(len, column.title.split())])

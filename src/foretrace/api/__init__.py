@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
-from foretrace.api.analyses import attention as attention
 from foretrace.api.analyses import compare as compare
-from foretrace.api.analyses import critical_path as critical_path
 from foretrace.api.analyses import diagnose as diagnose
-from foretrace.api.analyses import effect as effect
 from foretrace.api.analyses import hang as hang
 from foretrace.api.analyses import memory as memory
-from foretrace.api.analyses import operators as operators
 from foretrace.api.analyses import roofline as roofline
-from foretrace.api.analyses import sensitivity as sensitivity
 from foretrace.api.analyses import what_helps as what_helps
 from foretrace.api.benchmarks import benchmark as benchmark
 from foretrace.api.conversions import Format as Format
 from foretrace.api.conversions import convert as convert
-from foretrace.api.display import register_displays as register_displays
 from foretrace.api.edited import Edited as Edited
 from foretrace.api.estimates import estimate as estimate
 from foretrace.api.estimates import write_estimate_report as write_estimate_report
@@ -47,5 +41,3 @@ from foretrace.graph import Phase as Phase
 from foretrace.whatif import Selection as Selection
 from foretrace.whatif import Sizes as Sizes
 from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
-
-register_displays()

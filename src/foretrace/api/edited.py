@@ -173,6 +173,10 @@ class Edited:
         title = self.basis.title if self.job is None else self.job.title
         return f"{title}: {self.name}" if self.name else title
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the prediction."""
+        return self.prediction._repr_html_()
+
     def __repr__(self) -> str:
         """One line: which job, which edits."""
         return f"Edited({self.title}, {', '.join(map(repr, self.edits)) or 'no edits'})"

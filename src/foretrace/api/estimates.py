@@ -153,9 +153,8 @@ def _answers(found: Estimate) -> Answers:
     return Answers(
         path_by_title={ESTIMATED: critical_path(timeline)},
         helps=what_helps(levers),
-        sensitivity=levers,
         lost=diagnosis(timeline),
         idle_by_title={ESTIMATED: idle(timeline)},
-        operators=table,
+        by_question={"operators": table, "sensitivity": levers},
         roofline=roofline(table, chip=found.machine.chip),
     )

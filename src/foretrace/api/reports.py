@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from foretrace import __version__
 from foretrace.analyze import (
-    attention_profile,
+    CriticalPath,
+    IdleCauses,
+    OperatorTable,
+    Sensitivity,
     busy_fraction,
     chip_of,
     class_labels,
@@ -19,15 +23,14 @@ from foretrace.analyze import (
     hang,
     idle,
     memory,
-    operators,
+    questions,
     roofline,
-    sensitivity,
     step_name,
     steps,
-    stragglers,
     what_helps,
     windows,
 )
+from foretrace.answer import Question
 from foretrace.api.edited import Edited
 from foretrace.api.estimates import write_estimate_report
 from foretrace.api.job import Job
@@ -35,12 +38,12 @@ from foretrace.api.predictions import write_whatif_report
 from foretrace.api.verbs import Without, ablations, replay, simulate
 from foretrace.base import ModelError
 from foretrace.estimate import Estimate
-from foretrace.graph import Timeline, blocks_of
+from foretrace.graph import MEASURED, RECORDING, REPLAYED, BlocksWithEvidence, Timeline, blocks_of
 from foretrace.report import Answers, ReportPage, write_page
 from foretrace.validate import ReplayReport
 from foretrace.whatif import Prediction
 
-Answer = TypeVar("Answer")
+Found = TypeVar("Found")
 
 
 def report(
@@ -141,7 +144,7 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
     """What the analyses say; why one of them has no answer stands among the refusals."""
     refusals: list[str] = []
 
-    def asked(question: Callable[[], Answer]) -> Answer | None:
+    def asked(question: Callable[[], Found]) -> Found | None:
         try:
             return question()
         except ModelError as error:
@@ -149,27 +152,38 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
             return None
 
     recording = job.recording
-    timeline_by_title = {"measured": recording.measured, "replayed": replayed}
-    levers = asked(lambda: sensitivity(replayed, step=step))
-    paths = asked(
-        lambda: {title: critical_path(one, step=step) for title, one in timeline_by_title.items()}
-    )
-    still = asked(lambda: {title: idle(one, step=step) for title, one in timeline_by_title.items()})
+    measured = recording.measured
+    subjects = {MEASURED.name: measured, REPLAYED.name: replayed, RECORDING.name: recording}
+    by_question = {
+        name: asked(partial(one, subjects[one.of.name], **_options(one, step)))
+        for name in dir(questions)
+        if (one := getattr(questions, name)).place is not None
+    }
+    found = {name: answer for name, answer in by_question.items() if answer is not None}
+    path, still = (asked(partial(one, measured, step=step)) for one in (critical_path, idle))
+    sides = {"measured": (path, still), "replayed": (found.get("critical_path"), found.get("idle"))}
     devices = [name for meta in job.metas for name in meta.device_names]
-    table = asked(lambda: operators(recording.measured, step=step))
+    table, levers = found.get("operators"), found.get("sensitivity")
     return Answers(
-        path_by_title=paths or {},
-        helps=None if levers is None else what_helps(levers),
-        sensitivity=levers,
+        path_by_title={
+            title: path for title, (path, _) in sides.items() if isinstance(path, CriticalPath)
+        },
+        idle_by_title={
+            title: one for title, (_, one) in sides.items() if isinstance(one, IdleCauses)
+        },
+        by_question=found,
+        helps=what_helps(levers) if isinstance(levers, Sensitivity) else None,
         hang=asked(lambda: hang(recording)),
         lost=asked(lambda: diagnosis(recording)) or (),
-        idle_by_title=still or {},
-        stragglers=asked(lambda: stragglers(recording.measured)),
-        operators=table,
-        roofline=None if table is None else roofline(table, chip=chip_of(devices)),
-        attention=asked(lambda: attention_profile(recording.measured, step=step)),
+        roofline=roofline(table, chip=chip_of(devices))
+        if isinstance(table, OperatorTable)
+        else None,
         memory=asked(lambda: memory(recording, step=step)),
-        blocks=blocks_of(recording.graph),
-        block_evidence=recording.block_evidence,
+        blocks=BlocksWithEvidence(blocks_of(recording.graph), recording.block_evidence),
         refusals=tuple(dict.fromkeys(refusals)),
     )
+
+
+def _options(question: Question[Any, Any, ..., Any], step: str | None) -> dict[str, str | None]:
+    """The step, for questions that take one."""
+    return {"step": step} if any(one.name == "step" for one in question.options) else {}

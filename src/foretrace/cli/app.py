@@ -15,7 +15,6 @@ from foretrace.cli.anonymise import anonymise
 from foretrace.cli.calibrate import calibrate
 from foretrace.cli.compare import compare
 from foretrace.cli.convert import convert
-from foretrace.cli.critical_path import critical_path
 from foretrace.cli.draw import draw
 from foretrace.cli.errors import errors_as_sentences
 from foretrace.cli.estimate import estimate
@@ -35,7 +34,6 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     inspect,
     replay,
     analyze,
-    critical_path,
     sensitivity,
     hang,
     operators,
@@ -50,7 +48,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     synthesise,
     measure,
     calibrate,
-    *(command_of(getattr(questions, name)) for name in dir(questions)),
+    *(command_of(one) for name in dir(questions) if (one := getattr(questions, name)).help),
 )  # in the order of `--help`
 
 app = typer.Typer(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from foretrace import api
 from foretrace.analyze import Comparison, Verdict
 from foretrace.answer import duration_text, signed_percent_text
 from foretrace.api import Job
 from foretrace.cli import options
-from foretrace.cli.compare_table import print_comparison
 from foretrace.cli.limits import Limit, parsed_limit
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
@@ -60,6 +58,7 @@ def compare(
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
+    table: options.TableName = None,
     blocks_file: options.BlocksFile = None,
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
@@ -87,11 +86,10 @@ def compare(
         raise typer.BadParameter(f"no view {unknown[0]!r} of these runs: expected one of {have}")
     fails = limit is not None and _fails(limit, found, beyond_noise=beyond_noise)
 
-    def show() -> None:
-        console = Console(highlight=False)
-        print_comparison(console, found, _titles(jobs, sources), views=by, top=top)
-
-    Outputs(json, csv, parquet).give(found, show)
+    names = _titles(jobs, sources)
+    title = f"{names[0]} before, {names[1]} after" if after is not None else names[0]
+    shown = None if by is None else found.views_told(by)
+    Outputs(json, csv, parquet, table).tell(found, title=title, top=top, parts=shown)
     if limit is not None:
         typer.echo(_gate_text(limit, found, fails=fails), err=True)
     if fails:

@@ -11,7 +11,6 @@ import typer
 from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.collector import collector_paused
-from foretrace.cli.estimate_table import print_estimate
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
@@ -110,6 +109,7 @@ def estimate(
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
+    table: options.TableName = None,
 ) -> None:
     """Estimate a training step from a model, a plan and a machine."""
     keys: dict[str, object] = {
@@ -149,7 +149,7 @@ def estimate(
         if report is not None:
             doing.now(f"writing {report}")
             api.write_estimate_report(report, found)
-    Outputs(json, csv, parquet).give(found, lambda: print_estimate(found))
+    Outputs(json, csv, parquet, table).tell(found)
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)

@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from foretrace import api
 from foretrace.analyze import Hang
+from foretrace.answer import Answer, Json, Table, Told, plain_fields
 from foretrace.cli import options
-from foretrace.cli.outputs import Outputs
+from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
-from foretrace.cli.tables import print_sentences, print_title
-
-if TYPE_CHECKING:
-    import polars as pl
 
 HUNG = 1  # the exit code where one is asked for
-_NO_HANG = "no rank waits for another for good, as far as the files tell"
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class HangSearch(Answer):
     """A hang, or that there is none."""
 
     hang: Hang | None
 
-    def as_json(self) -> dict[str, object]:
+    @property
+    def headline(self) -> str:
+        """Whether there is one."""
+        if self.hang is None:
+            return "no rank waits for another for good, as far as the files tell"
+        if not self.hang.deadlock:
+            return "ranks wait for good"
+        circle = " -> ".join(map(str, (*self.hang.deadlock, self.hang.deadlock[0])))
+        return f"deadlock across groups: rank {circle}"
+
+    def parts(self) -> tuple[Told, ...]:
+        """What is known of the hang."""
+        return () if self.hang is None else self.hang.parts()
+
+    def tables(self) -> tuple[Table, ...]:
+        """Where ranks wait; nothing without a hang."""
+        return Hang((), (), ()).tables() if self.hang is None else self.hang.tables()
+
+    def as_json(self) -> Json:
         """Whether there is one, and everything about it."""
-        return {"is_hung": self.hang is not None, **(self.hang.as_json() if self.hang else {})}
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per place at which ranks wait; none without a hang."""
-        import polars as pl  # on demand: it takes longer to import than a hang to find
-
-        return self.hang.to_frame() if self.hang else pl.DataFrame()
+        is_hung = {"is_hung": self.hang is not None}
+        return is_hung if self.hang is None else is_hung | plain_fields(self.hang)
 
 
 def hang(
@@ -50,6 +57,8 @@ def hang(
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
+    table: options.TableName = None,
+    top: options.Top = 8,
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
@@ -60,23 +69,7 @@ def hang(
         job = source.job(doing)
         found = api.hang(job)
 
-    def show() -> None:
-        console = Console(highlight=False)
-        print_title(console, job, is_replayed=False)
-        print_hang(console, found)
-
-    Outputs(json, csv, parquet).give(Diagnosis(found), show)
+    outputs = Outputs(json, csv, parquet, table)
+    outputs.tell(HangSearch(found), title=title_text(job, is_replayed=False), top=top)
     if found is not None and fail_if_hung:
         raise typer.Exit(HUNG)
-
-
-def print_hang(console: Console, found: Hang | None) -> None:
-    """Print who waits where, the root first, and what those that are missing did last."""
-    if found is None:
-        console.print(_NO_HANG)
-        return
-    if found.deadlock:
-        circle = " -> ".join(map(str, (*found.deadlock, found.deadlock[0])))
-        console.print(Text(f"deadlock across groups: rank {circle}", "bold red"))
-    print_sentences(console, "who waits where", (one.sentence for one in found.stuck))
-    print_sentences(console, "who is missing", (one.sentence for one in found.culprits))

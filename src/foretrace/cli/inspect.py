@@ -10,13 +10,12 @@ import typer
 
 from foretrace import api
 from foretrace.cli import options
-from foretrace.cli.blocks_table import FoundBlocks, print_blocks
 from foretrace.cli.inspect_table import print_contents, print_links
-from foretrace.cli.outputs import Outputs
+from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import cache_folder
 from foretrace.cli.source import Source
-from foretrace.graph import Links
+from foretrace.graph import BlocksWithEvidence, Links
 from foretrace.trace import Contents
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ def inspect(
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
+    table: options.TableName = None,
     no_cache: options.NoCache = False,
 ) -> None:
     """Say what profiler files contain, what they lack, and how to record better ones."""
@@ -52,8 +52,10 @@ def inspect(
         source = Source(paths, None, no_cache, None)
         with activity() as doing:
             job = source.job(doing, blocks=blocks_file)
-            table = FoundBlocks(job, api.blocks(job))
-        Outputs(json, csv, parquet).give(table, lambda: print_blocks(table))
+            notes = tuple(one.text for one in job.findings if one.topic == "blocks")
+            blocks_found = BlocksWithEvidence(api.blocks(job), job.recording.block_evidence, notes)
+        title = title_text(job, is_replayed=False)
+        Outputs(json, csv, parquet, table).tell(blocks_found, title=title, top=64)
         return
     with activity() as doing:
         doing.now("reading traces")

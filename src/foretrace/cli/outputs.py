@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import typer
 
-from foretrace.answer import Answer, Style, count_text, text_of
+from foretrace.answer import Answer, Style, Told, count_text, text_of
 from foretrace.api import Job
 from foretrace.base import written_beside
 
@@ -41,12 +41,20 @@ class Outputs:
     parquet: Path | None = None
     table: str | None = None
 
-    def tell(self, found: Answer, *, title: str = "", top: int = 16) -> None:
+    def tell(
+        self,
+        found: Answer,
+        *,
+        title: str = "",
+        top: int = 16,
+        parts: tuple[Told, ...] | None = None,
+    ) -> None:
         """Write the files asked for, then print JSON, or else what the answer tells.
 
         Args:
             title: what it is about, above it.
             top: rows of each table.
+            parts: what to show; all that the answer tells, if left out.
         """
         if self.csv is not None:
             with written_beside(self.csv) as beside:
@@ -57,7 +65,7 @@ class Outputs:
         if self.json:
             print_json(found.as_json())
         else:
-            typer.echo(_told(found, title, top))
+            typer.echo(_told(found, title, top, found.parts() if parts is None else parts))
         for path in (self.csv, self.parquet):
             if path is not None:
                 typer.echo(f"wrote {path}", err=True)
@@ -91,12 +99,10 @@ def title_text(job: Job, *, is_replayed: bool) -> str:
     return f"{typer.style(job.title, bold=True)}: {ranks}, {steps}, {side}"
 
 
-def _told(found: Answer, title: str, top: int) -> str:
+def _told(found: Answer, title: str, top: int, parts: tuple[Told, ...]) -> str:
     style = Style(partial(typer.style, bold=True), partial(typer.style, dim=True))
     width = shutil.get_terminal_size().columns
-    text = text_of(
-        found.headline, found.parts(), note=found.note, top=top, width=width, style=style
-    )
+    text = text_of(found.headline, parts, note=found.note, top=top, width=width, style=style)
     return f"{title}\n{text}" if title else text
 
 

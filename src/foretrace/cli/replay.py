@@ -9,9 +9,8 @@ import typer
 
 from foretrace import api
 from foretrace.cli import options
-from foretrace.cli.outputs import Outputs
+from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.replay_table import print_replay
 from foretrace.cli.source import Source
 from foretrace.graph import Ablation
 
@@ -22,6 +21,7 @@ def replay(
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
+    table: options.TableName = None,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -64,7 +64,10 @@ def replay(
         if report is not None:
             doing.now(f"writing {report}")
             api.write_report(report, job, replayed, replay=found, without=left_out)
-    Outputs(json, csv, parquet).give(found, lambda: print_replay(job, found, without=left_out))
+    title = title_text(job, is_replayed=True)
+    if left_out:
+        title += f" without {', '.join(one.value for one in left_out)}"
+    Outputs(json, csv, parquet, table).tell(found, title=title, top=32)
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)

@@ -16,7 +16,6 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import Activity, activity
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.cli.source import Source
-from foretrace.cli.whatif_table import print_prediction, print_sweep
 from foretrace.machine import load_machine
 from foretrace.simulate import Cores
 from foretrace.whatif import Edit, Order, Prediction, edits_of, stated_of
@@ -44,6 +43,7 @@ def whatif(
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
+    table: options.TableName = None,
     blocks_file: options.BlocksFile = None,
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
@@ -89,11 +89,11 @@ def whatif(
         else:
             prediction = base.predict()
             _write(prediction, base, doing, report=report, trace=trace)
-    outputs = Outputs(json, csv, parquet)
+    outputs = Outputs(json, csv, parquet, table)
     if scenarios is not None:
-        outputs.give(found, lambda: print_sweep(found, base.title))
+        outputs.tell(found, title=base.title, top=64)
     else:
-        outputs.give(prediction, lambda: print_prediction(prediction, base.title))
+        outputs.tell(prediction, title=base.title)
     for path in (report, trace):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
+    from foretrace.estimate.parts import COLOUR_OF_SOURCE as COLOUR_OF_SOURCE
+    from foretrace.estimate.parts import certainty_lead as certainty_lead
+    from foretrace.estimate.parts import certainty_parts as certainty_parts
+    from foretrace.estimate.parts import memory_lead as memory_lead
+    from foretrace.estimate.parts import memory_parts as memory_parts
+    from foretrace.estimate.parts import plan_parts as plan_parts
+    from foretrace.estimate.parts import step_parts as step_parts
     from foretrace.estimate.step_time import UNMODELLED as UNMODELLED
     from foretrace.estimate.step_time import FamilySpread as FamilySpread
     from foretrace.estimate.step_time import Interval as Interval
@@ -25,5 +32,8 @@ if TYPE_CHECKING:
     from foretrace.estimate.where import StepParts as StepParts
     from foretrace.estimate.where import Where as Where
     from foretrace.estimate.where import where as where
+    from foretrace.estimate.words import figures as figures
+    from foretrace.estimate.words import source_text as source_text
+    from foretrace.estimate.words import subject_text as subject_text
 
 lazily(__name__)

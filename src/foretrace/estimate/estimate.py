@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from foretrace.analyze import Breakdown, breakdown
-from foretrace.base import NS_PER_HOUR, NS_PER_MS, NS_PER_S
+from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
+from foretrace.base import NS_PER_HOUR, NS_PER_S
 from foretrace.cost import Costs, Source
+from foretrace.estimate.parts import (
+    certainty_parts,
+    memory_parts,
+    plan_parts,
+    ranks_table,
+    step_parts,
+)
 from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
+from foretrace.estimate.words import figures, subject_text
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.machine import Machine
 from foretrace.operators import ModuleProgram
@@ -27,12 +36,9 @@ from foretrace.workload import (
     plan_table,
 )
 
-if TYPE_CHECKING:
-    import polars as pl
 
-
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Answer):
     """What one step takes, and what it is made of."""
 
     model: Model | ModuleProgram
@@ -125,19 +131,31 @@ class Estimate:
             return "sample" if self.model.sequence is None else "token"
         return "token" if isinstance(self.model, Transformer) else "sample"
 
-    def __repr__(self) -> str:
-        """One line: what, how long, how sure."""
+    @property
+    def headline(self) -> str:
+        """What, under which plan, how long, how sure."""
+        low, high = duration_text(self.interval.low_ns), duration_text(self.interval.high_ns)
         return (
-            f"Estimate({self.model.name} on {self.plan.num_ranks:,} x {self.machine.chip.name}: "
-            f"{self.step_ns / NS_PER_MS:,.3f} ms, {self.interval.low_ns / NS_PER_MS:,.3f} to "
-            f"{self.interval.high_ns / NS_PER_MS:,.3f} ms)"
+            f"{self.model.name} on {subject_text(self)}: {duration_text(self.step_ns)}, {low} to "
+            f"{high}"
         )
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per rank in the graph: rank, stage, num_ranks, step_ns, every part in ns."""
-        return self.where.to_frame()
+    def parts(self) -> tuple[Told, ...]:
+        """The figures that matter, where the time goes, memory, how sure it is, the plan."""
+        return (
+            Facts(figures(self)),
+            *step_parts(self),
+            *memory_parts(self.footprint),
+            *certainty_parts(self),
+            *plan_parts(self),
+        )
 
-    def as_json(self) -> dict[str, object]:
+    def tables(self) -> tuple[Table, ...]:
+        """Every rank of the graph in parts, then what else is told."""
+        own = ranks_table(self.where)
+        return own, *(one for one in super().tables() if one.key != own.key)
+
+    def as_json(self) -> Json:
         """Everything but the timeline, times in ns, memory in bytes, the plan as its file."""
         found = self.interval
         return {
@@ -154,7 +172,7 @@ class Estimate:
             "breakdown": self.breakdown.as_json(),
             "memory": None if self.footprint is None else self.footprint.as_json(),
             **self._throughput(),
-            "uncertainty": [one.as_json() for one in found.families],
+            "uncertainty": plain(found.families),
             "sources": dict(self.share_by_source),
             "plan": plan_table(self.plan),
             "is_folded": self.laid_out.is_folded,
@@ -180,7 +198,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(Plain):
     """One legal plan that agrees with what was stated."""
 
     values: Mapping[str, object]  # of the keys that were left open: "memory.recompute"
@@ -190,21 +208,13 @@ class Alternative:
     peak_bytes: int | None  # of the fullest stage; `None`: not known
     fits: bool | None
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "values": dict(self.values),
-            "step_ns": self.step_ns,
-            "low_ns": self.low_ns,
-            "high_ns": self.high_ns,
-            "peak_bytes": self.peak_bytes,
-            "fits": self.fits,
-        }
-
 
 @dataclass(frozen=True)
-class Assumed:
+class Assumed(Plain):
     """Keys that were left open, and every plan that was tried."""
+
+    json_names: ClassVar = {"alternatives": "plans"}
+    json_also: ClassVar = ("low_ns", "high_ns")
 
     assumptions: tuple[Assumption, ...]
     alternatives: tuple[Alternative, ...]  # the answer first
@@ -218,30 +228,3 @@ class Assumed:
     def high_ns(self) -> int:
         """The longest step of all plans."""
         return max(one.step_ns for one in self.alternatives)
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per plan, the answer first: open keys, step, interval, memory."""
-        import polars as pl  # on demand: it takes longer to import than all else here
-
-        return pl.DataFrame(
-            [
-                {
-                    **{key: str(value) for key, value in one.values.items()},
-                    "step_ns": one.step_ns,
-                    "low_ns": one.low_ns,
-                    "high_ns": one.high_ns,
-                    "peak_bytes": one.peak_bytes,
-                    "fits": one.fits,
-                }
-                for one in self.alternatives
-            ]
-        )
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, times in ns."""
-        return {
-            "low_ns": self.low_ns,
-            "high_ns": self.high_ns,
-            "assumptions": [one.as_json() for one in self.assumptions],
-            "plans": [one.as_json() for one in self.alternatives],
-        }

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze import windows
+from foretrace.answer import Plain
 from foretrace.base import Int64s
 from foretrace.cost import CostModel, Costs, Inflation, graph_costs, inflated
 from foretrace.graph import ExecutionGraph, Timeline
@@ -61,22 +62,13 @@ def simulated_step(
 
 
 @dataclass(frozen=True)
-class FamilySpread:
+class FamilySpread(Plain):
     """What one family's uncertainty does to the step."""
 
     family: str
     critical_ns: int  # of it on the critical path
     low_ns: int  # by how much the step is shorter at the 10th percentile, 0 or more
     high_ns: int  # by how much longer at the 90th
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "family": self.family,
-            "critical_ns": self.critical_ns,
-            "low_ns": self.low_ns,
-            "high_ns": self.high_ns,
-        }
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze import Stillness, breakdown, exposed_transfers, idle, windows
+from foretrace.answer import Json, Plain, plain
 from foretrace.base import Int64s
 from foretrace.graph import Timeline
 from foretrace.workload import Role
 
-if TYPE_CHECKING:
-    import polars as pl
-
 
 @dataclass(frozen=True)
-class StepParts:
+class StepParts(Plain):
     """A length of time in parts that sum to it exactly."""
 
     compute_ns: int  # computation alone
@@ -51,7 +48,7 @@ class StepParts:
             "idle": self.idle_ns,
         }
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Everything, in ns."""
         return {
             "compute": self.compute_ns,
@@ -63,7 +60,7 @@ class StepParts:
 
 
 @dataclass(frozen=True)
-class RankParts:
+class RankParts(Plain):
     """The step of one rank of the graph."""
 
     rank: int
@@ -73,7 +70,7 @@ class RankParts:
 
 
 @dataclass(frozen=True)
-class Where:
+class Where(Plain):
     """One step of the job, in parts on every rank of the graph; by rank."""
 
     step_ns: int
@@ -94,37 +91,9 @@ class Where:
                 by_name[name] = by_name.get(name, 0) + count * time_ns
         return _parts_of(_shared(by_name, sum(counts)))
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per rank of the graph: rank, stage, num_ranks, step_ns, every part in ns."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        names = [*self.mean.by_name()]
-        rows = [
-            {
-                "rank": row.rank,
-                "stage": row.stage,
-                "num_ranks": row.num_ranks,
-                "step_ns": self.step_ns,
-                **{
-                    f"{name.replace(' ', '_')}_ns": row.parts.by_name().get(name, 0)
-                    for name in names
-                },
-            }
-            for row in self.rows
-        ]
-        return pl.DataFrame(rows)
-
-    def as_json(self) -> list[dict[str, object]]:
+    def as_json(self) -> Json:
         """One mapping per rank of the graph, times in ns."""
-        return [
-            {
-                "rank": row.rank,
-                "stage": row.stage,
-                "num_ranks": row.num_ranks,
-                "parts": row.parts.as_json(),
-            }
-            for row in self.rows
-        ]
+        return plain(self.rows)
 
 
 def where(timeline: Timeline, roles: Sequence[Role]) -> Where:

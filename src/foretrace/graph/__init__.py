@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from foretrace.graph.assembly import renumbered_graph_of as renumbered_graph_of
     from foretrace.graph.blocks import BlockEvidence as BlockEvidence
     from foretrace.graph.blocks import Blocks as Blocks
+    from foretrace.graph.blocks import BlocksWithEvidence as BlocksWithEvidence
     from foretrace.graph.blocks import Corrections as Corrections
     from foretrace.graph.blocks import blocks_of as blocks_of
     from foretrace.graph.blocks import read_corrections as read_corrections

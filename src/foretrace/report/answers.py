@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from foretrace.analyze import (
-    AttentionProfile,
     Cause,
     CriticalPath,
     Hang,
     IdleCauses,
     MemoryUse,
-    OperatorTable,
     Roofline,
-    Sensitivity,
-    Stragglers,
     WhatHelps,
 )
-from foretrace.graph import BlockEvidence, Blocks
+from foretrace.answer import Answer
+from foretrace.graph import BlocksWithEvidence
 
 
 @dataclass(frozen=True)
@@ -27,15 +24,12 @@ class Answers:
 
     path_by_title: Mapping[str, CriticalPath] = field(default_factory=dict)  # of one step
     helps: WhatHelps | None = None
-    sensitivity: Sensitivity | None = None
     hang: Hang | None = None
     lost: tuple[Cause, ...] = ()  # what is wrong, worst first; measured
     idle_by_title: Mapping[str, IdleCauses] = field(default_factory=dict)
-    stragglers: Stragglers | None = None  # measured
-    operators: OperatorTable | None = None  # measured, as all that follow
-    roofline: Roofline | None = None
-    attention: AttentionProfile | None = None
+    # Answers to questions that have a place, by their names; each of the side it is asked of.
+    by_question: Mapping[str, Answer] = field(default_factory=dict)
+    roofline: Roofline | None = None  # measured, as all that follow
     memory: MemoryUse | None = None
-    blocks: Blocks | None = None
-    block_evidence: tuple[BlockEvidence, ...] = ()
+    blocks: BlocksWithEvidence | None = None
     refusals: tuple[str, ...] = ()  # why an answer is missing, a sentence each

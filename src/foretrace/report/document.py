@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foretrace.answer import Answer, Question, Sentences, SideBySide, Table, Told, tables_in
+from foretrace.answer import Answer, Fact, Question, Sentences, SideBySide, Table, Told, tables_in
 
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 # Rows that a page holds for downloads: 40 tables of so many stay below 5 MB with the rest.
 MAX_KEPT_ROWS = 1_000
 
@@ -19,6 +20,12 @@ class Card:
     value: str
     remark: str
     is_missing: bool = False  # `value` says so
+
+
+def card_of(fact: Fact) -> Card:
+    """A fact as it stands at the top; a number and its unit stay on one line."""
+    value = fact.value.replace(" ", NO_BREAK_SPACE)
+    return Card(_begun(fact.name), value, fact.remark, is_missing=fact.is_missing)
 
 
 @dataclass(frozen=True)
@@ -34,27 +41,73 @@ class Section:
     warning: str = ""
 
 
+def section_with(
+    key: str, title: str, parts: tuple[Told, ...], *, short: str = "", **rest: str
+) -> Section:
+    """A section of parts; their tables' keys are unique already, titles begin as headings do.
+
+    Args:
+        rest: lead, note, warning.
+    """
+    told = tuple(_titled(part) for part in parts)
+    return Section(key, title, short or title, told, **rest)
+
+
 def section_of(
-    question: Question[Any, Any, ..., Any], found: Answer | None, *, note: str = ""
+    question: Question[Any, Any, ..., Any],
+    found: Answer | None,
+    *,
+    beside: Answer | None = None,
+    note: str = "",
 ) -> Section | None:
     """The section of an answer; `None` where there is none, or nothing to tell.
 
     Args:
+        beside: the answer about what was measured, drawn paler.
         note: beside the answer's own.
     """
     place = question.place
-    if found is None or found.is_empty or place is None:
+    if place is None:
         return None
-    name = question.name.replace("_", "-")
+    key = question.name.replace("_", "-")
+    return told_section(key, (place.title, place.short), found, beside=beside, note=note)
+
+
+def told_section(
+    name: str,
+    titles: tuple[str, str],
+    found: Answer | None,
+    *,
+    beside: Answer | None = None,
+    note: str = "",
+) -> Section | None:
+    """As `section_of`, of an answer to no question about a run; titles: heading, and short."""
+    if found is None or found.is_empty:
+        return None
     return Section(
         key=name,
-        title=place.title,
-        short=place.short or place.title,
-        parts=tuple(_keyed(part, name) for part in found.parts()),
+        title=titles[0],
+        short=titles[1] or titles[0],
+        parts=tuple(_keyed(part, name) for part in _beside(found.parts(), beside)),
         lead=_begun(found.lead),
         note=" ".join(filter(None, (note, found.note))),
         warning=found.warning,
     )
+
+
+def _beside(parts: tuple[Told, ...], other: Answer | None) -> tuple[Told, ...]:
+    """Parts with what another answer says to the same."""
+    if other is None:
+        return parts
+    others = {table.key: table for table in other.tables()}
+
+    def with_other(part: Told) -> Told:
+        if isinstance(part, SideBySide):
+            return SideBySide(tuple(map(with_other, part.parts)))  # type: ignore[arg-type]
+        is_both = isinstance(part, Table) and part.key in others
+        return part.beside(others[part.key], "measured") if is_both else part  # type: ignore[union-attr]
+
+    return tuple(map(with_other, parts))
 
 
 def _keyed(part: Told, name: str) -> Told:
@@ -64,6 +117,10 @@ def _keyed(part: Told, name: str) -> Told:
     if isinstance(part, Table):
         return replace(part, key=f"{name}-{part.key}", title=_begun(part.title))
     return replace(part, title=_begun(part.title)) if isinstance(part, Sentences) else part
+
+
+def _titled(part: Told) -> Told:
+    return replace(part, title=_begun(part.title)) if isinstance(part, Table | Sentences) else part
 
 
 def _begun(text: str) -> str:

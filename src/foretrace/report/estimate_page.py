@@ -6,25 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable
-from foretrace.analyze.questions import idle
+from foretrace.analyze.questions import critical_path, idle, operators, sensitivity
 from foretrace.answer import Sentences
-from foretrace.estimate import Estimate
+from foretrace.estimate import (
+    Estimate,
+    certainty_lead,
+    certainty_parts,
+    figures,
+    memory_lead,
+    memory_parts,
+    plan_parts,
+    step_parts,
+    subject_text,
+)
 from foretrace.report.answers import Answers
-from foretrace.report.document import Card, Section, section_of
-from foretrace.report.estimate_rows import estimate_facts, estimate_subject
+from foretrace.report.document import Card, Section, card_of, section_of, section_with, told_section
 from foretrace.report.sections import (
-    certainty_section,
-    estimate_section,
-    footprint_section,
     help_section,
-    operator_section,
-    path_section,
-    plan_section,
-    roofline_section,
-    sensitivity_section,
     timeline_section,
 )
-from foretrace.report.sheet import NO_BREAK_SPACE, Sheet, path_spans, write_sheet
+from foretrace.report.sheet import Sheet, path_spans, write_sheet
 from foretrace.report.strip import Drawn
 
 ESTIMATED = "estimated"  # title of the simulated timeline
@@ -58,7 +59,7 @@ def write_estimate_page(path: Path, page: EstimatePage) -> None:
     sheet = Sheet(
         title=page.title,
         kind="Training step estimate",
-        subject=estimate_subject(page.estimate),
+        subject=subject_text(page.estimate),
         version=page.version,
         cards=_cards(page.estimate),
         sections=estimate_sections_of(page),
@@ -74,31 +75,24 @@ def estimate_sections_of(page: EstimatePage) -> tuple[Section, ...]:
     """The page's answers, those first that a reader asks first; without those that are missing."""
     answers, found = page.answers, page.estimate
     sections = (
-        estimate_section(found),
+        _step(found),
         help_section(answers.helps, answers.lost, side=ESTIMATED, note=_DURATIONS_NOTE),
         timeline_section((ESTIMATED,)),
-        footprint_section(found.footprint),
-        certainty_section(found),
-        path_section(answers.path_by_title, side=ESTIMATED),
+        _memory(found),
+        _certainty(found),
+        section_of(critical_path, answers.path_by_title.get(ESTIMATED)),
         section_of(idle, answers.idle_by_title.get(ESTIMATED)),
-        operator_section(answers.operators),
-        roofline_section(answers.roofline),
-        sensitivity_section(answers.sensitivity),
-        plan_section(found),
+        section_of(operators, answers.by_question.get("operators")),
+        told_section("roofline", ("Roofline", ""), answers.roofline),
+        section_of(sensitivity, answers.by_question.get("sensitivity")),
+        section_with("plan-section", "Plan", plan_parts(found)),
         _refused(answers),
     )
     return tuple(section for section in sections if section is not None)
 
 
 def _cards(found: Estimate) -> tuple[Card, ...]:
-    return tuple(
-        Card(
-            f"{fact.name[0].upper()}{fact.name[1:]}",
-            fact.value.replace(" ", NO_BREAK_SPACE),
-            fact.remark,
-        )
-        for fact in estimate_facts(found)
-    )
+    return tuple(map(card_of, figures(found)))
 
 
 def _refused(answers: Answers) -> Section | None:
@@ -110,4 +104,50 @@ def _refused(answers: Answers) -> Section | None:
         title="What is missing",
         short="Missing",
         parts=(Sentences("Without an answer", texts),),
+    )
+
+
+def _step(found: Estimate) -> Section:
+    """Where the step's time goes."""
+    return section_with(
+        "step",
+        "Where the time goes",
+        step_parts(found),
+        short="Breakdown",
+        lead=(
+            f"Mean over {found.plan.num_ranks:,} ranks, of which {len(found.where.rows):,} were "
+            "simulated, each for those that do the same."
+        ),
+        note=(
+            "Exposed: a transfer with no computation beside it, under the group whose transfer "
+            "ends last before computation goes on. Waiting: neither, because another stage is not "
+            "ready; in a pipeline this is its bubble. The parts sum to the step exactly."
+        ),
+    )
+
+
+def _memory(found: Estimate) -> Section | None:
+    """Memory by stage; `None` where it is not known."""
+    memory = found.footprint
+    if memory is None:
+        return None
+    return section_with(
+        "memory",
+        "Memory",
+        memory_parts(memory),
+        lead=memory_lead(memory),
+        note="; ".join(memory.notes),
+        warning="It does not fit." if memory.fits is False else "",
+    )
+
+
+def _certainty(found: Estimate) -> Section:
+    """How wide the interval is and why, and where durations come from."""
+    return section_with(
+        "certainty",
+        "How sure is it?",
+        certainty_parts(found),
+        short="Certainty",
+        lead=certainty_lead(found),
+        note="To first order: by what of a family lies on the critical path.",
     )

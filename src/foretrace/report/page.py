@@ -5,34 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable
-from foretrace.analyze.questions import idle, stragglers
-from foretrace.answer import Unit, cell_text
+from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable, questions
+from foretrace.answer import Facts, Question, count_text
 from foretrace.graph import Timeline
 from foretrace.report.answers import Answers
-from foretrace.report.document import Card, Section, section_of
-from foretrace.report.replay_rows import glance
+from foretrace.report.document import Card, Section, card_of, section_of, told_section
 from foretrace.report.sections import (
-    attention_section,
-    block_section,
     collective_section,
-    hang_section,
     help_section,
-    memory_section,
-    operator_section,
-    path_section,
     recording_section,
-    roofline_section,
-    sensitivity_section,
     step_section,
     timeline_section,
     trust_section,
 )
-from foretrace.report.sheet import NO_BREAK_SPACE, Sheet, path_spans, write_sheet
+from foretrace.report.sheet import Sheet, path_spans, write_sheet
 from foretrace.report.strip import Drawn
 from foretrace.trace import TraceMeta
 from foretrace.validate import ReplayReport
+
+_MEASURED_PATH = (
+    "Paler: on the measured timeline, where unexplained time is time that no dependency explains."
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def write_page(path: Path, page: ReportPage) -> None:
     sheet = Sheet(
         title=page.title,
         kind="Training step report",
-        subject=glance(page.replay, page.metas).subject,
+        subject=_subject(page),
         version=page.version,
         cards=_cards(page),
         sections=sections_of(page),
@@ -80,67 +75,42 @@ def write_page(path: Path, page: ReportPage) -> None:
     write_sheet(path, sheet)
 
 
+def _subject(page: ReportPage) -> str:
+    """Ranks, steps and devices: `8 ranks of 8, 1 step, NVIDIA A100-SXM4-80GB`."""
+    num_ranks = len({row.rank for row in page.replay.rows})
+    world_sizes = {meta.world_size for meta in page.metas if meta.world_size}
+    text = count_text(num_ranks, "rank")
+    if len(world_sizes) == 1 and world_sizes != {num_ranks}:
+        text += f" of {world_sizes.pop()}"
+    devices = sorted({name for meta in page.metas for name in meta.device_names})
+    return ", ".join([text, count_text(len(page.replay.steps), "step"), *devices[:3]])
+
+
 def _cards(page: ReportPage) -> tuple[Card, ...]:
-    view, summary = glance(page.replay, page.metas), page.replay.summary
-    return (
-        Card(
-            "Measured step of a rank",
-            _shown(view.measured_ns, Unit.NS),
-            "mean over steps and ranks, with the profiler on",
-        ),
-        Card(
-            "Replayed step of a rank",
-            _shown(view.replayed_ns, Unit.NS),
-            "rebuilt from dependencies alone",
-        ),
-        Card(
-            "Error of the step's end",
-            _shown(summary.mean_step_error_percent, Unit.PERCENT),
-            "mean of absolute errors; worst "
-            f"{_shown(summary.worst_step_error_percent, Unit.PERCENT)}",
-        ),
-        _unprofiled(view.unprofiled_ns, view.profiler_cost_percent),
-    )
-
-
-def _unprofiled(unprofiled_ns: float | None, cost_percent: float | None) -> Card:
-    label = "Step without profiler"
-    if unprofiled_ns is None:
-        remark = "foretrace.record measures it beside the trace"
-        return Card(label, "not recorded", remark, is_missing=True)
-    cost = _shown(cost_percent, Unit.SIGNED_PERCENT)
-    remark = f"median over ranks; profiling costs {cost} on the host"
-    return Card(label, _shown(unprofiled_ns, Unit.NS), remark)
-
-
-def _shown(value: float | None, unit: Unit) -> str:
-    return cell_text(value, unit).replace(" ", NO_BREAK_SPACE)
+    facts = [fact for part in page.replay.parts() if isinstance(part, Facts) for fact in part.facts]
+    wanted = {"measured step", "replayed step", "error of the step's end", "step without profiler"}
+    return tuple(map(card_of, (fact for fact in facts if fact.name in wanted)))
 
 
 def sections_of(page: ReportPage) -> tuple[Section, ...]:
     """The page's answers, those first that a reader asks first; without those that are missing."""
     answers = page.answers
-    found = (
-        hang_section(answers.hang),
-        step_section(page.replay),
-        help_section(answers.helps, answers.lost),
-        timeline_section(),
-        path_section(answers.path_by_title),
-        section_of(idle, answers.idle_by_title.get("replayed")),
-        section_of(stragglers, answers.stragglers),
-        collective_section(page.collectives_by_title["measured"]),
-        block_section(answers.blocks, answers.block_evidence),
-        operator_section(answers.operators),
-        roofline_section(answers.roofline),
-        attention_section(answers.attention),
-        memory_section(answers.memory),
-        sensitivity_section(answers.sensitivity),
-        trust_section(page.replay),
-        recording_section(
-            page.replay,
-            page.timeline_by_title["measured"].graph,
-            page.metas,
-            refusals=answers.refusals,
-        ),
-    )
-    return tuple(section for section in found if section is not None)
+    placed = [
+        (0, told_section("hang", ("This run hangs", "Hang"), answers.hang)),
+        (10, step_section(page.replay)),
+        (20, help_section(answers.helps, answers.lost)),
+        (30, timeline_section()),
+        (80, collective_section(page.collectives_by_title["measured"])),
+        (90, told_section("blocks", ("Blocks", ""), answers.blocks)),
+        (110, told_section("roofline", ("Roofline", ""), answers.roofline)),
+        (130, told_section("memory", ("Memory", ""), answers.memory)),
+        (150, trust_section(page.replay)),
+        (160, recording_section(page.replay, page.metas, refusals=answers.refusals)),
+    ]
+    for name, found in answers.by_question.items():
+        question: Question[Any, Any, ..., Any] = getattr(questions, name)
+        path = answers.path_by_title.get("measured") if name == "critical_path" else None
+        section = section_of(question, found, beside=path, note=_MEASURED_PATH if path else "")
+        placed.append((question.place.order if question.place else 0, section))
+    placed.sort(key=lambda one: one[0])
+    return tuple(section for _, section in placed if section is not None)

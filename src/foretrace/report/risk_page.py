@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from foretrace.base import written_beside
 from foretrace.report.risk_plot import sweep_plot
-from foretrace.report.tables import html_table
 from foretrace.risk import CampaignSweep
 
 _STYLE = (
@@ -73,7 +72,7 @@ def _cards(figures: Sequence[tuple[str, str]]) -> str:
 
 
 def _table(table: RiskTable) -> str:
-    rows = html_table(table.head, table.rows, num_left_out=0)
+    rows = html_table(table.head, table.rows)
     return f"<section><h2>{escape(table.title)}</h2>{rows}</section>"
 
 
@@ -89,3 +88,13 @@ def _drawing(title: str, drawn: str) -> str:
 def _notes(notes: Sequence[str]) -> str:
     listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f"<section><h2>to know</h2><ul>{listed}</ul></section>" if listed else ""
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose every cell is escaped."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"

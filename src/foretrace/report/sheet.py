@@ -18,10 +18,9 @@ from markupsafe import Markup
 from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
 from foretrace.answer import Table, Unit, cell_text, readable
 from foretrace.base import written_beside
-from foretrace.report.document import MAX_KEPT_ROWS, Card, Section, tables_of
+from foretrace.report.document import MAX_KEPT_ROWS, NO_BREAK_SPACE, Card, Section, tables_of
 from foretrace.report.strip import Drawn, PathSpans, strip
 
-NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 BUSY_POINTS = 600  # about one for every two pixels of the page's width
 SCRIPTS = ("vendor/echarts.min.js", "page.js", "charts.js", "timeline.js")
 _CLASS_OF_UNIT = {

@@ -15,26 +15,33 @@ from foretrace.analyze import (
     StepTable,
     WhatHelps,
 )
-from foretrace.analyze.questions import idle
+from foretrace.analyze.questions import critical_path, idle
+from foretrace.answer import Told, signed_percent_text
 from foretrace.graph import Timeline
-from foretrace.report.document import Card, Section, section_of
+from foretrace.report.document import Card, Section, card_of, section_of, section_with
 from foretrace.report.sections import (
-    cause_section,
-    change_section,
-    effects_section,
-    ground_section,
     help_section,
-    memory_change_section,
-    path_section,
     timeline_section,
 )
-from foretrace.report.sheet import NO_BREAK_SPACE, Sheet, path_spans, write_sheet
+from foretrace.report.sheet import Sheet, path_spans, write_sheet
 from foretrace.report.strip import Drawn
-from foretrace.report.whatif_rows import whatif_facts, whatif_subject
-from foretrace.whatif import Prediction
+from foretrace.whatif import (
+    Prediction,
+    cause_parts,
+    change_parts,
+    effect_parts,
+    figures,
+    ground_lead,
+    ground_parts,
+    memory_change_lead,
+    memory_change_parts,
+    subject_text,
+)
 
 BEFORE, AFTER = "before", "after"  # titles of the two timelines
 _DURATIONS_NOTE = "Of the edited job; all other durations stay as they were predicted."
+
+_FOLDED = " After is an estimate: one rank stands for all that do the same."
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def write_whatif_page(path: Path, page: WhatifPage) -> None:
     sheet = Sheet(
         title=page.title,
         kind="What-if report",
-        subject=whatif_subject(page.prediction),
+        subject=subject_text(page.prediction),
         version=page.version,
         cards=_cards(page.prediction),
         sections=whatif_sections_of(page),
@@ -93,13 +100,13 @@ def whatif_sections_of(page: WhatifPage) -> tuple[Section, ...]:
     """The page's answers, those first that a reader asks first; without those that are missing."""
     found, after = page.prediction, page.side_by_title[AFTER]
     sections = (
-        change_section(found),
-        effects_section(found),
+        _change(found),
+        _effects(found),
         timeline_section((BEFORE, AFTER)),
-        cause_section(found),
-        memory_change_section(found.memory),
-        ground_section(found),
-        path_section({} if after.path is None else {AFTER: after.path}, side=AFTER),
+        _causes(found),
+        _memory(found),
+        _ground(found),
+        section_of(critical_path, after.path),
         help_section(page.helps, side=AFTER, note=_DURATIONS_NOTE),
         section_of(idle, after.idle),
     )
@@ -107,11 +114,63 @@ def whatif_sections_of(page: WhatifPage) -> tuple[Section, ...]:
 
 
 def _cards(found: Prediction) -> tuple[Card, ...]:
-    return tuple(
-        Card(
-            f"{fact.name[0].upper()}{fact.name[1:]}",
-            fact.value.replace(" ", NO_BREAK_SPACE),
-            fact.remark,
-        )
-        for fact in whatif_facts(found)
+    return tuple(map(card_of, figures(found)))
+
+
+def _change(found: Prediction) -> Section | None:
+    """The step before and after; `None` of a recording without steps."""
+    folded = "" if found.method != "scaled" else _FOLDED
+    return _section_of_parts(
+        "step",
+        "Before and after",
+        change_parts(found),
+        short="Before, after",
+        lead=(
+            "Mean over ranks and steps: the recording replayed, and the same job edited; percent "
+            "are of the longer step."
+        ),
+        note=(
+            "Communication counts from the moment a rank is ready for it, so it holds the wait for "
+            f"other ranks. The four parts sum to the step exactly, on both sides.{folded}"
+        ),
     )
+
+
+def _effects(found: Prediction) -> Section | None:
+    """What each edit does."""
+    lead = "Each made after those before it; in another order they may share it otherwise."
+    title = "What each edit does"
+    return _section_of_parts("effects", title, effect_parts(found), short="Edits", lead=lead)
+
+
+def _causes(found: Prediction) -> Section | None:
+    """By class of work; `None` without steps."""
+    lead = (
+        "Every moment of the step belongs to one class of work, so the differences sum to the "
+        f"step's {signed_percent_text(found.percent)}."
+    )
+    title = "Where the difference comes from"
+    return _section_of_parts("causes", title, cause_parts(found), short="Causes", lead=lead)
+
+
+def _memory(found: Prediction) -> Section | None:
+    """Of the fullest rank; `None` where no model was stated."""
+    if found.memory is None:
+        return None
+    return _section_of_parts(
+        "memory",
+        "Memory",
+        memory_change_parts(found.memory),
+        lead=memory_change_lead(found.memory),
+        warning="It does not fit." if found.memory.after.fits is False else "",
+    )
+
+
+def _ground(found: Prediction) -> Section | None:
+    """What durations rest on."""
+    title, parts = "What it rests on", ground_parts(found)
+    return _section_of_parts("ground", title, parts, short="Certainty", lead=ground_lead(found))
+
+
+def _section_of_parts(key: str, title: str, parts: tuple[Told, ...], **rest: str) -> Section | None:
+    return section_with(key, title, parts, **rest) if parts else None

@@ -23,6 +23,7 @@ from foretrace.base import Bools, Int64s, ModelError, UInt8s
 from foretrace.graph import (
     NO_COLLECTIVE,
     Ablation,
+    EdgeKind,
     ExecutionGraph,
     NodeKind,
     Recording,
@@ -83,6 +84,7 @@ def replay_report(
         clocks=recording.clocks,
         findings=recording.findings,
         unprofiled_step_ns=dict(recording.unprofiled_step_ns),
+        edge_kinds=frozenset(map(EdgeKind, np.unique(recording.graph.edge_kind).tolist())),
     )
 
 

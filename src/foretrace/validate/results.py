@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import ClassVar
 
 from foretrace.analyze import COMPONENTS, Parts
-from foretrace.graph import Ablation, Clock, EdgeConstant, Finding
-
-if TYPE_CHECKING:
-    import polars as pl
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Json,
+    Plain,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    component_text,
+    duration_text,
+    percent_text,
+    plain,
+    plain_fields,
+    signed_percent_text,
+)
+from foretrace.graph import Ablation, Clock, EdgeConstant, EdgeKind, Finding
 
 
 @dataclass(frozen=True)
@@ -22,7 +40,7 @@ class ErrorDistribution:
 
 
 @dataclass(frozen=True)
-class RankReplay:
+class RankReplay(Plain):
     """One step on one rank: measured beside replayed."""
 
     rank: int
@@ -36,7 +54,7 @@ class RankReplay:
     collective_measured_ns: int  # sum over the step's collectives, arrival to finish
     collective_replayed_ns: int
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Builtins only; the four parts side by side under `components`."""
         measured, replayed = self.measured_parts.as_json(), self.replayed_parts.as_json()
         return {
@@ -62,15 +80,11 @@ class RankReplay:
 
 
 @dataclass(frozen=True)
-class StepReplay:
+class StepReplay(Plain):
     """One step on all ranks that recorded it."""
 
     name: str
     ranks: tuple[RankReplay, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """Builtins only."""
-        return {"name": self.name, "ranks": [rank.as_json() for rank in self.ranks]}
 
 
 @dataclass(frozen=True)
@@ -95,14 +109,6 @@ class ReplaySummary:
     measured_parts: Parts  # all steps and ranks together
     replayed_parts: Parts
 
-    def as_json(self) -> dict[str, object]:
-        """Builtins only."""
-        parts = {
-            "measured_parts": self.measured_parts.as_json(),
-            "replayed_parts": self.replayed_parts.as_json(),
-        }
-        return asdict(self) | parts
-
 
 @dataclass(frozen=True)
 class DurationMix:
@@ -117,10 +123,6 @@ class DurationMix:
     estimated: float  # transfers with a missing rank, and the missing ranks' own time
     constant: float  # one number per kind of edge: launch latency, hand-over, wake-up
 
-    def as_json(self) -> dict[str, float]:
-        """Builtins only."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class NullModel:
@@ -130,9 +132,41 @@ class NullModel:
     summary: ReplaySummary
 
 
-@dataclass(frozen=True)
-class ReplayReport:
+NULL_MODEL_TEXT = {
+    Ablation.DEVICE: "the host's chain alone: nothing waits for the device",
+    Ablation.RENDEZVOUS: "recorded collective times; ranks do not wait for each other",
+    Ablation.INTER_STREAM: "streams do not wait for each other",
+}
+EDGE_TEXT = {
+    "HOST_ORDER": "host call to the next",
+    "THREAD": "host thread to another",
+    "LAUNCH": "launch call to device",
+    "QUEUE": "launch queue to blocked launch",
+    "WAKE": "device to waiting host",
+    "STREAM": "next on the same stream",
+    "INTER_STREAM": "stream to stream, from ids",
+    "PROGRAMMATIC": "next on the stream, begun early",
+    "INTER_STREAM_INFERRED": "stream to stream, inferred",
+    "ARRIVAL": "arrival at a collective",
+    "TRANSFER": "last arrival to transfer",
+    "GHOST": "unrecorded rank to the next",
+    "ISSUE": "host call to collective's worker",
+    "STATED": "as a file of dependencies states",
+}
+_ORIGINS = {
+    "recorded_host": ("host work", "recorded: calls and the time between"),
+    "recorded_device": ("device work", "recorded: kernels, copies and fills"),
+    "split": ("transfers", "recorded collectives, waits taken out"),
+    "estimated": ("estimated", "ranks not recorded, transfers with them"),
+    "constant": ("constants", "launch latency, hand-over, wake-up"),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class ReplayReport(Answer):
     """A replay held against its recording."""
+
+    json_names: ClassVar = {"mix": "duration_mix", "edge_kinds": ""}
 
     steps: tuple[StepReplay, ...]
     summary: ReplaySummary
@@ -142,70 +176,254 @@ class ReplayReport:
     clocks: tuple[Clock, ...]
     findings: tuple[Finding, ...]
     unprofiled_step_ns: dict[int, int]  # rank -> median step time without profiler, if recorded
+    edge_kinds: frozenset[EdgeKind]  # that the graph has
 
-    def as_json(self) -> dict[str, object]:
+    @property
+    def rows(self) -> tuple[RankReplay, ...]:
+        """Every step on every rank."""
+        return tuple(rank for step in self.steps for rank in step.ranks)
+
+    @property
+    def measured_ns(self) -> float:
+        """Mean over steps and ranks."""
+        return fmean(row.measured_ns for row in self.rows)
+
+    @property
+    def replayed_ns(self) -> float:
+        """Mean over steps and ranks."""
+        return fmean(row.replayed_ns for row in self.rows)
+
+    @property
+    def unprofiled_ns(self) -> float | None:
+        """Step without the profiler, median over ranks; None: not recorded."""
+        return median(self.unprofiled_step_ns.values()) if self.unprofiled_step_ns else None
+
+    @property
+    def profiler_cost_percent(self) -> float | None:
+        """Of the host's mark, over the step without profiler."""
+        if not self.unprofiled_ns:
+            return None
+        host_ns = fmean(row.host_measured_ns for row in self.rows)
+        return 100 * (host_ns - self.unprofiled_ns) / self.unprofiled_ns
+
+    @property
+    def headline(self) -> str:
+        """How far the replay is from the measurement."""
+        return (
+            f"replayed {duration_text(self.replayed_ns)}, measured "
+            f"{duration_text(self.measured_ns)}: the step's end is "
+            f"{percent_text(self.summary.mean_step_error_percent)} off in the mean"
+        )
+
+    def parts(self) -> tuple[Told, ...]:
+        """Errors, components, null models, steps, and what the replay rests on."""
+        findings = (f"{one.topic}: {one.text}" for one in self.findings)
+        return (
+            Facts(tuple(self._facts())),
+            self.components_table(),
+            self.null_models_table(),
+            self.steps_table(),
+            self.origins_table(),
+            self.constants_table(),
+            Sentences.of("what the recording lacks", findings),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """The steps, then what else is told."""
+        own = self.steps_table()
+        return own, *(one for one in super().tables() if one.key != own.key)
+
+    def _facts(self) -> Iterator[Fact]:
+        summary = self.summary
+        yield Fact("measured step", duration_text(self.measured_ns), "mean, with the profiler on")
+        remark = "mean, rebuilt from dependencies alone"
+        yield Fact("replayed step", duration_text(self.replayed_ns), remark)
+        worst = percent_text(summary.worst_step_error_percent)
+        mean = percent_text(summary.mean_step_error_percent)
+        yield Fact("error of the step's end", mean, f"mean; worst {worst}", is_first=True)
+        yield Fact(
+            "error of a component",
+            percent_text(summary.worst_component_error_percent),
+            f"worst, of the step: {component_text(summary.worst_component)}",
+        )
+        starts = percent_text(summary.p95_kernel_start_error_percent)
+        yield Fact("error of kernel starts", starts, "95th percentile, of the step")
+        yield self.unprofiled_fact()
+
+    def unprofiled_fact(self) -> Fact:
+        """The step without the profiler."""
+        name, cost = "step without profiler", self.profiler_cost_percent
+        if self.unprofiled_ns is None or cost is None:
+            remark = "foretrace.record measures it beside the trace"
+            return Fact(name, "not recorded", remark, is_missing=True)
+        remark = f"median over ranks; profiling costs {signed_percent_text(cost)} on the host"
+        return Fact(name, duration_text(self.unprofiled_ns), remark)
+
+    def component_means(self) -> tuple[tuple[str, float, float], ...]:
+        """Every component, measured and replayed, in ns; means over steps and ranks."""
+        return tuple(
+            (
+                name,
+                fmean(row.measured_parts.as_json()[name] for row in self.rows),
+                fmean(row.replayed_parts.as_json()[name] for row in self.rows),
+            )
+            for name in COMPONENTS
+        )
+
+    def components_table(self) -> Table:
+        """The four components, then the step."""
+        step_ns = max(self.measured_ns, 1.0)
+        means = (*self.component_means(), ("step", self.measured_ns, self.replayed_ns))
+        return Table.of(
+            "components",
+            means,
+            Column("component", "", Unit.WORD, lambda row: component_text(row[0])),
+            Column("measured_ns", value=lambda row: row[1]),
+            Column("replayed_ns", value=lambda row: row[2]),
+            Column("share", value=lambda row: row[1] / step_ns),
+            Column("error", unit=Unit.SIGNED_SHARE, value=lambda row: (row[2] - row[1]) / step_ns),
+            title="where the time goes",
+            is_strong=lambda row: row[0] == "step",
+        )
+
+    def null_models_table(self) -> Table:
+        """The replay, then each null model, with their errors in percent."""
+        found: list[tuple[str, str, ReplaySummary]] = [("this replay", "", self.summary)]
+        found += [
+            (f"without {one.ablation.value}", NULL_MODEL_TEXT[one.ablation], one.summary)
+            for one in self.null_models
+        ]
+        return Table.of(
+            "null-models",
+            found,
+            Column("model", "", Unit.WORD, lambda row: row[0]),
+            Column("leaves_out", "what is missing", value=lambda row: row[1], shown=Shown.WIDE),
+            *(
+                Column(f"{key}_percent", title, value=_percent_of(key))
+                for key, title in (
+                    ("mean_step_error", "end"),
+                    ("worst_step_error", "worst"),
+                    ("worst_component_error", "component"),
+                    ("p95_kernel_start_error", "starts"),
+                    ("worst_collective_error", "collect."),
+                )
+            ),
+            title="errors beside null models",
+            is_strong=lambda row: row[0] == "this replay",
+            note=(
+                "End, worst: of the step's end, mean and worst. Component: worst of a part of the "
+                "step. Starts: 95th percentile of kernel starts. In percent of the step on that "
+                "rank; collectives in percent of the rank's collective time."
+            ),
+        )
+
+    def steps_table(self) -> Table:
+        """Every step on every rank."""
+        rows = [(step.name, rank) for step in self.steps for rank in step.ranks]
+        files = Shown.FILES
+        parts = (
+            Column(f"{part}_{side}_ns", value=_part_of(side, part), shown=files)
+            for part in COMPONENTS
+            for side in ("measured", "replayed")
+        )
+        return Table.of(
+            "steps",
+            rows,
+            Column("step", unit=Unit.WORD, value=lambda row: row[0]),
+            Column("rank", value=lambda row: row[1].rank),
+            Column("measured_ns", value=lambda row: row[1].measured_ns),
+            Column("replayed_ns", value=lambda row: row[1].replayed_ns),
+            Column("error", unit=Unit.SIGNED_SHARE, value=lambda row: _step_error(row[1])),
+            Column("host_measured_ns", "host ms", value=lambda row: row[1].host_measured_ns),
+            Column("host_replayed_ns", value=lambda row: row[1].host_replayed_ns, shown=files),
+            *parts,
+            Column("kernel_start_error_median_ns", value=_start_error("median_ns"), shown=files),
+            Column("kernel_start_error_p95_ns", "starts p95 ms", value=_start_error("p95_ns")),
+            Column(
+                "collective_measured_ns",
+                value=lambda row: row[1].collective_measured_ns,
+                shown=files,
+            ),
+            Column(
+                "collective_replayed_ns",
+                value=lambda row: row[1].collective_replayed_ns,
+                shown=files,
+            ),
+            title="every step on every rank",
+            max_rows=16,
+        )
+
+    def origins_table(self) -> Table:
+        """What the replayed time rests on, largest meaning first."""
+        return Table.of(
+            "rests-on",
+            [(*text, getattr(self.mix, key)) for key, text in _ORIGINS.items()],
+            Column("what", "", Unit.WORD, lambda row: row[0]),
+            Column("share", value=lambda row: row[2]),
+            Column("meaning", "", value=lambda row: row[1]),
+            title="the replayed time rests on",
+            shown=Shown.EVERYWHERE,
+        )
+
+    def constants_table(self) -> Table:
+        """The constants that edges of the graph carry."""
+        used = [one for one in self.constants if one.kind in self.edge_kinds]
+        return Table.of(
+            "constants",
+            used,
+            Column("edge", "time along an edge", value=lambda one: EDGE_TEXT[one.kind.name]),
+            Column("lag_ns", "constant", Unit.NS),
+            Column("low_ns", "10th", Unit.NS, lambda one: one.low_ns if one.num_samples else None),
+            Column(
+                "high_ns", "90th", Unit.NS, lambda one: one.high_ns if one.num_samples else None
+            ),
+            Column("num_samples"),
+            title="constants along edges",
+            note="Without samples the constant is the stated default."
+            if any(not one.num_samples for one in used)
+            else "",
+        )
+
+    def as_json(self) -> Json:
         """Builtins only; what `foretrace replay --json` prints."""
-        return {
-            "steps": [step.as_json() for step in self.steps],
-            "summary": self.summary.as_json(),
-            "null_models": {
-                null.ablation.value: null.summary.as_json() for null in self.null_models
-            },
-            "duration_mix": self.mix.as_json(),
-            "constants": [
-                {
-                    "kind": constant.kind.name.lower(),
-                    "lag_ns": constant.lag_ns,
-                    "low_ns": constant.low_ns,
-                    "high_ns": constant.high_ns,
-                    "num_samples": constant.num_samples,
-                }
-                for constant in self.constants
-            ],
-            "clocks": [asdict(clock) for clock in self.clocks],
-            "findings": [
-                {
-                    "topic": finding.topic,
-                    "text": finding.text,
-                    "paths": [str(path) for path in finding.paths],
-                }
-                for finding in self.findings
-            ],
-            "unprofiled_step_ns": {
-                str(rank): step_ns for rank, step_ns in self.unprofiled_step_ns.items()
-            },
-        }
+        null_models = {one.ablation.value: plain(one.summary) for one in self.null_models}
+        return plain_fields(self) | {"null_models": null_models}
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per step and rank."""
-        import polars as pl  # on demand: it takes longer to import than this report to make
 
-        rows = []
-        for step in self.steps:
-            for rank in step.ranks:
-                row: dict[str, object] = {
-                    "step": step.name,
-                    "rank": rank.rank,
-                    "measured_ns": rank.measured_ns,
-                    "replayed_ns": rank.replayed_ns,
-                    "host_measured_ns": rank.host_measured_ns,
-                    "host_replayed_ns": rank.host_replayed_ns,
-                }
-                measured, replayed = rank.measured_parts.as_json(), rank.replayed_parts.as_json()
-                for part in COMPONENTS:
-                    row[f"{part}_measured_ns"] = measured[part]
-                    row[f"{part}_replayed_ns"] = replayed[part]
-                row["kernel_start_error_median_ns"] = rank.kernel_start_error.median_ns
-                row["kernel_start_error_p95_ns"] = rank.kernel_start_error.p95_ns
-                row["collective_measured_ns"] = rank.collective_measured_ns
-                row["collective_replayed_ns"] = rank.collective_replayed_ns
-                rows.append(row)
-        return pl.DataFrame(rows)
+def _percent_of(key: str) -> Callable[[tuple[str, str, ReplaySummary]], float | None]:
+    def of(row: tuple[str, str, ReplaySummary]) -> float | None:
+        found: float | None = getattr(row[2], f"{key}_percent")
+        return found
+
+    return of
+
+
+def _part_of(side: str, part: str) -> Callable[[tuple[str, RankReplay]], int]:
+    def of(row: tuple[str, RankReplay]) -> int:
+        found: int = getattr(getattr(row[1], f"{side}_parts"), f"{part}_ns")
+        return found
+
+    return of
+
+
+def _start_error(name: str) -> Callable[[tuple[str, RankReplay]], int | None]:
+    def of(row: tuple[str, RankReplay]) -> int | None:
+        found: int = getattr(row[1].kernel_start_error, name)
+        return found if row[1].kernel_start_error.count else None
+
+    return of
+
+
+def _step_error(row: RankReplay) -> float:
+    return (row.replayed_ns - row.measured_ns) / max(row.measured_ns, 1)
 
 
 @dataclass(frozen=True)
-class StepPrediction:
+class StepPrediction(Plain):
     """One step on one rank, predicted from the other steps' durations."""
+
+    json_names: ClassVar = {"step_name": "step"}
+    json_also: ClassVar = ("error_percent",)
 
     step_name: str
     rank: int
@@ -225,7 +443,7 @@ class StepPrediction:
 
 
 @dataclass(frozen=True)
-class OtherStepReport:
+class OtherStepReport(Plain):
     """Each step predicted from durations of the others; rows by step, then rank.
 
     The graph of the predicted step is its own; only durations come from elsewhere.
@@ -240,28 +458,3 @@ class OtherStepReport:
     num_same_name: int  # no counterpart; median of the same name in other steps
     num_same_kind: int  # no such name; median of the same kind in other steps
     matched_time_share: float  # part of the predicted steps' node time that was matched
-
-    def as_json(self) -> dict[str, object]:
-        """Builtins only."""
-        rows = [
-            {
-                "step": row.step_name,
-                "rank": row.rank,
-                "measured_ns": row.measured_ns,
-                "predicted_ns": row.predicted_ns,
-                "naive_ns": row.naive_ns,
-                "error_percent": row.error_percent,
-            }
-            for row in self.rows
-        ]
-        rest = {
-            "mean_error_percent": self.mean_error_percent,
-            "worst_error_percent": self.worst_error_percent,
-            "mean_naive_error_percent": self.mean_naive_error_percent,
-            "worst_naive_error_percent": self.worst_naive_error_percent,
-            "num_matched": self.num_matched,
-            "num_same_name": self.num_same_name,
-            "num_same_kind": self.num_same_kind,
-            "matched_time_share": self.matched_time_share,
-        }
-        return {"rows": rows, **rest}

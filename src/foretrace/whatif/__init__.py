@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.stated import pairs_of as pairs_of
     from foretrace.whatif.edits.stated import stated_of as stated_of
     from foretrace.whatif.of_estimate import predict_estimate as predict_estimate
+    from foretrace.whatif.parts import cause_parts as cause_parts
+    from foretrace.whatif.parts import change_parts as change_parts
+    from foretrace.whatif.parts import effect_parts as effect_parts
+    from foretrace.whatif.parts import ground_lead as ground_lead
+    from foretrace.whatif.parts import ground_parts as ground_parts
+    from foretrace.whatif.parts import memory_change_lead as memory_change_lead
+    from foretrace.whatif.parts import memory_change_parts as memory_change_parts
     from foretrace.whatif.predict import predict as predict
     from foretrace.whatif.prediction import EditEffect as EditEffect
     from foretrace.whatif.prediction import Memory as Memory
@@ -42,6 +49,9 @@ if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario as Scenario
     from foretrace.whatif.scenario_file import NamedEdits as NamedEdits
     from foretrace.whatif.scenario_file import read_scenarios as read_scenarios
+    from foretrace.whatif.summary import difference_rows as difference_rows
+    from foretrace.whatif.summary import figures as figures
+    from foretrace.whatif.summary import subject_text as subject_text
     from foretrace.whatif.sweep import Order as Order
     from foretrace.whatif.sweep import Sweep as Sweep
     from foretrace.whatif.sweep import SweepRow as SweepRow

@@ -5,26 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 
 from foretrace.analyze import Comparison, PieceKind, compare, critical_path, windows
-from foretrace.base import NS_PER_MS
+from foretrace.answer import (
+    Answer,
+    Column,
+    Facts,
+    Json,
+    Plain,
+    Table,
+    Told,
+    Unit,
+    duration_text,
+    plain,
+    signed_percent_text,
+)
 from foretrace.cost import Costs, Source
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.whatif.edits.edit import Edit
+from foretrace.whatif.parts import (
+    cause_parts,
+    change_parts,
+    effect_parts,
+    ground_parts,
+    memory_change_parts,
+)
 from foretrace.whatif.scenario import Scenario
+from foretrace.whatif.summary import figures, subject_text
 from foretrace.workload import Footprint, plan_table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _LAGS = "hand-overs"  # on the critical path: launch latencies, wake-ups, between streams
 
 
 @dataclass(frozen=True)
-class EditEffect:
+class EditEffect(Plain):
     """What one edit does to the step, made after those before it."""
 
     edit: Edit
@@ -32,7 +49,7 @@ class EditEffect:
     step_ns: int  # with this edit and those before it
     change_ns: int
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Builtins only."""
         return {
             "edit": type(self.edit).__name__,
@@ -43,8 +60,10 @@ class EditEffect:
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Plain):
     """Memory before and after, of the worst stage; `None` where no model was stated."""
+
+    json_also: ClassVar = ("change_bytes",)
 
     before: Footprint
     after: Footprint
@@ -54,17 +73,9 @@ class Memory:
         """Of the fullest stage of each."""
         return self.after.peak.total - self.before.peak.total
 
-    def as_json(self) -> dict[str, object]:
-        """Both as `Footprint` has them."""
-        return {
-            "before": self.before.as_json(),
-            "after": self.after.as_json(),
-            "change_bytes": self.change_bytes,
-        }
 
-
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Answer):
     """The answer to a what-if.
 
     All times are of the job's step: from the end of the step before on all ranks to its own;
@@ -142,47 +153,40 @@ class Prediction:
             if one_ns
         }
 
-    def __repr__(self) -> str:
-        """One line: how long, how much that is more or less, how sure."""
+    @property
+    def headline(self) -> str:
+        """Which edits, how much longer or shorter the step is, how sure."""
         name = f"{self.name}: " if self.name else ""
+        low, high = duration_text(self.low_ns), duration_text(self.high_ns)
         return (
-            f"Prediction({name}{self.replayed_step_ns / NS_PER_MS:,.3f} ms -> "
-            f"{self.step_ns / NS_PER_MS:,.3f} ms ({self.percent:+.2f} %), "
-            f"{self.low_ns / NS_PER_MS:,.3f} to {self.high_ns / NS_PER_MS:,.3f} ms)"
+            f"{name}{subject_text(self)}: {duration_text(self.replayed_step_ns)} -> "
+            f"{duration_text(self.step_ns)} ({signed_percent_text(self.percent)}), {low} to {high}"
         )
 
-    def __str__(self) -> str:
-        """The step before and after, and a line for every edit."""
-        lines = [
-            (
-                f"{self.replayed_step_ns / NS_PER_MS:>12,.3f} ms  before (measured "
-                f"{self.measured_step_ns / NS_PER_MS:,.3f} ms)"
-            ),
-            (
-                f"{self.step_ns / NS_PER_MS:>12,.3f} ms  after, {self.percent:+.2f} %; "
-                f"middle 80 %: {self.low_ns / NS_PER_MS:,.3f} to {self.high_ns / NS_PER_MS:,.3f} ms"
-            ),
-        ]
-        lines += [
-            f"{one.change_ns / NS_PER_MS:>+12,.3f} ms  {one.sentence}" for one in self.effects
-        ]
-        return "\n".join([*([self.name] if self.name else []), *lines])
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per edit, made after those before it: `edit`, `sentence`, step and change."""
-        import polars as pl  # on demand: it takes longer to import than this to make
-
-        return pl.DataFrame(
-            [one.as_json() for one in self.effects],
-            schema={
-                "edit": pl.String,
-                "sentence": pl.String,
-                "step_ns": pl.Int64,
-                "change_ns": pl.Int64,
-            },
+    def parts(self) -> tuple[Told, ...]:
+        """The figures that matter, edits, where the difference goes and why, memory, sources."""
+        return (
+            Facts(figures(self)),
+            *effect_parts(self),
+            *change_parts(self),
+            *cause_parts(self),
+            *memory_change_parts(self.memory),
+            *ground_parts(self),
         )
 
-    def as_json(self) -> dict[str, object]:
+    def tables(self) -> tuple[Table, ...]:
+        """A row per edit, then what else is told."""
+        effects = Table.of(
+            "edits",
+            self.effects,
+            Column("edit", value=lambda one: type(one.edit).__name__),
+            Column("sentence"),
+            Column("step_ns"),
+            Column("change_ns", unit=Unit.SIGNED_MS),
+        )
+        return effects, *super().tables()
+
+    def as_json(self) -> Json:
         """Everything but the timelines; times in ns, memory in bytes, plans as their files."""
         found = self.comparison
         return {
@@ -197,7 +201,7 @@ class Prediction:
             "percent": self.percent,
             "throughput": self.throughput,
             "throughput_per_rank": self.throughput_per_rank,
-            "effects": [one.as_json() for one in self.effects],
+            "effects": plain(self.effects),
             "difference": None if found is None else found.as_json(),
             "memory": None if self.memory is None else self.memory.as_json(),
             "sources": dict(self.share_by_source),

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    import polars as pl
-
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Json,
+    Plain,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    cell_text,
+    count_text,
+    duration_text,
+    percent_text,
+    plain,
+    plain_fields,
+    signed_percent_text,
+)
 
 ROUNDING = 1e-9  # confidences nearer to each other are equal
 
@@ -23,7 +40,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Plain):
     """How much later the steps after are than those before, as an interval.
 
     The interval is that of the Mann-Whitney test: it holds for steps of any distribution, if all
@@ -47,13 +64,13 @@ class Noise:
         is_clear = self.low_ns > 0 or self.high_ns < 0
         return Verdict.BEYOND_NOISE if is_clear else Verdict.WITHIN_NOISE
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Builtins only, with the verdict."""
-        return asdict(self) | {"verdict": self.verdict.name.lower()}
+        return plain_fields(self) | {"verdict": self.verdict.name.lower()}
 
 
 @dataclass(frozen=True)
-class Side:
+class Side(Plain):
     """One of the two timelines: which steps of it count, and how long they are."""
 
     label: str  # "measured", "simulated", or what the caller calls it
@@ -80,6 +97,18 @@ class Side:
         """Mean length of the steps that enter, rounded down."""
         return sum(self.used_ns) // len(self.used_ns)
 
+    def as_json(self) -> Json:
+        """Builtins only, a mapping per step."""
+        keys = ("name", "step_ns", "is_used")
+        steps = zip(self.step_names, self.step_ns, self.is_used, strict=True)
+        return {
+            "label": self.label,
+            "step_ns": self.mean_ns,
+            "ranks": list(self.ranks),
+            "layers": self.layers,
+            "steps": [dict(zip(keys, step, strict=True)) for step in steps],
+        }
+
 
 @dataclass(frozen=True)
 class Share:
@@ -94,12 +123,14 @@ NOTHING = Share(0, 0, 0.0)
 
 
 @dataclass(frozen=True)
-class Contribution:
+class Contribution(Plain):
     """One thing before and after, and why its share of the step changed.
 
     The three effects sum to the difference exactly: more or fewer calls, calls that take longer
     or shorter, and more or less of their time hidden behind other work.
     """
+
+    json_also: ClassVar = ("difference_ns",)
 
     label: str
     before: Share
@@ -122,10 +153,6 @@ class Contribution:
     def is_gone(self) -> bool:
         """Whether it stands only before."""
         return not self.after.count and bool(self.before.count)
-
-    def as_json(self) -> dict[str, object]:
-        """Builtins only."""
-        return asdict(self) | {"difference_ns": self.difference_ns}
 
 
 @dataclass(frozen=True)
@@ -175,8 +202,23 @@ class Reason:
     sentence: str
 
 
-@dataclass(frozen=True)
-class Comparison:
+MOST_TELLING = ("component", "class", "kernel", "block", "collective")
+_TITLES = {
+    "component": "where the time goes",
+    "class": "by class",
+    "family": "by family of kernels",
+    "kernel": "by kernel",
+    "operator": "by operator and shapes",
+    "phase": "by phase",
+    "block": "by block",
+    "collective": "by collective",
+    "path": "on the critical path",
+    "host": "time of host threads, beside the step",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Answer):
     """Two runs, or a run and its replay, or two scenarios: what got slower, and why.
 
     A step is the job's (`windows`): from the end of the step before to the end of its last rank.
@@ -212,64 +254,138 @@ class Comparison:
                 return view
         raise ValueError(f"no view {name!r}: expected one of {[view.name for view in self.views]}")
 
-    def as_json(self) -> dict[str, object]:
-        """Builtins only; what `foretrace compare --json` prints."""
-        return {
-            "difference_ns": self.difference_ns,
-            "percent": self.percent,
-            "before": _side_json(self.before),
-            "after": _side_json(self.after),
-            "noise": self.noise.as_json(),
-            "reasons": [asdict(reason) for reason in self.reasons],
-            "notes": list(self.notes),
-            "views": {
-                view.name: {
-                    "sums_to_step": view.is_whole,
-                    "rows": [row.as_json() for row in view.rows],
-                }
-                for view in self.views
-            },
-            "ranks": [asdict(rank) for rank in self.ranks],
-        }
+    @property
+    def headline(self) -> str:
+        """How long the step is on both sides, and whether noise explains it."""
+        before, after = (duration_text(side.mean_ns) for side in (self.before, self.after))
+        percent = signed_percent_text(self.percent)
+        return f"{before} before, {after} after ({percent}): {self.noise.verdict.value}"
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per view and label."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        pairs = [(view, row) for view in self.views for row in view.rows]
-        return pl.DataFrame(
-            {
-                "view": _column(view.name for view, _ in pairs),
-                "label": _column(row.label for _, row in pairs),
-                "before_ns": _column(row.before.step_ns for _, row in pairs),
-                "after_ns": _column(row.after.step_ns for _, row in pairs),
-                "difference_ns": _column(row.difference_ns for _, row in pairs),
-                "count_effect_ns": _column(row.count_effect_ns for _, row in pairs),
-                "call_effect_ns": _column(row.call_effect_ns for _, row in pairs),
-                "overlap_effect_ns": _column(row.overlap_effect_ns for _, row in pairs),
-                "before_busy_ns": _column(row.before.busy_ns for _, row in pairs),
-                "after_busy_ns": _column(row.after.busy_ns for _, row in pairs),
-                "before_count": _column(row.before.count for _, row in pairs),
-                "after_count": _column(row.after.count for _, row in pairs),
-            },
-            schema_overrides={"view": pl.String, "label": pl.String},
+    def parts(self) -> tuple[Told, ...]:
+        """Both sides, the reasons, the most telling views, ranks, and what must be known."""
+        reasons = [one.sentence for one in self.reasons] or [
+            "nothing differs by more than 0.01 % of the step"
+        ]
+        ranks = (self.ranks_table(),) if len(self.ranks) > 1 else ()
+        return (
+            self._facts(),
+            Sentences.of("why", reasons),
+            *self.views_told(),
+            *ranks,
+            Sentences.of("to know", self.notes),
         )
 
+    def views_told(self, names: Collection[str] = MOST_TELLING) -> tuple[Table, ...]:
+        """Views as tables, what no view before said."""
+        return tuple(_view_table(view) for view in self.views if view.name in names)
 
-def _column(values: Iterable[object]) -> list[object]:
-    return list(values)
+    def tables(self) -> tuple[Table, ...]:
+        """Every row of every view, then the views, then the ranks."""
+        pairs = [(view, row) for view in self.views for row in view.rows]
+        rows = Table.of(
+            "rows",
+            pairs,
+            Column("view", value=lambda one: one[0].name),
+            *_columns(lambda one: one[1]),
+        )
+        views = tuple(_view_table(view, is_whole=True) for view in self.views)
+        return rows, *views, self.ranks_table()
+
+    def _facts(self) -> Facts:
+        noise = self.noise
+        facts = [
+            Fact(name, duration_text(side.mean_ns), _side_text(side))
+            for name, side in (("before", self.before), ("after", self.after))
+        ]
+        percent = signed_percent_text(self.percent)
+        change = cell_text(self.difference_ns, Unit.SIGNED_NS)
+        verdict = f"{percent}; {noise.verdict.value}"
+        facts.append(Fact("difference", change, verdict, is_first=True))
+        if noise.num_before > 1 or noise.num_after > 1:
+            low, high = (cell_text(ns, Unit.SIGNED_NS) for ns in (noise.low_ns, noise.high_ns))
+            sure = f"at {percent_text(100 * noise.confidence)}, {noise.num_before} against "
+            steps = count_text(noise.num_after, "step")
+            facts.append(Fact("interval", f"{low} to {high}", f"{sure}{steps}"))
+        return Facts(tuple(facts))
+
+    def ranks_table(self) -> Table:
+        """What each rank's own time and waiting changed by, largest first."""
+        found = [
+            (one.rank, *(_difference(one.before, one.after, name) for name in _RANK_TIMES))
+            for one in self.ranks
+            if one.before is not None and one.after is not None
+        ]
+        found.sort(key=lambda row: -max(map(abs, row[1:])))
+        return Table.of(
+            "ranks",
+            found,
+            Column("rank", value=lambda row: row[0]),
+            *(
+                Column(name, unit=Unit.SIGNED_MS, value=_at(1 + at))
+                for at, name in enumerate(_RANK_TIMES)
+            ),
+            title="difference by rank",
+        )
+
+    def as_json(self) -> Json:
+        """Builtins only; what `foretrace compare --json` prints."""
+        views = {
+            view.name: {"sums_to_step": view.is_whole, "rows": plain(view.rows)}
+            for view in self.views
+        }
+        own = {"difference_ns": self.difference_ns, "percent": self.percent, "views": views}
+        return plain_fields(self) | own
 
 
-def _side_json(side: Side) -> dict[str, object]:
-    return {
-        "label": side.label,
-        "step_ns": side.mean_ns,
-        "ranks": list(side.ranks),
-        "layers": side.layers,
-        "steps": [
-            {"name": name, "step_ns": length_ns, "is_used": used}
-            for name, length_ns, used in zip(
-                side.step_names, side.step_ns, side.is_used, strict=True
-            )
-        ],
-    }
+_RANK_TIMES = ("compute_ns", "transfer_ns", "wait_ns", "idle_ns")
+
+
+def _difference(before: RankTime, after: RankTime, name: str) -> int:
+    changed: int = getattr(after, name) - getattr(before, name)
+    return changed
+
+
+def _at(place: int) -> Callable[[tuple[int, ...]], int]:
+    return lambda row: row[place]
+
+
+def _side_text(side: Side) -> str:
+    ranks, steps = count_text(len(side.ranks), "rank"), count_text(len(side.step_ns), "step")
+    return f"{side.label}, {ranks}, {steps}"
+
+
+def _columns(row: Callable[[Any], Contribution]) -> tuple[Column, ...]:
+    signed, files = Unit.SIGNED_MS, Shown.FILES
+    return (
+        Column("label", "", Unit.NAME, lambda one: row(one).label.replace(", microbatch ", " mb ")),
+        Column("before_ns", value=lambda one: row(one).before.step_ns),
+        Column("after_ns", value=lambda one: row(one).after.step_ns),
+        Column("difference_ns", "diff.", signed, lambda one: row(one).difference_ns),
+        Column("count_effect_ns", "calls", signed, lambda one: _effect(row(one), "count")),
+        Column("call_effect_ns", "length", signed, lambda one: _effect(row(one), "call")),
+        Column("overlap_effect_ns", "overlap", signed, lambda one: _effect(row(one), "overlap")),
+        Column("before_busy_ns", value=lambda one: row(one).before.busy_ns, shown=files),
+        Column("after_busy_ns", value=lambda one: row(one).after.busy_ns, shown=files),
+        Column("before_count", value=lambda one: row(one).before.count, shown=files),
+        Column("after_count", value=lambda one: row(one).after.count, shown=files),
+    )
+
+
+def _effect(row: Contribution, name: str) -> int:
+    effect_ns: int = getattr(row, f"{name}_effect_ns")
+    return effect_ns
+
+
+def _view_table(view: View, *, is_whole: bool = False) -> Table:
+    """A view's rows; of those that are shown, such as say what no view before said."""
+    rows = view.rows if is_whole else [row for row in view.rows if _is_shown(view.name, row)]
+    return Table.of(view.name, rows, *_columns(lambda row: row), title=_TITLES[view.name])
+
+
+def _is_shown(view: str, row: Contribution) -> bool:
+    if view == "component":
+        return True
+    is_communication = row.label.startswith(("waiting in ", "transfer of "))
+    if view in {"family", "kernel", "operator"}:
+        return bool(row.difference_ns) and not (is_communication or row.label == "idle")
+    return bool(row.difference_ns) and (is_communication or view != "collective")

@@ -16,6 +16,7 @@ from foretrace.answer import (
     Chart,
     ChartKind,
     Column,
+    Json,
     Sentences,
     Series,
     Shown,
@@ -259,7 +260,7 @@ class IdleCauses(Answer):
             max_rows=10,
         )
 
-    def as_json(self) -> object:
+    def as_json(self) -> Json:
         """The rows, and the sums by cause and operator; times in ns."""
         return {
             "timeline": "measured" if self.is_measured else "simulated",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from foretrace.graph.blocks.corrections import Corrections as Corrections
     from foretrace.graph.blocks.corrections import read_corrections as read_corrections
     from foretrace.graph.blocks.evidence import BlockEvidence as BlockEvidence
+    from foretrace.graph.blocks.evidence import BlocksWithEvidence as BlocksWithEvidence
     from foretrace.graph.blocks.found import CommunicationNodes as CommunicationNodes
     from foretrace.graph.blocks.found import FoundBlocks as FoundBlocks
     from foretrace.graph.blocks.found import with_blocks as with_blocks

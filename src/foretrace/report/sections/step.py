@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from statistics import fmean
 
-from foretrace.analyze import COMPONENTS, Parts
+from foretrace.analyze import COLOUR_OF_COMPONENT, COMPONENTS, Parts
 from foretrace.answer import (
-    Cell,
     Chart,
     ChartKind,
     Column,
@@ -20,29 +20,22 @@ from foretrace.answer import (
     duration_text,
 )
 from foretrace.report.document import Section
-from foretrace.report.replay_rows import ComponentRow, component_rows, rank_rows
 from foretrace.validate import RankReplay, ReplayReport
 
-COLOUR_OF_COMPONENT = {
-    "exposed_compute": "compute",
-    "overlapped": "overlapped",
-    "exposed_communication": "communication",
-    "idle": "idle",
-}
+_SIDES = ("measured", "replayed")
 
 
 def step_section(replay: ReplayReport) -> Section:
     """Measured beside replayed: means over all, then every rank."""
-    rows = component_rows(replay)
+    table = replay.components_table()
     return Section(
         key="step",
         title="Where the time goes",
         short="Breakdown",
         lead="Mean over all steps and ranks; measured above, replayed below.",
         parts=(
-            _bar("measured", rows, lambda row: (row.measured_percent, row.measured_ns)),
-            _bar("replayed", rows, lambda row: (row.replayed_percent, row.replayed_ns)),
-            _components(rows),
+            *(_bar(replay, side) for side in _SIDES),
+            replace(table, title="", colours=tuple(COLOUR_OF_COMPONENT.values())),
             *_per_rank(replay),
         ),
         note=(
@@ -53,82 +46,49 @@ def step_section(replay: ReplayReport) -> Section:
     )
 
 
-def _bar(
-    title: str,
-    rows: Iterable[ComponentRow],
-    percent_and_ns: Callable[[ComponentRow], tuple[float, float]],
-) -> ShareBar:
+def _bar(replay: ReplayReport, side: str) -> ShareBar:
+    step_ns = max(replay.measured_ns, 1.0)
     shares = []
-    for row in rows:
-        percent, duration_ns = percent_and_ns(row)
-        colour = COLOUR_OF_COMPONENT[row.name]
-        shares.append(Share(component_text(row.name), percent, duration_text(duration_ns), colour))
-    return ShareBar(title, tuple(shares))
-
-
-def _components(rows: list[ComponentRow]) -> Table:
-    cells: list[tuple[Cell, ...]] = [
-        (
-            component_text(row.name),
-            row.measured_ns,
-            row.replayed_ns,
-            row.measured_percent,
-            row.error_percent,
-        )
-        for row in rows
-    ]
-    total = [sum(row.measured_ns for row in rows), sum(row.replayed_ns for row in rows)]
-    error_percent = sum(row.error_percent for row in rows)
-    cells.append(("step", *total, 100.0, error_percent))
-    return Table(
-        key="components",
-        title="",
-        columns=(
-            Column("component", "component", Unit.WORD),
-            Column("measured_ns", "measured ms", Unit.MS),
-            Column("replayed_ns", "replayed ms", Unit.MS),
-            Column("share_percent", "share of step", Unit.PERCENT),
-            Column("error_percent", "error, of the step", Unit.SIGNED_PERCENT),
-        ),
-        rows=tuple(cells),
-        strong_rows=frozenset({len(rows)}),
-        colours=tuple(COLOUR_OF_COMPONENT[row.name] for row in rows),
-    )
+    for name, *times_ns in replay.component_means():
+        time_ns = times_ns[_SIDES.index(side)]
+        text, colour = duration_text(time_ns), COLOUR_OF_COMPONENT[name]
+        shares.append(Share(component_text(name), 100 * time_ns / step_ns, text, colour))
+    return ShareBar(side, tuple(shares))
 
 
 def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
     """Means over steps per rank; one rank alone is the bar above."""
     by_rank: dict[int, list[RankReplay]] = {}
-    for row in rank_rows(replay):
+    for row in replay.rows:
         by_rank.setdefault(row.rank, []).append(row)
     if len(by_rank) == 1:
         return ()
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            f"rank {rank}",
-            *_means(row.measured_parts for row in of_rank),
-            *_means(row.replayed_parts for row in of_rank),
-        )
-        for rank, of_rank in sorted(by_rank.items())
-    )
+    columns = [(side, name) for side in _SIDES for name in COMPONENTS]
     return (
         Table(
             key="rank-components",
             title="Per rank",
             lead="Mean over steps; measured above replayed, which is paler.",
             columns=(
-                Column("rank", "rank", Unit.WORD),
+                Column("rank"),
                 *(
-                    Column(f"{side}_{name}_ns", f"{component_text(name)} {side}, ms", Unit.MS)
-                    for side in ("measured", "replayed")
-                    for name in COMPONENTS
+                    Column(f"{side}_{name}_ns", f"{component_text(name)} {side}, ms")
+                    for side, name in columns
                 ),
             ),
-            rows=rows,
+            rows=tuple(
+                (
+                    rank,
+                    *_means(row.measured_parts for row in of_rank),
+                    *_means(row.replayed_parts for row in of_rank),
+                )
+                for rank, of_rank in sorted(by_rank.items())
+            ),
             chart=Chart(
                 kind=ChartKind.BARS,
                 label="time of every rank in four components, measured and replayed",
                 category="rank",
+                category_unit=Unit.RANK,
                 series=tuple(
                     Series(
                         f"{side}_{name}_ns",
@@ -137,8 +97,7 @@ def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
                         group=side,
                         is_faint=side == "replayed",
                     )
-                    for side in ("measured", "replayed")
-                    for name in COMPONENTS
+                    for side, name in columns
                 ),
                 unit=Unit.NS,
             ),

@@ -5,23 +5,21 @@ from dataclasses import replace
 import pytest
 
 from foretrace.analyze import COMPONENTS
-from foretrace.report import (
-    change_text,
+from foretrace.whatif import Memory, Order, Sweep, SweepRow
+from foretrace.whatif.summary import (
     difference_rows,
+    edited_rows,
+    figures,
     origin_text,
     reason_texts,
-    signed_milliseconds,
-    sweep_subject,
-    whatif_facts,
-    whatif_subject,
+    short_sentence,
+    subject_text,
 )
-from foretrace.report.whatif_rows import edited_rows, short_sentence
-from foretrace.whatif import Memory, Order, Sweep, SweepRow
 from tests.whatif.made import made_prediction, memory_of
 
 
 def test_the_subject_says_what_changed_and_what_did_not() -> None:
-    assert whatif_subject(made_prediction()) == (
+    assert subject_text(made_prediction()) == (
         "4 ranks (tp 2 x dp 2) -> 8 ranks (tp 2 x dp 4); 2 layers -> 4 layers; 2 microbatches; "
         "dgx-a100"
     )
@@ -29,7 +27,7 @@ def test_the_subject_says_what_changed_and_what_did_not() -> None:
 
 def test_the_change_is_the_first_fact() -> None:
     found = made_prediction()
-    facts = whatif_facts(found)
+    facts = figures(found)
 
     assert [fact.name for fact in facts] == [
         "change of the step",
@@ -47,7 +45,7 @@ def test_throughput_and_memory_are_told_where_there_is_something_to_tell() -> No
     found = made_prediction()
     alike = replace(found, after=found.before, memory=None)
 
-    assert [fact.name for fact in whatif_facts(alike)][3:] == []
+    assert [fact.name for fact in figures(alike)][3:] == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +62,7 @@ def test_memory_is_told_with_its_change(
 ) -> None:
     memory = Memory(memory_of(30), memory_of(after_gib, capacity_gib))
 
-    facts = whatif_facts(replace(made_prediction(), memory=memory))
+    facts = figures(replace(made_prediction(), memory=memory))
 
     assert facts[-1].remark == told
 
@@ -96,13 +94,6 @@ def test_between_a_recording_and_an_estimate_kernels_names_tell_nothing() -> Non
     assert not any("is called" in text for text in scaled)
 
 
-@pytest.mark.parametrize(
-    ("difference_ns", "text"), [(12_340_000, "+12.34"), (-512_000, "-0.512"), (3, "0.000")]
-)
-def test_differences_have_signs_and_nothing_has_none(difference_ns: int, text: str) -> None:
-    assert signed_milliseconds(difference_ns) == text
-
-
 def test_what_an_edit_cannot_know_is_left_out_of_a_chart() -> None:
     assert short_sentence("all work launched as CUDA graphs (if it can be captured)") == (
         "all work launched as CUDA graphs"
@@ -121,5 +112,5 @@ def test_a_sweep_says_what_is_best() -> None:
     row = SweepRow(name="a", sentences=(), step_ns=150, change_ns=50)
     found = Sweep((row,), Order.PER_RANK, 100, 100)
 
-    assert sweep_subject(found).startswith("1 scenario, best throughput per rank first; before: ")
-    assert change_text(row) == "+50.0 %"
+    assert found.headline.startswith("1 scenario, best throughput per rank first; before: ")
+    assert "+50.0 %" in str(replace(found, replayed_step_ns=100))

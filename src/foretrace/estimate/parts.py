@@ -1,6 +1,8 @@
-"""A step that has not been run: its parts, memory, and what all of it rests on."""
+"""What an estimate tells: where the step goes, memory, how sure it is, the plan in full."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from foretrace.answer import (
     Cell,
@@ -12,6 +14,7 @@ from foretrace.answer import (
     Series,
     Share,
     ShareBar,
+    Shown,
     Table,
     Told,
     Unit,
@@ -20,10 +23,13 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
-from foretrace.estimate import Estimate, Where
-from foretrace.report.document import Section
-from foretrace.report.estimate_rows import assumption_text, part_text, source_text
+from foretrace.estimate.words import assumption_text, part_text, source_text
 from foretrace.workload import Footprint, plan_table
+
+if TYPE_CHECKING:
+    from foretrace.estimate.estimate import Estimate
+    from foretrace.estimate.where import Where
+
 
 MAX_BARS = 16
 MAX_TENSORS = 12
@@ -49,29 +55,15 @@ _HELD = (
 )
 
 
-def estimate_section(found: Estimate) -> Section:
+def step_parts(found: Estimate) -> tuple[Told, ...]:
     """Where the step's time goes: the mean rank, then every rank of the graph."""
     where, colours = found.where, _colours(found.where)
     shares = tuple(
         Share(part_text(name), 100 * ns / where.step_ns, duration_text(ns), colours[name])
         for name, ns in where.mean.by_name().items()
     )
-    by_rank = (_by_rank(where),) if len(where.rows) > 1 else ()
-    return Section(
-        key="step",
-        title="Where the time goes",
-        short="Breakdown",
-        lead=(
-            f"Mean over {found.plan.num_ranks:,} ranks, of which "
-            f"{len(where.rows):,} were simulated, each for those that do the same."
-        ),
-        parts=(ShareBar("", shares), Legend(shares), _parts(where), *by_rank),
-        note=(
-            "Exposed: a transfer with no computation beside it, under the group whose transfer "
-            "ends last before computation goes on. Waiting: neither, because another stage is not "
-            "ready; in a pipeline this is its bubble. The parts sum to the step exactly."
-        ),
-    )
+    by_rank = (ranks_table(where),) if len(where.rows) > 1 else ()
+    return ShareBar("", shares), Legend(shares), _parts(where), *by_rank
 
 
 def _colours(where: Where) -> dict[str, str]:
@@ -88,16 +80,16 @@ def _parts(where: Where) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, time_ns in where.mean.by_name().items():
         of_ranks = [row.parts.by_name().get(name, 0) for row in where.rows]
-        share = 100 * time_ns / where.step_ns
+        share = time_ns / where.step_ns
         rows.append((part_text(name), time_ns, share, min(of_ranks), max(of_ranks)))
-    rows.append(("step", where.step_ns, 100.0, where.step_ns, where.step_ns))
+    rows.append(("step", where.step_ns, 1.0, where.step_ns, where.step_ns))
     return Table(
         key="parts",
-        title="",
+        title="where the time goes, mean over ranks",
         columns=(
-            Column("part", "part", Unit.WORD),
+            Column("part", " ", Unit.WORD),
             Column("mean_ns", "mean ms", Unit.MS),
-            Column("share_percent", "share of step", Unit.PERCENT),
+            Column("share"),
             Column("least_ns", "least ms", Unit.MS),
             Column("most_ns", "most ms", Unit.MS),
         ),
@@ -107,15 +99,19 @@ def _parts(where: Where) -> Table:
     )
 
 
-def _by_rank(where: Where) -> Table:
+def ranks_table(where: Where) -> Table:
+    """Every rank that was simulated, in parts."""
     names = list(where.mean.by_name())
     keys = [f"{name.replace(' ', '_')}_ns" for name in names]
     return Table(
         key="rank-parts",
-        title="Per rank that was simulated",
+        title="per rank that was simulated",
+        shown=Shown.WIDE,
         columns=(
-            Column("rank", "rank", Unit.WORD),
-            Column("num_ranks", "stands for", Unit.COUNT),
+            Column("rank"),
+            Column("stage"),
+            Column("num_ranks", "stands for"),
+            Column("step_ns", shown=Shown.FILES),
             *(
                 Column(key, f"{part_text(name)}, ms", Unit.MS)
                 for key, name in zip(keys, names, strict=True)
@@ -123,8 +119,10 @@ def _by_rank(where: Where) -> Table:
         ),
         rows=tuple(
             (
-                f"rank {row.rank}, stage {row.stage}",
+                row.rank,
+                row.stage,
                 row.num_ranks,
+                where.step_ns,
                 *(row.parts.by_name().get(name, 0) for name in names),
             )
             for row in where.rows
@@ -133,6 +131,7 @@ def _by_rank(where: Where) -> Table:
             kind=ChartKind.BARS,
             label="time of every simulated rank in parts",
             category="rank",
+            category_unit=Unit.RANK,
             series=tuple(
                 Series(key, name, colour, group="step")
                 for key, (name, colour) in zip(keys, _colours(where).items(), strict=True)
@@ -143,25 +142,18 @@ def _by_rank(where: Where) -> Table:
     )
 
 
-def footprint_section(memory: Footprint | None) -> Section | None:
-    """Memory by stage; `None` where it is not known."""
+def memory_parts(memory: Footprint | None) -> tuple[Told, ...]:
+    """Memory by stage; nothing where it is not known."""
     if memory is None:
-        return None
+        return ()
     parts: list[Told] = [_stages(memory)]
     if memory.tensors:
         parts.append(_tensors(memory))
-    return Section(
-        key="memory",
-        title="Memory",
-        short="Memory",
-        lead=_memory_lead(memory),
-        parts=tuple(parts),
-        note="; ".join(memory.notes),
-        warning="It does not fit." if memory.fits is False else "",
-    )
+    return tuple(parts)
 
 
-def _memory_lead(memory: Footprint) -> str:
+def memory_lead(memory: Footprint) -> str:
+    """How full the fullest stage is, and what is left."""
     peak = memory.peak
     lead = (
         f"Bytes of one rank of every stage at its worst moment; the fullest is stage {peak.stage} "
@@ -176,12 +168,12 @@ def _memory_lead(memory: Footprint) -> str:
 def _stages(memory: Footprint) -> Table:
     return Table(
         key="memory-stages",
-        title="By stage",
+        title="memory, fullest stages first",
         columns=(
             Column("stage", "stage", Unit.WORD),
             Column("total_bytes", "total", Unit.BYTES),
-            *(Column(f"{key}_bytes", title, Unit.BYTES) for key, title, _ in _HELD),
-            Column("num_in_flight", "in flight", Unit.NUMBER),
+            *(Column(f"{key}_bytes", title) for key, title, _ in _HELD),
+            Column("num_in_flight", "in flight", Unit.NUMBER, shown=Shown.WIDE),
         ),
         rows=tuple(
             (
@@ -190,7 +182,7 @@ def _stages(memory: Footprint) -> Table:
                 *(getattr(stage, key) for key, _, _ in _HELD),
                 stage.num_in_flight,
             )
-            for stage in memory.stages
+            for stage in sorted(memory.stages, key=lambda one: (-one.total, one.stage))
         ),
         chart=Chart(
             kind=ChartKind.BARS,
@@ -210,40 +202,54 @@ def _tensors(memory: Footprint) -> Table:
     largest = sorted(memory.tensors, key=lambda one: -one.num_bytes)
     return Table(
         key="memory-tensors",
-        title="Kept by the first layer for its backward pass, one microbatch",
+        title="kept by the first layer for its backward pass, one microbatch",
+        shown=Shown.WIDE,
         columns=(Column("tensor", "tensor"), Column("num_bytes", "bytes", Unit.BYTES)),
         rows=tuple((one.label, one.num_bytes) for one in largest),
         max_rows=MAX_TENSORS,
     )
 
 
-def certainty_section(found: Estimate) -> Section:
+def certainty_parts(found: Estimate) -> tuple[Told, ...]:
     """How wide the interval is and why, and where durations come from."""
-    interval = found.interval
     shares = tuple(
         Share(name, 100 * share, percent_text(100 * share), COLOUR_OF_SOURCE[name],
               source_text(name))
         for name, share in found.share_by_source.items()
     )  # fmt: skip
-    return Section(
-        key="certainty",
-        title="How sure is it?",
-        short="Certainty",
-        lead=(
-            f"The middle 80 % of what is expected: {duration_text(interval.low_ns)} to "
-            f"{duration_text(interval.high_ns)}. Every model of a family of operations came with "
-            "its error on measurements that were left out when it was fitted; operations of one "
-            "family err together, families apart."
-        ),
-        parts=(_families(found), ShareBar("device time", shares, is_thin=True), Legend(shares)),
-        note="To first order: by what of a family lies on the critical path.",
+    return (
+        _families(found),
+        ShareBar("device time", shares, is_thin=True),
+        Legend(shares),
+        _sources(found),
+    )
+
+
+def certainty_lead(found: Estimate) -> str:
+    """How wide the interval is, and why."""
+    low, high = duration_text(found.interval.low_ns), duration_text(found.interval.high_ns)
+    return (
+        f"The middle 80 % of what is expected: {low} to {high}. Every model of a family of "
+        "operations came with its error on measurements that were left out when it was fitted; "
+        "operations of one family err together, families apart."
+    )
+
+
+def _sources(found: Estimate) -> Table:
+    return Table.of(
+        "sources",
+        found.share_by_source.items(),
+        Column("source", " ", Unit.WORD, lambda one: one[0]),
+        Column("share", value=lambda one: one[1]),
+        Column("meaning", " ", value=lambda one: source_text(one[0])),
+        title="durations come from",
     )
 
 
 def _families(found: Estimate) -> Table:
     return Table(
         key="uncertainty",
-        title="What each family may move the step by",
+        title="what each family may move the step by",
         columns=(
             Column("family", "family"),
             Column("critical_ns", "on the critical path, ms", Unit.MS),
@@ -268,7 +274,7 @@ def _families(found: Estimate) -> Table:
     )
 
 
-def plan_section(found: Estimate) -> Section:
+def plan_parts(found: Estimate) -> tuple[Told, ...]:
     """The plan in full, what of it was assumed, and what else a reader has to know."""
     open_keys = set() if found.assumed is None else {one.key for one in found.assumed.assumptions}
     rows: list[tuple[Cell, ...]] = [
@@ -280,34 +286,54 @@ def plan_section(found: Estimate) -> Section:
     parts: list[Told] = []
     if found.assumed is not None:
         texts = tuple(("", assumption_text(one)) for one in found.assumed.assumptions)
-        parts += [Sentences("Assumed", texts), _alternatives(found)]
+        spread = spread_text(found)
+        said = (("", spread), *texts) if spread else texts
+        parts += [Sentences("assumed", said), _alternatives(found)]
     parts.append(
         Table(
             key="plan",
-            title="The plan",
+            title="the plan",
+            shown=Shown.WIDE,
             columns=(Column("key", "key", Unit.WORD), Column("value", "value"), Column("note", "")),
             rows=tuple(rows),
             max_rows=len(rows),
         )
     )
     if found.notes:
-        parts.append(Sentences("Notes", tuple(("", note) for note in found.notes)))
-    return Section(key="plan-section", title="Plan", short="Plan", parts=tuple(parts))
+        parts.append(Sentences.of("notes", found.notes))
+    return tuple(parts)
+
+
+def spread_text(found: Estimate) -> str:
+    """How far the legal plans are apart; "" if there is one alone."""
+    assumed = found.assumed
+    if assumed is None or len(assumed.alternatives) == 1:
+        return ""
+    low, high = assumed.low_ns, assumed.high_ns
+    return (
+        f"the step takes {duration_text(low)} to {duration_text(high)} under the "
+        f"{len(assumed.alternatives)} legal plans, "
+        f"{percent_text(100 * (high - low) / found.step_ns)} of the answer apart"
+    )
 
 
 def _alternatives(found: Estimate) -> Table:
     """Steps and memory of all plans that were tried."""
     tried = () if found.assumed is None else found.assumed.alternatives
-    keys = list(tried[0].values) if tried else []
+    open_keys = list(tried[0].values) if tried else []
+    keys = [key for key in open_keys if len({str(one.values[key]) for one in tried}) > 1]
+    if len(tried) < 2:  # noqa: PLR2004  one plan is the answer itself
+        tried = ()
     return Table(
         key="alternatives",
-        title="Legal plans that agree with what was stated, the answer first",
+        title="legal plans that agree with what was stated, the answer first",
         columns=(
             *(Column(key, key.partition(".")[2], Unit.WORD) for key in keys),
             Column("step_ns", "step ms", Unit.MS),
-            Column("low_ns", "10th ms", Unit.MS),
-            Column("high_ns", "90th ms", Unit.MS),
+            Column("low_ns", "10th ms", Unit.MS, shown=Shown.WIDE),
+            Column("high_ns", "90th ms", Unit.MS, shown=Shown.WIDE),
             Column("peak_bytes", "memory", Unit.BYTES),
+            Column("fits"),
         ),
         rows=tuple(
             (
@@ -316,6 +342,7 @@ def _alternatives(found: Estimate) -> Table:
                 one.low_ns,
                 one.high_ns,
                 one.peak_bytes,
+                one.fits,
             )
             for one in tried
         ),

@@ -1,10 +1,12 @@
-"""A job under edits: what changes, by edit and by cause, and what the answer rests on."""
+"""What a prediction tells: what changes, by edit and by cause, and what the answer rests on."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from foretrace.analyze import Comparison, RankChange, RankTime
+from foretrace.analyze import COLOUR_OF_COMPONENT, Comparison, RankChange, RankTime
 from foretrace.answer import (
     Cell,
     Chart,
@@ -15,17 +17,16 @@ from foretrace.answer import (
     Series,
     Share,
     ShareBar,
+    Shown,
     Table,
+    Told,
     Unit,
     bytes_text,
     duration_text,
     percent_text,
-    signed_percent_text,
 )
-from foretrace.report.document import Section
-from foretrace.report.sections.estimate import COLOUR_OF_SOURCE
-from foretrace.report.sections.step import COLOUR_OF_COMPONENT
-from foretrace.report.whatif_rows import (
+from foretrace.estimate import COLOUR_OF_SOURCE
+from foretrace.whatif.summary import (
     DifferenceRow,
     before_text,
     difference_rows,
@@ -34,9 +35,12 @@ from foretrace.report.whatif_rows import (
     reason_texts,
     short_sentence,
 )
-from foretrace.whatif import Memory, Prediction
+
+if TYPE_CHECKING:
+    from foretrace.whatif.prediction import Memory, Prediction
 
 MAX_BARS = 16
+MAX_REASONS = 6  # sentences; `--json` has them all
 _COLOUR_OF_TIME = (
     ("compute_ns", "compute", "compute"),
     ("transfer_ns", "transfer", "communication"),
@@ -46,35 +50,21 @@ _COLOUR_OF_TIME = (
 # How much of the span that steps fill stays free before the least of them.
 _ROOM = 0.35
 _LEAST_ROOM = 0.02  # of the longest step
-_FOLDED = " After is an estimate: one rank stands for all that do the same."
+_LEAST_SHARE = 0.0005  # it would be shown as nothing
 _HELD = ("parameters", "gradients", "optimizer", "activations", "buffers", "context", "total")
 
 
-def change_section(found: Prediction) -> Section | None:
-    """The step before and after in its components; `None` of a recording without steps."""
+def change_parts(found: Prediction) -> tuple[Told, ...]:
+    """The step before and after in its components; nothing of a recording without steps."""
     rows = difference_rows(found)
     if not rows:
-        return None
+        return ()
     *parts, whole = rows
     longest_ns = max(whole.before_ns, whole.after_ns, 1)
     before = _bar("before", parts, [row.before_ns for row in parts], longest_ns)
     after = _bar("after", parts, [row.after_ns for row in parts], longest_ns)
     by_rank = () if found.comparison is None else _by_rank(found.comparison)
-    return Section(
-        key="step",
-        title="Before and after",
-        short="Before, after",
-        lead=(
-            "Mean over ranks and steps: the recording replayed, and the same job edited; percent "
-            "are of the longer step."
-        ),
-        parts=(before, after, _components(rows), *by_rank),
-        note=(
-            "Communication counts from the moment a rank is ready for it, so it holds the wait for "
-            "other ranks. The four parts sum to the step exactly, on both sides."
-            f"{_FOLDED if found.method == 'scaled' else ''}"
-        ),
-    )
+    return (before, after, _components(rows), *by_rank)
 
 
 def _bar(title: str, rows: list[DifferenceRow], times_ns: list[int], longest_ns: int) -> ShareBar:
@@ -90,13 +80,13 @@ def _components(rows: tuple[DifferenceRow, ...]) -> Table:
     whole_ns = max(rows[-1].before_ns, 1)
     return Table(
         key="components",
-        title="",
+        title="where the difference goes, mean over ranks and steps",
         columns=(
-            Column("component", "component", Unit.WORD),
+            Column("component", " ", Unit.WORD),
             Column("before_ns", "before ms", Unit.MS),
             Column("after_ns", "after ms", Unit.MS),
-            Column("difference_ns", "difference", Unit.SIGNED_NS),
-            Column("difference_percent", "of the step before", Unit.SIGNED_PERCENT),
+            Column("difference_ns", "difference ms", Unit.SIGNED_MS),
+            Column("difference_share", "of the step", Unit.SIGNED_SHARE),
         ),
         rows=tuple(
             (
@@ -104,7 +94,7 @@ def _components(rows: tuple[DifferenceRow, ...]) -> Table:
                 row.before_ns,
                 row.after_ns,
                 row.difference_ns,
-                100 * row.difference_ns / whole_ns,
+                row.difference_ns / whole_ns,
             )
             for row in rows
         ),
@@ -121,10 +111,11 @@ def _by_rank(found: Comparison) -> tuple[Table, ...]:
     return (
         Table(
             key="rank-times",
-            title="Per rank",
+            title="per rank",
+            shown=Shown.WIDE,
             lead="After; what was before is paler.",
             columns=(
-                Column("rank", "rank", Unit.WORD),
+                Column("rank"),
                 *(
                     Column(f"{side}_{key}", f"{title} {side}, ms", Unit.MS)
                     for side in sides
@@ -136,6 +127,7 @@ def _by_rank(found: Comparison) -> tuple[Table, ...]:
                 kind=ChartKind.BARS,
                 label="time of every rank by what it does, before and after",
                 category="rank",
+                category_unit=Unit.RANK,
                 series=tuple(
                     Series(f"{side}_{key}", title, colour, group=side, is_faint=side == "before")
                     for side in sides
@@ -149,24 +141,18 @@ def _by_rank(found: Comparison) -> tuple[Table, ...]:
 
 
 def _rank_row(one: RankChange) -> tuple[Cell, ...]:
-    return (f"rank {one.rank}", *_times(one.before), *_times(one.after))
+    return (one.rank, *_times(one.before), *_times(one.after))
 
 
 def _times(time: RankTime | None) -> tuple[Cell, ...]:
     return tuple(None if time is None else getattr(time, key) for key, _, _ in _COLOUR_OF_TIME)
 
 
-def effects_section(found: Prediction) -> Section | None:
-    """What each edit does to the step, one after the other; `None` without edits."""
+def effect_parts(found: Prediction) -> tuple[Told, ...]:
+    """What each edit does to the step, one after the other; nothing without edits."""
     if not found.effects:
-        return None
-    return Section(
-        key="effects",
-        title="What each edit does",
-        short="Edits",
-        lead="Each made after those before it; in another order they may share it otherwise.",
-        parts=(_waterfall(found), *_edited(found)),
-    )
+        return ()
+    return (_waterfall(found), *_edited(found))
 
 
 def _waterfall(found: Prediction) -> Table:
@@ -179,7 +165,7 @@ def _waterfall(found: Prediction) -> Table:
                 short_sentence(one.sentence),
                 one.step_ns,
                 one.change_ns,
-                100 * one.change_ns / max(step_ns, 1),
+                one.change_ns / max(step_ns, 1),
                 min(step_ns, one.step_ns),
                 None,
                 one.change_ns if one.change_ns > 0 else None,
@@ -191,17 +177,17 @@ def _waterfall(found: Prediction) -> Table:
     steps = [found.replayed_step_ns, *(one.step_ns for one in found.effects)]
     minimum_ns = _minimum_ns(min(steps), max(steps))
     return Table(
-        key="edit-effects",
-        title="",
+        key="effects",
+        title="edits, each made after those before it",
         columns=(
             Column("edit", "edit"),
-            Column("step_ns", "step ms", Unit.MS),
-            Column("change_ns", "change", Unit.SIGNED_NS),
-            Column("change_percent", "of the step before it", Unit.SIGNED_PERCENT),
-            Column("from_ns", "from ms", Unit.MS),
-            Column("whole_ns", "step, drawn", Unit.MS),
-            Column("longer_ns", "longer by ms", Unit.MS),
-            Column("shorter_ns", "shorter by ms", Unit.MS),
+            Column("step_ns", "step ms"),
+            Column("change_ns", "change ms", Unit.SIGNED_MS),
+            Column("change_share", "of the step", Unit.SIGNED_SHARE),
+            Column("from_ns", shown=Shown.FILES),
+            Column("whole_ns", shown=Shown.FILES),
+            Column("longer_ns", shown=Shown.FILES),
+            Column("shorter_ns", shown=Shown.FILES),
         ),
         rows=tuple(rows),
         strong_rows=frozenset({0, len(rows) - 1}),
@@ -243,117 +229,87 @@ def _edited(found: Prediction) -> tuple[Table, ...]:
         Column("before", "before"),
         Column("after", "after"),
     )
-    return (Table(key="edited", title="What is different", columns=columns, rows=rows),)
-
-
-def cause_section(prediction: Prediction) -> Section | None:
-    """The difference by class of work, and in sentences; `None` without steps."""
-    found = prediction.comparison
-    if found is None:
-        return None
-    rows = [row for row in found.view("class").rows if row.difference_ns]
-    reasons = tuple(("", text) for text in reason_texts(prediction))
-    return Section(
-        key="causes",
-        title="Where the difference comes from",
-        short="Causes",
-        lead=(
-            "Every moment of the step belongs to one class of work, so the differences sum to the "
-            f"step's {signed_percent_text(found.percent)}."
-        ),
-        parts=(
-            Table(
-                key="classes",
-                title="By class of work",
-                columns=(
-                    Column("class", "class"),
-                    Column("before_ns", "before ms", Unit.MS),
-                    Column("after_ns", "after ms", Unit.MS),
-                    Column("difference_ns", "difference", Unit.SIGNED_NS),
-                    Column("count_effect_ns", "by number of calls", Unit.SIGNED_NS),
-                    Column("call_effect_ns", "by their length", Unit.SIGNED_NS),
-                    Column("overlap_effect_ns", "by what hides them", Unit.SIGNED_NS),
-                ),
-                rows=tuple(
-                    (
-                        row.label,
-                        row.before.step_ns,
-                        row.after.step_ns,
-                        row.difference_ns,
-                        row.count_effect_ns,
-                        row.call_effect_ns,
-                        row.overlap_effect_ns,
-                    )
-                    for row in rows
-                ),
-                chart=Chart(
-                    kind=ChartKind.BARS,
-                    label="difference of the step by class of work",
-                    category="class",
-                    series=(Series("difference_ns", "difference", "communication"),),
-                    unit=Unit.SIGNED_NS,
-                    max_rows=MAX_BARS,
-                ),
-                colours=tuple(
-                    "communication" if row.difference_ns > 0 else "overlapped" for row in rows
-                ),
-            ),
-            *((Sentences("In words", reasons),) if reasons else ()),
+    return (
+        Table(
+            key="edited", title="what is different", columns=columns, rows=rows, shown=Shown.WIDE
         ),
     )
 
 
-def memory_change_section(memory: Memory | None) -> Section | None:
-    """Memory of the fullest rank on both sides; `None` where no model was stated."""
+def cause_parts(prediction: Prediction) -> tuple[Told, ...]:
+    """The difference by class of work, and in sentences; nothing without steps."""
+    found = prediction.comparison
+    if found is None:
+        return ()
+    (table,) = found.views_told(("class",))
+    chart = Chart(
+        kind=ChartKind.BARS,
+        label="difference of the step by class of work",
+        category="label",
+        series=(Series("difference_ns", "difference", "communication"),),
+        unit=Unit.SIGNED_NS,
+        max_rows=MAX_BARS,
+    )
+    colours = tuple(
+        "communication" if row.difference_ns > 0 else "overlapped"
+        for row in found.view("class").rows
+        if row.difference_ns
+    )
+    drawn = replace(table, chart=chart, colours=colours, shown=Shown.WIDE)
+    return Sentences.of("why", reason_texts(prediction)[:MAX_REASONS]), drawn
+
+
+def memory_change_parts(memory: Memory | None) -> tuple[Told, ...]:
+    """Memory of the fullest rank on both sides; nothing where no model was stated."""
     if memory is None:
-        return None
+        return ()
+    before, after = memory.before.peak, memory.after.peak
+    return (
+        Table.of(
+            "memory-parts",
+            [(name, getattr(before, name), getattr(after, name)) for name in _HELD],
+            Column("part", "fullest rank", Unit.WORD, lambda row: row[0]),
+            Column("before_bytes", "before", value=lambda row: row[1]),
+            Column("after_bytes", "after", value=lambda row: row[2]),
+            title="memory",
+            is_strong=lambda row: row[0] == "total",
+        ),
+    )
+
+
+def memory_change_lead(memory: Memory) -> str:
+    """How much is needed on both sides, and whether it fits."""
     before, after = memory.before.peak, memory.after.peak
     lead = f"{bytes_text(before.total)} before, {bytes_text(after.total)} after"
     if memory.after.margin is not None and memory.after.capacity is not None:
         says = "to spare" if memory.after.margin >= 0 else "too much"
         left = bytes_text(abs(memory.after.margin))
         lead += f", of {bytes_text(memory.after.capacity)}: {left} {says}"
-    return Section(
-        key="memory",
-        title="Memory",
-        short="Memory",
-        lead=f"Of the fullest rank at its worst moment, by the model's sizes: {lead}.",
-        parts=(
-            Table(
-                key="memory-parts",
-                title="",
-                columns=(
-                    Column("part", "part", Unit.WORD),
-                    Column("before_bytes", "before", Unit.BYTES),
-                    Column("after_bytes", "after", Unit.BYTES),
-                ),
-                rows=tuple((name, getattr(before, name), getattr(after, name)) for name in _HELD),
-                strong_rows=frozenset({len(_HELD) - 1}),
-            ),
-        ),
-        warning="It does not fit." if memory.after.fits is False else "",
-    )
+    return f"Of the fullest rank at its worst moment, by the model's sizes: {lead}."
 
 
-def ground_section(found: Prediction) -> Section:
-    """How wide the interval is, and where durations come from."""
+def ground_parts(found: Prediction) -> tuple[Told, ...]:
+    """Where durations come from, and what must be known."""
     shares = tuple(
         Share(name, 100 * share, percent_text(100 * share), COLOUR_OF_SOURCE.get(name, "idle"),
               origin_text(name))
         for name, share in found.share_by_source.items()
     )  # fmt: skip
-    notes = tuple(("", text) for text in found.notes)
-    return Section(
-        key="ground",
-        title="What it rests on",
-        short="Certainty",
-        lead=(
-            f"The middle 80 % of what is expected: {duration_text(found.low_ns)} to "
-            f"{duration_text(found.high_ns)}. The step before is {before_text(found)}."
-        ),
-        parts=(
-            ShareBar("critical path", shares, is_thin=True),
-            Legend(shares),
-            *((Sentences("To know", notes),) if notes else ()),
-        ),
+    sources = Table.of(
+        "sources",
+        [one for one in found.share_by_source.items() if one[1] >= _LEAST_SHARE],
+        Column("source", " ", Unit.WORD, lambda one: one[0]),
+        Column("share", value=lambda one: one[1]),
+        Column("meaning", " ", value=lambda one: origin_text(one[0])),
+        title="the critical path after rests on",
+    )
+    bar = ShareBar("critical path", shares, is_thin=True)
+    return bar, Legend(shares), sources, Sentences.of("notes", found.notes)
+
+
+def ground_lead(found: Prediction) -> str:
+    """How wide the interval is, and how good the replay it starts from."""
+    return (
+        f"The middle 80 % of what is expected: {duration_text(found.low_ns)} to "
+        f"{duration_text(found.high_ns)}. The step before is {before_text(found)}."
     )

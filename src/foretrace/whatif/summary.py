@@ -1,24 +1,30 @@
-"""What tables, notebooks and pages say of a prediction, in words; nothing is computed here."""
+"""A prediction in words: its subject, its figures, its reasons; computes nothing."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from foretrace.analyze import COMPONENTS
 from foretrace.answer import (
+    Fact,
+    Unit,
     bytes_text,
+    cell_text,
     component_text,
     count_text,
     duration_text,
-    milliseconds_text,
     number_text,
     signed_percent_text,
 )
-from foretrace.report.estimate_rows import Fact, source_text
-from foretrace.whatif import Memory, Prediction, Scenario, Sweep, SweepRow
+from foretrace.estimate import source_text
 from foretrace.workload import plan_table
+
+if TYPE_CHECKING:
+    from foretrace.whatif.prediction import Memory, Prediction
+    from foretrace.whatif.scenario import Scenario
 
 _SCALED = "scaled"
 _METHODS = {
@@ -49,7 +55,7 @@ class DifferenceRow:
         return self.after_ns - self.before_ns
 
 
-def whatif_subject(found: Prediction) -> str:
+def subject_text(found: Prediction) -> str:
     """Grid, layers, batch and machine, before and after: `4 ranks -> 8 ranks; 2 layers; ...`."""
     sides = [
         (_grid(one), _layers(one), _batch(one), _machine(one))
@@ -63,7 +69,7 @@ def whatif_subject(found: Prediction) -> str:
     return "; ".join(texts)
 
 
-def whatif_facts(found: Prediction) -> tuple[Fact, ...]:
+def figures(found: Prediction) -> tuple[Fact, ...]:
     """The figures that matter, the change first."""
     return tuple(_facts(found))
 
@@ -72,7 +78,8 @@ def _facts(found: Prediction) -> Iterator[Fact]:
     yield Fact(
         "change of the step",
         signed_percent_text(found.percent),
-        f"{signed_milliseconds(found.change_ns)} ms, {_METHODS.get(found.method, found.method)}",
+        f"{cell_text(found.change_ns, Unit.SIGNED_MS)} ms, "
+        f"{_METHODS.get(found.method, found.method)}",
         is_first=True,
     )
     yield Fact("before", duration_text(found.replayed_step_ns), before_text(found))
@@ -143,7 +150,7 @@ def reason_texts(found: Prediction) -> tuple[str, ...]:
     if found.method != _SCALED:
         return tuple(one.sentence for one in found.comparison.reasons)
     return tuple(
-        f"{row.label}: {signed_milliseconds(row.difference_ns)} ms"
+        f"{row.label}: {cell_text(row.difference_ns, Unit.SIGNED_MS)} ms"
         for row in found.comparison.view("class").rows
         if row.difference_ns
     )
@@ -182,33 +189,6 @@ def short_sentence(sentence: str) -> str:
 def origin_text(name: str) -> str:
     """What a share of the critical path rests on, in words."""
     return _ORIGINS.get(name) or source_text(name)
-
-
-def signed_milliseconds(difference_ns: int) -> str:
-    """`+12.34`, `-0.512`; what rounds to nothing has no sign."""
-    text = milliseconds_text(abs(difference_ns))
-    if not text.strip("0.,"):
-        return text
-    return f"{'-' if difference_ns < 0 else '+'}{text}"
-
-
-def sweep_subject(found: Sweep) -> str:
-    """How many scenarios there are, and what they are held against."""
-    count = count_text(len(found.rows), "scenario")
-    return (
-        f"{count}, best {_ORDERS[found.order.value]} first; before: "
-        f"{duration_text(found.replayed_step_ns)} replayed, "
-        f"{duration_text(found.measured_step_ns)} measured"
-    )
-
-
-_ORDERS = {"step": "step", "throughput": "throughput", "per-rank": "throughput per rank"}
-
-
-def change_text(row: SweepRow) -> str:
-    """How much longer a scenario's step is, in percent."""
-    before_ns = row.step_ns - row.change_ns
-    return signed_percent_text(100 * row.change_ns / max(before_ns, 1))
 
 
 def _grid(one: Scenario) -> str:

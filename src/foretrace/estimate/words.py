@@ -1,14 +1,16 @@
-"""What tables, notebooks and pages say of an estimate, in words; nothing is computed here."""
+"""An estimate in words: its subject, its figures, its parts and sources; computes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from foretrace.answer import bytes_text, count_text, duration_text, rate_text
+from foretrace.answer import Fact, bytes_text, count_text, duration_text, rate_text
 from foretrace.base import NS_PER_S
-from foretrace.estimate import Estimate
 from foretrace.workload import Assumption, Convention, Footprint
+
+if TYPE_CHECKING:
+    from foretrace.estimate.estimate import Estimate
 
 _MANY = 1000  # a rate from which on no digit after the point is worth showing
 
@@ -49,17 +51,7 @@ _CONVENTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Fact:
-    """One figure with what belongs to it."""
-
-    name: str
-    value: str
-    remark: str
-    is_first: bool = False  # the answer
-
-
-def estimate_subject(found: Estimate) -> str:
+def subject_text(found: Estimate) -> str:
     """What the estimate is of: machine, plan, batch."""
     plan = found.plan
     axes = {"tp": plan.tensor, "cp": plan.context, "pp": plan.pipeline, "dp": plan.data}
@@ -86,7 +78,7 @@ def estimate_subject(found: Estimate) -> str:
     )
 
 
-def estimate_facts(found: Estimate) -> tuple[Fact, ...]:
+def figures(found: Estimate) -> tuple[Fact, ...]:
     """The figures that matter, the answer first."""
     return tuple(_facts(found))
 
