@@ -37,7 +37,7 @@ def test_it_stays_in_80_columns_and_answers_first(run: Run, arguments: tuple[obj
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("llama3.2-1b on 8 x h100-sxm of dgx-h100")
     assert "middle 80 %" in outcome.out
-    for section in ("where the time goes", "memory", "durations come from", "widens"):
+    for section in ("where the time goes", "memory", "durations come from", "may move the step"):
         assert section in outcome.out
 
 

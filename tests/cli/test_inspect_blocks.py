@@ -11,7 +11,7 @@ def test_blocks_fit_eighty_columns_and_fold_ranks_alike(run: Run, traces: Path) 
 
     assert outcome.code == 0, outcome.err
     assert max(map(len, outcome.out.splitlines())) <= 80
-    for words in ("ranks 0-", "backward", "found from", "sequence numbers"):
+    for words in ("\n0-3 ", "backward", "found from", "sequence numbers"):
         assert words in outcome.out
 
 

@@ -48,8 +48,9 @@ def plain(value: object) -> Json:
 
 
 def _plain_object(value: object) -> Json:
-    if isinstance(value, Plain):
-        return value.as_json()
+    said = getattr(value, "as_json", None)
+    if callable(said):
+        return said()
     if is_dataclass(value):
         return plain_fields(value)
     return value.tolist() if hasattr(value, "tolist") else str(value)  # an array; a path

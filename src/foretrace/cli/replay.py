@@ -66,7 +66,7 @@ def replay(
             api.write_report(report, job, replayed, replay=found, without=left_out)
     title = title_text(job, is_replayed=True)
     if left_out:
-        title += f" without {', '.join(one.value for one in left_out)}"
+        title += f" without: {', '.join(one.value for one in left_out)}"
     Outputs(json, csv, parquet, table).tell(found, title=title, top=32)
     for path in (trace, report):
         if path is not None:

@@ -174,9 +174,7 @@ class Blocks(Answer):
         return Table.of(
             "parts",
             items,
-            Column("ranks", value=lambda one: ranks_text(one.ranks), shown=Shown.WIDE)
-            if len(groups) == 1
-            else Column("ranks", value=lambda one: ranks_text(one.ranks)),
+            Column("ranks", unit=Unit.WORD, value=lambda one: ranks_text(one.ranks)),
             Column("part", unit=Unit.WORD, value=lambda one: Part(one.part).name.lower()),
             Column("phase", unit=Unit.WORD, value=lambda one: Phase(one.phase).name.lower()),
             Column("layers", unit=Unit.WORD),
