@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from foretrace.api.display import teach
 
 import foretrace as ft
 from foretrace.analyze import windows
@@ -135,14 +133,7 @@ def test_the_report_is_written_and_has_no_steps_to_choose(found: Estimate, tmp_p
 
 
 def test_it_shows_itself_in_a_notebook(found: Estimate) -> None:
-    shown: dict[type, Callable[[Any], str]] = {}
-
-    class Formatter:
-        def for_type(self, typ: type[Any], func: Callable[[Any], str]) -> None:
-            shown[typ] = func
-
-    teach(Formatter())
-    html = shown[Estimate](found)
+    html = found._repr_html_()
 
     assert "llama3.2-1b on 8 x h100-sxm" in html
     assert "exposed: tensor parallel (tp)" in html
