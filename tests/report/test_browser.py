@@ -191,7 +191,7 @@ def test_tables_are_downloaded_as_they_are(opened: Opened, tmp_path: Path) -> No
         texts[ending] = (tmp_path / f"table.{ending}").read_text(encoding="utf-8")
 
     rows = json.loads(texts["json"])
-    assert [row["rank"] for row in rows] == ["rank 0", "rank 1"]
+    assert [row["rank"] for row in rows] == [0, 1]
     assert [{key: str(value) for key, value in row.items()} for row in rows] == list(
         csv.DictReader(texts["csv"].splitlines())
     )
