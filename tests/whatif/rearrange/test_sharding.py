@@ -65,8 +65,8 @@ def test_a_layer_is_gathered_before_both_passes_and_scattered_behind_the_second(
 def test_parts_have_the_bytes_of_their_parameters() -> None:
     found = exchanges(read_job(SHAPES, ZERO3))
 
-    gathered = {each.num_bytes for each in found if each.collective == "all_gather"}
-    scattered = {each.num_bytes for each in found if each.collective == "reduce_scatter"}
+    gathered = {each.num_bytes for each in found if each.collective == "allgather"}
+    scattered = {each.num_bytes for each in found if each.collective == "reducescatter"}
     # Parameters in 16 bits, gradients in 32.
     assert [2 * size for size in gathered] == list(scattered)
     assert not any(each.is_awaited for each in found)
@@ -76,16 +76,16 @@ def test_nothing_is_gathered_ahead_without_overlap() -> None:
     words = shown(read_job(SHAPES, ZERO3, PlanKeys({"overlap.gradients": False})))
 
     made = exchanges(read_job(SHAPES, ZERO3, PlanKeys({"overlap.gradients": False})))
-    assert all(each.is_awaited for each in made if each.collective == "reduce_scatter")
+    assert all(each.is_awaited for each in made if each.collective == "reducescatter")
     assert words.count("wait 0") >= 1
 
 
 def test_gradients_divided_alone_are_scattered_in_every_backward_pass() -> None:
     found = exchanges(read_job(SHAPES, PlanKeys({"sharding.level": "zero2"})))
 
-    scattered = [each.num_bytes for each in found if each.collective == "reduce_scatter"]
-    gathered = [each.num_bytes for each in found if each.collective == "all_gather"]
-    assert [each.collective for each in found[-len(gathered) :]] == ["all_gather"] * len(gathered)
+    scattered = [each.num_bytes for each in found if each.collective == "reducescatter"]
+    gathered = [each.num_bytes for each in found if each.collective == "allgather"]
+    assert [each.collective for each in found[-len(gathered) :]] == ["allgather"] * len(gathered)
     assert scattered[: len(gathered)] == scattered[len(gathered) :]  # in both microbatches
     # Once a step, of what one microbatch reduces: parameters in 16 bits, gradients in 32.
     assert 2 * sum(gathered) == sum(scattered[: len(gathered)])
@@ -123,7 +123,7 @@ def test_the_answer_is_arranged_and_new_pieces_have_intervals(edits: tuple[Edit,
     made = [
         node
         for node in graph.nodes_of(NodeKind.FINISH).tolist()
-        if names[graph.collective[node]] in {"all_gather", "reduce_scatter"}
+        if names[graph.collective[node]] in {"allgather", "reducescatter"}
     ]
     assert made
     assert (costs.low_ns[made] < costs.duration_ns[made]).all()
