@@ -30,7 +30,7 @@ def shown(new: NewJob, step: int = 1) -> list[str]:
             continue
         if isinstance(what, MadeExchange):
             found.append(
-                f"{'gather' if what.collective == 'all_gather' else 'scatter'} {each.layer}"
+                f"{'gather' if what.collective == 'allgather' else 'scatter'} {each.layer}"
             )
         elif isinstance(what, MadeWait):
             found.append(f"wait {what.back}")
@@ -123,7 +123,7 @@ def test_the_answer_is_arranged_and_new_pieces_have_intervals(edits: tuple[Edit,
     made = [
         node
         for node in graph.nodes_of(NodeKind.FINISH).tolist()
-        if names[graph.collective[node]] in {"allgather", "reducescatter"}
+        if names[graph.collective[node]] in {"all_gather", "reduce_scatter"}
     ]
     assert made
     assert (costs.low_ns[made] < costs.duration_ns[made]).all()
