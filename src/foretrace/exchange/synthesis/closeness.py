@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrace.answer import Plain
 from foretrace.exchange.synthesis.observed import Observed
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Distance:
 
 
 @dataclass(frozen=True)
-class Closeness:
+class Closeness(Plain):
     """All measures, and lengths of the critical path."""
 
     distances: tuple[Distance, ...]
@@ -44,10 +45,6 @@ class Closeness:
         import polars as pl  # on demand: it takes longer to import than most commands take
 
         return pl.DataFrame([asdict(one) for one in self.distances])
-
-    def as_json(self) -> dict[str, object]:
-        """Everything as builtins."""
-        return asdict(self)
 
 
 def closeness(source: Observed, made: Observed) -> Closeness:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Plain
 from foretrace.base import NS_PER_MS, Bools, Float64s
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _NORMAL_95 = 1.96  # of the standard normal distribution, both sides
 
 
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(Plain):
     """Of step times: a share of steps is shorter."""
 
     probability: float
@@ -28,18 +29,9 @@ class Quantile:
     low_ns: float  # 95% confidence, from batches that were sampled apart
     high_ns: float
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "probability": self.probability,
-            "step_ns": self.step_ns,
-            "low_ns": self.low_ns,
-            "high_ns": self.high_ns,
-        }
-
 
 @dataclass(frozen=True)
-class VarianceShare:
+class VarianceShare(Plain):
     """What one operation, or one rank, has to do with how much the step varies.
 
     The step is the sum of what is on its critical path; so is its variance, of covariances with
@@ -52,18 +44,9 @@ class VarianceShare:
     path_ns: float  # on the critical path, mean
     tail_ns: float  # on the critical path of the slowest steps, mean
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "name": self.name,
-            "share": self.share,
-            "path_ns": self.path_ns,
-            "tail_ns": self.tail_ns,
-        }
-
 
 @dataclass(frozen=True)
-class Shares:
+class Shares(Plain):
     """Variance by operation and by rank, and the slowest steps' own critical path."""
 
     operations: tuple[VarianceShare, ...] = ()  # the largest share first
@@ -71,18 +54,9 @@ class Shares:
     num_paths: int = 0  # steps whose critical path was looked at
     num_tail: int = 0  # of them, the slowest
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "operations": [one.as_json() for one in self.operations],
-            "ranks": [one.as_json() for one in self.ranks],
-            "num_paths": self.num_paths,
-            "num_tail": self.num_tail,
-        }
-
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Plain):
     """Steps where so many copies of the model wait for each other."""
 
     num_replicas: int
@@ -91,17 +65,6 @@ class Scale:
     p5_ns: float
     p50_ns: float
     p95_ns: float
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "num_replicas": self.num_replicas,
-            "num_ranks": self.num_ranks,
-            "mean_ns": self.mean_ns,
-            "p5_ns": self.p5_ns,
-            "p50_ns": self.p50_ns,
-            "p95_ns": self.p95_ns,
-        }
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze import windows
+from foretrace.answer import Plain
 from foretrace.base import Float64s, RiskError
 from foretrace.graph import ExecutionGraph
 from foretrace.risk.steps.laid_out import draws_of
@@ -36,7 +37,7 @@ _TAIL = 0.95
 
 
 @dataclass(frozen=True)
-class PlacementRow:
+class PlacementRow(Plain):
     """One place for what is slow."""
 
     place: str
@@ -45,17 +46,6 @@ class PlacementRow:
     p95_ns: float
     cost: float  # of the mean step, over all GPUs alike; what replacing brings
     tail_cost: float  # of the 95% quantile
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "place": self.place,
-            "ranks": list(self.ranks),
-            "mean_ns": self.mean_ns,
-            "p95_ns": self.p95_ns,
-            "cost": self.cost,
-            "tail_cost": self.tail_cost,
-        }
 
 
 @dataclass(frozen=True)

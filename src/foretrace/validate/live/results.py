@@ -11,17 +11,15 @@ import numpy as np
 if TYPE_CHECKING:
     import polars as pl
 
+from foretrace.answer import Plain
+
 
 @dataclass(frozen=True)
-class LiveComponent:
+class LiveComponent(Plain):
     """A part of a rank's step, mean over ranks and steps."""
 
     predicted_ns: int | None  # without the profiler
     measured_ns: int | None  # of profiled steps, which take longer; `None`: not recorded
-
-    def as_json(self) -> dict[str, int | None]:
-        """Both."""
-        return {"predicted_ns": self.predicted_ns, "measured_ns": self.measured_ns}
 
 
 @dataclass(frozen=True, kw_only=True)
