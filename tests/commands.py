@@ -9,6 +9,7 @@ from typing import Any
 from typer.main import get_command
 
 from foretrace.cli import app
+from foretrace.cli.lazy import LazyGroup
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[Command]:
     options = tuple(_option(parameter) for parameter in command.params)
     yield Command(path, command.help or "", options)
     for name, child in sorted(getattr(command, "commands", {}).items()):
-        yield from _commands(child, (*path, name))
+        loaded = command.loaded(name) if isinstance(command, LazyGroup) else child
+        yield from _commands(loaded, (*path, name))
 
 
 def _option(parameter: Any) -> Option:

@@ -31,7 +31,7 @@ def test_ranks_are_chosen_and_missing_ones_named(tmp_path: Path) -> None:
     folder = files(tmp_path)
 
     assert api.load(folder, ranks=[1]).ranks == (1,)
-    with pytest.raises(TraceError, match=r"no Chakra file of rank \[5\]: found \[0, 1\]"):
+    with pytest.raises(TraceError, match=r"no trace of rank 5: found 0, 1"):
         api.load(folder, ranks=[5])
 
 

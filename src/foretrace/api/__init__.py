@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
-from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
-from foretrace.api.analyses import compare as compare
-from foretrace.api.analyses import diagnose as diagnose
-from foretrace.api.analyses import hang as hang
-from foretrace.api.analyses import memory as memory
-from foretrace.api.analyses import roofline as roofline
-from foretrace.api.analyses import what_helps as what_helps
-from foretrace.api.benchmarks import benchmark as benchmark
-from foretrace.api.conversions import Format as Format
-from foretrace.api.conversions import convert as convert
-from foretrace.api.edited import Edited as Edited
-from foretrace.api.estimates import estimate as estimate
-from foretrace.api.estimates import write_estimate_report as write_estimate_report
-from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
-from foretrace.api.exchanges import anonymise as anonymise
-from foretrace.api.exchanges import draw as draw
-from foretrace.api.exchanges import synthesise as synthesise
-from foretrace.api.job import Job as Job
-from foretrace.api.links import link as link
-from foretrace.api.modules import captured_for as captured_for
-from foretrace.api.outputs import write_trace as write_trace
-from foretrace.api.predictions import scenarios as scenarios
-from foretrace.api.predictions import whatif as whatif
-from foretrace.api.predictions import write_whatif_report as write_whatif_report
-from foretrace.api.predictions import write_whatif_trace as write_whatif_trace
-from foretrace.api.reports import report as report
-from foretrace.api.reports import write_report as write_report
-from foretrace.api.verbs import blocks as blocks
-from foretrace.api.verbs import inspect as inspect
-from foretrace.api.verbs import load as load
-from foretrace.api.verbs import record as record
-from foretrace.api.verbs import replay as replay
-from foretrace.api.verbs import simulate as simulate
-from foretrace.capture import capture as capture
-from foretrace.graph import Part as Part
-from foretrace.graph import Phase as Phase
-from foretrace.whatif import Selection as Selection
-from foretrace.whatif import Sizes as Sizes
-from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
+    from foretrace.api.analyses import compare as compare
+    from foretrace.api.analyses import diagnose as diagnose
+    from foretrace.api.analyses import hang as hang
+    from foretrace.api.analyses import memory as memory
+    from foretrace.api.analyses import roofline as roofline
+    from foretrace.api.analyses import what_helps as what_helps
+    from foretrace.api.benchmarks import benchmark as benchmark
+    from foretrace.api.conversions import Format as Format
+    from foretrace.api.conversions import convert as convert
+    from foretrace.api.edited import Edited as Edited
+    from foretrace.api.estimates import estimate as estimate
+    from foretrace.api.estimates import write_estimate_report as write_estimate_report
+    from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
+    from foretrace.api.exchanges import anonymise as anonymise
+    from foretrace.api.exchanges import draw as draw
+    from foretrace.api.exchanges import synthesise as synthesise
+    from foretrace.api.job import Job as Job
+    from foretrace.api.links import link as link
+    from foretrace.api.modules import captured_for as captured_for
+    from foretrace.api.outputs import write_trace as write_trace
+    from foretrace.api.predictions import scenarios as scenarios
+    from foretrace.api.predictions import whatif as whatif
+    from foretrace.api.predictions import write_whatif_report as write_whatif_report
+    from foretrace.api.predictions import write_whatif_trace as write_whatif_trace
+    from foretrace.api.reports import report as report
+    from foretrace.api.reports import write_report as write_report
+    from foretrace.api.verbs import blocks as blocks
+    from foretrace.api.verbs import inspect as inspect
+    from foretrace.api.verbs import load as load
+    from foretrace.api.verbs import record as record
+    from foretrace.api.verbs import replay as replay
+    from foretrace.api.verbs import simulate as simulate
+    from foretrace.capture import capture as capture
+    from foretrace.graph import Part as Part
+    from foretrace.graph import Phase as Phase
+    from foretrace.whatif import Selection as Selection
+    from foretrace.whatif import Sizes as Sizes
+    from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
+
+lazily(__name__)

@@ -6,16 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from foretrace.api.edited import Basis, Edited
-from foretrace.api.named import Named, draft_named, machine_named, model_named
-from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Finding, Recording, Timeline
-from foretrace.machine import Machine
-from foretrace.simulate import Cores, simulate
+from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta
-from foretrace.whatif import Edit, Sizes
-from foretrace.workload import Model, PlanDraft
+
+if TYPE_CHECKING:  # what a job that is not edited need not load
+    from foretrace.api.edited import Edited
+    from foretrace.api.named import Named
+    from foretrace.cost import CostModel
+    from foretrace.machine import Machine
+    from foretrace.simulate import Cores
+    from foretrace.whatif import Edit, Sizes
+    from foretrace.workload import Model, PlanDraft
 
 # Folders of these names say nothing without the one above them.
 PLAIN_NAMES = frozenset({"log", "logs", "profile", "profiles", "trace", "traces"})
@@ -104,6 +108,10 @@ class Job:
             WorkloadError: if there is no such model or plan.
             MachineError: if there is no such machine.
         """
+        # on demand: a job that is not edited need not load what edits need
+        from foretrace.api.edited import Basis, Edited
+        from foretrace.api.named import draft_named, machine_named, model_named
+
         basis = Basis(
             recording=self.recording,
             machine=machine_named(machine, folders),

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from foretrace.analyze import step_name
-from foretrace.api.edited import Edited
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
 from foretrace.capture import record
-from foretrace.estimate import Estimate
 from foretrace.graph import (
     Ablation,
     Blocks,
@@ -27,7 +25,11 @@ from foretrace.simulate import simulate as simulated
 from foretrace.trace import Contents, load_run
 from foretrace.trace import inspect as inspected
 from foretrace.validate import ReplayReport, replay_report
-from foretrace.whatif import Prediction
+
+if TYPE_CHECKING:  # what replays and pages of a run need not load
+    from foretrace.api.edited import Edited
+    from foretrace.estimate import Estimate
+    from foretrace.whatif import Prediction
 
 __all__ = ["blocks", "inspect", "load", "record", "replay", "simulate"]
 
@@ -108,7 +110,7 @@ def simulate(job: Job | Edited, *, without: Without = ()) -> Timeline:
         ScenarioError: if an edit is illegal, or cannot be made to this recording.
         ValueError: if something is to be left out of a job under edits.
     """
-    if isinstance(job, Edited):
+    if not isinstance(job, Job):
         if ablations(without):
             raise ValueError("a job under edits is predicted whole: leave out `without`")
         return job.timeline

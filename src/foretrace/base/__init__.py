@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from foretrace.base.errors import WorkloadError as WorkloadError
     from foretrace.base.files import remove_abandoned as remove_abandoned
     from foretrace.base.files import written_beside as written_beside
+    from foretrace.base.lazy import home_of as home_of
     from foretrace.base.lazy import lazily as lazily
+    from foretrace.base.lazy import source_of as source_of
     from foretrace.base.number_formats import FORMAT_BY_CODE as FORMAT_BY_CODE
     from foretrace.base.number_formats import FORMAT_BY_NAME as FORMAT_BY_NAME
     from foretrace.base.number_formats import SIXTEEN_BITS as SIXTEEN_BITS

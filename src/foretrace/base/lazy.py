@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
+from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -55,7 +56,26 @@ def lazily(package: str) -> None:
 
 def _offers(package: str) -> dict[str, str]:
     """Where each name that a package offers stands; `import *` takes another list in."""
-    spec = sys.modules[package].__spec__ if package in sys.modules else find_spec(package)
-    source = spec.loader.get_source(package)  # type: ignore[union-attr]  # a SourceLoader
+    source = source_of(package)
     taken = {name: home for other in _ALL.findall(source) for name, home in _offers(other).items()}
     return taken | {name: home for home, name in _OFFER.findall(source)}
+
+
+def home_of(folder: ModuleType, name: str) -> str:
+    """The module that defines a name which a folder offers, through folders that hand it on."""
+    home = folder.__name__
+    while name in (offers := _offers(home)):
+        home = offers[name]
+    return home
+
+
+def source_of(module: str) -> str:
+    """The text of a module of ours, whether it is loaded or not."""
+    spec = sys.modules[module].__spec__ if module in sys.modules else find_spec(module)
+    loader = None if spec is None else spec.loader
+    text = loader.get_source(module) if isinstance(loader, InspectLoader) else None
+    if text is None:
+        raise ImportError(
+            f"foretrace needs its source files, and {module} has none: install it again"
+        )
+    return text

@@ -17,7 +17,7 @@ from foretrace.cli.bench_table import print_benchmark, print_check
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _DIFFERENT = 1
 

@@ -22,7 +22,7 @@ from foretrace.machine import (
     remarks_on,
 )
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print everything as JSON instead of tables.")

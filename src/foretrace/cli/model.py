@@ -11,7 +11,7 @@ from foretrace.cli.model_table import print_account, print_models
 from foretrace.cli.settings import model_folders
 from foretrace.workload import account, load_model, model_names
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print everything as JSON instead of tables.")

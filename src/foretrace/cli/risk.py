@@ -54,7 +54,7 @@ from foretrace.workload import complete, load_model, load_plan
 if TYPE_CHECKING:
     import polars as pl
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command()(steps)
 app.command()(placement)
 

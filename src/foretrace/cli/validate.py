@@ -21,7 +21,7 @@ from foretrace.cli.scaled_runs import lumos, neighbours
 from foretrace.report import cost_plot, standalone_html
 from foretrace.validate import cost_errors, left_out_errors, run_points, runs_report
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _FEW_RUNS = 50  # that one process predicts before others have started
 app.command()(live)
 app.command()(neighbours)

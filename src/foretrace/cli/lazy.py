@@ -1,0 +1,106 @@
+"""Commands that are listed by what their source says of them, and loaded when one is run."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from foretrace.analyze import questions
+from foretrace.base import home_of, source_of
+
+# In the order of `--help`: a command stands in the file of its name, as a function of its name.
+COMMANDS = (
+    "inspect",
+    "replay",
+    "analyze",
+    "sensitivity",
+    "hang",
+    "operators",
+    "memory",
+    "compare",
+    "whatif",
+    "estimate",
+    "report",
+    "convert",
+    "draw",
+    "anonymise",
+    "synthesise",
+    "measure",
+    "calibrate",
+)
+# A group's file has its commands as `app`, and its words at `root`.
+GROUPS = ("bench", "machine", "model", "risk", "validate")
+
+
+class LazyGroup(TyperGroup):
+    """The commands of `foretrace`; help and completion read their words, nothing of them runs."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        words = {name: _documentation(name, name) for name in COMMANDS}
+        asked = (name for name in dir(questions) if name not in COMMANDS)
+        words |= {name: said for name in asked if (said := _help_of_question(name))}
+        words |= {name: _documentation(name, "root") for name in GROUPS}
+        self._name_of = {name.replace("_", "-"): name for name in words}
+        self.commands = {
+            typed: TyperCommand(typed, help=words[name]) for typed, name in self._name_of.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that a line names, loaded, and what follows it.
+
+        Raises:
+            UsageError: if there is none; it says which are near.
+        """
+        typed, command, rest = super().resolve_command(ctx, args)
+        return typed, command if typed is None else self.loaded(typed), rest
+
+    def loaded(self, typed: str) -> Any:
+        """A command as typer runs it."""
+        name = self._name_of[typed]
+        if name in GROUPS:
+            command = get_command(import_module(f"foretrace.cli.{name}").app)
+        else:
+            command = get_command(_alone(name, typed))
+        command.name = typed
+        return command
+
+
+def _alone(name: str, typed: str) -> typer.Typer:
+    """One command as an application of its own."""
+    if name in COMMANDS:
+        function = getattr(import_module(f"foretrace.cli.{name}"), name)
+    else:
+        from foretrace.cli.questions import command_of  # on demand: it loads what answers need
+
+        function = command_of(getattr(questions, name))
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name=typed)(function)
+    return alone
+
+
+def _documentation(file: str, function: str) -> str:
+    """What a command's function is documented with."""
+    return ast.get_docstring(_source(f"foretrace.cli.{file}", function)) or ""
+
+
+def _help_of_question(name: str) -> str:
+    """What a question says that its command is for; "" if it has none."""
+    for call in _source(home_of(questions, name), name).decorator_list:
+        for keyword in call.keywords if isinstance(call, ast.Call) else ():
+            if keyword.arg == "help" and isinstance(keyword.value, ast.Constant):
+                return str(keyword.value.value)
+    return ""
+
+
+def _source(module: str, function: str) -> ast.FunctionDef:
+    """A function as it is written: reading it is a hundred times faster than loading its module."""
+    for node in ast.parse(source_of(module)).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return node
+    raise ValueError(f"{module} has no function {function!r}, which is to be a command")
