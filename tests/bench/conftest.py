@@ -42,8 +42,8 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return folders
 
 
-def compared_here(program: Path, trace: Path, folder: Path) -> BenchCheck:
-    """A benchmark's step run and recorded in this process, beside its source."""
+def step_here(program: Path, *, traced: Path | None = None) -> None:
+    """Run a benchmark's step in this process, and again into a trace."""
     import torch
 
     inside = SimpleNamespace(**runpy.run_path(str(program)))
@@ -51,7 +51,13 @@ def compared_here(program: Path, trace: Path, folder: Path) -> BenchCheck:
         x = inside.given(inside.Maker(torch.device("cpu"), "uniform"))
         communication = inside.Communication("none", torch.device("cpu"), "none", {})
         inside.step(x, communication)
-        inside.traced(lambda: inside.step(x, communication), lambda: None, str(folder), 0)
+        if traced is not None:
+            inside.traced(lambda: inside.step(x, communication), lambda: None, str(traced), 0)
+
+
+def compared_here(program: Path, trace: Path, folder: Path) -> BenchCheck:
+    """A benchmark's step run and recorded in this process, beside its source."""
+    step_here(program, traced=folder)
     return compared(
         program,
         folder,

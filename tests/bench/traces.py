@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
 RELU = "aten::relu(Tensor self) -> Tensor"
@@ -31,7 +32,7 @@ class Seen:
 class Written:
     """A trace under way; nodes end in the order in which they are added."""
 
-    nodes: list[dict[str, object]] = field(default_factory=list)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,

@@ -11,13 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from foretrace.base import tensor_format
+from foretrace.base import TraceError, tensor_format
 from foretrace.bench.schema import top_level_parts
 from foretrace.trace import ExecutionArgument
 
 _TENSOR, _LIST, _TUPLE = "Tensor(", "GenericList[", "Tuple["
 _UNDEFINED = "nullptr"  # "Tensor(nullptr (uninitialized))"
 _NUM_IDENTITY = 6  # numbers that identify a tensor
+# Kinds of devices that PyTorch has (c10/core/DeviceType.h); a tensor of none has no name there.
+_NAMES_OF_DEVICES = """
+cpu cuda hip xpu mps mtia xla hpu npu ipu ve fpga maia meta lazy vulkan metal opencl opengl
+mkldnn ideep privateuseone
+"""
+_DEVICES = frozenset(("", *_NAMES_OF_DEVICES.split()))
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,17 @@ def _tensor(kind: str, value: object, shape: object, *, strides: object) -> Reco
         return None
     tensor, storage, offset, _, item_bytes, device = value[:_NUM_IDENTITY]
     sizes = tuple(shape) if isinstance(shape, list) else ()
+    steps = strides if isinstance(strides, list) else ()
+    if any(type(one) is not int for one in (tensor, storage, offset, item_bytes, *sizes, *steps)):
+        raise TraceError(
+            f"the execution trace has the tensor {str(value)[:80]!r} of shape {str(shape)[:80]!r}, "
+            "where whole numbers are expected: record it again"
+        )
+    if not isinstance(device, str) or device.partition(":")[0] not in _DEVICES:
+        raise TraceError(
+            f"the execution trace has a tensor on the device {str(device)[:80]!r}, where one of "
+            "PyTorch's is expected, such as 'cpu' or 'cuda:0': record it again"
+        )
     has_strides = isinstance(strides, list) and len(strides) == len(sizes)
     name = kind[len(_TENSOR) : -1]
     found = tensor_format(name)

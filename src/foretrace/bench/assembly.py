@@ -34,6 +34,8 @@ _BACKENDS = ("gloo:", "nccl:")
 _ENGINE = "autograd::engine::evaluate_function: "
 # How PyTorch wraps a number that is given for a tensor, and what stands for it here.
 _WRAPPED = {"float64": "1.0", "int64": "1", "bool": "True"}
+# These open files, by a name that the trace would choose.
+_FILE_OPERATORS = ("from_file", "load", "save")
 _HARMLESS = ("Generator",)  # left out, an operator takes the device's own
 
 
@@ -243,10 +245,15 @@ def _label(tree: Tree, node: int) -> str:
 
 def _reason(name: str, schema: str, use: Use) -> str:
     """Why an operator cannot be replayed by PyTorch alone; "" if it can."""
-    if parsed_schema(schema) is None:
+    told = parsed_schema(schema)
+    if told is None:
         return "generated kernel"
-    if name.partition("::")[0] not in _BUILT_IN:
-        return f"from the library {name.partition('::')[0]!r}"
+    libraries = (name.partition("::")[0], told.namespace)
+    foreign = next((one for one in libraries if one not in _BUILT_IN), None)
+    if foreign is not None:
+        return f"from the library {foreign!r}"
+    if told.name in _FILE_OPERATORS:
+        return "opens files"
     unknown = [
         one.type
         for one in records_in(use.reads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 WIDTH = 100
 _MOST_BARE = 6  # names in a row without brackets
@@ -22,6 +22,11 @@ def deletion(names: Sequence[str]) -> str:
     return f"del {target_list(names)}"
 
 
+def escaped(text: str) -> str:
+    """Text of a trace between double quotes or in a comment: ASCII that ends neither."""
+    return ascii(text)[1:-1].replace('"', '\\"')
+
+
 def with_comment(line: str, comment: str) -> str:
     """A line with a comment after it, if there is one."""
     return f"{line}  # {comment}" if comment else line
@@ -32,8 +37,8 @@ def wrapped(line: str) -> str:
     if len(line) <= WIDTH or line.lstrip().startswith(("#", '"', "SOURCE = ")):
         return line
     indent = " " * (len(line) - len(line.lstrip()))
-    code, has_comment, comment = line.strip().partition("  # ")
-    rows = [f"{indent}# {comment}"] if has_comment else []
+    code, comment = _split(line.strip())
+    rows = [f"{indent}# {comment}"] if comment else []
     breakable = _protected(code)
     rows += textwrap.wrap(
         breakable,
@@ -46,15 +51,32 @@ def wrapped(line: str) -> str:
     return "\n".join(rows).replace(_KEPT, " ")
 
 
+def _split(line: str) -> tuple[str, str]:
+    """A line's code and its comment; what looks like one inside of a text is none."""
+    at = next((i for i, letter, is_text in _letters(line) if letter == "#" and not is_text), None)
+    return (line, "") if at is None else (line[:at].rstrip(), line[at + 1 :].strip())
+
+
 def _protected(code: str) -> str:
     """The code with all spaces kept but those after a comma inside of brackets."""
-    depth, quote, letters = 0, "", []
-    for letter, before in zip(code, " " + code, strict=False):
-        if quote:
+    depth, before, letters = 0, " ", []
+    for _, letter, is_text in _letters(code):
+        depth += 0 if is_text else (letter in "([{") - (letter in ")]}")
+        is_kept = letter == " " and (depth == 0 or is_text or before != ",")
+        letters.append(_KEPT if is_kept else letter)
+        before = letter
+    return "".join(letters)
+
+
+def _letters(code: str) -> Iterator[tuple[int, str, bool]]:
+    """Each letter with its place, and whether it stands inside of a text."""
+    quote, is_escaped = "", False
+    for i, letter in enumerate(code):
+        yield i, letter, bool(quote)
+        if is_escaped:
+            is_escaped = False
+        elif quote:
+            is_escaped = letter == "\\"
             quote = "" if letter == quote else quote
         elif letter in "\"'":
             quote = letter
-        depth += (letter in "([{") - (letter in ")]}")
-        is_kept = letter == " " and (depth == 0 or quote or before != ",")
-        letters.append(_KEPT if is_kept else letter)
-    return "".join(letters)

@@ -34,7 +34,7 @@ class Recipe:
 
     def as_text(self, file: str) -> str:
         """As a benchmark keeps it."""
-        return repr({"file": file, **asdict(self), "mode": self.mode.value})
+        return ascii({"file": file, **asdict(self), "mode": self.mode.value})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from keyword import iskeyword
 
+# Operators of PyTorch whose names look like Python's own methods.
+_DUNDER = frozenset(
+    f"__{in_place}{name}__"
+    for in_place in ("", "i")
+    for name in ("and", "or", "xor", "lshift", "rshift")
+)
 _OPENING, _CLOSING = "([{<", ")]}>"
 
 
@@ -45,7 +52,7 @@ class Schema:
 
 @lru_cache(maxsize=4096)
 def parsed_schema(text: str) -> Schema | None:
-    """The schema in this text; none where the text is none.
+    """The schema in this text; none where the text is none, or names what Python could not.
 
     Args:
         text: as an execution trace records it.
@@ -56,7 +63,17 @@ def parsed_schema(text: str) -> Schema | None:
     if not full_name or not arrow:
         return None
     name, _, overload = full_name.partition(".")
-    return Schema(namespace, name, overload or "default", _parameters(inside), _results(results))
+    overload, parameters = overload or "default", _parameters(inside)
+    names = [namespace, *(one.name for one in parameters if one.is_keyword)]
+    is_called = (name in _DUNDER or _is_plain(name)) and not iskeyword(name)
+    if not is_called or not _is_plain(overload) or not all(map(_is_plain, names)):
+        return None
+    return Schema(namespace, name, overload, parameters, _results(results))
+
+
+def _is_plain(name: str) -> bool:
+    """Whether it is a name that Python's own machinery does not use."""
+    return name.isascii() and name.isidentifier() and not name.startswith("__")
 
 
 def _cut(rest: str) -> tuple[str, str, str]:

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from keyword import iskeyword
 
-from foretrace.base import FORMAT_BY_CODE, NS_PER_US
+from foretrace.base import FORMAT_BY_CODE, NS_PER_US, TraceError
 from foretrace.bench.arguments import Opaque, TensorRecord
 from foretrace.bench.identities import ValueId, value_indices
-from foretrace.bench.layout import target_list
+from foretrace.bench.layout import escaped, target_list
 from foretrace.bench.portable import PORTABLE
 from foretrace.bench.program import USUAL_STREAM, BenchProgram, Call, Number
 from foretrace.bench.repetition import Item
@@ -91,7 +91,21 @@ def _plain(value: object, kind: str) -> str:
         return "CPU" if value == "cpu" else "DEVICE"
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
-    return repr(value)
+    return ascii(value)
+
+
+def dtype_text(record: TensorRecord) -> str:
+    """A tensor's number format as the program writes it.
+
+    Raises:
+        TraceError: if PyTorch has none of that name.
+    """
+    if record.dtype not in _DTYPES.values():
+        raise TraceError(
+            f"the execution trace has a tensor of the number format {record.dtype!r}, where one "
+            "of PyTorch's is expected: leave its operators out with --mode or --subgraph"
+        )
+    return f"torch.{record.dtype}"
 
 
 def _is_default(parameter: Parameter, value: object) -> bool:
@@ -101,7 +115,7 @@ def _is_default(parameter: Parameter, value: object) -> bool:
         return parameter.default == "None"
     try:
         default: object = ast.literal_eval(parameter.default)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # of what is deeply nested
         default = _UNKNOWN
     if isinstance(value, list) and isinstance(default, int) and value:
         return all(one == default for one in value)
@@ -177,7 +191,7 @@ def comment_of(call: Call, program: BenchProgram) -> str:
 
 def shape_text(record: TensorRecord) -> str:
     """A tensor in words: "float32[128, 1024]"."""
-    return f"{record.dtype}{list(record.shape)}"
+    return f"{escaped(record.dtype)}{list(record.shape)}"
 
 
 def item_of(call: Call, program: BenchProgram) -> Item:
@@ -208,7 +222,7 @@ def _communication(call: Call, name_of: Naming) -> str:
     if collective is None:
         raise AssertionError(call.name)
     parts = [literal(one, "", name_of) for one in collective.arguments]
-    parts.append(f'group="{collective.group}"')
+    parts.append(f'group="{escaped(collective.group)}"')
     if call.duration_ns >= _LEAST_DURATION_NS:
         parts.append(f"took_us={call.duration_ns // NS_PER_US}")
     return f"comm.{collective.function}({', '.join(parts)})"
@@ -219,10 +233,10 @@ def _unsupported(
 ) -> str:
     made = [one for one in value_indices(call.returns) if one in call.makes]
     shapes = ", ".join(
-        f"({program.values[one].shape}, torch.{program.values[one].dtype})" for one in made
+        f"({program.values[one].shape}, {dtype_text(program.values[one])})" for one in made
     )
     arguments = literal(list(call.reads), "", name_of)
-    text = f'other("{call.name}", {arguments}, [{shapes}])'
+    text = f'other("{escaped(call.name)}", {arguments}, [{shapes}])'
     names = [name_of(one) if wanted(one) else "_" for one in made]
     return f"{target_list(names)} = {text}" if set(names) - {"_"} else text
 

@@ -10,11 +10,18 @@ from foretrace.base import NS_PER_MS
 from foretrace.bench.arguments import TensorRecord, contiguous_strides
 from foretrace.bench.contents import Contents
 from foretrace.bench.identities import value_indices
-from foretrace.bench.layout import deletion, target_list, with_comment, wrapped
+from foretrace.bench.layout import deletion, escaped, target_list, with_comment, wrapped
 from foretrace.bench.portable import PORTABLE
 from foretrace.bench.program import BenchProgram, Call, Given
 from foretrace.bench.repetition import Run, runs_of
-from foretrace.bench.statements import comment_of, item_of, lines_of, with_streams, work_name
+from foretrace.bench.statements import (
+    comment_of,
+    dtype_text,
+    item_of,
+    lines_of,
+    with_streams,
+    work_name,
+)
 
 _INDENT = "    "
 _IMPORTS = '''"""
@@ -91,7 +98,7 @@ class _Writer:
         while at < len(self.calls):
             if self.calls[at].label != label:
                 label = self.calls[at].label
-                yield from ([f"{_INDENT}# {label}"] if label else [])
+                yield from ([f"{_INDENT}# {escaped(label)}"] if label else [])
             run = run_by_start.get(at)
             lines = self._run(run) if run is not None else self._call(at)
             yield from (_INDENT + line for line in lines)
@@ -178,7 +185,7 @@ class _Writer:
         for offset, at in enumerate(first):
             call = self.calls[at]
             if call.label != label and call.label:
-                yield f"{_INDENT}# {call.label}"
+                yield f"{_INDENT}# {escaped(call.label)}"
             label = call.label
             lines = list(
                 lines_of(
@@ -223,7 +230,7 @@ def _touched(call: Call) -> list[int]:
 def _head(program: BenchProgram, num_functions: int) -> str:
     coverage = program.coverage
     lines = [
-        f'"""Replays the operators of one step that {program.source} recorded.',
+        f'"""Replays the operators of one step that {escaped(program.source)} recorded.',
         "",
         f"{coverage.num_replayed:,} of {coverage.num_operators:,} operators"
         f" ({100 * coverage.share:.1f}%)" + _time_part(program) + " are called through PyTorch,",
@@ -254,13 +261,13 @@ def _constants(program: BenchProgram, recipe: str) -> Iterator[str]:
     yield f'RECORDED_DEVICE = "{program.device}"'
     yield f"WORLD_SIZE = {program.world_size}  # ranks of the recorded job"
     groups = {one.name: list(one.ranks) for one in program.groups if one.ranks}
-    yield f"GROUPS = {groups!r}  # ranks of each process group but the one of all"
+    yield f"GROUPS = {groups!a}  # ranks of each process group but the one of all"
     yield ""
     yield "# Operators that PyTorch alone does not have, as functions of their arguments."
     yield "REGISTERED = {"
     for name, reason, count, duration_ns in program.coverage.unsupported:
         took = f", {duration_ns / NS_PER_MS:.3f} ms" if duration_ns else ""
-        yield f'    # "{name}": your_function,  # {count} calls{took}: {reason}'
+        yield f'    # "{escaped(name)}": your_function,  # {count} calls{took}: {escaped(reason)}'
     yield "}"
 
 
@@ -324,7 +331,7 @@ def _filled(one: Given, device: str) -> str:
         return f"make.flags({', '.join(parts)})"
     is_floating = record.dtype.startswith(("float", "bfloat", "complex"))
     if record.dtype != ("float32" if is_floating else "int64"):
-        parts.append(f"dtype=torch.{record.dtype}")
+        parts.append(f"dtype={dtype_text(record)}")
     if is_floating:
         parts += ["positive=True"] if one.contents is not None and one.contents.is_positive else []
         return f"make.floats({', '.join(parts)})"

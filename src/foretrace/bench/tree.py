@@ -51,7 +51,11 @@ def tree_of(nodes: Sequence[ExecutionNode]) -> Tree:
 
     Args:
         nodes: in the order of the file, which is the order in which they ended.
+
+    Raises:
+        TraceError: if a node lies inside itself.
     """
+    _refuse_circles({node.id: node.parent for node in nodes})
     by_id = {node.id: node for node in sorted(_with_parents(nodes), key=lambda node: node.id)}
     children: dict[int, list[int]] = {}
     for node in by_id.values():
@@ -60,6 +64,24 @@ def tree_of(nodes: Sequence[ExecutionNode]) -> Tree:
     topmost = set(_topmost(by_id, children))
     ended = {node.id: i for i, node in enumerate(nodes)}
     return Tree(by_id, children, frozenset(topmost - _of_workers(by_id, topmost, ended)))
+
+
+def _refuse_circles(parent_of: dict[int, int]) -> None:
+    """Each node's parents are followed once, to the root or to one that was followed before."""
+    seen: dict[int, int] = {}  # node: from which one it was first reached
+    for start in parent_of:
+        node = start
+        while node in parent_of and node not in seen:
+            seen[node] = start
+            if parent_of[node] == node:  # a root
+                break
+            node = parent_of[node]
+        else:
+            if seen.get(node) == start and parent_of[node] != node:
+                raise TraceError(
+                    f"node {node} of the execution trace lies inside itself, where nodes inside "
+                    "of one another are expected: record it again"
+                )
 
 
 def _of_workers(
