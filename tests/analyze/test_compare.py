@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from foretrace.analyze import Comparison, Verdict, compare, is_compute, participations, windows
 from foretrace.analyze.compare import middle_half
 from foretrace.analyze.comparison.anatomy import Anatomy, Doing, anatomy
-from foretrace.analyze.comparison.matching import contribution
 from foretrace.analyze.comparison.noise import noise_of
 from foretrace.analyze.comparison.results import Share
-from foretrace.analyze.comparison.views import apportioned
+from foretrace.analyze.comparison.views import apportioned, contribution
 from foretrace.base import GraphError
 from foretrace.graph import NodeKind, Part, Phase, Recording, Timeline, build_recording
 from foretrace.simulate import simulate

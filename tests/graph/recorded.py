@@ -14,7 +14,7 @@ import numpy as np
 from foretrace.analyze import steps
 from foretrace.base import Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Recording, build_recording, verify
-from foretrace.graph.constants import DEFAULT_NS
+from foretrace.graph.dependencies import DEFAULT_NS
 from foretrace.simulate import simulate
 from foretrace.trace import load_traces
 from tests.truth import Job, JobConfig, Overheads, quiet, write

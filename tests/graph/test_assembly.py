@@ -7,7 +7,7 @@ import pytest
 
 from foretrace.base import CircleError
 from foretrace.graph.assembly import node_order
-from foretrace.graph.edges import Edges
+from foretrace.graph.draft import Edges
 from foretrace.graph.nodes import EdgeKind
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretrace.base import Int32s
-from foretrace.graph.blocks.common import common_layer, place_of
+from foretrace.graph.blocks.layers import common_layer, place_of
 
 NAMES = ("select", "embedding", "layer_norm", "attention", "linear", "add", "loss", "gelu")
 FIRST = np.array([0, 1, 5, 2, 3, 4, 5], np.int32)  # embeds, then the layer

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.graph import EdgeKind
-from foretrace.graph.constants import DEFAULT_NS, fitted_constant
+from foretrace.graph.dependencies import DEFAULT_NS, fitted_constant
 from tests.graph.recorded import EXACT, exact_job, recording_of
 from tests.truth import FileStyle, Overheads
 from tests.truth.small import Depend, Launch, Synchronize, Think

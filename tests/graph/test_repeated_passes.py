@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrace.graph.blocks.repeated_passes import pass_begins
+from foretrace.graph.blocks.passes import pass_begins
 
 
 def begins_in(text: str) -> list[int]:

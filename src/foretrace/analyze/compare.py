@@ -14,7 +14,6 @@ import numpy as np
 
 from foretrace.analyze.comparison import views
 from foretrace.analyze.comparison.anatomy import Anatomy, anatomy
-from foretrace.analyze.comparison.matching import view_of
 from foretrace.analyze.comparison.noise import noise_of
 from foretrace.analyze.comparison.results import (
     Comparison,
@@ -29,6 +28,7 @@ from foretrace.analyze.comparison.sentences import (
     reason_of_rank,
     reasons_of,
 )
+from foretrace.analyze.comparison.views import view_of
 from foretrace.analyze.windows import Windows, windows
 from foretrace.base import Bools, GraphError, Int64s
 from foretrace.graph import Part, Phase, Timeline

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from foretrace.graph.chakra import chakra_recording as chakra_recording
     from foretrace.graph.collective import Collective as Collective
     from foretrace.graph.collective import Collectives as Collectives
-    from foretrace.graph.constants import DEFAULT_NS as DEFAULT_NS
-    from foretrace.graph.edges import Edges as Edges
+    from foretrace.graph.dependencies import DEFAULT_NS as DEFAULT_NS
+    from foretrace.graph.draft import Edges as Edges
     from foretrace.graph.graph import EdgeConstant as EdgeConstant
     from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
     from foretrace.graph.graph import Finding as Finding

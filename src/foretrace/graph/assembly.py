@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from foretrace.base import CircleError, Int32s, Int64s
 from foretrace.graph._compiled import counted_order, topological_order
 from foretrace.graph.collective import Collective, Collectives
-from foretrace.graph.draft import DraftNodes
-from foretrace.graph.edges import Edges
+from foretrace.graph.draft import DraftNodes, Edges
 from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
 from foretrace.graph.nodes import NODE_COLUMNS, EdgeKind
 

@@ -20,15 +20,18 @@ from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication.ghosts import ghost_nodes
 from foretrace.graph.communication.groups import Group, groups_of, guessed_lanes
-from foretrace.graph.communication.late_ends import with_ends_of_transfers
 from foretrace.graph.communication.peers import with_named_peers
 from foretrace.graph.communication.same_run import check_same_run, suspects
-from foretrace.graph.communication.transfers import Communication, Transfers, split_transfers
+from foretrace.graph.communication.transfers import (
+    Communication,
+    Transfers,
+    split_transfers,
+    with_ends_of_transfers,
+)
 from foretrace.graph.communication.unmatched import cut_off_findings, unmatched_operations
 from foretrace.graph.communication.workers import worker_segments
 from foretrace.graph.dependencies import Dependencies, found_dependencies, typical_launch_ns
-from foretrace.graph.draft import NodeCollector
-from foretrace.graph.edges import Edges, Places
+from foretrace.graph.draft import Edges, NodeCollector, Places
 from foretrace.graph.findings import recording_findings
 from foretrace.graph.graph import Finding
 from foretrace.graph.inflation import inflation_factors

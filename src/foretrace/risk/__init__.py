@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from foretrace.risk.campaign.training import TrainingTime as TrainingTime
     from foretrace.risk.campaign.training import training_time as training_time
     from foretrace.risk.failures.catalogue import failure_names as failure_names
+    from foretrace.risk.failures.catalogue import failures_toml as failures_toml
     from foretrace.risk.failures.catalogue import load_failures as load_failures
     from foretrace.risk.failures.log import FailureLog as FailureLog
     from foretrace.risk.failures.log import HostFailures as HostFailures
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from foretrace.risk.failures.rates import FailureRates as FailureRates
     from foretrace.risk.failures.rates import mttf_ns as mttf_ns
     from foretrace.risk.failures.rates import rate_interval as rate_interval
-    from foretrace.risk.failures.written import failures_toml as failures_toml
     from foretrace.risk.steps.distribution import Quantile as Quantile
     from foretrace.risk.steps.distribution import Scale as Scale
     from foretrace.risk.steps.distribution import Shares as Shares

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from foretrace.workload.models.account import ModelAccount as ModelAccount
     from foretrace.workload.models.account import ModelComparison as ModelComparison
     from foretrace.workload.models.account import account as account
+    from foretrace.workload.models.account import cache_bytes as cache_bytes
+    from foretrace.workload.models.account import cache_bytes_per_token as cache_bytes_per_token
+    from foretrace.workload.models.account import weight_bytes as weight_bytes
     from foretrace.workload.models.catalogue import load_model as load_model
     from foretrace.workload.models.diffusion import Diffusion as Diffusion
     from foretrace.workload.models.entries import Entry as Entry
@@ -64,18 +67,15 @@ if TYPE_CHECKING:
     from foretrace.workload.models.flops import Recompute as Recompute
     from foretrace.workload.models.flops import flops as flops
     from foretrace.workload.models.hugging_face import from_hf_config as from_hf_config
-    from foretrace.workload.models.memory import cache_bytes as cache_bytes
-    from foretrace.workload.models.memory import cache_bytes_per_token as cache_bytes_per_token
-    from foretrace.workload.models.memory import weight_bytes as weight_bytes
     from foretrace.workload.models.parameters import Model as Model
     from foretrace.workload.models.parameters import ModelPart as ModelPart
     from foretrace.workload.models.parameters import Parameters as Parameters
     from foretrace.workload.models.parameters import layer_parameters as layer_parameters
     from foretrace.workload.models.parameters import parameters as parameters
     from foretrace.workload.models.published import Published as Published
+    from foretrace.workload.models.published import TotalsOnly as TotalsOnly
     from foretrace.workload.models.recommender import Interaction as Interaction
     from foretrace.workload.models.recommender import Recommender as Recommender
-    from foretrace.workload.models.totals import TotalsOnly as TotalsOnly
     from foretrace.workload.models.transformer import Attention as Attention
     from foretrace.workload.models.transformer import Experts as Experts
     from foretrace.workload.models.transformer import FeedForward as FeedForward
@@ -108,7 +108,6 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.groups import replica_of_rank as replica_of_rank
     from foretrace.workload.plan.groups import shard_size as shard_size
     from foretrace.workload.plan.groups import stage_of as stage_of
-    from foretrace.workload.plan.layers import chunk_layers as chunk_layers
     from foretrace.workload.plan.legality import check_plan as check_plan
     from foretrace.workload.plan.legality import expert_problems as expert_problems
     from foretrace.workload.plan.legality import head_problems as head_problems
@@ -127,13 +126,14 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.plan import Plan as Plan
     from foretrace.workload.plan.plan import Precision as Precision
     from foretrace.workload.plan.plan import Sharding as Sharding
+    from foretrace.workload.plan.plan import chunk_layers as chunk_layers
     from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
     from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
     from foretrace.workload.schedule.legality import check_schedule as check_schedule
     from foretrace.workload.schedule.legality import needs_of as needs_of
-    from foretrace.workload.schedule.unit import Pass as Pass
-    from foretrace.workload.schedule.unit import Schedule as Schedule
-    from foretrace.workload.schedule.unit import ScheduleUnit as ScheduleUnit
+    from foretrace.workload.schedule.schedule import Pass as Pass
+    from foretrace.workload.schedule.schedule import Schedule as Schedule
+    from foretrace.workload.schedule.schedule import ScheduleUnit as ScheduleUnit
     from foretrace.workload.sharding.balance import differencing as differencing
     from foretrace.workload.sharding.balance import greedy as greedy
     from foretrace.workload.sharding.balance import longest_first_bound as longest_first_bound

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.workload import Plan, Schedule, schedule_of
+from foretrace.workload.footprint.footprint import ChunkBytes, chunk_bytes, stage_peak
 from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
-from foretrace.workload.footprint.peaks import ChunkBytes, chunk_bytes, stage_peak
 
 
 def in_flight(schedule: Schedule, stage: int, *, until_weights: int = 0) -> int:

@@ -12,12 +12,12 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.graph.blocks.corrections import Corrections as Corrections
     from foretrace.graph.blocks.corrections import read_corrections as read_corrections
-    from foretrace.graph.blocks.evidence import BlockEvidence as BlockEvidence
-    from foretrace.graph.blocks.evidence import BlocksWithEvidence as BlocksWithEvidence
     from foretrace.graph.blocks.found import CommunicationNodes as CommunicationNodes
     from foretrace.graph.blocks.found import FoundBlocks as FoundBlocks
     from foretrace.graph.blocks.found import with_blocks as with_blocks
     from foretrace.graph.blocks.table import Blocks as Blocks
     from foretrace.graph.blocks.table import blocks_of as blocks_of
+    from foretrace.graph.recording import BlockEvidence as BlockEvidence
+    from foretrace.graph.recording import BlocksWithEvidence as BlocksWithEvidence
 
 lazily(__name__)

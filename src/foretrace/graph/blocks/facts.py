@@ -2,6 +2,8 @@
 
 Only names that frameworks give themselves are read, and plain words in a user's annotations
 ("## forward ##"). The innermost scope that says something wins.
+
+What holds around a scope holds in it (`inherited`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
-from foretrace.graph.blocks.inheritance import inherited
+from foretrace.graph._compiled import inherit
 from foretrace.graph.nodes import Part, Phase
 from foretrace.graph.operations.scopes import NO_SCOPE, Scopes
 from foretrace.trace import NO_ID, Trace
@@ -152,4 +154,18 @@ def _own_sequences(traces: Sequence[Trace], scopes: Scopes) -> Int64s:
     found = np.empty(len(scopes), np.int64)
     for trace, _, rows in names_by_rank(traces, scopes):
         found[rows] = trace.sequence[scopes.event[rows]]
+    return found
+
+
+def inherited(parent: Int32s, own: Int64s, nothing: int, *, is_inner: bool) -> Int64s:
+    """Each scope's value: its own or one from around it, int64[scopes].
+
+    Args:
+        parent: scope around each; -1.
+        own: value of each scope itself.
+        nothing: the value that stands for none.
+        is_inner: whether the innermost value wins; else the outermost.
+    """
+    found = np.empty(len(parent), np.int64)
+    inherit(parent, own.astype(np.int64), nothing, is_inner, found)
     return found

@@ -16,7 +16,6 @@ import numpy as np
 from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph.blocks.autograd import NO_POINT, undone_points, with_late_recompute
 from foretrace.graph.blocks.corrections import Corrections
-from foretrace.graph.blocks.evidence import BlockEvidence
 from foretrace.graph.blocks.exchange import (
     Stages,
     Transfers,
@@ -27,13 +26,16 @@ from foretrace.graph.blocks.exchange import (
     transfers_of,
 )
 from foretrace.graph.blocks.facts import ScopeFacts, scope_facts
-from foretrace.graph.blocks.layers import ForwardLayers, forward_layers, stretches
-from foretrace.graph.blocks.marks import layer_marks
+from foretrace.graph.blocks.layers import (
+    ForwardLayers,
+    forward_layers,
+    layers_by_reversal,
+    stretches,
+)
+from foretrace.graph.blocks.marks import layer_marks, ruled_points
 from foretrace.graph.blocks.passes import NO_PASS, passes_of
 from foretrace.graph.blocks.phases import neighbours, phases_of_points
 from foretrace.graph.blocks.points import WorkPoints, work_points
-from foretrace.graph.blocks.reversal import layers_by_reversal
-from foretrace.graph.blocks.rules import ruled_points
 from foretrace.graph.blocks.spread import Labels, spread_labels
 from foretrace.graph.blocks.summary import evidence_of, findings_of
 from foretrace.graph.communication import CommunicationOps
@@ -42,6 +44,7 @@ from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import NO_LAYER, NO_MICROBATCH, Part, Phase
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.scopes import Scopes
+from foretrace.graph.recording import BlockEvidence
 from foretrace.trace import NO_ID
 
 

@@ -2,21 +2,27 @@
 
 In: the points of every forward pass. Out: `Stretches`, times from which on a rank's forward work
 belongs to a part and layer, by which autograd's numbers carry labels over to the backward pass.
+
+Where every pipeline stage has one layer alone, nothing repeats in a rank: the layer is then the
+longest sequence of tokens that stands in passes of all stages, from its first normalisation on.
+Where no number joins a backward pass to the forward pass, its layers are told by order: read
+backwards it runs through them as the forward pass does, so as many units must repeat in it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
-from foretrace.graph.blocks.common import common_layer, place_of
 from foretrace.graph.blocks.marks import LayerMarks, span_of_points
-from foretrace.graph.blocks.passes import NO_PASS
+from foretrace.graph.blocks.passes import NO_PASS, Passes
 from foretrace.graph.blocks.points import WorkPoints
-from foretrace.graph.blocks.repetition import Unit, repeating_units
+from foretrace.graph.blocks.repetition import ATTENTION, NORMALISATION, Unit, repeating_units
 from foretrace.graph.nodes import NO_LAYER, Part
 from foretrace.graph.operations.scopes import Scopes
 
@@ -282,3 +288,99 @@ def _start_ns(points: WorkPoints, scopes: Scopes, row: int, before_ns: int | Non
         start_ns = began_ns
         scope = int(scopes.parent[scope])
     return start_ns
+
+
+_MAX_TOKENS = 20_000  # of a pass: the search takes time in its square
+_NOTHING = np.zeros(0, np.int32)
+
+
+def common_layer(
+    tokens: Sequence[Int32s], stage_of_pass: Sequence[int], names: Sequence[str]
+) -> Int32s:
+    """The tokens of the layer that passes of all stages share; empty where they share none.
+
+    Args:
+        tokens: of every pass.
+        stage_of_pass: pipeline stage that each pass ran on.
+        names: what tokens are called; a layer normalises and attends.
+    """
+    usual: list[Int32s] = []
+    for stage in sorted(set(stage_of_pass)):
+        own = [each for each, at in zip(tokens, stage_of_pass, strict=True) if at == stage]
+        text = Counter(each.tobytes() for each in own).most_common(1)[0][0]
+        usual.append(np.frombuffer(text, np.int32))
+    if len(usual) <= 1 or max(map(len, usual)) > _MAX_TOKENS:
+        return _NOTHING
+    shared = reduce(_longest_common, usual)
+    called = [names[token] for token in shared.tolist()]
+    begins = [at for at, name in enumerate(called) if NORMALISATION.search(name)]
+    if not begins or not any(ATTENTION.search(name) for name in called[begins[0] :]):
+        return _NOTHING
+    return shared[begins[0] :]
+
+
+def place_of(layer: Int32s, tokens: Int32s) -> tuple[Unit, ...]:
+    """Where a pass runs the layer first; empty if it does not."""
+    if not 0 < len(layer) <= len(tokens):
+        return ()
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, len(layer))
+    found = np.flatnonzero((windows == layer).all(axis=1))[:1].tolist()
+    return tuple(Unit(at, at + len(layer) - 1, 0) for at in found)
+
+
+def _longest_common(one: Int32s, other: Int32s) -> Int32s:
+    """The longest run of tokens that stands in both; the first of several."""
+    lengths: Int64s = np.zeros(len(other) + 1, np.int64)
+    longest, end = 0, 0
+    for at, token in enumerate(one.tolist()):
+        lengths[1:] = np.where(other == token, lengths[:-1] + 1, 0)
+        best = int(lengths.max())
+        if best > longest:
+            longest, end = best, at + 1
+    return one[end - longest : end]
+
+
+@dataclass(frozen=True)
+class ReversedLayers:
+    """Part and layer of backward points."""
+
+    part: UInt8s  # uint8[points]
+    layer: Int64s  # int64[points], NO_LAYER where unknown
+
+
+def layers_by_reversal(
+    points: WorkPoints,
+    passes: Passes,
+    layers: ForwardLayers,
+    is_left_out: Bools,
+    names: Sequence[str],
+) -> ReversedLayers:
+    """Layers of all backward passes whose units are as many as their rank's layers."""
+    part = np.zeros(len(points), np.uint8)
+    layer = np.full(len(points), NO_LAYER, np.int64)
+    backward = passes.backward
+    for number in range(passes.num_backward):
+        rows = np.flatnonzero((backward == number) & (backward != NO_PASS) & ~is_left_out)
+        if not len(rows):
+            continue
+        first = first_of_tokens(points, rows)
+        weight = np.add.reduceat(points.work_ns[rows] + 1, first)[::-1]
+        tokens = points.token[rows[first]][::-1].astype(np.int32)
+        units = repeating_units(tokens, weight, names)
+        if len(units) != layers.num_layers[points.rank[rows[0]]]:
+            continue
+        ends = np.append(first[1:], len(rows))
+        last = len(first) - 1
+        for index, unit in enumerate(units):
+            inside = rows[first[last - unit.last] : ends[last - unit.first]]
+            layer[inside], part[inside] = index, Part.LAYER
+        every = np.flatnonzero(backward == number)
+        layer[every] = _continued(layer[every])
+    return ReversedLayers(part, layer)
+
+
+def _continued(layer: Int64s) -> Int64s:
+    """Layers where what is unknown after a layer goes on with it: its gradients' buckets."""
+    rows = np.arange(len(layer))
+    before = np.maximum.accumulate(np.where(layer != NO_LAYER, rows, -1))
+    return np.where(before >= 0, layer[before], NO_LAYER)

@@ -8,12 +8,12 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph.blocks.corrections import Corrections
-from foretrace.graph.blocks.evidence import BlockEvidence
 from foretrace.graph.blocks.exchange import Stages
 from foretrace.graph.blocks.layers import ForwardLayers
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import DEVICE_KINDS, NO_LAYER, NodeKind, Part, Phase
+from foretrace.graph.recording import BlockEvidence
 
 _BACKWARDS = (Phase.BACKWARD, Phase.RECOMPUTE)
 _WORK = (*DEVICE_KINDS, NodeKind.FINISH, NodeKind.OPERATOR)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from foretrace.base import NS_PER_US, Bools, CircleError, GraphError, Int64s, UInt8s
 from foretrace.graph.chakra.collectives import Meetings, meetings_of
-from foretrace.graph.chakra.names import NamePool
-from foretrace.graph.chakra.records import COLUMNS, StatedRecords
+from foretrace.graph.chakra.records import COLUMNS, NamePool, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Finding, Lane
 from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import GraphError, Int32s, Int64s
-from foretrace.graph.chakra.names import NamePool
-from foretrace.graph.chakra.records import COLUMNS, StatedRecords
+from foretrace.graph.chakra.records import COLUMNS, NamePool, StatedRecords
 from foretrace.graph.collective import Collective
 from foretrace.graph.graph import EdgeConstant, Lane
 from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind

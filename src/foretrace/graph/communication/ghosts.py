@@ -7,8 +7,7 @@ import numpy as np
 from foretrace.base import Int64s
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.transfers import Communication, Transfers
-from foretrace.graph.draft import NodeCollector
-from foretrace.graph.edges import Edges
+from foretrace.graph.draft import Edges, NodeCollector
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, Operations
 

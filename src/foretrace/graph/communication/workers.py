@@ -13,8 +13,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.graph.communication.clocks import Clocks
-from foretrace.graph.draft import NodeCollector
-from foretrace.graph.edges import Edges
+from foretrace.graph.draft import Edges, NodeCollector
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, Operations, host_moments
 

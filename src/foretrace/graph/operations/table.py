@@ -19,8 +19,14 @@ from foretrace.base import Bools, GraphError, Int32s, Int64s, UInt8s, used_posit
 from foretrace.graph.graph import Lane
 from foretrace.graph.nodes import NO_STEP, NodeKind
 from foretrace.graph.operations.copies import with_split_copies
-from foretrace.graph.operations.host import KIND_OF_ROLE, call_rows, operator_rows, worker_rows
-from foretrace.graph.operations.issues import begins_of_sends, issue_events
+from foretrace.graph.operations.host import (
+    KIND_OF_ROLE,
+    begins_of_sends,
+    call_rows,
+    issue_events,
+    operator_rows,
+    worker_rows,
+)
 from foretrace.graph.operations.steps import StepMarks, marked_steps, step_table
 from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication
 

@@ -1,19 +1,29 @@
-"""Rule 6, first half: operations of one stream run in order.
+"""Rule 6: operations of one stream run in order, and a stream waits for another through an event.
 
 A kernel may be launched to begin while the one before it drains (programmatic dependent launch):
 it still follows that one, by a lag below zero, one constant for all. Operations that overlap by
 more (nodes of a CUDA graph side by side) do not wait for each other.
+
+With `cuda_sync` events the trace says which record a wait refers to (`operations/events.py`), and
+the edge is exact. Most traces only show that `cudaStreamWaitEvent` was called, not on which
+streams; then the edge is inferred (`stream_inference.py`) and marked as such.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s
 from foretrace.graph._compiled import stream_predecessors
-from foretrace.graph.edges import Edges, Places
+from foretrace.graph.draft import Edges, Places
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import Operations
+from foretrace.graph.operations.events import ExactWaits
+from foretrace.graph.operations.launch_order import LaunchOrder
+from foretrace.graph.rules.stream_inference import Margins, Seen, inferred_pairs
 
 ROUNDING_NS = 1_000  # operations may seem to overlap by the rounding of whole microseconds
 BUSY_MARGIN_NS = 10_000  # launched this long before the stream was free: the launch was not late
@@ -74,3 +84,83 @@ def hand_over_samples(operations: Operations, source: Int32s, target: Int32s) ->
     is_compute = ~ops.is_communication[target] & ~ops.is_communication[source]
     gap_ns = ops.start_ns[target] - ops.end_ns[source]
     return gap_ns[is_early & is_compute & ~_is_early(operations, source, target)]
+
+
+@dataclass(frozen=True)
+class InterStream:
+    """Edges between streams, and the hand-overs seen on those that held their successor."""
+
+    edges: Edges
+    hand_over_ns: Int64s  # samples
+
+
+def inter_stream(
+    operations: Operations,
+    order: LaunchOrder,
+    exact: Sequence[ExactWaits | None],
+    seen: Seen,
+    margins: Margins,
+    *,
+    places: Places,
+) -> InterStream:
+    """Edges between the streams of every rank, exact where the trace states them.
+
+    Args:
+        operations: all operations.
+        order: what was launched when.
+        exact: per trace what its `cuda_sync` events state; None where it has none.
+        seen: what the trace shows of every operation.
+        margins: what counts as late.
+        places: numbering of the edges' ends.
+    """
+    source: list[Int64s] = []
+    target: list[Int64s] = []
+    kind: list[Int64s] = []
+    silent = []
+    for position, stated in enumerate(exact):
+        if stated is not None:
+            source.append(stated.source)
+            target.append(stated.target)
+            kind.append(np.full(len(stated.source), EdgeKind.INTER_STREAM))
+        elif len(order.streams_of_rank[position]) > 1:
+            silent.append(position)
+    if silent:
+        pairs = inferred_pairs(operations, order, silent, seen, margins)
+        source.append(pairs[0])
+        target.append(pairs[1])
+        kind.append(np.full(len(pairs[0]), EdgeKind.INTER_STREAM_INFERRED))
+    ends = [np.concatenate([np.zeros(0, np.int64), *part]) for part in (source, target, kind)]
+    is_kept = _is_undominated(operations, ends[0], ends[1])
+    from_op, to_op, of_kind = (column[is_kept] for column in ends)
+    edges = Edges(places.op(from_op), places.op(to_op), of_kind.astype(np.uint8))
+    gap_ns = seen.began_ns[to_op] - operations.ops.end_ns[from_op]
+    is_held = seen.began_ns[to_op] > seen.ready_ns[to_op] + margins.late_ns
+    is_close = np.abs(gap_ns - margins.hand_over_ns) <= margins.window_ns
+    is_compute = ~operations.ops.is_communication[to_op]
+    return InterStream(edges, gap_ns[is_held & is_close & is_compute])
+
+
+def ready_times(operations: Operations, margins: Margins) -> Int64s:
+    """When each operation could have started by its launch and its own stream, raw clock."""
+    ops, items = operations.ops, operations.items
+    launch = np.maximum(ops.launch, 0)
+    never = np.int64(np.iinfo(np.int64).min // 2)
+    launched = np.where(ops.launch >= 0, items.end_ns[launch] + margins.launch_ns, never)
+    is_same = np.append(False, ops.lane[1:] == ops.lane[:-1])
+    previous = np.append(never, ops.end_ns[:-1]) + margins.hand_over_ns
+    return np.maximum(launched, np.where(is_same, previous, never))
+
+
+def _is_undominated(operations: Operations, source: Int64s, target: Int64s) -> Bools:
+    """Edges that say more than an earlier edge between the same two streams already does."""
+    ops = operations.ops
+    order = np.lexsort((-source, target, ops.lane[source], ops.lane[target]))
+    if not len(order):
+        return np.zeros(0, np.bool_)
+    streams = ops.lane[target].astype(np.int64) * len(operations.lanes) + ops.lane[source]
+    pair = np.cumsum(np.append(False, np.diff(streams[order]) != 0))
+    # Each pair of streams counts its sources above those of the pairs before it.
+    place = pair * len(ops) + source[order]
+    is_kept = np.zeros(len(source), np.bool_)
+    is_kept[order] = np.append(True, place[1:] > np.maximum.accumulate(place)[:-1])
+    return is_kept

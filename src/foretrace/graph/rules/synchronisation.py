@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph.edges import Edges, Places
+from foretrace.graph.draft import Edges, Places
 from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.operations.events import ExactWaits

@@ -1,7 +1,8 @@
-"""Failure rates by name: TOML files, found and extended as all descriptions are."""
+"""Failure rates by name: TOML files, found, extended and written as all descriptions are."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -118,3 +119,30 @@ def _check_sources(rates: FailureRates, where: str) -> None:
                 f"component {each.name!r} of {where} names the source {each.source!r}, "
                 f"which [sources] does not have: known are {', '.join(known) or 'none'}"
             )
+
+
+def failures_toml(rates: FailureRates, num_hosts: int) -> str:
+    """The text of a file.
+
+    Args:
+        rates: of which `host_days` is known wherever there are counts.
+        num_hosts: that were watched.
+    """
+    lines = ['kind = "failures"', f"title = {_text(rates.title)}"]
+    lines.append(f"gpus_per_host = {rates.gpus_per_host}")
+    if rates.host_days is not None:
+        lines += ["", "[observed]", f"hosts = {num_hosts}", f"days = {rates.host_days / num_hosts}"]
+    for each in rates.components:
+        lines += ["", "[[components]]", f"name = {_text(each.name)}", _number(each)]
+        lines.append(f"takes_host = {str(each.takes_host).lower()}")
+    return "\n".join(lines) + "\n"
+
+
+def _number(component: Component) -> str:
+    if component.count is None:
+        return f"per_host_day = {component.per_host_day}"
+    return f"count = {component.count}"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text)  # a text of JSON is one of TOML

@@ -19,10 +19,11 @@ from foretrace.base import Int32s, Int64s, TraceError
 from foretrace.trace.execution.columns import (
     NO_STRING,
     CommunicationColumns,
+    ExecutionArgument,
+    ExecutionNode,
     ExecutionTrace,
     TensorColumns,
 )
-from foretrace.trace.execution.nodes import ExecutionArgument, ExecutionNode
 from foretrace.trace.source import CutShortError, opened_source
 
 Values = Mapping[str, object]

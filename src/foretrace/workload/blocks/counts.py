@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from foretrace.workload.blocks.block import ParameterCount
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.models.transformer import Experts, Layer, Norm, Positions
-from foretrace.workload.models.weights import (
+from foretrace.workload.models.parameters import (
     feed_forward_extras,
     feed_forward_weights,
     norm_parameters,
     router_weights,
 )
+from foretrace.workload.models.transformer import Experts, Layer, Norm, Positions
 
 
 def layer_count(setting: Setting, layer: Layer) -> ParameterCount:

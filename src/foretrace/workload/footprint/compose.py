@@ -9,7 +9,13 @@ from foretrace.base import WorkloadError
 from foretrace.machine import Chip
 from foretrace.operators import ModuleProgram
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.footprint.footprint import Footprint, StageFootprint
+from foretrace.workload.footprint.footprint import (
+    ChunkBytes,
+    Footprint,
+    StageFootprint,
+    chunk_bytes,
+    stage_peak,
+)
 from foretrace.workload.footprint.gathered import (
     dummy_gradient_bytes,
     gathered_bytes,
@@ -23,15 +29,13 @@ from foretrace.workload.footprint.parts import (
     head_bytes,
     layer_bytes,
 )
-from foretrace.workload.footprint.peaks import ChunkBytes, chunk_bytes, stage_peak
 from foretrace.workload.footprint.sizes import format_bytes, sizes_of
 from foretrace.workload.footprint.software import Software, software_of
 from foretrace.workload.footprint.states import Held, ends_held, layer_held, states_of
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.transformer import Layer, Reach, Transformer
-from foretrace.workload.plan.layers import chunk_layers
-from foretrace.workload.plan.plan import Plan, Sharding
-from foretrace.workload.schedule.unit import Schedule
+from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
+from foretrace.workload.schedule.schedule import Schedule
 
 # What a process holds on a device before any tensor: 1343 MiB.
 # Measured: Hugging Face, transformers/docs/source/en/model_memory_anatomy.md (V100, CUDA 11.2),

@@ -10,17 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foretrace.operators import ModuleProgram, ProgramPart
-from foretrace.workload.footprint.footprint import Footprint, StageFootprint
+from foretrace.workload.footprint.footprint import (
+    ChunkBytes,
+    Footprint,
+    StageFootprint,
+    chunk_bytes,
+    stage_peak,
+)
 from foretrace.workload.footprint.gathered import gathered_bytes, reduction_bytes
 from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
-from foretrace.workload.footprint.peaks import ChunkBytes, chunk_bytes, stage_peak
 from foretrace.workload.footprint.software import PYTORCH
 from foretrace.workload.footprint.states import Held, states_of
 from foretrace.workload.models.flops import Recompute
-from foretrace.workload.plan.layers import chunk_layers
-from foretrace.workload.plan.plan import Plan, Sharding
-from foretrace.workload.schedule.unit import Schedule
+from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
+from foretrace.workload.schedule.schedule import Schedule
 
 _NOTE = (
     "activations are what autograd keeps as the module runs; not counted: buffers of NCCL, and "

@@ -12,10 +12,10 @@ from foretrace.workload.models.parameters import (
     NORMS,
     ROUTER,
     layer_parameters,
+    norm_parameters,
     prediction_parameters,
 )
 from foretrace.workload.models.transformer import Layer, Positions, Transformer
-from foretrace.workload.models.weights import norm_parameters
 from foretrace.workload.plan.groups import expert_tensor_size, shard_size
 from foretrace.workload.plan.plan import Plan, Sharding
 

@@ -8,9 +8,8 @@ from itertools import accumulate
 from foretrace.graph import NO_LAYER
 from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Passes
 from foretrace.workload.layout.tables import NOTHING
-from foretrace.workload.plan.layers import chunk_layers
-from foretrace.workload.plan.plan import Plan
-from foretrace.workload.schedule.unit import Pass, Schedule
+from foretrace.workload.plan.plan import Plan, chunk_layers
+from foretrace.workload.schedule.schedule import Pass, Schedule
 
 
 @dataclass(frozen=True)

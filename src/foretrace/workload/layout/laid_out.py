@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from foretrace.graph import ExecutionGraph
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.schedule.unit import Schedule
+from foretrace.workload.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)

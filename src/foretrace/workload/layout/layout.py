@@ -29,7 +29,7 @@ from foretrace.workload.layout.units import UnitTemplates
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.catalogue import schedule_of
 from foretrace.workload.schedule.legality import check_schedule
-from foretrace.workload.schedule.unit import Schedule
+from foretrace.workload.schedule.schedule import Schedule
 
 
 def layout(

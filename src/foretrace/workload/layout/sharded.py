@@ -24,7 +24,7 @@ from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.template import Placed, Template, chained
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Sharding
-from foretrace.workload.schedule.unit import Pass, ScheduleUnit
+from foretrace.workload.schedule.schedule import Pass, ScheduleUnit
 
 
 @dataclass(frozen=True)

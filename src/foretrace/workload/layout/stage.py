@@ -21,7 +21,7 @@ from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.transfers import Result, Transfers
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Plan, Sharding
-from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
+from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from foretrace.workload.layout.pieces import Pieces
 from foretrace.workload.layout.tables import COMPUTE, NOTHING
 from foretrace.workload.layout.template import Template
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.schedule.unit import Schedule
+from foretrace.workload.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from foretrace.workload.layout.template import (
     woven,
 )
 from foretrace.workload.plan.plan import Plan, Sharding
-from foretrace.workload.schedule.unit import Pass
+from foretrace.workload.schedule.schedule import Pass
 
 
 @dataclass(frozen=True)

@@ -38,16 +38,14 @@ from foretrace.workload.models.parameters import (
     TOP,
     WHOLE,
     Model,
-    parameters,
-)
-from foretrace.workload.models.recommender import Interaction, Recommender
-from foretrace.workload.models.totals import TotalsOnly
-from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
-from foretrace.workload.models.weights import (
     attention_weights,
     feed_forward_weights,
+    parameters,
     router_weights,
 )
+from foretrace.workload.models.published import TotalsOnly
+from foretrace.workload.models.recommender import Interaction, Recommender
+from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,8 +6,8 @@ from foretrace.base import Document
 from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.entries import Field, Kind
 from foretrace.workload.models.files import ModelFile
+from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
-from foretrace.workload.models.totals import TotalsOnly
 
 _MOST = 10_000  # tables, or blocks of a level: far beyond any model
 

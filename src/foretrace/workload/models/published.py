@@ -1,8 +1,12 @@
-"""What was published about a model as a whole: totals that a definition must agree with."""
+"""What was published about a model as a whole: totals that a definition must agree with.
+
+Of some models nothing else is published (`TotalsOnly`): no layer is known, so none is invented.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from foretrace.workload.models.entries import Entries, Entry, Field, Kind, rounding
 
@@ -40,3 +44,21 @@ def agrees(entry: Entry, counted: float) -> bool:
 def stated_difference(entry: Entry) -> str:
     """Why a published amount is not what the definition adds up to; "" if it should be."""
     return entry.note.removeprefix(DIFFERS) if entry.note.startswith(DIFFERS) else ""
+
+
+@dataclass(frozen=True)
+class TotalsOnly:
+    """Totals, for estimates that need no more."""
+
+    name: str
+    title: str
+    parameters: float
+    active_parameters: float | None  # that a token passes through
+    num_experts: int | None
+    flops_per_sample: float | None  # forward
+    published: Published
+    entries: tuple[Entry, ...]
+    parent: str
+    path: Path | None
+
+    kind = "totals"

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
 from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Recommender
-from foretrace.workload.models.totals import TotalsOnly
 from foretrace.workload.models.transformer import Positions, Transformer
 from foretrace.workload.plan.groups import (
     axis_sizes,
@@ -22,9 +22,8 @@ from foretrace.workload.plan.groups import (
     group_size,
     nearest_divisor,
 )
-from foretrace.workload.plan.layers import chunk_layers
 from foretrace.workload.plan.of_program import problems_of_program
-from foretrace.workload.plan.plan import Axis, ContextExchange, Group, Plan, Sharding
+from foretrace.workload.plan.plan import Axis, ContextExchange, Group, Plan, Sharding, chunk_layers
 from foretrace.workload.schedule.catalogue import schedule_of
 from foretrace.workload.sharding.tables import TableScheme
 

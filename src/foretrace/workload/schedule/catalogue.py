@@ -14,7 +14,7 @@ from foretrace.workload.schedule.orders import (
     one_forward_one_backward,
     zb_h1,
 )
-from foretrace.workload.schedule.unit import Schedule
+from foretrace.workload.schedule.schedule import Schedule
 from foretrace.workload.schedule.written import is_written, read_schedule
 
 _OF_ONE_CHUNK = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 
 from foretrace.base import WorkloadError
-from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
+from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 
 
 def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from foretrace.base import WorkloadError
-from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
+from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 
 _LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT: "I", Pass.WEIGHT: "W"}
 

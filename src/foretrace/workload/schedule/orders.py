@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
+from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> Schedule:

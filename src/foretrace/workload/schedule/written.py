@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foretrace.base import Table, WorkloadError, check_keys, parsed_toml
 from foretrace.workload.schedule.legality import check_schedule
-from foretrace.workload.schedule.unit import Pass, Schedule, ScheduleUnit
+from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 
 _KEYS = ("kind", "title", "stages", "stage_of_chunk", "routes", "route_of_microbatch")
 _KINDS = {"F": Pass.FORWARD, "B": Pass.BACKWARD, "I": Pass.INPUT, "W": Pass.WEIGHT}
