@@ -9,7 +9,6 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.graph.ablation import Ablation as Ablation
     from foretrace.graph.ablation import without as without
-    from foretrace.graph.assembly import graph_of as graph_of
     from foretrace.graph.assembly import renumbered_graph_of as renumbered_graph_of
     from foretrace.graph.blocks import BlockEvidence as BlockEvidence
     from foretrace.graph.blocks import Blocks as Blocks

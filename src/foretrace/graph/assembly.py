@@ -101,7 +101,7 @@ def assembled(
     return graph, order.astype(np.int64)
 
 
-def graph_of(
+def renumbered_graph_of(
     columns: Mapping[str, NDArray[np.generic]],
     edges: Edges,
     *,
@@ -110,7 +110,7 @@ def graph_of(
     lanes: tuple[Lane, ...],
     step_names: tuple[str, ...],
     collectives: Sequence[Collective],
-) -> ExecutionGraph:
+) -> tuple[ExecutionGraph, Int64s]:
     """The graph of nodes and edges that somebody else has laid out, in any order.
 
     Args:
@@ -122,31 +122,12 @@ def graph_of(
         step_names: what `step` refers to.
         collectives: what `collective` refers to.
 
+    Returns:
+        The graph, and the place that each of its nodes had in `columns`; int64[nodes].
+
     Raises:
         CircleError: if the edges close a circle.
     """
-    return renumbered_graph_of(
-        columns,
-        edges,
-        constants=constants,
-        names=names,
-        lanes=lanes,
-        step_names=step_names,
-        collectives=collectives,
-    )[0]
-
-
-def renumbered_graph_of(
-    columns: Mapping[str, NDArray[np.generic]],
-    edges: Edges,
-    *,
-    constants: Sequence[EdgeConstant],
-    names: tuple[str, ...],
-    lanes: tuple[Lane, ...],
-    step_names: tuple[str, ...],
-    collectives: Sequence[Collective],
-) -> tuple[ExecutionGraph, Int64s]:
-    """As `graph_of`, with the place that each node of the graph had in `columns`; int64[nodes]."""
     return assembled(
         DraftNodes(columns),
         edges,

@@ -8,8 +8,6 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.base import Citation as Citation
-    from foretrace.machine.catalogue import Description as Description
-    from foretrace.machine.catalogue import described as described
     from foretrace.machine.check import Remark as Remark
     from foretrace.machine.check import Severity as Severity
     from foretrace.machine.check import remarks_on as remarks_on
@@ -21,7 +19,9 @@ if TYPE_CHECKING:
     from foretrace.machine.host import Host as Host
     from foretrace.machine.host import host_names as host_names
     from foretrace.machine.host import load_host as load_host
+    from foretrace.machine.machine import Description as Description
     from foretrace.machine.machine import Machine as Machine
+    from foretrace.machine.machine import described as described
     from foretrace.machine.machine import load_machine as load_machine
     from foretrace.machine.machine import machine_names as machine_names
     from foretrace.machine.stated import figure_text as figure_text

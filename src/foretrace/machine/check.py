@@ -8,7 +8,6 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from foretrace.machine.catalogue import Description
 from foretrace.machine.chip import (
     CHIP_FIELDS,
     PEAK_FIELDS,
@@ -20,7 +19,7 @@ from foretrace.machine.chip import (
 from foretrace.machine.figures import Field, Figure
 from foretrace.machine.files import PRESETS
 from foretrace.machine.host import HOST_FIELDS, Host, load_host
-from foretrace.machine.machine import TIER_FIELDS, Machine, load_machine
+from foretrace.machine.machine import TIER_FIELDS, Description, Machine, load_machine
 from foretrace.machine.units import Kind, quantity
 
 # A figure this many times the description's it extends is taken for a slip.

@@ -141,10 +141,10 @@ if TYPE_CHECKING:
     from foretrace.workload.sharding.placement import PlacedTables as PlacedTables
     from foretrace.workload.sharding.placement import Shard as Shard
     from foretrace.workload.sharding.placement import place_tables as place_tables
-    from foretrace.workload.sharding.planner import LookupWork as LookupWork
-    from foretrace.workload.sharding.planner import PlannerRates as PlannerRates
-    from foretrace.workload.sharding.planner import ShardCost as ShardCost
-    from foretrace.workload.sharding.planner import shard_cost as shard_cost
+    from foretrace.workload.sharding.shard_costs import LookupWork as LookupWork
+    from foretrace.workload.sharding.shard_costs import PlannerRates as PlannerRates
+    from foretrace.workload.sharding.shard_costs import ShardCost as ShardCost
+    from foretrace.workload.sharding.shard_costs import shard_cost as shard_cost
     from foretrace.workload.sharding.tables import Balance as Balance
     from foretrace.workload.sharding.tables import TableOptimizer as TableOptimizer
     from foretrace.workload.sharding.tables import TableScheme as TableScheme

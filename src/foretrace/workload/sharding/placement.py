@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.sharding.balance import differencing, greedy
-from foretrace.workload.sharding.planner import LookupWork, PlannerRates, shard_cost
+from foretrace.workload.sharding.shard_costs import LookupWork, PlannerRates, shard_cost
 from foretrace.workload.sharding.tables import (
     Balance,
     TableOptimizer,
