@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from foretrace.cli import app
+from foretrace.cli.app import app
 from foretrace.cli.lazy import LazyGroup
 
 

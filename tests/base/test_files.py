@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from foretrace.base import OutputError, remove_abandoned, written_beside
+from foretrace.base import (
+    OutputError,
+    inputs_kept,
+    remove_abandoned,
+    written_beside,
+    written_together,
+)
 
 DAY_NS = 24 * 3600 * 10**9
 
@@ -125,3 +131,55 @@ def test_half_written_files_of_ended_processes_are_removed(tmp_path: Path) -> No
 
     assert removed_bytes == 4
     assert names_in(tmp_path) == sorted((new.name, other.name))
+
+
+@pytest.mark.parametrize("name", ["input", "linked", "hard", "folder/../input"])
+def test_an_input_is_not_replaced_by_any_of_its_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    kept = tmp_path / "input"
+    kept.write_text("kept")
+    (tmp_path / "linked").symlink_to(kept)
+    (tmp_path / "hard").hardlink_to(kept)
+
+    with (
+        inputs_kept([kept, tmp_path / "missing"]),
+        pytest.raises(OutputError, match="one of the files that this command reads"),
+    ):
+        write(tmp_path / name, "lost")
+    assert kept.read_text() == "kept"
+    write(kept, "replaced")  # outside of the block
+
+
+def test_files_that_are_written_together_appear_together(tmp_path: Path) -> None:
+    with written_together():
+        write(tmp_path / "one", "1")
+        assert not (tmp_path / "one").exists()
+        write(tmp_path / "two", "2")
+
+    assert names_in(tmp_path) == ["one", "two"]
+
+
+def test_of_files_that_are_written_together_none_stays_if_one_fails(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("before")
+    (tmp_path / "two").mkdir()
+
+    def write_both() -> None:
+        with written_together():
+            write(tmp_path / "one", "1")
+            write(tmp_path / "two", "2")
+
+    with pytest.raises(OutputError, match="it is a folder"):
+        write_both()
+
+    assert names_in(tmp_path) == ["one", "two"]
+    assert (tmp_path / "one").read_text() == "before"
+
+
+def test_a_table_on_a_full_disk_is_a_sentence() -> None:
+    import polars as pl
+
+    with (
+        pytest.raises(OutputError, match="no space left on device"),
+        written_beside(Path(os.devnull)),
+    ):
+        pl.DataFrame({"a": [1]}).write_parquet("/dev/full")

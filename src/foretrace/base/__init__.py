@@ -55,8 +55,10 @@ if TYPE_CHECKING:
     from foretrace.base.errors import SimulationError as SimulationError
     from foretrace.base.errors import TraceError as TraceError
     from foretrace.base.errors import WorkloadError as WorkloadError
+    from foretrace.base.files import inputs_kept as inputs_kept
     from foretrace.base.files import remove_abandoned as remove_abandoned
     from foretrace.base.files import written_beside as written_beside
+    from foretrace.base.files import written_together as written_together
     from foretrace.base.lazy import home_of as home_of
     from foretrace.base.lazy import lazily as lazily
     from foretrace.base.lazy import source_of as source_of

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from foretrace.base.errors import OutputError
@@ -15,6 +17,31 @@ from foretrace.base.times import NS_PER_DAY
 
 _UNFINISHED = ".tmp"  # ending of a file that is being written
 _ABANDONED_NS = NS_PER_DAY  # nobody writes one file for a day
+_Identity = tuple[int, int]  # device and number there: the same for all names of a file
+_kept: ContextVar[frozenset[_Identity]] = ContextVar("kept", default=frozenset())
+_together: ContextVar[ExitStack | None] = ContextVar("together", default=None)
+
+
+@contextmanager
+def inputs_kept(paths: Iterable[Path]) -> Iterator[None]:
+    """Within the block, `written_beside` refuses to replace any of these, by whatever name."""
+    found = (path.stat() for path in paths if path.is_file())
+    token = _kept.set(_kept.get() | {(one.st_dev, one.st_ino) for one in found})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+@contextmanager
+def written_together() -> Iterator[None]:
+    """What `written_beside` writes within the block appears at its end, all of it or nothing."""
+    with ExitStack() as together:
+        token = _together.set(together)
+        try:
+            yield
+        finally:
+            _together.reset(token)
 
 
 @contextmanager
@@ -26,8 +53,19 @@ def written_beside(path: Path) -> Iterator[Path]:
     is replaced; a device or a pipe is not replaced but written to.
 
     Raises:
-        OutputError: if `path` is a folder, or the file cannot be written; a full disk is one.
+        OutputError: if `path` is a folder or an input of the command, or the file cannot be
+            written; a full disk is one.
     """
+    together = _together.get()
+    if together is not None:
+        yield together.enter_context(_written_alone(path))
+        return
+    with _written_alone(path) as beside:
+        yield beside
+
+
+@contextmanager
+def _written_alone(path: Path) -> Iterator[Path]:
     try:
         target = _replaceable(path)
         folder = Path(tempfile.gettempdir()) if target is None else target.parent
@@ -52,6 +90,10 @@ def written_beside(path: Path) -> Iterator[Path]:
         if err.filename not in (None, name):  # of something that was read meanwhile
             raise
         raise _cannot_write(path, err) from err
+    except Exception as err:
+        if os.strerror(errno.ENOSPC) not in str(err):  # polars has an error of its own for it
+            raise
+        raise _cannot_write(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from err
     finally:
         beside.unlink(missing_ok=True)
 
@@ -59,9 +101,15 @@ def written_beside(path: Path) -> Iterator[Path]:
 def _replaceable(path: Path) -> Path | None:
     """The regular file that stands at `path` or will; None if it is a device or a pipe."""
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
     except FileNotFoundError:
-        mode = stat.S_IFREG
+        return Path(os.path.realpath(path))
+    mode = found.st_mode
+    if (found.st_dev, found.st_ino) in _kept.get():
+        raise OutputError(
+            f"cannot write {path}: it is one of the files that this command reads; name another "
+            "file or folder"
+        )
     if stat.S_ISDIR(mode):
         raise OutputError(
             f"cannot write {path}: it is a folder, expected a file; name a file in it"

@@ -2,5 +2,11 @@
 
 from __future__ import annotations
 
-from foretrace.cli.app import app as app
-from foretrace.cli.app import main as main
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.cli.app import main as main
+
+lazily(__name__)

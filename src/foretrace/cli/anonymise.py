@@ -45,7 +45,7 @@ def anonymise(
     names: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.json",
+            metavar="OUT.json",
             dir_okay=False,
             help="Keep which name stands for which text here, for the next run; not to publish.",
         ),

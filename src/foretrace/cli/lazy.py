@@ -62,11 +62,14 @@ class LazyGroup(TyperGroup):
 
     def loaded(self, typed: str) -> Any:
         """A command as typer runs it."""
+        from foretrace.cli.inputs import KeepsInputs  # on demand: it loads what reads traces
+
         name = self._name_of[typed]
-        if name in GROUPS:
-            command = get_command(import_module(f"foretrace.cli.{name}").app)
-        else:
-            command = get_command(_alone(name, typed))
+        is_group = name in GROUPS
+        own = import_module(f"foretrace.cli.{name}").app if is_group else _alone(name, typed)
+        for one in own.registered_commands:
+            one.cls = KeepsInputs
+        command = get_command(own)
         command.name = typed
         return command
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from isal import igzip
 
-from foretrace.base import NS_PER_US, Bools, Int64s, number_format, written_beside
+from foretrace.base import NS_PER_US, Bools, Int64s, number_format, written_beside, written_together
 from foretrace.exchange.rows import collective_pairs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
@@ -54,12 +54,13 @@ def write_kineto(path: Path, timeline: Timeline) -> tuple[Path, ...]:
         timeline, _correlations(timeline.graph), _begun_ns(timeline), *_ended_ns(timeline)
     )
     paths = []
-    for rank in timeline.graph.ranks:
-        each = path.with_name(f"{stem}.rank{rank}.json{'.gz' if is_packed else ''}")
-        with written_beside(each) as beside, beside.open("wb") as out:
-            text = _text(source, rank)
-            out.write(igzip.compress(text, COMPRESS_LEVEL) if is_packed else text)
-        paths.append(each)
+    with written_together():
+        for rank in timeline.graph.ranks:
+            each = path.with_name(f"{stem}.rank{rank}.json{'.gz' if is_packed else ''}")
+            with written_beside(each) as beside, beside.open("wb") as out:
+                text = _text(source, rank)
+                out.write(igzip.compress(text, COMPRESS_LEVEL) if is_packed else text)
+            paths.append(each)
     return tuple(paths)
 
 

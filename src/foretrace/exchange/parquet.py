@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from foretrace.base import Int32s, UInt8s, written_beside
+from foretrace.base import Int32s, UInt8s, written_beside, written_together
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Part, Phase, Timeline
 
 
@@ -21,9 +21,10 @@ def write_tables(path: Path, timeline: Timeline) -> tuple[Path, ...]:
     stem = path.name.removesuffix(".parquet")
     paths = (path.with_name(f"{stem}.parquet"), path.with_name(f"{stem}.edges.parquet"))
     frames = (node_frame(timeline), edge_frame(timeline.graph))
-    for each, frame in zip(paths, frames, strict=True):
-        with written_beside(each) as beside:
-            frame.write_parquet(beside)
+    with written_together():
+        for each, frame in zip(paths, frames, strict=True):
+            with written_beside(each) as beside:
+                frame.write_parquet(beside)
     return paths
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from foretrace.trace.contents import inspect as inspect
     from foretrace.trace.discover import Found as Found
     from foretrace.trace.discover import discover as discover
+    from foretrace.trace.discover import files_named as files_named
     from foretrace.trace.execution import ExecutionArgument as ExecutionArgument
     from foretrace.trace.execution import ExecutionNode as ExecutionNode
     from foretrace.trace.execution import ExecutionTrace as ExecutionTrace

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from foretrace.base import TraceError
 from foretrace.trace import formats
-from foretrace.trace.formats import AnyFormat, format_of
+from foretrace.trace.formats import AnyFormat, format_of, known_formats
 
 # What a file is; a text says why it is nothing that is read.
 Kind: TypeAlias = AnyFormat | str | None
@@ -113,6 +113,14 @@ def _taken(
                 f"other a {other.name}; name files of one format"
             )
     return first
+
+
+def files_named(name: str) -> list[Path]:
+    """The files that could be traces which a file's name, a folder or a glob stands for."""
+    path = Path(name)
+    if path.is_dir():
+        return _candidates(path, tuple({end for one in known_formats() for end in one.endings}))
+    return [path] if path.exists() else [Path(match) for match in _matches(name)]
 
 
 def _matches(pattern: str) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from foretrace.base import TraceError, written_beside
+from foretrace.base import TraceError, inputs_kept, written_beside, written_together
 from foretrace.exchange.anonymised import execution, kineto
 from foretrace.exchange.anonymised.chakra import ChakraAnonymiser, earliest_micros
 from foretrace.exchange.anonymised.execution import ExecutionAnonymiser, execution_content
@@ -69,13 +69,15 @@ def anonymise(
 
     Raises:
         TraceError: if a file cannot be read, or none is found.
+        OutputError: if one would be written over.
     """
     files = _found(paths)
     names = Names(keep=keep, drop=drop, known=known_names)
     run = _Run(names, Scale(scale_shapes), _glance(files, names))
-    written = {file: _write(run, file, out, files) for file in files}
-    _write_steps(run, written)
-    _write_groups(files, out)
+    with inputs_kept(file.path for file in files), written_together():
+        written = {file: _write(run, file, out, files) for file in files}
+        _write_steps(run, written)
+        _write_groups(files, out)
     return Anonymised(
         path_by_source={str(file.path): path for file, path in written.items()},
         replaced=dict(sorted(names.replaced.items())),

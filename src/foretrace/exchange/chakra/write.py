@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from foretrace.base import NS_PER_US, Bools, Int64s, written_beside
+from foretrace.base import NS_PER_US, Bools, Int64s, written_beside, written_together
 from foretrace.exchange.chakra.columns import Source, node_batches
 from foretrace.exchange.chakra.messages import (
     TextPool,
@@ -78,15 +78,16 @@ def write_chakra(
     files = _files_again(graph, origin) if origin is not None else _files(graph, timeline)
     groups_path = prefix.with_name(f"{prefix.name}.groups.json")
     paths, num_nodes = [], 0
-    for rank, metadata, batches in files:
-        path = prefix.with_name(f"{prefix.name}.{rank}.et")
-        with written_beside(path) as beside, beside.open("wb") as out:
-            out.write(metadata)
-            for nodes in batches:
-                write_nodes(out, nodes)
-                num_nodes += len(nodes)
-        paths.append(path)
-    _write_groups(groups_path, communicators(graph))
+    with written_together():
+        for rank, metadata, batches in files:
+            path = prefix.with_name(f"{prefix.name}.{rank}.et")
+            with written_beside(path) as beside, beside.open("wb") as out:
+                out.write(metadata)
+                for nodes in batches:
+                    write_nodes(out, nodes)
+                    num_nodes += len(nodes)
+            paths.append(path)
+        _write_groups(groups_path, communicators(graph))
     num_bytes = sum(path.stat().st_size for path in paths)
     return Written(tuple(paths), groups_path, num_nodes, num_bytes)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from foretrace.base import NS_PER_US, CollectiveKind, Int64s, written_beside
+from foretrace.base import NS_PER_US, CollectiveKind, Int64s, written_beside, written_together
 from foretrace.exchange.chakra.messages import metadata_message, write_nodes
 from foretrace.exchange.synthesis.closeness import Closeness, closeness
 from foretrace.exchange.synthesis.observed import Message, Observed, Token, observed
@@ -97,20 +97,21 @@ def synthesise(
     made = program(seen, num_nodes, order=order, rng=np.random.default_rng((seed, 0)))
     groups = Groups()
     paths = []
-    for rank in range(num_ranks):
-        path = prefix.with_name(f"{prefix.name}.{rank}.et")
-        write_rank(
-            path,
-            seen,
-            made,
-            duration_ns=durations(seen, made, np.random.default_rng((seed, 1, rank))),
-            rank=rank,
-            num_ranks=num_ranks,
-            groups=groups,
-        )
-        paths.append(path)
-    groups_path = prefix.with_name(f"{prefix.name}.groups.json")
-    groups.write(groups_path)
+    with written_together():
+        for rank in range(num_ranks):
+            path = prefix.with_name(f"{prefix.name}.{rank}.et")
+            write_rank(
+                path,
+                seen,
+                made,
+                duration_ns=durations(seen, made, np.random.default_rng((seed, 1, rank))),
+                rank=rank,
+                num_ranks=num_ranks,
+                groups=groups,
+            )
+            paths.append(path)
+        groups_path = prefix.with_name(f"{prefix.name}.groups.json")
+        groups.write(groups_path)
     return Synthesised(
         tuple(paths),
         groups_path,
