@@ -449,7 +449,7 @@ def string_of(text: UInt8s, begin: int, end: int, h: int, pool: Pool, state: Int
 
 @compiled
 def fill_slots(slots: Int32s, hashes: Int64s, num_strings: int) -> None:
-    """Put strings back into a larger, empty table. out: slots."""
+    """Put strings back into a larger, empty table; Chakra's texts too. out: slots."""
     mask = len(slots) - 1
     for s in range(num_strings):
         slot = hashes[s] & mask

@@ -22,7 +22,12 @@ from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph.blocks.marks import LayerMarks, span_of_points
 from foretrace.graph.blocks.passes import NO_PASS, Passes
 from foretrace.graph.blocks.points import WorkPoints
-from foretrace.graph.blocks.repetition import ATTENTION, NORMALISATION, Unit, repeating_units
+from foretrace.graph.blocks.repetition import (
+    ATTENTION,
+    NORMALISATION,
+    RepeatedUnit,
+    repeating_units,
+)
 from foretrace.graph.nodes import NO_LAYER, Part
 from foretrace.graph.operations.scopes import Scopes
 
@@ -112,7 +117,7 @@ def _repeated_layers(
     alike: dict[bytes, list[int]] = {}
     for index, own in enumerate(tokens):
         alike.setdefault(own.tobytes(), []).append(index)
-    units: dict[bytes, tuple[Unit, ...]] = {}
+    units: dict[bytes, tuple[RepeatedUnit, ...]] = {}
     weights: dict[bytes, Int64s] = {}
     for key, members in alike.items():
         own = tokens[members[0]].astype(np.int32)
@@ -141,10 +146,10 @@ def _repeated_layers(
 
 
 def _that_matter(
-    units: Mapping[bytes, tuple[Unit, ...]],
+    units: Mapping[bytes, tuple[RepeatedUnit, ...]],
     weights: Mapping[bytes, Int64s],
     tokens: Mapping[bytes, Int32s],
-) -> dict[bytes, tuple[Unit, ...]]:
+) -> dict[bytes, tuple[RepeatedUnit, ...]]:
     """Units of passes that they make up enough of, and the same ones beside a heavy head."""
     found = {key: _enough(own, weights[key]) for key, own in units.items()}
     layers = {
@@ -159,7 +164,7 @@ def _that_matter(
     }
 
 
-def _enough(units: tuple[Unit, ...], weight: Int64s) -> tuple[Unit, ...]:
+def _enough(units: tuple[RepeatedUnit, ...], weight: Int64s) -> tuple[RepeatedUnit, ...]:
     """The units, if they hold enough of the time."""
     held = sum(int(weight[unit.first : unit.last + 1].sum()) for unit in units)
     return units if held >= MIN_SHARE * int(weight.sum()) else ()
@@ -319,13 +324,13 @@ def common_layer(
     return shared[begins[0] :]
 
 
-def place_of(layer: Int32s, tokens: Int32s) -> tuple[Unit, ...]:
+def place_of(layer: Int32s, tokens: Int32s) -> tuple[RepeatedUnit, ...]:
     """Where a pass runs the layer first; empty if it does not."""
     if not 0 < len(layer) <= len(tokens):
         return ()
     windows = np.lib.stride_tricks.sliding_window_view(tokens, len(layer))
     found = np.flatnonzero((windows == layer).all(axis=1))[:1].tolist()
-    return tuple(Unit(at, at + len(layer) - 1, 0) for at in found)
+    return tuple(RepeatedUnit(at, at + len(layer) - 1, 0) for at in found)
 
 
 def _longest_common(one: Int32s, other: Int32s) -> Int32s:

@@ -38,7 +38,7 @@ _SHARED = 0.5  # of the shorter of two alternating layers is common to both, at 
 
 
 @dataclass(frozen=True)
-class Unit:
+class RepeatedUnit:
     """One repetition: its tokens are `first..last`, both inside."""
 
     first: int
@@ -46,7 +46,9 @@ class Unit:
     family: int  # units of one family repeat the same template
 
 
-def repeating_units(tokens: Int32s, weight: Int64s, names: Sequence[str]) -> tuple[Unit, ...]:
+def repeating_units(
+    tokens: Int32s, weight: Int64s, names: Sequence[str]
+) -> tuple[RepeatedUnit, ...]:
     """The units that a sequence of tokens is made of, in order; empty where nothing repeats.
 
     Args:
@@ -69,7 +71,7 @@ def repeating_units(tokens: Int32s, weight: Int64s, names: Sequence[str]) -> tup
         found += [(low + first, low + last, family) for first, last in units]
         family += 1
         open_stretches += [(low, low + units[0][0]), (low + units[-1][1] + 1, high)]
-    return tuple(Unit(*one) for one in sorted(found))
+    return tuple(RepeatedUnit(*one) for one in sorted(found))
 
 
 def _one_family(tokens: Int32s, weight: Int64s, names: Sequence[str]) -> list[tuple[int, int]]:

@@ -119,17 +119,6 @@ def text_of(buffer: UInt8s, begin: int, end: int, pool: Pool, state: Int64s) -> 
     return s
 
 
-@compiled
-def fill_slots(slots: Int32s, hashes: Int64s, num_texts: int) -> None:
-    """Put texts back into a larger, empty table. out: slots."""
-    mask = len(slots) - 1
-    for s in range(num_texts):
-        slot = hashes[s] & mask
-        while slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        slots[slot] = s
-
-
 @inlined
 def skipped(buffer: UInt8s, at: int, end: int, wire: int) -> Scalar:
     """Where a field of this wire type ends that begins here; BAD if nowhere."""

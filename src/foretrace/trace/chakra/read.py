@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import TraceError, UInt8s
-from foretrace.trace.chakra._compiled import Pool, Tables, fill_slots, messages
+from foretrace.trace._compiled import fill_slots
+from foretrace.trace.chakra._compiled import Pool, Tables, messages
 from foretrace.trace.chakra.columns import Attributes, ChakraNodes, ChakraTrace, Texts
 from foretrace.trace.chakra.schema import State, Status
 from foretrace.trace.ranks import rank_in_name
