@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from foretrace.analyze import busy_fraction
+from foretrace.base import TraceError
 from foretrace.graph import NodeKind, Timeline
 from tests.graphs import GraphBuilder, timeline_of
 
@@ -64,3 +65,12 @@ def test_timeline_without_work_has_no_bins() -> None:
 
     assert busy.num_bins == 0
     assert busy.mean_difference(busy) == 0.0
+
+
+def test_a_timestamp_far_from_the_others_does_not_take_all_memory() -> None:
+    build = GraphBuilder()
+    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=10)
+    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=10)
+
+    with pytest.raises(TraceError, match="a timestamp that is far from the others"):
+        busy_fraction(timeline_of(build.graph(), [0, 1_700_000_000 * 10**9]))

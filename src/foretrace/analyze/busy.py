@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze.activity import activity_by_rank
-from foretrace.base import Float64s
+from foretrace.base import NS_PER_S, Float64s, TraceError
 from foretrace.graph import Timeline
 
 if TYPE_CHECKING:
     import polars as pl
 
 BIN_NS = 1_000_000  # the width in which Lumos (arXiv:2504.09307) reports SM utilisation
+_MOST_BINS = 1 << 27  # of all ranks: 1 GiB, 30 ranks for an hour
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,20 @@ def busy_fraction(timeline: Timeline, *, bin_ns: int = BIN_NS) -> BusyFraction:
 
     Raises:
         ValueError: if `bin_ns` is below 1.
+        TraceError: if the run is too long for bins of that width.
     """
     if bin_ns < 1:
         raise ValueError(f"bin_ns must be at least 1, got {bin_ns}")
     busy_by_rank = {rank: activity.busy for rank, activity in activity_by_rank(timeline).items()}
     last_ns = max((int(busy.end_ns[-1]) for busy in busy_by_rank.values() if len(busy)), default=0)
     num_bins = -(-last_ns // bin_ns)
+    if num_bins * len(busy_by_rank) > _MOST_BINS:
+        most_ns = _MOST_BINS * bin_ns // len(busy_by_rank)
+        raise TraceError(
+            f"how busy devices were in a run of {last_ns / NS_PER_S:,.0f} s cannot be held: at "
+            f"most {most_ns / NS_PER_S:,.0f} s are expected of {len(busy_by_rank)} ranks; look for "
+            "a timestamp that is far from the others"
+        )
     rows = [busy.by_bin_ns(bin_ns, num_bins) / bin_ns for busy in busy_by_rank.values()]
     fraction = np.stack(rows) if rows else np.zeros((0, num_bins), dtype=np.float64)
     return BusyFraction(bin_ns=bin_ns, ranks=tuple(busy_by_rank), fraction=fraction)

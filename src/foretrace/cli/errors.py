@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
-from foretrace.base import ModelError
+from foretrace.base import ModelError, visible
 
 MODEL_ERROR = 1  # wrong use of the command line ends with 2, which typer sees to
 
@@ -24,7 +24,7 @@ def errors_as_sentences() -> Iterator[None]:
         message = _file_error(err)
     else:
         return
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(visible(f"error: {message}"), err=True)
     sys.exit(MODEL_ERROR)
 
 

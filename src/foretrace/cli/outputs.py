@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +16,12 @@ import typer
 
 from foretrace.answer import Answer, Style, Told, count_text, text_of
 from foretrace.api import Job
-from foretrace.base import written_beside
+from foretrace.base import visible_but_bold, written_beside
 
 if TYPE_CHECKING:
     import polars as pl
+
+_STEERING = re.compile("[\x7f-\x9f]")  # steers some terminals, and JSON lets it stand
 
 
 class Result(Protocol):
@@ -65,7 +69,8 @@ class Outputs:
         if self.json:
             print_json(found.as_json())
         else:
-            typer.echo(_told(found, title, top, found.parts() if parts is None else parts))
+            shown = found.parts() if parts is None else parts
+            typer.echo(visible_but_bold(_told(found, title, top, shown)))
         for path in (self.csv, self.parquet):
             if path is not None:
                 typer.echo(f"wrote {path}", err=True)
@@ -108,7 +113,11 @@ def _told(found: Answer, title: str, top: int, parts: tuple[Told, ...]) -> str:
 
 def print_json(value: object) -> None:
     """Print builtins as indented JSON."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    try:
+        text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    except UnicodeEncodeError:  # of a file's name that is no UTF-8
+        text = json.dumps(value, indent=2)
+    typer.echo(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _write_csv(path: Path, result: Result) -> None:

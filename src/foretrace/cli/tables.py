@@ -11,6 +11,7 @@ from rich.text import Text
 
 from foretrace.answer import count_text, short_name
 from foretrace.api import Job
+from foretrace.base import visible
 
 _MAX_NAME = 44
 
@@ -32,7 +33,7 @@ def sentences_table(sentences: Iterable[str]) -> Table:
     table.add_column()
     table.add_column(overflow="fold")
     for sentence in sentences:
-        table.add_row(" -", Text(sentence))
+        table.add_row(" -", Text(visible(sentence)))
     return table
 
 
@@ -41,7 +42,7 @@ def print_title(console: Console, job: Job, *, is_replayed: bool) -> None:
     steps = count_text(len(job.steps), "step")
     side = "replayed" if is_replayed else "measured"
     what = f": {count_text(len(job.ranks), 'rank')}, {steps}, {side}"
-    console.print(Text.assemble((job.title, "bold"), what))
+    console.print(Text.assemble((visible(job.title), "bold"), what))
 
 
 def print_section(console: Console, title: str, table: Table) -> None:

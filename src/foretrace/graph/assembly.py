@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import CircleError, Int32s, Int64s
+from foretrace.base import NS_PER_S, CircleError, GraphError, Int32s, Int64s
 from foretrace.graph._compiled import counted_order, topological_order
 from foretrace.graph.collective import Collective, Collectives
 from foretrace.graph.draft import DraftNodes, Edges
@@ -15,6 +15,7 @@ from foretrace.graph.graph import EdgeConstant, ExecutionGraph, Lane
 from foretrace.graph.nodes import NODE_COLUMNS, EdgeKind
 
 _LETTERS = 60  # of a name in a message
+_MOST_LAG_NS = (1 << 31) - 1  # what `ExecutionGraph.lag_ns` holds
 
 
 def node_order(num_nodes: int, edges: Edges, names: Sequence[str], name: Int32s) -> Int32s:
@@ -82,6 +83,12 @@ def assembled(
     by_target = by_source[by_target]
     lag_of_kind = np.zeros(len(EdgeKind), np.int32)
     for kind, constant in constants.items():
+        if abs(constant.lag_ns) > _MOST_LAG_NS:
+            raise GraphError(
+                f"the lag of {kind.name.lower()} edges is {constant.lag_ns / NS_PER_S:,.1f} s, where "
+                f"at most {_MOST_LAG_NS / NS_PER_S:.1f} s are expected: the clocks of host and "
+                "device differ; record it again"
+            )
         lag_of_kind[kind] = constant.lag_ns
     edge_kind = edges.kind[by_target]
     graph = ExecutionGraph(

@@ -13,7 +13,7 @@ from html import escape
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Int64s, visible
 from foretrace.exchange.drawing.labels import (
     colour_of,
     duration_text,
@@ -71,7 +71,7 @@ def _legend(kinds: list[int]) -> Iterator[str]:
 def _heads(where: Places) -> Iterator[str]:
     for column, title in enumerate(where.titles):
         x = _LEFT + column * _COLUMN
-        yield f'<text class="head" x="{x}" y="{_TOP - 14}">{escape(title)}</text>'
+        yield f'<text class="head" x="{x}" y="{_TOP - 14}">{escape(visible(title))}</text>'
 
 
 def _boxes(part: Subgraph, where: Places) -> Iterator[str]:
@@ -79,12 +79,13 @@ def _boxes(part: Subgraph, where: Places) -> Iterator[str]:
     for at, node in enumerate(part.node.tolist()):
         x, y = _corner(where, at)
         css = ' class="centre"' if at == part.centre else ""
-        yield f"<g><title>{escape(full_text(graph, node))}</title>"
+        yield f"<g><title>{escape(visible(full_text(graph, node)))}</title>"
         yield (
             f'<rect{css} x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" '
             f'fill="{colour_of(graph, node)}"/>'
         )
-        yield f'<text x="{x + 8}" y="{y + 14}">{escape(short_text(graph, node, _LETTERS))}</text>'
+        label = escape(visible(short_text(graph, node, _LETTERS)))
+        yield f'<text x="{x + 8}" y="{y + 14}">{label}</text>'
         told = escape(f"{node}  {duration_text(int(graph.measured_ns[node]))}")
         yield f'<text class="small" x="{x + 8}" y="{y + 27}">{told}</text></g>'
 

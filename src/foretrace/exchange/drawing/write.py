@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.base import GraphError, written_beside
+from foretrace.base import GraphError, visible, written_beside
 from foretrace.exchange.drawing.labels import (
     colour_of,
     duration_text,
@@ -98,5 +98,5 @@ def _node(part: Subgraph, node: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    inside = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    inside = visible(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{inside}"'
