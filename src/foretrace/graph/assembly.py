@@ -85,8 +85,8 @@ def assembled(
     for kind, constant in constants.items():
         if abs(constant.lag_ns) > _MOST_LAG_NS:
             raise GraphError(
-                f"the lag of {kind.name.lower()} edges is {constant.lag_ns / NS_PER_S:,.1f} s, where "
-                f"at most {_MOST_LAG_NS / NS_PER_S:.1f} s are expected: the clocks of host and "
+                f"the lag of {kind.name.lower()} edges is {constant.lag_ns / NS_PER_S:,.1f} s, "
+                f"where at most {_MOST_LAG_NS / NS_PER_S:.1f} s are expected: the clocks of host and "
                 "device differ; record it again"
             )
         lag_of_kind[kind] = constant.lag_ns
