@@ -86,8 +86,8 @@ def assembled(
         if abs(constant.lag_ns) > _MOST_LAG_NS:
             raise GraphError(
                 f"the lag of {kind.name.lower()} edges is {constant.lag_ns / NS_PER_S:,.1f} s, "
-                f"where at most {_MOST_LAG_NS / NS_PER_S:.1f} s are expected: the clocks of host and "
-                "device differ; record it again"
+                f"where at most {_MOST_LAG_NS / NS_PER_S:.1f} s are expected: the clocks of host "
+                "and device differ; record it again"
             )
         lag_of_kind[kind] = constant.lag_ns
     edge_kind = edges.kind[by_target]
