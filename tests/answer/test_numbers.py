@@ -6,6 +6,7 @@ from foretrace.answer import (
     bytes_text,
     count_text,
     duration_text,
+    long_duration_text,
     milliseconds_text,
     percent_text,
     signed_percent_text,
@@ -79,3 +80,12 @@ def test_counts_agree_with_their_noun() -> None:
     assert count_text(1, "rank") == "1 rank"
     assert count_text(8, "rank") == "8 ranks"
     assert count_text(16_384, "rank") == "16,384 ranks"
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"),
+    [(0, "0 s"), (5e9, "5.00 s"), (119e9, "119 s"), (150e9, "2.50 min"), (8.64e13, "24.0 h"),
+     (1e18, "11,574 d"), (float("inf"), "never")],
+)  # fmt: skip
+def test_long_times_are_shown_in_the_unit_that_suits(duration_ns: float, text: str) -> None:
+    assert long_duration_text(duration_ns) == text

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from foretrace.cli.risk_table import time_text
 from tests.cli.conftest import Run
 
 PUBLISHED = (
@@ -127,7 +126,7 @@ def test_compare_gives_the_stated_effective_times(run: Run, tmp_path: Path) -> N
     assert by_scheme["full-restart"]["effective"] == pytest.approx(0.44, abs=0.02)
     assert by_scheme["fault-tolerant"]["effective"] == pytest.approx(0.80, abs=0.02)
     assert by_scheme["fault-tolerant"]["stalls_only"] == pytest.approx(0.80, abs=0.02)
-    assert "against scale" in shown.out
+    assert "effective time against GPUs" in shown.out
     assert "best of those that fit: 1,024 GPUs" in shown.out
     assert width(shown.out) <= 80
     assert "size of a replica" in page.read_text(encoding="utf-8")
@@ -211,12 +210,3 @@ def test_what_is_wrong_is_said(
 
     assert outcome.code == code
     assert words in " ".join(outcome.err.split()).replace("\u2502 ", "")
-
-
-@pytest.mark.parametrize(
-    ("duration_ns", "text"),
-    [(0, "0 s"), (5e9, "5.00 s"), (119e9, "119 s"), (150e9, "2.50 min"), (8.64e13, "24.0 h"),
-     (1e18, "11,574 d"), (float("inf"), "never")],
-)  # fmt: skip
-def test_times_are_shown_in_the_unit_that_suits(duration_ns: float, text: str) -> None:
-    assert time_text(duration_ns) == text

@@ -7,7 +7,8 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from foretrace.report import RiskPage, RiskTable, risk_html, sweep_plot
+from foretrace.answer import Column, Fact, Facts, Table
+from foretrace.report import RiskPage, risk_html, sweep_plot
 from foretrace.risk import CampaignSweep
 
 SWEEP = CampaignSweep(
@@ -54,10 +55,9 @@ def test_axes_have_the_names_that_fit() -> None:
 
 
 def test_a_page_escapes_its_words_and_asks_for_nothing() -> None:
-    table = RiskTable("shares", ("what", "share"), (("<b>", "5 %"),))
-    page = RiskPage(
-        "A & B", "subject", (("figure", "1 < 2"),), (table,), (("plot", SWEEP),), ("n",)
-    )
+    table = Table("shares", "shares", (Column("what"), Column("share")), (("<b>", 0.05),))
+    facts = Facts((Fact("figure", "1 < 2"),))
+    page = RiskPage("A & B", "subject", (facts, table), (("plot", SWEEP),))
 
     text = risk_html(page)
 

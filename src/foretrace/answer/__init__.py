@@ -9,11 +9,13 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.answer.answer import Answer as Answer
     from foretrace.answer.answer import rows_json as rows_json
+    from foretrace.answer.html import html_of as html_of
     from foretrace.answer.names import short_name as short_name
     from foretrace.answer.numbers import bytes_text as bytes_text
     from foretrace.answer.numbers import component_text as component_text
     from foretrace.answer.numbers import count_text as count_text
     from foretrace.answer.numbers import duration_text as duration_text
+    from foretrace.answer.numbers import long_duration_text as long_duration_text
     from foretrace.answer.numbers import milliseconds_text as milliseconds_text
     from foretrace.answer.numbers import number_text as number_text
     from foretrace.answer.numbers import percent_text as percent_text

@@ -14,8 +14,10 @@ MAX_ROWS = 20
 
 def html_of(headline: str, parts: Iterable[Told], *, note: str = "") -> str:
     """The headline, then every part; charts and bars are left to pages."""
-    pieces = [f"<p><b>{escape(headline)}</b></p>", *map(_part_html, parts)]
-    return "".join(pieces) + (f"<p><small>{escape(note)}</small></p>" if note else "")
+    begin = f"<p><b>{escape(headline)}</b></p>" if headline else ""
+    return "".join([begin, *map(_part_html, parts)]) + (
+        f"<p><small>{escape(note)}</small></p>" if note else ""
+    )
 
 
 def _part_html(part: Told) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from foretrace.base import NS_PER_MS, NS_PER_S, NS_PER_US
+import math
+
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, NS_PER_MS, NS_PER_S, NS_PER_US
 
 # From these on a value has three or two digits before its point and needs fewer after it.
 _THREE_DIGITS, _TWO_DIGITS = 100, 10
@@ -11,6 +13,7 @@ _NEXT_BINARY_UNIT = 1024
 
 # Below these a value is shown in the next smaller unit.
 _UNITS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"))
+_LONG_UNITS = ((NS_PER_DAY, "d"), (NS_PER_HOUR, "h"), (NS_PER_MINUTE, "min"))
 
 
 def milliseconds_text(duration_ns: float) -> str:
@@ -26,6 +29,16 @@ def duration_text(duration_ns: float) -> str:
             value = duration_ns / unit_ns
             return f"{value:.1f} {unit}" if abs(value) >= _THREE_DIGITS else f"{value:.2f} {unit}"
     return f"{duration_ns:.0f} ns"
+
+
+def long_duration_text(duration_ns: float) -> str:
+    """A duration as campaigns have them: `12.0 s`, `7.90 min`, `3.10 h`, `54.0 d`, `never`."""
+    if math.isinf(duration_ns):
+        return "never"
+    for unit_ns, unit in _LONG_UNITS:
+        if duration_ns >= 2 * unit_ns:
+            return f"{_three_digits(duration_ns / unit_ns)} {unit}"
+    return f"{_three_digits(duration_ns / NS_PER_S)} s"
 
 
 def percent_text(percent: float) -> str:

@@ -10,6 +10,7 @@ from foretrace.answer.names import short_name
 from foretrace.answer.numbers import (
     bytes_text,
     duration_text,
+    long_duration_text,
     milliseconds_text,
     number_text,
     percent_text,
@@ -36,6 +37,7 @@ class Unit(StrEnum):
     NUMBER = "number"
     NS = "ns"
     SIGNED_NS = "signed_ns"
+    LONG_NS = "long_ns"  # from seconds to days
     MS = "ms"  # values in ns too, shown in ms without the unit, for columns of steps
     SIGNED_MS = "signed_ms"
     BYTES = "bytes"
@@ -118,6 +120,7 @@ _TEXT_OF: dict[Unit, Callable[[float], str]] = {
     Unit.NUMBER: number_text,
     Unit.NS: duration_text,
     Unit.SIGNED_NS: _signed(duration_text),
+    Unit.LONG_NS: long_duration_text,
     Unit.MS: milliseconds_text,
     Unit.SIGNED_MS: _signed(milliseconds_text),
     Unit.BYTES: lambda value: bytes_text(round(value)),

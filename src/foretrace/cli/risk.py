@@ -4,39 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 
+from foretrace.answer import Answer, Told
 from foretrace.base import NS_PER_DAY, RiskError, written_beside
 from foretrace.cli import options
 from foretrace.cli import risk_options as told
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.risk_options import Told, campaign_of
+from foretrace.cli.risk_options import campaign_of
 from foretrace.cli.risk_steps import placement, steps
-from foretrace.cli.risk_table import (
-    campaign_page,
-    comparison_page,
-    ettr_page,
-    print_comparison,
-    print_ettr,
-    print_failures,
-    print_outcome,
-    print_sizes,
-    print_training,
-    scale_table,
-)
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.machine import load_chip
 from foretrace.report import RiskPage, sweep_plot, write_risk_page
 from foretrace.risk import (
     Campaign,
     CampaignSweep,
+    Outcome,
     ReplicaSizes,
     SchemeComparison,
+    TrainingTime,
     by_interval,
     by_scale,
     compare_schemes,
@@ -51,13 +41,11 @@ from foretrace.risk import (
 from foretrace.risk import ettr as ettr_of
 from foretrace.workload import complete, load_model, load_plan
 
-if TYPE_CHECKING:
-    import polars as pl
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command()(steps)
 app.command()(placement)
 
+_AGAINST_INTERVAL = "against the checkpoint interval (full restarts)"
 _SWEPT = 20.0  # times shorter and longer intervals than the campaign's
 _NUM_POINTS = 25
 _SWEPT_SAMPLES = 20
@@ -109,7 +97,7 @@ def ettr(
 ) -> None:
     """Tell effective training time by formula and by simulation, and the best interval."""
     campaign = campaign_of(
-        Told(
+        told.Told(
             name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
             failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
             background=background_time, restart=restart, detection=detection, queue=queue,
@@ -123,9 +111,8 @@ def ettr(
             doing.now("trying other intervals")
             sweep = _intervals(campaign, round(float(found.outcome.wall_ns[0])))
             _draw(plot, sweep, "effective time against the checkpoint interval")
-            _write(report, ettr_page(found, sweep))
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(found, lambda: print_ettr(console, found))
+            _write(report, "Effective training time", found, _AGAINST_INTERVAL, sweep)
+    Outputs(json, csv, parquet).tell(found)
 
 
 @app.command(name="campaign")
@@ -179,7 +166,7 @@ def campaign_command(
     if price is not None and tokens is None:
         raise typer.BadParameter("--price needs --tokens: it is the cost of a training")
     campaign = campaign_of(
-        Told(
+        told.Told(
             name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
             failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
             background=background_time, restart=restart, detection=detection, queue=queue,
@@ -188,12 +175,11 @@ def campaign_command(
             preempt_away=preempt_away, replicas=replicas, stall=stall, away=away,
         )
     )  # fmt: skip
-    console = Console(highlight=False)
+    found: Outcome | TrainingTime
     with activity() as doing:
         doing.now("simulating campaigns")
-        training = None
         if tokens is not None and tokens_per_second is not None:
-            training = training_time(
+            found = training_time(
                 campaign,
                 num_tokens=tokens,
                 tokens_per_second=tokens_per_second,
@@ -201,21 +187,18 @@ def campaign_command(
                 num_samples=samples,
                 seed=seed,
             )
-            outcome = training.outcome
+            outcome = found.outcome
         else:
             outcome = simulate_campaign(
                 campaign, duration_ns=_days_ns(days), num_samples=samples, seed=seed
             )
+            found = outcome
         if plot is not None or report is not None:
             doing.now("trying other intervals")
             sweep = _intervals(campaign, round(float(outcome.wall_ns.mean())))
             _draw(plot, sweep, "effective time against the checkpoint interval")
-            _write(report, campaign_page(outcome, training, sweep))
-    outputs = Outputs(json, csv, parquet)
-    if training is not None:
-        outputs.give(training, lambda: print_training(console, training))
-    else:
-        outputs.give(outcome, lambda: print_outcome(console, outcome))
+            _write(report, campaign.name or "Campaign", found, _AGAINST_INTERVAL, sweep)
+    Outputs(json, csv, parquet).tell(found)
 
 
 @app.command()
@@ -266,7 +249,7 @@ def compare(
 ) -> None:
     """Compare ways to recover: full restart, hot spares, elastic, fault-tolerant replicas."""
     campaign = campaign_of(
-        Told(
+        told.Told(
             name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
             failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
             background=background_time, restart=restart, detection=detection, queue=queue,
@@ -292,17 +275,15 @@ def compare(
                 campaign, hosts, duration_ns=duration_ns, num_samples=_SWEPT_SAMPLES, seed=seed
             )
             _draw(plot, sweep, "effective time against the number of GPUs")
-            _write(report, comparison_page(found, sizes, sweep))
-    console = Console(highlight=False)
-
-    def show() -> None:
-        print_comparison(console, found)
-        if sizes is not None:
-            print_sizes(console, sizes)
-        if sweep is not None and scale:
-            scale_table(console, sweep)
-
-    Outputs(json, csv, parquet).give(_Together(found, sizes, sweep), show)
+            _write(
+                report,
+                "Ways to recover",
+                _Together(found, sizes, None),
+                "against the number of GPUs",
+                sweep,
+            )
+    together = _Together(found, sizes, sweep)
+    Outputs(json, csv, parquet).tell(together, parts=together.told(has_scale=scale))
 
 
 @app.command(name="failures")
@@ -352,23 +333,33 @@ def failures_command(
         with written_beside(out) as beside:
             beside.write_text(failures_toml(rates, nodes), encoding="utf-8")
         typer.echo(f"wrote {out}", err=True)
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(
-        log if log is not None else rates, lambda: print_failures(console, rates, log)
-    )
+    Outputs(json, csv, parquet).tell(rates if log is None else log)
 
 
-@dataclass(frozen=True)
-class _Together:
+@dataclass(frozen=True, repr=False)
+class _Together(Answer):
     """A comparison with what else was tried, as one result."""
 
     found: SchemeComparison
     sizes: ReplicaSizes | None
     sweep: CampaignSweep | None
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a scheme."""
-        return self.found.to_frame()
+    @property
+    def headline(self) -> str:
+        """The best way to recover."""
+        return self.found.headline
+
+    def parts(self) -> tuple[Told, ...]:
+        """The ways to recover, sizes of replicas, scales."""
+        return self.told(has_scale=True)
+
+    def told(self, *, has_scale: bool) -> tuple[Told, ...]:
+        """The parts, the scales among them if they are wanted and not only drawn."""
+        others = (self.sizes, self.sweep if has_scale else None)
+        return (
+            *self.found.parts(),
+            *(part for one in others if one is not None for part in one.parts()),
+        )
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""
@@ -429,7 +420,10 @@ def _draw(path: Path | None, sweep: CampaignSweep, title: str) -> None:
         typer.echo(f"wrote {path}", err=True)
 
 
-def _write(path: Path | None, page: RiskPage) -> None:
+def _write(
+    path: Path | None, title: str, found: Answer, against: str, sweep: CampaignSweep
+) -> None:
     if path is not None:
+        page = RiskPage(title, found.headline, found.parts(), ((against, sweep),))
         write_risk_page(path, page)
         typer.echo(f"wrote {path}", err=True)

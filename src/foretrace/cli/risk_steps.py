@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from foretrace.answer import Told
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import Activity, activity
-from foretrace.cli.risk_steps_table import (
-    print_placement,
-    print_steps,
-    steps_page,
-)
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.cli.source import Source
 from foretrace.machine import Machine, load_machine
-from foretrace.report import write_risk_page
+from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
 from foretrace.risk import (
     VARIATIONS,
     FittedModels,
@@ -183,14 +178,20 @@ def steps(
             found = _of_plan(
                 asked, _variation(variation, vary), sampling, folded=not unfolded, doing=doing
             )
+        told = found.told(training_steps=training_steps, top=top)
         if report is not None:
-            write_risk_page(report, steps_page(found, training_steps, top))
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(
-        found, lambda: print_steps(console, found, training_steps, top=top)
-    )
+            write_risk_page(report, _page(found, told))
+    Outputs(json, csv, parquet).tell(found, top=max(top, 16), parts=told)
     if report is not None:
         typer.echo(f"wrote {report}", err=True)
+
+
+def _page(found: StepDistribution, told: tuple[Told, ...]) -> RiskPage:
+    drawings = [("sampled steps", distribution_plot(found))]
+    if found.scales:
+        drawings.append(("steps against the number of GPUs", scale_plot(found)))
+    title = f"step times of {found.title}"
+    return RiskPage(title, found.headline, told, drawings=tuple(drawings))
 
 
 def _of_plan(
@@ -267,8 +268,7 @@ def placement(
                 title=f"{found_model.name} on {found_plan.num_ranks:,} GPUs",
                 progress=doing.advance,
             )
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(found, lambda: print_placement(console, found))
+    Outputs(json, csv, parquet).tell(found)
 
 
 def _keys(

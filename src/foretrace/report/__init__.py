@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from foretrace.report.page import ReportPage as ReportPage
     from foretrace.report.page import write_page as write_page
     from foretrace.report.risk_page import RiskPage as RiskPage
-    from foretrace.report.risk_page import RiskTable as RiskTable
     from foretrace.report.risk_page import risk_html as risk_html
     from foretrace.report.risk_page import write_risk_page as write_risk_page
     from foretrace.report.risk_plot import sweep_plot as sweep_plot

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from foretrace.answer import Facts, Paragraph, Sentences, Table, Told, html_of
 from foretrace.base import written_beside
 from foretrace.report.risk_plot import sweep_plot
 from foretrace.risk import CampaignSweep
@@ -20,24 +20,13 @@ _STYLE = (
 
 
 @dataclass(frozen=True)
-class RiskTable:
-    """Rows under a title."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
 class RiskPage:
     """Everything the page shows, as words."""
 
     title: str
     subject: str  # what it is about, in a line
-    figures: tuple[tuple[str, str], ...]  # what matters first: name and value
-    tables: tuple[RiskTable, ...]
+    parts: tuple[Told, ...]  # figures become cards
     sweeps: tuple[tuple[str, CampaignSweep], ...] = ()  # with their titles
-    notes: tuple[str, ...] = ()
     drawings: tuple[tuple[str, str], ...] = ()  # SVG documents of ours, with their titles
 
 
@@ -55,25 +44,26 @@ def risk_html(page: RiskPage) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(page.title)}</title><style>{style}{_STYLE}</style></head><body><main>"
         f'<header><h1>{escape(page.title)}</h1><p class="subject">{escape(page.subject)}</p>'
-        f"</header>{_cards(page.figures)}{''.join(map(_table, page.tables))}"
+        f"</header>{''.join(map(_part, page.parts))}"
         f"{''.join(_plot(title, sweep) for title, sweep in page.sweeps)}"
-        f"{''.join(_drawing(*each) for each in page.drawings)}{_notes(page.notes)}"
+        f"{''.join(_drawing(*each) for each in page.drawings)}"
         "</main></body></html>\n"
     )
 
 
-def _cards(figures: Sequence[tuple[str, str]]) -> str:
-    cards = "".join(
-        f'<div class="card"><div class="label">{escape(name)}</div>'
-        f'<div class="figure">{escape(value)}</div></div>'
-        for name, value in figures
-    )
-    return f'<section class="glance">{cards}</section>'
-
-
-def _table(table: RiskTable) -> str:
-    rows = html_table(table.head, table.rows)
-    return f"<section><h2>{escape(table.title)}</h2>{rows}</section>"
+def _part(part: Told) -> str:
+    if isinstance(part, Facts):
+        cards = "".join(
+            f'<div class="card"><div class="label">{escape(fact.name)}</div>'
+            f'<div class="figure">{escape(fact.value)}</div><div>{escape(fact.remark)}</div></div>'
+            for fact in part.facts
+        )
+        return f'<section class="glance">{cards}</section>'
+    if not isinstance(part, Table | Sentences | Paragraph):
+        return ""
+    told = html_of("", (replace(part, title=""),))
+    title = f"<h2>{escape(part.title)}</h2>" if part.title else ""
+    return f"<section>{title}{told}</section>" if told else ""
 
 
 def _plot(title: str, sweep: CampaignSweep) -> str:
@@ -83,18 +73,3 @@ def _plot(title: str, sweep: CampaignSweep) -> str:
 
 def _drawing(title: str, drawn: str) -> str:
     return f"<section><h2>{escape(title)}</h2><figure>{drawn}</figure></section>"
-
-
-def _notes(notes: Sequence[str]) -> str:
-    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f"<section><h2>to know</h2><ul>{listed}</ul></section>" if listed else ""
-
-
-def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose every cell is escaped."""
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"

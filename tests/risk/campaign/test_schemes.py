@@ -46,7 +46,7 @@ def test_schemes_come_best_first() -> None:
     assert by_scheme[Scheme.FAULT_TOLERANT].share(Account.REWORK) < 0.001
     assert by_scheme[Scheme.ELASTIC].rework_per_failure_ns > minutes(5)
     assert by_scheme[Scheme.ELASTIC].batch()["deviation"] > 0
-    assert found.to_frame().height == 4
+    assert found.to_polars().height == 4
     assert len(str(found.as_json())) > 100
 
 
@@ -112,7 +112,7 @@ def test_small_replicas_lose_less_until_they_do_not_fit() -> None:
     assert [each.fits for each in small.sizes] == [False, True]
     assert small.best is not None
     assert small.best.gpus_per_replica == 512
-    assert small.to_frame()["fits"].to_list() == [False, True]
+    assert small.to_polars()["fits"].to_list() == [False, True]
 
 
 def test_a_plan_says_what_a_replica_holds_with_its_activations() -> None:
@@ -157,7 +157,7 @@ def test_sweeps_show_where_the_linear_form_ends() -> None:
     assert found.lines["simulated"] == pytest.approx(found.lines["renewal"], rel=0.02)
     assert found.lines["linear"][2] < 0.9 * found.lines["renewal"][2]
     assert found.values.tolist() == [60, 600, 6000]
-    assert found.to_frame().columns == ["value", "linear", "renewal", "simulated"]
+    assert found.to_polars().columns == ["value", "linear", "renewal", "simulated"]
 
 
 def test_effective_time_falls_with_scale() -> None:
@@ -187,7 +187,7 @@ def test_training_takes_its_work_over_its_effective_time() -> None:
     assert odds["mean"] == pytest.approx(found.days.mean() * 24 * 16_000 * 2, rel=1e-6)
     assert odds["p5"] < odds["p50"] < odds["p95"]
     assert found.as_json()["num_paid_gpus"] == 16_000
-    assert found.to_frame().height == 50
+    assert found.to_polars().height == 50
 
 
 def test_training_with_replicas_ends_when_all_work_is_done() -> None:

@@ -127,8 +127,8 @@ def test_time_is_conserved_with_everything_that_can_happen(while_down: WhileDown
     assert found.num_excluded.sum() > 0
     assert found.num_waits.sum() > 0
     assert found.num_preemptions.sum() > 0
-    assert "wall_ns" in found.to_frame().columns
-    assert found.to_frame().height == 50
+    assert "wall_ns" in found.to_polars().columns
+    assert found.to_polars().height == 50
 
 
 @pytest.mark.parametrize("while_down", list(WhileDown))

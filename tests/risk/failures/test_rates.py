@@ -29,8 +29,8 @@ def test_llama_3_table_sums_to_what_it_says() -> None:
     assert rates.count == 419
     assert 1000 * rates.per_host_day == pytest.approx(3.79, abs=0.005)
     assert rates.mttf_ns(2048) / HOUR_NS == pytest.approx(3.09, abs=0.01)
-    assert rates.to_frame()["share"].sum() == pytest.approx(1)
-    shares = {row["component"]: row["share"] for row in rates.to_frame().to_dicts()}
+    assert rates.to_polars()["share"].sum() == pytest.approx(1)
+    shares = {row["component"]: row["share"] for row in rates.to_polars().to_dicts()}
     assert shares["faulty GPU"] == pytest.approx(0.353, abs=0.001)  # 30.1% is printed
 
 

@@ -104,7 +104,7 @@ def test_the_result_is_plain_json_and_a_table_of_samples() -> None:
     found = recorded_steps(recorded(kernel_spread=0.1), sampling=Sampling(num_samples=100))
 
     assert json.loads(json.dumps(found.as_json()))["num_samples"] == found.num_samples
-    assert found.to_frame()["step_ns"].mean() == pytest.approx(found.mean_ns)
+    assert found.to_polars()["step_ns"].mean() == pytest.approx(found.mean_ns)
     assert "90% from" in repr(found)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from foretrace.answer import count_text, long_duration_text
 from foretrace.base import NS_PER_DAY, NS_PER_HOUR, RiskError
 from foretrace.risk.failures.rates import mttf_ns
 
@@ -112,6 +113,15 @@ class Campaign:
     def down_ns(self) -> int:
         """From a failure to the first step after it, without waiting for a repaired host."""
         return self.detection_ns + self.queue_ns + self.restart_ns
+
+    @property
+    def subject(self) -> str:
+        """What it is, in a line."""
+        hosts = f"{self.num_gpus:,} GPUs on {count_text(self.num_hosts, 'host')}"
+        if math.isinf(self.mttf_ns):
+            return f"{hosts}, which never fail"
+        rate = f"{1000 * self.failures_per_host_day:.3g} failures per 1000 host-days"
+        return f"{hosts}, {rate}: one every {long_duration_text(self.mttf_ns)}"
 
     def as_json(self) -> dict[str, object]:
         """The numbers that matter most, as plain values; times in ns."""

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    cell_text,
+    count_text,
+    long_duration_text,
+)
 from foretrace.risk.campaign.campaign import Campaign
 from foretrace.risk.campaign.closed_form import (
     best_interval_ns,
@@ -21,9 +35,6 @@ from foretrace.risk.campaign.closed_form import (
 from foretrace.risk.campaign.outcome import Outcome
 from foretrace.risk.campaign.simulate import simulate_campaign
 
-if TYPE_CHECKING:
-    import polars as pl
-
 # Failures, over all samples, that make the standard error about a thousandth: a run's loss
 # varies about as much as it is long on average.
 _FAILURES = 400_000
@@ -31,8 +42,8 @@ _FEWEST_OF_SAMPLE = 2_000  # so that the first and the last run of a campaign do
 _NO_FAILURES_NS = 10**17  # three years: any time does where nothing fails
 
 
-@dataclass(frozen=True)
-class Ettr:
+@dataclass(frozen=True, repr=False)
+class Ettr(Answer):
     """Effective training time of full restarts."""
 
     campaign: Campaign
@@ -54,17 +65,71 @@ class Ettr:
         """Mean over the simulated campaigns."""
         return self.outcome.mean_effective
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a way of telling: `form`, `effective`, `standard_error`."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """Effective time, and of what."""
+        effective = cell_text(self.simulated, Unit.SHARE)
+        return f"{effective} of the time is effective: {self.campaign.subject}"
 
+    def parts(self) -> tuple[Told, ...]:
+        """Every form, then what is to say of the checkpoint interval."""
+        return self._facts(), Sentences.of("checkpoints", self._interval_sentences())
+
+    def tables(self) -> tuple[Table, ...]:
+        """One row a form."""
         error = self.outcome.standard_error
-        return pl.DataFrame(
-            {
-                "form": ["linear", "queued", "renewal", "simulated"],
-                "effective": [self.linear, self.queued, self.renewal, self.simulated],
-                "standard_error": [None, None, None, error],
-            }
+        forms = Table.of_columns(
+            "forms",
+            (Column("form"), ["linear", "queued", "renewal", "simulated"]),
+            (
+                Column("effective", unit=Unit.NUMBER),
+                [self.linear, self.queued, self.renewal, self.simulated],
+            ),
+            (Column("standard_error", unit=Unit.NUMBER), [None, None, None, error]),
+        )
+        return (replace(forms, shown=Shown.FILES),)
+
+    def _facts(self) -> Facts:
+        loss = f"N r (u0 + dt/2) = {self.linear_loss:.3f}"
+        holds = f"holds: {loss}" if self.linear_holds else f"does not hold: {loss} is above 0.1"
+        queued = Fact("queued", f"{self.queued:.4f}", "published, with queues; holds as linear")
+        samples = count_text(self.outcome.wall_ns.size, "campaign")
+        return Facts(
+            (
+                Fact("linear", f"{self.linear:.4f}", f"published; {holds}"),
+                *((queued,) if self.campaign.queue_ns else ()),
+                Fact("renewal", f"{self.renewal:.4f}", "exact, for hosts enough"),
+                Fact(
+                    "simulated",
+                    f"{self.simulated:.4f}",
+                    f"+- {self.outcome.standard_error:.4f}, {samples}",
+                ),
+            )
+        )
+
+    def _interval_sentences(self) -> Iterator[str]:
+        checkpoint = self.campaign.checkpoint
+        yield (
+            f"every {long_duration_text(checkpoint.interval_ns)} now, "
+            f"{long_duration_text(checkpoint.blocking_ns)} each"
+        )
+        if self.target is not None and self.longest_restart_ns is not None:
+            longest = long_duration_text(self.longest_restart_ns)
+            yield (
+                f"{self.target:g} effective needs restarts of at most {longest}, all else as it is"
+                if self.longest_restart_ns >= 0
+                else f"{self.target:g} effective cannot be, however fast restarts are"
+            )
+        if self.best_renewal is None:
+            yield (
+                "they cost no time, so the more the better; say with --checkpoint-time what one "
+                "costs"
+            )
+            return
+        yield f"best by Young and Daly: every {long_duration_text(self.best_interval_ns)}"
+        yield (
+            f"best by search: every {long_duration_text(self.searched_interval_ns)}, which makes "
+            f"{self.best_renewal:.4f} effective"
         )
 
     def as_json(self) -> dict[str, object]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Table,
+    Told,
+    Unit,
+    cell_text,
+    long_duration_text,
+)
 from foretrace.base import NS_PER_DAY, Bools, Float64s, Int64s
 from foretrace.risk.campaign.campaign import Campaign
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _ODDS = (0.05, 0.5, 0.95)
 
@@ -32,8 +40,8 @@ class Account(StrEnum):
     ABSENT = "absent"  # the lost replicas' part of the time in which the others train
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, repr=False)
+class Outcome(Answer):
     """Simulated campaigns, one a sample."""
 
     campaign: Campaign
@@ -105,21 +113,57 @@ class Outcome:
         deviation = float(np.sqrt((weight * (size - mean) ** 2).sum()))
         return {"mean": mean, "deviation": deviation, "full": float(weight[-1])}
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a sample: wall time, every account in ns, failures, `effective`."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """Effective time, and of what."""
+        effective = cell_text(self.mean_effective, Unit.SHARE)
+        return f"{effective} of the time is effective: {self.campaign.subject}"
 
-        return pl.DataFrame(
-            {
-                "wall_ns": self.wall_ns,
-                **{f"{each}_ns": self.spent_ns[:, at] for at, each in enumerate(Account)},
-                "num_failures": self.num_failures,
-                "num_waits": self.num_waits,
-                "num_excluded": self.num_excluded,
-                "num_preemptions": self.num_preemptions,
-                "is_finished": self.is_finished,
-                "effective": self.effective,
-            }
+    def parts(self) -> tuple[Told, ...]:
+        """What matters first, then every account that something was spent on."""
+        return Facts(tuple(Fact(*figure) for figure in self._figures())), self._accounts()
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every campaign, with its wall time and all accounts in ns; and the accounts' shares."""
+        campaigns = Table.of_columns(
+            "campaigns",
+            (Column("wall_ns"), self.wall_ns),
+            *((Column(f"{each}_ns"), self.spent_ns[:, at]) for at, each in enumerate(Account)),
+            (Column("num_failures"), self.num_failures),
+            (Column("num_waits"), self.num_waits),
+            (Column("num_excluded"), self.num_excluded),
+            (Column("num_preemptions"), self.num_preemptions),
+            (Column("is_finished"), self.is_finished),
+            (Column("effective", unit=Unit.NUMBER), self.effective),
+        )
+        return campaigns, self._accounts()
+
+    def _figures(self) -> Iterator[tuple[str, str]]:
+        odds = self.odds()
+        yield "effective time", cell_text(self.mean_effective, Unit.SHARE)
+        low, high = (cell_text(odds[each], Unit.SHARE) for each in ("p5", "p95"))
+        yield "in 90% of campaigns", f"{low} to {high}"
+        yield "failures", f"{self.num_failures.mean():,.0f} +- {self.num_failures.std():,.0f}"
+        yield "stall per failure", long_duration_text(self.stall_per_failure_ns)
+        yield "lost work per failure", long_duration_text(self.rework_per_failure_ns)
+        if self.num_waits.any() and self.campaign.fleet.repair_ns:
+            yield "without a spare", f"{self.num_waits.mean():,.0f} of these"
+        if self.num_excluded.any():
+            yield "hosts excluded", f"{self.num_excluded.mean():,.0f}"
+        if self.num_preemptions.any():
+            yield "preemptions", f"{self.num_preemptions.mean():,.0f}"
+        if self.replicas_ns is not None:
+            batch = self.batch()
+            mean, varies = (cell_text(batch[each], Unit.SHARE) for each in ("mean", "deviation"))
+            yield "batch while training", f"{mean} of full, +- {varies}"
+
+    def _accounts(self) -> Table:
+        shares = ((each, self.share(each)) for each in Account)
+        return Table(
+            "accounts",
+            "where the time goes",
+            (Column("account", "time"), Column("share")),
+            tuple((each.value, share) for each, share in shares if share > 0),
         )
 
     def as_json(self) -> dict[str, object]:

@@ -6,10 +6,10 @@ small one may not fit; and the more replicas there are, the less the loss of one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, count_text
 from foretrace.base import RiskError
 from foretrace.machine import Chip
 from foretrace.risk.campaign.campaign import Campaign, Replicas
@@ -26,9 +26,6 @@ from foretrace.workload import (
     parameters,
     schedule_of,
 )
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # bf16 parameters, fp32 gradients, and fp32 copy and two moments of Adam.
 # Source: ZeRO, arXiv:1910.02054, section 3.1, with gradients summed in fp32 as Llama 3 does.
@@ -55,8 +52,8 @@ class ReplicaSize:
         return self.num_bytes <= self.capacity
 
 
-@dataclass(frozen=True)
-class ReplicaSizes:
+@dataclass(frozen=True, repr=False)
+class ReplicaSizes(Answer):
     """Sizes of replica, smallest first."""
 
     sizes: tuple[ReplicaSize, ...]
@@ -67,17 +64,50 @@ class ReplicaSizes:
         fitting = [each for each in self.sizes if each.fits is not False]
         return max(fitting, key=lambda each: each.outcome.mean_effective, default=None)
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a size: replicas, effective time, batch, bytes, whether they fit."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """Which size is best."""
+        if self.best is None:
+            return "none of these fits: take larger replicas, or more tensor or pipeline ranks"
+        size = count_text(self.best.gpus_per_replica, "GPU")
+        return f"best of those that fit: {size}; all are taken to stall and to be away equally long"
 
-        return pl.DataFrame([_row(each) for each in self.sizes])
+    def parts(self) -> tuple[Told, ...]:
+        """One row a size, and what to know."""
+        return self._sizes(), Sentences.of("", (self.headline, *self._notes()))
+
+    def _sizes(self) -> Table:
+        """Replicas, effective time, batch, bytes, whether they fit."""
+        return Table.of(
+            "sizes",
+            self.sizes,
+            Column("gpus_per_replica", "GPUs", Unit.COUNT),
+            Column("num_replicas"),
+            Column("effective", unit=Unit.NUMBER, value="outcome.mean_effective"),
+            Column("standard_error", value="outcome.standard_error", shown=Shown.FILES),
+            Column("stalls_only", "formula", Unit.NUMBER),
+            Column(
+                "batch_deviation",
+                "batch +-",
+                Unit.SHARE,
+                lambda one: one.outcome.batch()["deviation"],
+            ),
+            Column("bytes", "memory", value="num_bytes"),
+            Column("capacity", unit=Unit.BYTES, shown=Shown.FILES),
+            Column("fits"),
+            Column("counts_states_only", shown=Shown.FILES),
+            title="size of a replica",
+        )
+
+    def _notes(self) -> Iterator[str]:
+        if any(each.counts_states_only and each.num_bytes is not None for each in self.sizes):
+            yield "memory is parameters, gradients and Adam's states: 18 bytes a parameter"
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""
         best = self.best
         return {
-            "sizes": [_row(each) for each in self.sizes],
+            "sizes": self.table().as_json(),
             "best_gpus_per_replica": best.gpus_per_replica if best is not None else None,
         }
 
@@ -170,18 +200,3 @@ def _bytes(model: Model, plan: Plan | None, chip: Chip | None, *, size: int) -> 
     sized = replace(plan, shard_ranks=sharing)
     check_plan(sized, model)
     return footprint(model, sized, schedule_of(sized), chip=chip).peak.total
-
-
-def _row(size: ReplicaSize) -> dict[str, object]:
-    return {
-        "gpus_per_replica": size.gpus_per_replica,
-        "num_replicas": size.num_replicas,
-        "effective": size.outcome.mean_effective,
-        "standard_error": size.outcome.standard_error,
-        "stalls_only": size.stalls_only,
-        "batch_deviation": size.outcome.batch()["deviation"],
-        "bytes": size.num_bytes,
-        "capacity": size.capacity,
-        "fits": size.fits,
-        "counts_states_only": size.counts_states_only,
-    }

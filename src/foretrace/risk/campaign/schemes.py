@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, cell_text
 from foretrace.base import RiskError
-from foretrace.risk.campaign.campaign import Campaign
+from foretrace.risk.campaign.campaign import Campaign, WhileDown
 from foretrace.risk.campaign.closed_form import renewal_ettr, replicas_ettr
 from foretrace.risk.campaign.outcome import Account, Outcome
 from foretrace.risk.campaign.simulate import simulate_campaign
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 class Scheme(StrEnum):
@@ -37,6 +35,11 @@ class SchemeResult:
     stalls_only: float | None  # `replicas_ettr`; `None` where it leaves out most
 
     @property
+    def formula(self) -> float | None:
+        """The formula that there is for it."""
+        return self.stalls_only if self.renewal is None else self.renewal
+
+    @property
     def per_paid_gpu(self) -> float:
         """Effective time over all GPUs that are paid for, spares among them."""
         campaign = self.outcome.campaign
@@ -54,38 +57,85 @@ class SchemeResult:
         }
 
 
-@dataclass(frozen=True)
-class SchemeComparison:
+_WHILE_DOWN = {
+    WhileDown.NONE: "nothing fails while the job is down",
+    WhileDown.AGAIN: "a failure during a restart or stall begins it again",
+    WhileDown.ADD: "failures come by the wall clock, and each costs its stall in full",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class SchemeComparison(Answer):
     """Ways to recover, best first."""
 
     results: tuple[SchemeResult, ...]
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a scheme: effective time and its odds, what a failure costs, the batch."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """The best way, and of what."""
+        best = self.results[0]
+        effective = cell_text(best.outcome.mean_effective, Unit.SHARE)
+        return f"{effective} effective with {best.scheme.value}: {best.outcome.campaign.subject}"
 
-        return pl.DataFrame(
-            [
-                {
-                    "scheme": each.scheme.value,
-                    "effective": each.outcome.mean_effective,
-                    "standard_error": each.outcome.standard_error,
-                    **each.outcome.odds(),
-                    "renewal": each.renewal,
-                    "stalls_only": each.stalls_only,
-                    "per_paid_gpu": each.per_paid_gpu,
-                    "stall_per_failure_ns": each.outcome.stall_per_failure_ns,
-                    "rework_per_failure_ns": each.outcome.rework_per_failure_ns,
-                    **{f"share_{one}": each.outcome.share(one) for one in Account},
-                    **{f"batch_{key}": value for key, value in each.outcome.batch().items()},
-                }
-                for each in self.results
-            ]
+    def parts(self) -> tuple[Told, ...]:
+        """One row a scheme, and what to know."""
+        return self._schemes(), Sentences.of("to know", self._notes())
+
+    def _schemes(self) -> Table:
+        """Effective time and its odds, what a failure costs, the batch."""
+        # Without spares the last column says nothing new.
+        has_spares = any(each.outcome.campaign.fleet.num_spares for each in self.results)
+        last = Shown.EVERYWHERE if has_spares else Shown.FILES
+        return Table.of(
+            "schemes",
+            self.results,
+            Column("scheme", value="scheme.value"),
+            Column("effective", unit=Unit.NUMBER, value="outcome.mean_effective"),
+            Column("standard_error", value="outcome.standard_error", shown=Shown.FILES),
+            Column("p5", "5 %", Unit.NUMBER, lambda one: one.outcome.odds()["p5"]),
+            Column("p50", value=lambda one: one.outcome.odds()["p50"], shown=Shown.FILES),
+            Column("p95", "95 %", Unit.NUMBER, lambda one: one.outcome.odds()["p95"]),
+            Column("formula", unit=Unit.NUMBER),
+            Column("renewal", shown=Shown.FILES),
+            Column("stalls_only", shown=Shown.FILES),
+            Column("stall_per_failure_ns", "stall", Unit.LONG_NS, "outcome.stall_per_failure_ns"),
+            Column(
+                "rework_per_failure_ns", "lost work", Unit.LONG_NS, "outcome.rework_per_failure_ns"
+            ),
+            *(_share_column(each) for each in Account),
+            Column("batch_mean", value=lambda one: one.outcome.batch()["mean"], shown=Shown.FILES),
+            Column(
+                "batch_deviation",
+                "batch +-",
+                Unit.SHARE,
+                lambda one: one.outcome.batch()["deviation"],
+            ),
+            Column("batch_full", value=lambda one: one.outcome.batch()["full"], shown=Shown.FILES),
+            Column("per_paid_gpu", "paid", Unit.NUMBER, shown=last),
         )
+
+    def _notes(self) -> Iterator[str]:
+        yield (
+            "90% of campaigns lie between the columns 5 % and 95 %; stall and lost work are of one "
+            "failure, batch is how much its size varies, paid is effective time with spares counted"
+        )
+        campaign = self.results[0].outcome.campaign
+        yield f"{_WHILE_DOWN[campaign.while_down]} (--while-down)"
+        if any(each.outcome.campaign.replicas is not None for each in self.results):
+            yield (
+                "the formula for replicas is (1 - S/M) (1 - D/(K M)): it leaves out checkpoints "
+                "and lost work, and counts a lost replica's absence during the stall twice"
+            )
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""
         return {"schemes": [each.as_json() for each in self.results]}
+
+
+def _share_column(account: Account) -> Column:
+    return Column(
+        f"share_{account}", value=lambda one: one.outcome.share(account), shown=Shown.FILES
+    )
 
 
 def with_scheme(campaign: Campaign, scheme: Scheme) -> Campaign:

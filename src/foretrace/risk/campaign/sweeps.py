@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Column, Table, Told, Unit
 from foretrace.base import NS_PER_S, Float64s
 from foretrace.risk.campaign.campaign import Campaign
 from foretrace.risk.campaign.closed_form import (
@@ -19,12 +19,9 @@ from foretrace.risk.campaign.closed_form import (
 from foretrace.risk.campaign.schemes import Scheme, with_scheme
 from foretrace.risk.campaign.simulate import simulate_campaign
 
-if TYPE_CHECKING:
-    import polars as pl
 
-
-@dataclass(frozen=True)
-class CampaignSweep:
+@dataclass(frozen=True, repr=False)
+class CampaignSweep(Answer):
     """Effective time along one quantity."""
 
     quantity: str  # "checkpoint interval", "GPUs"
@@ -32,11 +29,21 @@ class CampaignSweep:
     values: Float64s  # float64[points]
     lines: Mapping[str, Float64s]  # effective time by what says so: float64[points]
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a point: the quantity, and every line."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """What is against what."""
+        return f"effective time against {self.quantity}"
 
-        return pl.DataFrame({"value": self.values, **dict(self.lines)})
+    def parts(self) -> tuple[Told, ...]:
+        """One row a point: the quantity, and every line."""
+        title = " ".join(filter(None, (self.quantity, self.unit)))
+        found = Table.of_columns(
+            "points",
+            (Column("value", title, Unit.COUNT), self.values),
+            *((Column(name, unit=Unit.NUMBER), line) for name, line in self.lines.items()),
+            title=self.headline,
+        )
+        return (found,)
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Fact, Facts, Table, Told, Unit, cell_text
 from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, Float64s, RiskError
 from foretrace.risk.campaign.campaign import Campaign
 from foretrace.risk.campaign.outcome import Outcome
 from foretrace.risk.campaign.simulate import simulate_campaign
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _LONGEST = 50  # times as long as without failures: beyond it, the campaign is given up
 _QUANTILES = (0.05, 0.5, 0.95)
+_NO_DIGITS = 1_000  # from here on a decimal says nothing
 
 
-@dataclass(frozen=True)
-class TrainingTime:
+@dataclass(frozen=True, repr=False)
+class TrainingTime(Answer):
     """How long the training takes."""
 
     outcome: Outcome
@@ -54,9 +53,27 @@ class TrainingTime:
         """The same of `costs`."""
         return None if self.costs is None else _odds(self.costs)
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a campaign, as of `Outcome`."""
-        return self.outcome.to_frame()
+    @property
+    def headline(self) -> str:
+        """Days, and of what."""
+        return f"{_odds_text(self.days_odds())} days: {self.outcome.campaign.subject}"
+
+    def parts(self) -> tuple[Told, ...]:
+        """Days and cost, then where the time goes."""
+        return Facts(tuple(Fact(*figure) for figure in self._figures())), *self.outcome.parts()
+
+    def tables(self) -> tuple[Table, ...]:
+        """Those of the campaigns."""
+        return self.outcome.tables()
+
+    def _figures(self) -> Iterator[tuple[str, str]]:
+        yield "days without loss", f"{self.work_ns / NS_PER_DAY:,.1f}"
+        if not self.outcome.is_finished.all():
+            yield "finished at all", cell_text(float(self.outcome.is_finished.mean()), Unit.SHARE)
+        yield "days", _odds_text(self.days_odds())
+        costs = self.cost_odds()
+        if costs is not None:
+            yield "cost", _odds_text(costs)
 
     def as_json(self) -> dict[str, object]:
         """Days and cost with the interval that 90% of campaigns lie in."""
@@ -111,3 +128,9 @@ def _odds(samples: Float64s) -> dict[str, float]:
         "mean": float(samples.mean()),
         **{f"p{100 * each:.0f}": float(np.quantile(samples, each)) for each in _QUANTILES},
     }
+
+
+def _odds_text(odds: Mapping[str, float]) -> str:
+    digits = 0 if odds["p50"] >= _NO_DIGITS else 1
+    low, middle, high = (f"{odds[each]:,.{digits}f}" for each in ("p5", "p50", "p95"))
+    return f"{middle} ({low} to {high})"

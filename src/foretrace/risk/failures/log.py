@@ -6,23 +6,24 @@ Columns: `time` (ISO 8601), and if known `component` and `host`. Other columns a
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Sentences, Told
 from foretrace.base import RiskError
 from foretrace.risk.failures.rates import Component, FailureRates
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _UNNAMED = "not said"
 _FEWEST_ROWS = 2
+# A gap's distance beyond which the log's failures do not come at a constant rate is
+# 1.36 / sqrt(n) for a known mean (Kolmogorov and Smirnov at 5%); estimating it makes that strict.
+_KS_5_PERCENT = 1.36
 _SECONDS_PER_DAY = 86_400
 
 
@@ -36,8 +37,8 @@ class HostFailures:
     is_lemon: bool  # too unlikely even for the worst of all hosts
 
 
-@dataclass(frozen=True)
-class FailureLog:
+@dataclass(frozen=True, repr=False)
+class FailureLog(Answer):
     """What a log says."""
 
     rates: FailureRates
@@ -51,9 +52,26 @@ class FailureLog:
         """Hosts that fail more often than chance explains."""
         return tuple(each for each in self.hosts if each.is_lemon)
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a cause, as of `FailureRates`."""
-        return self.rates.to_frame()
+    @property
+    def headline(self) -> str:
+        """That of the rates."""
+        return self.rates.headline
+
+    def parts(self) -> tuple[Told, ...]:
+        """One row a cause, then what hosts and gaps say."""
+        return *self.rates.parts(), Sentences.of("to know", self._notes())
+
+    def _notes(self) -> Iterator[str]:
+        for each in self.lemons[:5]:
+            yield (
+                f"host {each.host} failed {each.count} times: so many have a chance of "
+                f"{each.chance:.1g} if all hosts are alike"
+            )
+        if self.gap_distance > _KS_5_PERCENT / math.sqrt(self.rates.count or 1):
+            yield (
+                f"failures come in bursts or by schedule, not at a constant rate (distance "
+                f"{self.gap_distance:.2f}): formulas and simulations here take a constant one"
+            )
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Column, Sentences, Table, Told, Unit
 from foretrace.base import NS_PER_DAY, Citation, Int64s
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -25,8 +22,8 @@ class Component:
     source: str = ""  # a key of `FailureRates.sources`
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailureRates:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FailureRates(Answer):
     """Causes of failures, and how long they were watched for."""
 
     name: str
@@ -81,11 +78,35 @@ class FailureRates:
         means = np.array([each.per_host_day for each in self.components]) * host_days
         return random.poisson(means, size=(num_samples, len(means))).astype(np.int64)
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a cause: `component`, `count`, `per_host_day`, interval, `takes_host`."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """What was counted, and what it comes to."""
+        interval = self.interval()
+        seen = "" if self.count is None else f"{self.count:,} failures, "
+        odds = "" if interval is None else f" ({1e3 * interval[0]:.3g} to {1e3 * interval[1]:.3g})"
+        return (
+            f"{self.name}: {self.title}; {seen}{1e3 * self.per_host_day:.3g}{odds} per 1000 hosts "
+            f"and day, {100 * self.repaired_share:.1f} % of them take the host"
+        )
 
-        return pl.DataFrame([self._row(each) for each in self.components])
+    def parts(self) -> tuple[Told, ...]:
+        """One row a cause, and who says so."""
+        sources = (f"{each.title}, {each.url}" for each in self.sources.values())
+        return self._causes(), Sentences.of("sources", sources)
+
+    def _causes(self) -> Table:
+        """Failures of one host in a day, with the interval."""
+        return Table.of(
+            "components",
+            self.components,
+            Column("component", value="name"),
+            Column("count", unit=Unit.COUNT),
+            Column("per_host_day", unit=Unit.NUMBER),
+            Column("low_per_host_day", "2.5 %", Unit.NUMBER, lambda one: self._interval(one)[0]),
+            Column("high_per_host_day", "97.5 %", Unit.NUMBER, lambda one: self._interval(one)[1]),
+            Column("share", value=self._share),
+            Column("takes_host", unit=Unit.FLAG),
+        )
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values; rates per host and day."""
@@ -96,24 +117,18 @@ class FailureRates:
             "interval": self.interval(),
             "host_days": self.host_days,
             "repaired_share": self.repaired_share,
-            "components": [self._row(each) for each in self.components],
+            "components": self.table().as_json(),
             "note": self.note,
             "sources": {key: each.url for key, each in self.sources.items()},
         }
 
-    def _row(self, component: Component) -> dict[str, object]:
-        low, high = None, None
-        if component.count is not None and self.host_days is not None:
-            low, high = rate_interval(component.count, self.host_days)
-        return {
-            "component": component.name,
-            "count": component.count,
-            "per_host_day": component.per_host_day,
-            "low_per_host_day": low,
-            "high_per_host_day": high,
-            "share": component.per_host_day / self.per_host_day if self.per_host_day else 0.0,
-            "takes_host": component.takes_host,
-        }
+    def _interval(self, component: Component) -> tuple[float | None, float | None]:
+        if component.count is None or self.host_days is None:
+            return None, None
+        return rate_interval(component.count, self.host_days)
+
+    def _share(self, component: Component) -> float:
+        return component.per_host_day / self.per_host_day if self.per_host_day else 0.0
 
 
 def mttf_ns(num_hosts: int, failures_per_host_day: float) -> float:

@@ -6,17 +6,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.answer import Plain
-from foretrace.base import NS_PER_MS, Bools, Float64s
-
-if TYPE_CHECKING:
-    import polars as pl
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Paragraph,
+    Plain,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    milliseconds_text,
+)
+from foretrace.base import NS_PER_HOUR, NS_PER_MS, Bools, Float64s
 
 PROBABILITIES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_TRAINING_STEPS, _TOP = 100_000, 8
 _NORMAL_95 = 1.96  # of the standard normal distribution, both sides
 
 
@@ -82,6 +92,17 @@ class TrainingSpan:
         half = _NORMAL_95 * self.deviation_ns
         return self.mean_ns - half, self.mean_ns + half
 
+    @property
+    def sentence(self) -> str:
+        """The whole, and what it varies by."""
+        low, high = self.interval_ns()
+        return (
+            f"{self.num_steps:,} steps: {self.mean_ns / NS_PER_HOUR:,.2f} h, 95 % from "
+            f"{low / NS_PER_HOUR:,.2f} to {high / NS_PER_HOUR:,.2f} h; what averages out is "
+            f"{100 * self.averaging_ns / self.mean_ns:.3f} % of it, what lasts "
+            f"{100 * self.lasting_ns / self.mean_ns:.3f} % (standard deviations)"
+        )
+
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""
         low, high = self.interval_ns()
@@ -96,8 +117,8 @@ class TrainingSpan:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepDistribution:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StepDistribution(Answer):
     """Sampled step times.
 
     A job draws what lasts (its GPUs, or a stretch of recorded steps) once, and its steps draw the
@@ -197,21 +218,91 @@ class StepDistribution:
             lasting_ns=lasting,
         )
 
-    def __repr__(self) -> str:
-        """One line: the middle, and how much it varies."""
+    @property
+    def headline(self) -> str:
+        """The middle, and how much it varies."""
         low, middle, high = np.quantile(self.step_ns, [0.05, 0.5, 0.95]) / NS_PER_MS
         return (
-            f"StepDistribution({self.title}: {middle:,.3f} ms, 90% from {low:,.3f} to "
-            f"{high:,.3f} ms, {self.num_samples:,} samples)"
+            f"{self.title}: {middle:,.3f} ms, 90% from {low:,.3f} to {high:,.3f} ms, "
+            f"{self.num_samples:,} samples"
         )
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per sampled step: batch, job, step, step_ns."""
-        import polars as pl  # on demand: it takes longer to import than all else here
+    def parts(self) -> tuple[Told, ...]:
+        """Figures, quantiles, who carries the variance, the time of many steps."""
+        return self.told()
 
+    def told(self, *, training_steps: int = _TRAINING_STEPS, top: int = _TOP) -> tuple[Told, ...]:
+        """The parts.
+
+        Args:
+            training_steps: whose time in all is told.
+            top: operations and ranks that are shown.
+        """
+        deviation = f"{100 * self.deviation_ns / self.mean_ns:.3f} %"
+        return (
+            Facts(
+                (
+                    Fact("mean", f"{milliseconds_text(self.mean_ns)} ms"),
+                    Fact("standard deviation", deviation),
+                    Fact("every duration at its mean", f"{milliseconds_text(self.fixed_ns)} ms"),
+                )
+            ),
+            self._quantiles_table(),
+            _shares_table("operations", self.shares.operations[:top]),
+            _shares_table("ranks", self.shares.ranks[:top]),
+            self._scales_table(),
+            self._convergence_table(),
+            Paragraph("", self.training(training_steps).sentence),
+            Sentences.of("to know", (f"sampled: {self.method}", *self.notes)),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """One row per sampled step, then what is told."""
         place = np.indices(self.step_ns.shape).reshape(3, -1)
-        columns = dict(zip(("batch", "job", "step"), place, strict=True))
-        return pl.DataFrame({**columns, "step_ns": self.step_ns.ravel()})
+        samples = Table.of_columns(
+            "samples",
+            *((Column(key), at) for key, at in zip(("batch", "job", "step"), place, strict=True)),
+            (Column("step_ns"), self.step_ns.ravel()),
+        )
+        return samples, *super().tables()
+
+    def _quantiles_table(self) -> Table:
+        return Table.of(
+            "quantiles",
+            self.quantiles,
+            Column("probability", "steps", Unit.SHARE),
+            Column("step_ns", "shorter than ms"),
+            Column("low_ns", "from ms"),
+            Column("high_ns", "to ms"),
+            title="quantiles, with their 95 % confidence",
+        )
+
+    def _scales_table(self) -> Table:
+        return Table.of(
+            "scales",
+            self.scales,
+            Column("num_replicas", "copies"),
+            Column("num_ranks", "GPUs"),
+            Column("mean_ns"),
+            Column("p5_ns", "5 % ms"),
+            Column("p50_ns", "50 % ms"),
+            Column("p95_ns", "95 % ms"),
+            title="by copies of the model",
+        )
+
+    def _convergence_table(self) -> Table:
+        return Table(
+            "convergence",
+            "as samples come in",
+            (
+                Column("samples", unit=Unit.COUNT),
+                Column("mean_ns"),
+                Column("p50_ns", "50 % ms"),
+                Column("p95_ns", "95 % ms"),
+            ),
+            self.convergence,
+            shown=Shown.WIDE,
+        )
 
     def as_json(self) -> dict[str, object]:
         """Everything but the samples, times in ns."""
@@ -249,6 +340,18 @@ def _without_nan(row: Mapping[str, object]) -> dict[str, object]:
     return {
         name: _or_none(value) if isinstance(value, float) else value for name, value in row.items()
     }
+
+
+def _shares_table(key: str, rows: Sequence[VarianceShare]) -> Table:
+    return Table.of(
+        key,
+        rows,
+        Column("name", key.removesuffix("s"), Unit.NAME),
+        Column("share", "of variance"),
+        Column("path_ns", "on path ms"),
+        Column("tail_ns", "in slow steps ms"),
+        title=f"who carries the variance: {key}",
+    )
 
 
 def shares_of(

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.answer import Plain
+from foretrace.answer import (
+    Answer,
+    Column,
+    Plain,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    milliseconds_text,
+    signed_percent_text,
+)
 from foretrace.base import Float64s, RiskError
 from foretrace.graph import ExecutionGraph
 from foretrace.risk.steps.laid_out import draws_of
@@ -29,9 +38,6 @@ from foretrace.simulate import (
     simulate_cells,
 )
 from foretrace.workload import stage_of
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _TAIL = 0.95
 
@@ -48,8 +54,8 @@ class PlacementRow(Plain):
     tail_cost: float  # of the 95% quantile
 
 
-@dataclass(frozen=True)
-class SlowPlaces:
+@dataclass(frozen=True, repr=False)
+class SlowPlaces(Answer):
     """Every place, the cheapest first."""
 
     title: str
@@ -64,11 +70,36 @@ class SlowPlaces:
         """How much longer the step is with the slow thing in the worst place than in the best."""
         return self.rows[-1].mean_ns / self.rows[0].mean_ns - 1.0
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per place."""
-        import polars as pl  # on demand: it takes longer to import than all else here
+    @property
+    def headline(self) -> str:
+        """What is slow, and the step without it."""
+        return (
+            f"{self.title}: one {self.unit} whose kernels take "
+            f"{signed_percent_text(100 * self.slowdown)}; without it the step is "
+            f"{milliseconds_text(self.mean_ns)} ms"
+        )
 
-        return pl.DataFrame([one.as_json() for one in self.rows])
+    @property
+    def note(self) -> str:
+        """What it means."""
+        return (
+            f"The worst place costs {100 * self.spread:.2f} % more than the best; a replacement "
+            "brings back the place's cost."
+        )
+
+    def parts(self) -> tuple[Told, ...]:
+        """One row a place."""
+        found = Table.of(
+            "places",
+            self.rows,
+            Column("place"),
+            Column("ranks", value=lambda one: str(list(one.ranks)), shown=Shown.FILES),
+            Column("mean_ns", "step ms"),
+            Column("cost", unit=Unit.SIGNED_SHARE),
+            Column("p95_ns", "95 % ms"),
+            Column("tail_cost", unit=Unit.SIGNED_SHARE),
+        )
+        return (found,)
 
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""
