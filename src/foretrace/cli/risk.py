@@ -333,7 +333,8 @@ def failures_command(
         with written_beside(out) as beside:
             beside.write_text(failures_toml(rates, nodes), encoding="utf-8")
         typer.echo(f"wrote {out}", err=True)
-    Outputs(json, csv, parquet).tell(rates if log is None else log)
+    told_of = rates if log is None else log
+    Outputs(json, csv, parquet).tell(told_of, top=max(16, len(rates.components)))
 
 
 @dataclass(frozen=True, repr=False)

@@ -83,9 +83,9 @@ class ReplicaSizes(Answer):
             self.sizes,
             Column("gpus_per_replica", "GPUs", Unit.COUNT),
             Column("num_replicas"),
-            Column("effective", unit=Unit.NUMBER, value="outcome.mean_effective"),
+            Column("effective", unit=Unit.SHARE, value="outcome.mean_effective"),
             Column("standard_error", value="outcome.standard_error", shown=Shown.FILES),
-            Column("stalls_only", "formula", Unit.NUMBER),
+            Column("stalls_only", "formula", Unit.SHARE),
             Column(
                 "batch_deviation",
                 "batch +-",

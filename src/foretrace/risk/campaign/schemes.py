@@ -90,12 +90,12 @@ class SchemeComparison(Answer):
             "schemes",
             self.results,
             Column("scheme", value="scheme.value"),
-            Column("effective", unit=Unit.NUMBER, value="outcome.mean_effective"),
+            Column("effective", unit=Unit.SHARE, value="outcome.mean_effective"),
             Column("standard_error", value="outcome.standard_error", shown=Shown.FILES),
-            Column("p5", "5 %", Unit.NUMBER, lambda one: one.outcome.odds()["p5"]),
+            Column("p5", "5 %", Unit.SHARE, lambda one: one.outcome.odds()["p5"]),
             Column("p50", value=lambda one: one.outcome.odds()["p50"], shown=Shown.FILES),
-            Column("p95", "95 %", Unit.NUMBER, lambda one: one.outcome.odds()["p95"]),
-            Column("formula", unit=Unit.NUMBER),
+            Column("p95", "95 %", Unit.SHARE, lambda one: one.outcome.odds()["p95"]),
+            Column("formula", unit=Unit.SHARE),
             Column("renewal", shown=Shown.FILES),
             Column("stalls_only", shown=Shown.FILES),
             Column("stall_per_failure_ns", "stall", Unit.LONG_NS, "outcome.stall_per_failure_ns"),
@@ -111,7 +111,7 @@ class SchemeComparison(Answer):
                 lambda one: one.outcome.batch()["deviation"],
             ),
             Column("batch_full", value=lambda one: one.outcome.batch()["full"], shown=Shown.FILES),
-            Column("per_paid_gpu", "paid", Unit.NUMBER, shown=last),
+            Column("per_paid_gpu", "paid", Unit.SHARE, shown=last),
         )
 
     def _notes(self) -> Iterator[str]:

@@ -40,7 +40,7 @@ class CampaignSweep(Answer):
         found = Table.of_columns(
             "points",
             (Column("value", title, Unit.COUNT), self.values),
-            *((Column(name, unit=Unit.NUMBER), line) for name, line in self.lines.items()),
+            *((Column(name, unit=Unit.SHARE), line) for name, line in self.lines.items()),
             title=self.headline,
         )
         return (found,)
