@@ -110,8 +110,9 @@ def _begun(
 
 def _of_group(group: Group, by_rank: dict[int, list[_Operation]]) -> Iterator[Unmatched]:
     """Places at which the members of one group differ."""
+    begin = _first_sequence(by_rank)
     placed = {
-        rank: dict(zip(_places(each, by_rank), each, strict=True)) for rank, each in by_rank.items()
+        rank: dict(zip(_places(each, begin), each, strict=True)) for rank, each in by_rank.items()
     }
     last = {rank: max(each, default=-1) for rank, each in placed.items()}
     for place in sorted({place for each in placed.values() for place in each}):
@@ -135,15 +136,19 @@ def _of_group(group: Group, by_rank: dict[int, list[_Operation]]) -> Iterator[Un
         )
 
 
-def _places(each: list[_Operation], by_rank: dict[int, list[_Operation]]) -> list[int]:
-    """Place of one rank's operations in the group."""
-    if {one.kind for one in each} <= _TRANSFERS:  # each rank counts its own
-        return list(range(len(each)))
+def _first_sequence(by_rank: dict[int, list[_Operation]]) -> int | None:
+    """The group's first sequence number; none if its ranks do not number what they do."""
     sequences = [np.array([one.sequence for one in own]) for own in by_rank.values() if own]
-    if all(len(own) and own[0] >= 0 and (np.diff(own) > 0).all() for own in sequences):
-        first = min(int(own[0]) for own in sequences)
-        return [one.sequence - first for one in each]
-    return list(range(len(each)))
+    if all(own[0] >= 0 and (np.diff(own) > 0).all() for own in sequences):
+        return min((int(own[0]) for own in sequences), default=None)
+    return None
+
+
+def _places(each: list[_Operation], first: int | None) -> list[int]:
+    """Place of one rank's operations in the group."""
+    if first is None or {one.kind for one in each} <= _TRANSFERS:  # each rank counts its own
+        return list(range(len(each)))
+    return [one.sequence - first for one in each]
 
 
 def _differ(here: list[_Operation]) -> bool:
