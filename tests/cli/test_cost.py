@@ -39,7 +39,7 @@ def test_errors_left_out_are_printed_in_80_columns(run: Run) -> None:
 
     assert outcome.code == 0
     assert max(map(len, outcome.out.splitlines())) <= 80
-    for text in ("gemm bf16", "attention backward", "h200_sxm", "roof", "line"):
+    for text in ("gemm bf16", "backward fp16", "h200_sxm", "roof", "line"):
         assert text in outcome.out
 
 

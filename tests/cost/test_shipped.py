@@ -76,7 +76,7 @@ def test_rows_of_a_folder_are_one_per_family_gpu_format_and_region(on_tables: Co
 
     assert len(keys) == len(set(keys))
     assert {"gemm", "attention", "attention backward", "gemm backward"} <= {one[0] for one in keys}
-    frame = on_tables.to_frame()
+    frame = on_tables.to_polars()
     names = ("family", "gpu", "dtype", "region", "n")
     assert {*names, "mean_abs_error", "median_abs_error", "p90_abs_error"} <= set(frame.columns)
     assert frame.to_dicts() == on_tables.as_json()["rows"]

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from foretrace import api
 from foretrace.analyze import chip_of
 from foretrace.base import MachineError, ModelError, written_beside
 from foretrace.cli import options
-from foretrace.cli.cost_table import print_errors, say_unused_tables
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import Activity, activity
 from foretrace.cli.settings import cache_folder, machine_folders
+from foretrace.cli.unused_tables import say_unused_tables
 from foretrace.cost import (
     Constants,
     Measured,
@@ -102,8 +101,7 @@ def calibrate(
         with written_beside(plot) as beside:
             beside.write_text(cost_plot(cost_points(measured, found)), encoding="utf-8")
     errors = left_out_errors((*found, *networks))
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(errors, lambda: print_errors(console, errors))
+    Outputs(json, csv, parquet).tell(errors, top=max(16, len(errors.rows)))
 
 
 def _recorded(

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from foretrace.base import written_beside
 from foretrace.cli import options
-from foretrace.cli.cost_table import print_errors, say_unused_tables
 from foretrace.cli.descriptions import Description, Table, described_runs
 from foretrace.cli.live import live
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.runs_table import print_runs
 from foretrace.cli.scaled_runs import lumos, neighbours
+from foretrace.cli.unused_tables import say_unused_tables
 from foretrace.report import cost_plot, standalone_html
 from foretrace.validate import cost_errors, left_out_errors, run_points, runs_report
 
@@ -58,8 +58,7 @@ def cost(
     if data is not None:
         say_unused_tables(data)
     errors = left_out_errors() if data is None else cost_errors(data)
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(errors, lambda: print_errors(console, errors))
+    Outputs(json, csv, parquet).tell(errors, top=max(16, len(errors.rows)))
 
 
 @app.command()

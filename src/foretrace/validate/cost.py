@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Column, Sentences, Table, Told, Unit, count_text, rows_json
 from foretrace.base import Float64s
 from foretrace.cost import (
     Chosen,
     Constants,
+    Errors,
     LeftOut,
     Measured,
     Predictions,
@@ -28,30 +29,90 @@ from foretrace.cost import (
     spread_ends,
 )
 
-if TYPE_CHECKING:
-    import polars as pl
+_MAKERS = ("NVIDIA ", "Tesla ", "AMD ")  # left out of names: they cost width
+_SHOWN = (
+    ("mean_abs_error", "mean"),
+    ("median_abs_error", "median"),
+    ("roofline_mean_abs_error", "roof"),
+    ("linear_mean_abs_error", "line"),
+)
+_HOW_TO_READ = (
+    "errors are shares of the measured time: mean and median of their sizes",
+    "roof: mean error of the data sheet's peaks alone",
+    "line: mean error of a line through FLOPs and bytes, fitted to the same rows",
+)
 
 
-@dataclass(frozen=True)
-class CostErrors:
+@dataclass(frozen=True, repr=False)
+class CostErrors(Answer):
     """One row per family, GPU, number format and region; errors are shares of measured times."""
 
     rows: tuple[LeftOut, ...]
     inside: Mapping[tuple[str, str, str], float]  # of rows, by family, GPU and format
 
+    @property
+    def headline(self) -> str:
+        """How many rows, and how far they are off."""
+        total = sum(one.errors.n for one in self.rows)
+        if not total:
+            return "nothing was predicted"
+        error = sum(one.errors.n * one.errors.mean_abs_error for one in self.rows) / total
+        return f"{100 * error:.1f} % mean error of {count_text(total, 'prediction')}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was predicted."""
+        return not self.rows
+
+    def parts(self) -> tuple[Told, ...]:
+        """A table for each basis of predictions, and how to read them."""
+        by_basis: dict[str, list[LeftOut]] = {}
+        for one in self.rows:
+            by_basis.setdefault(one.fitted_on.partition(":")[0], []).append(one)
+        tables = (_basis_table(basis, rows) for basis, rows in by_basis.items())
+        return *tables, Sentences.of("how to read it", _HOW_TO_READ)
+
+    def tables(self) -> tuple[Table, ...]:
+        """All rows."""
+        rows = Table.of(
+            "rows",
+            self.rows,
+            *map(Column, ("family", "gpu", "dtype", "fitted_on")),
+            *(Column(one.name, value=f"errors.{one.name}") for one in fields(Errors)),
+            Column(
+                "inside_interval",
+                unit=Unit.SHARE,
+                value=lambda one: self.inside.get((one.family, one.gpu, one.dtype)),
+            ),
+        )
+        return (rows,)
+
     def as_json(self) -> dict[str, object]:
         """Everything, as plain values."""
-        return {"rows": [self._row(one) for one in self.rows]}
+        return rows_json(*self.tables())
 
-    def to_frame(self) -> pl.DataFrame:
-        """All rows."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
 
-        return pl.DataFrame([self._row(one) for one in self.rows], infer_schema_length=None)
+def _basis_table(basis: str, rows: Sequence[LeftOut]) -> Table:
+    return Table.of(
+        basis,
+        rows,
+        Column("kernels", value=lambda one: f"{one.family} {one.dtype}"),
+        Column("gpu", "GPU", value=lambda one: _without_maker(one.gpu)),
+        Column("region", unit=Unit.WORD, value=_region_text),
+        Column("n", "rows", Unit.COUNT, "errors.n"),
+        *(Column(key, title, Unit.SHARE, f"errors.{key}") for key, title in _SHOWN),
+        title=f"predicted from: {basis}",
+    )
 
-    def _row(self, row: LeftOut) -> dict[str, object]:
-        inside = self.inside.get((row.family, row.gpu, row.dtype))
-        return {**row.as_json(), "inside_interval": inside}
+
+def _without_maker(gpu: str) -> str:
+    for maker in _MAKERS:
+        gpu = gpu.removeprefix(maker)
+    return gpu
+
+
+def _region_text(row: LeftOut) -> str:
+    return row.errors.region.replace("below_", "<").replace("from_", ">=")
 
 
 @dataclass(frozen=True)
