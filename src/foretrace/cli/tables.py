@@ -9,8 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from foretrace.answer import count_text, short_name
-from foretrace.api import Job
+from foretrace.answer import short_name
 from foretrace.base import visible
 
 _MAX_NAME = 44
@@ -35,14 +34,6 @@ def sentences_table(sentences: Iterable[str]) -> Table:
     for sentence in sentences:
         table.add_row(" -", Text(visible(sentence)))
     return table
-
-
-def print_title(console: Console, job: Job, *, is_replayed: bool) -> None:
-    """Print which run this is about, how much of it, and which side."""
-    steps = count_text(len(job.steps), "step")
-    side = "replayed" if is_replayed else "measured"
-    what = f": {count_text(len(job.ranks), 'rank')}, {steps}, {side}"
-    console.print(Text.assemble((visible(job.title), "bold"), what))
 
 
 def print_section(console: Console, title: str, table: Table) -> None:
