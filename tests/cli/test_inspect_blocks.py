@@ -47,7 +47,7 @@ def test_a_wrong_file_is_named_and_ends_with_one(run: Run, traces: Path, tmp_pat
     outcome = run("inspect", traces, "--blocks", "--blocks-file", path)
 
     assert outcome.code == 1
-    assert "unknown key 'layer'" in outcome.err
+    assert "has the key 'layer'" in outcome.err
 
 
 def test_a_file_without_blocks_is_a_mistake(run: Run, traces: Path, tmp_path: Path) -> None:

@@ -180,7 +180,8 @@ def test_launches_on_the_critical_path_are_noted() -> None:
 
 
 def test_repr_says_what_and_how_long(found: Estimate) -> None:
-    assert repr(found).startswith("Estimate(llama3.2-1b on 8 x h100-sxm: ")
+    assert repr(found).startswith("<Estimate: llama3.2-1b on 8 x h100-sxm of dgx-h100: ")
+    assert "\n" not in repr(found)
 
 
 @pytest.mark.parametrize(

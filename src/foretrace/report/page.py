@@ -88,7 +88,12 @@ def _subject(page: ReportPage) -> str:
 
 def _cards(page: ReportPage) -> tuple[Card, ...]:
     facts = [fact for part in page.replay.parts() if isinstance(part, Facts) for fact in part.facts]
-    wanted = {"measured step", "replayed step", "error of the step's end", "step without profiler"}
+    wanted = {
+        "measured step of a rank",
+        "replayed step of a rank",
+        "error of the step's end",
+        "step without profiler",
+    }
     return tuple(map(card_of, (fact for fact in facts if fact.name in wanted)))
 
 

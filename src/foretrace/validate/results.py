@@ -235,9 +235,10 @@ class ReplayReport(Answer):
 
     def _facts(self) -> Iterator[Fact]:
         summary = self.summary
-        yield Fact("measured step", duration_text(self.measured_ns), "mean, with the profiler on")
+        remark = "mean over ranks and steps, with the profiler on"
+        yield Fact("measured step of a rank", duration_text(self.measured_ns), remark)
         remark = "mean, rebuilt from dependencies alone"
-        yield Fact("replayed step", duration_text(self.replayed_ns), remark)
+        yield Fact("replayed step of a rank", duration_text(self.replayed_ns), remark)
         worst = percent_text(summary.worst_step_error_percent)
         mean = percent_text(summary.mean_step_error_percent)
         yield Fact("error of the step's end", mean, f"mean; worst {worst}", is_first=True)
