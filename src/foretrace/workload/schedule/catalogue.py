@@ -25,7 +25,7 @@ _OF_ONE_CHUNK = {
 }
 _INTERLEAVED = "interleaved"
 _NONE = "none"
-SCHEDULES = (_NONE, "gpipe", "1f1b", _INTERLEAVED, "zb-h1", "dualpipe")
+SCHEDULES = (_NONE, *_OF_ONE_CHUNK, _INTERLEAVED)
 
 
 def schedule_of(plan: Plan) -> Schedule:
