@@ -1,4 +1,4 @@
-"""Floor 4: a question maps a timeline to a table; measured and simulated alike."""
+"""Floor 5: a question maps a timeline to a table; measured and simulated alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 9: the public face, `Job` and the verbs; delegates, computes nothing."""
+"""Floor 10: the public face, `Job` and the verbs; delegates, computes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 4: an execution trace becomes a benchmark that runs, and is held against its source."""
+"""Floor 5: an execution trace becomes a benchmark that runs, and is held against its source."""
 
 from __future__ import annotations
 

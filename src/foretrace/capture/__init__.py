@@ -1,4 +1,4 @@
-"""Floor 3: a live PyTorch program becomes traces, a module its operators."""
+"""Floor 4: a live PyTorch program becomes traces, a module its operators."""
 
 from __future__ import annotations
 

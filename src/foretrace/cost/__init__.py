@@ -1,4 +1,4 @@
-"""Floor 3: signatures become durations, each with its source and its uncertainty."""
+"""Floor 4: signatures become durations, each with its source and its uncertainty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 5: a model, a plan and a machine become a step that has not been run."""
+"""Floor 6: a model, a plan and a machine become a step that has not been run."""
 
 from __future__ import annotations
 

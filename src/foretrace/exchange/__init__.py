@@ -1,4 +1,4 @@
-"""Floor 4: graphs and timelines become files of other tools."""
+"""Floor 5: graphs and timelines become files of other tools."""
 
 from __future__ import annotations
 

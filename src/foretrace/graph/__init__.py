@@ -1,4 +1,4 @@
-"""Floor 2: traces become an `ExecutionGraph` that obeys `spec`; `Timeline` lives here."""
+"""Floor 3: traces become an `ExecutionGraph` that obeys `spec`; `Timeline` lives here."""
 
 from __future__ import annotations
 

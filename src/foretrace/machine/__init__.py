@@ -1,4 +1,4 @@
-"""Floor 1: hardware as data: chips, hosts, network tiers; presets with a source per number."""
+"""Floor 2: hardware as data: chips, hosts, network tiers; presets with a source per number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 1: names and shapes of operators become classes, FLOPs and bytes."""
+"""Floor 2: names and shapes of operators become classes, FLOPs and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 8: results become something a person or a viewer opens; computes nothing."""
+"""Floor 9: results become something a person or a viewer opens; computes nothing."""
 
 from __future__ import annotations
 

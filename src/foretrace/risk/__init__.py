@@ -1,4 +1,4 @@
-"""Floor 7: numbers with their odds: distributions of step times, failures, effective time."""
+"""Floor 8: numbers with their odds: distributions of step times, failures, effective time."""
 
 from __future__ import annotations
 

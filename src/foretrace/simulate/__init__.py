@@ -1,4 +1,4 @@
-"""Floor 3: a graph and durations become a timeline, or the ends of many."""
+"""Floor 4: a graph and durations become a timeline, or the ends of many."""
 
 from __future__ import annotations
 

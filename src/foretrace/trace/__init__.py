@@ -1,4 +1,4 @@
-"""Floor 1: any supported file becomes one columnar table."""
+"""Floor 2: any supported file becomes one columnar table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 7: predictions held against what was measured."""
+"""Floor 8: predictions held against what was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floor 6: an edit maps a scenario to a scenario; a recording under one becomes a prediction."""
+"""Floor 7: an edit maps a scenario to a scenario; a recording under one becomes a prediction."""
 
 from __future__ import annotations
 

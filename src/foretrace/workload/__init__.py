@@ -1,4 +1,4 @@
-"""Floor 3: what is computed: models and plans as data; their FLOPs, bytes, and graphs."""
+"""Floor 4: what is computed: models and plans as data; their FLOPs, bytes, and graphs."""
 
 from __future__ import annotations
 
