@@ -5,9 +5,12 @@ Compiled files take it from here and not through the folder: nobody else pays fo
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 
 def njit(*, cache: bool = False, **options: Any) -> Any:
@@ -18,9 +21,25 @@ def njit(*, cache: bool = False, **options: Any) -> Any:
     """
 
     def decorated(function: Any) -> Any:
-        try:
-            return numba.njit(cache=cache, **options)(function)
-        except RuntimeError:  # "cannot cache function ...: no locator available"
-            return numba.njit(**options)(function)
+        dispatcher = numba.njit(**options)(function)
+        if cache and hasattr(dispatcher, "_cache"):  # a plain function where numba is switched off
+            # It raises where no folder can be written to.
+            with contextlib.suppress(RuntimeError):
+                dispatcher._cache = _KeptCode(function)  # noqa: SLF001  # as enable_caching does
+        return dispatcher
 
     return decorated
+
+
+class _KeptCode(FunctionCache):
+    """numba's cache of machine code, without making the compiler ready first.
+
+    What compiling needs (declarations of all that numba knows, with scipy's BLAS) is most of the
+    time that a short command spends in numba. Code that is kept needs only the runtime; where none
+    is kept, the compiler makes itself ready.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
+_COLLECT_EVERY = 100_000  # new objects; a command makes few circles and many modules
 _INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
 
 
 def main() -> None:
     """Run the process's command line."""
+    gc.set_threshold(_COLLECT_EVERY, *gc.get_threshold()[1:])
     try:
         from foretrace.cli.app import main as run  # here: an interrupt while it is imported counts
 
