@@ -18,6 +18,7 @@ from foretrace.cost.memory_bound import Access, Movements, movement_ns
 from foretrace.cost.model import Costs, KernelRequests, Source
 from foretrace.cost.older import for_older_kernels
 from foretrace.cost.signatures import (
+    ATTENTION,
     ATTENTION_BACKWARD,
     CONVOLUTION,
     GEMM,
@@ -94,9 +95,10 @@ def _along(line: tuple[Float64s, Float64s], log_m: float) -> float:
 
 
 _UNKNOWN_FAMILY = "unknown"
-# Without any fit only a bound from below is known; half of the peaks is the rule of thumb that
-# bounds it from above.
-_ROOFLINE_SPREAD = Spread(1.0, 2.0)
+# Without any fit the peaks bound a time from below, and half of the peaks is the rule of thumb that
+# bounds it from above: the answer lies between, and no kernel does all that a data sheet promises.
+_OF_ROOFLINE = 2**0.5
+_ROOFLINE_SPREAD = Spread(1 / _OF_ROOFLINE, _OF_ROOFLINE)
 
 
 @dataclass(frozen=True)
@@ -237,15 +239,25 @@ def _is_described(key: tuple[str, str, str], chip: Chip) -> bool:
 
 
 def _roofline_ns(key: tuple[str, str, str], sizes: Int64s, chip: Chip) -> Float64s:
-    """What the data sheet alone says of products and movements; 0 where it says nothing."""
+    """What the data sheet alone says of kernels; 0 where it says nothing."""
     model, kind, dtype = key
     if model == MOVEMENT and kind != Access.HOST.name.lower():
-        return sizes[:, 0] / chip.memory_bytes_per_ns
+        return _OF_ROOFLINE * sizes[:, 0] / chip.memory_bytes_per_ns
     peak = chip.peak_flops_per_ns(dtype)
-    if model != GEMM or peak is None:
+    if peak is None or model == MOVEMENT:
         return np.zeros(len(sizes))
-    shapes = GemmShapes.of(sizes, dtype)
-    return np.maximum(shapes.num_flops / peak, shapes.num_bytes / chip.memory_bytes_per_ns)
+    is_backward = model == ATTENTION_BACKWARD
+    is_attention = model == ATTENTION or is_backward
+    shapes = (
+        AttentionShapes.of(sizes, dtype, is_backward=is_backward)
+        if is_attention
+        else GemmShapes.of(sizes[:, :4], dtype)
+    )
+    moving_ns = shapes.num_bytes / chip.memory_bytes_per_ns
+    duration_ns: Float64s = _OF_ROOFLINE * np.maximum(shapes.num_flops / peak, moving_ns)
+    if model == CONVOLUTION:
+        duration_ns *= sizes[:, 4]
+    return duration_ns
 
 
 def spread_ends(duration_ns: Float64s, spreads: Mapping[str, Spread]) -> tuple[Float64s, Float64s]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import MachineError
+from foretrace.base import MachineError, SimulationError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.step_time import (
@@ -17,7 +18,7 @@ from foretrace.estimate.step_time import (
     interval,
     simulated_step,
 )
-from foretrace.machine import Machine
+from foretrace.machine import Chip, Machine
 from foretrace.operators import ModuleProgram
 from foretrace.workload import (
     Completions,
@@ -79,12 +80,13 @@ def estimate(
         raise ValueError(f"price_per_hour must not be negative, got {price_per_hour}")
     check_plan(plan, model)
     _check_size(plan.num_ranks, machine)
+    peak = _peak_flops_per_ns(plan, machine.chip)
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
     done = simulated_step(laid_out.graph, costs or step_costs(machine), inflation or Inflation())
     spread = interval(done, unmodelled=unmodelled)
     memory = _memory(model, plan, machine)
-    return Estimate(
+    found = Estimate(
         model=model,
         plan=plan,
         machine=machine,
@@ -95,14 +97,16 @@ def estimate(
         footprint=memory,
         flops=flops(model, plan.sequence, convention=convention),
         convention=convention,
-        peak_flops_per_ns=machine.chip.peak_flops_per_ns(plan.precision.products),
+        peak_flops_per_ns=peak,
         price_per_hour=price_per_hour,
         notes=(
             *(model.notes if isinstance(model, ModuleProgram) else ()),
-            *_notes_on_time(done, spread, machine, plan),
+            *_notes_on_time(done, spread),
             *_notes_on_memory(model, memory),
         ),
     )
+    _check_share(found)
+    return found
 
 
 def estimate_draft(
@@ -199,6 +203,39 @@ def _check_size(num_ranks: int, machine: Machine) -> None:
         )
 
 
+def _peak_flops_per_ns(plan: Plan, chip: Chip) -> float:
+    """Of the fastest number format that the plan multiplies in; one that the chip lacks is refused.
+
+    Attention multiplies what activations are kept as, which may be faster than other products.
+    """
+    precision = plan.precision
+    peaks = []
+    for wanted in (precision.products, precision.wide_products, precision.made):
+        peak = chip.peak_flops_per_ns(wanted)
+        if peak is None:
+            has = dict.fromkeys(each.removesuffix("_matrix") for each in chip.peak_by_dtype)
+            raise MachineError(
+                f"{chip.name} has no products in {wanted}: it has {', '.join(has)}; choose one of "
+                "these (precision.products, precision.activations), or a chip that has it"
+            )
+        peaks.append(peak)
+    return max(peaks)
+
+
+def _check_share(found: Estimate) -> None:
+    """Refuse an answer in which a chip does more than it can; masked scores do not count."""
+    plan, peak = found.plan, found.peak_flops_per_ns
+    done = flops(found.model, plan.sequence, convention=Convention.CAUSAL).training
+    share = done * found.units_per_step / found.step_ns / plan.num_ranks / (peak or math.inf)
+    if share > 1:
+        raise SimulationError(
+            f"internal error: {found.model.name} on {found.machine.name} would take "
+            f"{found.step_ns:,} ns a step, {100 * share:.0f} % of the peak of {plan.num_ranks:,} x "
+            f"{found.machine.chip.name} in {plan.precision.products}: a cost is too low; report "
+            "it, and check your own constants and chip files if you use any"
+        )
+
+
 def _memory(model: Model | ModuleProgram, plan: Plan, machine: Machine) -> Footprint | None:
     """Bytes of every stage; `None` for a model whose tensors are not known one by one."""
     if isinstance(model, Recommender):
@@ -212,9 +249,7 @@ def _fits(memory: Footprint | None) -> bool:
     return memory is None or memory.fits is not False
 
 
-def _notes_on_time(
-    done: SimulatedStep, spread: Interval, machine: Machine, plan: Plan
-) -> Iterator[str]:
+def _notes_on_time(done: SimulatedStep, spread: Interval) -> Iterator[str]:
     """What a reader of the step's time has to know."""
     graph = done.timeline.graph
     unknown = np.unique(graph.operator[done.costs.source == Source.UNKNOWN])
@@ -227,11 +262,6 @@ def _notes_on_time(
         yield (
             f"{100 * share:.0f} % of the critical path is launches on the host, whose time is a "
             "rule with no error stated, so the interval is too narrow"
-        )
-    if machine.chip.peak_flops_per_ns(plan.precision.products) is None:
-        yield (
-            f"the peak of {machine.chip.name} in {plan.precision.products} is not known, so there "
-            "is no MFU"
         )
 
 

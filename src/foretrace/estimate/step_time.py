@@ -19,9 +19,10 @@ import numpy as np
 
 from foretrace.analyze import windows
 from foretrace.answer import Plain
-from foretrace.base import Int64s
-from foretrace.cost import CostModel, Costs, Inflation, graph_costs, inflated
+from foretrace.base import Int64s, MachineError
+from foretrace.cost import CostModel, Costs, Inflation, Source, graph_costs, inflated
 from foretrace.graph import ExecutionGraph, Timeline
+from foretrace.operators import OperatorClass, operator_class
 from foretrace.simulate import simulate, way_back
 
 # What no cost model knows, as a logarithmic width each way: with it 80% of published runs lie
@@ -29,6 +30,7 @@ from foretrace.simulate import simulate, way_back
 # `foretrace validate runs`).
 UNMODELLED = 0.106
 NOT_MODELLED = "not modelled"  # in place of a family
+_NEVER_FREE = (OperatorClass.GEMM, OperatorClass.ATTENTION, OperatorClass.CONVOLUTION)
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,34 @@ def simulated_step(
         inflation: how much slower kernels are beside communication; `None`: no slower.
 
     Raises:
-        MachineError: for a collective that the model does not know.
+        MachineError: for a collective, a product or attention that the model does not know.
     """
-    costs = graph_costs(graph, model)
+    costs = known_costs(graph, model)
     alone = simulate(graph, costs.duration_ns)
     if inflation is None:
         return SimulatedStep(alone, costs, costs.duration_ns)
     duration_ns = inflated(alone, costs.duration_ns, inflation)
     return SimulatedStep(simulate(graph, duration_ns), costs, duration_ns)
+
+
+def known_costs(graph: ExecutionGraph, model: CostModel) -> Costs:
+    """Costs of every node of a graph, in which no arithmetic that matters is free.
+
+    Raises:
+        MachineError: for a collective, a product or attention that the model does not know.
+    """
+    costs = graph_costs(graph, model)
+    for at in np.unique(graph.operator[costs.source == Source.UNKNOWN]).tolist():
+        name = graph.names[at] if at >= 0 else ""
+        if operator_class("", name) in _NEVER_FREE:
+            asked = np.unique(costs.family[graph.operator == at]).tolist()
+            families = ", ".join(costs.families[one] for one in asked)
+            raise MachineError(
+                f"no cost model knows the time of {name!r} ({families}) on this chip, and without "
+                "it a step means nothing: choose another number format, or measure the chip with "
+                "`foretrace measure`"
+            )
+    return costs
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from foretrace.cost import (
     slowed_throughout,
     step_costs,
 )
+from foretrace.estimate.step_time import known_costs
 from foretrace.graph import Timeline, beside_communication
 from foretrace.machine import Machine
 from foretrace.operators import ModuleProgram
@@ -80,7 +81,7 @@ def run_units(layout: UnitLayout, model: CostModel, inflation: Inflation | None)
         inflation: how much slower kernels are beside communication; `None`: no slower.
 
     Raises:
-        MachineError: for a collective that the model does not know.
+        MachineError: for a collective, a product or attention that the model does not know.
     """
     fragments = layout.fragments
     graph = fragments.graph
@@ -88,7 +89,7 @@ def run_units(layout: UnitLayout, model: CostModel, inflation: Inflation | None)
     def lengths_ns(duration_ns: Int64s) -> Int64s:
         return fragments.lengths_ns(simulate(graph, fragments.at_once(duration_ns)))
 
-    alone_ns = graph_costs(graph, model).duration_ns
+    alone_ns = known_costs(graph, model).duration_ns
     own_ns = alone_ns
     if inflation is not None:
         own_ns = inflated(simulate(graph, fragments.at_once(alone_ns)), alone_ns, inflation)

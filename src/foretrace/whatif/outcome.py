@@ -39,6 +39,10 @@ _STEPS_TO_DIFFER = 2
 # `foretrace validate live` lie inside their intervals (docs/accuracy.md). On the device, generated
 # jobs are missed by 3% at most.
 _MISSED = 0.05
+# More ranks than recorded need links that the recording did not show. As far as published series of
+# one job on 4 times as many chips go (docs/accuracy.md), what cost models do not know stays; each
+# tenfold beyond is taken to be as uncertain as a step all of which is new (`scaled._CHANGED`).
+_KNOWN_GROWTH, _PER_TENFOLD = 4.0, 0.25
 # Of the device's work and of a step: what changes, and what stays, to a reader.
 _TOLD, _STAYS = 0.05, 0.002
 _WIDTH_80 = 1.2816  # of a normal distribution: its 90th percentile, in standard deviations
@@ -90,10 +94,32 @@ def outcome(baseline: Baseline, scenario: Scenario) -> Outcome:
         costs = uninflated(start, alone, baseline.slowdowns, timeline)
         timeline = _simulated(baseline, scenario, start, costs)
     step_ns = step_time_ns(timeline)
-    unmodelled = _unmodelled(baseline, 0.0 if scenario == baseline.before else _MISSED)
+    edited = 0.0 if scenario == baseline.before else math.hypot(_MISSED, _grown(baseline, scenario))
+    unmodelled = _unmodelled(baseline, edited)
     low_ns, high_ns = _ends(timeline, costs, step_ns, unmodelled=unmodelled)
-    notes = (*notes, *_loading(baseline, scenario), *_hidden(baseline, timeline, step_ns))
+    notes = (
+        *notes,
+        *_growth(baseline, scenario),
+        *_loading(baseline, scenario),
+        *_hidden(baseline, timeline, step_ns),
+    )
     return Outcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
+
+
+def _grown(baseline: Baseline, scenario: Scenario) -> float:
+    """Width, logarithmic, each way, of what far more ranks than were recorded may meet."""
+    times = scenario.plan.num_ranks / baseline.before.plan.num_ranks
+    return _PER_TENFOLD * max(0.0, math.log10(times / _KNOWN_GROWTH))
+
+
+def _growth(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
+    if not _grown(baseline, scenario):
+        return ()
+    recorded, asked = baseline.before.plan.num_ranks, scenario.plan.num_ranks
+    return (
+        f"{asked:,} ranks are {asked / recorded:,.0f} times the {recorded:,} that were recorded, over "
+        "links that the recording does not show: the interval is wider for it",
+    )
 
 
 def _has_device(baseline: Baseline) -> bool:
@@ -199,6 +225,7 @@ def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError)
     except WorkloadError:
         raise reason from None
     found = scaled_step(baseline.replayed_step_ns, before, after)
+    further = _grown(baseline, scenario)
     note = (
         f"not arranged from recorded work, but the recorded step x {found.ratio:.3f}, the ratio of "
         f"two estimates: {reason}"
@@ -207,11 +234,17 @@ def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError)
         costs=after.costs,
         timeline=_stretched(after.timeline, found.step_ns),
         step_ns=found.step_ns,
-        low_ns=found.low_ns,
-        high_ns=found.high_ns,
+        low_ns=_further(found.low_ns, found.step_ns, further),
+        high_ns=_further(found.high_ns, found.step_ns, further),
         method=SCALED,
-        notes=(note, *after.notes),
+        notes=(note, *_growth(baseline, scenario), *after.notes),
     )
+
+
+def _further(end_ns: int, step_ns: int, width: float) -> int:
+    """An end of an interval, moved away from the step by one more logarithmic width."""
+    off = math.log(end_ns / step_ns)
+    return round(step_ns * math.exp(math.copysign(math.hypot(off, width), off)))
 
 
 def _stretched(timeline: Timeline, step_ns: int) -> Timeline:

@@ -88,7 +88,7 @@ class Precision:
     def made(self) -> str:
         """Of what products give, and of messages with it."""
         found = "fp32" if self.wide_products == "tf32" else self.wide_products
-        return min(self.activations, found, key=lambda dtype: known_format(dtype).num_bytes)
+        return min(found, self.activations, key=lambda dtype: known_format(dtype).num_bytes)
 
     @property
     def sent_operands(self) -> str:
