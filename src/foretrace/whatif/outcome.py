@@ -116,10 +116,11 @@ def _growth(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
     if not _grown(baseline, scenario):
         return ()
     recorded, asked = baseline.before.plan.num_ranks, scenario.plan.num_ranks
-    return (
-        f"{asked:,} ranks are {asked / recorded:,.0f} times the {recorded:,} that were recorded, over "
-        "links that the recording does not show: the interval is wider for it",
+    text = (
+        f"{asked:,} ranks are {asked / recorded:,.0f} times the {recorded:,} that were recorded, "
+        "over links that the recording does not show: the interval is wider for it"
     )
+    return (text,)
 
 
 def _has_device(baseline: Baseline) -> bool:
