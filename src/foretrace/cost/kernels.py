@@ -242,7 +242,8 @@ def _roofline_ns(key: tuple[str, str, str], sizes: Int64s, chip: Chip) -> Float6
     """What the data sheet alone says of kernels; 0 where it says nothing."""
     model, kind, dtype = key
     if model == MOVEMENT and kind != Access.HOST.name.lower():
-        return _OF_ROOFLINE * sizes[:, 0] / chip.memory_bytes_per_ns
+        moved_ns: Float64s = sizes[:, 0] / chip.memory_bytes_per_ns * _OF_ROOFLINE
+        return moved_ns
     peak = chip.peak_flops_per_ns(dtype)
     if peak is None or model == MOVEMENT:
         return np.zeros(len(sizes))
