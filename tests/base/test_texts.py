@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretrace.base import visible, visible_but_bold
+from foretrace.base import visible
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,3 @@ from foretrace.base import visible, visible_but_bold
 )
 def test_escapes(text: str, seen: str) -> None:
     assert visible(text) == seen
-    assert visible_but_bold(f"\x1b[1m{text}\x1b[0m") == f"\x1b[1m{seen}\x1b[0m"

@@ -22,7 +22,7 @@ def test_list_names_everything_in_80_columns(run: Run) -> None:
 
     assert outcome.code == 0
     for name in (*chip_names(), *host_names(), *machine_names()):
-        assert f" {name} " in outcome.out
+        assert f"\n{name} " in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80
 
 
@@ -41,13 +41,13 @@ def test_show_has_every_number_with_unit_and_source(run: Run, name: str) -> None
     outcome = run("machine", "show", name)
 
     assert outcome.code == 0
-    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert max(len(line) for line in outcome.out.splitlines() if "://" not in line) <= 80
     for figure in found["figures"]:
         assert figure["key"] in outcome.out
         assert figure["text"] in outcome.out
         if figure["url"] is not None:
-            assert figure["source"][:40] in outcome.out
-            assert figure["url"][:40] in outcome.out
+            assert figure["source"] in " ".join(outcome.out.split())
+            assert figure["url"] in outcome.out
 
 
 def test_check_of_a_preset_finds_nothing_implausible(run: Run) -> None:
@@ -110,7 +110,7 @@ def test_the_users_folder_joins_the_presets(
     (tmp_path / "chips" / "own.toml").write_text('kind = "chip"\nextends = "t4"\ntitle = "Own"')
     monkeypatch.setenv("FORETRACE_MACHINES", str(tmp_path))
 
-    assert " own " in run("machine", "list").out
+    assert "\nown " in run("machine", "list").out
     assert run("machine", "show", "own").out.startswith("own: Own")
 
 

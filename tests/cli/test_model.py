@@ -22,7 +22,7 @@ def test_list_names_every_model_in_80_columns(run: Run) -> None:
 
     assert outcome.code == 0
     for name in model_names():
-        assert f" {name} " in outcome.out
+        assert f"\n{name} " in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80
 
 
@@ -43,13 +43,13 @@ def test_show_has_every_part_and_every_number_with_its_source(run: Run, name: st
     outcome = run("model", "show", name)
 
     assert outcome.code == 0
-    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert max(len(line) for line in outcome.out.splitlines() if "://" not in line) <= 80
     for part in found["parameters"]["parts"]:
         assert f"{part['total']:,}" in outcome.out
     for entry in found["entries"]:
         assert entry["key"] in outcome.out
-        assert entry["source"][:40] in outcome.out
-        assert entry["url"][:40] in outcome.out
+        assert entry["source"] in " ".join(outcome.out.split())
+        assert entry["url"] in outcome.out
 
 
 def test_tokens_set_the_sequence(run: Run) -> None:
@@ -89,7 +89,7 @@ def test_a_users_folder_is_looked_through_first(
     (tmp_path / "own.toml").write_text('extends = "llama3-8b"\n[shape]\nlayers = 2\n')
     monkeypatch.setenv("FORETRACE_MODELS", str(tmp_path))
 
-    assert " own " in run("model", "list").out
+    assert "\nown " in run("model", "list").out
     assert json.loads(run("model", "show", "own", "--json").out)["extends"] == "llama3-8b"
 
 

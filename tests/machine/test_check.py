@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrace.machine import Severity, described, remarks_on
+from foretrace.machine import Severity, check, described
 
 HEAD = {
     "chip": 'kind = "chip"\nextends = "h100-sxm"\n',
@@ -16,7 +16,7 @@ HEAD = {
 def checked(tmp_path: Path, kind: str, body: str) -> dict[tuple[Severity, str], str]:
     path = tmp_path / "mine.toml"
     path.write_text(HEAD[kind] + body)
-    return {(each.severity, each.key): each.text for each in remarks_on(described(path))}
+    return {(each.severity, each.key): each.text for each in check(described(path)).remarks}
 
 
 def figure(key: str, value: str) -> str:
@@ -44,7 +44,7 @@ def test_a_slip_in_a_chip_is_named(tmp_path: Path, body: str, key: str, said: st
     path = tmp_path / "mine.toml"
     path.write_text(HEAD["chip"] + body)
 
-    remarks = remarks_on(described(path))
+    remarks = check(described(path)).remarks
 
     texts = [each.text for each in remarks if each.key == key]
     assert all(each.severity is Severity.IMPLAUSIBLE for each in remarks if each.key == key)
@@ -55,7 +55,7 @@ def test_the_peak_with_sparsity_is_taken_for_that(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(HEAD["chip"] + peak("tf32", "989.4 TFLOP/s"))
 
-    texts = [each.text for each in remarks_on(described(path)) if each.key == "peak.tf32"]
+    texts = [each.text for each in check(described(path)).remarks if each.key == "peak.tf32"]
 
     assert any("with sparsity" in text for text in texts)
 
@@ -95,7 +95,7 @@ def test_a_slip_in_a_machine_is_named(
 
     texts = [
         each.text
-        for each in remarks_on(described(path))
+        for each in check(described(path)).remarks
         if each.key == key and each.severity is Severity.IMPLAUSIBLE
     ]
 
@@ -109,7 +109,7 @@ def test_what_is_missing_or_has_no_source_is_no_fault(tmp_path: Path) -> None:
         '[peak]\nbf16 = "100 TFLOP/s"\n'
     )
 
-    remarks = remarks_on(described(path))
+    remarks = check(described(path)).remarks
 
     keys = {
         severity: [each.key for each in remarks if each.severity is severity]
@@ -135,7 +135,7 @@ def test_a_device_known_by_name_is_held_against_its_preset(tmp_path: Path) -> No
         'memory_bandwidth = "2560 GB/s"\n[peak]\nfp32 = "8.1 TFLOP/s"\n'
     )
 
-    texts = [each.text for each in remarks_on(described(path)) if each.key == "memory_bandwidth"]
+    texts = [each.text for each in check(described(path)).remarks if each.key == "memory_bandwidth"]
 
     assert any("8 times the 320 GB/s of t4" in text for text in texts)
 
@@ -148,7 +148,7 @@ def test_the_users_own_host_and_chip_are_checked_with_the_machine(tmp_path: Path
 
     subjects = {
         each.subject
-        for each in remarks_on(described(path))
+        for each in check(described(path)).remarks
         if each.severity is Severity.IMPLAUSIBLE
     }
 
@@ -159,6 +159,6 @@ def test_presets_that_a_machine_names_are_not_remarked_on(tmp_path: Path) -> Non
     path = tmp_path / "mine.toml"
     path.write_text('kind = "host"\nchip = "tpu-v5e"\n[figures]\nnum_chips = 8\n')
 
-    subjects = {each.subject for each in remarks_on(described(path))}
+    subjects = {each.subject for each in check(described(path)).remarks}
 
     assert subjects == {"host mine"}

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foretrace.base import MachineError
-from foretrace.machine import described, remarks_on
+from foretrace.machine import check, described
 from foretrace.machine.files import PRESETS, Described, document
 
 PATHS = sorted(PRESETS.rglob("*.toml"))
@@ -90,7 +90,7 @@ def refused_with(path: Path) -> str:
     """The sentence that a file is refused with; empty if it is read."""
     try:
         found = described(path)
-        remarks_on(found)
+        check(found).as_json()
         found.as_json()
     except MachineError as err:
         return str(err)

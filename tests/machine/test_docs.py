@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretrace.machine import (
+    check,
     chip_names,
     described,
     host_names,
@@ -15,7 +16,6 @@ from foretrace.machine import (
     load_host,
     load_machine,
     machine_names,
-    remarks_on,
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
@@ -111,7 +111,7 @@ def test_the_files_of_the_page_are_right(tmp_path: Path) -> None:
     for example in examples:
         path = tmp_path / f"{tomllib.loads(example)['kind']}.toml"
         path.write_text(example)
-        severities = {remark.severity.value for remark in remarks_on(described(path))}
+        severities = {remark.severity.value for remark in check(described(path)).remarks}
         assert "implausible" not in severities
 
 

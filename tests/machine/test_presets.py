@@ -7,6 +7,7 @@ from foretrace.machine import (
     Host,
     Machine,
     Severity,
+    check,
     chip_named,
     chip_names,
     described,
@@ -15,7 +16,6 @@ from foretrace.machine import (
     load_host,
     load_machine,
     machine_names,
-    remarks_on,
 )
 
 CHIPS = chip_names()
@@ -44,7 +44,7 @@ def test_every_number_of_a_preset_has_a_source_or_says_why_it_is_assumed(name: s
 def test_no_number_of_a_preset_is_implausible(name: str) -> None:
     found = described(name)
 
-    remarks = [each for each in remarks_on(found) if each.severity is not Severity.MISSING]
+    remarks = [each for each in check(found).remarks if each.severity is not Severity.MISSING]
 
     assert remarks == []
 

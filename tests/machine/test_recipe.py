@@ -9,11 +9,11 @@ import pytest
 from foretrace.base import MachineError
 from foretrace.machine import (
     Severity,
+    check,
     chip_named,
     chip_names,
     load_chip,
     load_machine,
-    remarks_on,
 )
 
 CHIP = """
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_new_gpu_is_found_by_its_names_and_has_no_implausible_number(folder: Path) -> None:
     chip = load_chip("x1", [folder])
-    remarks = [each for each in remarks_on(chip, [folder]) if each.severity != Severity.MISSING]
+    remarks = [each for each in check(chip, [folder]).remarks if each.severity != Severity.MISSING]
 
     assert "x1" in chip_names([folder])
     assert chip_named("Example X1-96GB", folders=[folder]) == chip

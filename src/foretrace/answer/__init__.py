@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from foretrace.answer.numbers import long_duration_text as long_duration_text
     from foretrace.answer.numbers import milliseconds_text as milliseconds_text
     from foretrace.answer.numbers import number_text as number_text
+    from foretrace.answer.numbers import parameters_text as parameters_text
     from foretrace.answer.numbers import percent_text as percent_text
     from foretrace.answer.numbers import rate_text as rate_text
     from foretrace.answer.numbers import signed_percent_text as signed_percent_text
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from foretrace.answer.questions import Question as Question
     from foretrace.answer.questions import Subject as Subject
     from foretrace.answer.questions import question as question
+    from foretrace.answer.stated import stated_json as stated_json
+    from foretrace.answer.stated import stated_parts as stated_parts
     from foretrace.answer.tables import Chart as Chart
     from foretrace.answer.tables import ChartKind as ChartKind
     from foretrace.answer.tables import Column as Column

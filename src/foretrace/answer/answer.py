@@ -10,6 +10,7 @@ from foretrace.answer.parts import Told, tables_in
 from foretrace.answer.plain import Plain
 from foretrace.answer.tables import Table
 from foretrace.answer.text import text_of
+from foretrace.base import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +84,7 @@ class Answer(Plain, ABC):
 
     def __repr__(self) -> str:
         """One line."""
-        return f"<{type(self).__name__}: {' '.join(self.headline.split())}>"
+        return f"<{type(self).__name__}: {visible(' '.join(self.headline.split()))}>"
 
     def __str__(self) -> str:
         """What a terminal shows."""

@@ -8,15 +8,16 @@ from html import escape
 from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
 from foretrace.answer.tables import Shown, Table
 from foretrace.answer.units import cell_text
+from foretrace.base import visible
 
 MAX_ROWS = 20
 
 
 def html_of(headline: str, parts: Iterable[Told], *, note: str = "") -> str:
     """The headline, then every part; charts and bars are left to pages."""
-    begin = f"<p><b>{escape(headline)}</b></p>" if headline else ""
+    begin = f"<p><b>{_escaped(headline)}</b></p>" if headline else ""
     return "".join([begin, *map(_part_html, parts)]) + (
-        f"<p><small>{escape(note)}</small></p>" if note else ""
+        f"<p><small>{_escaped(note)}</small></p>" if note else ""
     )
 
 
@@ -27,10 +28,10 @@ def _part_html(part: Told) -> str:
         rows = [(fact.name, fact.value, fact.remark) for fact in part.facts]
         return f"<table>{_lines(rows, 'td')}</table>"
     if isinstance(part, Sentences):
-        items = "".join(f"<li>{escape(f'{a} {b}'.strip())}</li>" for a, b in part.texts)
+        items = "".join(f"<li>{_escaped(f'{a} {b}'.strip())}</li>" for a, b in part.texts)
         return f"{_titled(part.title)}<ul>{items}</ul>" if items else ""
     if isinstance(part, Paragraph):
-        return f"{_titled(part.title)}<p>{escape(part.text)}</p>"
+        return f"{_titled(part.title)}<p>{_escaped(part.text)}</p>"
     return "".join(map(_part_html, part.parts)) if isinstance(part, SideBySide) else ""
 
 
@@ -50,10 +51,15 @@ def _table_html(table: Table) -> str:
 
 
 def _titled(title: str) -> str:
-    return f"<p>{escape(title)}</p>" if title else ""
+    return f"<p>{_escaped(title)}</p>" if title else ""
 
 
 def _lines(rows: Iterable[Sequence[str]], tag: str) -> str:
     return "".join(
-        "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<{tag}>{_escaped(cell)}</{tag}>" for cell in row) + "</tr>"
+        for row in rows
     )
+
+
+def _escaped(text: str) -> str:
+    return escape(visible(text))

@@ -84,6 +84,14 @@ def rate_text(per_second: float, unit: str) -> str:
     return f"{_three_digits(per_second)} {unit}"
 
 
+def parameters_text(count: float) -> str:
+    """A number of parameters as papers write it: `405.9B`, `6.738B`, `1.026T`, `124.4M`."""
+    for size, prefix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.4g}{prefix}"
+    return f"{count:.4g}"
+
+
 def number_text(value: float) -> str:
     """Any other quantity, three digits of it: `0.0123`, `4.56`, `1,230`."""
     return _three_digits(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum, IntEnum
+from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias
 
 Json: TypeAlias = Any  # builtins as JSON has them
@@ -13,7 +14,9 @@ Json: TypeAlias = Any  # builtins as JSON has them
 class Plain:
     """A dataclass that becomes builtins: its fields by name, and what else it says."""
 
-    # Properties beside the fields, and fields that go under another name ("" leaves one out).
+    # Attributes that are said instead of the fields, `of.another` too; properties beside the
+    # fields; what goes under another name ("" leaves one out).
+    json_only: ClassVar[tuple[str, ...]] = ()
     json_also: ClassVar[tuple[str, ...]] = ()
     json_names: ClassVar[Mapping[str, str]] = {}
 
@@ -26,10 +29,11 @@ def plain_fields(value: object) -> dict[str, Json]:
     """A dataclass as a mapping, the values in it as builtins."""
     names: Mapping[str, str] = getattr(value, "json_names", {})
     also: tuple[str, ...] = getattr(value, "json_also", ())
-    keys = [one.name for one in fields(value)] if is_dataclass(value) else []
+    only: tuple[str, ...] = getattr(value, "json_only", ())
+    own = [one.name for one in fields(value)] if is_dataclass(value) else []
     return {
-        names.get(key, key): plain(getattr(value, key))
-        for key in (*keys, *also)
+        names.get(key, key): plain(attrgetter(key)(value))
+        for key in (*(only or own), *also)
         if names.get(key, key)
     }
 

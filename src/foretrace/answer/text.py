@@ -7,15 +7,17 @@ names and texts give way before them.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from textwrap import wrap
+from textwrap import TextWrapper
 
 from foretrace.answer.names import short_name
 from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
 from foretrace.answer.tables import Shown, Table
 from foretrace.answer.units import Unit, cell_text
+from foretrace.base import visible
 
 WIDTH = 80
 MAX_ROWS = 16
@@ -39,26 +41,27 @@ def text_of(
     parts: Iterable[Told],
     *,
     note: str = "",
-    top: int = MAX_ROWS,
+    top: int | None = MAX_ROWS,
     width: int = WIDTH,
     style: Style = Style(),
 ) -> str:
     """The headline, then every part, an empty line between them.
 
     Args:
-        top: rows of each table.
+        top: rows of each table, and sentences of each list; None: all.
         style: how headings and rows are set apart.
     """
-    shown = [lines for part in parts for lines in _part_lines(part, top, (width, style))]
-    pieces = ["\n".join(wrap(headline, width)), *("\n".join(lines) for lines in shown if lines)]
+    most = sys.maxsize if top is None else top
+    shown = [lines for part in parts for lines in _part_lines(part, most, (width, style))]
+    pieces = ["\n".join(_wrapped(headline, width)), *("\n".join(lines) for lines in shown if lines)]
     if note:
-        pieces.append("\n".join(style.dim(line) for line in wrap(note, width)))
+        pieces.append("\n".join(map(style.dim, _wrapped(note, width))))
     return "\n\n".join(piece for piece in pieces if piece)
 
 
 def _part_lines(part: Told, top: int, look: tuple[int, Style]) -> Iterator[list[str]]:
     """The lines of a part; nothing of what is for pages."""
-    width, style = look
+    width, _ = look
     if isinstance(part, SideBySide):
         columns = [lines for one in part.parts for lines in _part_lines(one, top, look)]
         yield from _beside(columns, width)
@@ -66,11 +69,12 @@ def _part_lines(part: Told, top: int, look: tuple[int, Style]) -> Iterator[list[
         yield _table_lines(part, top, look)
     elif isinstance(part, Sentences) and part.texts and part.shown is Shown.EVERYWHERE:
         texts = (f"{strong} {rest}".strip() for strong, rest in part.texts[:top])
-        yield [*_title(part.title, style), *(line for text in texts for line in _item(text, width))]
+        items = (line for text in texts for line in _item(text, width))
+        yield [*_title(part.title, look), *items]
     elif isinstance(part, Facts):
         yield _fact_lines(part, look)
     elif isinstance(part, Paragraph):
-        yield [*_title(part.title, style), *wrap(part.text, width)]
+        yield [*_title(part.title, look), *_wrapped(part.text, width)]
 
 
 def _beside(columns: list[list[str]], width: int) -> list[list[str]]:
@@ -91,23 +95,32 @@ def _seen(line: str) -> int:
     return len(_COLOUR.sub("", line))
 
 
-def _title(title: str, style: Style) -> list[str]:
-    return [style.bold(title)] if title else []
+def _title(title: str, look: tuple[int, Style]) -> list[str]:
+    width, style = look
+    return list(map(style.bold, _wrapped(title, width)))
 
 
 def _item(text: str, width: int) -> list[str]:
-    return wrap(text, width, initial_indent=" - ", subsequent_indent="   ")
+    return _wrapped(text, width, " - ", "   ")
+
+
+def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Its lines; nothing in it steers a terminal, and no address is cut."""
+    wrapper = TextWrapper(width, first, rest)
+    wrapper.break_on_hyphens = wrapper.break_long_words = "://" not in text
+    return wrapper.wrap(visible(text))
 
 
 def _fact_lines(part: Facts, look: tuple[int, Style]) -> list[str]:
     width, style = look
-    names = max(len(fact.name) for fact in part.facts)
-    values = max(len(fact.value) for fact in part.facts)
+    names = max(len(visible(fact.name)) for fact in part.facts)
+    values = max(len(visible(fact.value)) for fact in part.facts)
     lines: list[str] = []
     for fact in part.facts:
         strong = style.bold if fact.is_first else str
-        begin = f"{strong(fact.name.ljust(names))}  {strong(fact.value.rjust(values))}"
-        rest = wrap(fact.remark, max(width - names - values - 2 * _GAP, _LEAST_TEXT)) or [""]
+        begin = f"{strong(visible(fact.name).ljust(names))}  "
+        begin += strong(visible(fact.value).rjust(values))
+        rest = _wrapped(fact.remark, max(width - names - values - 2 * _GAP, _LEAST_TEXT)) or [""]
         indent = " " * (names + values + 2 * _GAP)
         lines += [f"{begin}  {rest[0]}".rstrip(), *(indent + line for line in rest[1:])]
     return lines
@@ -118,7 +131,7 @@ def _table_lines(table: Table, top: int, look: tuple[int, Style]) -> list[str]:
     strong = {at for at in table.strong_rows if at < len(table.rows)}
     listed = [at for at in range(len(table.rows)) if at < top or at in strong]
     grid = _Grid.of(table, listed, width)
-    lines = [*_title(table.title, style), *map(style.bold, grid.lines(grid.heads, is_head=True))]
+    lines = [*_title(table.title, look), *map(style.bold, grid.lines(grid.heads, is_head=True))]
     for at, cells in zip(listed, grid.cells, strict=True):
         text = grid.lines(cells)
         lines += map(style.bold, text) if at in strong else text
@@ -140,7 +153,7 @@ class _Grid:
     def of(cls, table: Table, listed: Sequence[int], width: int) -> _Grid:
         """The columns that have room, texts giving way."""
         cells_by_column = [
-            [cell_text(table.rows[at][place], column.unit) for at in listed]
+            [visible(cell_text(table.rows[at][place], column.unit)) for at in listed]
             for place, column in enumerate(table.columns)
         ]
         # a column of which nothing is known says nothing
@@ -188,7 +201,7 @@ class _Grid:
         held = [
             [short_name(cell, width)]
             if unit is Unit.NAME and not is_head
-            else wrap(cell, width) or [""]
+            else _wrapped(cell, width) or [""]
             for cell, unit, width in zip(cells, self.units, self.widths, strict=True)
         ]
         return [

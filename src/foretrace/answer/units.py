@@ -13,6 +13,7 @@ from foretrace.answer.numbers import (
     long_duration_text,
     milliseconds_text,
     number_text,
+    parameters_text,
     percent_text,
     rate_text,
     signed_percent_text,
@@ -41,6 +42,11 @@ class Unit(StrEnum):
     MS = "ms"  # values in ns too, shown in ms without the unit, for columns of steps
     SIGNED_MS = "signed_ms"
     BYTES = "bytes"
+    # Values in bytes per ns, FLOPs per ns and FLOPs, shown without the unit, which the title has.
+    GIGABYTES_PER_S = "gigabytes_per_s"
+    TERAFLOPS_PER_S = "teraflops_per_s"
+    GIGAFLOPS = "gigaflops"
+    PARAMETERS = "parameters"
     PERCENT = "percent"
     SIGNED_PERCENT = "signed_percent"
     SHARE = "share"  # of 1, shown as percent
@@ -124,6 +130,10 @@ _TEXT_OF: dict[Unit, Callable[[float], str]] = {
     Unit.MS: milliseconds_text,
     Unit.SIGNED_MS: _signed(milliseconds_text),
     Unit.BYTES: lambda value: bytes_text(round(value)),
+    Unit.GIGABYTES_PER_S: number_text,
+    Unit.TERAFLOPS_PER_S: lambda value: number_text(value / 1e3),
+    Unit.GIGAFLOPS: lambda value: number_text(value / 1e9),
+    Unit.PARAMETERS: parameters_text,
     Unit.PERCENT: percent_text,
     Unit.SIGNED_PERCENT: signed_percent_text,
     Unit.SHARE: lambda value: f"{100 * value:.1f} %",

@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from foretrace.base.number_formats import number_format as number_format
     from foretrace.base.number_formats import tensor_format as tensor_format
     from foretrace.base.texts import visible as visible
-    from foretrace.base.texts import visible_but_bold as visible_but_bold
     from foretrace.base.times import NS_PER_DAY as NS_PER_DAY
     from foretrace.base.times import NS_PER_HOUR as NS_PER_HOUR
     from foretrace.base.times import NS_PER_MINUTE as NS_PER_MINUTE

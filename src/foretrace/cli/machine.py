@@ -4,29 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
+from foretrace.cli import options
 from foretrace.cli.errors import MODEL_ERROR
-from foretrace.cli.machine_table import print_description, print_list, print_remarks
+from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import machine_folders
-from foretrace.machine import (
-    Severity,
-    chip_names,
-    described,
-    host_names,
-    load_chip,
-    load_host,
-    load_machine,
-    machine_names,
-    remarks_on,
-)
+from foretrace.machine import check as checked
+from foretrace.machine import described, hardware
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-JsonFlag = Annotated[
-    bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -37,22 +24,9 @@ def root(context: typer.Context) -> None:
 
 
 @app.command(name="list")
-def list_all(*, json: JsonFlag = False) -> None:
+def list_all(*, json: options.AsJson = False) -> None:
     """List chips, hosts and machines with their key figures."""
-    folders = machine_folders()
-    chips = [load_chip(name, folders) for name in chip_names(folders)]
-    hosts = [load_host(name, folders) for name in host_names(folders)]
-    machines = [load_machine(name, folders) for name in machine_names(folders)]
-    if json:
-        _echo(
-            {
-                "chips": [one.as_json() for one in chips],
-                "hosts": [one.as_json() for one in hosts],
-                "machines": [one.as_json() for one in machines],
-            }
-        )
-    else:
-        print_list(chips, hosts, machines)
+    Outputs(json).tell(hardware(machine_folders()), top=None)
 
 
 @app.command()
@@ -61,43 +35,24 @@ def show(
         str, typer.Argument(metavar="NAME", help="A chip, a host, a machine, or a TOML file.")
     ],
     *,
-    json: JsonFlag = False,
+    json: options.AsJson = False,
 ) -> None:
     """Show every number with its unit and source."""
-    found = described(name, machine_folders())
-    if json:
-        _echo(found.as_json())
-    else:
-        print_description(found)
+    Outputs(json).tell(described(name, machine_folders()), top=None)
 
 
 @app.command()
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A TOML file, or a name.")],
     *,
-    json: JsonFlag = False,
+    json: options.AsJson = False,
 ) -> None:
     """Say what a description lacks, and what cannot be.
 
     Ends with 1 if a number is implausible; what is missing or has no source is only named.
     """
     folders = machine_folders()
-    found = described(file, folders)
-    remarks = remarks_on(found, folders)
-    is_wrong = any(remark.severity is Severity.IMPLAUSIBLE for remark in remarks)
-    if json:
-        _echo(
-            {
-                "name": found.name,
-                "is_plausible": not is_wrong,
-                "remarks": [remark.as_json() for remark in remarks],
-            }
-        )
-    else:
-        print_remarks(found, remarks)
-    if is_wrong:
+    found = checked(described(file, folders), folders)
+    Outputs(json).tell(found, top=None)
+    if not found.is_plausible:
         raise typer.Exit(MODEL_ERROR)
-
-
-def _echo(value: object) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
-from foretrace.cli.model_table import print_account, print_models
+from foretrace.cli import options
+from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import model_folders
-from foretrace.workload import account, load_model, model_names
+from foretrace.workload import account, accounts, load_model
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-JsonFlag = Annotated[
-    bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -26,14 +22,9 @@ def root(context: typer.Context) -> None:
 
 
 @app.command(name="list")
-def list_all(*, json: JsonFlag = False) -> None:
+def list_all(*, json: options.AsJson = False) -> None:
     """List models with their key figures."""
-    folders = model_folders()
-    found = [account(load_model(name, folders)) for name in model_names(folders)]
-    if json:
-        _echo({"models": [one.as_json() for one in found]})
-    else:
-        print_models(found)
+    Outputs(json).tell(accounts(model_folders()), top=None)
 
 
 @app.command()
@@ -54,15 +45,7 @@ def show(
             help="Tokens of a sequence; the model's context, at most 8192, if left out.",
         ),
     ] = None,
-    json: JsonFlag = False,
+    json: options.AsJson = False,
 ) -> None:
     """Show a model's parameters, FLOPs by convention, bytes, and every number's source."""
-    found = account(load_model(name, model_folders()), tokens)
-    if json:
-        _echo(found.as_json())
-    else:
-        print_account(found)
-
-
-def _echo(value: object) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    Outputs(json).tell(account(load_model(name, model_folders()), tokens), top=None)

@@ -16,7 +16,7 @@ import typer
 
 from foretrace.answer import Answer, Style, Told, count_text, text_of
 from foretrace.api import Job
-from foretrace.base import visible_but_bold, written_beside
+from foretrace.base import visible, written_beside
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,14 +50,14 @@ class Outputs:
         found: Answer,
         *,
         title: str = "",
-        top: int = 16,
+        top: int | None = 16,
         parts: tuple[Told, ...] | None = None,
     ) -> None:
         """Write the files asked for, then print JSON, or else what the answer tells.
 
         Args:
             title: what it is about, above it.
-            top: rows of each table.
+            top: rows of each table; None: all.
             parts: what to show; all that the answer tells, if left out.
         """
         if self.csv is not None:
@@ -70,7 +70,7 @@ class Outputs:
             print_json(found.as_json())
         else:
             shown = found.parts() if parts is None else parts
-            typer.echo(visible_but_bold(_told(found, title, top, shown)))
+            typer.echo(_told(found, title, top, shown))
         for path in (self.csv, self.parquet):
             if path is not None:
                 typer.echo(f"wrote {path}", err=True)
@@ -101,14 +101,14 @@ def title_text(job: Job, *, is_replayed: bool) -> str:
     """Which run this is about, how much of it, and which side."""
     steps, ranks = count_text(len(job.steps), "step"), count_text(len(job.ranks), "rank")
     side = "replayed" if is_replayed else "measured"
-    return f"{typer.style(job.title, bold=True)}: {ranks}, {steps}, {side}"
+    return f"{job.title}: {ranks}, {steps}, {side}"
 
 
-def _told(found: Answer, title: str, top: int, parts: tuple[Told, ...]) -> str:
+def _told(found: Answer, title: str, top: int | None, parts: tuple[Told, ...]) -> str:
     style = Style(partial(typer.style, bold=True), partial(typer.style, dim=True))
     width = shutil.get_terminal_size().columns
     text = text_of(found.headline, parts, note=found.note, top=top, width=width, style=style)
-    return f"{title}\n{text}" if title else text
+    return f"{typer.style(visible(title), bold=True)}\n{text}" if title else text
 
 
 def print_json(value: object) -> None:

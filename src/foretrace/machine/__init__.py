@@ -8,9 +8,10 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.base import Citation as Citation
+    from foretrace.machine.check import DescriptionCheck as DescriptionCheck
     from foretrace.machine.check import Remark as Remark
     from foretrace.machine.check import Severity as Severity
-    from foretrace.machine.check import remarks_on as remarks_on
+    from foretrace.machine.check import check as check
     from foretrace.machine.chip import Chip as Chip
     from foretrace.machine.chip import chip_named as chip_named
     from foretrace.machine.chip import chip_names as chip_names
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from foretrace.machine.host import host_names as host_names
     from foretrace.machine.host import load_host as load_host
     from foretrace.machine.machine import Description as Description
+    from foretrace.machine.machine import Hardware as Hardware
     from foretrace.machine.machine import Machine as Machine
     from foretrace.machine.machine import described as described
+    from foretrace.machine.machine import hardware as hardware
     from foretrace.machine.machine import load_machine as load_machine
     from foretrace.machine.machine import machine_names as machine_names
     from foretrace.machine.stated import figure_text as figure_text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
+from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told
 from foretrace.machine.chip import (
     CHIP_FIELDS,
     PEAK_FIELDS,
@@ -44,8 +46,16 @@ class Severity(StrEnum):
     UNSOURCED = "unsourced"
 
 
+_WORDS = {
+    Severity.IMPLAUSIBLE: "implausible",
+    Severity.MISSING: "missing",
+    Severity.UNSOURCED: "without a source",
+}
+_REMARK = ("severity", "subject", "key", "text")
+
+
 @dataclass(frozen=True)
-class Remark:
+class Remark(Plain):
     """One thing to look at."""
 
     severity: Severity
@@ -53,18 +63,45 @@ class Remark:
     key: str
     text: str
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "severity": self.severity.value,
-            "subject": self.subject,
-            "key": self.key,
-            "text": self.text,
-        }
+
+@dataclass(frozen=True, repr=False)
+class DescriptionCheck(Answer):
+    """What there is to look at in a description, and in those of the user that it names."""
+
+    json_also = ("is_plausible",)
+
+    name: str
+    remarks: tuple[Remark, ...]  # worst first
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether hardware can have all its numbers; some may be missing or without a source."""
+        return all(one.severity is not Severity.IMPLAUSIBLE for one in self.remarks)
+
+    @property
+    def headline(self) -> str:
+        """How many remarks of each severity."""
+        counts = Counter(one.severity for one in self.remarks)
+        words = (f"{counts[each]} {_WORDS[each]}" for each in Severity if counts[each])
+        return f"{self.name}: {', '.join(words) or 'nothing to remark'}"
+
+    def parts(self) -> tuple[Told, ...]:
+        """A list for each severity."""
+        return tuple(
+            Sentences.of(
+                _WORDS[each],
+                (f"{a.subject}, {a.key}: {a.text}" for a in self.remarks if a.severity is each),
+            )
+            for each in Severity
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """All remarks."""
+        return (Table.of("remarks", self.remarks, *map(Column, _REMARK)),)
 
 
-def remarks_on(found: Description, folders: Sequence[Path] = ()) -> tuple[Remark, ...]:
-    """What to look at in a description and in those of the user that it names; worst first.
+def check(found: Description, folders: Sequence[Path] = ()) -> DescriptionCheck:
+    """What to look at in a description and in those of the user that it names.
 
     Args:
         found: a chip, a host with its chip, or a machine with both.
@@ -72,7 +109,8 @@ def remarks_on(found: Description, folders: Sequence[Path] = ()) -> tuple[Remark
     """
     order = list(Severity)
     found_out_of_order = _remarks(found, (*folders, found.path.parent))
-    return tuple(sorted(found_out_of_order, key=lambda each: order.index(each.severity)))
+    remarks = sorted(found_out_of_order, key=lambda each: order.index(each.severity))
+    return DescriptionCheck(found.name, tuple(remarks))
 
 
 def _remarks(found: Description, folders: Sequence[Path]) -> Iterator[Remark]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from foretrace.answer import Paragraph, Told
 from foretrace.base import Document, MachineError, number_format
 from foretrace.machine.figures import (
+    DataSheet,
     Field,
     Figure,
     as_table,
@@ -83,9 +86,15 @@ _KEYS = (*_TEXT_KEYS, "figures", "peak", "per_clock")
 _MEMORY_TOLERANCE = 0.08
 
 
-@dataclass(frozen=True)
-class Chip:
+@dataclass(frozen=True, repr=False)
+class Chip(DataSheet):
     """One device as a program sees it; `None` where no number was published."""
+
+    json_only = (
+        *("name", "title", "vendor", "architecture", "device_names", "memory_bytes"),
+        *("memory_bytes_per_ns", "peak_by_dtype", "figures"),
+    )
+    json_names: ClassVar = {"peak_by_dtype": "peak_flops_per_ns"}
 
     name: str  # of the description: "a100-sxm-80gb"
     title: str
@@ -110,6 +119,11 @@ class Chip:
     parent: str  # the description it extends; "" if none
     path: Path
 
+    def parts(self) -> tuple[Told, ...]:
+        """What profilers call it, and every number with its source."""
+        names = Paragraph("profilers call it", ", ".join(self.device_names))
+        return *super().parts(), *((names,) if self.device_names else ())
+
     def peak_flops_per_ns(self, dtype: str, *, on_matrix_units: bool = True) -> float | None:
         """Most operations per ns in a number format; `None` if unknown or not supported.
 
@@ -123,20 +137,6 @@ class Chip:
         if not on_matrix_units:
             return self.peak_by_dtype.get("fp64" if key == "fp64" else "fp32")
         return self.peak_by_dtype.get(f"{key}_matrix", self.peak_by_dtype.get(key))
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "vendor": self.vendor,
-            "architecture": self.architecture,
-            "device_names": list(self.device_names),
-            "memory_bytes": self.memory_bytes,
-            "memory_bytes_per_ns": self.memory_bytes_per_ns,
-            "peak_flops_per_ns": dict(self.peak_by_dtype),
-            "figures": [figure.as_json() for figure in self.figures],
-        }
 
 
 def load_chip(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Chip:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretrace import base
+from foretrace.answer import Answer, Json, Plain, Told, stated_json, stated_parts
 from foretrace.base import Citation, MachineError, Table
 from foretrace.machine.units import Kind, Quantity, quantity
 
@@ -18,7 +19,7 @@ _PARTS = ("value", "source", "assumed", "note")
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Plain):
     """One number, and why it is believed."""
 
     key: str  # "memory", "peak.bf16", "tier rack.latency"
@@ -26,6 +27,11 @@ class Figure:
     source: Citation | None
     assumed: str  # the reason, where a source gives it in part or not at all; else ""
     note: str
+
+    @property
+    def text(self) -> str:
+        """The number as written, with its unit."""
+        return self.quantity.text
 
     @property
     def value(self) -> float:
@@ -39,18 +45,31 @@ class Figure:
         reasons = [f"assumed: {self.assumed}"] if self.assumed else []
         return "; ".join([*titles, *reasons]) or "no source given"
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Everything, as plain values."""
-        return {
-            "key": self.key,
-            "kind": self.quantity.kind.value,
-            "text": self.quantity.text,
-            "value": self.value,
-            "source": self.source.title if self.source else None,
-            "url": self.source.url if self.source else None,
-            "assumed": self.assumed or None,
-            "note": self.note or None,
-        }
+        return {"kind": self.quantity.kind.value, "value": self.value, **stated_json(self)}
+
+
+class DataSheet(Answer):
+    """A description of hardware: what it states, with the documents that say so."""
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+
+    @property
+    def headline(self) -> str:
+        """Its name and its title."""
+        return f"{self.name}: {self.title}"
+
+    @property
+    def statements(self) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
+        """Its own numbers, then those of what it is made of, each with a title."""
+        return (("numbers", self.figures),)
+
+    def parts(self) -> tuple[Told, ...]:
+        """Every number with its source."""
+        return stated_parts(self.statements)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from foretrace.base import Document, MachineError
 from foretrace.machine.chip import Chip, load_chip
 from foretrace.machine.figures import (
+    DataSheet,
     Field,
     Figure,
     as_table,
@@ -41,9 +43,15 @@ HOST_FIELDS = (
 _KEYS = ("kind", "title", "chip", "cpu", "topology", "network", "sources", "figures")
 
 
-@dataclass(frozen=True)
-class Host:
+@dataclass(frozen=True, repr=False)
+class Host(DataSheet):
     """A server, or the tray that is one; `None` where no number was published."""
+
+    json_only = (
+        *("name", "title", "chip.name", "num_chips", "topology", "network"),
+        *("scale_up_bytes_per_ns", "network_bytes_per_ns", "cpu", "figures"),
+    )
+    json_names: ClassVar = {"chip.name": "chip"}
 
     name: str
     title: str
@@ -64,26 +72,16 @@ class Host:
     path: Path
 
     @property
+    def statements(self) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
+        """Its own numbers and its chip's."""
+        return (("numbers", self.figures), (f"its chip, {self.chip.headline}", self.chip.figures))
+
+    @property
     def network_bytes_per_ns(self) -> float | None:
         """One chip's share of all network cards, one direction."""
         if self.num_nics is None or self.nic_bytes_per_ns is None:
             return None
         return self.num_nics * self.nic_bytes_per_ns / self.num_chips
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "chip": self.chip.name,
-            "num_chips": self.num_chips,
-            "topology": self.topology,
-            "network": self.network,
-            "scale_up_bytes_per_ns": self.scale_up_bytes_per_ns,
-            "network_bytes_per_ns": self.network_bytes_per_ns,
-            "cpu": self.cpu,
-            "figures": [figure.as_json() for figure in self.figures],
-        }
 
 
 def load_host(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Host:

@@ -9,9 +9,11 @@ from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 
+from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
 from foretrace.base import Citation, Document, MachineError
 from foretrace.machine.chip import Chip, chip_names, load_chip
 from foretrace.machine.figures import (
+    DataSheet,
     Field,
     Figure,
     as_table,
@@ -45,9 +47,11 @@ _KEYS = ("kind", "title", "host", "sources", "tiers")
 _TIER_TEXTS = ("name", "kind", "technology")
 
 
-@dataclass(frozen=True)
-class Machine:
+@dataclass(frozen=True, repr=False)
+class Machine(DataSheet):
     """Hosts of one kind and the network between them."""
+
+    json_only = ("name", "title", "host", "chip", "num_ranks", "tiers", "figures")
 
     name: str
     title: str
@@ -56,6 +60,30 @@ class Machine:
     figures: tuple[Figure, ...]  # of the tiers; the host and the chip have their own
     parent: str
     path: Path
+
+    @property
+    def statements(self) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
+        """Numbers of its tiers, its host and its chip."""
+        host = (f"its host, {self.host.headline}", self.host.figures)
+        return (("the tiers", self.figures), host, self.host.statements[1])
+
+    def parts(self) -> tuple[Told, ...]:
+        """Its tiers, and every number with its source."""
+        return self._tiers(), *super().parts()
+
+    def _tiers(self) -> Table:
+        return Table.of(
+            "tiers",
+            self.tiers,
+            Column("name", "tier", Unit.WORD),
+            Column("kind", value=lambda tier: f"{tier.kind.value} {tier.technology}".strip()),
+            Column("num_ranks", "chips"),
+            Column("bytes_per_ns", "GB/s", Unit.GIGABYTES_PER_S),
+            Column("shared_bytes_per_ns", "share", Unit.GIGABYTES_PER_S),
+            Column("latency_ns", "one message", Unit.NS),
+            Column("num_rails"),
+            title="tiers: GB/s of one chip in one direction; share: while all send",
+        )
 
     @property
     def chip(self) -> Chip:
@@ -107,18 +135,6 @@ class Machine:
         if not spanned:
             raise ValueError("a group of one rank sends nothing")
         return min(tier.shared_bytes_per_ns for tier in spanned)
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "host": self.host.as_json(),
-            "chip": self.chip.as_json(),
-            "num_ranks": self.num_ranks,
-            "tiers": [tier.as_json() for tier in self.tiers],
-            "figures": [figure.as_json() for figure in self.figures],
-        }
 
 
 def load_machine(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Machine:
@@ -245,6 +261,106 @@ def _check_nesting(tiers: Sequence[Tier], where: str) -> None:
 
 
 Description = Chip | Host | Machine
+
+
+@dataclass(frozen=True, repr=False)
+class Hardware(Answer):
+    """Everything that is described."""
+
+    chips: tuple[Chip, ...]
+    hosts: tuple[Host, ...]
+    machines: tuple[Machine, ...]
+
+    @property
+    def headline(self) -> str:
+        """How much of each kind."""
+        chips, hosts = count_text(len(self.chips), "chip"), count_text(len(self.hosts), "host")
+        return f"{chips}, {hosts}, {count_text(len(self.machines), 'machine')}"
+
+    @property
+    def note(self) -> str:
+        """Where there is more."""
+        return "`foretrace machine show NAME` has every number with its source"
+
+    def parts(self) -> tuple[Told, ...]:
+        """A table of each kind."""
+        return self._chips(), self._hosts(), self._machines()
+
+    def _chips(self) -> Table:
+        return Table.of(
+            "chips",
+            self.chips,
+            Column("name", "chip", Unit.WORD),
+            Column("memory_bytes", "memory"),
+            Column("memory_bytes_per_ns", "GB/s", Unit.GIGABYTES_PER_S),
+            Column("fp32_flops_per_ns", "fp32", Unit.TERAFLOPS_PER_S, _vector_peak),
+            Column("bf16_flops_per_ns", "bf16", Unit.TERAFLOPS_PER_S, _half_peak),
+            Column(
+                "fp8_flops_per_ns",
+                "fp8",
+                Unit.TERAFLOPS_PER_S,
+                lambda chip: chip.peak_flops_per_ns("fp8"),
+            ),
+            Column("link_bytes_per_ns", "link", Unit.GIGABYTES_PER_S),
+            Column("power_watts", "W", Unit.NUMBER),
+            title="chips: dense peaks in TFLOP/s, of fp16 where there is no bf16; link in GB/s, "
+            "one direction",
+        )
+
+    def _hosts(self) -> Table:
+        return Table.of(
+            "hosts",
+            self.hosts,
+            Column("name", "host", Unit.WORD),
+            Column(
+                "chips", unit=Unit.WORD, value=lambda host: f"{host.num_chips} x {host.chip.name}"
+            ),
+            Column("scale_up_bytes_per_ns", "scale-up", Unit.GIGABYTES_PER_S),
+            Column("network_bytes_per_ns", "network", Unit.GIGABYTES_PER_S),
+            Column("network", "of", Unit.WORD),
+            title="hosts: GB/s of one chip, one direction",
+        )
+
+    def _machines(self) -> Table:
+        return Table.of(
+            "machines",
+            self.machines,
+            Column("name", "machine", Unit.WORD),
+            Column("num_ranks", "chips"),
+            Column("tiers", value=_tiers_text),
+            title="machines: GB/s of one chip, one direction, while all send",
+        )
+
+
+def _vector_peak(chip: Chip) -> float | None:
+    return chip.peak_flops_per_ns("fp32", on_matrix_units=False)
+
+
+def _half_peak(chip: Chip) -> float | None:
+    return chip.peak_flops_per_ns("bf16") or chip.peak_flops_per_ns("fp16")
+
+
+def _tiers_text(machine: Machine) -> str:
+    tiers = (
+        f"{tier.name} {tier.num_ranks} at {tier.shared_bytes_per_ns:.3g}" for tier in machine.tiers
+    )
+    return ", ".join(tiers)
+
+
+def hardware(folders: Sequence[Path] = ()) -> Hardware:
+    """Every chip, host and machine that is described.
+
+    Args:
+        folders: the user's own; looked through before the presets.
+
+    Raises:
+        MachineError: if a file is wrong.
+    """
+    return Hardware(
+        tuple(load_chip(name, folders) for name in chip_names(folders)),
+        tuple(load_host(name, folders) for name in host_names(folders)),
+        tuple(load_machine(name, folders) for name in machine_names(folders)),
+    )
 
 
 def described(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Description:

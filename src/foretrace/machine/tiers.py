@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from foretrace.answer import Plain
+
 
 class TierKind(StrEnum):
     """What joins the ranks of a tier."""
@@ -24,8 +26,10 @@ class TierKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Tier:
+class Tier(Plain):
     """One level of the network."""
+
+    json_also = ("shared_bytes_per_ns",)
 
     name: str
     kind: TierKind
@@ -40,20 +44,6 @@ class Tier:
     def shared_bytes_per_ns(self) -> float:
         """What one rank gets in one direction while all ranks send across this tier."""
         return self.bytes_per_ns / self.oversubscription
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "name": self.name,
-            "kind": self.kind.value,
-            "technology": self.technology,
-            "num_ranks": self.num_ranks,
-            "bytes_per_ns": self.bytes_per_ns,
-            "oversubscription": self.oversubscription,
-            "shared_bytes_per_ns": self.shared_bytes_per_ns,
-            "latency_ns": self.latency_ns,
-            "num_rails": self.num_rails,
-        }
 
 
 def tiers_spanned(

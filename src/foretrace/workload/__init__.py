@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from foretrace.workload.models.account import cache_bytes as cache_bytes
     from foretrace.workload.models.account import cache_bytes_per_token as cache_bytes_per_token
     from foretrace.workload.models.account import weight_bytes as weight_bytes
+    from foretrace.workload.models.catalogue import ModelList as ModelList
+    from foretrace.workload.models.catalogue import accounts as accounts
     from foretrace.workload.models.catalogue import load_model as load_model
     from foretrace.workload.models.diffusion import Diffusion as Diffusion
     from foretrace.workload.models.entries import Entry as Entry

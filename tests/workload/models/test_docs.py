@@ -38,7 +38,7 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 def differences() -> str:
     rows = [
-        [f"`{one.model.name}`", each.what, each.text, number(each.counted / 1e9), each.why]
+        [f"`{one.model.name}`", each.what, each.text, number(each.counted / 1e9), each.why or ""]
         for one in accounts()
         for each in one.comparisons
         if not each.agrees

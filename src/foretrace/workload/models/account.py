@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told, Unit, stated_parts
+from foretrace.base import known_format
 from foretrace.workload.models.flops import Convention, Flops, Recompute, flops
-from foretrace.workload.models.parameters import Model, Parameters, parameters
+from foretrace.workload.models.parameters import Model, ModelPart, Parameters, parameters
 from foretrace.workload.models.published import TotalsOnly, agrees, stated_difference
 from foretrace.workload.models.transformer import Transformer
-
-if TYPE_CHECKING:
-    import polars as pl
-
-
-from foretrace.base import known_format
 
 # Where a model is made for longer sequences: what Llama 3 405B is trained on but for its end.
 _LONGEST_USUAL = 8192
@@ -23,7 +20,7 @@ _WEIGHT_FORMATS = ("fp32", "bf16", "fp8")
 
 
 @dataclass(frozen=True)
-class ModelComparison:
+class ModelComparison(Plain):
     """A published total beside the count."""
 
     what: str  # "parameters", "active parameters"
@@ -31,23 +28,26 @@ class ModelComparison:
     text: str  # as published: "405B"
     counted: int
     agrees: bool  # to the digits that are published
-    why: str  # the stated reason, where it does not
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "what": self.what,
-            "published": self.published,
-            "text": self.text,
-            "counted": self.counted,
-            "agrees": self.agrees,
-            "why": self.why or None,
-        }
+    why: str | None  # the stated reason, where it does not
 
 
-@dataclass(frozen=True)
-class ModelAccount:
+@dataclass(frozen=True, repr=False)
+class ModelAccount(Answer):
     """A model's counts."""
+
+    json_only = (
+        *("model.name", "model.title", "model.kind", "extends", "sequence", "parameters"),
+        *("comparisons", "flops", "recomputed_flops", "weight_bytes_by_format"),
+        *("cache_bytes_per_token", "cache_bytes", "model.entries"),
+    )
+    json_names: ClassVar = {
+        "model.name": "name",
+        "model.title": "title",
+        "model.kind": "kind",
+        "comparisons": "published",
+        "weight_bytes_by_format": "weight_bytes",
+        "model.entries": "entries",
+    }
 
     model: Model
     sequence: int | None  # tokens for which FLOPs and cache are counted; transformers only
@@ -55,31 +55,88 @@ class ModelAccount:
     comparisons: tuple[ModelComparison, ...]
     flops: tuple[Flops, ...]  # by each convention that the model allows
     recomputed_flops: float | None  # of one token by the first of them, when all is recomputed
-    weight_bytes_by_format: tuple[tuple[str, float], ...]
+    weight_bytes_by_format: Mapping[str, float]
     cache_bytes_per_token: float | None  # in bf16
     cache_bytes: float | None  # of one sequence of `sequence` tokens, in bf16
 
-    def to_frame(self) -> pl.DataFrame:
-        """Parameters by part."""
-        return self.parameters.to_frame()
+    @property
+    def extends(self) -> str | None:
+        """The description that the model's extends."""
+        return self.model.parent or None
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "name": self.model.name,
-            "title": self.model.title,
-            "kind": self.model.kind,
-            "extends": self.model.parent or None,
-            "sequence": self.sequence,
-            "parameters": self.parameters.as_json(),
-            "published": [each.as_json() for each in self.comparisons],
-            "flops": [each.as_json() for each in self.flops],
-            "recomputed_flops": self.recomputed_flops,
-            "weight_bytes": dict(self.weight_bytes_by_format),
-            "cache_bytes_per_token": self.cache_bytes_per_token,
-            "cache_bytes": self.cache_bytes,
-            "entries": [entry.as_json() for entry in self.model.entries],
+    @property
+    def headline(self) -> str:
+        """The model's name and title."""
+        return f"{self.model.name}: {self.model.title}"
+
+    def parts(self) -> tuple[Told, ...]:
+        """Parameters, what is published of them, FLOPs, bytes, every number with its source."""
+        return (
+            self._parameters(),
+            Sentences.of("held against what is published", map(_comparison, self.comparisons)),
+            self._flops(),
+            self._bytes(),
+            *stated_parts([("numbers", self.model.entries)]),
+        )
+
+    def _parameters(self) -> Table:
+        counted = self.parameters
+        whole = ModelPart("all", counted.total, counted.active)
+        rows = [part for part in counted.parts if part.total]
+        active = (Column("active", unit=Unit.COUNT),) if whole.active != whole.total else ()
+        return Table.of(
+            "parameters",
+            [*rows, *((whole,) if len(rows) > 1 else ())],
+            Column("part", value="name"),
+            Column("total", unit=Unit.COUNT),
+            Column("share", value=lambda part: part.total / max(counted.total, 1)),
+            *active,
+            title="parameters",
+        )
+
+    def _flops(self) -> Table:
+        first = self.flops[0]
+        parts = [
+            (one.part, one.forward, one.backward, one.forward + one.backward)
+            for one in (first.parts if len(first.parts) > 1 else ())
+        ]
+        wholes = [
+            (one.convention or "all", one.forward, one.backward, one.training) for one in self.flops
+        ]
+        again = self.recomputed_flops
+        tokens = "" if self.sequence is None else f", in sequences of {self.sequence} tokens"
+        return Table.of(
+            "flops",
+            [*parts, *wholes, *([("all layers again", again, None, None)] if again else ())],
+            Column("part", value=lambda row: str(row[0])),
+            Column("forward", unit=Unit.FLOPS, value=lambda row: row[1]),
+            Column("backward", unit=Unit.FLOPS, value=lambda row: row[2]),
+            Column("both", unit=Unit.FLOPS, value=lambda row: row[3]),
+            title=f"FLOPs of one {first.unit}{tokens}",
+        )
+
+    def _bytes(self) -> Table:
+        kept = {
+            "keys and values of one token, bf16": self.cache_bytes_per_token,
+            f"keys and values of {self.sequence} tokens, bf16": self.cache_bytes,
         }
+        weights = {f"weights in {key}": size for key, size in self.weight_bytes_by_format.items()}
+        return Table.of(
+            "bytes",
+            [row for row in (weights | kept).items() if row[1] is not None],
+            Column("of", value=lambda row: row[0]),
+            Column("bytes", value=lambda row: row[1]),
+            title="bytes",
+        )
+
+
+def _comparison(one: ModelComparison) -> str:
+    published = f"{int(one.published):,}" if one.text.isdigit() else one.text
+    start = f"{one.what}: published {published}, counted {one.counted:,}"
+    if one.agrees:
+        return start
+    off = 100 * (one.counted / one.published - 1)
+    return f"{start} ({off:+.1f} %)" + (f": {one.why}" if one.why else "")
 
 
 def account(model: Model, sequence: int | None = None) -> ModelAccount:
@@ -105,7 +162,7 @@ def account(model: Model, sequence: int | None = None) -> ModelAccount:
         recomputed_flops=(
             flops(model, sequence, recompute=Recompute.FULL).recompute if is_transformer else None
         ),
-        weight_bytes_by_format=tuple((each, weight_bytes(model, each)) for each in _WEIGHT_FORMATS),
+        weight_bytes_by_format={each: weight_bytes(model, each) for each in _WEIGHT_FORMATS},
         cache_bytes_per_token=(
             cache_bytes_per_token(model) if isinstance(model, Transformer) else None
         ),
@@ -138,7 +195,7 @@ def _comparisons(model: Model, counted: Parameters) -> tuple[ModelComparison, ..
             text=entry.text,
             counted=count,
             agrees=agrees(entry, count),
-            why=stated_difference(entry),
+            why=stated_difference(entry) or None,
         )
         for what, entry, count in pairs
         if entry is not None

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
 from foretrace.base import Document, WorkloadError, read_document
-from foretrace.workload.models.files import MODELS, ModelKind
+from foretrace.workload.models.account import ModelAccount, account
+from foretrace.workload.models.diffusion import Diffusion
+from foretrace.workload.models.files import MODELS, ModelKind, model_names
 from foretrace.workload.models.hugging_face import from_hf_config
 from foretrace.workload.models.other_files import read_diffusion, read_recommender, read_totals
 from foretrace.workload.models.parameters import Model
+from foretrace.workload.models.published import TotalsOnly
+from foretrace.workload.models.recommender import Recommender
+from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.models.transformer_file import read_transformer
 
 _READERS: dict[ModelKind, Callable[[Document], Model]] = {
@@ -39,3 +46,110 @@ def load_model(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Model:
             f'{document.where} has no kind: begin it with kind = "..." and one of {kinds}'
         )
     return _READERS[ModelKind(str(document.table["kind"]))](document)
+
+
+@dataclass(frozen=True, repr=False)
+class ModelList(Answer):
+    """Models with their counts."""
+
+    models: tuple[ModelAccount, ...]
+
+    @property
+    def headline(self) -> str:
+        """How many there are."""
+        return count_text(len(self.models), "model")
+
+    @property
+    def note(self) -> str:
+        """Where there is more."""
+        return "`foretrace model show NAME` has every number with its source"
+
+    def parts(self) -> tuple[Told, ...]:
+        """A table for each kind of model."""
+        return tuple(self._of(kind, *told) for kind, told in _COLUMNS.items())
+
+    def _of(self, kind: type, title: str, columns: tuple[Column, ...]) -> Table:
+        return Table.of(
+            kind.__name__.lower(),
+            [one for one in self.models if isinstance(one.model, kind)],
+            Column("model", unit=Unit.WORD, value="model.name"),
+            Column("total", unit=Unit.PARAMETERS, value="parameters.total"),
+            *columns,
+            title=title,
+        )
+
+
+def _active(one: ModelAccount) -> int | None:
+    is_sparse = isinstance(one.model, Transformer) and one.model.experts is not None
+    return one.parameters.active if is_sparse else None
+
+
+def _heads(one: ModelAccount) -> str:
+    if not isinstance(one.model, Transformer):
+        return ""
+    heads, shared = one.model.attention.num_heads, one.model.attention.num_kv_heads
+    return str(heads) if heads == shared else f"{heads}/{shared}"
+
+
+_FORWARD = Column("flops", "GFLOP", Unit.GIGAFLOPS, lambda one: one.flops[0].forward)
+_TRANSFORMERS = (
+    "transformers: training GFLOP of a token, causal, in sequences as long as made for or 8192; "
+    "KV: keys and values of a token, bf16"
+)
+_COLUMNS: dict[type, tuple[str, tuple[Column, ...]]] = {
+    Transformer: (
+        _TRANSFORMERS,
+        (
+            Column("active", unit=Unit.PARAMETERS, value=_active),
+            Column("layers", unit=Unit.IDENTIFIER, value="model.num_layers"),
+            Column("hidden", unit=Unit.IDENTIFIER, value="model.hidden"),
+            Column("heads", unit=Unit.WORD, value=_heads),
+            Column("flops", "GFLOP", Unit.GIGAFLOPS, lambda one: one.flops[0].training),
+            Column("cache_bytes_per_token", "KV", Unit.BYTES),
+        ),
+    ),
+    Recommender: (
+        "recommenders: forward GFLOP of a sample",
+        (
+            Column("tables", unit=Unit.COUNT, value="model.num_tables"),
+            Column("size", unit=Unit.COUNT, value="model.size"),
+            Column("lookups", unit=Unit.COUNT, value="model.num_lookups"),
+            Column("interaction", unit=Unit.WORD, value="model.interaction.value"),
+            _FORWARD,
+        ),
+    ),
+    Diffusion: (
+        "diffusion networks: forward GFLOP of a denoising step",
+        (
+            Column("height", unit=Unit.COUNT, value="model.height"),
+            Column("width", unit=Unit.COUNT, value="model.width"),
+            Column("frames", unit=Unit.COUNT, value="model.frames"),
+            Column(
+                "positions",
+                unit=Unit.WORD,
+                value=lambda one: " ".join(map(str, one.model.sequence_lengths)),
+            ),
+            _FORWARD,
+        ),
+    ),
+    TotalsOnly: (
+        "of which only totals are published: forward GFLOP",
+        (
+            Column("active", unit=Unit.PARAMETERS, value="model.active_parameters"),
+            _FORWARD,
+            Column("of_a", value=lambda one: one.flops[0].unit),
+        ),
+    ),
+}
+
+
+def accounts(folders: Sequence[Path] = ()) -> ModelList:
+    """Every model that is described, with its counts.
+
+    Args:
+        folders: the user's own; looked through before the presets.
+
+    Raises:
+        WorkloadError: if a file is wrong.
+    """
+    return ModelList(tuple(account(load_model(name, folders)) for name in model_names(folders)))

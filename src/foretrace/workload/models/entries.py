@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from foretrace.answer import Json, Plain, plain, stated_json
 from foretrace.base import Citation, DescriptionKey, Table, WorkloadError, check_keys, read_value
 
 _PARTS = ("value", "source", "assumed", "note")
@@ -52,7 +53,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Plain):
     """One statement of a file, and why it is believed."""
 
     key: str  # "shape.layers"
@@ -73,17 +74,9 @@ class Entry:
             raise TypeError(f"{self.key!r} holds {self.value!r}, which is no number")
         return self.value
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Everything, as plain values."""
-        return {
-            "key": self.key,
-            "value": list(self.value) if isinstance(self.value, tuple) else self.value,
-            "text": self.text,
-            "source": self.source.title if self.source else None,
-            "url": self.source.url if self.source else None,
-            "assumed": self.assumed or None,
-            "note": self.note or None,
-        }
+        return {"value": plain(self.value), **stated_json(self)}
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from foretrace.answer import Plain
 from foretrace.base import WorkloadError
 from foretrace.operators import (
     ModuleProgram,
@@ -47,9 +47,6 @@ from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
 
-if TYPE_CHECKING:
-    import polars as pl
-
 PRODUCTS = "products"  # of a module's own code
 SCORES = "attention scores"  # products of queries and keys, and of their softmax and values
 INTERACTION = "interaction"
@@ -83,7 +80,7 @@ class Recompute(StrEnum):
 
 
 @dataclass(frozen=True)
-class FlopsOfPart:
+class FlopsOfPart(Plain):
     """FLOPs of one part of a model."""
 
     part: str
@@ -93,8 +90,10 @@ class FlopsOfPart:
 
 
 @dataclass(frozen=True)
-class Flops:
+class Flops(Plain):
     """FLOPs of one token, or of one sample."""
+
+    json_also = ("forward", "backward", "recompute", "training")
 
     unit: str  # "token", "sample", "denoising step"
     convention: Convention | None  # `None`: there is only one way
@@ -120,42 +119,6 @@ class Flops:
     def training(self) -> float:
         """Of forward and backward pass: what MFU counts."""
         return self.forward + self.backward
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row a part: `part`, `forward`, `backward`, `recompute`."""
-        import polars as pl  # slow to import, wanted in tables only
-
-        return pl.DataFrame(
-            [(part.part, part.forward, part.backward, part.recompute) for part in self.parts],
-            schema={
-                "part": pl.String,
-                "forward": pl.Float64,
-                "backward": pl.Float64,
-                "recompute": pl.Float64,
-            },
-            orient="row",
-        )
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "unit": self.unit,
-            "convention": None if self.convention is None else self.convention.value,
-            "sequence": self.sequence,
-            "forward": self.forward,
-            "backward": self.backward,
-            "recompute": self.recompute,
-            "training": self.training,
-            "parts": [
-                {
-                    "part": part.part,
-                    "forward": part.forward,
-                    "backward": part.backward,
-                    "recompute": part.recompute,
-                }
-                for part in self.parts
-            ],
-        }
 
 
 def flops(

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.answer import Plain
 from foretrace.workload.models.diffusion import Diffusion, pieces
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
-from foretrace.workload.models.transformer import Experts, Layer, Positions, Transformer
-
-if TYPE_CHECKING:
-    import polars as pl
-
-
-from foretrace.workload.models.transformer import Attention, FeedForward, Norm
+from foretrace.workload.models.transformer import (
+    Attention,
+    Experts,
+    FeedForward,
+    Layer,
+    Norm,
+    Positions,
+    Transformer,
+)
 
 Model = Transformer | Recommender | Diffusion | TotalsOnly
 
@@ -41,8 +44,10 @@ WHOLE = "whole model"
 
 
 @dataclass(frozen=True)
-class ModelPart:
+class ModelPart(Plain):
     """Parameters of one part of a model."""
+
+    json_names: ClassVar = {"name": "part"}
 
     name: str
     total: int
@@ -50,8 +55,10 @@ class ModelPart:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(Plain):
     """Parameters of a model."""
+
+    json_also = ("total", "active")
 
     parts: tuple[ModelPart, ...]
 
@@ -68,27 +75,6 @@ class Parameters:
     def of(self, name: str) -> ModelPart:
         """The part of that name; an empty one, if the model has none."""
         return next((part for part in self.parts if part.name == name), ModelPart(name, 0, 0))
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row a part: `part`, `total`, `active`."""
-        import polars as pl  # slow to import, wanted in tables only
-
-        return pl.DataFrame(
-            [(part.name, part.total, part.active) for part in self.parts],
-            schema={"part": pl.String, "total": pl.Int64, "active": pl.Int64},
-            orient="row",
-        )
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "total": self.total,
-            "active": self.active,
-            "parts": [
-                {"part": part.name, "total": part.total, "active": part.active}
-                for part in self.parts
-            ],
-        }
 
 
 def parameters(model: Model) -> Parameters:
