@@ -56,7 +56,7 @@ def test_the_figure_is_printed_with_its_parts(run: Run, monkeypatch: pytest.Monk
 
     assert outcome.code == 0, outcome.err
     assert max(map(len, outcome.out.splitlines())) <= 80
-    assert re.search(r"2x16x4 +1,785 +1,838 +\+3.0 %", outcome.out)
+    assert re.search(r"2x16x4 +1,785 +1,838 +\+2.97 %", outcome.out)
     assert "kernels x 1.10 and communication x 2.00" in outcome.out
 
 

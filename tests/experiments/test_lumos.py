@@ -54,7 +54,7 @@ def test_slow_transfers_between_stages_would_explain_what_is_missing() -> None:
 
 
 def test_a_report_is_a_table_of_bars_and_json(report: ScalingsReport) -> None:
-    frame = report.to_frame()
+    frame = report.to_polars()
 
     assert frame.height == 27
     assert frame["total"].sum() > 0

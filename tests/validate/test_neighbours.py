@@ -65,7 +65,7 @@ def test_runs_that_cannot_be_laid_out_are_left_out_with_the_reason(tmp_path: Pat
 def test_a_report_is_a_table_of_pairs_and_json(tmp_path: Path) -> None:
     report = neighbours_report(site(tmp_path, 1.2))
 
-    assert report.to_frame().height == len(report.rows)
+    assert report.to_polars().height == len(report.rows)
     assert {"num_runs", "dimensions", "overall", "refused", "rows"} == set(report.as_json())
 
 

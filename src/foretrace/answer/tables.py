@@ -5,8 +5,8 @@ A chart is a table that is drawn too: what it shows can always be read, copied a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,18 @@ class Column:
         if callable(self.value):
             return map(self.value, items)
         return map(attrgetter(self.value or self.key), items)
+
+
+def columns_of(kind: type, *also: str, without: Collection[str] = ()) -> tuple[Column, ...]:
+    """A column for every field of a dataclass, for files: its name is key and attribute.
+
+    Args:
+        kind: the items' class.
+        also: other attributes of the items.
+        without: fields that hold more than one value.
+    """
+    names = [one.name for one in fields(kind) if one.name not in without]
+    return tuple(map(Column, (*names, *also)))
 
 
 @dataclass(frozen=True)

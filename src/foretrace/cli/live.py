@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from foretrace.capture import device_of
 from foretrace.cli import options
-from foretrace.cli.live_table import print_live
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import Activity, activity
 from foretrace.validate import LiveReport, live_report, measure_live
@@ -72,8 +70,7 @@ def live(
                     progress=lambda what, done, total: _tell(doing, what, done, total),
                 )
                 report = _report(kept, doing)
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(report, lambda: print_live(console, report))
+    Outputs(json, csv, parquet).tell(report, top=None)
     if out is not None:
         typer.echo(f"kept {out}: foretrace validate live --from {out}", err=True)
 

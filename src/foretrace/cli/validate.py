@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from foretrace.base import written_beside
 from foretrace.cli import options
@@ -15,7 +14,6 @@ from foretrace.cli.descriptions import Description, Table, described_runs
 from foretrace.cli.live import live
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.runs_table import print_runs
 from foretrace.cli.scaled_runs import lumos, neighbours
 from foretrace.cli.unused_tables import say_unused_tables
 from foretrace.report import cost_plot, standalone_html
@@ -91,8 +89,7 @@ def runs(
         doing.now("predicting runs")
         workers = workers or (os.cpu_count() or 1 if len(published) > _FEW_RUNS else 1)
         report = runs_report(published, workers=workers, progress=doing.advance)
-    console = Console(highlight=False)
-    Outputs(json, csv, parquet).give(report, lambda: print_runs(console, report, top=top))
+    Outputs(json, csv, parquet).tell(report, top=None, parts=report.told(top))
     if plot is not None:
         drawn = cost_plot(run_points(report))
         is_html = plot.suffix.lower() in {".html", ".htm"}

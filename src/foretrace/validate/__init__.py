@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from foretrace.validate.runs.results import RunsReport as RunsReport
     from foretrace.validate.runs.results import RunStatus as RunStatus
     from foretrace.validate.runs.results import by_group as by_group
-    from foretrace.validate.runs.results import calibrated_groups as calibrated_groups
     from foretrace.validate.runs.results import run_points as run_points
     from foretrace.validate.runs.table import PublishedRun as PublishedRun
     from foretrace.validate.runs.table import read_runs as read_runs

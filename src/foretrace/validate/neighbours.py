@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Column, Plain, Sentences, Table, Told, Unit, columns_of
 from foretrace.base import NS_PER_S, ModelError
 from foretrace.cost import CostModel
 from foretrace.estimate import estimate
@@ -26,16 +26,32 @@ from foretrace.validate.runs.table import PublishedRun
 from foretrace.whatif import StepCurve, scaled_along, step_curve
 from foretrace.workload import Plan, Transformer, flops
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _DEGREES = frozenset({"tp", "pp", "dp"})
 _MICROBATCHES = "microbatches"
+_MOST_REASONS = 5
+_SHARES = {
+    "predicted": "neighbour",
+    "ratio": "plain ratio",
+    "scratch": "scratch",
+    "flops": "FLOPs",
+    "wins": "nearer",
+    "inside": "in",
+}
+_HOW_TO_READ = (
+    "mean absolute errors, as shares of the measured step time",
+    "neighbour: its measured time, scaled by two estimates and the likeliest launch time",
+    "plain ratio: its measured time times the ratio of the estimates",
+    "scratch: the estimate alone; FLOPs: measured time times the ratio of FLOPs per GPU",
+    "nearer: pairs where the neighbour beats scratch",
+    "in: measured times in their 80% interval; mean: every line counts alike",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighbourPrediction:
+class NeighbourPrediction(Plain):
     """One run, predicted from another; times in seconds, as tables of runs print them."""
+
+    json_also = ("error",)
 
     id: str
     neighbour: str
@@ -59,13 +75,9 @@ class NeighbourPrediction:
         """Whether the measured time lies in the 80% interval."""
         return self.low_s <= self.measured_s <= self.high_s
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {**{one.name: getattr(self, one.name) for one in fields(self)}, "error": self.error}
-
 
 @dataclass(frozen=True, kw_only=True)
-class DimensionErrors:
+class DimensionErrors(Plain):
     """Mean absolute errors over pairs that differ in one thing, as shares of measured times."""
 
     dimension: str
@@ -77,14 +89,12 @@ class DimensionErrors:
     wins: float  # share of pairs in which the neighbour is nearer than scratch
     inside: float  # share of measured times in their 80% interval
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
 
-
-@dataclass(frozen=True)
-class NeighboursReport:
+@dataclass(frozen=True, repr=False)
+class NeighboursReport(Answer):
     """Predictions of runs from their neighbours."""
+
+    json_also = ("dimensions", "overall")
 
     rows: tuple[NeighbourPrediction, ...]
     num_runs: int  # that have a neighbour
@@ -119,22 +129,37 @@ class NeighboursReport:
             inside=mean("inside"),
         )
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        overall = self.overall
-        return {
-            "num_runs": self.num_runs,
-            "dimensions": [one.as_json() for one in self.dimensions],
-            "overall": None if overall is None else overall.as_json(),
-            "refused": list(self.refused),
-            "rows": [one.as_json() for one in self.rows],
-        }
+    @property
+    def headline(self) -> str:
+        """How many runs there are to predict."""
+        if not self.rows:
+            return "no two runs of this table differ in one thing only: nothing to predict"
+        return f"{self.num_runs} runs, each predicted from runs that differ in one thing"
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per pair."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
+    def parts(self) -> tuple[Told, ...]:
+        """Errors by what differs, why runs were left out, and how to read it."""
+        if not self.rows:
+            return ()
+        return (
+            self._by_dimension(),
+            Sentences.of("left out", self.refused[:_MOST_REASONS]),
+            Sentences.of("how to read it", _HOW_TO_READ),
+        )
 
-        return pl.DataFrame([one.as_json() for one in self.rows], infer_schema_length=None)
+    def tables(self) -> tuple[Table, ...]:
+        """All pairs, then errors by what differs."""
+        pairs = Table.of("rows", self.rows, *columns_of(NeighbourPrediction, "error"))
+        return pairs, self._by_dimension()
+
+    def _by_dimension(self) -> Table:
+        overall = () if self.overall is None else (self.overall,)
+        return Table.of(
+            "dimensions",
+            (*self.dimensions, *overall),
+            Column("dimension", "differ in"),
+            Column("num_pairs"),
+            *(Column(key, title, Unit.SHARE) for key, title in _SHARES.items()),
+        )
 
 
 def _errors(dimension: str, rows: list[NeighbourPrediction]) -> DimensionErrors:

@@ -7,13 +7,24 @@ and total come out. Beside it stand the predictions of a rival, as its paper pri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import (
+    Answer,
+    Column,
+    Json,
+    Plain,
+    Sentences,
+    Told,
+    Unit,
+    percent_text,
+    signed_percent_text,
+)
+from foretrace.answer import Table as ToldTable
 from foretrace.base import (
     NS_PER_MS,
     DescriptionKey,
@@ -34,9 +45,6 @@ from foretrace.validate.runs.description import (
 from foretrace.validate.runs.plans import plans_of
 from foretrace.validate.runs.table import PublishedRun, run_of
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _RIVAL_KEYS = (
     DescriptionKey("name", str, is_required=True),
     DescriptionKey("mean_error", Share, is_required=True),
@@ -52,8 +60,10 @@ _SCALING_KEYS = (
 
 
 @dataclass(frozen=True)
-class StepBar:
+class StepBar(Plain):
     """A step in four parts, in ms."""
+
+    json_also = ("total",)
 
     exposed_compute: float
     overlapped: float
@@ -69,16 +79,6 @@ class StepBar:
     def total(self) -> float:
         """The step."""
         return self.compute + self.exposed_communication + self.other
-
-    def as_json(self) -> dict[str, float]:
-        """The parts and their sum, in ms."""
-        return {
-            "exposed_compute": self.exposed_compute,
-            "overlapped": self.overlapped,
-            "exposed_communication": self.exposed_communication,
-            "other": self.other,
-            "total": self.total,
-        }
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class ScalingRow:
         return self.scaling.rival.total / self.scaling.measured.total - 1
 
 
-@dataclass(frozen=True)
-class ScalingsReport:
+@dataclass(frozen=True, repr=False)
+class ScalingsReport(Answer):
     """Scalings predicted, of which the first taught the constants."""
 
     figure: ScalingsFigure
@@ -156,7 +156,7 @@ class ScalingsReport:
         sure = (row.error for row in self.rows if not row.scaling.is_label_doubtful)
         return _mean([*sure, *swapped])
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Everything, times in ms; the rival's under its name."""
         rival = self.figure.rival.lower()
         return {
@@ -170,21 +170,89 @@ class ScalingsReport:
             "rows": [_row_json(row, rival) for row in self.rows],
         }
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per scaling and side, the teacher first; times in ms."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
+    @property
+    def headline(self) -> str:
+        """What was scaled, and how far the predictions are off."""
+        return f"{self.figure.title}: {percent_text(100 * self.mean_error)} mean error"
 
-        return pl.DataFrame(
-            [
-                {"name": row.scaling.name, "side": side, **bar.as_json()}
-                for row in (self.teacher, *self.rows)
-                for side, bar in (
-                    ("measured", row.scaling.measured),
-                    ("predicted", row.predicted),
-                    (self.figure.rival.lower(), row.scaling.rival),
-                )
-            ]
+    def parts(self) -> tuple[Told, ...]:
+        """Every scaling beside its predictions, its parts, and the errors of all."""
+        return self._totals(), self._bars(), Sentences.of("in short", self._summary())
+
+    def tables(self) -> tuple[ToldTable, ...]:
+        """One row per scaling and side, the teacher first; times in ms."""
+        rival = self.figure.rival.lower()
+        items = [
+            (row.scaling.name, side, bar)
+            for row in self._all
+            for side, bar in (
+                ("measured", row.scaling.measured),
+                ("predicted", row.predicted),
+                (rival, row.scaling.rival),
+            )
+        ]
+        bars = ToldTable.of(
+            "bars",
+            items,
+            Column("name", value=lambda item: item[0]),
+            Column("side", value=lambda item: item[1]),
+            *(Column(key, unit=Unit.NUMBER, value=_of_bar(key)) for key in (*_PARTS, "total")),
         )
+        return bars, self._totals()
+
+    @property
+    def _all(self) -> tuple[ScalingRow, ...]:
+        return (self.teacher, *self.rows)
+
+    def _totals(self) -> ToldTable:
+        rival = self.figure.rival
+        return ToldTable.of(
+            "totals",
+            self._all,
+            Column("name", "TPxPPxDP", Unit.WORD, _label),
+            Column("measured_ms", "measured ms", Unit.COUNT, "scaling.measured.total"),
+            Column("predicted_ms", "predicted ms", Unit.COUNT, "predicted.total"),
+            Column("error", unit=Unit.WORD, value=self._error_text),
+            Column("rival_ms", f"{rival} ms", Unit.COUNT, "scaling.rival.total"),
+            Column("rival_error", f"{rival}' error", Unit.SIGNED_SHARE),
+        )
+
+    def _error_text(self, row: ScalingRow) -> str:
+        return "taught" if row is self.teacher else signed_percent_text(100 * row.error)
+
+    def _bars(self) -> ToldTable:
+        sides = {"run": "scaling.measured", "here": "predicted", self.figure.rival: "scaling.rival"}
+        return ToldTable.of(
+            "parts",
+            self._all,
+            Column("name", "ms", Unit.WORD, "scaling.name"),
+            *(
+                Column(f"{side}_{part}", side, Unit.COUNT, f"{of}.{part}")
+                for part in _PARTS
+                for side, of in sides.items()
+            ),
+            title="compute alone, overlapped, communication alone, neither",
+        )
+
+    def _summary(self) -> Iterator[str]:
+        yield f"mean error of the others: {percent_text(100 * self.mean_error)}"
+        swapped = percent_text(100 * self.swapped_mean_error)
+        yield f"the same with labels in doubt (?) swapped: {swapped}"
+        rival = f"{self.figure.rival}' own: {percent_text(100 * self.rival_mean_error)}"
+        yield f"{rival}; {self.figure.rival_note}" if self.figure.rival_note else rival
+        taught = f"kernels x {self.kernels:.2f} and communication x {self.network:.2f}"
+        yield f"the first row taught {taught}"
+
+
+_PARTS = tuple(one.name for one in fields(StepBar))
+
+
+def _label(row: ScalingRow) -> str:
+    return f"{row.scaling.name} ?" if row.scaling.is_label_doubtful else row.scaling.name
+
+
+def _of_bar(key: str) -> Callable[[tuple[str, str, StepBar]], float]:
+    return lambda item: float(getattr(item[2], key))
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,10 @@ def test_a_row_that_cannot_run_here_counts_in_no_mean() -> None:
 
 
 def test_rows_have_the_columns_that_the_list_promises() -> None:
-    row = report(ROW).as_json()["rows"][0]  # type: ignore[index]
+    row = report(ROW).as_json()["rows"][0]
 
     promised = {"name", "measured_ns", "predicted_ns", "low_ns", "high_ns", "naive_ns"}
     assert promised | {"components"} <= set(row)
     assert row["components"] == {"idle": {"predicted_ns": 10, "measured_ns": 12}}
-    frame = report(ROW, replace(ROW, name="none", components={})).to_frame()
+    frame = report(ROW, replace(ROW, name="none", components={})).to_polars()
     assert frame["idle_measured_ns"].to_list() == [12, None]

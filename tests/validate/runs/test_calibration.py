@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from foretrace.validate import RunsReport, RunStatus, calibrated, calibrated_groups, run_points
+from foretrace.validate import RunsReport, RunStatus, calibrated, run_points
 from foretrace.validate.runs.calibration import factors_of, fitted_spread, scaled, widened
 from foretrace.validate.runs.results import group_error
 from tests.validate.runs.sample import predicted
@@ -91,8 +91,8 @@ def test_a_report_tells_groups_points_and_shares() -> None:
     report = RunsReport((*rows, refused), calibrated(rows))
 
     assert [one.name for one in report.groups] == ["site", "all"]
-    assert calibrated_groups(report)[0].mean_abs_error == pytest.approx(0.0)
+    assert report.calibrated_groups[0].mean_abs_error == pytest.approx(0.0)
     assert report.share_answered == pytest.approx(5 / 6)
     assert len(run_points(report)[0].measured_ns) == 5
-    assert report.to_frame().height == 6
-    assert report.as_json()["rows"][5]["status"] == RunStatus.REFUSED.value  # type: ignore[index]
+    assert report.to_polars().height == 6
+    assert report.as_json()["rows"][5]["status"] == RunStatus.REFUSED.value

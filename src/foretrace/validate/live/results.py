@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import polars as pl
+from foretrace.answer import (
+    Answer,
+    Column,
+    Plain,
+    Sentences,
+    Table,
+    Told,
+    Unit,
+    columns_of,
+    duration_text,
+    percent_text,
+)
+from foretrace.base import NS_PER_MS
 
-from foretrace.answer import Plain
+_SHORT = {
+    "exposed_compute": "compute",
+    "overlapped": "overlapped",
+    "exposed_communication": "communic.",
+    "idle": "idle",
+}
+_HOW_TO_READ = (
+    "measured: steps without the profiler, median of each run, then of runs",
+    "of runs: the fastest and the slowest run's median",
+    "predicted: from the base's recording and the machine's description alone",
+    "interval: the middle 80 % of what it may be; errors in percent of measured",
+    "naive: the error of the base's step times FLOPs over ranks",
+    "profiled steps take longer than predicted ones, which have no profiler",
+)
 
 
 @dataclass(frozen=True)
@@ -23,8 +46,10 @@ class LiveComponent(Plain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveRow:
+class LiveRow(Plain):
     """One configuration, predicted from the base's recording and run."""
+
+    json_also = ("error", "naive_error")
 
     name: str
     changes: str  # in words: "layers 4 -> 8"
@@ -57,26 +82,6 @@ class LiveRow:
             return None
         return self.low_ns <= self.measured_ns <= self.high_ns
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as builtins."""
-        return {
-            "name": self.name,
-            "changes": self.changes,
-            "num_ranks": self.num_ranks,
-            "measured_ns": self.measured_ns,
-            "measured_low_ns": self.measured_low_ns,
-            "measured_high_ns": self.measured_high_ns,
-            "num_runs": self.num_runs,
-            "predicted_ns": self.predicted_ns,
-            "low_ns": self.low_ns,
-            "high_ns": self.high_ns,
-            "naive_ns": self.naive_ns,
-            "error": self.error,
-            "naive_error": self.naive_error,
-            "components": {name: each.as_json() for name, each in self.components.items()},
-            "why": self.why,
-        }
-
 
 def _error(predicted_ns: int | None, measured_ns: int | None) -> float | None:
     if predicted_ns is None or not measured_ns:
@@ -84,9 +89,11 @@ def _error(predicted_ns: int | None, measured_ns: int | None) -> float | None:
     return predicted_ns / measured_ns - 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LiveReport(Answer):
     """A live test: what was predicted from one recording, and what was measured then."""
+
+    json_also = ("mean_abs_error", "naive_mean_abs_error", "num_inside")
 
     device: str
     num_cores: int
@@ -110,38 +117,94 @@ class LiveReport:
         """Rows whose measured step lies in the predicted interval."""
         return sum(row.is_inside is True for row in self.rows)
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as builtins."""
-        return {
-            "device": self.device,
-            "num_cores": self.num_cores,
-            "mean_abs_error": self.mean_abs_error,
-            "naive_mean_abs_error": self.naive_mean_abs_error,
-            "num_inside": self.num_inside,
-            "profiler_ns": self.profiler_ns,
-            "event_ns": self.event_ns,
-            "base": self.base.as_json(),
-            "rows": [row.as_json() for row in self.rows],
-        }
+    @property
+    def headline(self) -> str:
+        """What it was run on."""
+        return f"{self.device}, {self.num_cores} processor cores"
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per configuration; components are columns of their own."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
-
-        names = list(dict.fromkeys(name for row in self.rows for name in row.components))
-        missing = LiveComponent(None, None)
-        return pl.DataFrame(
-            [
-                {key: value for key, value in row.as_json().items() if key != "components"}
-                | {
-                    f"{name}_{key}": value
-                    for name in names
-                    for key, value in row.components.get(name, missing).as_json().items()
-                }
-                for row in self.rows
-            ],
-            infer_schema_length=None,
+    def parts(self) -> tuple[Told, ...]:
+        """Every configuration, where its time goes, the errors over all of them."""
+        return (
+            self._steps(),
+            self._components(),
+            Sentences.of("over the list", self._summary()),
+            Sentences.of(
+                "what is missing",
+                (f"{row.name}: {row.why}" for row in (self.base, *self.rows) if row.why),
+            ),
+            Sentences.of("how to read it", _HOW_TO_READ),
         )
+
+    def tables(self) -> tuple[Table, ...]:
+        """One row per configuration; components are columns of their own."""
+        names = dict.fromkeys(name for row in self.rows for name in row.components)
+        own = columns_of(LiveRow, "error", "naive_error", without=("components",))
+        parts = (
+            Column(f"{name}_{side}_ns", value=_part(name, f"{side}_ns"))
+            for name in names
+            for side in ("predicted", "measured")
+        )
+        return (Table.of("rows", self.rows, *own, *parts),)
+
+    def _steps(self) -> Table:
+        return Table.of(
+            "steps",
+            (self.base, *self.rows),
+            Column("name", "ms a step", Unit.WORD),
+            Column("measured_ns", "measured"),
+            Column(
+                "of_runs", value=lambda row: _between(row.measured_low_ns, row.measured_high_ns)
+            ),
+            Column("predicted_ns", "predicted"),
+            Column("interval", value=lambda row: _between(row.low_ns, row.high_ns)),
+            Column("error", unit=Unit.SIGNED_SHARE),
+            Column("naive_error", "naive", Unit.SIGNED_SHARE),
+        )
+
+    def _components(self) -> Table:
+        return Table.of(
+            "components",
+            (self.base, *self.rows),
+            Column("name", "configuration", Unit.WORD),
+            *(Column(name, title, Unit.WORD, _both(name)) for name, title in _SHORT.items()),
+            title="a rank's step, predicted | profiled, ms",
+        )
+
+    def _summary(self) -> Iterator[str]:
+        num_run = sum(row.measured_ns is not None for row in self.rows)
+        yield (
+            f"mean error {_percent(self.mean_abs_error)}, of naive scaling "
+            f"{_percent(self.naive_mean_abs_error)}, over {num_run} of {len(self.rows)} "
+            "configurations that were run"
+        )
+        yield f"{self.num_inside} of {num_run} measured steps lie in their interval"
+        yield (
+            f"the profiler adds {duration_text(self.profiler_ns)} to a step of the base, "
+            f"{duration_text(self.event_ns)} for each event, which predictions leave out"
+        )
+
+
+def _part(name: str, side: str) -> Callable[[LiveRow], int | None]:
+    """Of a row, one side of a component."""
+    return lambda row: getattr(row.components.get(name), side, None)
+
+
+def _both(name: str) -> Callable[[LiveRow], str]:
+    """Of a row, both sides of a component in ms."""
+    sides = _part(name, "predicted_ns"), _part(name, "measured_ns")
+    return lambda row: " | ".join(_ms(side(row)) for side in sides)
+
+
+def _ms(time_ns: int | None) -> str:
+    return "-" if time_ns is None else f"{time_ns / NS_PER_MS:.0f}"
+
+
+def _between(low_ns: int | None, high_ns: int | None) -> str:
+    return "" if low_ns is None else f"{_ms(low_ns)}..{_ms(high_ns)}"
+
+
+def _percent(share: float | None) -> str:
+    return "not known" if share is None else percent_text(100 * share)
 
 
 def _mean(errors: list[float | None]) -> float | None:

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import (
+    Answer,
+    Column,
+    Plain,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    columns_of,
+    count_text,
+    percent_text,
+)
 from foretrace.base import NS_PER_S
 from foretrace.validate.cost import CostPoints
 
-if TYPE_CHECKING:
-    import polars as pl
+_MOST_REASONS = 5
+_HOW_TO_READ = (
+    "known: predicted from all that decides the time; open: not printed was assumed",
+    "errors are shares of the measured step time; mean: of their sizes; bias: with sign",
+    "in: measured times inside the 80% interval; roof: a roofline's mean error",
+    "memory: mean error of the peak, where a table prints it",
+)
 
 
 class RunStatus(StrEnum):
@@ -25,8 +42,10 @@ class RunStatus(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunPrediction:
+class RunPrediction(Plain):
     """One run, measured beside predicted; times in seconds, as tables of runs print them."""
+
+    json_also = ("error",)
 
     id: str
     source: str  # family of sources
@@ -69,11 +88,6 @@ class RunPrediction:
             return None
         return self.low_s <= self.measured_s <= self.high_s
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**known, "status": self.status.value, "error": self.error}
-
 
 def _error(predicted: float | None, measured: float | None) -> float | None:
     if predicted is None or not measured:
@@ -82,7 +96,7 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupError:
+class GroupError(Plain):
     """Errors over some runs, as shares of the measured times."""
 
     name: str
@@ -97,14 +111,12 @@ class GroupError:
     roofline_mean_abs_error: float | None
     memory_mean_abs_error: float | None
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-
-@dataclass(frozen=True)
-class RunsReport:
+@dataclass(frozen=True, repr=False)
+class RunsReport(Answer):
     """Predictions of a table of runs."""
+
+    json_also = ("groups", "share_answered")
 
     rows: tuple[RunPrediction, ...]
     calibrated: tuple[RunPrediction, ...] = ()  # with one constant per group, others' rows
@@ -115,25 +127,80 @@ class RunsReport:
         return (*by_group(self.rows, lambda one: one.source), group_error("all", self.rows))
 
     @property
+    def calibrated_groups(self) -> tuple[GroupError, ...]:
+        """The same of rows predicted with a constant of their kind."""
+        rows = self.calibrated
+        return (*by_group(rows, lambda one: one.source), group_error("all", rows))
+
+    @property
     def share_answered(self) -> float:
         """Share of rows that are predicted or assumed."""
         answered = sum(one.status is not RunStatus.REFUSED for one in self.rows)
         return answered / max(1, len(self.rows))
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "rows": [one.as_json() for one in self.rows],
-            "groups": [one.as_json() for one in self.groups],
-            "calibrated": [one.as_json() for one in self.calibrated],
-            "share_answered": self.share_answered,
-        }
+    @property
+    def headline(self) -> str:
+        """How many runs, and how far they are off."""
+        error = group_error("all", self.rows).mean_abs_error
+        off = "none predicted" if error is None else f"{percent_text(100 * error)} mean error"
+        return f"{count_text(len(self.rows), 'run')}, {off}"
 
-    def to_frame(self) -> pl.DataFrame:
-        """All rows."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
+    def parts(self) -> tuple[Told, ...]:
+        """Errors by source, the same with one constant for each kind, the worst runs."""
+        return self.told(10)
 
-        return pl.DataFrame([one.as_json() for one in self.rows], infer_schema_length=None)
+    def told(self, num_worst: int) -> tuple[Told, ...]:
+        """The parts, so many of the worst runs among them."""
+        refused = [one for one in self.rows if one.status is RunStatus.REFUSED]
+        reasons = list(dict.fromkeys(one.why for one in refused))[:_MOST_REASONS]
+        return (
+            _groups("groups", self.groups, "as predicted, nothing fitted on the source"),
+            _groups(
+                "calibrated_groups",
+                self.calibrated_groups if self.calibrated else (),
+                "with one constant per source, software, GPU and format, from a fifth of the rows",
+            ),
+            self._worst(num_worst),
+            Sentences.of(f"{len(refused)} runs refused", reasons),
+            Sentences.of("how to read it", _HOW_TO_READ),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """All runs, then errors by source."""
+        rows = Table.of("rows", self.rows, *columns_of(RunPrediction, "error"))
+        return rows, Table.of("groups", self.groups, *columns_of(GroupError))
+
+    def _worst(self, num_rows: int) -> Table:
+        known = (one for one in self.rows if one.error is not None)
+        return Table.of(
+            "worst",
+            sorted(known, key=lambda one: -abs(one.error or 0))[:num_rows],
+            Column("id", "run", Unit.NAME),
+            Column("measured_s", "measured s", Unit.NUMBER),
+            Column("predicted_s", "predicted s", Unit.NUMBER),
+            Column("low_s", "low", Unit.NUMBER),
+            Column("high_s", "high", Unit.NUMBER),
+            Column("error", unit=Unit.SIGNED_SHARE),
+            title="furthest off",
+        )
+
+
+def _groups(key: str, groups: Iterable[GroupError], title: str) -> Table:
+    return Table.of(
+        key,
+        groups,
+        Column("name", "source"),
+        Column("num_runs"),
+        Column("num_predicted", "known"),
+        Column("num_assumed", "open"),
+        Column("mean_abs_error", "mean", Unit.SHARE),
+        Column("mean_error", "bias", Unit.SIGNED_SHARE),
+        Column("worst_error", "worst", Unit.SIGNED_SHARE, shown=Shown.WIDE),
+        Column("inside", "in", Unit.SHARE),
+        Column("roofline_mean_abs_error", "roof", Unit.SHARE),
+        Column("memory_mean_abs_error", "memory", Unit.SHARE, shown=Shown.WIDE),
+        title=title,
+    )
 
 
 def by_group(
@@ -174,12 +241,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _mean_abs(errors: Sequence[float]) -> float | None:
     return float(np.mean(np.abs(errors))) if errors else None
-
-
-def calibrated_groups(report: RunsReport) -> tuple[GroupError, ...]:
-    """Errors of rows predicted with a constant of their kind, by source, and of all."""
-    rows = report.calibrated
-    return (*by_group(rows, lambda one: one.source), group_error("all", rows))
 
 
 def run_points(report: RunsReport) -> tuple[CostPoints, ...]:
