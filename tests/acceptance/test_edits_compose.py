@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretrace.analyze import Selection
 from foretrace.base import ScenarioError
 from foretrace.graph import Part, Timeline, build_recording
 from foretrace.trace import load_traces
@@ -25,7 +26,6 @@ from foretrace.whatif import (
     Parallelism,
     PlanKeys,
     RemoveSync,
-    Selection,
     Speed,
     Widths,
     baseline_of,
@@ -48,7 +48,7 @@ EDITS: tuple[Edit, ...] = (
     Parallelism(tp=4),
     PlanKeys({"sharding.bucket_bytes": 400_000_000}),
     Speed(1.25, GEMM),
-    Delay(2_000_000, Selection(part=Part.LAYER, ranks=(1,))),
+    Delay(2_000_000, Selection(parts=(Part.LAYER,), ranks=(1,))),
     Network(factor=2.0, groups=("dp",)),
     DataLoading(factor=2.0),
     RemoveSync(),

@@ -12,7 +12,7 @@ from hypothesis import given
 import foretrace as ft
 from foretrace.analyze import WAITING, OperatorTable, is_compute, operators
 from foretrace.analyze.calls import calls_of, step_of
-from foretrace.base import GraphError, ModelError
+from foretrace.base import GraphError, ModelError, ScenarioError
 from foretrace.graph import Collectives, NodeKind, Timeline
 from foretrace.simulate import simulate
 from tests.analyze.strategies import timelines
@@ -279,3 +279,13 @@ def test_unrecognised_share_of_every_public_trace_is_below_five_percent(data_dir
     assert shares.pop("odd-files/mtia_inference_rank_0.json.gz") > 0.05
     assert len(shares) > 25
     assert max(shares.values()) < 0.05
+
+
+def test_only_the_work_asked_for_counts_and_shares_are_of_it() -> None:
+    timeline = _kernels([(GEMM, "aten::mm", PRODUCT, 30), (ADD, "aten::add_", "", 10)])
+
+    found = operators(timeline, of="gemm ranks:0")
+
+    assert [(row.kind, row.time_ns, row.share) for row in found.rows] == [("gemm", 30, 1.0)]
+    with pytest.raises(ScenarioError, match="no family here is 'atention'"):
+        operators(timeline, of="atention")

@@ -56,7 +56,7 @@ ANSWERS: dict[type[Any], Callable[[ft.Job], Any]] = {
     CriticalPath: ft.critical_path,
     Sensitivity: ft.sensitivity,
     WhatHelps: ft.what_helps,
-    Effect: lambda job: ft.effect(job, "class=gemm:0.8"),
+    Effect: lambda job: ft.effect(job, "gemm=0.8"),
     IdleCauses: ft.idle,
     Stragglers: ft.stragglers,
     OperatorTable: ft.operators,

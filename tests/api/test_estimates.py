@@ -93,7 +93,7 @@ def test_a_config_of_hugging_face_is_a_model(tmp_path: Path) -> None:
         ft.attention,
         ft.blocks,
         ft.roofline,
-        lambda one: ft.effect(one, "class=gemm:0.5"),
+        lambda one: ft.effect(one, "gemm=0.5"),
         lambda one: ft.compare(one, one),
     ],
 )

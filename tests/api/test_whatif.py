@@ -33,7 +33,7 @@ def job(folder: Path) -> ft.Job:
 
 @pytest.fixture(scope="module")
 def edited(job: ft.Job) -> ft.Edited:
-    return job.edit(ft.Layers(4), ft.Speed(2.0, ft.Selection(family="gemm")), name="deeper")
+    return job.edit(ft.Layers(4), ft.Speed(2.0, ft.Selection(named="gemm")), name="deeper")
 
 
 def test_no_edit_is_the_replay(job: ft.Job) -> None:
@@ -57,8 +57,8 @@ def test_a_job_under_edits_is_predicted_once(edited: ft.Edited) -> None:
 def test_an_edit_and_a_change_of_a_lever_take_as_long() -> None:
     job = ft.load(EXAMPLE)
 
-    edited = ft.whatif(job.edit(ft.Speed(1.25, ft.Selection(family="gemm"))))
-    lever = ft.effect(job, "class=gemm:0.8")
+    edited = ft.whatif(job.edit(ft.Speed(1.25, ft.Selection(named="gemm"))))
+    lever = ft.effect(job, "gemm=0.8")
 
     assert lever.step_ns == edited.replayed_step_ns
     assert lever.changed_ns == pytest.approx(edited.step_ns, abs=1_000)  # rounded node by node
@@ -97,7 +97,7 @@ def test_an_edit_and_its_inverse_are_the_replay(job: ft.Job, edits: tuple[Edit, 
 
 
 def test_edits_of_different_things_commute(job: ft.Job) -> None:
-    edits = (ft.Layers(4), ft.Speed(2.0, ft.Selection(family="gemm")), ft.Batch(num_microbatches=4))
+    edits = (ft.Layers(4), ft.Speed(2.0, ft.Selection(named="gemm")), ft.Batch(num_microbatches=4))
 
     steps = {
         ft.whatif(job.edit(*order)).step_ns for order in (edits, edits[::-1], edits[1:] + edits[:1])
@@ -118,7 +118,7 @@ def test_edits_of_different_things_commute(job: ft.Job) -> None:
         ft.diagnose,
         ft.operators,
         ft.blocks,
-        lambda one: ft.effect(one, "class=gemm:0.5"),
+        lambda one: ft.effect(one, "gemm=0.5"),
         lambda one: ft.compare(one, one),
     ],
 )

@@ -69,7 +69,7 @@ EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
         "--pp 2 --layers 24 --microbatches 4",
         "--micro-batch 8",
         "--speed 'gemm layers:0-3 phase:forward=1.2'",
-        "--speed 'kernels:*gemm* with-host=2'",
+        "--speed 'kernels:*gemm* compute|host=2'",
         "--fuse 'all layers:0-3=0.5' --cuda-graphs phase:forward",
         "--hidden 4096",
         f"--attention plain {ON}",

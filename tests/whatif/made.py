@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import foretrace as ft
-from foretrace.analyze import windows
+from foretrace.analyze import Selection, windows
 from foretrace.base import Int64s, UInt8s
 from foretrace.cost import Costs, Source
 from foretrace.graph import NodeKind, Recording, Timeline
@@ -23,7 +23,6 @@ from foretrace.whatif import (
     Parallelism,
     Prediction,
     Scenario,
-    Selection,
     Sizes,
     Speed,
 )
@@ -95,7 +94,7 @@ def made_prediction(*, with_memory: bool = True) -> Prediction:
     edits: tuple[Edit, ...] = (
         Layers(4),
         Parallelism(dp=4),
-        Speed(1.25, Selection(family="gemm")),
+        Speed(1.25, Selection(named="gemm")),
     )
     machine = load_machine("dgx-a100")
     scenario = Scenario(

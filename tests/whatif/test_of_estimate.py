@@ -18,7 +18,7 @@ __all__ = ["run"]  # the fixture
 
 PLAN = {"tp": 2, "dp": 2, "global_batch": 4, "micro_batch": 1, "batch.sequence": 256}
 OF = ("--model", "llama3.2-1b", "--machine", "dgx-h100", "--plan")
-GEMM = ft.Selection(family="gemm")
+GEMM = ft.Selection(named="gemm")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_another_machine_and_other_sizes_are_other_estimates(estimate: EditableE
 
 def test_edits_of_work_change_the_graph_and_its_durations(estimate: EditableEstimate) -> None:
     edited = estimate.edit(
-        ft.Speed(2.0, GEMM), ft.Fuse(ft.Selection(family="elementwise"), 0.5), ft.CudaGraphs()
+        ft.Speed(2.0, GEMM), ft.Fuse(ft.Selection(named="elementwise"), 0.5), ft.CudaGraphs()
     )
     found = edited.prediction
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from foretrace.analyze import Selection
 from foretrace.base import ScenarioError
-from foretrace.whatif import Layers, NamedEdits, Parallelism, Selection, Speed, read_scenarios
+from foretrace.whatif import Layers, NamedEdits, Parallelism, Speed, read_scenarios
 
 FILE = """
 [[scenario]]
@@ -30,7 +31,7 @@ def test_scenarios_keep_their_order_and_names(tmp_path: Path) -> None:
         NamedEdits("deep and wide", (Layers(96), Parallelism(dp=8))),
         NamedEdits(
             "fast products",
-            (Speed(1.5, Selection(family="gemm")), Speed(2.0, Selection(kernels="*flash*"))),
+            (Speed(1.5, Selection(named="gemm")), Speed(2.0, Selection(kernels="*flash*"))),
         ),
     )
 

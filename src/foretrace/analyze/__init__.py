@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.advice import what_helps as what_helps
     from foretrace.analyze.attention import AttentionProfile as AttentionProfile
     from foretrace.analyze.attention import attention as attention
-    from foretrace.analyze.attributes import Field as Field
+    from foretrace.analyze.attributes import WorkKind as WorkKind
     from foretrace.analyze.breakdown import COLOUR_OF_COMPONENT as COLOUR_OF_COMPONENT
     from foretrace.analyze.breakdown import COMPONENTS as COMPONENTS
     from foretrace.analyze.breakdown import Breakdown as Breakdown
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from foretrace.analyze.calls import calls_of as calls_of
     from foretrace.analyze.calls import step_of as step_of
     from foretrace.analyze.changes import Change as Change
-    from foretrace.analyze.changes import Condition as Condition
     from foretrace.analyze.changes import read_change as read_change
     from foretrace.analyze.collectives import CollectiveTable as CollectiveTable
     from foretrace.analyze.collectives import RankCollectives as RankCollectives
@@ -99,6 +98,14 @@ if TYPE_CHECKING:
     from foretrace.analyze.roofline import RooflinePoint as RooflinePoint
     from foretrace.analyze.roofline import chip_of as chip_of
     from foretrace.analyze.roofline import roofline as roofline
+    from foretrace.analyze.selection import EVERYTHING as EVERYTHING
+    from foretrace.analyze.selection import Selection as Selection
+    from foretrace.analyze.selection import fitting as fitting
+    from foretrace.analyze.selection import in_place as in_place
+    from foretrace.analyze.selection import is_meant as is_meant
+    from foretrace.analyze.selection import nearest as nearest
+    from foretrace.analyze.selection import selected as selected
+    from foretrace.analyze.selection import selection_of as selection_of
     from foretrace.analyze.sensitivity import FASTER as FASTER
     from foretrace.analyze.sensitivity import Sensitivity as Sensitivity
     from foretrace.analyze.sensitivity import SensitivityRow as SensitivityRow

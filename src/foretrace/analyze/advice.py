@@ -166,9 +166,9 @@ def _help(row: SensitivityRow, gain_ns: float, step_ns: int, *, inside: tuple[st
     share = gain_ns / step_ns
     percent = f"{100 * (1 - FASTER):.0f}%"
     how = f" {percent} {'shorter' if row.kind == LeverKind.LATENCY else 'faster'}"
-    change = f"{row.selection}:{FASTER:g}"
+    change = f"{row.selection}={FASTER:g}"
     if row.faster_ns is None:
-        how, change = "", f"{row.selection}:removed" if row.select else ""
+        how, change = "", f"{row.selection}=removed" if row.select else ""
     text = f"{_short(row.label)}{how}: step {-100 * share:+.1f}%"
     return Help(text, change, gain_ns, share, inside, row)
 
@@ -193,7 +193,7 @@ def _inside(graph: ExecutionGraph, rows: Sequence[SensitivityRow]) -> Bools:
         for place, row in enumerate(rows)
         if row.derivative_ns is not None and row.kind != LeverKind.LATENCY
     ]
-    fields = {condition.field for place in on_work for condition in rows[place].select}
+    fields = {field for place in on_work for field, _ in rows[place].select}
     attributes = {field: attribute(graph, field) for field in sorted(fields)}
     bits: Int64s = np.zeros(graph.num_nodes, np.int64)
     for place in on_work:

@@ -23,15 +23,24 @@ from foretrace.graph import (
 from foretrace.operators import kernel_family
 
 NO_VALUE = -1
-WORKS = ("compute", "communication", "host", "unrecorded")
+
+
+class WorkKind(StrEnum):
+    """What nodes that take time are about."""
+
+    COMPUTE = "compute"  # kernels, copies and fills; operators, where a host alone computes
+    COMMUNICATION = "communication"  # transfers
+    HOST = "host"  # calls, and the time between them
+    UNRECORDED = "unrecorded"  # ranks that were not recorded
 
 
 class Field(StrEnum):
-    """Attributes of a node, and of an edge, that a change selects by."""
+    """Attributes of a node, and of an edge, that work is selected by."""
 
     CLASS = "class"  # of work: "gemm", "allreduce", "host", "launch"
     FAMILY = "family"  # of kernels
-    NAME = "name"  # of the kernel, call or operator
+    KERNEL = "kernel"  # name of a device operation, or of an operator where a host computes
+    CALL = "call"  # name of what the host does
     OPERATOR = "operator"  # framework operator at work
     PART = "part"
     PHASE = "phase"
@@ -40,7 +49,7 @@ class Field(StrEnum):
     RANK = "rank"
     COLLECTIVE = "collective"  # type of a transfer: "allreduce"
     GROUP = "group"  # process group of a transfer
-    WORK = "work"  # one of WORKS
+    WORK = "work"  # one of `WorkKind`
     EDGE = "edge"  # kind of edge: its lag, not a node
 
 
@@ -53,6 +62,12 @@ class Attribute:
 
     values: tuple[str, ...]
     label: Int32s  # int32[nodes], position in `values`; NO_VALUE
+
+    def present(self, among: Bools) -> list[int]:
+        """Positions of the values that some of these nodes have, rising."""
+        label = self.label[among]
+        found: list[int] = np.unique(label[label != NO_VALUE]).tolist()
+        return found
 
     def mask(self, chosen: Bools) -> Bools:
         """Nodes whose value is chosen; bool[values] to bool[nodes]."""
@@ -93,9 +108,20 @@ def _family(graph: ExecutionGraph) -> Attribute:
     return Attribute(values, label)
 
 
-def _column(read: Callable[[ExecutionGraph], Int32s]) -> Callable[[ExecutionGraph], Attribute]:
-    """A column of positions in the graph's names."""
-    return lambda graph: Attribute(graph.names, read(graph))
+def _name_of(*kinds: WorkKind) -> Callable[[ExecutionGraph], Attribute]:
+    """Names of nodes of these kinds."""
+
+    def named(graph: ExecutionGraph) -> Attribute:
+        is_named = np.isin(_work(graph).label, [tuple(WorkKind).index(kind) for kind in kinds])
+        return Attribute(graph.names, np.where(is_named, graph.name, NO_VALUE).astype(np.int32))
+
+    return named
+
+
+def _operator(graph: ExecutionGraph) -> Attribute:
+    """The operator that a node is, or runs in."""
+    label = np.where(graph.kind == NodeKind.OPERATOR, graph.name, graph.operator)
+    return Attribute(graph.names, label.astype(np.int32))
 
 
 def _enumerated(
@@ -133,11 +159,12 @@ def _transfer(read: Callable[[Collective], str]) -> Callable[[ExecutionGraph], A
 def _work(graph: ExecutionGraph) -> Attribute:
     """Compute, communication, host, and ranks that were not recorded."""
     label = np.full(graph.num_nodes, NO_VALUE, np.int32)
-    label[graph.is_host] = WORKS.index("host")
-    label[is_compute(graph)] = WORKS.index("compute")
-    label[graph.kind == NodeKind.FINISH] = WORKS.index("communication")
-    label[graph.kind == NodeKind.GHOST] = WORKS.index("unrecorded")
-    return Attribute(WORKS, label)
+    kinds = tuple(WorkKind)
+    label[graph.is_host] = kinds.index(WorkKind.HOST)
+    label[is_compute(graph)] = kinds.index(WorkKind.COMPUTE)
+    label[graph.kind == NodeKind.FINISH] = kinds.index(WorkKind.COMMUNICATION)
+    label[graph.kind == NodeKind.GHOST] = kinds.index(WorkKind.UNRECORDED)
+    return Attribute(tuple(map(str, kinds)), label)
 
 
 def _numbered(texts: Iterable[str]) -> tuple[tuple[str, ...], Int32s]:
@@ -150,8 +177,9 @@ def _numbered(texts: Iterable[str]) -> tuple[tuple[str, ...], Int32s]:
 _OF_FIELD: dict[Field, Callable[[ExecutionGraph], Attribute]] = {
     Field.CLASS: _class,
     Field.FAMILY: _family,
-    Field.NAME: _column(lambda graph: graph.name),
-    Field.OPERATOR: _column(lambda graph: graph.operator),
+    Field.KERNEL: _name_of(WorkKind.COMPUTE, WorkKind.COMMUNICATION),
+    Field.CALL: _name_of(WorkKind.HOST),
+    Field.OPERATOR: _operator,
     Field.PART: _enumerated(lambda graph: graph.part, Part),
     Field.PHASE: _enumerated(lambda graph: graph.phase, Phase),
     Field.LAYER: _number(lambda graph: graph.layer),

@@ -77,10 +77,11 @@ def in_step(graph: ExecutionGraph, step: int) -> Bools:
     return is_inside
 
 
-def calls_of(timeline: Timeline, step: int) -> Calls:
-    """The calls of one step, or of all where the graph has none."""
+def calls_of(timeline: Timeline, step: int, among: Bools | None = None) -> Calls:
+    """The calls of one step, or of all where the graph has none; of some nodes, bool[nodes]."""
     graph = timeline.graph
-    node = np.flatnonzero(is_compute(graph) & in_step(graph, step))
+    chosen = is_compute(graph) & in_step(graph, step)
+    node = np.flatnonzero(chosen if among is None else chosen & among)
     node = node[np.lexsort((timeline.start_ns[node], graph.lane[node]))]
     kind, kinds = _kinds(graph, node)
     is_main = np.array([one.is_main for one in kinds], np.bool_)

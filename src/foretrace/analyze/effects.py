@@ -12,8 +12,9 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from foretrace.analyze.changes import Change, read_change, selected, selected_edges
+from foretrace.analyze.changes import Change, read_change
 from foretrace.analyze.options import Rank, Step
+from foretrace.analyze.selection import selected, selected_edges
 from foretrace.analyze.spans import BEGIN_GOAL, END_GOAL, goals, mean_span
 from foretrace.answer import (
     Answer,
@@ -63,7 +64,7 @@ class Effect(Answer):
 
     @property
     def headline(self) -> str:
-        """One sentence: `class=gemm:0.8: step -6.1 % (-12.3 ms of 201.4 ms)`."""
+        """One sentence: `gemm=0.8: step -6.1 % (-12.3 ms of 201.4 ms)`."""
         named = ", ".join(map(str, self.changes))
         return (
             f"{named}: step {100 * self.share:+.1f} % ({self.effect_ns / NS_PER_MS:+,.3f} ms of "
@@ -182,7 +183,11 @@ def scaling_of(graph: ExecutionGraph, samples: Sequence[Sequence[Change]]) -> Sc
     """
     changes = list(dict.fromkeys(change for several in samples for change in several))
     on_work = [change for change in changes if not change.on_edges]
-    kinds_of = {change: selected_edges(change.select[0]) for change in changes if change.on_edges}
+    kinds_of = {
+        change: selected_edges(change.select.edges)
+        for change in changes
+        if change.select.edges is not None
+    }
     label, member = _labelled(graph, on_work)
     factor = np.ones((len(samples), member.shape[1]))
     lag_factor = np.ones((len(samples), len(EdgeKind)))

@@ -18,6 +18,7 @@ _OF_KIND = {
     NodeKind.SYNC: "synchronisation",
     NodeKind.GHOST: "unrecorded rank",
 }
+HOST_CLASSES = frozenset(_OF_KIND.values())
 NOTHING = "mark"  # nodes without duration: marks, arrivals, hubs
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 import numpy as np
 
-from foretrace.analyze.attributes import NO_VALUE, Attribute, Field, attribute, edge_values
-from foretrace.analyze.changes import Condition, Conditions
+from foretrace.analyze.attributes import (
+    NO_VALUE,
+    Attribute,
+    Field,
+    WorkKind,
+    attribute,
+    edge_values,
+)
+from foretrace.analyze.labels import HOST_CLASSES
+from foretrace.analyze.selection import Selection, selection_of
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, Timeline
 
@@ -35,13 +44,16 @@ class LeverKind(StrEnum):
     STRAGGLERS = "stragglers"
 
 
+Labels: TypeAlias = tuple[tuple[Field, str], ...]  # what nodes have there, exactly
+
+
 @dataclass(frozen=True)
 class Lever:
     """What to choose nodes or edges by, with its time and its derivative."""
 
     kind: LeverKind
     label: str
-    select: Conditions
+    select: Labels
     num_nodes: int  # in the step; of a latency: edges
     time_ns: int  # in the step, over all ranks
     slope_ns: tuple[int, int]  # by goal: its time on the way to the step's end, and to its begin
@@ -63,20 +75,20 @@ class Ways:
 
 
 # Kinds of levers with a value each: field, and the work that it is limited to.
-_BY_VALUE: tuple[tuple[LeverKind, Field, str | None], ...] = (
+_BY_VALUE: tuple[tuple[LeverKind, Field, WorkKind | None], ...] = (
     (LeverKind.CLASS, Field.CLASS, None),
     (LeverKind.FAMILY, Field.FAMILY, None),
-    (LeverKind.KERNEL, Field.NAME, "compute"),
+    (LeverKind.KERNEL, Field.KERNEL, WorkKind.COMPUTE),
     (LeverKind.COLLECTIVE, Field.COLLECTIVE, None),
     (LeverKind.GROUP, Field.GROUP, None),
     (LeverKind.PART, Field.PART, None),
     (LeverKind.PHASE, Field.PHASE, None),
     (LeverKind.LAYER, Field.LAYER, None),
-    (LeverKind.HOST, Field.WORK, "host"),
-    (LeverKind.COMPUTE, Field.WORK, "compute"),
-    (LeverKind.COMMUNICATION, Field.WORK, "communication"),
-    (LeverKind.RANK_COMPUTE, Field.RANK, "compute"),
-    (LeverKind.RANK_HOST, Field.RANK, "host"),
+    (LeverKind.HOST, Field.WORK, WorkKind.HOST),
+    (LeverKind.COMPUTE, Field.WORK, WorkKind.COMPUTE),
+    (LeverKind.COMMUNICATION, Field.WORK, WorkKind.COMMUNICATION),
+    (LeverKind.RANK_COMPUTE, Field.RANK, WorkKind.COMPUTE),
+    (LeverKind.RANK_HOST, Field.RANK, WorkKind.HOST),
 )
 
 
@@ -88,19 +100,47 @@ class LeverTable:
     attributes: Mapping[Field, Attribute]
 
 
-def nodes_of(select: Conditions, attributes: Mapping[Field, Attribute]) -> Bools:
-    """Nodes that a lever on work selects, each condition by one exact value; bool[nodes]."""
-    first, *others = select
-    mask = _having(first, attributes)
-    for condition in others:
-        mask &= _having(condition, attributes)
+def nodes_of(select: Labels, attributes: Mapping[Field, Attribute]) -> Bools:
+    """Nodes that a lever on work selects; bool[nodes]."""
+    masks = [
+        attributes[field].label == attributes[field].values.index(value) for field, value in select
+    ]
+    mask: Bools = np.logical_and.reduce(masks)
     return mask
 
 
-def _having(condition: Condition, attributes: Mapping[Field, Attribute]) -> Bools:
-    found = attributes[condition.field]
-    meets: Bools = found.label == found.values.index(condition.values[0])
-    return meets
+def selection_with(select: Labels) -> Selection:
+    """The selection of exactly these nodes, or edges."""
+    stated: dict[str, object] = {}
+    for field, value in select:
+        if field == Field.WORK:
+            stated["works"] = (WorkKind(value),)
+        elif field in _PLACES:
+            place = selection_of(f"{field}:{value}")
+            stated |= {_PLACES[field]: getattr(place, _PLACES[field])}
+        else:
+            is_host = field == Field.CLASS and value in HOST_CLASSES
+            # A `|` would stand between alternatives; `?` is any one letter.
+            stated["of_class" if is_host else _TEXTS[field]] = value.replace("|", "?")
+    if stated.keys() <= set(_PLACES.values()):  # a place alone is all that is done there
+        stated["works"] = (WorkKind.COMPUTE, WorkKind.COMMUNICATION, WorkKind.HOST)
+    return Selection(**stated)  # type: ignore[arg-type]  # by the fields' names
+
+
+_TEXTS = {
+    Field.CLASS: "named",
+    Field.FAMILY: "named",
+    Field.COLLECTIVE: "named",
+    Field.KERNEL: "kernels",
+    Field.GROUP: "groups",
+    Field.EDGE: "edges",
+}
+_PLACES = {
+    Field.PART: "parts",
+    Field.PHASE: "phases",
+    Field.LAYER: "layers",
+    Field.RANK: "ranks",
+}
 
 
 def levers_of(graph: ExecutionGraph, ways: Ways, *, top: int) -> LeverTable:
@@ -129,7 +169,7 @@ def _steepest(levers: Iterable[Lever], top: int) -> list[Lever]:
 
 
 def _of_values(
-    of: tuple[LeverKind, Field, str | None],
+    of: tuple[LeverKind, Field, WorkKind | None],
     column: Attribute,
     ways: Ways,
     duration_ns: Float64s,
@@ -140,9 +180,9 @@ def _of_values(
     slopes = [_sums(column, nodes, duration_ns)[0] for nodes in ways.nodes]
     for value in np.flatnonzero(time_ns + slopes[0] + slopes[1] > 0).tolist():
         name = column.values[value]
-        select: Conditions = (Condition(field, (name,)),)
+        select: Labels = ((field, name),)
         if work is not None and field != Field.WORK:
-            select = (*select, Condition(Field.WORK, (work,)))
+            select = (*select, (Field.WORK, work))
         yield Lever(
             kind=kind,
             label=_label(kind, name),
@@ -196,7 +236,7 @@ def _latencies(graph: ExecutionGraph, ways: Ways) -> Iterator[Lever]:
             yield Lever(
                 kind=LeverKind.LATENCY,
                 label=f"{name.replace('-', ' ')} latency",
-                select=(Condition(Field.EDGE, (name,)),),
+                select=((Field.EDGE, name),),
                 num_nodes=int(count[kind]),
                 time_ns=int(time_ns[kind]),
                 slope_ns=(int(slopes[0][kind]), int(slopes[1][kind])),

@@ -16,7 +16,8 @@ import numpy as np
 from foretrace.analyze.activity import participations
 from foretrace.analyze.calls import Calls, calls_of, in_step, step_of
 from foretrace.analyze.comparison.views import shapes_text
-from foretrace.analyze.options import Step
+from foretrace.analyze.options import Of, Step
+from foretrace.analyze.selection import selected, selection_of
 from foretrace.answer import (
     Answer,
     Chart,
@@ -36,7 +37,7 @@ from foretrace.answer import (
     question,
     short_name,
 )
-from foretrace.base import Int64s
+from foretrace.base import Bools, Int64s
 from foretrace.graph import MEASURED, NO_STEP, Timeline
 from foretrace.operators import HOST_COPY, UNKNOWN_BYTES, OperatorClass, runs_in_tf32, work_of
 
@@ -245,21 +246,26 @@ def _colour(row: OperatorRow, collectives: set[str]) -> str:
 
 
 @question(MEASURED, doing="counting operators", place=Place(100, "Operators"))
-def operators(timeline: Timeline, *, step: Step = None) -> OperatorTable:
+def operators(timeline: Timeline, *, step: Step = None, of: Of = None) -> OperatorTable:
     """What a step's device time is made of.
 
     Args:
         timeline: of a job, what was measured.
         step: by name or number; the step whose length is nearest the median without one.
+        of: the work that is looked at, as edits name it; shares are then of it.
 
     Raises:
         GraphError: if there is no step of that name.
+        ScenarioError: if the work that is named does not exist.
     """
     chosen = step_of(timeline, step)
-    calls = calls_of(timeline, chosen)
+    among = in_step(timeline.graph, chosen)
+    if of is not None:
+        among &= selected(timeline.graph, selection_of(of))
+    calls = calls_of(timeline, chosen, among)
     ranks = timeline.graph.ranks
     spent_ns = _time_ns(timeline, calls, ranks)
-    rows = [*_compute_rows(calls, spent_ns), *_collective_rows(timeline, chosen)]
+    rows = [*_compute_rows(calls, spent_ns), *_collective_rows(timeline, among)]
     time_by_rank_ns = np.array([row.time_by_rank_ns for row in rows], np.int64)
     total_ns = max(int(time_by_rank_ns.sum()), 1)
     return OperatorTable(
@@ -363,11 +369,11 @@ def _row(
     )
 
 
-def _collective_rows(timeline: Timeline, step: int) -> list[OperatorRow]:
-    """Transfers by the collective's name, and all waiting for other ranks."""
+def _collective_rows(timeline: Timeline, among: Bools) -> list[OperatorRow]:
+    """Transfers among these nodes by the collective's name, and all waiting for other ranks."""
     graph = timeline.graph
     pairs = participations(graph)
-    chosen = np.flatnonzero(in_step(graph, step)[pairs.finish])
+    chosen = np.flatnonzero(among[pairs.finish])
     names = [graph.collectives[at].name for at in pairs.collective[chosen].tolist()]
     rank = np.searchsorted(np.array(graph.ranks, np.int32), pairs.rank[chosen])
     begin_ns = timeline.start_ns[pairs.finish[chosen]]

@@ -15,6 +15,9 @@ Rank: TypeAlias = Annotated[
     int | None,
     Option("Of this rank's own step. Default: the job's step.", metavar="RANK", minimum=0),
 ]
+Of: TypeAlias = Annotated[
+    str | None, Option("Look at this work only, as in 'gemm layers:0-3'.", metavar="WORK")
+]
 
 
 def step_name(step: str | int | None) -> str | None:

@@ -20,10 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze.attributes import Field
-from foretrace.analyze.changes import Change, Condition, Conditions
+from foretrace.analyze.changes import Change
 from foretrace.analyze.effects import replayed_of, scaling_of, step_times
 from foretrace.analyze.evened import evened_ranks
-from foretrace.analyze.levers import Lever, LeverKind, LeverTable, Ways, levers_of
+from foretrace.analyze.levers import (
+    Labels,
+    Lever,
+    LeverKind,
+    LeverTable,
+    Ways,
+    levers_of,
+    selection_with,
+)
 from foretrace.analyze.options import Rank, Step
 from foretrace.analyze.spans import StepSpan, goals, mean_span
 from foretrace.analyze.switches import Study, Switches
@@ -60,7 +68,7 @@ class SensitivityRow(Plain):
 
     kind: LeverKind
     label: str
-    select: Conditions  # what a change would select it by; () of stragglers
+    select: Labels  # what a change would select it by; () of stragglers
     num_nodes: int  # in the step; of a latency: edges
     time_ns: int  # in the step, over all ranks
     derivative_ns: float | None  # of the step per 100% of the lever's time; None: made or not
@@ -74,8 +82,8 @@ class SensitivityRow(Plain):
 
     @property
     def selection(self) -> str:
-        """As a change writes it, without its factor: "rank=3,work=compute"."""
-        return ",".join(str(condition) for condition in self.select)
+        """As a change writes it, without its factor: "ranks:3 compute"; "" of stragglers."""
+        return selection_with(self.select).written if self.select else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,7 +116,7 @@ class Sensitivity(Answer):
         return (
             "Slope: of the step per 100 % of the time. Linear to: the factor of the time down to "
             "which the slope alone gives the step; beyond it another path is critical. As a "
-            "change: what foretrace sensitivity --change takes, a factor after a colon."
+            "change: what foretrace sensitivity --change takes, with `=FACTOR` behind it."
         )
 
     def parts(self) -> tuple[Told, ...]:
@@ -249,8 +257,8 @@ def _whole(timeline: Timeline, span: StepSpan, goal: Int32s) -> list[Sensitivity
     is_wake = into_step & (graph.edge_kind == EdgeKind.WAKE)
     found = []
     if is_wake.any():
-        wake = Condition(Field.EDGE, (WAKE,))
-        removed = Change(select=(wake,), factor=0.0, is_removed=True)
+        wake = (Field.EDGE, WAKE)
+        removed = Change(select=selection_with((wake,)), factor=0.0, is_removed=True)
         lags_ns = int(graph.lag_ns[is_wake].sum())
         made = _Made(LeverKind.SYNCHRONISATION, "no waiting for the device", (wake,))
         found.append((made, int(is_wake.sum()), lags_ns, scaling_of(graph, [[removed]])))
@@ -268,7 +276,7 @@ class _Made:
 
     kind: LeverKind
     label: str
-    select: Conditions
+    select: Labels
 
 
 def _made_row(

@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from foretrace.analyze.changes import selected_edges
 from foretrace.analyze.effects import step_times
 from foretrace.analyze.levers import LeverTable, nodes_of
+from foretrace.analyze.selection import selected_edges
 from foretrace.analyze.spans import BEGIN_GOAL, END_GOAL
 from foretrace.base import Bools, Float64s, Int32s, Int64s
 from foretrace.graph import ExecutionGraph, Timeline
@@ -249,7 +249,7 @@ def _group(graph: ExecutionGraph, rows: Int64s, table: LeverTable) -> _Group:
     levers = [table.levers[row] for row in rows]
     label = np.zeros(graph.num_nodes, np.int32)
     if levers[0].is_on_edges:
-        kinds = np.stack([selected_edges(lever.select[0]) for lever in levers])
+        kinds = np.stack([selected_edges(lever.select[0][1]) for lever in levers])
         return _Group(rows, label, kinds)
     for bit, lever in enumerate(levers):
         label[nodes_of(lever.select, table.attributes)] |= 1 << bit

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.analyze import Selection as Selection
     from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
     from foretrace.api.analyses import compare as compare
     from foretrace.api.analyses import diagnose as diagnose
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from foretrace.capture import capture as capture
     from foretrace.graph import Part as Part
     from foretrace.graph import Phase as Phase
-    from foretrace.whatif import Selection as Selection
     from foretrace.whatif import Sizes as Sizes
     from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
 

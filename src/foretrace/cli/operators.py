@@ -31,6 +31,10 @@ def operators(
     attention: Annotated[
         bool, typer.Option("--attention", help="Show sequence lengths of attention instead.")
     ] = False,
+    of: Annotated[
+        str | None,
+        typer.Option(metavar="WORK", help="Look at this work only, as in 'gemm layers:0-3'."),
+    ] = None,
     step: options.Step = None,
     replayed: options.Replayed = False,
     top: options.Top = 16,
@@ -51,7 +55,7 @@ def operators(
         if attention:
             profile = api.attention(timeline, step=step)
         else:
-            found = api.operators(timeline, step=step)
+            found = api.operators(timeline, step=step, of=of)
             points = api.roofline(job, found)
     title = title_text(job, is_replayed=replayed)
     if attention:

@@ -13,13 +13,13 @@ from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
 
-CHANGE = "Make this change, as in class=gemm:0.8 or collective=allreduce:0; may be given again."
+CHANGE = "Make this change, as in gemm=0.8 or 'gemm layers:0-3=0'; may be given again."
 
 
 def sensitivity(
     paths: options.Paths,
     *,
-    change: Annotated[list[str] | None, typer.Option(metavar="WHAT:FACTOR", help=CHANGE)] = None,
+    change: Annotated[list[str] | None, typer.Option(metavar="WORK=FACTOR", help=CHANGE)] = None,
     step: options.Step = None,
     rank: options.Rank = None,
     top: options.Top = 8,

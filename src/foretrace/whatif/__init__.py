@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.edit import Holds as Holds
     from foretrace.whatif.edits.edit import Key as Key
     from foretrace.whatif.edits.edit import WorkEdit as WorkEdit
-    from foretrace.whatif.edits.selection import Selection as Selection
-    from foretrace.whatif.edits.selection import selection_of as selection_of
     from foretrace.whatif.edits.stated import edit_keys as edit_keys
     from foretrace.whatif.edits.stated import edits_of as edits_of
     from foretrace.whatif.edits.stated import pairs_of as pairs_of

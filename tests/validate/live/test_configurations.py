@@ -105,9 +105,9 @@ def test_disturbances_are_stated_as_they_are_made() -> None:
 
     assert isinstance(delay, Delay)
     assert (delay.extra_ns, delay.of.ranks) == (slow.settings.slow_ns, (slow.settings.slow_rank,))
-    assert (delay.of.part, delay.of.phase, delay.once_per_block) == (
-        Part.LAYER,
-        Phase.FORWARD,
+    assert (delay.of.parts, delay.of.phases, delay.once_per_block) == (
+        (Part.LAYER,),
+        (Phase.FORWARD,),
         True,
     )
     assert isinstance(transfers, Network)

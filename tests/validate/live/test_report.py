@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foretrace.analyze import Selection
 from foretrace.validate import BASE, Configuration, LiveReport, live_report
 from foretrace.validate.live.host import write_host
 from foretrace.validate.live.measure import BASE_NAME, LivePaths, Run, Runs
-from foretrace.whatif import Batch, Parallelism, Selection, Speed
+from foretrace.whatif import Batch, Parallelism, Speed
 from tests.validate.live.made import CPU, MIB, host, row
 
 SLOWER = Configuration("slower", (Speed(0.5, Selection(ranks=(3,))),), BASE)

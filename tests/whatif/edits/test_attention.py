@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import foretrace
+from foretrace.analyze import Selection
 from foretrace.base import ScenarioError
 from foretrace.cost import (
     CollectiveRequests,
@@ -22,7 +23,7 @@ from foretrace.cost import (
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Part, Phase, verify
 from foretrace.machine import load_machine
 from foretrace.simulate import simulate
-from foretrace.whatif import Attention, Selection
+from foretrace.whatif import Attention
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.edits.changed import changed
 from tests.graphs import Block, Edge, GraphBuilder
@@ -202,7 +203,7 @@ def test_at_other_sizes_the_other_kind_grows_as_the_recorded_one_did() -> None:
 
 def test_only_selected_attention_is_replaced() -> None:
     graph, model = a_layer(PLAIN_FORWARD, PLAIN_BACKWARD), AsManyAsRows()
-    change = Attention(flash=True, of=Selection(phase=Phase.FORWARD))
+    change = Attention(flash=True, of=Selection(phases=(Phase.FORWARD,)))
 
     arranged, _ = replaced(graph, change, model)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretrace.analyze import Selection, WorkKind
 from foretrace.base import ScenarioError
 from foretrace.cost import Source
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase, verify
@@ -23,7 +24,6 @@ from foretrace.whatif import (
     MoveSync,
     Network,
     RemoveSync,
-    Selection,
     Speed,
     WorkEdit,
 )
@@ -37,18 +37,18 @@ ALL = Selection()
 SELECTIONS = st.sampled_from(
     [
         ALL,
-        Selection(family="gemm"),
+        Selection(named="gemm"),
         Selection(kernels="*elementwise*"),
         Selection(operators="aten::mm"),
-        Selection(part=Part.LAYER, phase=Phase.BACKWARD),
+        Selection(parts=(Part.LAYER,), phases=(Phase.BACKWARD,)),
         Selection(layers=(0,), ranks=(1,)),
-        Selection(family="collective"),
-        Selection(ranks=(0,), with_host=True),
+        Selection(works=(WorkKind.COMMUNICATION,)),
+        Selection(ranks=(0,), works=(WorkKind.COMPUTE, WorkKind.HOST)),
     ]
 )
 # Of these some follow each other.
 IN_RUNS = st.sampled_from(
-    [ALL, Selection(operators="aten::mm"), Selection(part=Part.LAYER, phase=Phase.BACKWARD)]
+    [ALL, Selection(operators="aten::mm"), Selection(parts=(Part.LAYER,), phases=(Phase.BACKWARD,))]
 )
 FACTORS = st.floats(0.1, 10)
 TIMES = st.builds(Speed, FACTORS, SELECTIONS)
@@ -93,7 +93,7 @@ def lengths(*changes: WorkEdit) -> tuple[list[int], list[int], list[int]]:
         Delay(0, ALL, once_per_block=False),
         Network(),
         DataLoading(),
-        Speed(1.0, Selection(family="gemm")),
+        Speed(1.0, Selection(named="gemm")),
     ],
     ids=lambda one: type(one).__name__,
 )
@@ -170,7 +170,7 @@ def test_factors_on_one_node_multiply_and_are_rounded_once() -> None:
 def test_measured_work_stays_measured_when_a_factor_is_stated_and_a_length_is_the_users() -> None:
     graph = job()
     changes: list[WorkEdit] = [
-        Speed(0.5, Selection(family="gemm")),
+        Speed(0.5, Selection(named="gemm")),
         Lasts(5, Selection(kernels="*flash_fwd*")),
     ]
 
@@ -213,14 +213,14 @@ def test_loading_takes_what_was_stated_in_every_step_of_the_ranks_named() -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Speed(0.5, Selection(family="gem")), "no family here is 'gem': there are 'CUTLASS gemm'"),
+        (Speed(0.5, Selection(named="gem")), "no family here is 'gem': there are 'CUTLASS gemm'"),
         (Speed(0.5, Selection(kernels="*flsh*")), "no kernel here is"),
         (Speed(0.5, Selection(operators="aten::adm")), "there are 'aten::addmm'"),
         (Speed(0.5, Selection(layers=(7, 8))), "no layer here is 7,8: there are '0-1'"),
         (Speed(0.5, Selection(ranks=(2,))), "no rank here is 2: there are '0-1'"),
-        (Speed(0.5, Selection(part=Part.TRANSFER)), "no part here is 'transfer'"),
+        (Speed(0.5, Selection(parts=(Part.TRANSFER,))), "no part here is 'transfer'"),
         (
-            Speed(0.5, Selection(family="attention", part=Part.OPTIMIZER)),
+            Speed(0.5, Selection(named="attention", parts=(Part.OPTIMIZER,))),
             "none that fits them all",
         ),
         (Network(groups=("tp",)), "no transfer is of a group 'tp': there are"),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from foretrace.analyze import Selection
 from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif import (
     Attention,
@@ -21,7 +22,6 @@ from foretrace.whatif import (
     Parallelism,
     PlanKeys,
     RemoveSync,
-    Selection,
     SetMachine,
     Sizes,
     Speed,
@@ -32,7 +32,7 @@ from foretrace.whatif import (
     stated_of,
 )
 
-GEMM = Selection(family="gemm")
+GEMM = Selection(named="gemm")
 
 
 @pytest.mark.parametrize(

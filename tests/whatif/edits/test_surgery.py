@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretrace.analyze import Selection
 from foretrace.base import ScenarioError
 from foretrace.graph import NO_STEP, EdgeKind, ExecutionGraph, NodeKind, verify
 from foretrace.simulate import simulate
@@ -17,7 +18,6 @@ from foretrace.whatif import (
     Lasts,
     MoveSync,
     RemoveSync,
-    Selection,
     Speed,
     WorkEdit,
 )
@@ -270,7 +270,7 @@ def test_a_call_at_which_nobody_waits_is_refused_with_those_there_are() -> None:
 def test_waits_are_chosen_by_what_is_waited_for() -> None:
     graph = in_chain([100], gap_ns=10, call_ns=5)
     of_kernel = RemoveSync(of=Selection(kernels="gelu"))
-    of_other = RemoveSync(of=Selection(part=None, kernels="memcpy*"))
+    of_other = RemoveSync(of=Selection(kernels="memcpy*"))
 
     freed, _ = timed(graph, of_kernel)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretrace.analyze import Selection
 from foretrace.cost import measured_inflation
 from foretrace.graph import Part, Phase
 from foretrace.simulate import simulate
@@ -16,7 +17,6 @@ from foretrace.whatif import (
     Delay,
     Network,
     RemoveSync,
-    Selection,
     Speed,
     WorkEdit,
 )
@@ -65,23 +65,23 @@ def first_calls(rank: int, layer: int) -> list[LongerSegment]:
 
 
 CASES: list[tuple[str, Change, WorkEdit]] = [
-    ("faster products", KernelFamily("gemm", 0.7), Speed(1 / 0.7, Selection(family="gemm"))),
+    ("faster products", KernelFamily("gemm", 0.7), Speed(1 / 0.7, Selection(named="gemm"))),
     (
         "slower attention",
         KernelFamily("attention", 2.0),
-        Speed(0.5, Selection(family="attention")),
+        Speed(0.5, Selection(named="attention")),
     ),
     ("faster kernels", AllKernels(0.8), Speed(1.25, Selection())),
     ("a slow rank", SlowRank(7, 1.1), Speed(1 / 1.1, Selection(ranks=(7,)))),
     (
         "a family of one rank",
         SlowFamily(7, "gemm", 1.3),
-        Speed(1 / 1.3, Selection(family="gemm", ranks=(7,))),
+        Speed(1 / 1.3, Selection(named="gemm", ranks=(7,))),
     ),
     (
         "a late loader",
         LateLoader(1, 3 * MS),
-        Delay(3 * MS, Selection(part=Part.DATA, ranks=(1,))),
+        Delay(3 * MS, Selection(parts=(Part.DATA,), ranks=(1,))),
     ),
     (
         "another loading time",
@@ -116,7 +116,7 @@ def test_a_change_gives_the_steps_that_the_changed_job_took(change: Change, edit
 
 def test_host_time_before_every_block_of_a_layer_gives_the_steps_it_makes() -> None:
     true_ns = of_eight(*first_calls(1, 0)).step_ns
-    where = Selection(part=Part.LAYER, phase=Phase.FORWARD, layers=(0,), ranks=(1,))
+    where = Selection(parts=(Part.LAYER,), phases=(Phase.FORWARD,), layers=(0,), ranks=(1,))
     assert np.abs(true_ns / of_eight().step_ns - 1).max() > 5 * MAX_ERROR
 
     predicted_ns = made(recovered(eight()), Delay(2 * MS, where)).step_ns
@@ -142,7 +142,7 @@ def test_changes_together_give_the_steps_of_all_of_them() -> None:
         recovered(eight()),
         DataLoading(eight().data_loading_ns + MS, ranks=(1,)),
         Network(factor=2.0, groups=process_groups("dp")),
-        Speed(1 / 0.7, Selection(family="gemm")),
+        Speed(1 / 0.7, Selection(named="gemm")),
     ).step_ns
 
     assert np.abs(predicted_ns / true_ns - 1).max() < MAX_ERROR
@@ -171,8 +171,8 @@ def end_of(job: Job) -> int:
 @pytest.mark.parametrize(
     ("change", "edit"),
     [
-        (KernelFamily("gemm", 0.5), Speed(2.0, Selection(family="gemm"))),
-        (KernelFamily("gemm", 2.0), Speed(0.5, Selection(family="gemm"))),
+        (KernelFamily("gemm", 0.5), Speed(2.0, Selection(named="gemm"))),
+        (KernelFamily("gemm", 2.0), Speed(0.5, Selection(named="gemm"))),
         (SlowLink("dp", 0.5), Network(factor=0.5, groups=("@dp",))),
         (SlowLink("tp", 3.0), Network(factor=3.0, groups=("@tp",))),
     ],
@@ -206,7 +206,7 @@ def test_without_contention_nothing_is_slowed_though_names_and_launches_are_alik
     arranged, costs = changed(
         unchanged(of.graph),
         measured_costs(of.graph),
-        [Speed(2.0, Selection(family="gemm"))],
+        [Speed(2.0, Selection(named="gemm"))],
     )
     timeline = simulate(arranged.graph, costs.duration_ns)
 
@@ -230,7 +230,7 @@ def test_launches_as_a_graph_give_the_job_that_launches_one(num_kernels: int) ->
     )
     of = recovered(config)
     other = make_job(replace(config, cuda_graph=True))
-    job = made(of, CudaGraphs(Selection(part=Part.OPTIMIZER)))
+    job = made(of, CudaGraphs(Selection(parts=(Part.OPTIMIZER,))))
 
     timeline = simulate(job.arranged.graph, job.costs.duration_ns)
 

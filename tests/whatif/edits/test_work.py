@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from foretrace.analyze import Selection, selection_of
 from foretrace.base import ScenarioError
 from foretrace.graph import Part
 from foretrace.whatif import (
@@ -18,15 +19,13 @@ from foretrace.whatif import (
     Network,
     RemoveSync,
     Scenario,
-    Selection,
     Sizes,
     Speed,
     WorkEdit,
 )
-from foretrace.whatif.edits.selection import selection_of
 from foretrace.workload import Plan
 
-GEMM = Selection(family="gemm")
+GEMM = Selection(named="gemm")
 MS = 1_000_000
 
 EDITS: list[tuple[WorkEdit, str]] = [
@@ -34,7 +33,7 @@ EDITS: list[tuple[WorkEdit, str]] = [
     (Speed(0.5, GEMM), "gemm takes x 2 as long"),
     (Lasts(200_000, GEMM), "gemm takes 0.2 ms each"),
     (
-        Delay(2 * MS, Selection(part=Part.DATA, ranks=(1,))),
+        Delay(2 * MS, Selection(parts=(Part.DATA,), ranks=(1,))),
         "each block of all work data rank 1 begins 2 ms later on the host",
     ),
     (
@@ -66,7 +65,7 @@ EDITS: list[tuple[WorkEdit, str]] = [
         "the host does not wait at all calls",
     ),
     (
-        RemoveSync("cudaStream*", Selection(part=Part.LOSS)),
+        RemoveSync("cudaStream*", Selection(parts=(Part.LOSS,))),
         "the host does not wait at cudaStream* of all work loss",
     ),
     (

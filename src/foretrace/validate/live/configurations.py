@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from foretrace.analyze import Selection
 from foretrace.capture import TrainingSettings
 from foretrace.graph import Part, Phase
 from foretrace.whatif import (
@@ -18,7 +19,6 @@ from foretrace.whatif import (
     Network,
     Parallelism,
     PlanKeys,
-    Selection,
     Widths,
 )
 
@@ -91,7 +91,7 @@ CONFIGURATIONS = (
         (
             Delay(
                 _SLOW_NS,
-                Selection(part=Part.LAYER, phase=Phase.FORWARD, ranks=(_SLOW_RANK,)),
+                Selection(parts=(Part.LAYER,), phases=(Phase.FORWARD,), ranks=(_SLOW_RANK,)),
                 once_per_block=True,
             ),
         ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.analyze import Selection, fitting
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.cost import NO_TEXT, CostModel, Costs, KernelRequests, Source
 from foretrace.graph import ExecutionGraph, operator_classes
@@ -27,7 +28,6 @@ from foretrace.whatif.edits.attention_calls import (
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
 from foretrace.whatif.edits.fusing import first_of_runs, merged
-from foretrace.whatif.edits.selection import Selection, fitting
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.analyze import Selection, fitting, selected, selection_of
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import CostedJob, check_device, launches
 from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
-from foretrace.whatif.edits.selection import Selection, fitting, selected, selection_of
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.analyze import Selection, fitting, selected, selection_of
 from foretrace.base import Int64s, ScenarioError, numbered_rows
 from foretrace.cost import STATED, Source
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import BLOCK_COLUMNS, CostedJob, launches, previous_on_host
 from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
-from foretrace.whatif.edits.selection import Selection, fitting, selected, selection_of
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario

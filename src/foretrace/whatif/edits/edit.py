@@ -16,9 +16,9 @@ from enum import Enum, IntEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from foretrace.analyze import EVERYTHING, Selection
 from foretrace.base import NS_PER_UNIT, ScenarioError
 from foretrace.whatif.edits.costed import CostedJob
-from foretrace.whatif.edits.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario

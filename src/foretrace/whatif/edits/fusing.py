@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.analyze import Selection, fitting, selected, selection_of
 from foretrace.base import Bools, Float64s, Int64s, ScenarioError
 from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import (
@@ -19,7 +20,6 @@ from foretrace.whatif.edits.costed import (
     without_nodes,
 )
 from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
-from foretrace.whatif.edits.selection import Selection, fitting, selected, selection_of
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario

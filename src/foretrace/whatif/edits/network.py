@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.analyze import EVERYTHING, nearest
 from foretrace.base import Bools, ScenarioError
 from foretrace.graph import NodeKind
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
-from foretrace.whatif.edits.selection import EVERYTHING, nearest
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP
 from foretrace.workload import Group
 

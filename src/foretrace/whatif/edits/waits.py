@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.analyze import EVERYTHING, Selection, fitting, in_place, is_meant, nearest
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import CostedJob, with_edges
 from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
-from foretrace.whatif.edits.selection import (
-    EVERYTHING,
-    Selection,
-    fitting,
-    is_meant,
-    nearest,
-    of_block,
-)
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -151,23 +144,13 @@ def _check_calls(graph: ExecutionGraph, edit: RemoveSync | MoveSync) -> None:
 
 
 def _chosen_edges(graph: ExecutionGraph, edit: RemoveSync | MoveSync) -> Bools:
-    selection = edit.of
     target = graph.edge_target
     wakes: Bools = graph.edge_kind == EdgeKind.WAKE
     used = np.unique(graph.name[target[wakes]])
     named = [at for at in used.tolist() if is_meant(edit.calls, graph.names[at])]
-    fits = of_block(graph, selection) & np.isin(graph.name, named)
-    if selection.operators is not None:
-        operators = np.unique(graph.operator[target[wakes]])
-        meant = [
-            at
-            for at in operators.tolist()
-            if at >= 0 and is_meant(selection.operators, graph.names[at])
-        ]
-        fits &= np.isin(graph.operator, meant)
-    wakes &= fits[target]
-    if selection.kernels is not None or selection.family is not None:
-        of_what = replace(selection, operators=None, part=None, phase=None, layers=None, ranks=None)
+    wakes &= (in_place(graph, edit.of) & np.isin(graph.name, named))[target]
+    if edit.of.kernels is not None or edit.of.named is not None:
+        of_what = Selection(kernels=edit.of.kernels, named=edit.of.named)
         wakes &= fitting(graph, of_what)[graph.predecessor]
     return wakes
 

@@ -3,11 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foretrace.analyze import Selection, WorkKind, nearest, selected, selection_of
 from foretrace.base import ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, Part, Phase
 from foretrace.graph import NodeKind as Kind
-from foretrace.whatif import Selection
-from foretrace.whatif.edits.selection import nearest, selected
 from tests.graphs import Block, Edge, GraphBuilder
 
 
@@ -53,16 +52,16 @@ def on_the_host() -> ExecutionGraph:
     ("selection", "nodes"),
     [
         (Selection(), [3, 7]),
-        (Selection(family="gemm"), [3, 7]),
-        (Selection(family="GEMM", ranks=(1,)), [7]),
+        (Selection(named="gemm"), [3, 7]),
+        (Selection(named="GEMM", ranks=(1,)), [7]),
         (Selection(kernels="ampere_*"), [3, 7]),
         (Selection(operators="aten::m?"), [3, 7]),
         (Selection(layers=(1, 5)), [7]),
-        (Selection(part=Part.LAYER, phase=Phase.FORWARD), [3, 7]),
-        (Selection(family="allreduce"), [11, 12]),
-        (Selection(family="collective", ranks=(0,)), [11]),
+        (Selection(parts=(Part.LAYER,), phases=(Phase.FORWARD,)), [3, 7]),
+        (Selection(named="allreduce"), [11, 12]),
+        (Selection(works=(WorkKind.COMMUNICATION,), ranks=(0,)), [11]),
         (Selection(kernels="allreduce"), [11, 12]),
-        (Selection(ranks=(0,), with_host=True), [1, 2, 3]),
+        (Selection(ranks=(0,), works=(WorkKind.COMPUTE, WorkKind.HOST)), [1, 2, 3]),
     ],
     ids=str,
 )
@@ -76,10 +75,10 @@ def test_a_selection_names_the_nodes_that_fit_all_it_states(
     ("selection", "nodes"),
     [
         (Selection(), [1]),
-        (Selection(family="gemm"), [1]),
+        (Selection(named="gemm"), [1]),
         (Selection(kernels="aten::mm"), [1]),
         (Selection(operators="aten::mm"), [1]),
-        (Selection(with_host=True), [1, 2]),
+        (Selection(works=(WorkKind.COMPUTE, WorkKind.HOST)), [1, 2]),
     ],
     ids=str,
 )
@@ -112,7 +111,60 @@ def test_what_is_near_stands_first_and_long_names_are_cut() -> None:
 
 
 def test_a_selection_reads_as_words() -> None:
-    selection = Selection(family="gemm", part=Part.LAYER, layers=(3, 4), phase=Phase.FORWARD)
+    selection = Selection(named="gemm", parts=(Part.LAYER,), layers=(3, 4), phases=(Phase.FORWARD,))
 
     assert str(selection) == "gemm layer layers 3,4 forward"
     assert str(Selection()) == "all work"
+
+
+@pytest.mark.parametrize(
+    ("text", "selection"),
+    [
+        ("all", Selection()),
+        ("gemm", Selection(named="gemm")),
+        ("flash attention", Selection(named="flash attention")),
+        ("class:launch", Selection(of_class="launch")),
+        ('gemm|"flash attention"', Selection(named="gemm|flash attention")),
+        ('"kernel of aten::mm"', Selection(named="kernel of aten::mm")),
+        ('kernels:"void f<4, float>(int, T=3)"', Selection(kernels="void f<4, float>(int, T=3)")),
+        ("host", Selection(works=(WorkKind.HOST,))),
+        ("edges:wake", Selection(edges="wake")),
+        ("phase:forward|backward", Selection(phases=(Phase.FORWARD, Phase.BACKWARD))),
+        ("kernels:*flash*", Selection(kernels="*flash*")),
+        ("operators:aten::addmm", Selection(operators="aten::addmm")),
+        ("operator:aten::addmm rank:3", Selection(operators="aten::addmm", ranks=(3,))),
+        (
+            "gemm layers:0-2,7 phase:forward part:layer",
+            Selection(
+                named="gemm", layers=(0, 1, 2, 7), phases=(Phase.FORWARD,), parts=(Part.LAYER,)
+            ),
+        ),
+        ("compute|host ranks:1", Selection(ranks=(1,), works=(WorkKind.COMPUTE, WorkKind.HOST))),
+    ],
+)
+def test_work_is_named_in_words(text: str, selection: Selection) -> None:
+    assert selection_of(text) == selection
+    assert selection_of(selection.written) == selection
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "names no work"),
+        ("aten::addmm", "an operator is 'operators:aten::addmm'"),
+        ("layres:3", "did you mean 'layers'"),
+        ("layers:3-1", "are no numbers"),
+        ("layers:1-99999999", "are no numbers"),
+        ("ranks:x", "write them as in 0,4-7"),
+        ("phase:forwards", "did you mean 'forward'"),
+        ("part:wheel", "expected one of data, embedding, layer"),
+        ("kernels:", "a selection names nothing"),
+        ("rank:1 ranks:2", "states ranks twice"),
+        ("host compute", "states works twice"),
+        ("gemm|", "names nothing in 'gemm|'"),
+        ('kernels:"void f', "between double quotes"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(text: str, told: str) -> None:
+    with pytest.raises(ScenarioError, match=told):
+        selection_of(text)
