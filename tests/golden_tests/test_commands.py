@@ -62,6 +62,7 @@ LINES: Mapping[str, str] = {
     "risk steps of a recording": f"risk steps {JOB} --samples 64 --vary kernel=0.05",
     "sensitivity": f"sensitivity {JOB}",
     "sensitivity of a change": f"sensitivity {JOB} --change gemm=0.5 --change allreduce=0",
+    "stalls": f"stalls {JOB}",
     "stragglers": f"stragglers {JOB}",
     "synthesise": "synthesise {made}/tensor -o {out}/synthetic --nodes 500 --ranks 2",
     "validate cost": "validate cost",

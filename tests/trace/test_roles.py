@@ -38,7 +38,7 @@ from foretrace.trace import RuntimeRole, is_communication, role_of, runtime_role
         ("cudaEventQuery", RuntimeRole.QUERY),
         ("recordEvent", RuntimeRole.EVENT_RECORD),
         ("enqueueCommand waitOnEvent", RuntimeRole.STREAM_WAIT),
-        ("cudaMalloc", RuntimeRole.OTHER),
+        ("cudaMalloc", RuntimeRole.ALLOCATION),
         ("cudaStreamCreateWithFlags", RuntimeRole.OTHER),
         ("LaunchKernel", RuntimeRole.OTHER),
         ("INVALID", RuntimeRole.OTHER),

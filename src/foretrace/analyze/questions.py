@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.idle import idle as idle
     from foretrace.analyze.operators import operators as operators
     from foretrace.analyze.sensitivity import sensitivity as sensitivity
+    from foretrace.analyze.stalls import stalls as stalls
     from foretrace.analyze.stragglers import stragglers as stragglers
 
 lazily(__name__)

@@ -23,6 +23,7 @@ class RuntimeRole(IntEnum):
     EVENT_RECORD = 6  # puts an event into a stream
     STREAM_WAIT = 7  # makes a stream wait for an event; the host does not wait
     QUERY = 8  # asks whether something has happened, without waiting
+    ALLOCATION = 9  # takes memory from the driver or gives it back, and may wait for the device
 
 
 _LAUNCHES = (
@@ -98,7 +99,39 @@ _BLOCKING_COPIES = (
     # cudaMemcpyAsync and cudaStreamSynchronize
     "MemcpyWithStream",
 )
+_ALLOCATIONS = (
+    "Malloc",
+    "MallocAsync",
+    "MallocFromPoolAsync",
+    "MallocHost",
+    "MallocManaged",
+    "MallocPitch",
+    "Free",
+    "FreeAsync",
+    "FreeHost",
+    "HostAlloc",
+    "HostFree",
+    "HostMalloc",
+    "HostRegister",
+    "HostUnregister",
+    "MemAlloc",
+    "MemAllocAsync",
+    "MemAllocHost",
+    "MemFree",
+    "MemFreeAsync",
+    "MemFreeHost",
+    "MemHostAlloc",
+    # of PyTorch's expandable segments
+    "MemAddressReserve",
+    "MemAddressFree",
+    "MemCreate",
+    "MemRelease",
+    "MemMap",
+    "MemUnmap",
+    "MemSetAccess",
+)
 _BY_STEM = {
+    **dict.fromkeys(_ALLOCATIONS, RuntimeRole.ALLOCATION),
     **dict.fromkeys(_LAUNCHES, RuntimeRole.LAUNCH),
     **dict.fromkeys(_BLOCKING_COPIES, RuntimeRole.BLOCKING_COPY),
     "StreamSynchronize": RuntimeRole.SYNC_STREAM,

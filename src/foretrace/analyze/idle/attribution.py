@@ -134,7 +134,8 @@ def idle_stretches(
     pieces = walked_back(timeline, walks, binding)
     described = described_pieces(timeline, pieces, excuses, subjects)
     cause = described.cause.copy()
-    cause[is_last[pieces.walk] & (cause == IdleCause.HOST)] = IdleCause.EDGE
+    is_of_host = (cause == IdleCause.HOST) | (cause == IdleCause.STALL)
+    cause[is_last[pieces.walk] & is_of_host] = IdleCause.EDGE
     return _of_pieces(pieces, replace(described, cause=cause), rank)
 
 

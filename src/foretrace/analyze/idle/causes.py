@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -11,13 +10,13 @@ import numpy as np
 from foretrace.analyze.idle._compiled import LAG, NOTHING_BEFORE, OWN, UNEXPLAINED
 from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.walks import Pieces
-from foretrace.base import Bools, Int32s, Int64s, UInt8s
-from foretrace.graph import HOST_KINDS, EdgeKind, ExecutionGraph, NodeKind, Phase, Timeline
+from foretrace.analyze.stalls import item_before_ns, loads_data
+from foretrace.base import Int32s, Int64s, UInt8s
+from foretrace.graph import HOST_KINDS, EdgeKind, ExecutionGraph, NodeKind, Timeline
 
 # A host node this long is work of its own, not the overhead of launching: in six public traces
 # with a device 95% of the times between two calls last at most 0.27 ms, and under 2% reach this.
-STALL_NS = 1_000_000
-_DATA_LOADER = re.compile("DataLoader|dataloader|data_loader")
+LONG_NS = 1_000_000
 
 
 class IdleCause(IntEnum):
@@ -35,6 +34,7 @@ class IdleCause(IntEnum):
     EDGE = 9  # before a rank's recording begins, or after its last operation
     UNRECORDED = 10  # by a rank, or a launch, that was not recorded
     UNEXPLAINED = 11  # in a measured timeline: nothing recorded explains it
+    STALL = 12  # the host stood still in a call that usually takes far less (`stalls`)
 
     @property
     def words(self) -> str:
@@ -55,6 +55,7 @@ _WORDS = {
     IdleCause.EDGE: "begin or end of the recording",
     IdleCause.UNRECORDED: "not recorded",
     IdleCause.UNEXPLAINED: "unexplained",
+    IdleCause.STALL: "host stalls",
 }
 _OF_KIND = {
     **dict.fromkeys(HOST_KINDS, IdleCause.HOST),
@@ -95,7 +96,7 @@ class Excuses:
 
     Host time shortly after such a return would have passed while the device was still busy, had
     the host not waited: as much of it as the wait was long. So it is charged to the
-    synchronisation, unless it is data loading or a host node of `STALL_NS` or more.
+    synchronisation, unless it is data loading, a stall or a host node of `LONG_NS` or more.
     """
 
     first: Int64s  # int64[ranks + 1], rows of each rank of the graph's `ranks`
@@ -109,7 +110,7 @@ class Excuses:
         graph = timeline.graph
         node = graph.nodes_of(NodeKind.SYNC)
         return_ns = timeline.start_ns[node]
-        called_ns = _ends_before(timeline, node)
+        called_ns = item_before_ns(timeline, node)
         order = np.lexsort((node, return_ns, graph.rank[node]))
         order = order[called_ns[order] < return_ns[order]]
         node, return_ns, called_ns = node[order], return_ns[order], called_ns[order]
@@ -131,19 +132,6 @@ class Excuses:
         return found
 
 
-def _ends_before(timeline: Timeline, node: Int64s) -> Int64s:
-    """When the item before each of some nodes on its own thread had ended."""
-    graph = timeline.graph
-    before_ns = timeline.start_ns[node].copy()
-    num_edges = graph.first_edge[node + 1] - graph.first_edge[node]
-    row = np.repeat(np.arange(len(node)), num_edges)
-    edge = np.arange(len(row)) - np.repeat(np.cumsum(num_edges) - num_edges, num_edges)
-    edge += graph.first_edge[node][row]
-    is_order = graph.edge_kind[edge] == EdgeKind.HOST_ORDER
-    before_ns[row[is_order]] = timeline.end_ns[graph.predecessor[edge[is_order]]]
-    return before_ns
-
-
 @dataclass(frozen=True)
 class Described:
     """IdleCause, rank and name of every piece."""
@@ -162,13 +150,17 @@ def described_pieces(
     rank = graph.rank[node]
     before = graph.predecessor[np.maximum(pieces.edge, 0)] if graph.num_edges else node
     rank = np.where((rank < 0) & (pieces.edge >= 0), graph.rank[before], rank)
-    cause[(cause == IdleCause.HOST) & _is_data(graph)[node]] = IdleCause.DATA
-    is_short = timeline.duration_ns[node] < STALL_NS
+    cause[(cause == IdleCause.HOST) & loads_data(graph)[node]] = IdleCause.DATA
+    subject = subjects.subject[node]
+    stall = subjects.stall[node]
+    stalled = (stall >= 0) & ((cause == IdleCause.HOST) | (cause == IdleCause.COMPUTE))
+    cause[stalled], subject[stalled] = IdleCause.STALL, stall[stalled]
+    is_short = timeline.duration_ns[node] < LONG_NS
     asking = np.flatnonzero((cause == IdleCause.HOST) & is_short)
     excuse = excuses.covering(graph, rank[asking], pieces.begin_ns[asking])
     asking, excuse = asking[excuse >= 0], excuse[excuse >= 0]
-    cause[asking], node[asking] = IdleCause.SYNCHRONISATION, excuse
-    return Described(cause, rank.astype(np.int32), subjects.subject[node])
+    cause[asking], subject[asking] = IdleCause.SYNCHRONISATION, subjects.subject[excuse]
+    return Described(cause, rank.astype(np.int32), subject)
 
 
 def _causes(graph: ExecutionGraph, pieces: Pieces) -> UInt8s:
@@ -184,12 +176,3 @@ def _causes(graph: ExecutionGraph, pieces: Pieces) -> UInt8s:
     is_wait = (pieces.what == UNEXPLAINED) & (graph.kind[pieces.node] == NodeKind.SYNC)
     cause[is_wait] = IdleCause.SYNCHRONISATION  # it returned later than usual
     return cause
-
-
-def _is_data(graph: ExecutionGraph) -> Bools:
-    """Host nodes that load data, by their phase, else by the name of what was at work."""
-    named = np.array([bool(_DATA_LOADER.search(name)) for name in (*graph.names, "")], np.bool_)
-    loads = (graph.phase == Phase.DATA) | named[graph.operator] | named[graph.name]
-    is_host: Bools = graph.is_host
-    found: Bools = loads & is_host
-    return found

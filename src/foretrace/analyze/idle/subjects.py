@@ -1,7 +1,7 @@
 """`Subjects`: every node under the name that time lost to it is blamed on.
 
-That is the operator at work; with a kernel, or a call that waits, its own name too; and of host
-time outside operators the operator that came next.
+That is the operator at work; with a kernel, or a call that waits, its own name too; of host time
+outside operators the operator that came next; and of a stall what is known of its cause.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from foretrace.analyze.stalls import StallKind, host_stalls
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Timeline
 
@@ -27,6 +28,7 @@ class Subjects:
     timeline: Timeline
     names: tuple[str, ...]
     subject: Int32s  # int32[nodes], position in `names`
+    stall: Int32s  # int32[nodes], the same of what is known of its stall; -1: it did not stall
 
     @classmethod
     def of(cls, timeline: Timeline) -> Subjects:
@@ -46,7 +48,9 @@ class Subjects:
             for each in unique.tolist()
         ]
         subject = np.array(of_key, np.int32)[row.reshape(-1)]
-        return cls(timeline, (*place, ""), subject)
+        kinds = host_stalls(timeline).kind_of_nodes(graph.num_nodes)
+        of_kind = [-1, *(place.setdefault(kind.words, len(place)) for kind in StallKind if kind)]
+        return cls(timeline, (*place, ""), subject, np.array(of_kind, np.int32)[kinds])
 
     def grown(self, rank: int, typical: int, step: int, *, is_host: bool) -> int:
         """What takes most longer on one rank than on another in a step; -1: nothing does.

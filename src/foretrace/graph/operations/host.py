@@ -26,15 +26,16 @@ KIND_OF_ROLE[RuntimeRole.SYNC_EVENT] = NodeKind.SYNC
 _IS_LAUNCHING, _IS_SYNC, _IS_CUT = np.zeros((3, 256), np.bool_)  # by RuntimeRole
 _IS_LAUNCHING[[RuntimeRole.LAUNCH, RuntimeRole.BLOCKING_COPY]] = True
 _IS_SYNC[[RuntimeRole.SYNC_STREAM, RuntimeRole.SYNC_DEVICE, RuntimeRole.SYNC_EVENT]] = True
-_IS_CUT[[RuntimeRole.EVENT_RECORD, RuntimeRole.STREAM_WAIT]] = True
+_IS_CUT[[RuntimeRole.EVENT_RECORD, RuntimeRole.STREAM_WAIT, RuntimeRole.ALLOCATION]] = True
 _IS_CUT |= _IS_LAUNCHING | _IS_SYNC
 ISSUE_PREFIX = "c10d::"  # operators that hand a collective to a process group
 WRAPPER_PREFIXES = ("autograd::", "torch::autograd::")
+GARBAGE_COLLECTION = "Python GC"  # begin of the mark of one, in `capture`
 WORKER_PREFIX = "gloo:"  # spans of a collective on the CPU
 
 
 def call_rows(trace: Trace, op_correlations: Int64s) -> tuple[Int64s, UInt8s]:
-    """Runtime calls that launch, wait, record or make a stream wait, and their roles.
+    """Runtime calls that launch, wait, allocate, record or make a stream wait, and their roles.
 
     A launch that owns no device operation in the trace is a call like any other. Threads that
     neither launch nor wait (a watchdog that polls events) carry nothing that others wait for
@@ -49,8 +50,22 @@ def call_rows(trace: Trace, op_correlations: Int64s) -> tuple[Int64s, UInt8s]:
     is_busy_lane = np.zeros(len(trace.lanes), np.bool_)
     is_busy_lane[trace.lane[rows[is_owner | _IS_SYNC[role]]]] = True
     role[is_launch & ~is_owner] = RuntimeRole.OTHER
-    is_kept = is_busy_lane[trace.lane[rows]]
+    is_kept = is_busy_lane[trace.lane[rows]] & ~_is_allocation_outside(trace, rows, role)
     return rows[is_kept], role[is_kept]
+
+
+def _is_allocation_outside(trace: Trace, rows: Int64s, role: UInt8s) -> Bools:
+    """Allocations before a thread's first other call, or after its last: they hold nothing up."""
+    is_allocation: Bools = role == RuntimeRole.ALLOCATION
+    if not is_allocation.any():
+        return is_allocation
+    first_ns = np.full(len(trace.lanes), np.iinfo(np.int64).max)
+    last_ns = np.full(len(trace.lanes), np.iinfo(np.int64).min)
+    lane, start_ns = trace.lane[rows], trace.start_ns[rows]
+    np.minimum.at(first_ns, lane[~is_allocation], start_ns[~is_allocation])
+    np.maximum.at(last_ns, lane[~is_allocation], start_ns[~is_allocation])
+    found: Bools = is_allocation & ((start_ns < first_ns[lane]) | (start_ns > last_ns[lane]))
+    return found
 
 
 def roles_of_names(trace: Trace, rows: Int64s) -> UInt8s:
@@ -65,6 +80,27 @@ def worker_rows(trace: Trace) -> Int64s:
     """Spans of CPU collectives: `gloo:` annotations, on worker threads or on the caller's own."""
     is_worker = strings_with_prefix(trace, WORKER_PREFIX)[trace.name]
     return np.flatnonzero(is_worker & (trace.category == Category.ANNOTATION))
+
+
+def collection_rows(trace: Trace, item_rows: Int64s) -> Int64s:
+    """Python's garbage collections, as `record` marks them, on threads of items, between items."""
+    is_mark = strings_with_prefix(trace, GARBAGE_COLLECTION)[trace.name]
+    rows = np.flatnonzero(is_mark & (trace.category == Category.ANNOTATION))
+    is_between = np.zeros(len(rows), np.bool_)
+    for lane in np.unique(trace.lane[rows]).tolist():
+        mine = rows[trace.lane[rows] == lane]
+        items = item_rows[trace.lane[item_rows] == lane]
+        items = items[np.argsort(trace.start_ns[items], kind="stable")]
+        if not len(items):
+            continue
+        start_ns = trace.start_ns[items]
+        end_ns = np.maximum.accumulate(start_ns + trace.duration_ns[items])
+        after = np.searchsorted(start_ns, trace.start_ns[mine], side="right")
+        is_over = (after == 0) | (end_ns[after - 1] <= trace.start_ns[mine])
+        until_ns = np.append(start_ns, np.iinfo(np.int64).max)[after]
+        is_free = is_over & (until_ns >= trace.start_ns[mine] + trace.duration_ns[mine])
+        is_between[np.isin(rows, mine[is_free])] = True
+    return rows[is_between]
 
 
 def operator_rows(trace: Trace) -> Int64s:

@@ -23,6 +23,7 @@ from foretrace.graph.operations.host import (
     KIND_OF_ROLE,
     begins_of_sends,
     call_rows,
+    collection_rows,
     issue_events,
     operator_rows,
     worker_rows,
@@ -240,6 +241,11 @@ def _rank_columns(
         is_issue = np.isin(rows, issue)
         role = np.where(is_issue, RuntimeRole.LAUNCH, RuntimeRole.OTHER).astype(np.uint8)
         kind = np.where(is_issue, NodeKind.LAUNCH, NodeKind.OPERATOR).astype(np.uint8)
+    collections = collection_rows(trace, rows)
+    if len(collections):
+        rows = np.append(rows, collections)
+        kind = np.append(kind, np.full(len(collections), NodeKind.CALL, np.uint8))
+        role = np.append(role, np.full(len(collections), RuntimeRole.OTHER, np.uint8))
     items = _columns(trace, rows, position, first_lane, names)
     items["kind"], items["role"] = kind, role
     ops = _columns(trace, op_rows, position, first_lane, names)

@@ -1,0 +1,419 @@
+"""`Stalls`: moments at which a host thread stood still in a call that usually takes far less.
+
+A call is held against the same place of the step on other ranks and in other steps (`usual`). A
+slow operator is slow each time; a stall strikes one call of many. So what is long at the same
+place in most steps of its rank is no stall, but slow work. Garbage collection, the allocator,
+locks and the profiler are told by name, however long they take. A thread that lost its core, or
+waited for a lock or a page, leaves no name: such stalls are counted, and their cause is not told.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from foretrace.analyze.steps import steps
+from foretrace.analyze.usual import MIN_ALIKE, Middle, Places, places_of
+from foretrace.answer import (
+    Answer,
+    Column,
+    Json,
+    Place,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    count_text,
+    duration_text,
+    question,
+    rows_json,
+)
+from foretrace.base import Bools, Int64s, UInt8s
+from foretrace.graph import (
+    HOST_KINDS,
+    MEASURED,
+    NO_STEP,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+    Phase,
+    Timeline,
+)
+from foretrace.trace import RuntimeRole, runtime_role
+
+STALL_NS = 1_000_000  # what a call must exceed its usual time by: docs/analyses.md
+# Iglewicz, Hoaglin, "How to Detect and Handle Outliers" (1993): a modified z-score above 3.5.
+_LEAST_SCORE = 3.5
+_DEVIATION = 1.4826  # of a normal distribution in median absolute deviations
+_LEAST_DEVIATION = 0.25  # of ln: timers and caches alone make a call a quarter longer or shorter
+# A thread is slowed while so many calls in a row take, in the middle, so many times their usual.
+_SLOWED_CALLS, _SLOWED_FACTOR = 31, 1.5
+
+
+class StallKind(IntEnum):
+    """Why a host thread stood still, as far as the recording shows it."""
+
+    NONE = 0
+    UNTOLD = 1  # it lost its core, waited for a lock or a page: nothing recorded tells which
+    GARBAGE_COLLECTION = 2
+    ALLOCATOR = 3
+    LOCK = 4
+    PROFILER = 5
+    SLOWED = 6  # all calls of the thread took longer for a while: its core was throttled or shared
+    DATA = 7  # the next batch came late
+    SYNCHRONISATION = 8  # the host waited for the device longer than it usually does there
+
+    @property
+    def words(self) -> str:
+        """The kind as a reader sees it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    StallKind.NONE: "",
+    StallKind.UNTOLD: "cause not recorded",
+    StallKind.GARBAGE_COLLECTION: "garbage collection",
+    StallKind.ALLOCATOR: "memory allocation",
+    StallKind.LOCK: "lock",
+    StallKind.PROFILER: "profiler",
+    StallKind.SLOWED: "slowed thread",
+    StallKind.DATA: "data loading",
+    StallKind.SYNCHRONISATION: "blocking synchronisation",
+}
+# Names of calls and of what is at work around them, the first that fits.
+_NAMED = (
+    (StallKind.GARBAGE_COLLECTION, re.compile(r"(?i)^(python )?gc\b|garbage collect|gc\.collect")),
+    (StallKind.LOCK, re.compile(r"(?i)\b(mutex|lock\.acquire|_thread\.lock|semaphore)\b")),
+    (StallKind.PROFILER, re.compile(r"(?i)profiler_kineto|^activity buffer|^buffer flush|cupti")),
+)
+_DATA_LOADER = re.compile("DataLoader|dataloader|data_loader")
+_BY_NAME = (*(kind for kind, _ in _NAMED), StallKind.ALLOCATOR)
+# Kinds that are causes of their own in `idle`.
+_TOLD_ELSEWHERE = (StallKind.NONE, StallKind.DATA, StallKind.SYNCHRONISATION)
+
+
+@dataclass(frozen=True)
+class HostStalls:
+    """Every node of a host that stalled, by thread, then time."""
+
+    node: Int64s  # int64[rows]
+    kind: UInt8s  # uint8[rows], StallKind
+    took_ns: Int64s  # int64[rows], its waiting included
+    usual_ns: Int64s  # int64[rows]; 0 of what is told by name, which a step need not have
+    count: Int64s  # int64[rows], of durations that say what is usual
+
+    def kind_of_nodes(self, num_nodes: int) -> UInt8s:
+        """Each node's kind, those that are causes of their own in `idle` left out."""
+        found = np.zeros(num_nodes, np.uint8)
+        found[self.node] = np.where(np.isin(self.kind, _TOLD_ELSEWHERE), 0, self.kind)
+        return found
+
+
+def host_stalls(timeline: Timeline) -> HostStalls:
+    """The stalls of all host threads, inside steps where there are any."""
+    graph = timeline.graph
+    is_asked = graph.is_of(*(kind for kind in HOST_KINDS if kind != NodeKind.THREAD_WAIT))
+    if (graph.step != NO_STEP).any():
+        is_asked &= graph.step != NO_STEP
+    places = places_of(graph, np.flatnonzero(is_asked))
+    node = places.node
+    took_ns = timeline.duration_ns[node].copy()
+    waits = np.flatnonzero(graph.kind[node] == NodeKind.SYNC)
+    took_ns[waits] = timeline.end_ns[node[waits]] - item_before_ns(timeline, node[waits])
+    middle = places.middle(took_ns)
+    kind = _kinds(graph, places, took_ns, middle)
+    rows = np.flatnonzero(kind != StallKind.NONE)
+    usual_ns = np.where(np.isin(kind, _BY_NAME), 0, middle.usual_ns)
+    return HostStalls(node[rows], kind[rows], took_ns[rows], usual_ns[rows], middle.count[rows])
+
+
+def _kinds(graph: ExecutionGraph, places: Places, took_ns: Int64s, middle: Middle) -> UInt8s:
+    """Each row's StallKind."""
+    node = places.node
+    is_long = _is_far(took_ns, middle)
+    is_long &= ~_recurs(graph, places, is_long)
+    slowed = ~is_long & _is_slowed(graph, node, took_ns, middle)
+    kind = np.select([is_long, slowed], [StallKind.UNTOLD, StallKind.SLOWED]).astype(np.uint8)
+    kind[is_long & (graph.kind[node] == NodeKind.SYNC)] = StallKind.SYNCHRONISATION
+    kind[is_long & loads_data(graph)[node]] = StallKind.DATA
+    named = np.zeros(len(graph.names) + 1, np.uint8)
+    for one, pattern in reversed(_NAMED):
+        named[[at for at, name in enumerate(graph.names) if pattern.search(name)]] = one
+    own, around = named[graph.name[node]], named[graph.operator[node]]
+    own = np.where(_allocates(graph)[graph.name[node]], StallKind.ALLOCATOR, own)
+    told = np.where(own > 0, own, np.where(graph.kind[node] == NodeKind.HOST_SEGMENT, 0, around))
+    return np.where(told > 0, told, kind).astype(np.uint8)
+
+
+def _allocates(graph: ExecutionGraph) -> Bools:
+    """Names of calls that take memory from the driver or give it back; bool[names]."""
+    found: Bools = runtime_role(graph.names) == RuntimeRole.ALLOCATION
+    return found
+
+
+def _is_far(took_ns: Int64s, middle: Middle) -> Bools:
+    """Which durations lie far outside what is usual."""
+    deviation = np.maximum(_DEVIATION * middle.spread, _LEAST_DEVIATION)
+    score = np.log(np.maximum(took_ns, 1) / np.maximum(middle.usual_ns, 1)) / deviation
+    is_known = middle.count >= MIN_ALIKE
+    far: Bools = is_known & (score > _LEAST_SCORE) & (took_ns - middle.usual_ns >= STALL_NS)
+    return far
+
+
+def _recurs(graph: ExecutionGraph, places: Places, is_long: Bools) -> Bools:
+    """Which rows are long at their place in most steps of their rank, of two steps or more."""
+    rows = np.flatnonzero(is_long)
+    recurs = np.zeros(len(is_long), np.bool_)
+    key = graph.rank[places.node].astype(np.int64) * (places.place.max(initial=0) + 1)
+    key += places.place
+    met, long = (np.unique(one, return_counts=True) for one in (key, key[rows]))
+    times = met[1][np.searchsorted(met[0], key[rows])]
+    often = long[1][np.searchsorted(long[0], key[rows])] if len(rows) else times
+    recurs[rows] = (often > 1) & (2 * often > times)
+    return recurs
+
+
+def _is_slowed(graph: ExecutionGraph, node: Int64s, took_ns: Int64s, middle: Middle) -> Bools:
+    """Which rows are amid many in a row on their thread that all take longer than usual."""
+    slowed = np.zeros(len(node), np.bool_)
+    is_known = (middle.count >= MIN_ALIKE) & (graph.kind[node] != NodeKind.SYNC)
+    rows = np.flatnonzero(is_known)
+    if len(rows) < _SLOWED_CALLS:
+        return slowed
+    over_ns = took_ns[rows] - middle.usual_ns[rows]
+    is_slow = took_ns[rows] > _SLOWED_FACTOR * middle.usual_ns[rows]
+    first = np.arange(len(rows) - _SLOWED_CALLS + 1)
+    last = first + _SLOWED_CALLS - 1
+    so_far, so_far_ns = (np.append(0, np.cumsum(one)) for one in (is_slow, over_ns))
+    lane = graph.lane[node[rows]]
+    is_found = (lane[first] == lane[last]) & (so_far_ns[last + 1] - so_far_ns[first] >= STALL_NS)
+    is_found &= 4 * (so_far[last + 1] - so_far[first]) >= 3 * _SLOWED_CALLS
+    edge = np.zeros(len(rows) + 1, np.int64)
+    edge[first[is_found]] += 1
+    edge[first[is_found] + _SLOWED_CALLS] -= 1
+    slowed[rows] = (np.cumsum(edge)[:-1] > 0) & is_slow
+    return slowed
+
+
+def loads_data(graph: ExecutionGraph) -> Bools:
+    """Host nodes that load data, by their phase, else by the name of what was at work."""
+    named = np.array([bool(_DATA_LOADER.search(name)) for name in (*graph.names, "")], np.bool_)
+    loads = (graph.phase == Phase.DATA) | named[graph.operator] | named[graph.name]
+    found: Bools = loads & graph.is_host
+    return found
+
+
+def item_before_ns(timeline: Timeline, node: Int64s) -> Int64s:
+    """When the item before each of some nodes on its own thread had ended."""
+    graph = timeline.graph
+    before_ns = timeline.start_ns[node].copy()
+    num_edges = graph.first_edge[node + 1] - graph.first_edge[node]
+    row = np.repeat(np.arange(len(node)), num_edges)
+    edge = np.arange(len(row)) - np.repeat(np.cumsum(num_edges) - num_edges, num_edges)
+    edge += graph.first_edge[node][row]
+    is_order = graph.edge_kind[edge] == EdgeKind.HOST_ORDER
+    before_ns[row[is_order]] = timeline.end_ns[graph.predecessor[edge[is_order]]]
+    return before_ns
+
+
+@dataclass(frozen=True)
+class Stall:
+    """One call that stood still."""
+
+    rank: int
+    thread: int
+    step_name: str  # "" outside
+    at_ns: int  # its begin, since the rank's own mark of the step began; without, on the clock
+    call: str  # as the trace names it, or what the time was before
+    operator: str  # at work around it; ""
+    kind: StallKind
+    took_ns: int
+    usual_ns: int
+    num_alike: int  # calls that say what is usual
+
+    @property
+    def over_ns(self) -> int:
+        """What it took beyond the usual."""
+        return max(self.took_ns - self.usual_ns, 0)
+
+
+@dataclass(frozen=True)
+class StallSum:
+    """Stalls of one rank, or of one kind, together."""
+
+    label: int | str
+    num_stalls: int
+    took_ns: int
+    over_ns: int
+    longest_ns: int
+    share: float  # of the host's time in the steps of these ranks
+
+
+@dataclass(frozen=True, repr=False)
+class Stalls(Answer):
+    """Where host threads stood still, the longest first."""
+
+    rows: tuple[Stall, ...]
+    host_ns: dict[int, int]  # rank -> length of its steps on the host, one after the other
+
+    @property
+    def over_ns(self) -> int:
+        """Time beyond the usual, of all stalls."""
+        return sum(row.over_ns for row in self.rows)
+
+    @property
+    def headline(self) -> str:
+        """How many calls stood still, for how long, and why."""
+        if not self.rows:
+            return "no host thread stood still"
+        first = self.by_kind()[0]
+        ranks, total_ns = len({row.rank for row in self.rows}), sum(self.host_ns.values())
+        of_all = "all " if ranks == len(self.host_ns) and ranks > 1 else ""
+        share = f"{100 * self.over_ns / max(total_ns, 1):.1f} %"
+        return (
+            f"{count_text(len(self.rows), 'call')} on {of_all}{count_text(ranks, 'rank')} stalled "
+            f"for {duration_text(self.over_ns)} beyond their usual time, {share} of the hosts' "
+            f"steps; most is {first.label}: {first.num_stalls:,} stalls, "
+            f"{duration_text(first.over_ns)}"
+        )
+
+    @property
+    def note(self) -> str:
+        """What is usual, and how to find a stall in the trace."""
+        return (
+            "Usual is the median of the same call at the same place of the step, on other ranks "
+            "and in other steps, or of its call site; a stall takes 1 ms more and lies 3.5 "
+            "deviations outside. It begins `at` after its rank's own mark of the step. What a "
+            "thread lost its core for, or which lock or page it waited for, no recording tells."
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing stalled."""
+        return not self.rows
+
+    def by_kind(self) -> tuple[StallSum, ...]:
+        """Stalls by what is known of their cause, most time first."""
+        return self._sums(lambda row: row.kind.words, sum(self.host_ns.values()))
+
+    def by_rank(self) -> tuple[StallSum, ...]:
+        """Stalls by rank, most time first."""
+        return self._sums(lambda row: row.rank, None)
+
+    def _sums(self, label_of: object, whole_ns: int | None) -> tuple[StallSum, ...]:
+        groups: dict[int | str, list[Stall]] = {}
+        for row in self.rows:
+            groups.setdefault(label_of(row), []).append(row)  # type: ignore[operator]
+        found = [
+            StallSum(
+                label=label,
+                num_stalls=len(rows),
+                took_ns=sum(row.took_ns for row in rows),
+                over_ns=sum(row.over_ns for row in rows),
+                longest_ns=max(row.took_ns for row in rows),
+                share=sum(row.over_ns for row in rows)
+                / max(self.host_ns.get(rows[0].rank, 0) if whole_ns is None else whole_ns, 1),
+            )
+            for label, rows in groups.items()
+        ]
+        return tuple(sorted(found, key=lambda one: -one.over_ns))
+
+    def parts(self) -> tuple[Told, ...]:
+        """By kind, by rank, then each one, longest first."""
+        if not self.rows:
+            return ()
+        sums = (
+            Column("num_stalls"),
+            Column("over_ns", "beyond usual ms"),
+            Column("longest_ns", "longest ms"),
+            Column("share", "of host steps"),
+            Column("took_ns", shown=Shown.FILES),
+        )
+        return (
+            Table.of("by-kind", self.by_kind(), Column("kind", "", Unit.WORD, "label"), *sums),
+            Table.of("by-rank", self.by_rank(), Column("rank", value="label"), *sums),
+            Table.of(
+                "rows",
+                self.rows,
+                Column("rank"),
+                Column("step", value="step_name", shown=Shown.WIDE),
+                Column("at_ns"),
+                Column("took_ns"),
+                Column("usual_ns"),
+                Column("num_alike", "of", shown=Shown.WIDE),
+                Column("call", unit=Unit.NAME),
+                Column("operator", unit=Unit.NAME),
+                Column("kind", unit=Unit.WORD, value="kind.words"),
+                Column("thread", unit=Unit.IDENTIFIER, shown=Shown.WIDE),
+                title="the longest",
+                max_rows=20,
+            ),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every stall, then the sums."""
+        return tuple(reversed(super().tables()))
+
+    def as_json(self) -> Json:
+        """Every stall, and the sums; times in ns."""
+        return {"over_ns": self.over_ns, **rows_json(*self.tables())}
+
+
+@question(
+    MEASURED,
+    help="Say where host threads stood still, for how long, and why as far as it shows.",
+    doing="holding each call against its own like",
+    place=Place(75, "Stalls of host threads", "Stalls"),
+)
+def stalls(timeline: Timeline) -> Stalls:
+    """Calls of host threads that took far longer than the same call elsewhere.
+
+    Args:
+        timeline: of a job, what was measured.
+    """
+    graph, found, table = timeline.graph, host_stalls(timeline), steps(timeline)
+    begins = {
+        (rank, step): begin_ns
+        for rank, step, begin_ns in zip(
+            table.rank.tolist(), table.step.tolist(), table.begin_ns.tolist(), strict=True
+        )
+    }
+    following = _following(graph)
+    names = (*graph.names, "")
+    rows = []
+    columns = (found.node, found.kind, found.took_ns, found.usual_ns, found.count)
+    for node, kind, took_ns, usual_ns, count in zip(
+        *(one.tolist() for one in columns), strict=True
+    ):
+        rank, step = int(graph.rank[node]), int(graph.step[node])
+        begin_ns = int(timeline.end_ns[node]) - took_ns
+        after = names[following.get(node, -1)]
+        is_gap = graph.kind[node] == NodeKind.HOST_SEGMENT
+        rows.append(
+            Stall(
+                rank=rank,
+                thread=graph.lanes[graph.lane[node]].number,
+                step_name=graph.step_names[step] if step >= 0 else "",
+                at_ns=begin_ns - begins.get((rank, step), 0),
+                call=f"before {after or 'the end'}" if is_gap else names[graph.name[node]],
+                operator=names[graph.operator[node]],
+                kind=StallKind(kind),
+                took_ns=took_ns,
+                usual_ns=usual_ns,
+                num_alike=count,
+            )
+        )
+    host_ns = dict.fromkeys(graph.ranks, 0)
+    for rank, length_ns in zip(table.rank.tolist(), table.host_duration_ns.tolist(), strict=True):
+        host_ns[rank] += length_ns
+    return Stalls(tuple(sorted(rows, key=lambda row: (-row.over_ns, row.rank, row.at_ns))), host_ns)
+
+
+def _following(graph: ExecutionGraph) -> dict[int, int]:
+    """Of each segment of a host, the name of the item that ends it."""
+    source, target = graph.edges_of(EdgeKind.HOST_ORDER)
+    is_gap = graph.kind[source] == NodeKind.HOST_SEGMENT
+    return dict(zip(source[is_gap].tolist(), graph.name[target[is_gap]].tolist(), strict=True))
