@@ -6,9 +6,10 @@
 
 Public traces: reading without a cache, building the graph, both; the peer only reads. Generated
 jobs of more and more ranks: building must cost the same per node. Replicas of one generated rank,
-up to 512: reading must cost the same per file and keep its memory. Times are medians, in process,
-after imports and compilation; memory is counted beyond the imports; every case has a process of
-its own. `FORETRACE_DATA` names the folder of public traces.
+up to 512: reading must cost the same per file and keep its memory. One job of up to eight times as
+many ranks, loaded and broken down: CPU seconds must grow as its ranks do.
+Times are medians, in process, after imports and compilation; memory is counted beyond the imports;
+every case has a process of its own. `FORETRACE_DATA` names the folder of public traces.
 """
 
 from __future__ import annotations
@@ -78,6 +79,11 @@ def main() -> None:
             case = f"{count} replicas"
             rows[case] = in_own_process("cached", [sample, *paths[:count]], MANY_REPEATS)
             print_row(case, rows[case], baseline.get(case, {}))
+        for count in (arguments.ranks, 2 * arguments.ranks, 8 * arguments.ranks):
+            case = f"{count} ranks of one job"
+            paths = widened(folder / case, count)
+            rows[case] = in_own_process("broken_down", [sample, paths[0].parent], 1)
+            print_row(case, rows[case], baseline.get(case, {}))
     if arguments.store:
         BASELINE.parent.mkdir(exist_ok=True)
         BASELINE.write_text(json.dumps(rows, indent=2) + "\n")
@@ -120,6 +126,14 @@ def replicas(folder: Path, count: int) -> list[Path]:
 
     job = make_job(JobConfig(tp=2, dp=2, pp=2, num_microbatches=4))
     return list(write_replicas(job, folder, num_ranks=count, min_bytes=2_000_000))
+
+
+def widened(folder: Path, count: int) -> list[Path]:
+    """Files of one job whose groups hold all its ranks, 100 kB of JSON each and their headers."""
+    from tests.truth import JobConfig, make_job, write_widened  # as above
+
+    job = make_job(JobConfig(tp=2, dp=2, num_layers=1, num_steps=1))
+    return list(write_widened(job, folder, num_ranks=count))
 
 
 def in_own_process(part: str, paths: list[Path], repeat: int) -> Row:
@@ -222,7 +236,24 @@ def cached(names: list[str], repeat: int) -> Row:
     }
 
 
-PARTS = {"pipeline": pipeline, "graph": graph, "cached": cached}
+def broken_down(names: list[str], repeat: int) -> Row:
+    """A folder of ranks loaded without a cache and broken down once."""
+    import foretrace as ft  # as above
+
+    ft.breakdown(ft.load(names[0], cache=False))  # imports and compiles
+    before = memory_bytes("VmRSS")
+    forget_peak()
+    began, began_cpu = time.perf_counter(), time.process_time()
+    for _ in range(repeat):
+        ft.breakdown(ft.load(names[1], cache=False))
+    return {
+        "seconds": (time.perf_counter() - began) / repeat,
+        "CPU seconds": (time.process_time() - began_cpu) / repeat,
+        "peak MB beyond imports": (memory_bytes("VmHWM") - before) / MEGABYTE,
+    }
+
+
+PARTS = {"broken_down": broken_down, "pipeline": pipeline, "graph": graph, "cached": cached}
 
 if __name__ == "__main__":
     main()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from math import comb
 from pathlib import Path
@@ -23,6 +24,7 @@ from foretrace.simulate import simulate
 from foretrace.trace import load_traces
 from tests.analyze.strategies import timelines
 from tests.graphs import Block, GraphBuilder, timeline_of
+from tests.growth import grows_in_proportion
 from tests.truth import (
     Change,
     Job,
@@ -67,6 +69,13 @@ def test_a_timeline_against_itself_differs_in_nothing() -> None:
     assert found.difference_ns == 0
     assert not found.reasons
     assert all(row.difference_ns == 0 for view in found.views for row in view.rows)
+
+
+def test_steps_cost_in_proportion() -> None:
+    runs = [run_of(*range(100, 100 + num_steps)) for num_steps in (8, 64, 128, 256)]
+    compare(runs[0], runs[0])  # what is made once
+
+    assert grows_in_proportion([partial(compare, one, one) for one in runs[1:]])
 
 
 def test_longer_calls_are_told_from_more_calls() -> None:

@@ -39,5 +39,6 @@ from tests.truth.records import TrueEdge as TrueEdge
 from tests.truth.records import TrueMember as TrueMember
 from tests.truth.records import TrueOperation as TrueOperation
 from tests.truth.replicas import write_replicas as write_replicas
+from tests.truth.replicas import write_widened as write_widened
 from tests.truth.structure import Block as Block
 from tests.truth.structure import Dependency as Dependency

@@ -295,7 +295,11 @@ def critical_path(timeline: Timeline, *, step: Step = None, rank: Rank = None) -
     Raises:
         GraphError: if there is no such step, or the rank has none.
     """
-    span = step_span(timeline, step, rank)
+    return path_of(timeline, step_span(timeline, step, rank))
+
+
+def path_of(timeline: Timeline, span: StepSpan) -> CriticalPath:
+    """What this span's length is made of, piece by piece."""
     way = way_back(timeline, span.end_node, begin_ns=span.begin_ns)
     kind, node, edge, cut_ns = _cuts(timeline, span, (way.node, way.edge))
     keeps = np.diff(cut_ns) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -69,16 +70,19 @@ class Intervals:
         _add_to_bins(inside.start_ns, inside.end_ns, bin_ns, covered_ns)
         return covered_ns
 
+    @cached_property
+    def _whole_ns(self) -> Int64s:
+        """Length of all spans before each one, and of all; int64[spans + 1]."""
+        return np.concatenate((np.zeros(1, np.int64), np.cumsum(self.end_ns - self.start_ns)))
+
     def _before_ns(self, moment_ns: Int64s) -> Int64s:
         """Length of what lies before each moment; int64[moments]."""
-        length_ns = self.end_ns - self.start_ns
-        whole_ns = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(length_ns)))
         index = np.searchsorted(self.start_ns, moment_ns, side="right")
         past_end_ns = np.zeros(len(index), dtype=np.int64)
         started = index > 0
         span = index[started] - 1
         past_end_ns[started] = np.maximum(self.end_ns[span] - moment_ns[started], 0)
-        before_ns: Int64s = whole_ns[index] - past_end_ns
+        before_ns: Int64s = self._whole_ns[index] - past_end_ns
         return before_ns
 
 

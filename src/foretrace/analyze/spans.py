@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,14 @@ def step_span(
     if rank is not None:
         return _of_rank(timeline, int(table.step[row]), rank)
     return _of_rows(timeline, table, (row,))
+
+
+def step_spans(timeline: Timeline, step_names: Collection[str]) -> Iterator[StepSpan]:
+    """The job's windows of these steps, in order of time."""
+    table = windows(timeline)
+    for row, step in enumerate(table.step.tolist()):
+        if table.step_names[step] in step_names:
+            yield _of_rows(timeline, table, (row,))
 
 
 def mean_span(timeline: Timeline, step: str | int | None, rank: int | None) -> StepSpan:
@@ -144,9 +153,7 @@ def _of_rows(timeline: Timeline, table: Windows, rows: tuple[int, ...]) -> StepS
 
 def _run_before(table: Windows, row: int) -> tuple[int, ...]:
     """The steps that follow each other up to a row's begin, which none of them may end after."""
-    first = row
-    while table.begin_node[first] != NO_NODE:
-        first -= 1
+    first = int(np.flatnonzero(table.begin_node[: row + 1] == NO_NODE)[-1])
     return tuple(table.step[first:row].tolist())
 
 

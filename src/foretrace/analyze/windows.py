@@ -97,11 +97,12 @@ def step_time_ns(timeline: Timeline) -> int:
 def windows(timeline: Timeline) -> Windows:
     """Begin and end of every step of the job."""
     table = steps(timeline)
-    found = np.unique(table.step)
+    found, first_row = np.unique(table.step, return_index=True)  # the table is by step
+    bounds = np.append(first_row, len(table))
     begin_ns, end_ns, begin_node, end_node = (np.empty(len(found), np.int64) for _ in range(4))
     for row, step in enumerate(found.tolist()):
-        rows = np.flatnonzero(table.step == step)
-        last = rows[np.argmax(table.end_ns[rows])]
+        rows = slice(bounds[row], bounds[row + 1])
+        last = bounds[row] + np.argmax(table.end_ns[rows])
         end_ns[row], end_node[row] = table.end_ns[last], table.end_node[last]
         begin_ns[row], begin_node[row] = table.begin_ns[rows].min(), NO_NODE
         if row and _follows(timeline.graph.step_names, found[row - 1], step):

@@ -11,8 +11,8 @@ not grow with the ranks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from foretrace.trace.cache import (
     with_note,
 )
 from foretrace.trace.chakra import ChakraTrace
-from foretrace.trace.columns import Trace
+from foretrace.trace.columns import ProcessGroup, Trace
 from foretrace.trace.discover import Found, discover
 from foretrace.trace.formats import read_graph, read_profile
 from foretrace.trace.ranks import rank_in_head, rank_in_name, ranked
@@ -199,29 +199,35 @@ def read_files(
         raise ValueError(f"workers must be at least 1, got {workers}")
     num_threads = max(min(workers or min(os.cpu_count() or 1, _MAX_THREADS), len(paths)), 1)
     read = partial(read_cached, cache_folder=cache_folder)
-    done = 0
+    found: dict[int, Trace] = {}
+    known: dict[ProcessGroup, ProcessGroup] = {}
+    for place, trace in _as_read(paths, read, num_threads):
+        found[place] = _with_shared_groups(trace, known)
+        if progress is not None:
+            progress(len(found), len(paths))
+    return [found[place] for place in range(len(paths))]
+
+
+def _as_read(
+    paths: Sequence[Path], read: Callable[[Path], Trace], num_threads: int
+) -> Iterator[tuple[int, Trace]]:
+    """Each file's place and trace, as soon as it is read."""
     if num_threads == 1:
-        traces = []
-        for path in paths:
-            traces.append(read(path))
-            done += 1
-            if progress is not None:
-                progress(done, len(paths))
-        return traces
+        yield from ((place, read(path)) for place, path in enumerate(paths))
+        return
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="foretrace-read")
     try:
-        futures: list[Future[Trace]] = [pool.submit(read, path) for path in paths]
-        pending = set(futures)
-        while pending:
-            finished, pending = wait(pending, return_when=FIRST_EXCEPTION, timeout=0.1)
-            for future in finished:
-                future.result()
-            done += len(finished)
-            if progress is not None and finished:
-                progress(done, len(paths))
+        place_of = {pool.submit(read, path): place for place, path in enumerate(paths)}
+        for future in as_completed(place_of):
+            yield place_of.pop(future), future.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-    return [future.result() for future in futures]
+
+
+def _with_shared_groups(trace: Trace, known: dict[ProcessGroup, ProcessGroup]) -> Trace:
+    """The same trace, its groups the objects that others hold: every file lists a group's ranks."""
+    groups = tuple(known.setdefault(group, group) for group in trace.meta.process_groups)
+    return replace(trace, meta=replace(trace.meta, process_groups=groups)) if groups else trace
 
 
 def _of_ranks(paths: Sequence[Path], ranks: Collection[int]) -> tuple[Path, ...]:

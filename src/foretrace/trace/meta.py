@@ -123,6 +123,8 @@ def _group(entry: dict[object, object]) -> ProcessGroup:
 def _ranks(value: object) -> tuple[int, ...]:
     if not isinstance(value, list):
         return ()
+    if set(map(type, value)) == {int}:  # told at once: every file lists all ranks
+        return tuple(value)
     ranks = [_integer(entry) for entry in value]
     return tuple(rank for rank in ranks if rank is not None) if None not in ranks else ()
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from foretrace.analyze.breakdown import COMPONENTS
 from foretrace.analyze.comparison.anatomy import Anatomy, Doing
 from foretrace.analyze.comparison.results import NOTHING, Contribution, RankTime, Share, View
-from foretrace.analyze.critical_path import critical_path
+from foretrace.analyze.critical_path import path_of
 from foretrace.analyze.labels import class_labels
+from foretrace.analyze.spans import step_spans
 from foretrace.base import Int64s
 from foretrace.graph import (
     NO_LAYER,
@@ -78,8 +79,8 @@ def path_tally(timeline: Timeline, step_names: Sequence[str]) -> Tally:
     time_ns: dict[str, int] = {}
     pieces: dict[str, int] = {}
     whole_ns = 0
-    for step_name in step_names:
-        path = critical_path(timeline, step=step_name)
+    for span in step_spans(timeline, frozenset(step_names)):
+        path = path_of(timeline, span)
         whole_ns += path.step_ns
         for label, length_ns in zip(path.labels(classes), path.duration_ns.tolist(), strict=True):
             time_ns[label] = time_ns.get(label, 0) + length_ns
