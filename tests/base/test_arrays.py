@@ -1,4 +1,4 @@
-"""Numbers of equal rows, against sorting them."""
+"""Numbers of equal rows, turns and ranges, against plain loops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.base import Int64s, numbered_rows, used_positions
+from foretrace.base import Int64s, joined_ranges, numbered_rows, turns_within, used_positions
 
 LARGE = 2**40
 
@@ -53,3 +53,19 @@ def test_used_positions_are_the_distinct_ones_without_negatives(column: list[int
     used = used_positions(np.array(column, np.int32), 20)
 
     assert used.tolist() == sorted({position for position in column if position >= 0})
+
+
+@given(st.lists(st.integers(-2, 3), max_size=40))
+def test_turns_count_equal_entries_before(key: list[int]) -> None:
+    found = turns_within(np.array(key, np.int64))
+
+    assert found.tolist() == [key[:at].count(each) for at, each in enumerate(key)]
+
+
+@given(st.lists(st.tuples(st.integers(-5, 50), st.integers(0, 4)), max_size=20))
+def test_ranges_are_joined_in_order(ranges: list[tuple[int, int]]) -> None:
+    first, count = np.array(ranges, np.int64).reshape(-1, 2).T
+
+    found = joined_ranges(first, count)
+
+    assert found.tolist() == [low + at for low, size in ranges for at in range(size)]

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import Integers as Integers
     from foretrace.base.arrays import UInt8s as UInt8s
     from foretrace.base.arrays import UInt64s as UInt64s
+    from foretrace.base.arrays import joined_ranges as joined_ranges
     from foretrace.base.arrays import numbered_rows as numbered_rows
     from foretrace.base.arrays import rows_by_value as rows_by_value
+    from foretrace.base.arrays import turns_within as turns_within
     from foretrace.base.arrays import used_positions as used_positions
     from foretrace.base.collectives import PARTED as PARTED
     from foretrace.base.collectives import CollectiveKind as CollectiveKind

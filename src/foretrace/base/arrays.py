@@ -55,6 +55,21 @@ def numbered_rows(columns: Sequence[NDArray[np.generic]]) -> Int64s:
     return _without_gaps(key, num_keys)
 
 
+def turns_within(key: NDArray[np.integer]) -> Int64s:
+    """How many equal entries stand before each; int64[entries]."""
+    order = np.argsort(key, kind="stable")
+    own = key[order]
+    first = np.flatnonzero(np.append(True, own[1:] != own[:-1])[: len(own)])
+    found = np.empty(len(own), np.int64)
+    found[order] = np.arange(len(own)) - np.repeat(first, np.diff(np.append(first, len(own))))
+    return found
+
+
+def joined_ranges(first: Int64s, count: Int64s) -> Int64s:
+    """`first`, `first` + 1, ... of each range, one after the other; int64[sum of counts]."""
+    return np.repeat(first - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+
+
 def used_positions(column: NDArray[np.integer], size: int) -> Int64s:
     """The positions in a table of `size` entries that a column holds, rising, without negatives."""
     is_used = np.zeros(size, np.bool_)

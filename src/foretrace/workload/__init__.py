@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.workload.arrange.arrange import Columns as Columns
+    from foretrace.workload.arrange.arrange import Issued as Issued
+    from foretrace.workload.arrange.arrange import Names as Names
+    from foretrace.workload.arrange.arrange import graph_of_issued as graph_of_issued
+    from foretrace.workload.arrange.arrange import neutral_columns as neutral_columns
+    from foretrace.workload.arrange.meetings import BY_HUB as BY_HUB
+    from foretrace.workload.arrange.meetings import BY_ITSELF as BY_ITSELF
+    from foretrace.workload.arrange.meetings import BY_LEFT as BY_LEFT
+    from foretrace.workload.arrange.meetings import BY_RIGHT as BY_RIGHT
+    from foretrace.workload.arrange.meetings import Meetings as Meetings
+    from foretrace.workload.arrange.meetings import meetings_of as meetings_of
     from foretrace.workload.blocks.block import Block as Block
     from foretrace.workload.blocks.block import Item as Item
     from foretrace.workload.blocks.block import ModelBlocks as ModelBlocks

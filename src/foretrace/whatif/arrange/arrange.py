@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import CircleError, Int64s, ScenarioError
-from foretrace.graph import NO_NODE, Edges, ExecutionGraph, renumbered_graph_of
+from foretrace.graph import NO_NODE, Collectives, Edges, ExecutionGraph
 from foretrace.whatif.arrange.arranged import Arranged
-from foretrace.whatif.arrange.columns import Names, columns_of, scales_of
+from foretrace.whatif.arrange.columns import columns_of, scales_of
 from foretrace.whatif.arrange.dependencies import edges_in_ranks, without_guesses_back
 from foretrace.whatif.arrange.ghosts import ghosts_of
 from foretrace.whatif.arrange.lone import without_lone
-from foretrace.whatif.arrange.meetings import Partners, meetings_of
+from foretrace.whatif.arrange.meetings import meetings_of_job
+from foretrace.whatif.arrange.partners import Partners
 from foretrace.whatif.arrange.sequence import Sequence, sequence_of
 from foretrace.whatif.arrange.source import source_of
 from foretrace.whatif.recorded.program import NewJob, NewRank, Placed, Program
+from foretrace.workload import Issued, Names, graph_of_issued
 
 
 def arranged(program: Program, job: NewJob) -> Arranged:
@@ -34,20 +36,27 @@ def arranged(program: Program, job: NewJob) -> Arranged:
     source = program.once(source_of)
     sequence = sequence_of(source, job)
     partners = Partners(source, job)
-    meetings = meetings_of(source, sequence, job, partners)
+    meetings = meetings_of_job(source, sequence, job, partners)
     ghosts = ghosts_of(source, sequence, job, meetings)
     names = Names(program.graph.names)
-    columns = columns_of(source, sequence, job, meetings=meetings, ghosts=ghosts, names=names)
+    issued = Issued(
+        columns=columns_of(
+            source, sequence, job, meetings=meetings.members, ghosts=ghosts, names=names
+        ),
+        is_chained=sequence.is_chained,
+        lanes=sequence.lanes,
+        meetings=meetings.members,
+        collectives=Collectives.of(meetings.collectives),
+        held_by=meetings.held_by,
+    )
 
     def graph_with(inside: Edges) -> tuple[ExecutionGraph, Int64s]:
-        return renumbered_graph_of(
-            columns,
-            Edges.joined([inside, meetings.edges, ghosts.edges]),
+        return graph_of_issued(
+            issued,
+            Edges.joined([inside, ghosts.edges]),
+            names=names,
             constants=program.graph.constants,
-            names=names.all,
-            lanes=sequence.lanes,
             step_names=_step_names(program.graph.step_names, sequence),
-            collectives=meetings.collectives,
         )
 
     edges, notes = edges_in_ranks(source, sequence), list[str]()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as SequenceOf
-
 import numpy as np
-from numpy.typing import NDArray
 
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import (
@@ -14,37 +11,14 @@ from foretrace.graph import (
     NodeKind,
 )
 from foretrace.whatif.arrange.ghosts import Ghosts
-from foretrace.whatif.arrange.meetings import Meetings
 from foretrace.whatif.arrange.sequence import NO_PLACED, Sequence
 from foretrace.whatif.arrange.source import Source
 from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, NewJob, Piece
+from foretrace.workload import Columns, Meetings, Names, neutral_columns
 
-Columns = dict[str, NDArray[np.generic]]
 _SCALED = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
 _LABELS = ("step", "part", "phase", "layer", "microbatch")
 _COUNTED = ("step", "layer", "microbatch")
-
-
-class Names:
-    """A graph's table of names, to which made work adds its own."""
-
-    def __init__(self, names: SequenceOf[str]) -> None:
-        self._place: dict[str, int] = {}
-        for at, name in enumerate(names):
-            self._place.setdefault(name, at)
-        self._names = list(names)
-
-    def place(self, name: str) -> int:
-        """Where a name stands; added if it is new."""
-        if name not in self._place:
-            self._place[name] = len(self._names)
-            self._names.append(name)
-        return self._place[name]
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The table."""
-        return tuple(self._names)
 
 
 def scales_of(sequence: Sequence) -> Float64s:
@@ -62,25 +36,23 @@ def columns_of(
     ghosts: Ghosts,
     names: Names,
 ) -> Columns:
-    """Columns of the sequence's nodes, then of hubs, then of ghosts."""
-    own = _of_sequence(source, sequence, job, meetings, names)
-    lead = meetings.first[:-1]
-    hubs = _hubs(own, meetings, lead, names)
+    """Columns of the sequence's nodes, room for the hubs, and columns of ghosts."""
+    size = len(sequence)
+    own = _of_sequence(source, sequence, job, names)
     ghost = source.graph.columns(ghosts.source)
     # A ghost is of the step of what it holds up.
-    after = ghosts.edges.target[len(ghosts.source) :]
-    after = np.where(
-        after >= len(sequence),
-        meetings.finish[lead[np.maximum(after - len(sequence), 0)]] if len(lead) else 0,
-        after,
-    )
+    after = ghosts.edges.target[len(ghosts.source) :].copy()
+    of_hub = after >= size
+    after[of_hub] = meetings.finish[meetings.lead[after[of_hub] - size]]
     ghost["step"] = own["step"][after]
-    return {name: np.concatenate([own[name], hubs[name], ghost[name]]) for name in NODE_COLUMNS}
+    columns = neutral_columns(size + len(meetings) + len(ghosts.source))
+    for name, column in columns.items():
+        column[:size] = own[name]
+        column[size + len(meetings) :] = ghost[name]
+    return columns
 
 
-def _of_sequence(
-    source: Source, sequence: Sequence, job: NewJob, meetings: Meetings, names: Names
-) -> Columns:
+def _of_sequence(source: Source, sequence: Sequence, job: NewJob, names: Names) -> Columns:
     graph = source.graph
     is_copied = sequence.source >= 0
     node = np.maximum(sequence.source, 0)
@@ -88,12 +60,10 @@ def _of_sequence(
         name: np.where(is_copied, getattr(graph, name)[node], column.neutral)
         for name, column in NODE_COLUMNS.items()
     }
+    columns["collective"][:] = NO_COLLECTIVE
     columns["kind"] = sequence.kind
     columns["rank"] = np.array([rank.rank for rank in job.ranks] or [0])[sequence.rank]
     columns["lane"] = sequence.lane
-    columns["collective"] = np.full(len(sequence), NO_COLLECTIVE, np.int64)
-    for place in (meetings.arrive, meetings.finish):
-        columns["collective"][place] = meetings.of_member
     columns |= _labels(sequence, columns)
     columns["measured_ns"] = _work_ns(source, sequence, columns)
     for made in sequence.made:
@@ -161,18 +131,3 @@ def _first_on_threads(sequence: Sequence) -> Bools:
     found = np.zeros(len(sequence), np.bool_)
     found[chained[first]] = True
     return found
-
-
-def _hubs(own: Columns, meetings: Meetings, lead: Int64s, names: Names) -> Columns:
-    """Columns of the hubs: labelled as one of their members is, but for the step."""
-    size = len(meetings.collectives)
-    columns: Columns = {
-        name: np.full(size, column.neutral) for name, column in NODE_COLUMNS.items()
-    }
-    member = meetings.finish[lead]
-    columns |= {name: own[name][member] for name in _LABELS if name != "step"}
-    columns["kind"] = np.full(size, NodeKind.HUB, np.uint8)
-    places = [names.place(each.name) for each in meetings.collectives]
-    columns["name"] = np.array(places, np.int64)
-    columns["collective"] = np.arange(size)
-    return columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, joined_ranges
 from foretrace.graph import NO_LANE, EdgeKind, Edges, NodeKind, Part
 from foretrace.whatif.arrange.made import Made
 from foretrace.whatif.arrange.onward import onward_edges
@@ -21,11 +21,10 @@ from foretrace.whatif.recorded.program import MadeOperator, MadeWait
 
 
 def edges_in_ranks(source: Source, sequence: Sequence) -> Edges:
-    """All edges but those of collectives and ghosts, between places of the sequence."""
+    """Edges between places of the sequence, but for host order, collectives and ghosts."""
     carried = _carried(source, sequence)
     return Edges.joined(
         [
-            _host_order(sequence),
             carried,
             onward_edges(source, sequence),
             _stream_order_of_copies(source, sequence),
@@ -50,26 +49,13 @@ def without_guesses_back(edges: Edges) -> Edges:
     return Edges(edges.source[is_kept], edges.target[is_kept], edges.kind[is_kept])
 
 
-def _host_order(sequence: Sequence) -> Edges:
-    """Every thread does one thing after the other; its first follows the rank's start."""
-    chained = np.flatnonzero(sequence.is_chained)
-    chained = chained[np.argsort(sequence.lane[chained], kind="stable")]
-    before = np.append(np.int64(NO_PLACE), chained[:-1])[: len(chained)]
-    lane = sequence.lane[chained]
-    is_first = np.append(True, lane[1:] != lane[:-1])[: len(chained)]
-    start = np.flatnonzero(sequence.kind == NodeKind.RANK_START)
-    before[is_first] = start[sequence.rank[chained[is_first]]]
-    return Edges.of(EdgeKind.HOST_ORDER, before, chained)
-
-
 def _carried(source: Source, sequence: Sequence) -> Edges:
     """Edges that copies bring along: inside their piece, or to what stands so far back."""
     carried = source.carried
     copied = np.flatnonzero(sequence.source >= 0)
     node = sequence.source[copied]
     first, count = carried.first[node], carried.first[node + 1] - carried.first[node]
-    target = np.repeat(copied, count)
-    edge = np.arange(len(target)) + np.repeat(first - (np.cumsum(count) - count), count)
+    target, edge = np.repeat(copied, count), joined_ranges(first, count)
     kind = carried.kind[edge]
     place = _in_own_piece(source, sequence, target, edge)
     away = np.flatnonzero(place == NO_PLACE)

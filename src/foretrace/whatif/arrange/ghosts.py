@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.graph import EdgeKind, Edges, NodeKind
-from foretrace.whatif.arrange.meetings import Meetings
+from foretrace.whatif.arrange.meetings import JobMeetings
 from foretrace.whatif.arrange.sequence import Sequence
 from foretrace.whatif.arrange.source import Source
 from foretrace.whatif.recorded.program import NewJob
@@ -29,7 +29,7 @@ class Ghosts:
     notes: tuple[str, ...]
 
 
-def ghosts_of(source: Source, sequence: Sequence, job: NewJob, meetings: Meetings) -> Ghosts:
+def ghosts_of(source: Source, sequence: Sequence, job: NewJob, meetings: JobMeetings) -> Ghosts:
     """The ghosts of a new job."""
     graph = source.graph
     ghost = graph.nodes_of(NodeKind.GHOST)
@@ -62,7 +62,7 @@ def ghosts_of(source: Source, sequence: Sequence, job: NewJob, meetings: Meeting
 def _before_hubs(
     source: Source,
     sequence: Sequence,
-    meetings: Meetings,
+    meetings: JobMeetings,
     *,
     ghost: Int64s,
     into: Int64s,
@@ -79,7 +79,7 @@ def _before_hubs(
     )
     starts = np.flatnonzero(sequence.kind == NodeKind.RANK_START)
     start_of_rank = {int(source.graph.rank[sequence.source[at]]): int(at) for at in starts[::-1]}
-    found = []
+    found, group = [], meetings.members.group
     for at, recorded in enumerate(meetings.source_collective.tolist()):
         if recorded not in by_collective:
             continue
@@ -87,7 +87,7 @@ def _before_hubs(
         if old != new and len(old) >= len(new):
             continue
         own, before = by_collective[recorded]
-        is_first = at == 0 or meetings.communicator[at - 1] != meetings.communicator[at]
+        is_first = at == 0 or group[at - 1] != group[at]
         if graph.kind[before] == NodeKind.RANK_START:
             place = start_of_rank.get(int(graph.rank[before])) if is_first else None
         else:
@@ -98,12 +98,13 @@ def _before_hubs(
 
 
 def _finish_of(
-    source: Source, sequence: Sequence, meetings: Meetings, at: int, node: int
+    source: Source, sequence: Sequence, meetings: JobMeetings, at: int, node: int
 ) -> int | None:
     """Where a recorded finish ends the `at`-th collective; `None` if it does not."""
     if meetings.source_collective[at] != source.graph.collective[node]:
         return None
-    own = meetings.finish[meetings.first[at] : meetings.first[at + 1]]
+    members = meetings.members
+    own = members.finish[members.first[at] : members.first[at + 1]]
     places = own[sequence.source[own] == node]
     return int(places[0]) if len(places) else None
 

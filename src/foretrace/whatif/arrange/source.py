@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int8s, Int32s, Int64s, UInt8s
+from foretrace.base import Bools, Int8s, Int32s, Int64s, UInt8s, turns_within
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.arrange.roles import NO_ROLE, Roles, roles_of
 from foretrace.whatif.arrange.slots import SlotIndex
 from foretrace.whatif.recorded.program import Program
+from foretrace.workload import BY_HUB, BY_ITSELF, BY_LEFT, BY_RIGHT
 
 # What of its lane a node can be counted among: operations that streams and workers run, calls of
 # a thread, all else.
@@ -34,8 +35,6 @@ _CALLS = (
 )
 _MADE_ANEW = (EdgeKind.QUEUE, EdgeKind.ARRIVAL, EdgeKind.TRANSFER, EdgeKind.GHOST)
 _IN_ORDER = (EdgeKind.STREAM, EdgeKind.PROGRAMMATIC)
-# How a member of a collective is let go, bits of `Source.held_by`.
-BY_HUB, BY_ITSELF, BY_LEFT, BY_RIGHT = 1, 2, 4, 8
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Source:
     carried: Carried
     awaited_role: Int32s  # int32[nodes], of thread waits the role of what they wait for; NO_ROLE
     arrive_of: Int64s  # int64[nodes], of finishes the same member's arrival; -1 of others
-    held_by: UInt8s  # uint8[nodes], of finishes
+    held_by: UInt8s  # uint8[nodes], of finishes: BY_HUB, ... as bits
     has_device: bool
     queue_depth: int  # operations that a stream's launches may be ahead by; 0: no limit seen
 
@@ -315,9 +314,7 @@ def launched_by(
 
 def queue_numbers(lane: Int64s, place: Int64s) -> Int64s:
     """Number of each operation on its stream, from 0, by place; int64[operations]."""
-    order = np.lexsort((place, lane))
-    sorted_lane = lane[order]
-    first = np.searchsorted(sorted_lane, sorted_lane)
+    order = np.argsort(place, kind="stable")
     found = np.empty(len(lane), np.int64)
-    found[order] = np.arange(len(lane)) - first
+    found[order] = turns_within(lane[order])
     return found

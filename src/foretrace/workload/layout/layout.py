@@ -18,7 +18,7 @@ from foretrace.workload.layout.drafted import Drafted, drafted
 from foretrace.workload.layout.folded import Folded, folded_graph, host_ns_of
 from foretrace.workload.layout.laid_out import LaidOut, Role
 from foretrace.workload.layout.launch import Launch, launch_named
-from foretrace.workload.layout.meetings import RankTable, meetings_of
+from foretrace.workload.layout.meetings import RankTable
 from foretrace.workload.layout.pieces import Pieces
 from foretrace.workload.layout.sharded import GatheredChunks
 from foretrace.workload.layout.stage import StageProgram
@@ -138,12 +138,7 @@ def graph_of_step(step: WrittenStep, items: Drafted, launch: Launch, host_ns: In
     """
     try:
         return folded_graph(
-            items,
-            meetings_of(items, step.ranks),
-            ranks=step.ranks,
-            tables=step.tables,
-            launch=launch,
-            host_ns=host_ns,
+            items, ranks=step.ranks, tables=step.tables, launch=launch, host_ns=host_ns
         )
     except CircleError as err:
         check_schedule(step.schedule)  # says which stages wait for each other

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import Int64s
+from foretrace.base import Int64s, turns_within
+from foretrace.workload.arrange.meetings import Meetings, meetings_of
 from foretrace.workload.layout.drafted import Drafted
 from foretrace.workload.layout.tables import NOTHING, group_of_stream
 from foretrace.workload.plan.groups import groups_of, replica_of_rank
@@ -60,66 +61,60 @@ class RankTable:
         return tuple(self.groups(group)[row].tolist())
 
 
-@dataclass(frozen=True)
-class Meetings:
-    """The collectives of one rank per stage: which exchanges meet in which."""
+def meetings_of_step(
+    items: Drafted, ranks: RankTable, *, arrive: Int64s, finish: Int64s
+) -> Meetings:
+    """Whom the exchanges of a step meet; the two ends of a transfer, whatever their turn.
 
-    exchange: Int64s  # int64[exchanges], item
-    collective: Int64s  # int64[exchanges], number of its collective
-    first: Int64s  # int64[collectives], place in `exchange` of one that takes part
-    position: Int64s  # int64[collectives], number inside its group
-
-    def __len__(self) -> int:
-        """Number of collectives."""
-        return len(self.first)
-
-    def parties(self, items: Drafted) -> tuple[Int64s, list[tuple[int, ...]]]:
-        """Which stages take part in each collective.
-
-        Returns:
-            int64[collectives], a place among the distinct sets of stages; these, each ascending.
-        """
-        order = np.argsort(self.collective, kind="stable")
-        stage = items.stage[self.exchange[order]]
-        size = np.bincount(self.collective, minlength=len(self))
-        end = np.cumsum(size)
-        # Hardly any collective has more members than its first and its last one.
-        lowest, highest = stage[end - size], stage[end - 1]
-        more: dict[tuple[int, ...], int] = {}
-        among = np.zeros(len(self), np.int64)
-        for at in np.flatnonzero(size > 2).tolist():  # noqa: PLR2004
-            own = tuple(stage[end[at] - size[at] : end[at]].tolist())
-            among[at] = more.setdefault(own, len(more) + 1)
-        num_stages = int(stage.max(initial=0)) + 1
-        key = (among * num_stages + lowest) * num_stages + highest
-        _, first, party = np.unique(key, return_index=True, return_inverse=True)
-        found = [tuple(stage[end[at] - size[at] : end[at]].tolist()) for at in first.tolist()]
-        return party.reshape(-1).astype(np.int64), found
-
-
-def meetings_of(items: Drafted, ranks: RankTable) -> Meetings:
-    """The k-th exchange of a group on every stage are one collective; so are a transfer's ends."""
+    Args:
+        items: of one rank per stage.
+        ranks: of the stages.
+        arrive: int64[exchanges], node of each exchange among the items.
+        finish: int64[exchanges], so too.
+    """
     exchange = np.flatnonzero(items.is_exchange)
     stream = items.columns["stream"][exchange].astype(np.int64)
     stage, transfer = items.stage[exchange], items.transfer[exchange]
     group = _group_numbers(stream, stage, ranks)
-    turn = _turns(stage, stream)
-    is_transfer = transfer != NOTHING
-    beyond = (int(group.max(initial=0)) + 1) * (len(exchange) + 1)
-    key = np.where(is_transfer, beyond + transfer, group * (len(exchange) + 1) + turn)
-    _, first, collective = np.unique(key, return_index=True, return_inverse=True)
-    collective = collective.reshape(-1).astype(np.int64)
-    last = np.empty(len(first), np.int64)
-    last[collective] = np.arange(len(exchange))
-    # Two stages that send to each other are a group, in which their transfers are counted.
-    pair = stage[first] * len(ranks.rank) + stage[last]
-    of_pair = _turns(pair, is_transfer[first].astype(np.int64))
-    return Meetings(
-        exchange=exchange,
-        collective=collective,
-        first=first.astype(np.int64),
-        position=np.where(is_transfer[first], of_pair, turn[first]),
+    beyond = int(group.max(initial=0)) + 1
+    found = meetings_of(
+        arrive,
+        finish,
+        group=np.where(transfer != NOTHING, beyond + transfer, group),
+        rank=ranks.rank[stage, 0],
     )
+    # Two stages that send to each other are a group, in which their transfers are counted.
+    own = stage[found.member]
+    pair = own[found.lead] * len(ranks.rank) + own[found.first[1:] - 1]
+    is_transfer = found.group >= beyond
+    of_pair = turns_within(pair * 2 + is_transfer)
+    return replace(found, position=np.where(is_transfer, of_pair, found.position))
+
+
+def parties_of(meetings: Meetings, stage: Int64s) -> tuple[Int64s, list[tuple[int, ...]]]:
+    """Which stages take part in each collective.
+
+    Args:
+        meetings: of a step.
+        stage: int64[members], rising in each collective.
+
+    Returns:
+        int64[collectives], a place among the distinct sets of stages; these, each ascending.
+    """
+    begin, end = meetings.lead, meetings.first[1:]
+
+    def stages(at: int) -> tuple[int, ...]:
+        return tuple(stage[begin[at] : end[at]].tolist())
+
+    # One or two stages are told by the lowest and the highest; more are rare, and looked up.
+    more: dict[tuple[int, ...], int] = {}
+    among = np.zeros(len(meetings), np.int64)
+    for at in np.flatnonzero(end - begin > 2).tolist():  # noqa: PLR2004
+        among[at] = more.setdefault(stages(at), len(more) + 1)
+    num_stages = int(stage.max(initial=0)) + 1
+    key = (among * num_stages + stage[begin]) * num_stages + stage[end - 1]
+    _, first, party = np.unique(key, return_index=True, return_inverse=True)
+    return party.reshape(-1).astype(np.int64), [stages(at) for at in first.tolist()]
 
 
 def _group_numbers(stream: Int64s, stage: Int64s, ranks: RankTable) -> Int64s:
@@ -135,15 +130,3 @@ def _group_numbers(stream: Int64s, stage: Int64s, ranks: RankTable) -> Int64s:
 
 def _dense(row: Int64s) -> Int64s:
     return np.unique(row, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-
-def _turns(stage: Int64s, stream: Int64s) -> Int64s:
-    """How many exchanges of the same stage and stream came before; int64[exchanges]."""
-    key = stage * (int(stream.max(initial=0)) + 1) + stream
-    order = np.argsort(key, kind="stable")
-    is_first = np.append(True, key[order][1:] != key[order][:-1])[: len(key)]
-    start = np.flatnonzero(is_first)
-    turn = np.empty(len(key), np.int64)
-    size = np.diff(np.append(start, len(key)))
-    turn[order] = np.arange(len(key)) - np.repeat(start, size)
-    return turn

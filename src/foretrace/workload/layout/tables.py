@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrace.base import CollectiveKind
+from foretrace.workload.arrange.arrange import Names
 from foretrace.workload.blocks.block import NO_SIGNATURE, Item
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Group
@@ -37,30 +38,21 @@ class Tables:
     """Takes texts and exchanges; says which numbers they got."""
 
     def __init__(self) -> None:
-        self._names: dict[str, int] = {}
+        self.names = Names()
         self._kinds: dict[ExchangeKind, int] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All texts, by number."""
-        return tuple(self._names)
 
     @property
     def kinds(self) -> tuple[ExchangeKind, ...]:
         """All kinds of exchange, by number."""
         return tuple(self._kinds)
 
-    def name(self, text: str) -> int:
-        """Number of a text."""
-        return self._names.setdefault(text, len(self._names))
-
     def operator(self, item: Item) -> tuple[int, int]:
         """Numbers of an item's operator and of its signature; NOTHING."""
         if isinstance(item, Exchange):
             return NOTHING, NOTHING
         if item.signature == NO_SIGNATURE:
-            return self.name(item.name), NOTHING
-        return self.name(item.name), self.name(item.signature)
+            return self.names.place(item.name), NOTHING
+        return self.names.place(item.name), self.names.place(item.signature)
 
     def kind(self, item: Item) -> int:
         """Number of an exchange's kind; NOTHING for an operator."""

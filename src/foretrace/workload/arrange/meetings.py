@@ -1,0 +1,114 @@
+"""Who meets whom: the k-th exchange of a group on one rank meets the k-th on every other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from foretrace.base import Int64s, UInt8s, numbered_rows, turns_within
+from foretrace.graph import Collective, EdgeKind, Edges
+
+# What lets a member of a collective go, bits: its hub, its own arrival, or those of its neighbours
+# in the order of the collective's ranks.
+BY_HUB, BY_ITSELF, BY_LEFT, BY_RIGHT = 1, 2, 4, 8
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """Collectives and their members; members stand by collective, then by rank."""
+
+    member: Int64s  # int64[members], place among those that were asked about
+    arrive: Int64s  # int64[members], node
+    finish: Int64s  # int64[members], node
+    rank: Int64s  # int64[members]
+    first: Int64s  # int64[collectives + 1], where each one's members begin
+    group: Int64s  # int64[collectives], number of who meets, and what for
+    position: Int64s  # int64[collectives], number inside its group
+
+    def __len__(self) -> int:
+        """Number of collectives."""
+        return len(self.position)
+
+    @cached_property
+    def collective(self) -> Int64s:
+        """Collective of every member; int64[members]."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first))
+
+    @property
+    def lead(self) -> Int64s:
+        """The first member of every collective; int64[collectives]."""
+        return self.first[:-1]
+
+    def edges(self, first_hub: int, held_by: UInt8s, collectives: Sequence[Collective]) -> Edges:
+        """Arrivals to hubs, and what lets each member go to its finish.
+
+        Args:
+            first_hub: node of the first collective's hub; others follow.
+            held_by: uint8[members], bits of what lets each go.
+            collectives: what meets; read where members wait for neighbours.
+        """
+        hub = first_hub + self.collective
+        by_hub, by_itself = (held_by & BY_HUB) > 0, (held_by & BY_ITSELF) > 0
+        return Edges.joined(
+            [
+                Edges.of(EdgeKind.ARRIVAL, self.arrive, hub),
+                Edges.of(EdgeKind.TRANSFER, hub[by_hub], self.finish[by_hub]),
+                Edges.of(EdgeKind.TRANSFER, self.arrive[by_itself], self.finish[by_itself]),
+                self._around_rings(held_by, collectives),
+            ]
+        )
+
+    def _around_rings(self, held_by: UInt8s, collectives: Sequence[Collective]) -> Edges:
+        """Neighbours that are here, to each other."""
+        around = np.flatnonzero((held_by & (BY_LEFT | BY_RIGHT)) > 0)
+        if not len(around):
+            return Edges.joined([])
+        arrive: Mapping[tuple[int, int], int] = dict(
+            zip(
+                zip(self.collective.tolist(), self.rank.tolist(), strict=True),
+                self.arrive.tolist(),
+                strict=True,
+            )
+        )
+        pairs = []
+        for at in around.tolist():
+            own, rank = int(self.collective[at]), int(self.rank[at])
+            ranks = collectives[own].ranks
+            sides = [side for bit, side in ((BY_LEFT, -1), (BY_RIGHT, 1)) if held_by[at] & bit]
+            place = ranks.index(rank)
+            neighbours = dict.fromkeys(ranks[(place + side) % len(ranks)] for side in sides)
+            pairs += [
+                (arrive[own, each], int(self.finish[at]))
+                for each in neighbours
+                if (own, each) in arrive and each != rank
+            ]
+        ends = np.array(pairs, np.int64).reshape(-1, 2)
+        return Edges.of(EdgeKind.TRANSFER, ends[:, 0], ends[:, 1])
+
+
+def meetings_of(arrive: Int64s, finish: Int64s, *, group: Int64s, rank: Int64s) -> Meetings:
+    """The collectives of exchanges in issue order.
+
+    Args:
+        arrive: int64[exchanges], nodes.
+        finish: int64[exchanges], nodes.
+        group: int64[exchanges], number of who meets, and what for: equal on all members.
+        rank: int64[exchanges].
+    """
+    turn = turns_within(numbered_rows([group, rank]))
+    order = np.lexsort((rank, turn, group))
+    group, turn = group[order], turn[order]
+    is_new = (group[1:] != group[:-1]) | (turn[1:] != turn[:-1])
+    lead = np.flatnonzero(np.append(True, is_new)[: len(order)])
+    return Meetings(
+        member=order,
+        arrive=arrive[order],
+        finish=finish[order],
+        rank=rank[order],
+        first=np.append(lead, len(order)),
+        group=group[lead],
+        position=turn[lead],
+    )
