@@ -106,4 +106,4 @@ def test_progress_is_told(folder: Path) -> None:
 
 
 def test_contents_are_told_for_every_file(folder: Path) -> None:
-    assert len(ft.inspect(folder)) == 2
+    assert len(ft.inspect(folder).files) == 2

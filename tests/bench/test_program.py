@@ -133,7 +133,7 @@ def test_an_operator_of_a_library_has_a_place_to_be_registered(tmp_path: Path) -
     made = generate(trace.write(tmp_path))
 
     assert made.program.coverage.share == 0.5
-    assert made.to_frame().rows() == [("fbgemm::merge", "from the library 'fbgemm'", 1, 0)]
+    assert made.to_polars().rows() == [("fbgemm::merge", "from the library 'fbgemm'", 1, 0)]
     assert '# "fbgemm::merge": your_function,  # 1 calls: from the library' in made.text
     assert 't1 = other("fbgemm::merge", [x.a0], [((4, 4), torch.float32)])' in made.text
 

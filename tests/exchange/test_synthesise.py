@@ -130,7 +130,7 @@ def test_distances_stand_beside_those_of_the_source_s_halves(tmp_path: Path) -> 
     # The kernel got slower from round to round, which a shuffled source cannot show.
     assert found["durations"].halves > 0.1
     assert found["durations"].made < 0.1
-    assert made.to_frame().height == 5
+    assert made.to_polars().height == 5
 
 
 def test_a_source_without_work_is_refused() -> None:

@@ -74,7 +74,7 @@ def test_a_new_format_is_one_file_and_one_line(
     assert job.measured.end_ns.max() - job.measured.start_ns.min() == 40_000
     assert again.graph.num_nodes == job.graph.num_nodes
     assert any("1 other JSON file" in finding.text for finding in job.findings)
-    assert ft.inspect(run / "rank0.lines")[0].num_events == 2
+    assert ft.inspect(run / "rank0.lines").files[0].num_events == 2
 
 
 def test_every_format_has_a_name_of_its_own() -> None:

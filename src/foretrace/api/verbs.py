@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from foretrace.analyze import step_name
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
+from foretrace.api.links import link
 from foretrace.capture import record
 from foretrace.graph import (
     Ablation,
     Blocks,
     Corrections,
+    Inspection,
     Timeline,
     blocks_of,
     read_corrections,
@@ -22,8 +24,8 @@ from foretrace.graph import (
 )
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
-from foretrace.trace import Contents, load_run
 from foretrace.trace import inspect as inspected
+from foretrace.trace import load_run
 from foretrace.validate import ReplayReport, replay_report
 
 if TYPE_CHECKING:  # what replays and pages of a run need not load
@@ -85,8 +87,10 @@ def blocks(subject: Job | Timeline | Estimate | Edited | Prediction) -> Blocks:
 
 def inspect(
     paths: Paths, *, cache: bool | Path = True, progress: Progress | None = None
-) -> tuple[Contents, ...]:
+) -> Inspection:
     """What each file contains, what it lacks for a replay, and how to record a better one.
+
+    Execution traces beside the files are joined with them, as `link` does.
 
     Args:
         paths: files, globs or folders; they need not be of one run.
@@ -96,7 +100,8 @@ def inspect(
     Raises:
         TraceError: if a file cannot be read.
     """
-    return inspected(paths, cache_folder=cache_folder_of(cache), progress=progress)
+    found = inspected(paths, cache_folder=cache_folder_of(cache), progress=progress)
+    return Inspection(found, link(paths, cache=cache))
 
 
 def simulate(job: Job | Edited, *, without: Without = ()) -> Timeline:

@@ -13,8 +13,8 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from foretrace.answer import Answer, Column, Json, Table, Told, Unit, duration_text
 from foretrace.base import TraceError
 from foretrace.bench.arguments import recorded, tensors_in
 from foretrace.bench.assembly import replayed_nodes
@@ -24,9 +24,6 @@ from foretrace.bench.timing import NOTHING_MEASURED, Measured, measured_of
 from foretrace.bench.tree import Tree, chosen, tree_of
 from foretrace.operators import work_of
 from foretrace.trace import ExecutionNode, read_execution_nodes
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _CUT = "aten::as_strided"  # how a program cuts tensors that no operator of it returns
 
@@ -55,8 +52,8 @@ class Side:
     busy_share: float | None
 
 
-@dataclass(frozen=True)
-class BenchCheck:
+@dataclass(frozen=True, repr=False)
+class BenchCheck(Answer):
     """A benchmark beside its source."""
 
     source: Side
@@ -85,21 +82,7 @@ class BenchCheck:
         """Time of the benchmark over the source's, both under the profiler."""
         return self.bench.span_ns / self.source.span_ns if self.source.span_ns else None
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per operator and shapes, with the calls of both sides."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
-
-        keys = sorted(self.source.operators | self.bench.operators)
-        return pl.DataFrame(
-            {
-                "operator": [name for name, _ in keys],
-                "shapes": [shapes for _, shapes in keys],
-                "source_calls": [self.source.operators[key] for key in keys],
-                "bench_calls": [self.bench.operators[key] for key in keys],
-            }
-        )
-
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Everything, as plain values; times in ns."""
         return {
             "is_same": self.is_same,
@@ -116,16 +99,67 @@ class BenchCheck:
                 }
                 for name, side in (("source", self.source), ("bench", self.bench))
             },
-            "missing": _rows(self.missing),
-            "extra": _rows(self.extra),
+            "missing": _calls("missing", self.missing).as_json(),
+            "extra": _calls("extra", self.extra).as_json(),
         }
 
+    @property
+    def headline(self) -> str:
+        """Whether both run the same, and how long a step takes."""
+        words = "the same operators" if self.is_same else "not the same operators"
+        return f"{words} on {self.device}, {duration_text(self.median_ns)} a step"
 
-def _rows(operators: Counter[Key]) -> list[dict[str, object]]:
-    return [
-        {"operator": name, "shapes": shapes, "calls": count}
-        for (name, shapes), count in sorted(operators.items())
-    ]
+    @property
+    def note(self) -> str:
+        """How the times compare, and what was left out."""
+        notes = []
+        if self.time_ratio is not None:
+            notes.append(f"benchmark over source, both under the profiler: {self.time_ratio:.3f}")
+        if not self.has_collectives:
+            notes.append("collectives were left out on both sides: --ranks N runs them")
+        return "; ".join(notes)
+
+    def parts(self) -> tuple[Told, ...]:
+        """Both sides, and operators of one alone."""
+        return (
+            self._sides(),
+            _calls("missing", self.missing, "missing in the benchmark"),
+            _calls("extra", self.extra, "in the benchmark alone"),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """One row per operator and shapes, with the calls of both sides; then the sides."""
+        operators = Table.of(
+            "operators",
+            sorted(self.source.operators | self.bench.operators),
+            Column("operator", value=lambda key: key[0]),
+            Column("shapes", value=lambda key: key[1]),
+            Column("source_calls", unit=Unit.COUNT, value=lambda key: self.source.operators[key]),
+            Column("bench_calls", unit=Unit.COUNT, value=lambda key: self.bench.operators[key]),
+        )
+        return operators, self._sides()
+
+    def _sides(self) -> Table:
+        return Table.of(
+            "sides",
+            (("source", self.source), ("benchmark", self.bench)),
+            Column("side", value=lambda row: row[0]),
+            Column("num_operators", value=lambda row: row[1].operators.total()),
+            Column("flops", value=lambda row: row[1].flops),
+            Column("span_ns", "ms, profiled", value=lambda row: row[1].span_ns or None),
+            Column("busy_share", "busy", value=lambda row: row[1].busy_share),
+        )
+
+
+def _calls(key: str, operators: Counter[Key], title: str = "") -> Table:
+    return Table.of(
+        key,
+        sorted(operators.items()),
+        Column("operator", unit=Unit.NAME, value=lambda row: row[0][0]),
+        Column("shapes", value=lambda row: row[0][1]),
+        Column("calls", unit=Unit.COUNT, value=lambda row: row[1]),
+        title=title,
+    )
 
 
 def check(

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from foretrace.answer import Answer, Column, Json, Table, Told, Unit, count_text, percent_text
 from foretrace.base import TraceError, written_beside
 from foretrace.bench.assembly import program_of
 from foretrace.bench.mode import Mode
@@ -16,9 +16,6 @@ from foretrace.bench.text import text_of
 from foretrace.bench.timing import NOTHING_MEASURED, measured_of
 from foretrace.bench.tree import chosen, tree_of
 from foretrace.trace import read_execution_nodes
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _RECIPE = "SOURCE = "
 
@@ -37,8 +34,8 @@ class Recipe:
         return ascii({"file": file, **asdict(self), "mode": self.mode.value})
 
 
-@dataclass(frozen=True)
-class Benchmark:
+@dataclass(frozen=True, repr=False)
+class Benchmark(Answer):
     """A program that replays a step, and what it covers."""
 
     text: str
@@ -50,22 +47,7 @@ class Benchmark:
         with written_beside(path) as beside:
             beside.write_text(self.text, encoding="utf-8")
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per kind of operator that is not replayed."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
-
-        return pl.DataFrame(
-            self.program.coverage.unsupported,
-            schema={
-                "operator": pl.String,
-                "reason": pl.String,
-                "calls": pl.Int64,
-                "duration_ns": pl.Int64,
-            },
-            orient="row",
-        )
-
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """What it covers, as plain values."""
         coverage = self.program.coverage
         return {
@@ -80,8 +62,47 @@ class Benchmark:
             "time_share": coverage.time_share,
             "calls": len(self.program.calls),
             "lines": self.text.count("\n"),
-            "unsupported": self.to_frame().to_dicts(),
+            "unsupported": self._unsupported().as_json(),
         }
+
+    @property
+    def headline(self) -> str:
+        """How much of the step it replays."""
+        coverage = self.program.coverage
+        of_time = coverage.time_share
+        time = "" if of_time is None else f", {percent_text(100 * of_time)} of their time"
+        return (
+            f"{coverage.num_replayed:,} of {count_text(coverage.num_operators, 'operator')} "
+            f"({percent_text(100 * coverage.share)}){time}, in "
+            f"{count_text(len(self.program.calls), 'call')}; "
+            f"{count_text(self.text.count(chr(10)), 'line')} of Python"
+        )
+
+    @property
+    def note(self) -> str:
+        """Of how much times are known, and what to do about what is not replayed."""
+        coverage, notes = self.program.coverage, []
+        if 0 < coverage.num_timed < coverage.num_operators:
+            notes.append(f"times are known of {count_text(coverage.num_timed, 'operator')}")
+        if self.program.world_size > 1:
+            notes.append(f"recorded in a job of {count_text(self.program.world_size, 'rank')}")
+        if coverage.unsupported:
+            notes.append("give functions for what is left out under REGISTERED in the program")
+        return "; ".join(notes)
+
+    def parts(self) -> tuple[Told, ...]:
+        """What is not replayed."""
+        return (self._unsupported(),)
+
+    def _unsupported(self) -> Table:
+        return Table.of(
+            "unsupported",
+            self.program.coverage.unsupported,
+            Column("operator", "not replayed", Unit.NAME, lambda row: row[0]),
+            Column("reason", "why", value=lambda row: row[1]),
+            Column("calls", unit=Unit.COUNT, value=lambda row: row[2]),
+            Column("duration_ns", "ms", value=lambda row: row[3]),
+        )
 
 
 def generate(path: Path, *, kineto: Path | None = None, recipe: Recipe | None = None) -> Benchmark:

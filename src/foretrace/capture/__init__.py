@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from foretrace.capture.measure import device_of as device_of
     from foretrace.capture.measure import measured_rows as measured_rows
     from foretrace.capture.measure import num_devices as num_devices
+    from foretrace.capture.measure import write_measured as write_measured
     from foretrace.capture.measure_collectives import measured_collectives as measured_collectives
     from foretrace.capture.measure_host import HostSpeed as HostSpeed
     from foretrace.capture.measure_host import measured_host as measured_host

@@ -9,10 +9,15 @@ everything. `foretrace calibrate --table` reads what comes out.
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
-from foretrace.base import NS_PER_MS, NS_PER_S, ModelError
+from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
+from foretrace.base import NS_PER_MS, NS_PER_S, ModelError, written_beside
 from foretrace.capture.job import require_torch
 from foretrace.capture.workloads import FAMILIES, Device, Row, Shape, shapes
 
@@ -153,3 +158,56 @@ def _event_ns(run: Callable[[], object]) -> float:
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) * NS_PER_MS
+
+
+@dataclass(frozen=True)
+class MeasuredTable(Plain):
+    """One file of measurements."""
+
+    family: str
+    rows: int
+    file: str
+
+
+@dataclass(frozen=True, repr=False)
+class MeasuredTables(Answer):
+    """What was measured of a device, and where it stands."""
+
+    json_names: ClassVar = {"files": "tables"}
+
+    device: str
+    files: tuple[MeasuredTable, ...]
+
+    @property
+    def headline(self) -> str:
+        """The device."""
+        return self.device
+
+    @property
+    def note(self) -> str:
+        """What it is for."""
+        return "fit the cost models to it with: foretrace calibrate --table DIR"
+
+    def parts(self) -> tuple[Told, ...]:
+        """Every file."""
+        columns = (
+            Column("family", "measured"),
+            Column("rows", unit=Unit.COUNT),
+            Column("file", "table"),
+        )
+        return (Table.of("tables", self.files, *columns),)
+
+
+def write_measured(found: Mapping[str, Sequence[Row]], device: str, folder: Path) -> MeasuredTables:
+    """A Parquet file for every family, named after it and the device."""
+    import polars as pl  # on demand: it takes longer to import than most commands take
+
+    folder.mkdir(parents=True, exist_ok=True)
+    label = re.sub(r"[^a-z0-9]+", "-", device.casefold()).strip("-")
+    written = []
+    for family, rows in found.items():
+        path = folder / f"{family}-{label}.parquet"
+        with written_beside(path) as beside:
+            pl.DataFrame(rows, infer_schema_length=None).write_parquet(beside)
+        written.append(MeasuredTable(family, len(rows), str(path)))
+    return MeasuredTables(device, tuple(written))

@@ -7,14 +7,12 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from foretrace import api
 from foretrace.base import TraceError, written_beside
-from foretrace.cli.outputs import print_json
+from foretrace.cli import options
+from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.tables import print_sentences
-from foretrace.exchange import Anonymised
 
 _MAX_SHOWN = 5
 
@@ -50,7 +48,7 @@ def anonymise(
             help="Keep which name stands for which text here, for the next run; not to publish.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json: options.AsJson = False,
 ) -> None:
     """Write traces again without names, paths and hosts."""
     known = _known(names)
@@ -67,32 +65,13 @@ def anonymise(
     if names is not None:
         with written_beside(names) as beside:
             beside.write_bytes(msgspec.json.encode({**known, **done.neutral}))
-    if json:
-        print_json(done.as_json())
-    else:
-        print_anonymised(Console(highlight=False), done)
+    Outputs(json).tell(done)
     if done.found_again:
         shown = ", ".join(map(repr, done.found_again[:_MAX_SHOWN]))
         raise TraceError(
             f"{len(done.found_again)} texts that were to go stand in the new files all the same: "
             f"{shown}; add --drop for what holds them, and do not publish these files"
         )
-
-
-def print_anonymised(console: Console, done: Anonymised) -> None:
-    """Print what was done and what is left."""
-    more = f" and {len(done.paths) - 1} more" if len(done.paths) > 1 else ""
-    console.print(f"wrote {done.paths[0]}{more}")
-    console.print(
-        f"{len(done.replaced):,} names replaced, {len(done.removed):,} other texts removed, "
-        f"{done.num_kept:,} public names kept; searched for in the new files: "
-        f"{len(done.found_again)} found"
-    )
-    print_sentences(
-        console,
-        "what could still identify the origin",
-        [f"{hint.topic}: {hint.text}; to take it away: {hint.advice}" for hint in done.hints],
-    )
 
 
 def _known(path: Path | None) -> dict[str, str]:

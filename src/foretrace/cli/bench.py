@@ -13,7 +13,6 @@ from foretrace.bench import generate as generated
 from foretrace.bench import package as packaged
 from foretrace.bench import package_model as packaged_model
 from foretrace.cli import options
-from foretrace.cli.bench_table import print_benchmark, print_check
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 
@@ -73,7 +72,7 @@ def generate(
         doing.now(f"reading {trace.name}")
         made = generated(trace, kineto=kineto, recipe=recipe)
         made.write(out)
-    Outputs(json).give(made, lambda: print_benchmark(made, out))
+    Outputs(json).tell(made, title=f"{made.program.source}: {out}", top=None)
 
 
 @app.command()
@@ -119,7 +118,7 @@ def check(
     with activity() as doing:
         doing.now(f"running {program.name}")
         found = checked(program, against=against, kineto=kineto, running=running)
-    Outputs(json, csv, parquet).give(found, lambda: print_check(found))
+    Outputs(json, csv, parquet).tell(found)
     if fail_if_different and not found.is_same:
         raise typer.Exit(_DIFFERENT)
 

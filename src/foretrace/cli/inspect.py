@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from foretrace import api
 from foretrace.cli import options
-from foretrace.cli.inspect_table import print_contents, print_links
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import cache_folder
 from foretrace.cli.source import Source
-from foretrace.graph import BlocksWithEvidence, Links
-from foretrace.trace import Contents
+from foretrace.graph import BlocksWithEvidence
 
-if TYPE_CHECKING:
-    import polars as pl
-
-NO_LINKS = Links(())
+_MOST_FILES = 24  # more rows scroll the summary off the screen
 
 
 def inspect(
@@ -62,44 +56,4 @@ def inspect(
         found = api.inspect(
             paths, cache=False if no_cache else cache_folder(), progress=doing.advance
         )
-        doing.now("joining execution traces")
-        links = api.link(paths, cache=False if no_cache else cache_folder())
-
-    def show() -> None:
-        print_contents(found)
-        print_links(links)
-
-    Outputs(json, csv, parquet).give(Files(found, links), show)
-
-
-@dataclass(frozen=True)
-class Files:
-    """What all files contain."""
-
-    rows: tuple[Contents, ...]
-    links: Links = NO_LINKS  # of those with an execution trace beside them
-
-    def as_json(self) -> list[dict[str, object]]:
-        """Everything, one mapping per file."""
-        by_rank = {one.rank: one.as_json() for one in self.links.by_rank}
-        rows = [asdict(one) for one in self.rows]
-        for row, one in zip(rows, self.rows, strict=True):
-            if one.rank in by_rank:
-                row["execution_trace"] = by_rank[one.rank]
-        return rows
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per file; what a file has several of is a list."""
-        import polars as pl  # on demand: it takes longer to import than most files to read
-
-        counts = ("events_by_category", "dropped", "communication")
-        rows = [
-            {
-                name: [{"name": key, "count": count} for key, count in value.items()]
-                if name in counts and isinstance(value, dict)
-                else value
-                for name, value in row.items()
-            }
-            for row in map(asdict, self.rows)
-        ]
-        return pl.DataFrame(rows, infer_schema_length=None)
+    Outputs(json, csv, parquet, table).tell(found, top=_MOST_FILES)

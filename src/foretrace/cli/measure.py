@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from foretrace.base import written_beside
-from foretrace.capture import FAMILIES, Row, device_of, measured_collectives, measured_rows
+from foretrace.capture import (
+    FAMILIES,
+    Row,
+    device_of,
+    measured_collectives,
+    measured_rows,
+    write_measured,
+)
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.tables import plain_table, print_section
-
-if TYPE_CHECKING:
-    import polars as pl
 
 COLLECTIVES = "collectives"
 
@@ -61,49 +60,8 @@ def measure(
         if COLLECTIVES in wanted:
             doing.now(f"measuring collectives between {ranks} ranks")
             found[COLLECTIVES] = measured_collectives(known, ranks, seconds=share)
-    tables = tuple(_written(family, rows, known.name, folder=out) for family, rows in found.items())
-    written = _Written(known.name, tables)
-    Outputs(json).give(written, lambda: _print(written))
-
-
-@dataclass(frozen=True)
-class _Written:
-    """The tables that were written."""
-
-    device: str
-    tables: tuple[dict[str, object], ...]
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {"device": self.device, "tables": list(self.tables)}
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per table."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
-
-        return pl.DataFrame(list(self.tables))
+    Outputs(json).tell(write_measured(found, known.name, out))
 
 
 def _usual(ranks: int) -> tuple[str, ...]:
     return (*FAMILIES, COLLECTIVES) if ranks > 1 else FAMILIES
-
-
-def _written(family: str, rows: list[Row], device: str, *, folder: Path) -> dict[str, object]:
-    import polars as pl  # on demand, as above
-
-    folder.mkdir(parents=True, exist_ok=True)
-    label = re.sub(r"[^a-z0-9]+", "-", device.casefold()).strip("-")
-    path = folder / f"{family}-{label}.parquet"
-    with written_beside(path) as beside:
-        pl.DataFrame(rows, infer_schema_length=None).write_parquet(beside)
-    return {"family": family, "rows": len(rows), "file": str(path)}
-
-
-def _print(written: _Written) -> None:
-    console = Console(highlight=False)
-    console.print(written.device, style="bold")
-    table = plain_table("measured", "rows", "table", text_columns=(0, 2))
-    for one in written.tables:
-        table.add_row(*(str(one[key]) for key in ("family", "rows", "file")))
-    print_section(console, "", table)
-    console.print("\nfit the cost models to it with: foretrace calibrate --table DIR")

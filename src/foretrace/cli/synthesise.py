@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from foretrace import api
 from foretrace.cli import options
-from foretrace.cli.outputs import print_json
+from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
-from foretrace.cli.tables import plain_table, print_section
-from foretrace.exchange import DEFAULT_ORDER, Closeness, Synthesised
+from foretrace.exchange import DEFAULT_ORDER
 
 
 def synthesise(
@@ -62,32 +60,4 @@ def synthesise(
             order=order,
             is_compared=report,
         )
-    if json:
-        print_json(made.as_json())
-    else:
-        print_synthesised(Console(highlight=False), made)
-
-
-def print_synthesised(console: Console, made: Synthesised) -> None:
-    """Print what was made, and how near it comes."""
-    more = f" to {made.paths[-1].name}" if len(made.paths) > 1 else ""
-    console.print(
-        f"wrote {made.paths[0]}{more}: {made.num_nodes:,} nodes per rank of "
-        f"{made.num_tokens:,} kinds"
-    )
-    if made.closeness is not None:
-        _print_closeness(console, made.closeness)
-
-
-def _print_closeness(console: Console, found: Closeness) -> None:
-    table = plain_table("distance (KS, 0 to 1)", "made", "halves", "made of", "source of")
-    for one in found.distances:
-        table.add_row(
-            one.measure,
-            *("" if value < 0 else f"{value:.3f}" for value in (one.made, one.halves)),
-            f"{one.num_made:,}",
-            f"{one.num_source:,}",
-        )
-    print_section(console, "", table)
-    ratio = found.made_ns_per_node / found.source_ns_per_node if found.source_ns_per_node else 0
-    console.print(f"\ncritical path per node: {ratio:.2f} times the source's")
+    Outputs(json).tell(made)

@@ -9,19 +9,18 @@ iterations apart, takes the first that fits, and says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import ClassVar
 
 import numpy as np
 
+from foretrace.answer import Answer, Cell, Column, Plain, Table, Told, Unit, count_text, plain
 from foretrace.base import Bools, Int32s, Int64s
 from foretrace.graph.alignment import aligned_names
 from foretrace.trace import Category, ExecutionTrace, Trace
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NO_EVENT = -1
 _MOST_NAMES = 5  # of names that did not link that are kept
@@ -38,8 +37,23 @@ class LinkMethod(StrEnum):
 
 
 @dataclass(frozen=True)
-class Link:
+class Link(Plain):
     """One rank's execution trace and the events of its Kineto trace."""
+
+    json_only = (
+        *("rank", "execution_trace.path", "execution_trace.schema", "method", "offset"),
+        *("num_operators", "num_linked", "coverage", "num_events", "num_data_dependencies"),
+        *("num_communications", "unlinked", "is_ambiguous"),
+    )
+    json_names: ClassVar = {
+        "execution_trace.path": "path",
+        "execution_trace.schema": "schema",
+        "num_operators": "operators",
+        "num_linked": "linked",
+        "num_events": "events",
+        "num_data_dependencies": "data_dependencies",
+        "num_communications": "communications",
+    }
 
     rank: int | None
     method: LinkMethod
@@ -55,6 +69,16 @@ class Link:
     def num_linked(self) -> int:
         """Operators that found their event."""
         return int(np.count_nonzero(self.event != NO_EVENT))
+
+    @property
+    def num_data_dependencies(self) -> int:
+        """Pairs of events of which one took a tensor that the other gave."""
+        return len(self.data_dependencies()[0])
+
+    @property
+    def num_communications(self) -> int:
+        """Operators that communicate."""
+        return len(self.execution_trace.communication.node)
 
     @property
     def coverage(self) -> float:
@@ -80,44 +104,52 @@ class Link:
         is_known = (from_event != NO_EVENT) & (to_event != NO_EVENT)
         return from_event[is_known].astype(np.int64), to_event[is_known].astype(np.int64)
 
-    def as_json(self) -> dict[str, object]:
-        """What the join found, as builtins."""
-        return {
-            "rank": self.rank,
-            "path": str(self.execution_trace.path),
-            "schema": self.execution_trace.schema,
-            "method": self.method.value,
-            "offset": self.offset,
-            "operators": self.num_operators,
-            "linked": self.num_linked,
-            "coverage": self.coverage,
-            "events": self.num_events,
-            "data_dependencies": len(self.data_dependencies()[0]),
-            "communications": len(self.execution_trace.communication.node),
-            "unlinked": list(self.unlinked),
-            "is_ambiguous": self.is_ambiguous,
-        }
 
-
-@dataclass(frozen=True)
-class Links:
+@dataclass(frozen=True, repr=False)
+class Links(Answer):
     """The joins of all ranks that have an execution trace."""
+
+    json_names: ClassVar = {"by_rank": "links"}
 
     by_rank: tuple[Link, ...]
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as builtins."""
-        return {"links": [one.as_json() for one in self.by_rank]}
+    @property
+    def headline(self) -> str:
+        """How many there are, and how much of them is linked."""
+        linked = sum(one.num_linked for one in self.by_rank)
+        operators = count_text(sum(one.num_operators for one in self.by_rank), "operator")
+        traces = count_text(len(self.by_rank), "execution trace")
+        return f"{traces}, {linked:,} of {operators} linked"
 
-    def to_frame(self) -> pl.DataFrame:
+    def parts(self) -> tuple[Told, ...]:
         """One row per rank."""
-        import polars as pl  # on demand: slow to import
+        return (
+            Table.of(
+                "links",
+                self.by_rank,
+                Column("rank"),
+                Column("file", "execution trace", Unit.WORD, "execution_trace.path.name"),
+                Column("schema", value="execution_trace.schema"),
+                Column("method", "by", value=_method),
+                Column("num_operators"),
+                Column("coverage", "linked", Unit.SHARE),
+                title="execution traces",
+            ),
+        )
 
-        rows = [
-            {key: value for key, value in one.as_json().items() if key != "unlinked"}
-            for one in self.by_rank
-        ]
-        return pl.DataFrame(rows)
+    def tables(self) -> tuple[Table, ...]:
+        """The same with all that is known of a join."""
+        names = [one for one in Link.json_only if one != "unlinked"]
+        keys = (Column(Link.json_names.get(one, one), value=_attribute(one)) for one in names)
+        return (Table.of("links", self.by_rank, *keys),)
+
+
+def _method(link: Link) -> str:
+    return link.method.value + (" (first that fits)" if link.is_ambiguous else "")
+
+
+def _attribute(name: str) -> Callable[[Link], Cell]:
+    return lambda link: plain(attrgetter(name)(link))
 
 
 def link(trace: Trace, execution_trace: ExecutionTrace) -> Link:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from foretrace.answer import Plain
 from foretrace.base import Bools, collective_kind_of
 from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
 from foretrace.trace.communication import is_communication
@@ -28,7 +29,7 @@ _DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
 
 @dataclass(frozen=True)
-class Contents:
+class Contents(Plain):
     """One file, counted."""
 
     path: str

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from foretrace.answer import Answer, Column, Json, Plain, Sentences, Table, Told, plain
 from foretrace.exchange.anonymised.replacements import Names
 from foretrace.workload import Transformer, load_model, model_names
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _MAX_SHOWN = 5
 _ARCHITECTURE = re.compile(
@@ -21,8 +18,8 @@ _ARCHITECTURE = re.compile(
 _KERNELS = re.compile(r"(?:cudnn|cutlass|cublas|nccl|rccl|Cijk|miopen|nvjet)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Anonymised:
+@dataclass(frozen=True, repr=False)
+class Anonymised(Answer):
     """What `anonymise` did."""
 
     path_by_source: dict[str, Path]  # each file read -> the file written
@@ -38,29 +35,43 @@ class Anonymised:
         """The files written."""
         return tuple(self.path_by_source.values())
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per text replaced: `text`, `neutral`."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
-
-        return pl.DataFrame(
-            {"text": list(self.replaced), "neutral": list(self.replaced.values())},
-            schema={"text": pl.String, "neutral": pl.String},
+    @property
+    def headline(self) -> str:
+        """What was replaced, removed, kept, and found again in what was written."""
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return (
+            f"wrote {self.paths[0]}{more}: {len(self.replaced):,} names replaced, "
+            f"{len(self.removed):,} other texts removed, {self.num_kept:,} public names kept; "
+            f"searched for in the new files: {len(self.found_again)} found"
         )
 
-    def as_json(self) -> dict[str, object]:
+    def parts(self) -> tuple[Told, ...]:
+        """What is left; never what was taken out."""
+        hints = (f"{one.topic}: {one.text}; to take it away: {one.advice}" for one in self.hints)
+        return (Sentences.of("what could still identify the origin", hints),)
+
+    def tables(self) -> tuple[Table, ...]:
+        """One row per text replaced; not for others' eyes."""
+        columns = (
+            Column("text", value=lambda row: row[0]),
+            Column("neutral", value=lambda row: row[1]),
+        )
+        return (Table.of("replaced", self.replaced.items(), *columns),)
+
+    def as_json(self) -> Json:
         """Everything as builtins, but for the texts that were taken out."""
         return {
-            "paths": [str(path) for path in self.paths],
+            "paths": plain(self.paths),
             "num_replaced": len(self.replaced),
             "num_removed": len(self.removed),
             "num_kept": self.num_kept,
             "num_found_again": len(self.found_again),
-            "hints": [asdict(hint) for hint in self.hints],
+            "hints": plain(self.hints),
         }
 
 
 @dataclass(frozen=True)
-class Hint:
+class Hint(Plain):
     """One thing that could still identify the origin."""
 
     topic: str  # "devices", "job size", "model", ...

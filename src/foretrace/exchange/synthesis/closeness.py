@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.answer import Plain
+from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
 from foretrace.exchange.synthesis.observed import Observed
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
-class Distance:
+class Distance(Plain):
     """One measure's distances; -1 where a side has nothing of it."""
 
     measure: str  # "operators", "durations", ...
@@ -32,19 +28,38 @@ class Distance:
     num_source: int
 
 
-@dataclass(frozen=True)
-class Closeness(Plain):
+@dataclass(frozen=True, repr=False)
+class Closeness(Answer):
     """All measures, and lengths of the critical path."""
 
     distances: tuple[Distance, ...]
     source_ns_per_node: float  # critical path of the source over the nodes of a rank
     made_ns_per_node: float
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per measure."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
+    @property
+    def headline(self) -> str:
+        """The length of the critical path beside the source's."""
+        source_ns = self.source_ns_per_node
+        ratio = self.made_ns_per_node / source_ns if source_ns else 0
+        return f"critical path per node: {ratio:.2f} times the source's"
 
-        return pl.DataFrame([asdict(one) for one in self.distances])
+    def parts(self) -> tuple[Told, ...]:
+        """Every measure."""
+        return (
+            Table.of(
+                "distances",
+                self.distances,
+                Column("measure", "distance (KS, 0 to 1)"),
+                Column("made", unit=Unit.NUMBER, value=lambda one: _known(one.made)),
+                Column("halves", unit=Unit.NUMBER, value=lambda one: _known(one.halves)),
+                Column("num_made", "made of"),
+                Column("num_source", "source of"),
+            ),
+        )
+
+
+def _known(distance: float) -> float | None:
+    return None if distance < 0 else distance
 
 
 def closeness(source: Observed, made: Observed) -> Closeness:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from foretrace.answer import Answer, Told
 from foretrace.base import NS_PER_US, CollectiveKind, Int64s, written_beside, written_together
 from foretrace.exchange.chakra.messages import metadata_message, write_nodes
 from foretrace.exchange.synthesis.closeness import Closeness, closeness
@@ -27,16 +27,13 @@ from foretrace.trace import (
     read_chakra,
 )
 
-if TYPE_CHECKING:
-    import polars as pl
-
 DEFAULT_ORDER = 3  # tokens that decide on the next
 _FIRST_ID = 1  # 0 means no node to some readers
 _HOST_STREAMS = 1000  # where streams begin that stand for threads which communicate
 
 
-@dataclass(frozen=True)
-class Synthesised:
+@dataclass(frozen=True, repr=False)
+class Synthesised(Answer):
     """What was made."""
 
     paths: tuple[Path, ...]  # by rank
@@ -45,21 +42,19 @@ class Synthesised:
     num_tokens: int  # different kinds of node in the source
     closeness: Closeness | None  # None if it was not asked for
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per measure of closeness; none if it was not asked for."""
-        import polars as pl  # on demand: it takes longer to import than most commands take
+    @property
+    def headline(self) -> str:
+        """What was written, and how near it comes."""
+        more = f" to {self.paths[-1].name}" if len(self.paths) > 1 else ""
+        near = "" if self.closeness is None else f"; {self.closeness.headline}"
+        return (
+            f"wrote {self.paths[0]}{more}: {self.num_nodes:,} nodes per rank of "
+            f"{self.num_tokens:,} kinds{near}"
+        )
 
-        return pl.DataFrame() if self.closeness is None else self.closeness.to_frame()
-
-    def as_json(self) -> dict[str, object]:
-        """Everything as builtins."""
-        return {
-            "paths": [str(path) for path in self.paths],
-            "groups_path": str(self.groups_path),
-            "num_nodes": self.num_nodes,
-            "num_tokens": self.num_tokens,
-            "closeness": None if self.closeness is None else self.closeness.as_json(),
-        }
+    def parts(self) -> tuple[Told, ...]:
+        """Every measure of closeness; none if it was not asked for."""
+        return () if self.closeness is None else self.closeness.parts()
 
 
 def synthesise(
