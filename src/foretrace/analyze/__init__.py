@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from foretrace.analyze.attention import AttentionProfile as AttentionProfile
     from foretrace.analyze.attention import attention as attention
     from foretrace.analyze.attributes import WorkKind as WorkKind
+    from foretrace.analyze.bound import Bound as Bound
+    from foretrace.analyze.bound import bound as bound
     from foretrace.analyze.breakdown import COLOUR_OF_COMPONENT as COLOUR_OF_COMPONENT
+    from foretrace.analyze.breakdown import COLOUR_OF_SHOWN as COLOUR_OF_SHOWN
     from foretrace.analyze.breakdown import COMPONENTS as COMPONENTS
+    from foretrace.analyze.breakdown import SHOWN_PARTS as SHOWN_PARTS
     from foretrace.analyze.breakdown import Breakdown as Breakdown
     from foretrace.analyze.breakdown import Parts as Parts
     from foretrace.analyze.breakdown import RankBreakdown as RankBreakdown

@@ -22,6 +22,7 @@ class Activity:
 
     compute: Intervals
     communication: Intervals
+    transfer: Intervals  # communication without what is waiting for other ranks alone
 
     @property
     def busy(self) -> Intervals:
@@ -54,12 +55,16 @@ def activity_by_rank(timeline: Timeline) -> dict[int, Activity]:
     communication_by_rank = _by_rank(
         pairs.rank, timeline.start_ns[pairs.arrive], timeline.end_ns[pairs.finish]
     )
+    transfer_by_rank = _by_rank(
+        pairs.rank, timeline.start_ns[pairs.finish], timeline.end_ns[pairs.finish]
+    )
     nothing = np.zeros(0, dtype=np.int64)
     none = Intervals(start_ns=nothing, end_ns=nothing)
     return {
         rank: Activity(
             compute=compute_by_rank.get(rank, none),
             communication=communication_by_rank.get(rank, none),
+            transfer=transfer_by_rank.get(rank, none),
         )
         for rank in graph.ranks
     }

@@ -32,6 +32,15 @@ COMPONENTS = ("exposed_compute", "overlapped", "exposed_communication", "idle")
 COLOUR_OF_COMPONENT = dict(
     zip(COMPONENTS, ("compute", "overlapped", "communication", "idle"), strict=True)
 )
+# As readers see them: exposed communication is waiting for other ranks, or a transfer.
+COLOUR_OF_SHOWN = {
+    "exposed_compute": "compute",
+    "overlapped": "overlapped",
+    "waiting_for_ranks": "wait",
+    "exposed_transfer": "communication",
+    "idle": "idle",
+}
+SHOWN_PARTS = tuple(COLOUR_OF_SHOWN)
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,12 @@ class Parts(Plain):
     overlapped_ns: int  # both run
     exposed_communication_ns: int  # communication runs or waits for other ranks, no compute
     idle_ns: int  # neither
+    waiting_for_ranks_ns: int = 0  # of exposed communication: no transfer runs
+
+    @property
+    def exposed_transfer_ns(self) -> int:
+        """Exposed communication in which data moves."""
+        return self.exposed_communication_ns - self.waiting_for_ranks_ns
 
     @property
     def total_ns(self) -> int:
@@ -62,7 +77,12 @@ class Parts(Plain):
                 self.exposed_communication_ns + other.exposed_communication_ns
             ),
             idle_ns=self.idle_ns + other.idle_ns,
+            waiting_for_ranks_ns=self.waiting_for_ranks_ns + other.waiting_for_ranks_ns,
         )
+
+    def shown(self) -> dict[str, int]:
+        """Part to ns, named as in `SHOWN_PARTS`; they sum to the whole too."""
+        return {name: getattr(self, f"{name}_ns") for name in SHOWN_PARTS}
 
     def as_json(self) -> dict[str, int]:
         """Part to ns, named as in `COMPONENTS`."""
@@ -83,7 +103,8 @@ class RankBreakdown(Plain):
 
     def __post_init__(self) -> None:
         """Refuse parts that are not the whole, or less than nothing."""
-        if self.parts.total_ns != self.step_ns or min(self.parts.as_json().values()) < 0:
+        parts_ns = (*self.parts.as_json().values(), *self.parts.shown().values())
+        if self.parts.total_ns != self.step_ns or min(parts_ns) < 0:
             raise ValueError(
                 f"breakdown of step {self.step_name!r} on rank {self.rank}: parts "
                 f"{self.parts.as_json()} must not be negative and must sum to {self.step_ns} ns"
@@ -130,7 +151,7 @@ class Breakdown(Answer):
         whole_ns = max(self.overall.total_ns, 1)
         shares = ", ".join(
             f"{percent_text(100 * time_ns / whole_ns)} {component_text(name)}"
-            for name, time_ns in self.overall.as_json().items()
+            for name, time_ns in self.overall.shown().items()
         )
         steps = count_text(len({row.step for row in self.rows}), "step")
         ranks = count_text(len({row.rank for row in self.rows}), "rank")
@@ -139,13 +160,13 @@ class Breakdown(Answer):
     def parts(self) -> tuple[Told, ...]:
         """Every step on every rank, then all of them together."""
         components = (
-            Column(f"{name}_ns", f"{_short(name)} ms", value=f"parts.{name}_ns")
-            for name in COMPONENTS
+            Column(f"{name}_ns", f"{component_text(name)} ms", value=f"parts.{name}_ns")
+            for name in SHOWN_PARTS
         )
         whole_ns = max(self.overall.total_ns, 1)
         overall = Table.of(
             "overall",
-            self.overall.as_json().items(),
+            self.overall.shown().items(),
             Column("component", "", Unit.WORD, lambda one: component_text(one[0])),
             Column("time_ns", "ms", value=lambda one: one[1]),
             Column("share", value=lambda one: one[1] / whole_ns),
@@ -163,11 +184,10 @@ class Breakdown(Answer):
 
     def as_json(self) -> Json:
         """One mapping per step and rank, the parts under `components`; times in ns."""
-        return plain(self.rows)
-
-
-def _short(component: str) -> str:
-    return component_text(component).replace("communication", "comm.")
+        return [
+            {**plain(row), "waiting_for_ranks_ns": row.parts.waiting_for_ranks_ns}
+            for row in self.rows
+        ]
 
 
 @question(
@@ -180,7 +200,8 @@ def breakdown(timeline: Timeline, *, step: Step = None) -> Breakdown:
     """Every step's time on every rank as compute, communication, both or neither.
 
     Compute is kernels, copies and fills; communication lasts from a rank's arrival at a
-    collective to its finish, waiting included. What runs inside a step's window counts, whichever
+    collective to its finish, waiting included; of exposed communication the time without a transfer
+    is waiting for ranks. What runs inside a step's window counts, whichever
     step launched it: where the device lags behind the host, a step's window holds work of the
     step before. On a rank without a device stream compute is operators on any thread, and
     Python or framework time between them is idle.
@@ -201,6 +222,8 @@ def breakdown(timeline: Timeline, *, step: Step = None) -> Breakdown:
         compute_ns = activity.compute.within_ns(begin_ns, end_ns).tolist()
         communication_ns = activity.communication.within_ns(begin_ns, end_ns).tolist()
         both_ns = both.within_ns(begin_ns, end_ns).tolist()
+        moving = activity.compute.union(activity.transfer)
+        moving_ns = moving.within_ns(begin_ns, end_ns).tolist()
         step_ns = (end_ns - begin_ns).tolist()
         for index, row in enumerate(chosen.tolist()):
             busy_ns = compute_ns[index] + communication_ns[index] - both_ns[index]
@@ -215,6 +238,7 @@ def breakdown(timeline: Timeline, *, step: Step = None) -> Breakdown:
                     overlapped_ns=both_ns[index],
                     exposed_communication_ns=communication_ns[index] - both_ns[index],
                     idle_ns=step_ns[index] - busy_ns,
+                    waiting_for_ranks_ns=busy_ns - moving_ns[index],
                 ),
             )
     found = Breakdown(rows=tuple(row for row in rows if row is not None))

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from foretrace.answer.tables import Level as Level
     from foretrace.answer.tables import Series as Series
     from foretrace.answer.tables import Shown as Shown
+    from foretrace.answer.tables import Stretch as Stretch
     from foretrace.answer.tables import Table as Table
     from foretrace.answer.tables import columns_of as columns_of
     from foretrace.answer.text import Style as Style

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from foretrace.answer.tables import Shown, Table
+from foretrace.answer.tables import Shown, Stretch, Table
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Sentences:
     texts: tuple[tuple[str, str], ...]  # what stands out, the rest
     is_numbered: bool = False
     shown: Shown = Shown.EVERYWHERE
+    stretches: tuple[Stretch | None, ...] = ()  # of each text, or none at all
 
     @classmethod
     def of(cls, title: str, texts: Iterable[str], *, shown: Shown = Shown.EVERYWHERE) -> Sentences:

@@ -116,6 +116,15 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """A span of one rank's time: where, on a page's timeline, a finding can be looked at."""
+
+    rank: int
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows under headings, drawn too if there is a chart."""
 
@@ -130,6 +139,7 @@ class Table:
     strong_rows: frozenset[int] = frozenset()  # rows set apart
     colours: tuple[str, ...] = ()  # of the first rows: what the rest of a page draws them in
     shown: Shown = Shown.EVERYWHERE
+    stretches: tuple[Stretch | None, ...] = ()  # of each row, or none at all
 
     def __post_init__(self) -> None:
         """Refuse rows that do not fit the columns."""

@@ -10,6 +10,8 @@ from foretrace.answer import Answer, Fact, Question, Sentences, SideBySide, Tabl
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 # Rows that a page holds for downloads: 40 tables of so many stay below 5 MB with the rest.
 MAX_KEPT_ROWS = 1_000
+# Sections for those who want to know more, by their keys.
+FOLDED = frozenset({"sensitivity"})
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Section:
     lead: str = ""
     note: str = ""
     warning: str = ""
+    is_folded: bool = False  # shown where a reader asks for it
 
 
 def section_with(
@@ -92,6 +95,7 @@ def told_section(
         lead=_begun(found.lead),
         note=" ".join(filter(None, (note, found.note))),
         warning=found.warning,
+        is_folded=name in FOLDED,
     )
 
 

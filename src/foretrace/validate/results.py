@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import ClassVar
 
-from foretrace.analyze import COMPONENTS, Parts
+from foretrace.analyze import COMPONENTS, SHOWN_PARTS, Parts
 from foretrace.answer import (
     Answer,
     Column,
@@ -261,18 +261,18 @@ class ReplayReport(Answer):
         return Fact(name, duration_text(self.unprofiled_ns), remark)
 
     def component_means(self) -> tuple[tuple[str, float, float], ...]:
-        """Every component, measured and replayed, in ns; means over steps and ranks."""
+        """Every part as readers see them, measured and replayed, in ns; means over all rows."""
         return tuple(
             (
                 name,
-                fmean(row.measured_parts.as_json()[name] for row in self.rows),
-                fmean(row.replayed_parts.as_json()[name] for row in self.rows),
+                fmean(row.measured_parts.shown()[name] for row in self.rows),
+                fmean(row.replayed_parts.shown()[name] for row in self.rows),
             )
-            for name in COMPONENTS
+            for name in SHOWN_PARTS
         )
 
     def components_table(self) -> Table:
-        """The four components, then the step."""
+        """The step's parts, then the step."""
         step_ns = max(self.measured_ns, 1.0)
         means = (*self.component_means(), ("step", self.measured_ns, self.replayed_ns))
         return Table.of(
@@ -283,7 +283,7 @@ class ReplayReport(Answer):
             Column("replayed_ns", value=lambda row: row[2]),
             Column("share", value=lambda row: row[1] / step_ns),
             Column("error", unit=Unit.SIGNED_SHARE, value=lambda row: (row[2] - row[1]) / step_ns),
-            title="where the time goes",
+            title="measured and replayed",
             is_strong=lambda row: row[0] == "step",
         )
 

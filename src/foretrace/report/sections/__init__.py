@@ -8,6 +8,7 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.report.sections.collectives import collective_section as collective_section
+    from foretrace.report.sections.collectives import longest_wait_for as longest_wait_for
     from foretrace.report.sections.levers import help_section as help_section
     from foretrace.report.sections.step import step_section as step_section
     from foretrace.report.sections.timeline import timeline_section as timeline_section

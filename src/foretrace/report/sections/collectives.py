@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.analyze import CollectiveTable
-from foretrace.answer import Column, SideBySide, Table, Unit
+from foretrace.answer import Column, SideBySide, Stretch, Table, Unit
 from foretrace.base import Int64s
 from foretrace.report.document import Section
 
@@ -67,8 +67,24 @@ def _top(table: CollectiveTable, title: str, length_ns: Int64s) -> Table:
                 int(table.transfer_ns[row]),
             )
         )
-    key = title.lower().replace(" ", "-")
-    return Table(key=key, title=title, columns=_COLUMNS, rows=tuple(cells))
+    return Table(
+        key=title.lower().replace(" ", "-"),
+        title=title,
+        columns=_COLUMNS,
+        rows=tuple(cells),
+        stretches=tuple(_stretch(table, row) for row in rows[:NUM_TOP].tolist()),
+    )
+
+
+def longest_wait_for(table: CollectiveTable, rank: int) -> Stretch | None:
+    """The longest wait of any rank at a collective to which this rank came last."""
+    rows = np.flatnonzero((table.last_rank == rank) & (table.rank != rank))
+    return _stretch(table, int(rows[np.argmax(table.wait_ns[rows])])) if len(rows) else None
+
+
+def _stretch(table: CollectiveTable, row: int) -> Stretch:
+    begin_ns, end_ns = int(table.arrive_ns[row]), int(table.finish_ns[row])
+    return Stretch(int(table.rank[row]), begin_ns, end_ns)
 
 
 def _by_rank(table: CollectiveTable) -> Table:

@@ -1,16 +1,16 @@
-"""Where the step's time goes: the four components, over all and per rank."""
+"""Where the step's time goes: its parts, over all ranks and on each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from statistics import fmean
 
-from foretrace.analyze import COLOUR_OF_COMPONENT, COMPONENTS, Parts
+from foretrace.analyze import COLOUR_OF_SHOWN, SHOWN_PARTS, Parts
 from foretrace.answer import (
     Chart,
     ChartKind,
     Column,
+    Legend,
     Series,
     Share,
     ShareBar,
@@ -26,34 +26,34 @@ _SIDES = ("measured", "replayed")
 
 
 def step_section(replay: ReplayReport) -> Section:
-    """Measured beside replayed: means over all, then every rank."""
-    table = replay.components_table()
+    """What was measured: means over all, then every rank, the replay beside it where asked for."""
+    shares = _shares(replay)
     return Section(
         key="step",
         title="Where the time goes",
         short="Breakdown",
-        lead="Mean over all steps and ranks; measured above, replayed below.",
-        parts=(
-            *(_bar(replay, side) for side in _SIDES),
-            replace(table, title="", colours=tuple(COLOUR_OF_COMPONENT.values())),
-            *_per_rank(replay),
-        ),
+        lead="Measured, mean over all steps and ranks.",
+        parts=(ShareBar("", shares), Legend(shares), *_per_rank(replay)),
         note=(
-            "Communication counts from the moment a rank is ready for it, so it holds the wait for "
-            "other ranks. A step runs from its host mark to the later of its host end and the end "
-            "of the last device operation launched in it; the four parts sum to it exactly."
+            "Waiting for ranks: this one is in a collective, and another has not come. A step of a "
+            "rank runs from its host mark to the later of its host end and the end of the last "
+            "device operation launched in it; the parts sum to it exactly."
         ),
     )
 
 
-def _bar(replay: ReplayReport, side: str) -> ShareBar:
+def _shares(replay: ReplayReport) -> tuple[Share, ...]:
     step_ns = max(replay.measured_ns, 1.0)
-    shares = []
-    for name, *times_ns in replay.component_means():
-        time_ns = times_ns[_SIDES.index(side)]
-        text, colour = duration_text(time_ns), COLOUR_OF_COMPONENT[name]
-        shares.append(Share(component_text(name), 100 * time_ns / step_ns, text, colour))
-    return ShareBar(side, tuple(shares))
+    return tuple(
+        Share(
+            component_text(name),
+            100 * measured_ns / step_ns,
+            f"{100 * measured_ns / step_ns:.1f} %",
+            COLOUR_OF_SHOWN[name],
+            duration_text(measured_ns),
+        )
+        for name, measured_ns, _ in replay.component_means()
+    )
 
 
 def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
@@ -63,12 +63,12 @@ def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
         by_rank.setdefault(row.rank, []).append(row)
     if len(by_rank) == 1:
         return ()
-    columns = [(side, name) for side in _SIDES for name in COMPONENTS]
+    columns = [(side, name) for side in _SIDES for name in SHOWN_PARTS]
     return (
         Table(
             key="rank-components",
             title="Per rank",
-            lead="Mean over steps; measured above replayed, which is paler.",
+            lead="Mean over steps.",
             columns=(
                 Column("rank"),
                 *(
@@ -86,14 +86,14 @@ def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
             ),
             chart=Chart(
                 kind=ChartKind.BARS,
-                label="time of every rank in four components, measured and replayed",
+                label="time of every rank in its parts, measured and replayed",
                 category="rank",
                 category_unit=Unit.RANK,
                 series=tuple(
                     Series(
                         f"{side}_{name}_ns",
                         component_text(name),
-                        COLOUR_OF_COMPONENT[name],
+                        COLOUR_OF_SHOWN[name],
                         group=side,
                         is_faint=side == "replayed",
                     )
@@ -106,5 +106,5 @@ def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
 
 
 def _means(parts: Iterable[Parts]) -> tuple[float, ...]:
-    found = [one.as_json() for one in parts]
-    return tuple(fmean(one[name] for one in found) for name in COMPONENTS)
+    found = [one.shown() for one in parts]
+    return tuple(fmean(one[name] for one in found) for name in SHOWN_PARTS)

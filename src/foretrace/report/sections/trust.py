@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from foretrace.analyze import COLOUR_OF_SHOWN
 from foretrace.answer import (
     Column,
+    Facts,
     Legend,
     Paragraph,
     Sentences,
@@ -26,6 +28,10 @@ RESTS_ON = (
     "Shares of the critical path to the end of every step. Waits are in none of them: waiting for "
     "other ranks, for the device and for a place in the launch queue is never taken from the "
     "recording but simulated."
+)
+_NULL_MODELS = (
+    "The replay beside replays that each leave out one class of dependency. A model that is close "
+    "for the wrong reason is close in one column and far off in another."
 )
 COLOUR_OF_ORIGIN = ("host", "compute", "communication", "warn", "constant")
 
@@ -48,17 +54,22 @@ def trust_section(replay: ReplayReport) -> Section:
         key="trust",
         title="Can it be believed?",
         short="Trust",
-        lead=(
-            "The replay beside replays that each leave out one class of dependency. A model that "
-            "is close for the wrong reason is close in one column and far off in another."
-        ),
+        lead="What was measured, rebuilt from the dependencies alone.",
         parts=(
-            replace(replay.null_models_table(), title=""),
+            *(part for part in replay.parts() if isinstance(part, Facts)),
+            replace(
+                replay.components_table(),
+                title="Measured and replayed",
+                lead="Mean over all steps and ranks.",
+                colours=tuple(COLOUR_OF_SHOWN.values()),
+            ),
+            replace(replay.null_models_table(), title="Beside null models", lead=_NULL_MODELS),
             Paragraph("What the replayed time rests on", RESTS_ON),
             ShareBar("", shares, is_thin=True),
             Legend(shares),
             replace(replay.steps_table(), title="Every step on every rank"),
         ),
+        is_folded=True,
     )
 
 
@@ -94,6 +105,7 @@ def recording_section(
             SideBySide(tuple(table for table in fitted if table.rows)),
             _files(metas),
         ),
+        is_folded=True,
     )
 
 
