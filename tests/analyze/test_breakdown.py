@@ -26,8 +26,19 @@ def test_overlap_and_waiting_are_told_apart() -> None:
     parts = breakdown(_overlapped_step()).rows[0].parts
 
     assert parts == Parts(
-        exposed_compute_ns=30, overlapped_ns=20, exposed_communication_ns=20, idle_ns=30
+        exposed_compute_ns=30,
+        overlapped_ns=20,
+        exposed_communication_ns=20,
+        idle_ns=30,
+        waiting_for_ranks_ns=5,
     )
+    assert parts.shown() == {
+        "exposed_compute": 30,
+        "overlapped": 20,
+        "waiting_for_ranks": 5,
+        "exposed_transfer": 15,
+        "idle": 30,
+    }
 
 
 def test_backlog_of_the_step_before_counts_where_it_runs() -> None:
@@ -88,6 +99,7 @@ def test_totals_add_up_over_ranks_and_steps() -> None:
                 "exposed_communication": 20,
                 "idle": 30,
             },
+            "waiting_for_ranks_ns": 5,
         }
     ]
 
@@ -151,4 +163,4 @@ def test_a_breakdown_prints_as_a_table() -> None:
 
     assert text.startswith("1 step on 1 rank: 100 % exposed compute, ")
     *_, row = text.split("\n\n")[1].splitlines()
-    assert row.split() == ["ProfilerStep#7", "0", "1.500", "1.500", "0.000", "0.000", "0.000"]
+    assert row.split() == ["ProfilerStep#7", "0", "1.500", "1.500", *4 * ["0.000"]]

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.analyze import (
+    bound,
+    breakdown,
     busy_fraction,
     class_labels,
     collective_times,
@@ -17,6 +19,7 @@ from foretrace.analyze import (
     idle,
     operators,
     sensitivity,
+    step_time_ns,
     steps,
     stragglers,
     what_helps,
@@ -78,6 +81,12 @@ class Sample:
             busy_by_title={name: busy_fraction(one) for name, one in timelines.items()},
             labels=class_labels(self.recording.graph),
             answers=self.answers,
+            step_ns=step_time_ns(self.recording.measured),
+            bound=bound(
+                breakdown(self.recording.measured),
+                self.answers.idle_by_title["measured"],
+                is_on_device=True,
+            ),
         )
 
 

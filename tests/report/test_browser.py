@@ -39,8 +39,8 @@ def first_kernel(page: Page) -> tuple[float, float]:
     """A point of the canvas that lies on the first rank's first kernel."""
     box = page.locator("#timeline-canvas").bounding_box()
     assert box is not None
-    # rows: host measured and replayed, a gap, then compute
-    return box["x"] + 148 + 0.2 * (box["width"] - 148), box["y"] + 24 + 2 * 18 + 5 + 9
+    # rows: host, a gap, then compute
+    return box["x"] + 148 + 0.2 * (box["width"] - 148), box["y"] + 24 + 18 + 5 + 9
 
 
 def test_it_asks_for_itself_and_nothing_else(opened: Opened, path: Path) -> None:
@@ -201,6 +201,7 @@ def test_a_table_can_be_copied(opener: Opener, path: Path) -> None:
     opened = opener(path, permissions=["clipboard-read", "clipboard-write"])
     page = opened.page
 
+    page.locator("#trust summary").first.click()
     button = page.locator('figure[data-table="components"] [data-act="copy"]')
     button.click()
     opened.until(
@@ -210,7 +211,7 @@ def test_a_table_can_be_copied(opener: Opener, path: Path) -> None:
 
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.splitlines()[0].split("\t")[:2] == ["component", "measured_ns"]
-    assert len(copied.splitlines()) == 6
+    assert len(copied.splitlines()) == 7
 
 
 def background(page: Page) -> str:
@@ -304,5 +305,51 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(opener: Opener, path: Path)
 def test_without_scripts_the_tables_are_there(opener: Opener, path: Path) -> None:
     page = opener(path, java_script_enabled=False).page
 
-    assert page.locator('figure[data-table="components"] tbody tr').count() == 5
+    assert page.locator('figure[data-table="components"] tbody tr').count() == 6
     assert "need JavaScript" in page.locator("main").inner_text()
+
+
+def test_the_replay_is_drawn_where_it_is_asked_for(opened: Opened) -> None:
+    page = opened.page
+    alone = page.locator('[data-chart="rank-components"]').evaluate("e => e.clientHeight")
+    side = page.locator("#timeline-title").input_value()
+
+    page.click("#twins")
+
+    assert side == "measured"
+    assert page.locator("#timeline-title").input_value() == ""
+    chart = "document.querySelector('[data-chart=\"rank-components\"]')"
+    opened.until(f"{chart}.clientHeight > {alone}")
+
+
+def test_a_narrow_screen_has_a_menu_of_sections(opener: Opener, path: Path) -> None:
+    page = opener(path, viewport={"width": 390, "height": 800}).page
+    assert not page.locator("#sections").is_visible()
+
+    page.click("#menu")
+    num_links = page.locator("#sections a:visible").count()
+    page.click('#sections a[href="#sensitivity"]')
+
+    assert num_links == page.locator("#sections a").count()
+    assert not page.locator("#sections").is_visible()
+    assert page.locator("#sensitivity table").first.is_visible()
+
+
+def test_no_label_of_a_share_is_cut(opener: Opener, path: Path) -> None:
+    page = opener(path, viewport={"width": 390, "height": 800}).page
+
+    cut = page.locator(".share span:visible").evaluate_all(
+        "all => all.filter(e => e.offsetWidth > e.parentElement.clientWidth).length"
+    )
+
+    assert cut == 0
+
+
+def test_folded_sections_are_printed(opened: Opened) -> None:
+    page = opened.page
+    assert not page.locator("#trust table").first.is_visible()
+
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+
+    assert page.locator("#trust table").first.is_visible()

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from foretrace.answer import Chart, ChartKind, Column, Series, Table, Unit, number_text
 from foretrace.report import write_page
-from foretrace.report.document import MAX_KEPT_ROWS
+from foretrace.report.document import MAX_KEPT_ROWS, three_digits
+from foretrace.report.sheet import one_bar
 from tests.report.sample import Sample, many_ranks, sample
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -117,8 +119,8 @@ def test_numbers_of_the_replay_are_shown(html: str) -> None:
     for step in made.replay.steps:
         assert step.name in texts
         for rank in step.ranks:
-            assert f"{rank.measured_ns / 1e6:.3f}" in texts
-            assert f"{rank.replayed_ns / 1e6:.3f}" in texts
+            assert number_text(rank.measured_ns / 1e6) in texts
+            assert number_text(rank.replayed_ns / 1e6) in texts
     assert "without rendezvous" in texts
     assert any("No event ids: waits were inferred." in text for text in texts)
     assert any("1.55\N{NO-BREAK SPACE}ms" in text for text in texts)
@@ -178,3 +180,58 @@ def test_a_table_that_is_too_long_says_so(tmp_path: Path) -> None:
 
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"{2 * MAX_KEPT_ROWS:,} rows; the downloads hold the first {MAX_KEPT_ROWS:,}" in html
+
+
+def test_the_page_begins_with_the_run(html: str) -> None:
+    main = html[html.index("<main") :]
+
+    assert "-bound: GPUs compute" in main[: main.index("<section")]
+    assert main.index("Biggest saving") < main.index('id="step"') < main.index('id="trust"')
+    assert "replayed step" not in main[: main.index('id="trust"')]
+
+
+def test_what_only_some_want_is_folded(html: str) -> None:
+    for key in ("sensitivity", "trust", "recording"):
+        section = html[html.index(f'<section id="{key}"') :]
+        assert section.index('<details class="fold">') < section.index("</h2>"), key
+
+
+def test_findings_name_their_interval(html: str) -> None:
+    places = [text.split('"')[0] for text in html.split('data-stretch="')[1:]]
+
+    assert places
+    for place in places:
+        rank, begin_ns, end_ns = map(int, place.split(","))
+        assert rank in sample().recording.graph.ranks
+        assert 0 <= begin_ns < end_ns <= sample().recording.measured.end_ns.max()
+
+
+def test_times_have_three_digits() -> None:
+    text = "rank 0 loses 176.896 ms of 1,234.567 ms, 4.1 us and 12 calls"
+
+    assert three_digits(text) == "rank 0 loses 177 ms of 1,235 ms, 4.10 us and 12 calls"
+
+
+def bars(*lengths: int) -> Table:
+    chart = Chart(
+        kind=ChartKind.BARS,
+        label="time",
+        category="rank",
+        category_unit=Unit.RANK,
+        series=(Series("work_ns", "work", "compute"),),
+        unit=Unit.NS,
+    )
+    columns = (Column("rank"), Column("work_ns"))
+    return Table("work", "", columns, tuple(enumerate(lengths)), chart)
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (bars(5_000), "0: work 5.00 us."),
+        (bars(0, 5_000, 3), "1: work 5.00 us."),
+        (bars(5_000, 2_000), ""),
+    ],
+)
+def test_a_chart_with_one_bar_is_a_sentence(table: Table, sentence: str) -> None:
+    assert one_bar(table) == sentence

@@ -9,7 +9,12 @@ from foretrace.analyze import collective_times
 from foretrace.answer import Column, SideBySide, Table, Unit
 from foretrace.graph import NodeKind
 from foretrace.report.document import Section, tables_of
-from foretrace.report.sections import collective_section, recording_section, step_section
+from foretrace.report.sections import (
+    collective_section,
+    recording_section,
+    step_section,
+    trust_section,
+)
 from tests.graphs import GraphBuilder, timeline_of
 from tests.report.sample import meta, sample
 
@@ -52,7 +57,7 @@ def test_one_rank_needs_no_chart_of_ranks() -> None:
 
 
 def test_components_end_with_their_sum() -> None:
-    table = tables(step_section(sample().replay))["components"]
+    table = tables(trust_section(sample().replay))["components"]
 
     measured = column(table, "measured_ns")
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from foretrace.api import write_whatif_report
+from foretrace.report.document import three_digits
 from foretrace.whatif import Prediction, difference_rows, figures, subject_text
 from tests.report.conftest import Opener
 from tests.report.test_page import NAMES_OF_XML, Outline, outline_of
@@ -63,7 +64,7 @@ def test_it_names_the_subject_and_every_fact(found: Prediction, outline: Outline
     assert subject_text(found) in texts
     for fact in figures(found):
         assert f"{fact.name[0].upper()}{fact.name[1:]}" in texts
-        assert fact.value.replace(" ", "\N{NO-BREAK SPACE}") in texts
+        assert three_digits(fact.value).replace(" ", "\N{NO-BREAK SPACE}") in texts
         assert fact.remark in texts
 
 

@@ -19,6 +19,7 @@ _BOUND_OF_CAUSE = {
     **dict.fromkeys(
         (
             IdleCause.HOST,
+            IdleCause.STALL,
             IdleCause.SYNCHRONISATION,
             IdleCause.LAUNCH_LATENCY,
             IdleCause.QUEUE,

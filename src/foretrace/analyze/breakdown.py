@@ -15,6 +15,7 @@ from foretrace.answer import (
     Column,
     Json,
     Plain,
+    Shown,
     Table,
     Told,
     Unit,
@@ -163,6 +164,11 @@ class Breakdown(Answer):
             Column(f"{name}_ns", f"{component_text(name)} ms", value=f"parts.{name}_ns")
             for name in SHOWN_PARTS
         )
+        both = Column(
+            "exposed_communication_ns",
+            value="parts.exposed_communication_ns",
+            shown=Shown.FILES,
+        )
         whole_ns = max(self.overall.total_ns, 1)
         overall = Table.of(
             "overall",
@@ -179,6 +185,7 @@ class Breakdown(Answer):
             Column("rank"),
             Column("step_ns"),
             *components,
+            both,
         )
         return rows, overall
 

@@ -14,6 +14,8 @@ from foretrace.analyze import (
     IdleCauses,
     OperatorTable,
     Sensitivity,
+    bound,
+    breakdown,
     busy_fraction,
     chip_of,
     class_labels,
@@ -26,6 +28,7 @@ from foretrace.analyze import (
     questions,
     roofline,
     step_name,
+    step_time_ns,
     steps,
     what_helps,
     windows,
@@ -122,6 +125,9 @@ def write_report(
 def _page(job: Job, replayed: Timeline, replay: ReplayReport, *, step: str | None) -> ReportPage:
     """What the page shows of a job, under the job's own title."""
     timeline_by_title = {"measured": job.measured, "replayed": replayed}
+    answers = _answers(job, replayed, step)
+    lost = answers.idle_by_title.get("measured")
+    is_on_device = bool(job.graph.is_device.any())
     return ReportPage(
         title=job.title,
         version=__version__,
@@ -136,7 +142,9 @@ def _page(job: Job, replayed: Timeline, replay: ReplayReport, *, step: str | Non
             name: busy_fraction(timeline) for name, timeline in timeline_by_title.items()
         },
         labels=class_labels(job.graph),
-        answers=_answers(job, replayed, step),
+        answers=answers,
+        step_ns=step_time_ns(job.measured),
+        bound=bound(breakdown(job.measured), lost, is_on_device=is_on_device) if lost else None,
     )
 
 

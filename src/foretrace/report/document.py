@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foretrace.answer import Answer, Fact, Question, Sentences, SideBySide, Table, Told, tables_in
+from foretrace.answer import (
+    Answer,
+    Fact,
+    Question,
+    Sentences,
+    SideBySide,
+    Table,
+    Told,
+    number_text,
+    tables_in,
+)
 
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 # Rows that a page holds for downloads: 40 tables of so many stay below 5 MB with the rest.
 MAX_KEPT_ROWS = 1_000
+_DURATION = re.compile(r"(?<![\d.,])\d[\d,]*\.\d+(?= (?:s|ms|us|ns)\b)")
 # Sections for those who want to know more, by their keys.
 FOLDED = frozenset({"sensitivity"})
 
@@ -24,9 +36,14 @@ class Card:
     is_missing: bool = False  # `value` says so
 
 
+def three_digits(text: str) -> str:
+    """A text whose durations have three digits: `615 ms` of `615.140 ms`."""
+    return _DURATION.sub(lambda found: number_text(float(found[0].replace(",", ""))), text)
+
+
 def card_of(fact: Fact) -> Card:
     """A fact as it stands at the top; a number and its unit stay on one line."""
-    value = fact.value.replace(" ", NO_BREAK_SPACE)
+    value = three_digits(fact.value).replace(" ", NO_BREAK_SPACE)
     return Card(_begun(fact.name), value, fact.remark, is_missing=fact.is_missing)
 
 
@@ -45,15 +62,18 @@ class Section:
 
 
 def section_with(
-    key: str, title: str, parts: tuple[Told, ...], *, short: str = "", **rest: str
+    key: str,
+    title: str,
+    parts: tuple[Told, ...],
+    *,
+    short: str = "",
+    lead: str = "",
+    note: str = "",
+    warning: str = "",
 ) -> Section:
-    """A section of parts; their tables' keys are unique already, titles begin as headings do.
-
-    Args:
-        rest: lead, note, warning.
-    """
+    """A section of parts; their tables' keys are unique already, titles begin as headings do."""
     told = tuple(_titled(part) for part in parts)
-    return Section(key, title, short or title, told, **rest)
+    return Section(key, title, short or title, told, lead, note, warning)
 
 
 def section_of(

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretrace.analyze import BusyFraction, CollectiveTable, NodeLabels, StepTable, questions
-from foretrace.answer import Facts, Question, count_text
+from foretrace.analyze import (
+    Bound,
+    BusyFraction,
+    CollectiveTable,
+    NodeLabels,
+    StepTable,
+    Stragglers,
+    questions,
+)
+from foretrace.answer import Question, Sentences, Unit, cell_text, count_text
 from foretrace.graph import Timeline
 from foretrace.report.answers import Answers
-from foretrace.report.document import Card, Section, card_of, section_of, told_section
+from foretrace.report.document import (
+    NO_BREAK_SPACE,
+    Card,
+    Section,
+    section_of,
+    three_digits,
+    told_section,
+)
 from foretrace.report.sections import (
     collective_section,
     help_section,
+    longest_wait_for,
     recording_section,
     step_section,
     timeline_section,
@@ -44,6 +60,8 @@ class ReportPage:
     busy_by_title: Mapping[str, BusyFraction]
     labels: NodeLabels  # of the graph
     answers: Answers
+    step_ns: int  # the job's step time, measured
+    bound: Bound | None = None  # of the measured steps; `None` without any
     left_out: tuple[str, ...] = ()  # classes of dependency that this replay does without
 
 
@@ -70,6 +88,8 @@ def write_page(path: Path, page: ReportPage) -> None:
         busy_by_title=page.busy_by_title,
         labels=page.labels,
         path=paths.get("replayed"),
+        lead=_lead(page),
+        twin="replayed",
         warning=f"Replayed without: {', '.join(page.left_out)}." if page.left_out else "",
     )
     write_sheet(path, sheet)
@@ -86,36 +106,88 @@ def _subject(page: ReportPage) -> str:
     return ", ".join([text, count_text(len(page.replay.steps), "step"), *devices[:3]])
 
 
+def _lead(page: ReportPage) -> str:
+    """What a reader should know if it reads one sentence alone."""
+    helps = page.answers.helps
+    said = [] if page.bound is None else [page.bound.sentence]
+    if said and helps is not None and helps.rows:
+        best = helps.rows[0]
+        what = best.text.split(": step")[0]
+        said.append(f"{what} would save {best.share:.0%}".replace("%", " %"))
+    return f"{'; '.join(said)}." if said else ""
+
+
 def _cards(page: ReportPage) -> tuple[Card, ...]:
-    facts = [fact for part in page.replay.parts() if isinstance(part, Facts) for fact in part.facts]
-    wanted = {
-        "measured step of a rank",
-        "replayed step of a rank",
-        "error of the step's end",
-        "step without profiler",
-    }
-    return tuple(map(card_of, (fact for fact in facts if fact.name in wanted)))
+    """The run in a few figures; none of the replay."""
+    cards = [_step_card(page)]
+    if page.bound is not None:
+        remark = "computing or transferring, mean over ranks and steps; waiting is not counted"
+        who = "GPUs busy" if page.bound.is_on_device else "Ranks busy"
+        cards.append(Card(who, _percent(page.bound.busy), remark))
+    blamed = page.answers.by_question.get("stragglers")
+    if isinstance(blamed, Stragglers) and blamed.ranks and blamed.ranks[0].causes:
+        worst = blamed.ranks[0]
+        waited = three_digits(cell_text(worst.blame_ns, Unit.NS))
+        why = f"others wait {waited} in all for it, most for its {worst.causes[0].cause.words}"
+        cards.append(Card("Slowest rank", cell_text(worst.rank, Unit.RANK), why))
+    helps = page.answers.helps
+    if helps is not None and helps.rows:
+        best = helps.rows[0]
+        what = best.text.split(": step")[0]
+        cards.append(Card("Biggest saving", f"-{_percent(best.share)}", f"of the step: {what}"))
+    return tuple(cards)
+
+
+def _step_card(page: ReportPage) -> Card:
+    """The job's step, and how it was found."""
+    replay = page.replay
+    said = [f"{count_text(len(replay.steps), 'step')}, measured with the profiler on"]
+    if replay.unprofiled_ns is not None:
+        said.append(f"{three_digits(cell_text(replay.unprofiled_ns, Unit.NS))} without")
+    value = three_digits(cell_text(page.step_ns, Unit.NS)).replace(" ", NO_BREAK_SPACE)
+    return Card("Step of the job", value, "; ".join(said))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}{NO_BREAK_SPACE}%"
 
 
 def sections_of(page: ReportPage) -> tuple[Section, ...]:
     """The page's answers, those first that a reader asks first; without those that are missing."""
-    answers = page.answers
+    answers, collectives = page.answers, page.collectives_by_title["measured"]
+    measured = answers.idle_by_title.get("measured")
     placed = [
         (0, told_section("hang", ("This run hangs", "Hang"), answers.hang)),
         (10, step_section(page.replay)),
-        (20, help_section(answers.helps, answers.lost)),
+        (20, help_section(answers.helps, answers.lost, idle=measured)),
         (30, timeline_section()),
-        (80, collective_section(page.collectives_by_title["measured"])),
+        (80, collective_section(collectives)),
         (90, told_section("blocks", ("Blocks", ""), answers.blocks)),
         (110, told_section("roofline", ("Roofline", ""), answers.roofline)),
         (130, told_section("memory", ("Memory", ""), answers.memory)),
         (150, trust_section(page.replay)),
         (160, recording_section(page.replay, page.metas, refusals=answers.refusals)),
     ]
-    for name, found in answers.by_question.items():
+    of_measured = {} if measured is None else {"idle": measured}
+    for name, found in {**answers.by_question, **of_measured}.items():
         question: Question[Any, Any, ..., Any] = getattr(questions, name)
         path = answers.path_by_title.get("measured") if name == "critical_path" else None
         section = section_of(question, found, beside=path, note=_MEASURED_PATH if path else "")
+        if section is not None and isinstance(found, Stragglers):
+            section = _with_stretches(section, found, collectives)
         placed.append((question.place.order if question.place else 0, section))
     placed.sort(key=lambda one: one[0])
     return tuple(section for _, section in placed if section is not None)
+
+
+def _with_stretches(section: Section, found: Stragglers, collectives: CollectiveTable) -> Section:
+    """Sentences about ranks that are waited for, each with the longest wait for that rank."""
+    blamed = [one.rank for one in found.ranks if one.causes]
+    stretches = tuple(longest_wait_for(collectives, rank) for rank in blamed)
+    parts = tuple(
+        replace(part, stretches=stretches[: len(part.texts)])
+        if isinstance(part, Sentences)
+        else part
+        for part in section.parts
+    )
+    return replace(section, parts=parts)

@@ -16,12 +16,23 @@ import numpy as np
 from markupsafe import Markup
 
 from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
-from foretrace.answer import Table, Unit, cell_text, readable
-from foretrace.base import written_beside
-from foretrace.report.document import MAX_KEPT_ROWS, NO_BREAK_SPACE, Card, Section, tables_of
+from foretrace.answer import Cell, ChartKind, Table, Unit, cell_text, number_text, readable
+from foretrace.base import NS_PER_MS, written_beside
+from foretrace.report.document import (
+    MAX_KEPT_ROWS,
+    NO_BREAK_SPACE,
+    Card,
+    Section,
+    card_of,
+    tables_of,
+    three_digits,
+)
 from foretrace.report.strip import Drawn, PathSpans, strip
 
 BUSY_POINTS = 600  # about one for every two pixels of the page's width
+MIN_SHARE = 0.004  # of the longest bar; shorter ones are left to the table, as in charts.js
+_TIMES = frozenset({Unit.MS, Unit.SIGNED_MS})
+_DURATIONS = frozenset({Unit.NS, Unit.SIGNED_NS})
 SCRIPTS = ("vendor/echarts.min.js", "page.js", "charts.js", "timeline.js")
 _CLASS_OF_UNIT = {
     Unit.TEXT: "t",
@@ -45,6 +56,8 @@ class Sheet:
     busy_by_title: Mapping[str, BusyFraction]
     labels: NodeLabels  # of the first timeline's graph
     path: CriticalPath | None  # whose ranks are drawn if not all fit
+    lead: str = ""  # one sentence, what matters most
+    twin: str = ""  # the timeline, and what is drawn paler, that a reader has to ask for
     warning: str = ""
 
 
@@ -69,16 +82,45 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        # a number and its unit stay on one line
-        "cell": lambda value, unit: (
-            cell_text(value, unit)
-            if isinstance(value, str)
-            else cell_text(value, unit).replace(" ", NO_BREAK_SPACE)
-        ),
+        "cell": _cell,
+        "card": card_of,
+        "one_bar": one_bar,
+        "three_digits": three_digits,
+        "stretch": lambda one: f"{one.rank},{one.begin_ns},{one.end_ns}",
         "cell_class": lambda unit: _CLASS_OF_UNIT.get(unit, "n"),
         "kind": lambda part: type(part).__name__,
     }
     return environment
+
+
+def _cell(value: Cell, unit: Unit) -> str:
+    """A value with its unit on one line; of times three digits are enough."""
+    if isinstance(value, str) or value is None:
+        return cell_text(value, unit)
+    if unit in _TIMES:
+        text = number_text(abs(value) / NS_PER_MS)
+        sign = "-" if value < 0 else "+" if unit is Unit.SIGNED_MS and value > 0 else ""
+        return f"{sign}{text}"
+    text = three_digits(cell_text(value, unit)) if unit in _DURATIONS else cell_text(value, unit)
+    return text.replace(" ", NO_BREAK_SPACE)
+
+
+def one_bar(table: Table) -> str:
+    """A chart's only bar as a sentence; "" of charts with several."""
+    chart = table.chart
+    if chart is None or chart.kind not in {ChartKind.BARS, ChartKind.COLUMNS}:
+        return ""
+    keys = [column.key for column in table.columns]
+    series = [(one, keys.index(one.column)) for one in chart.series if one.colour != "none"]
+    lengths = [max(abs(row[at] or 0) for _, at in series) for row in table.rows]  # type: ignore[arg-type]
+    seen = [at for at, length in enumerate(lengths) if length > MIN_SHARE * max(lengths)]
+    if len(seen) != 1:
+        return ""
+    row = table.rows[seen[0]]
+    what = cell_text(row[keys.index(chart.category)], chart.category_unit)
+    values = [(one.title, row[at]) for one, at in series if row[at] and not one.is_faint]
+    told = ", ".join(f"{title} {cell_text(value, chart.unit)}" for title, value in values)
+    return f"{what[:1].upper()}{what[1:]}: {told}."
 
 
 def _content(sheet: Sheet) -> dict[str, object]:
@@ -87,6 +129,8 @@ def _content(sheet: Sheet) -> dict[str, object]:
         "title": readable(sheet.title),
         "kind": sheet.kind,
         "subject": sheet.subject,
+        "lead": sheet.lead,
+        "twin": sheet.twin,
         "warning": sheet.warning,
         "version": sheet.version,
         "cards": sheet.cards,
@@ -104,6 +148,7 @@ def _data(sheet: Sheet, tables: tuple[Table, ...]) -> dict[str, object]:
     """What the scripts draw, and what a reader may download."""
     return {
         "title": readable(sheet.title),
+        "twin": sheet.twin,
         "tables": {
             table.key: {
                 "columns": [
@@ -114,7 +159,9 @@ def _data(sheet: Sheet, tables: tuple[Table, ...]) -> dict[str, object]:
             }
             for table in tables
         },
-        "charts": {table.key: asdict(table.chart) for table in tables if table.chart},
+        "charts": {
+            table.key: asdict(table.chart) for table in tables if table.chart and not one_bar(table)
+        },
         "strip": strip(
             sheet.drawn_by_title, sheet.labels, first_ranks=_ranks_on(sheet.path)
         ).as_json(),

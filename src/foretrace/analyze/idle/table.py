@@ -21,6 +21,7 @@ from foretrace.answer import (
     Series,
     Shown,
     SideBySide,
+    Stretch,
     Table,
     Told,
     Unit,
@@ -28,6 +29,8 @@ from foretrace.answer import (
     rows_json,
 )
 from foretrace.base import NS_PER_MS, Int32s, Int64s, UInt8s
+
+MAX_SENTENCES = 5  # of the worst offenders
 
 
 class Stillness(IntEnum):
@@ -175,7 +178,24 @@ class IdleCauses(Answer):
             )
         return tuple(sorted(found.values(), key=lambda row: -row.lost_ns))
 
-    def sentences(self, count: int = 5) -> tuple[str, ...]:
+    def longest(
+        self, cause: IdleCause | None, *, rank: int | None = None, culprit_rank: int | None = None
+    ) -> Stretch | None:
+        """The longest interval of a cause, on this rank and by that one's doing if they are given.
+
+        `None` if there is none.
+        """
+        is_of = self.cause == cause if cause is not None else np.zeros(len(self), np.bool_)
+        for column, wanted in ((self.rank, rank), (self.culprit_rank, culprit_rank)):
+            if wanted is not None:
+                is_of &= column == wanted
+        rows = np.flatnonzero(is_of)
+        if not len(rows):
+            return None
+        row = int(rows[np.argmax(self.duration_ns[rows])])
+        return Stretch(int(self.rank[row]), int(self.begin_ns[row]), int(self.end_ns[row]))
+
+    def sentences(self, count: int = MAX_SENTENCES) -> tuple[str, ...]:
         """The worst offenders in words."""
         return tuple(row.sentence for row in self.offenders()[:count])
 
@@ -202,7 +222,14 @@ class IdleCauses(Answer):
         """The longest losses in words, then causes, and what was responsible."""
         kinds = [kind for kind in Stillness if self.total_ns(kind)]
         return (
-            Sentences.of("what cost most", self.sentences()),
+            Sentences(
+                "what cost most",
+                tuple(("", one) for one in self.sentences()),
+                stretches=tuple(
+                    self.longest(one.cause, rank=one.rank, culprit_rank=one.culprit_rank)
+                    for one in self.offenders()[:MAX_SENTENCES]
+                ),
+            ),
             SideBySide(tuple(self._by_cause_table(kind) for kind in kinds)),
             SideBySide(tuple(self._by_operator_table(kind) for kind in kinds)),
             replace(self._rows_table(), shown=Shown.WIDE),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretrace.analyze import Cause, WhatHelps
-from foretrace.answer import Sentences, SideBySide, duration_text, tables_in
+from foretrace.analyze import ALL_RANKS, Cause, IdleCauses, WhatHelps
+from foretrace.answer import Sentences, SideBySide, Stretch, duration_text, tables_in
 from foretrace.report.document import Section
 
 NUM_SENTENCES = 5
@@ -18,12 +18,14 @@ def help_section(
     helps: WhatHelps | None,
     lost: tuple[Cause, ...] = (),
     *,
+    idle: IdleCauses | None = None,
     side: str = "replayed",
     note: str = _MEASURED_NOTE,
 ) -> Section | None:
     """What shortens the step most, and where time is lost; `None` without a step.
 
     Args:
+        idle: the intervals that `lost` is the sum of.
         side: what the timeline that was simulated is called.
         note: what the other durations are.
     """
@@ -34,7 +36,9 @@ def help_section(
     lists = [Sentences("Shorten the step by", best or none, is_numbered=bool(best))]
     if lost:
         texts = tuple(("", one.sentence) for one in lost[:NUM_SENTENCES])
-        lists.append(Sentences("Where devices lose time", texts, is_numbered=True))
+        stretches = tuple(_stretch(one, idle) for one in lost[:NUM_SENTENCES])
+        title = "Where devices lose time"
+        lists.append(Sentences(title, texts, is_numbered=True, stretches=stretches))
     charts = (replace(one, key="help-most") for one in tables_in(helps.parts()) if one.rows)
     return Section(
         key="help",
@@ -47,3 +51,13 @@ def help_section(
         parts=(SideBySide(tuple(lists)), *charts),
         note=f"{helps.note} {note} All levers, and how far each is linear, are under Sensitivity.",
     )
+
+
+def _stretch(cause: Cause, idle: IdleCauses | None) -> Stretch | None:
+    """The longest of the intervals that a cause is the sum of."""
+    if idle is None:
+        return None
+    if cause.rank == ALL_RANKS:
+        return idle.longest(cause.cause)
+    blamed = idle.longest(cause.cause, culprit_rank=cause.rank)
+    return blamed or idle.longest(cause.cause, rank=cause.rank)

@@ -174,12 +174,17 @@
     const groups = new Set(chart.series.map((one) => one.group || one.column)).size;
     return AXES_PX + drawnRows(chart, table).length * (groups > 1 ? 14 * groups + 8 : ROW_PX + 6);
   }
+  // Without what is drawn paler, where a reader has not asked for it.
+  const seen = (spec) => (page.hasTwins() ? spec : { ...spec, series: spec.series.filter((one) => !one.is_faint) });
   function draw(one) {
+    one.spec = seen(data.charts[one.box.dataset.chart]);
+    one.box.style.height = height(one.spec, one.table) + "px";
+    if (one.chart.getHeight() !== one.box.clientHeight) one.chart.resize();
     one.chart.setOption({ textStyle: { fontFamily: getComputedStyle(document.body).fontFamily }, ...OPTIONS[one.spec.kind](one.spec, one.table, one.box.clientWidth) }, true);
   }
   for (const box of document.querySelectorAll("[data-chart]")) {
     const spec = data.charts[box.dataset.chart], table = data.tables[box.dataset.chart];
-    box.style.height = height(spec, table) + "px";
+    box.style.height = height(seen(spec), table) + "px";
     const chart = echarts.init(box, null, { renderer: "svg" });
     const one = { box, spec, table, chart };
     drawn.push(one);
@@ -191,6 +196,7 @@
   }
   const redraw = () => drawn.forEach((one) => { one.chart.resize(); draw(one); });
   document.addEventListener("themechange", redraw);
+  document.addEventListener("twinschange", redraw);
   addEventListener("beforeprint", redraw);
   addEventListener("afterprint", redraw);
 })();

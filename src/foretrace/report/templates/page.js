@@ -97,5 +97,38 @@ const page = (() => {
     actions[button.dataset.act](key, data.tables[key], button);
   });
 
-  return { data, colour, text };
+  // What stands beside what was measured is drawn where a reader asks for it.
+  const twins = document.getElementById("twins");
+  let hasTwins = !data.twin;
+  if (twins) {
+    twins.addEventListener("click", () => {
+      hasTwins = !hasTwins;
+      twins.setAttribute("aria-pressed", String(hasTwins));
+      document.dispatchEvent(new Event("twinschange"));
+    });
+  }
+
+  // The list of sections on a narrow screen, and sections that are folded.
+  const menu = document.getElementById("menu");
+  function unfold(open) {
+    menu.parentElement.parentElement.classList.toggle("open", open);
+    menu.setAttribute("aria-expanded", String(open));
+  }
+  menu.addEventListener("click", () => unfold(menu.getAttribute("aria-expanded") === "false"));
+  document.getElementById("sections").addEventListener("click", () => unfold(false));
+  const folds = [...document.querySelectorAll("details.fold")];
+  function openTarget() {
+    const fold = document.getElementById(location.hash.slice(1))?.querySelector("details.fold");
+    if (fold) fold.open = true;
+  }
+  addEventListener("hashchange", openTarget);
+  openTarget();
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = folds.filter((fold) => !fold.open);
+    for (const fold of closed) fold.open = true;
+  });
+  addEventListener("afterprint", () => { for (const fold of closed) fold.open = false; });
+
+  return { data, colour, text, hasTwins: () => hasTwins };
 })();

@@ -13,6 +13,7 @@
     if (theme === "system") delete root.dataset.theme; else root.dataset.theme = theme;
   }
   apply();
+  document.documentElement.classList.add("scripted");
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
     const label = () => { button.textContent = "theme: " + theme; };

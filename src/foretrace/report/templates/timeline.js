@@ -61,7 +61,7 @@
   let from = 0, to = full, shown = [], rowPx = 9, left = 148, height = 0;
   let matches = null; // per subject: does the filter choose it; null: no filter
   let isPathShown = hasPath, picked = null;
-  const chosen = { rank: "", title: "" };
+  const chosen = { rank: "", title: page.hasTwins() ? "" : titles[0] };
 
   function layOut() {
     shown = rows.filter((row) => isUsed[row.track] && (chosen.rank === "" || String(row.rank) === chosen.rank) && (chosen.title === "" || row.title === chosen.title));
@@ -459,6 +459,12 @@
   fill("timeline-class", [...classes].sort());
   fill("timeline-rank", data.ranks.map(String));
   fill("timeline-title", titles);
+  byId("timeline-title").value = chosen.title;
+  document.addEventListener("twinschange", () => {
+    chosen.title = byId("timeline-title").value = page.hasTwins() ? "" : titles[0];
+    layOut();
+    filter();
+  });
   if (titles.length < 2) byId("timeline-title").parentElement.style.display = "none";
   byId("timeline-path").hidden = !hasPath;
   byId("timeline-path").setAttribute("aria-pressed", String(isPathShown));
