@@ -72,7 +72,7 @@ def test_every_lever_says_how_far_it_is_linear() -> None:
 
     assert len(table.rows) == len(found.rows)
     for select in filter(None, column(table, "select")):
-        assert str(read_change(f"{select}:0.5")) == f"{select}:0.5"
+        assert str(read_change(f"{select}=0.5")) == f"{select}=0.5"
     by_label = dict(zip(column(table, "label"), column(table, "linear_to"), strict=True))
     assert by_label == {row.label: row.linear_to for row in found.rows}
 
