@@ -72,7 +72,7 @@ def test_a_file_that_holds_no_constants_is_refused_in_one_sentence(
     path = tmp_path / "broken.toml"
     path.write_bytes(text.encode("latin-1"))
 
-    with pytest.raises(MachineError, match="make it with `foretrace calibrate`"):
+    with pytest.raises(MachineError, match="Make the file with `foretrace calibrate`"):
         read_constants(path)
 
 

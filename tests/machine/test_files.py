@@ -161,7 +161,7 @@ def test_the_users_chips_are_known_by_name_and_by_device(tmp_path: Path) -> None
         ('memory_bandwidth = "3 TB/s"', "", "lacks memory_bandwidth"),
         ('fp32 = { value = "50 TFLOP/s", assumed = "counted by hand" }', "", r"no \[peak\]"),
         ('value = "50 TFLOP/s", ', "", "'fp32' of .* has no value"),
-        ('["Own GPU"]', '"Own GPU"', "where a list of texts is expected"),
+        ('["Own GPU"]', '"Own GPU"', "where a list, each a text, is expected"),
         ('"Own"', "7", "'title' of .* where a text is expected"),
         ('kind = "chip"', 'kind = "host"', "has kind 'host' where a chip is expected"),
         ('kind = "chip"', 'kind = "chip', "is not a TOML file"),

@@ -30,14 +30,17 @@ if TYPE_CHECKING:
     from foretrace.base.declared import DescriptionKey as DescriptionKey
     from foretrace.base.declared import Positive as Positive
     from foretrace.base.declared import Share as Share
+    from foretrace.base.declared import Statement as Statement
     from foretrace.base.declared import Text as Text
     from foretrace.base.declared import Whole as Whole
     from foretrace.base.declared import read_keys as read_keys
+    from foretrace.base.declared import read_statements as read_statements
     from foretrace.base.declared import read_value as read_value
     from foretrace.base.documents import Citation as Citation
     from foretrace.base.documents import Document as Document
     from foretrace.base.documents import Shelf as Shelf
     from foretrace.base.documents import Table as Table
+    from foretrace.base.documents import allowed_text as allowed_text
     from foretrace.base.documents import as_table as as_table
     from foretrace.base.documents import check_keys as check_keys
     from foretrace.base.documents import document_names as document_names

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from foretrace.base.documents import Table, check_keys
+from foretrace.base.documents import Citation, Table, check_keys
 from foretrace.base.errors import ModelError
 
 LARGEST_COUNT = 2**40  # far beyond any job, so that products of counts stay exact
@@ -51,6 +51,72 @@ class DescriptionKey:
         return self.expected or words_of(self.kind)
 
 
+@dataclass(frozen=True)
+class Statement:
+    """What a description says under one key, and why it is believed."""
+
+    value: Any
+    source: Citation | None
+    assumed: str  # the reason, where a source gives it in part or not at all; else ""
+    note: str
+
+
+_PARTS = (
+    DescriptionKey("value", Any),
+    DescriptionKey("source", Text),
+    DescriptionKey("assumed", str),
+    DescriptionKey("note", str),
+)
+
+
+def read_statements(
+    table: Table,
+    keys: Sequence[DescriptionKey],
+    where: str,
+    *,
+    sources: Mapping[str, Citation],
+    error: type[ModelError],
+) -> dict[str, Statement]:
+    """What a table states with its sources, by name in the order of `keys`.
+
+    An entry is a value, or `{ value = 126, source = "paper" }`, where `paper` is a key of the
+    file's `[sources]`, or `{ value = 126, assumed = "why" }`.
+
+    Raises:
+        ModelError: `error`, for a key that is unknown or missing, or a source that is not listed.
+    """
+    _check_all(table, keys, where, error=error, remedy="add them, or extend a preset")
+    found = {}
+    for key in keys:
+        if key.name not in table:
+            continue
+        written, place = table[key.name], f"{key.name!r} of {where}"
+        parts: Table = written if isinstance(written, Mapping) else {"value": written}
+        stated = read_keys(parts, _PARTS, place, error=error)
+        if "value" not in stated:
+            raise error(f"{place} has no value: write it as {{ value = ..., source = ... }}")
+        found[key.name] = Statement(
+            value=read_value(stated["value"], key, where, error=error),
+            source=_source(stated.get("source"), sources, place, error=error),
+            assumed=stated.get("assumed", ""),
+            note=stated.get("note", ""),
+        )
+    return found
+
+
+def _source(
+    key: str | None, sources: Mapping[str, Citation], place: str, *, error: type[ModelError]
+) -> Citation | None:
+    if key is None or key in sources:
+        return None if key is None else sources[key]
+    near = get_close_matches(key, sources, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise error(
+        f"{place} names the source {key!r}, which [sources] does not hold (it has "
+        f"{', '.join(sources) or 'none'}): add its title and url there{hint}"
+    )
+
+
 def read_keys(
     table: Table, keys: Sequence[DescriptionKey], where: str, *, error: type[ModelError]
 ) -> dict[str, Any]:
@@ -59,14 +125,26 @@ def read_keys(
     Raises:
         ModelError: `error`, for a key that is unknown or missing, or a value that it cannot hold.
     """
-    check_keys(table, [key.name for key in keys], where, error=error)
-    if missing := [key.name for key in keys if key.is_required and key.name not in table]:
-        raise error(f"{where} lacks {', '.join(missing)}: add them")
+    _check_all(table, keys, where, error=error)
     return {
         key.name: read_value(table[key.name], key, where, error=error)
         for key in keys
         if key.name in table
     }
+
+
+def _check_all(
+    table: Table,
+    keys: Sequence[DescriptionKey],
+    where: str,
+    *,
+    error: type[ModelError],
+    remedy: str = "add them",
+) -> None:
+    """Refuse keys that are unknown, and the lack of one that is required."""
+    check_keys(table, [key.name for key in keys], where, error=error)
+    if missing := [key.name for key in keys if key.is_required and key.name not in table]:
+        raise error(f"{where} lacks {', '.join(missing)}: {remedy}")
 
 
 def read_value(written: object, key: DescriptionKey, where: str, *, error: type[ModelError]) -> Any:
@@ -97,7 +175,7 @@ def words_allowed(kind: Any) -> tuple[str, ...]:
 def words_of(kind: Any) -> str:
     """What a value of this kind is, in words."""
     if allowed := words_allowed(kind):
-        return f"one of {', '.join(allowed)}"
+        return f"one of {', '.join(allowed)}" if len(allowed) > 1 else repr(allowed[0])
     if get_origin(kind) is Annotated:
         kind, limits = get_args(kind)[:2]
         return _WORDS[kind] + _limits(limits)

@@ -16,6 +16,8 @@ from pathlib import Path
 from foretrace.base.errors import ModelError
 
 Table = Mapping[str, object]
+_MAX_ALLOWED = 12  # keys that an error lists in full
+_MAX_NEAR = 4  # of more, those that are nearest
 
 
 @dataclass(frozen=True)
@@ -224,12 +226,18 @@ def parsed_toml(path: Path, error: type[ModelError]) -> dict[str, object]:
 
 
 def check_keys(
-    table: Table, allowed: Sequence[str], where: str, *, error: type[ModelError]
+    table: Table,
+    allowed: Sequence[str],
+    where: str,
+    *,
+    error: type[ModelError],
+    listed: str = "",
 ) -> None:
     """Refuse a key that nothing reads.
 
     Raises:
-        ModelError: `error`, naming the key, what is allowed, and the nearest allowed key.
+        ModelError: `error`, naming the key and what is allowed; of many the nearest, and the
+            place, if there is one, where all are listed.
     """
     for key in table:
         if key not in allowed:
@@ -237,8 +245,17 @@ def check_keys(
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise error(
                 f"{where} has the key {key!r}, which means nothing there: "
-                f"allowed are {', '.join(allowed)}{hint}"
+                f"{allowed_text(key, allowed, listed)}{hint}"
             )
+
+
+def allowed_text(key: str, allowed: Sequence[str], listed: str = "") -> str:
+    """All that is allowed where that is little, else what resembles the key, and where all is."""
+    if len(allowed) <= _MAX_ALLOWED:
+        return f"allowed are {', '.join(allowed)}"
+    near = get_close_matches(key, allowed, n=_MAX_NEAR, cutoff=0.4) or allowed[:_MAX_NEAR]
+    where = f", see {listed}" if listed else ""
+    return f"allowed are {', '.join(near)} and {len(allowed) - len(near)} more{where}"
 
 
 def read_sources(table: object, where: str, *, error: type[ModelError]) -> dict[str, Citation]:

@@ -9,17 +9,59 @@ comes from chips of an architecture left out of the fit.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from foretrace.base import SIXTEEN_BITS, MachineError
+from foretrace.base import (
+    SIXTEEN_BITS,
+    DescriptionKey,
+    MachineError,
+    Table,
+    Text,
+    Whole,
+    parsed_toml,
+    read_keys,
+)
 from foretrace.cost.errors import Errors
 
 ELSEWHERE = "elsewhere"  # in place of a chip: constants fitted to all of them
 FOLDER = Path(__file__).parent / "constants"
+
+_KEYS = (
+    DescriptionKey("chip", Text, is_required=True),
+    DescriptionKey("architecture", str, is_required=True),
+    DescriptionKey("made", str, is_required=True),
+    DescriptionKey("fit", tuple[dict[str, Any], ...], expected="a list of tables"),
+    DescriptionKey("left_out", tuple[dict[str, Any], ...], expected="a list of tables"),
+)
+_FIT_KEYS = (
+    *(DescriptionKey(name, str, is_required=True) for name in ("model", "kind", "width", "source")),
+    DescriptionKey("num_rows", Whole, is_required=True),
+    *(
+        DescriptionKey(name, dict[str, float], is_required=True, expected="a table of numbers")
+        for name in ("values", "line")
+    ),
+    DescriptionKey(
+        "spread", dict[str, dict[str, Any]], is_required=True, expected="a table of low and high"
+    ),
+)
+_SPREAD_KEYS = (
+    DescriptionKey("low", float, is_required=True),
+    DescriptionKey("high", float, is_required=True),
+)
+_LEFT_OUT_KEYS = (
+    *(
+        DescriptionKey(name, str, is_required=True)
+        for name in ("family", "gpu", "dtype", "fitted_on")
+    ),
+    *(
+        DescriptionKey(each.name, {"region": str, "n": int}.get(each.name, float), is_required=True)
+        for each in fields(Errors)
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -93,50 +135,35 @@ def read_constants(path: Path) -> Constants:
     Raises:
         MachineError: if it is no such file.
     """
+    where = f"file of constants {str(path)!r}"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        stated = read_keys(parsed_toml(path, MachineError), _KEYS, where, error=MachineError)
         return Constants(
-            chip=table["chip"],
-            architecture=table["architecture"],
-            made=table["made"],
-            fits=tuple(_fit(one) for one in table.get("fit", [])),
-            left_out=tuple(_left_out(one) for one in table.get("left_out", [])),
+            chip=stated["chip"],
+            architecture=stated["architecture"],
+            made=stated["made"],
+            fits=tuple(_fit(one, f"a [[fit]] of {where}") for one in stated.get("fit", ())),
+            left_out=tuple(
+                _left_out(one, f"a [[left_out]] of {where}") for one in stated.get("left_out", ())
+            ),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as err:
-        raise MachineError(
-            f"{str(path)!r} does not hold constants ({type(err).__name__}: {err}): "
-            "make it with `foretrace calibrate`."
-        ) from err
+    except MachineError as err:
+        raise MachineError(f"{err}. Make the file with `foretrace calibrate`.") from err
 
 
-def _fit(table: Mapping[str, object]) -> Fit:
-    spreads = table["spread"]
-    if not isinstance(spreads, dict):
-        raise TypeError("spread is no table")
-    pairs = {region: _numbers(spread) for region, spread in spreads.items()}
-    return Fit(
-        model=str(table["model"]),
-        kind=str(table["kind"]),
-        width=str(table["width"]),
-        source=str(table["source"]),
-        num_rows=int(str(table["num_rows"])),
-        values=_numbers(table["values"]),
-        line=_numbers(table["line"]),
-        spread_by_region={region: Spread(**pair) for region, pair in pairs.items()},
-    )
+def _fit(table: Table, where: str) -> Fit:
+    stated = read_keys(table, _FIT_KEYS, where, error=MachineError)
+    spreads = {
+        region: Spread(**read_keys(one, _SPREAD_KEYS, f"spread of {where}", error=MachineError))
+        for region, one in stated.pop("spread").items()
+    }
+    return Fit(**stated, spread_by_region=spreads)
 
 
-def _numbers(table: object) -> dict[str, float]:
-    if not isinstance(table, dict):
-        raise TypeError("a table of numbers is missing")
-    return {str(key): float(value) for key, value in table.items()}
-
-
-def _left_out(table: Mapping[str, object]) -> LeftOut:
-    labels = {key: str(table[key]) for key in ("family", "gpu", "dtype", "fitted_on")}
-    region, n = str(table["region"]), int(str(table["n"]))
-    rest = _numbers({key: table[key] for key in table if key not in {*labels, "region", "n"}})
-    return LeftOut(**labels, errors=Errors(region=region, n=n, **rest))
+def _left_out(table: Table, where: str) -> LeftOut:
+    stated = read_keys(table, _LEFT_OUT_KEYS, where, error=MachineError)
+    labels = {key: stated.pop(key) for key in ("family", "gpu", "dtype", "fitted_on")}
+    return LeftOut(**labels, errors=Errors(**stated))
 
 
 def write_constants(constants: Constants, path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,28 +19,15 @@ from foretrace.base import Float64s, Int64s, ModelError
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.baselines import Work
 from foretrace.cost.gemm import GemmShapes
+from foretrace.cost.labels import chip_labelled
 from foretrace.cost.network import has_collectives
 from foretrace.cost.older import for_older_kernels
 from foretrace.cost.predicting import ModelShapes
-from foretrace.machine import Chip, chip_named, load_chip
+from foretrace.machine import Chip
 
 if TYPE_CHECKING:
     import polars as pl
 
-# How public tables call their GPUs, where it is neither a name of ours nor the device's own.
-_CHIP_BY_LABEL = {
-    "a100_sxm": "a100-sxm-80gb",
-    "a100-sxm4-80gb": "a100-sxm-80gb",
-    "a100": "a100-sxm-80gb",
-    "a100-40gb": "a100-sxm-40gb",
-    "h100": "h100-sxm",
-    "h100_sxm": "h100-sxm",
-    "h200_sxm": "h200-sxm",
-    "gh200": "gh200-96gb",
-    "b200_sxm": "b200-sxm",
-    "mi250x": "mi250x-die",  # PyTorch sees one die as a device
-    "v100": "v100-sxm2-16gb",
-}
 # Kinds of attention kernels. What a serving library calls its attention operator also rotates
 # the keys and writes the cache; head sizes above 256 run in general kernels.
 OPERATOR, FLASH, PROFILED, WIDE = "operator", "flash", "flash2", "wide"
@@ -125,7 +111,7 @@ def _chips(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -> 
     """
     chips: dict[str, Chip] = {}
     for label in frame["gpu"].unique().sort().to_list():
-        found = _chip(label) or otherwise
+        found = chip_labelled(label) or otherwise
         if found is not None:
             chips[label] = found
         elif not known_only:
@@ -160,12 +146,6 @@ def _frame(path: Path, needed: tuple[str, ...]) -> pl.DataFrame:
         pl.col("source", "framework", "kernel").cast(pl.String).fill_null(""),
         pl.col("time_ns", "time_ns_alt", "bwd_time_ns").cast(pl.Float64),
     )
-
-
-@cache
-def _chip(label: str) -> Chip | None:
-    known = _CHIP_BY_LABEL.get(label.casefold())
-    return load_chip(known) if known else chip_named(label)
 
 
 def _usable(chip: Chip | None, dtype: str) -> Chip | None:

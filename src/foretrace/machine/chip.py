@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from foretrace.answer import Paragraph, Told
-from foretrace.base import Document, MachineError, number_format
+from foretrace.base import DescriptionKey, Document, MachineError, number_format, read_value
 from foretrace.machine.figures import (
     DataSheet,
     Field,
     Figure,
     as_table,
-    as_texts,
     check_keys,
     number,
     prefixed,
@@ -79,6 +78,7 @@ PER_CLOCK_FIELDS = tuple(
 
 _TEXT_KEYS = ("kind", "title", "vendor", "architecture", "device_names", "sources")
 _KEYS = (*_TEXT_KEYS, "figures", "peak", "per_clock")
+_DEVICE_NAMES = DescriptionKey("device_names", tuple[str, ...])
 
 
 # A device reports a few percent less memory than it has: what firmware and ECC keep.
@@ -225,7 +225,9 @@ def _assembled(
         title=found.text("title", found.name),
         vendor=found.text("vendor"),
         architecture=found.text("architecture"),
-        device_names=as_texts(found.table.get("device_names"), f"device_names of {found.where}"),
+        device_names=read_value(
+            found.table.get("device_names", ()), _DEVICE_NAMES, found.where, error=MachineError
+        ),
         memory_bytes=round(own["memory"].value),
         memory_bytes_per_ns=own["memory_bandwidth"].value,
         l2_bytes=whole(own, "l2_cache"),

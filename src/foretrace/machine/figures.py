@@ -12,10 +12,15 @@ from dataclasses import dataclass, replace
 
 from foretrace import base
 from foretrace.answer import Answer, Json, Plain, Told, stated_json, stated_parts
-from foretrace.base import Citation, MachineError, Table
+from foretrace.base import (
+    Citation,
+    DescriptionKey,
+    MachineError,
+    Statement,
+    Table,
+    read_statements,
+)
 from foretrace.machine.units import Kind, Quantity, quantity
-
-_PARTS = ("value", "source", "assumed", "note")
 
 
 @dataclass(frozen=True)
@@ -106,43 +111,26 @@ def read_figures(
     Raises:
         MachineError: for an unknown key, unit or source, or a required number that is missing.
     """
-    check_keys(table, [field.key for field in fields], where)
-    missing = [field.key for field in fields if field.is_required and field.key not in table]
-    if missing:
-        raise MachineError(f"{where} lacks {', '.join(missing)}: add them, or extend a preset")
-    return {
-        field.key: _figure(table[field.key], field, sources=sources, where=where)
-        for field in fields
-        if field.key in table
-    }
-
-
-def _figure(entry: object, field: Field, *, sources: Mapping[str, Citation], where: str) -> Figure:
-    place = f"{field.key!r} of {where}"
-    parts: Table = entry if isinstance(entry, Mapping) else {"value": entry}
-    check_keys(parts, _PARTS, place)
-    value = parts.get("value")
-    if not isinstance(value, str | int | float):
-        raise MachineError(f"{place} has no value: write it as {{ value = ..., source = ... }}")
-    try:
-        found = quantity(value, field.kind)
-    except MachineError as err:
-        raise MachineError(f"{place}: {err}") from None
-    key = None if parts.get("source") is None else str(parts["source"])
-    if key is not None and key not in sources:
-        known = ", ".join(sources) or "none"
-        raise MachineError(
-            f"{place} names the source {key!r}, which [sources] does not hold (it has {known}): "
-            "add its title and url there"
+    keys = [
+        DescriptionKey(
+            field.key,
+            str | int | float,
+            is_required=field.is_required,
+            expected=f"a number of {field.kind.value} with its unit",
         )
-    source = None if key is None else sources[key]
-    return Figure(
-        key=field.key,
-        quantity=found,
-        source=source,
-        assumed=str(parts.get("assumed", "")),
-        note=str(parts.get("note", "")),
-    )
+        for field in fields
+    ]
+    kinds = {field.key: field.kind for field in fields}
+    stated = read_statements(table, keys, where, sources=sources, error=MachineError)
+    return {key: _figure(key, one, kinds[key], where) for key, one in stated.items()}
+
+
+def _figure(key: str, stated: Statement, kind: Kind, where: str) -> Figure:
+    try:
+        found = quantity(stated.value, kind)
+    except MachineError as err:
+        raise MachineError(f"{key!r} of {where}: {err}") from None
+    return Figure(key, found, stated.source, stated.assumed, stated.note)
 
 
 def as_table(value: object, where: str) -> Table:
@@ -152,19 +140,6 @@ def as_table(value: object, where: str) -> Table:
         MachineError: if it is something else.
     """
     return base.as_table(value, where, error=MachineError)
-
-
-def as_texts(value: object, where: str) -> tuple[str, ...]:
-    """`value` as a list of texts; nothing counts as an empty one.
-
-    Raises:
-        MachineError: if it is something else.
-    """
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise MachineError(f"{where} is {value!r}, where a list of texts is expected")
-    return tuple(value)
 
 
 def prefixed(prefix: str, figures: Mapping[str, Figure]) -> tuple[Figure, ...]:

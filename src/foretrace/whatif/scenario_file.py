@@ -17,12 +17,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
-from foretrace.base import ScenarioError, as_table, check_keys, parsed_toml
+from msgspec import Meta
+
+from foretrace.base import DescriptionKey, ScenarioError, parsed_toml, read_keys, read_value
 from foretrace.whatif.edits.edit import Edit
-from foretrace.whatif.edits.stated import edit_keys, edits_of
+from foretrace.whatif.edits.stated import edits_of
 
 _ENTRIES = "scenario"
+_KEYS = (DescriptionKey(_ENTRIES, tuple[dict[str, Any], ...], expected="a list of tables"),)
+_NAME = DescriptionKey("name", Annotated[str, Meta(pattern=r"\S")], expected="a name")
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,9 @@ def read_scenarios(path: Path, *, folders: Sequence[Path] = ()) -> tuple[NamedEd
         ScenarioError: if the file cannot be read as one, naming file, entry and key.
     """
     where = f"scenario file {str(path)!r}"
-    document = parsed_toml(path, ScenarioError)
-    check_keys(document, (_ENTRIES,), where, error=ScenarioError)
-    entries = document.get(_ENTRIES, [])
-    if not isinstance(entries, list) or not entries:
+    document = read_keys(parsed_toml(path, ScenarioError), _KEYS, where, error=ScenarioError)
+    entries = document.get(_ENTRIES, ())
+    if not entries:
         raise ScenarioError(
             f"{where} holds no scenario: write one as [[scenario]], with a name and its edits below"
         )
@@ -60,23 +64,15 @@ def read_scenarios(path: Path, *, folders: Sequence[Path] = ()) -> tuple[NamedEd
     return tuple(found)
 
 
-def _scenario(entry: object, number: int, where: str, folders: Sequence[Path]) -> NamedEdits:
-    table = as_table(entry, f"scenario {number} of {where}", error=ScenarioError)
-    name = _name(table, number, where)
+def _scenario(
+    table: Mapping[str, object], number: int, where: str, folders: Sequence[Path]
+) -> NamedEdits:
+    here = f"scenario {number} of {where}"
+    if "name" not in table:
+        raise ScenarioError(f"{here} has no name: give it one, as in name = 'wider'")
+    name = read_value(table["name"], _NAME, here, error=ScenarioError).strip()
     place = f"scenario {name!r} of {where}"
-    check_keys(table, ("name", *edit_keys()), place, error=ScenarioError)
-    stated = {key: value for key, value in table.items() if key != "name"}
-    edits = edits_of(stated, place, folders=folders)
+    edits = edits_of({key: table[key] for key in table if key != "name"}, place, folders=folders)
     if not edits:
         raise ScenarioError(f"{place} edits nothing: state what changes, as in layers = 96")
     return NamedEdits(name, edits)
-
-
-def _name(table: Mapping[str, object], number: int, where: str) -> str:
-    name = table.get("name")
-    if not isinstance(name, str) or not name.strip():
-        has = "no name" if name is None else f"the name {name!r}"
-        raise ScenarioError(
-            f"scenario {number} of {where} has {has}: give it one, as in name = 'wider'"
-        )
-    return name.strip()

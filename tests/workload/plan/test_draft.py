@@ -276,7 +276,7 @@ def test_any_value_is_read_and_written_back_or_refused(key: DescriptionKey, valu
     ("keys", "message"),
     [
         ({"tpp": 8}, "plans have no key 'tpp': did you mean 'tp'?"),
-        ({"zzzzzz": 8}, "known are parallelism.tp"),
+        ({"zzzzzz": 8}, "see docs/plans.md"),
         ({"gradients": True}, "write overlap.gradients or precision.gradients"),
         ({"tp": "eight"}, "'tp' of what was asked for is 'eight'"),
     ],

@@ -23,9 +23,10 @@ from foretrace.base import (
     ModelError,
     number_format,
 )
+from foretrace.cost.labels import OF_COLLECTIVES, chip_labelled
 from foretrace.cost.network.domain import collective_named
 from foretrace.cost.network.logs import MARK, read_log
-from foretrace.machine import Chip, Host, chip_named, load_chip, load_host
+from foretrace.machine import Chip, Host, load_host
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,18 +41,6 @@ _COLUMNS = (
     "dtype",
     "time_ns",
 )
-# How public tables call their GPUs, where it is neither a name of ours nor the device's own.
-_CHIP_BY_LABEL = {
-    "a100": "a100-sxm-80gb",
-    "a100-sxm": "a100-sxm-80gb",
-    "a100-sxm4-40gb": "a100-sxm-40gb",
-    "h100": "h100-sxm",
-    "h100-sxm": "h100-sxm",
-    "h200-sxm": "h200-sxm",
-    "b200-sxm": "b200-sxm",
-    "gh200": "gh200-96gb",
-    "v100": "v100-sxm2-32gb",
-}
 _LOG_SUFFIXES = (".log", ".txt", ".out")
 # Systems whose chips are joined otherwise than by switches.
 _HOST_BY_SYSTEM = {"perlmutter-node": "perlmutter", "alps-gh200-slingshot11": "alps-gh200"}
@@ -191,8 +180,7 @@ def _measured(frame: pl.DataFrame) -> Iterator[MeasuredCollectives]:
 
 
 def _chip(label: str) -> Chip:
-    known = _CHIP_BY_LABEL.get(label.casefold())
-    chip = load_chip(known) if known else chip_named(label)
+    chip = chip_labelled(label, v100=OF_COLLECTIVES)
     if chip is None:
         raise ModelError(
             f"the table names the GPU {label!r}, which no description of a chip does: "

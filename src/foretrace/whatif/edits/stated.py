@@ -45,7 +45,9 @@ def edits_of(
     Raises:
         ScenarioError: for a key that does not exist, or a value that it cannot hold.
     """
-    check_keys(values, tuple(edit_keys()), where, error=ScenarioError)
+    check_keys(
+        values, tuple(edit_keys()), where, error=ScenarioError, listed="foretrace whatif --help"
+    )
     given = {key: each for key, each in values.items() if each is not None}
     stated = Stated(given, where, folders)
     try:

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -19,9 +18,16 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from foretrace.answer import Json, Plain, plain, stated_json
-from foretrace.base import Citation, DescriptionKey, Table, WorkloadError, check_keys, read_value
+from foretrace.base import (
+    Citation,
+    DescriptionKey,
+    Statement,
+    Table,
+    WorkloadError,
+    read_statements,
+    read_value,
+)
 
-_PARTS = ("value", "source", "assumed", "note")
 _MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kMBT]?)")
 _WORTH = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -125,49 +131,22 @@ def read_entries(
         WorkloadError: for an unknown key, value or source, or a required entry that is missing.
     """
     place = f"[{name}] of {where}"
-    check_keys(table, [field.key for field in fields], place, error=WorkloadError)
-    missing = [field.key for field in fields if field.is_required and field.key not in table]
-    if missing:
-        raise WorkloadError(f"{place} lacks {', '.join(missing)}: add them, or extend a preset")
-    found = {
-        field.key: _entry(table[field.key], field, name=name, sources=sources, where=place)
-        for field in fields
-        if field.key in table
-    }
+    keys = [DescriptionKey(field.key, Any, is_required=field.is_required) for field in fields]
+    stated = read_statements(table, keys, place, sources=sources, error=WorkloadError)
+    by_key = {field.key: field for field in fields}
+    found = {key: _entry(one, by_key[key], name, place) for key, one in stated.items()}
     return Entries(name, place, found)
 
 
-def _entry(
-    written: object, field: Field, *, name: str, sources: Mapping[str, Citation], where: str
-) -> Entry:
-    place = f"{field.key!r} of {where}"
-    parts: Table = written if isinstance(written, Mapping) else {"value": written}
-    check_keys(parts, _PARTS, place, error=WorkloadError)
-    if "value" not in parts:
-        raise WorkloadError(f"{place} has no value: write it as {{ value = ..., source = ... }}")
+def _entry(stated: Statement, field: Field, name: str, where: str) -> Entry:
     return Entry(
         key=f"{name}.{field.key}",
-        value=_value(parts["value"], field, where),
-        text=_text(parts["value"]),
-        source=_source(parts, sources, place),
-        assumed=str(parts.get("assumed", "")),
-        note=str(parts.get("note", "")),
+        value=_value(stated.value, field, where),
+        text=_text(stated.value),
+        source=stated.source,
+        assumed=stated.assumed,
+        note=stated.note,
     )
-
-
-def _source(parts: Table, sources: Mapping[str, Citation], place: str) -> Citation | None:
-    if parts.get("source") is None:
-        return None
-    key = str(parts["source"])
-    if key not in sources:
-        known = ", ".join(sources) or "none"
-        near = get_close_matches(key, sources, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise WorkloadError(
-            f"{place} names the source {key!r}, which [sources] does not hold (it has {known}): "
-            f"add its title and url there{hint}"
-        )
-    return sources[key]
 
 
 def _text(value: object) -> str:

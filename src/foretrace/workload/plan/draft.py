@@ -16,7 +16,15 @@ from foretrace.base import (
     document_names,
     read_document,
 )
-from foretrace.workload.plan.keys import KEY_OF_FIELD, KEYS, TABLES, Value, key_named, plan_value
+from foretrace.workload.plan.keys import (
+    KEY_OF_FIELD,
+    KEYS,
+    LISTED,
+    TABLES,
+    Value,
+    key_named,
+    plan_value,
+)
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.sharding.tables import TableSharding
 
@@ -155,13 +163,13 @@ def parsed_keys(texts: Sequence[str]) -> dict[str, object]:
 
 
 def _draft(tables: Mapping[str, object], name: str, path: Path | None, where: str) -> PlanDraft:
-    check_keys(tables, ("kind", "title", *TABLES), where, error=WorkloadError)
+    check_keys(tables, ("kind", "title", *TABLES), where, error=WorkloadError, listed=LISTED)
     fields: dict[str, Value] = {}
     for table in TABLES:
         place = f"[{table}] of {where}"
         entries = as_table(tables.get(table), place, error=WorkloadError)
         keys = {key.name: key for key in KEYS if key.table == table}
-        check_keys(entries, tuple(keys), place, error=WorkloadError)
+        check_keys(entries, tuple(keys), place, error=WorkloadError, listed=LISTED)
         for entry, written in entries.items():
             fields[keys[entry].field] = plan_value(keys[entry], written, place)
     return PlanDraft(fields, name=name, title=str(tables.get("title", name)), path=path)

@@ -10,7 +10,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from foretrace.base import Count, DescriptionKey, Share, Text, Whole, WorkloadError, read_value
+from foretrace.base import (
+    Count,
+    DescriptionKey,
+    Share,
+    Text,
+    Whole,
+    WorkloadError,
+    allowed_text,
+    read_value,
+)
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.plan import (
     Axis,
@@ -131,6 +140,7 @@ KEYS = (
 )
 KEY_OF_PATH: Mapping[str, DescriptionKey] = {key.path: key for key in KEYS}
 KEY_OF_FIELD: Mapping[str, DescriptionKey] = {key.field: key for key in KEYS}
+LISTED = "docs/plans.md"  # where all keys are listed
 TABLES = tuple(dict.fromkeys(key.table for key in KEYS))
 
 
@@ -147,9 +157,9 @@ def key_named(name: str) -> DescriptionKey:
         raise WorkloadError(
             f"plans have {name!r} in several tables: write {' or '.join(key.path for key in found)}"
         )
-    names = [*(key.name for key in KEYS), *KEY_OF_PATH]
+    names = tuple(dict.fromkeys([*(key.name for key in KEYS), *KEY_OF_PATH]))
     near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(KEY_OF_PATH)}"
+    hint = f"did you mean {near[0]!r}?" if near else allowed_text(name, names, LISTED)
     raise WorkloadError(f"plans have no key {name!r}: {hint}")
 
 

@@ -11,12 +11,32 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
-from foretrace.base import Table, WorkloadError, check_keys, parsed_toml
+from msgspec import Meta
+
+from foretrace.base import DescriptionKey, Text, Whole, WorkloadError, parsed_toml, read_keys
 from foretrace.workload.schedule.legality import check_schedule
 from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
 
-_KEYS = ("kind", "title", "stages", "stage_of_chunk", "routes", "route_of_microbatch")
+_WHOLES = tuple[Whole, ...]
+_KEYS = (
+    DescriptionKey("kind", Literal["schedule"]),
+    DescriptionKey("title", str),
+    DescriptionKey(
+        "stages",
+        Annotated[tuple[Text, ...], Meta(min_length=1)],
+        is_required=True,
+        expected='one text for each stage, as in ["F0 F1 B0 B1", ...],',
+    ),
+    DescriptionKey("stage_of_chunk", _WHOLES, expected="a list of whole numbers"),
+    DescriptionKey(
+        "routes",
+        Annotated[tuple[_WHOLES, ...], Meta(min_length=1)],
+        expected="a list of lists of chunks",
+    ),
+    DescriptionKey("route_of_microbatch", _WHOLES, expected="a list of whole numbers"),
+)
 _KINDS = {"F": Pass.FORWARD, "B": Pass.BACKWARD, "I": Pass.INPUT, "W": Pass.WEIGHT}
 _UNIT = re.compile(r"([FBIW])(\d+)(?:\.(\d+))?")
 _PYTORCH_UNIT = re.compile(r"(\d+)([FBIW])(\d+)")
@@ -48,37 +68,23 @@ def read_schedule(path: Path) -> Schedule:
 
 
 def _of_toml(path: Path, where: str) -> Schedule:
-    table = parsed_toml(path, WorkloadError)
-    check_keys(table, _KEYS, where, error=WorkloadError)
-    if table.get("kind", "schedule") != "schedule":
-        raise WorkloadError(f'{where} has kind {table["kind"]!r}: write kind = "schedule"')
-    lines = table.get("stages")
-    if not isinstance(lines, list) or not lines or not all(isinstance(one, str) for one in lines):
-        raise WorkloadError(
-            f'{where} needs stages = ["F0 F1 B0 B1", ...]: one text for each stage, found {lines!r}'
-        )
-    written = [list(_toml_units(line, f"stage {at} of {where}")) for at, line in enumerate(lines)]
-    if "stage_of_chunk" in table:
-        stage_of_chunk = _numbers(table, "stage_of_chunk", where)
-    else:
-        most = max((unit.chunk for units in written for unit in units), default=0)
-        stage_of_chunk = tuple(range(len(written))) * (most + 1)
+    stated = read_keys(parsed_toml(path, WorkloadError), _KEYS, where, error=WorkloadError)
+    written = [
+        list(_toml_units(line, f"stage {at} of {where}"))
+        for at, line in enumerate(stated["stages"])
+    ]
+    most = max((unit.chunk for order in written for unit in order), default=0)
+    stage_of_chunk = stated.get("stage_of_chunk", tuple(range(len(written))) * (most + 1))
     units = tuple(
         tuple(_placed(unit, stage, stage_of_chunk, where) for unit in order)
         for stage, order in enumerate(written)
     )
-    num_microbatches = _num_microbatches(units)
-    default = (0,) * num_microbatches
     return Schedule(
         name=path.stem,
         units=units,
         stage_of_chunk=stage_of_chunk,
-        routes=_routes(table, len(stage_of_chunk), where),
-        route_of_microbatch=(
-            _numbers(table, "route_of_microbatch", where)
-            if "route_of_microbatch" in table
-            else default
-        ),
+        routes=stated.get("routes", (tuple(range(len(stage_of_chunk))),)),
+        route_of_microbatch=stated.get("route_of_microbatch", (0,) * _num_microbatches(units)),
     )
 
 
@@ -108,25 +114,6 @@ def _placed(
             "they count from 0"
         )
     return ScheduleUnit(unit.kind, unit.microbatch, own[unit.chunk], unit.is_joined)
-
-
-def _routes(table: Table, num_chunks: int, where: str) -> tuple[tuple[int, ...], ...]:
-    if "routes" not in table:
-        return (tuple(range(num_chunks)),)
-    written = table["routes"]
-    if not isinstance(written, list) or not written:
-        raise WorkloadError(f"{where} has routes {written!r}, where lists of chunks are expected")
-    return tuple(_whole_numbers(route, "routes", where) for route in written)
-
-
-def _numbers(table: Table, key: str, where: str) -> tuple[int, ...]:
-    return _whole_numbers(table[key], key, where)
-
-
-def _whole_numbers(written: object, key: str, where: str) -> tuple[int, ...]:
-    if isinstance(written, list) and all(type(each) is int for each in written):
-        return tuple(written)
-    raise WorkloadError(f"{where} has {written!r} in {key}, where whole numbers are expected")
 
 
 def _num_microbatches(units: Sequence[Sequence[ScheduleUnit]]) -> int:
