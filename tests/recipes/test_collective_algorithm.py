@@ -14,7 +14,7 @@ import pytest
 BEST = (
     "    best_ns: Float64s = np.minimum(np.minimum(with_flags_ns, with_few_ns), with_fences_ns)\n"
 )
-DOUBLING = """    # Recursive doubling: everything, as many times as the number of ranks can be halved.
+DOUBLING = """    # Recursive doubling: everything, as often as the number of ranks can be halved.
     rounds = np.ceil(np.log2(num_ranks))
     doubling_ns = rounds * (values["doubling_hop_ns"] + num_bytes / rate)
     if collective is CollectiveKind.ALL_REDUCE:
