@@ -19,7 +19,7 @@ import numpy as np
 
 from foretrace.analyze.activity import is_compute
 from foretrace.analyze.windows import windows
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, numbered_rows, turns_within
 from foretrace.graph import NO_STEP, ExecutionGraph, Timeline
 from foretrace.operators import OperatorClass, Recognised, operator_class, recognised
 
@@ -138,12 +138,7 @@ def _call(by: _Keys, kind: Int32s, is_main: Bools) -> Int64s:
         return np.zeros(0, np.int64)
     run = np.cumsum(by.changes()) - 1
     # the how-manieth of its kind in its run each main kernel is
-    order = np.lexsort((np.arange(rows), kind, run))
-    is_first = np.ones(rows, np.bool_)
-    is_first[1:] = (run[order][1:] != run[order][:-1]) | (kind[order][1:] != kind[order][:-1])
-    place = np.arange(rows)
-    again = np.empty(rows, np.int64)
-    again[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    again = turns_within(numbered_rows([run, kind]))
     has_main = np.zeros(int(run[-1]) + 1, np.bool_)
     has_main[run[is_main]] = True
     counted = np.where(is_main | ~has_main[run], again, 0)

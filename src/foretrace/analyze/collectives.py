@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze.activity import participations
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Int32s, Int64s, turns_within
 from foretrace.graph import Collectives, Timeline
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def collective_times(timeline: Timeline) -> CollectiveTable:
     order = np.lexsort((pairs.rank, arrive_ns, pairs.collective))
     _, first, count = np.unique(pairs.collective, return_index=True, return_counts=True)
     arrival = np.empty(len(pairs), dtype=np.int32)
-    arrival[order] = np.arange(len(pairs)) - np.repeat(first, count)
+    arrival[order] = turns_within(pairs.collective[order])
     last_rank = np.repeat(pairs.rank[order[first + count - 1]], count)
     return CollectiveTable(
         collectives=graph.collectives,

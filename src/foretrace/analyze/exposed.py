@@ -17,7 +17,7 @@ from foretrace.analyze.activity import Participations, activity_by_rank, partici
 from foretrace.analyze.idle.stretches import complement
 from foretrace.analyze.intervals import Intervals
 from foretrace.analyze.steps import StepTable, steps
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Int32s, Int64s, joined_ranges
 from foretrace.graph import Timeline
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _owned(pauses: Intervals, begin_ns: Int64s, end_ns: Int64s) -> _Owned:
     first = np.searchsorted(pauses.end_ns, begin_ns, side="right")
     count = np.maximum(np.searchsorted(pauses.start_ns, end_ns, side="left") - first, 0)
     transfer = np.repeat(np.arange(len(begin_ns)), count)
-    pause = np.repeat(first, count) + _counted(count)
+    pause = joined_ranges(first, count)
     piece_begin_ns = np.maximum(begin_ns[transfer], pauses.start_ns[pause])
     piece_end_ns = np.minimum(end_ns[transfer], pauses.end_ns[pause])
     # 2. the later in this order, the stronger; pauses do not meet, so they may share one order
@@ -139,15 +139,10 @@ def _owned(pauses: Intervals, begin_ns: Int64s, end_ns: Int64s) -> _Owned:
     low = np.searchsorted(borders, piece_begin_ns)
     count = np.searchsorted(borders, piece_end_ns) - low
     strongest = np.full(max(len(borders) - 1, 0), _NOBODY, np.int64)
-    stretch = np.repeat(low, count) + _counted(count)
+    stretch = joined_ranges(low, count)
     np.maximum.at(strongest, stretch, np.repeat(strength, count))
     kept = np.flatnonzero(strongest != _NOBODY)
     return _Owned(borders[kept], borders[kept + 1], transfer[order[strongest[kept]]])
-
-
-def _counted(count: Int64s) -> Int64s:
-    """0, 1, ... for each of some repeated rows."""
-    return np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
 
 
 def _rows(

@@ -31,7 +31,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Bools, Int64s, UInt8s
+from foretrace.base import Bools, Int64s, UInt8s, joined_ranges
 from foretrace.graph import (
     HOST_KINDS,
     MEASURED,
@@ -212,8 +212,7 @@ def item_before_ns(timeline: Timeline, node: Int64s) -> Int64s:
     before_ns = timeline.start_ns[node].copy()
     num_edges = graph.first_edge[node + 1] - graph.first_edge[node]
     row = np.repeat(np.arange(len(node)), num_edges)
-    edge = np.arange(len(row)) - np.repeat(np.cumsum(num_edges) - num_edges, num_edges)
-    edge += graph.first_edge[node][row]
+    edge = joined_ranges(graph.first_edge[node], num_edges)
     is_order = graph.edge_kind[edge] == EdgeKind.HOST_ORDER
     before_ns[row[is_order]] = timeline.end_ns[graph.predecessor[edge[is_order]]]
     return before_ns

@@ -43,7 +43,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s
+from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s, joined_ranges
 from foretrace.graph import MEASURED, NO_STEP, Collectives, Timeline
 
 # A rank that is last this much more often than chance would have it, at one of a thousand, is
@@ -357,10 +357,9 @@ class _Shared:
         is_other = delays.late_node[waits.delay] != waits.arrive
         counted = is_other & ~waits.is_transfer & (delayed_ns > 0)
         chosen = np.flatnonzero(counted)
-        number = np.diff(delays.first_share)[waits.delay[chosen]]
-        wait = np.repeat(chosen, number)
-        share = np.arange(len(wait)) - np.repeat(np.cumsum(number) - number, number)
-        share += delays.first_share[waits.delay[wait]]
+        delay = waits.delay[chosen]
+        number = np.diff(delays.first_share)[delay]
+        wait, share = np.repeat(chosen, number), joined_ranges(delays.first_share[delay], number)
         return cls(wait, share, delayed_ns[wait] * delays.share[share], counted, delayed_ns)
 
 

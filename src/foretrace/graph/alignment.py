@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.base import Int64s, Integers
+from foretrace.base import Int64s, Integers, joined_ranges
 
 # Names in a row that mark a place. Long enough to be rare, short enough to lie within a layer.
 _RUN = 8
@@ -112,8 +112,7 @@ def _best_shift(names: Integers, others: Integers) -> tuple[int | None, bool]:
     row = np.repeat(np.arange(len(mine)), count)
     if not len(row):
         return None, False
-    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    shifts, votes = np.unique(order[begin[row] + within] - row, return_counts=True)
+    shifts, votes = np.unique(order[joined_ranges(begin, count)] - row, return_counts=True)
     best = int(votes.max())
     return int(shifts[np.argmax(votes)]), int((votes == best).sum()) > 1
 

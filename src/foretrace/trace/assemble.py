@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import Bools, Int32s, Int64s, turns_within
 from foretrace.trace.columns import (
     NO_STRING,
     Category,
@@ -154,7 +154,7 @@ def _paired_flows(flows: Int64s, lane_place: Int64s, dropped: dict[str, int]) ->
     is_end = flows[order, 0] == 1
     begins, ends = order[~is_end], order[is_end]
     keys = [
-        list(zip(flows[half, 1].tolist(), _repeats(flows[half, 1]).tolist(), strict=True))
+        list(zip(flows[half, 1].tolist(), turns_within(flows[half, 1]).tolist(), strict=True))
         for half in (begins, ends)
     ]
     end_by_key = dict(zip(keys[1], ends.tolist(), strict=True))
@@ -167,14 +167,6 @@ def _paired_flows(flows: Int64s, lane_place: Int64s, dropped: dict[str, int]) ->
     if num_unpaired:
         dropped[UNPAIRED_FLOW] = num_unpaired
     return np.array(pairs, np.int64).reshape(-1, 2)
-
-
-def _repeats(rising: Int64s) -> Int64s:
-    """How many equal values stand before each value of a sorted array."""
-    positions = np.arange(len(rising))
-    is_new = np.ones(len(rising), np.bool_)
-    is_new[1:] = rising[1:] != rising[:-1]
-    return positions - np.maximum.accumulate(np.where(is_new, positions, 0))
 
 
 def _categories(rows: Int64s, texts: Sequence[bytes]) -> NDArray[np.uint8]:

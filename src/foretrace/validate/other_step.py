@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze import StepTable, steps
-from foretrace.base import Bools, Float64s, Int64s, ModelError
+from foretrace.base import Bools, Float64s, Int64s, ModelError, numbered_rows, turns_within
 from foretrace.graph import HOST_KINDS, NO_LANE, ExecutionGraph, NodeKind, Recording
 from foretrace.simulate import simulate
 from foretrace.validate.results import OtherStepReport, StepPrediction
@@ -155,7 +155,7 @@ def _timed(graph: ExecutionGraph) -> _Timed:
     label = _labels(graph)[node]
     step, lane = graph.step[node].astype(np.int64), graph.lane[node].astype(np.int64)
     rank = graph.rank[node].astype(np.int64)
-    occurrence = _occurrence((label, lane, rank, step))
+    occurrence = turns_within(numbered_rows((label, lane, rank, step)))
     for index, (group, position) in _ghost_places(graph, node).items():
         lane[index], occurrence[index] = _FIRST_GHOST_LANE - group, position
     return _Timed(
@@ -163,7 +163,7 @@ def _timed(graph: ExecutionGraph) -> _Timed:
         step=step,
         kind=graph.kind[node].astype(np.int64),
         label=label,
-        place=_group((occurrence, label, lane, rank)),
+        place=numbered_rows((occurrence, label, lane, rank)),
         duration_ns=graph.measured_ns[node],
     )
 
@@ -214,35 +214,6 @@ def _labels(graph: ExecutionGraph) -> Int64s:
     highest = int(label.max(initial=0)) + 1
     label[before] += highest * (label[after] + 1)
     return label
-
-
-def _occurrence(keys: tuple[Int64s, ...]) -> Int64s:
-    """How many earlier rows have the same keys."""
-    order = np.lexsort(keys)  # stable: rows of the same keys stay in order
-    is_first = _is_first(keys, order)
-    at = np.arange(len(order))
-    first = np.maximum.accumulate(np.where(is_first, at, 0))
-    occurrence = np.empty(len(order), dtype=np.int64)
-    occurrence[order] = at - first
-    return occurrence
-
-
-def _group(keys: tuple[Int64s, ...]) -> Int64s:
-    """The same number for rows of the same keys, from 0."""
-    order = np.lexsort(keys)
-    group = np.empty(len(order), dtype=np.int64)
-    group[order] = np.cumsum(_is_first(keys, order)) - 1
-    return group
-
-
-def _is_first(keys: tuple[Int64s, ...], order: Int64s) -> Bools:
-    """Which rows, in this order, differ in some key from the row before."""
-    is_first = np.ones(len(order), dtype=np.bool_)
-    if len(order) > 1:
-        is_first[1:] = False
-        for key in keys:
-            is_first[1:] |= np.diff(key[order]) != 0
-    return is_first
 
 
 def _predicted(timed: _Timed, step: int) -> _Predicted:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s, Int64s, numbered_rows
+from foretrace.base import Bools, Float64s, Int64s, numbered_rows, turns_within
 from foretrace.cost import PUBLISHED_MOST, Costs, Inflation, Source
 from foretrace.graph import (
     ALONE_SHARE,
@@ -147,8 +147,5 @@ def _slopes(
 def _makes(graph: ExecutionGraph, kernels: Int64s) -> Int64s:
     """Number of each kernel's make, int64[kernels]: its place in its block is part of it."""
     number = numbered_rows([getattr(graph, name)[kernels] for name in BLOCK_COLUMNS])
-    order = np.argsort(number, kind="stable")
-    first = np.searchsorted(number[order], number[order])
-    place = np.empty(len(kernels), np.int64)
-    place[order] = np.arange(len(kernels)) - first
-    return numbered_rows([*(getattr(graph, name)[kernels] for name in _MAKE), place])
+    columns = (getattr(graph, name)[kernels] for name in _MAKE)
+    return numbered_rows([*columns, turns_within(number)])

@@ -10,7 +10,7 @@ from foretrace.analyze.idle.stretches import Stretches, complement
 from foretrace.analyze.idle.table import Stillness
 from foretrace.analyze.idle.waits import Waits
 from foretrace.analyze.intervals import Intervals
-from foretrace.base import Float64s, Int64s, rows_by_value
+from foretrace.base import Float64s, Int64s, joined_ranges, rows_by_value
 from foretrace.graph import NodeKind, Timeline
 
 
@@ -119,8 +119,7 @@ def _parts(
     delayed_ns = np.rint(total_ns * delayed).astype(np.int64)
     number = np.diff(delays.first_share)[delay]
     owner = np.repeat(np.arange(len(wait)), number)
-    share = np.arange(len(owner)) - np.repeat(np.cumsum(number) - number, number)
-    share += delays.first_share[delay][owner]
+    share = joined_ranges(delays.first_share[delay], number)
     reached = _running(delays.share[share], owner)
     upto_ns = np.rint(delayed_ns[owner] * reached).astype(np.int64)
     is_new = np.append(True, owner[1:] != owner[:-1])[: len(owner)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import NS_PER_US, Bools, Int32s, Int64s
+from foretrace.base import NS_PER_US, Bools, Int32s, Int64s, joined_ranges
 from foretrace.exchange.chakra.messages import TextPool, list_message
 from foretrace.exchange.chakra.records import CommunicationColumns, Records
 from foretrace.graph import (
@@ -114,7 +114,7 @@ def _dependencies(source: Source, rows: Int64s) -> _Dependencies:
     begin = np.searchsorted(records.edge_target, rows)
     end = np.searchsorted(records.edge_target, rows, side="right")
     count = end - begin
-    edge = np.repeat(begin - np.append(0, np.cumsum(count)[:-1]), count) + np.arange(count.sum())
+    edge = joined_ranges(begin, count)
     row = np.repeat(np.arange(len(rows)), count)
     of_source, kind = records.edge_source[edge], records.edge_kind[edge]
     is_first = _is_first(row, of_source)
@@ -279,7 +279,7 @@ def _remote_edges(source: Source, rows: Int64s) -> Int32s:
     records = source.records
     begin = np.searchsorted(records.remote_target, rows)
     count = np.searchsorted(records.remote_target, rows, side="right") - begin
-    edge = np.repeat(begin - np.append(0, np.cumsum(count)[:-1]), count) + np.arange(count.sum())
+    edge = joined_ranges(begin, count)
     of = records.remote_source[edge]
     triples = np.stack([records.rank[of], of, records.remote_kind[edge].astype(np.int64)], axis=1)
     return _lists_by_row(source.pool, len(rows), np.repeat(np.arange(len(rows)), count), triples)

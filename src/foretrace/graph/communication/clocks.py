@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from foretrace.base import NS_PER_S, Bools, CollectiveKind, Int64s
+from foretrace.base import NS_PER_S, Bools, CollectiveKind, Int64s, turns_within
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.operations import Operations
 from foretrace.graph.recording import Clock
@@ -103,7 +103,7 @@ def _common_ends(
         np.diff(matches.collective[order], prepend=-1)
     )  # first match of each collective
     size = np.diff(np.append(first, len(row)))
-    member = np.arange(len(row)) - np.repeat(first, size)
+    member = turns_within(matches.collective[order])
     anchor = np.repeat(row[first], size)
     is_other = member > 0
     is_together = np.array(

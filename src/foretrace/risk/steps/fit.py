@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, RiskError
+from foretrace.base import Float64s, Int64s, RiskError, turns_within
 from foretrace.graph import DEVICE_KINDS, HOST_KINDS, ExecutionGraph, NodeKind
 from foretrace.risk.steps.models import DurationModel, Family, fitted_model
 
@@ -197,10 +197,7 @@ def _places(graph: ExecutionGraph, node: Int64s, operation: Int64s) -> Int64s:
     # Turns are counted by lane and step, in node order.
     row = _dense(lane * len(graph.step_names) + graph.step[node])
     key = _dense(row * (int(inside.max(initial=0)) + 1) + inside)
-    order = np.argsort(key, kind="stable")
-    sizes = np.bincount(key)
-    turn = np.empty(len(key), np.int64)
-    turn[order] = np.arange(len(key)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    turn = turns_within(key)
     return _dense(inside * (int(turn.max(initial=0)) + 1) + turn)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, joined_ranges
 from foretrace.graph import NO_LAYER
 from foretrace.workload.layout.pieces import Pieces
 from foretrace.workload.layout.tables import COMPUTE, NOTHING, NUM_STREAMS, RECEIVES, SENDS
@@ -48,7 +48,7 @@ def drafted(pieces: Pieces) -> Drafted:
     template = np.array(pieces.template, np.int64)
     size = size_of[template]
     first = _starts(size)
-    row = np.repeat(_starts(size_of)[template] - first, size) + np.arange(size.sum())
+    row = joined_ranges(_starts(size_of)[template], size)
     columns = {
         key: np.concatenate([one.columns[key] for one in pieces.templates])[row]
         for key in pieces.templates[0].columns
@@ -102,7 +102,7 @@ def _inside(templates: Sequence[Template], template: Int64s, first: Int64s) -> I
     """Edges of all templates, for every piece; int64[2, edges]."""
     count_of = np.array([len(one.source) for one in templates], np.int64)
     count = count_of[template]
-    row = np.repeat(_starts(count_of)[template] - _starts(count), count) + np.arange(count.sum())
+    row = joined_ranges(_starts(count_of)[template], count)
     begin = np.repeat(first, count)
     ends = [
         np.concatenate([one.source for one in templates])[row],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import Int32s, Int64s
+from foretrace.base import Int32s, Int64s, joined_ranges
 from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, ExecutionGraph, Lane, NodeKind
 from foretrace.workload.layout.meetings import RankTable
 from foretrace.workload.plan.plan import Group
@@ -34,7 +34,7 @@ def unfolded(graph: ExecutionGraph, ranks: RankTable) -> ExecutionGraph:
     copies[is_hub] = meets.count[collective[is_hub]]
     first = np.append(0, np.cumsum(copies))
     node = np.repeat(np.arange(graph.num_nodes, dtype=np.int32), copies)
-    copy = (np.arange(len(node)) - np.repeat(first[:-1], copies)).astype(np.int32)
+    copy = joined_ranges(np.zeros_like(copies), copies).astype(np.int32)
     first_edge, predecessor, edge = _edges(graph, ranks, meets, first)
     num_pipelines = ranks.num_pipelines
     stage = _stages(graph, ranks)
@@ -214,10 +214,9 @@ def _collectives(graph: ExecutionGraph, ranks: RankTable, meets: _Meets) -> Coll
             for own in _members(folded.makes[make], meeting, ranks)
         ]
     first = np.array([first_make[make] for make in folded.make.tolist()], np.int64)
-    inside = np.arange(int(meets.first[-1])) - np.repeat(meets.first[:-1], meets.count)
     return Collectives(
         tuple(makes),
-        (np.repeat(first, meets.count) + inside).astype(np.int32),
+        joined_ranges(first, meets.count).astype(np.int32),
         np.repeat(folded.position, meets.count),
     )
 
