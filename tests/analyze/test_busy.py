@@ -40,7 +40,7 @@ def test_difference_counts_bins_that_one_timeline_lacks() -> None:
 
 
 def test_frame_has_one_row_per_rank_and_bin() -> None:
-    frame = busy_fraction(_two_ranks(), bin_ns=10).to_frame()
+    frame = busy_fraction(_two_ranks(), bin_ns=10).to_polars()
 
     assert frame["rank"].to_list() == [0] * 5 + [1] * 5
     assert frame["begin_ns"].to_list() == [0, 10, 20, 30, 40] * 2

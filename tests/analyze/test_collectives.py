@@ -39,7 +39,7 @@ def test_totals_by_rank() -> None:
 
 
 def test_frame_names_the_collectives() -> None:
-    frame = collective_times(_two_meetings()).to_frame()
+    frame = collective_times(_two_meetings()).to_polars()
 
     assert frame["name"].to_list() == ["allreduce"] * 4
     assert frame["position"].to_list() == [0, 0, 1, 1]

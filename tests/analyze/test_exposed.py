@@ -38,7 +38,7 @@ def test_a_transfer_that_outlasts_the_pause_has_only_what_no_other_does() -> Non
 
 
 def test_rows_name_step_rank_group_and_collective() -> None:
-    frame = exposed_transfers(_two_transfers(second_ends_ns=50)).to_frame()
+    frame = exposed_transfers(_two_transfers(second_ends_ns=50)).to_polars()
 
     assert frame.columns == ["step", "rank", "group", "name", "time_ns"]
     assert frame["time_ns"].to_list() == [30, 10]
@@ -77,4 +77,4 @@ def test_a_timeline_without_communication_has_no_rows(as_rows: bool) -> None:
     build.add(NodeKind.STEP_END, step="a")
     found = exposed_transfers(timeline_of(build.graph(), [0, 5]))
 
-    assert (list(found.rows) if as_rows else found.as_json()) == []
+    assert (list(found.rows) if as_rows else found.as_json()["rows"]) == []

@@ -66,7 +66,7 @@ def test_rank_that_lacks_a_step_has_no_row_for_it() -> None:
 
     table = steps(timeline_of(build.graph(), range(6)))
 
-    assert table.to_frame().select("step", "rank").rows() == [("a", 0), ("b", 0), ("b", 3)]
+    assert table.to_polars().select("step", "rank").rows() == [("a", 0), ("b", 0), ("b", 3)]
 
 
 @given(timeline=timelines())

@@ -38,7 +38,7 @@ def test_sizes_are_those_of_all_parts() -> None:
 
 
 def test_the_table_has_a_row_for_each_part() -> None:
-    frame = program().to_frame()
+    frame = program().to_polars()
 
     assert frame["path"].to_list() == ["layers.0", "layers.0", ""]
     assert frame["backward_operators"].to_list() == [3, 3, 0]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze.activity import activity_by_rank
+from foretrace.answer import Answer, Column, Table, Told, Unit, count_text, percent_text
 from foretrace.base import NS_PER_S, Float64s, TraceError
 from foretrace.graph import Timeline
-
-if TYPE_CHECKING:
-    import polars as pl
 
 BIN_NS = 1_000_000  # the width in which Lumos (arXiv:2504.09307) reports SM utilisation
 _MOST_BINS = 1 << 27  # of all ranks: 1 GiB, 30 ranks for an hour
 
 
-@dataclass(frozen=True)
-class BusyFraction:
+@dataclass(frozen=True, repr=False)
+class BusyFraction(Answer):
     """Part of each bin in which at least one stream executes, on each rank.
 
     Bin k covers k * bin_ns to (k + 1) * bin_ns from the timeline's zero; the last one counts as
@@ -43,6 +40,24 @@ class BusyFraction:
         row: Float64s = self.fraction[self.ranks.index(rank)]
         return row
 
+    @property
+    def headline(self) -> str:
+        """How busy all ranks are."""
+        mean = float(self.fraction.mean()) if self.fraction.size else 0.0
+        return f"{count_text(len(self.ranks), 'rank')}, {percent_text(100 * mean)} busy"
+
+    def parts(self) -> tuple[Told, ...]:
+        """One row per rank and bin."""
+        begin_ns = np.tile(np.arange(self.num_bins) * self.bin_ns, len(self.ranks))
+        return (
+            Table.of_columns(
+                "bins",
+                (Column("rank"), np.repeat(np.array(self.ranks, np.int32), self.num_bins)),
+                (Column("begin_ns"), begin_ns),
+                (Column("busy", unit=Unit.SHARE), self.fraction.reshape(-1)),
+            ),
+        )
+
     def mean_difference(self, other: BusyFraction) -> float:
         """Mean over ranks and bins of |this - other|; bins that one lacks count as 0 there."""
         if self.ranks != other.ranks or self.bin_ns != other.bin_ns:
@@ -55,19 +70,6 @@ class BusyFraction:
             np.pad(each.fraction, ((0, 0), (0, num_bins - each.num_bins))) for each in (self, other)
         ]
         return float(np.abs(padded[0] - padded[1]).mean()) if padded[0].size else 0.0
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per rank and bin."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        bins = np.arange(self.num_bins, dtype=np.int64)
-        return pl.DataFrame(
-            {
-                "rank": np.repeat(np.array(self.ranks, dtype=np.int32), self.num_bins),
-                "begin_ns": np.tile(bins * self.bin_ns, len(self.ranks)),
-                "busy": self.fraction.reshape(-1),
-            }
-        )
 
 
 def busy_fraction(timeline: Timeline, *, bin_ns: int = BIN_NS) -> BusyFraction:

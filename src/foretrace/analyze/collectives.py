@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foretrace.analyze.activity import participations
+from foretrace.answer import Answer, Column, Table, Told, count_text, duration_text
 from foretrace.base import Int32s, Int64s, turns_within
 from foretrace.graph import Collectives, Timeline
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,8 @@ class RankCollectives:
         return self.wait_ns + self.transfer_ns
 
 
-@dataclass(frozen=True)
-class CollectiveTable:
+@dataclass(frozen=True, repr=False)
+class CollectiveTable(Answer):
     """One row per collective and recorded rank that takes part; by collective, then rank."""
 
     collectives: Collectives
@@ -64,6 +61,25 @@ class CollectiveTable:
         """Time from arrival to finish; int64[rows]."""
         return self.finish_ns - self.arrive_ns
 
+    @property
+    def headline(self) -> str:
+        """How many there are, and how long ranks wait in them."""
+        met = count_text(len(np.unique(self.collective)), "collective")
+        return f"{met}, {duration_text(int(self.wait_ns.sum()))} of waiting on all ranks"
+
+    def parts(self) -> tuple[Told, ...]:
+        """One row per collective and rank."""
+        each = [self.collectives[index] for index in self.collective.tolist()]
+        facts = ("name", "group", "position", "num_bytes", "is_transfer_estimated")
+        arrays = ("step", "rank", "arrive_ns", "wait_ns", "transfer_ns", "arrival", "last_rank")
+        return (
+            Table.of_columns(
+                "rows",
+                *((Column(key), [getattr(one, key) for one in each]) for key in facts),
+                *((Column(key), getattr(self, key)) for key in arrays),
+            ),
+        )
+
     def by_rank(self) -> tuple[RankCollectives, ...]:
         """Totals of every rank that takes part in any collective, by rank."""
         return tuple(
@@ -76,28 +92,6 @@ class CollectiveTable:
             )
             for rank in np.unique(self.rank)
             for chosen in (self.rank == rank,)
-        )
-
-    def to_frame(self) -> pl.DataFrame:
-        """One row per collective and rank."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
-
-        each = [self.collectives[index] for index in self.collective.tolist()]
-        return pl.DataFrame(
-            {
-                "name": [collective.name for collective in each],
-                "group": [collective.group for collective in each],
-                "position": [collective.position for collective in each],
-                "num_bytes": [collective.num_bytes for collective in each],
-                "is_transfer_estimated": [collective.is_transfer_estimated for collective in each],
-                "step": self.step,
-                "rank": self.rank,
-                "arrive_ns": self.arrive_ns,
-                "wait_ns": self.wait_ns,
-                "transfer_ns": self.transfer_ns,
-                "arrival": self.arrival,
-                "last_rank": self.last_rank,
-            }
         )
 
 

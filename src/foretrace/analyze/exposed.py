@@ -9,7 +9,7 @@ computation up, so it has a moment only where no other transfer runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,18 +17,18 @@ from foretrace.analyze.activity import Participations, activity_by_rank, partici
 from foretrace.analyze.idle.stretches import complement
 from foretrace.analyze.intervals import Intervals
 from foretrace.analyze.steps import StepTable, steps
+from foretrace.answer import Answer, Column, Plain, Table, Told, duration_text
 from foretrace.base import Int32s, Int64s, joined_ranges
 from foretrace.graph import Timeline
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _NOBODY = -1
 
 
 @dataclass(frozen=True)
-class ExposedRow:
+class ExposedRow(Plain):
     """Exposed transfers of one kind on one rank in one step."""
+
+    json_names: ClassVar = {"step_name": "step"}
 
     step_name: str
     rank: int
@@ -36,19 +36,9 @@ class ExposedRow:
     name: str  # of the collective
     time_ns: int
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "step": self.step_name,
-            "rank": self.rank,
-            "group": self.group,
-            "name": self.name,
-            "time_ns": self.time_ns,
-        }
 
-
-@dataclass(frozen=True)
-class ExposedTransfers:
+@dataclass(frozen=True, repr=False)
+class ExposedTransfers(Answer):
     """Rows by step, rank, then longest first; those of no length are left out."""
 
     rows: tuple[ExposedRow, ...]
@@ -61,22 +51,21 @@ class ExposedTransfers:
                 found[row.group] = found.get(row.group, 0) + row.time_ns
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per step, rank, group and collective: step, rank, group, name, time_ns."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def headline(self) -> str:
+        """How long transfers are alone on all ranks."""
+        return f"{duration_text(sum(row.time_ns for row in self.rows))} of transfers alone"
 
-        schema = {
-            "step": pl.String,
-            "rank": pl.Int32,
-            "group": pl.String,
-            "name": pl.String,
-            "time_ns": pl.Int64,
-        }
-        return pl.DataFrame([row.as_json() for row in self.rows], schema=schema)
-
-    def as_json(self) -> list[dict[str, object]]:
-        """The rows, as plain values."""
-        return [row.as_json() for row in self.rows]
+    def parts(self) -> tuple[Told, ...]:
+        """One row per step, rank, group and collective."""
+        return (
+            Table.of(
+                "rows",
+                self.rows,
+                Column("step", value="step_name"),
+                *map(Column, ("rank", "group", "name", "time_ns")),
+            ),
+        )
 
 
 def exposed_transfers(timeline: Timeline) -> ExposedTransfers:

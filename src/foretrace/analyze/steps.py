@@ -7,21 +7,18 @@ operation, or communication, that was launched in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import DEVICE_KINDS, NodeKind, Timeline
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max  # no mark seen
 
 
-@dataclass(frozen=True)
-class StepTable:
+@dataclass(frozen=True, repr=False)
+class StepTable(Answer):
     """One row per step and rank that has the step's begin mark, by step, then rank."""
 
     step_names: tuple[str, ...]  # of the graph; `step` is a position here
@@ -46,21 +43,18 @@ class StepTable:
         """Length of each step's mark on the host; int64[rows]."""
         return self.host_end_ns - self.begin_ns
 
-    def to_frame(self) -> pl.DataFrame:
-        """The table with the steps' names and lengths."""
-        import polars as pl  # on demand: it takes longer to import than this analysis to run
+    @property
+    def headline(self) -> str:
+        """How many steps of how many ranks."""
+        ranks = count_text(len(np.unique(self.rank)), "rank")
+        return f"{count_text(len(np.unique(self.step)), 'step')} of {ranks}"
 
-        return pl.DataFrame(
-            {
-                "step": [self.step_names[index] for index in self.step.tolist()],
-                "rank": self.rank,
-                "begin_ns": self.begin_ns,
-                "host_end_ns": self.host_end_ns,
-                "end_ns": self.end_ns,
-                "duration_ns": self.duration_ns,
-                "host_duration_ns": self.host_duration_ns,
-            }
-        )
+    def parts(self) -> tuple[Told, ...]:
+        """The steps with their names and lengths."""
+        keys = ("rank", "begin_ns", "host_end_ns", "end_ns", "duration_ns", "host_duration_ns")
+        names = [self.step_names[index] for index in self.step.tolist()]
+        columns = ((Column(key), getattr(self, key)) for key in keys)
+        return (Table.of_columns("steps", (Column("step", unit=Unit.TEXT), names), *columns),)
 
 
 def steps(timeline: Timeline) -> StepTable:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, count_text, plain
 from foretrace.operators.classes import OperatorClass
 from foretrace.operators.counting import work_of
 from foretrace.operators.recognition import operator_class
 from foretrace.operators.shapes import Tensor
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,14 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class ProgramPart:
+class ProgramPart(Plain):
     """What one part of the model runs: a layer, what comes before all layers, or behind them."""
+
+    json_only: ClassVar = (
+        *("path", "forward_operators", "backward_operators", "num_parameters", "kept_bytes"),
+        "input_bytes",
+    )
+    json_names: ClassVar = {"num_parameters": "parameters"}
 
     path: str  # of its module: "layers.3"; empty: of no single one
     forward: tuple[Ran, ...]
@@ -52,28 +56,27 @@ class ProgramPart:
     input_dtype: str = ""
 
     @property
+    def forward_operators(self) -> int:
+        """How many operators the forward pass runs."""
+        return len(self.forward)
+
+    @property
+    def backward_operators(self) -> int:
+        """How many operators the backward pass runs."""
+        return len(self.backward)
+
+    @property
     def num_parameters(self) -> int:
         """Numbers in its parameters."""
         return sum(one.num_elements for one in self.parameters)
-
-    def as_json(self) -> dict[str, object]:
-        """Its sizes, in bytes; operators are counted."""
-        return {
-            "path": self.path,
-            "forward_operators": len(self.forward),
-            "backward_operators": len(self.backward),
-            "parameters": self.num_parameters,
-            "kept_bytes": self.kept_bytes,
-            "input_bytes": self.input_bytes,
-        }
 
     def is_like(self, other: ProgramPart) -> bool:
         """Whether both do the same work."""
         return replace(self, path="") == replace(other, path="")
 
 
-@dataclass(frozen=True)
-class ModuleProgram:
+@dataclass(frozen=True, repr=False)
+class ModuleProgram(Answer):
     """A model's own code as data: what it runs for one microbatch on one rank."""
 
     name: str
@@ -90,7 +93,7 @@ class ModuleProgram:
     kind = "module"  # as other models say what they are
 
     @property
-    def parts(self) -> tuple[ProgramPart, ...]:
+    def all_parts(self) -> tuple[ProgramPart, ...]:
         """All parts, first to last."""
         ends = (self.before, *self.layers, self.behind)
         return tuple(part for part in ends if part is not None)
@@ -103,18 +106,18 @@ class ModuleProgram:
     @property
     def num_parameters(self) -> int:
         """Of one rank; shared ones once."""
-        return sum(part.num_parameters for part in self.parts)
+        return sum(part.num_parameters for part in self.all_parts)
 
     @property
     def computes_again(self) -> bool:
         """Whether the model's own code repeats forward work in the backward pass."""
-        return any(one.is_again for part in self.parts for one in part.backward)
+        return any(one.is_again for part in self.all_parts for one in part.backward)
 
     @property
     def parameter_dtype(self) -> str:
         """Number format of most parameters; empty: there are none."""
         counts: Counter[str] = Counter()
-        for part in self.parts:
+        for part in self.all_parts:
             for one in part.parameters:
                 counts[one.dtype] += one.num_elements
         return max(counts, key=lambda dtype: counts[dtype], default="")
@@ -123,7 +126,7 @@ class ModuleProgram:
     def product_dtype(self) -> str:
         """Number format of most of the forward pass' products by FLOPs; empty: there are none."""
         counts: Counter[str] = Counter()
-        for part in self.parts:
+        for part in self.all_parts:
             for one in part.forward:
                 work = None if one.is_exchange else work_of(one.name, one.signature)
                 if work is not None and work.is_product:
@@ -133,37 +136,48 @@ class ModuleProgram:
     def product_flops(self, *, is_backward: bool) -> int:
         """FLOPs of matrix products and convolutions of one pass; a causal mask's upper half out."""
         total = 0
-        for part in self.parts:
+        for part in self.all_parts:
             for one in part.backward if is_backward else part.forward:
                 work = None if one.is_exchange or one.is_again else work_of(one.name, one.signature)
                 total += work.flops if work is not None and work.is_product else 0
         return total
 
-    def __repr__(self) -> str:
-        """One line."""
+    @property
+    def headline(self) -> str:
+        """What was captured, and how large it is."""
         return (
-            f"Program({self.name!r} by {self.way}: {self.num_layers} layers, "
-            f"{self.num_parameters:,} parameters, batch {self.batch})"
+            f"{self.name} by {self.way}: {count_text(self.num_layers, 'layer')}, "
+            f"{count_text(self.num_parameters, 'parameter')}, batch {self.batch}"
         )
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a part: path of its module, operators and parameters, sizes in bytes."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def note(self) -> str:
+        """What is to know of the capture."""
+        return "; ".join(self.notes)
 
-        return pl.DataFrame([part.as_json() for part in self.parts])
+    def parts(self) -> tuple[Told, ...]:
+        """A row a part: path of its module, operators and parameters, sizes in bytes."""
+        return (
+            Table.of(
+                "parts",
+                self.all_parts,
+                Column("path"),
+                Column("forward_operators", unit=Unit.COUNT),
+                Column("backward_operators", unit=Unit.COUNT),
+                Column("parameters", unit=Unit.COUNT, value="num_parameters"),
+                Column("kept_bytes"),
+                Column("input_bytes"),
+            ),
+        )
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Sizes of every part, in bytes, and FLOPs; operators are counted."""
         return {
-            "name": self.name,
-            "way": self.way,
-            "batch": self.batch,
-            "sequence": self.sequence,
-            "tensor": self.tensor,
+            **{key: getattr(self, key) for key in ("name", "way", "batch", "sequence", "tensor")},
             "parameters": self.num_parameters,
             "forward_flops": self.product_flops(is_backward=False),
             "backward_flops": self.product_flops(is_backward=True),
-            "parts": [part.as_json() for part in self.parts],
+            "parts": plain(self.all_parts),
             "notes": list(self.notes),
         }
 

@@ -96,8 +96,8 @@ def test_values_of_small_whole_numbers_are_carried_along() -> None:
 
 def added(more: ModuleProgram, less: ModuleProgram) -> list[Ran]:
     """What the first layer of one runs that the other's does not."""
-    found = [one for part in more.parts[:2] for one in part.forward]
-    for one in (one for part in less.parts[:2] for one in part.forward):
+    found = [one for part in more.all_parts[:2] for one in part.forward]
+    for one in (one for part in less.all_parts[:2] for one in part.forward):
         found.remove(one)
     return found
 

@@ -56,7 +56,7 @@ def counted(module: nn.Module, inputs: Any) -> tuple[int, int]:
 def masked_flops(program: ModuleProgram, *, is_backward: bool) -> int:
     """What PyTorch counts of causal attention and a GPU leaves out."""
     found = 0
-    for part in program.parts:
+    for part in program.all_parts:
         for one in part.backward if is_backward else part.forward:
             shape = attention_shape(one.name, one.signature)
             if shape is not None and shape.is_causal:

@@ -42,13 +42,14 @@ def test_modules_with_numbers_are_layers_in_the_order_in_which_they_run() -> Non
 
 def test_every_operator_is_in_one_part() -> None:
     forward, backward = (
-        sum(len(getattr(part, way)) for part in llama().parts) for way in ("forward", "backward")
+        sum(len(getattr(part, way)) for part in llama().all_parts)
+        for way in ("forward", "backward")
     )
 
     whole = captured(Llama(3), tokens_and_answers(2), way="dispatch", layers="tok")
 
-    assert forward == sum(len(part.forward) for part in whole.parts)
-    assert backward == sum(len(part.backward) for part in whole.parts)
+    assert forward == sum(len(part.forward) for part in whole.all_parts)
+    assert backward == sum(len(part.backward) for part in whole.all_parts)
 
 
 def test_layers_of_several_lists_follow_each_other() -> None:
@@ -123,7 +124,7 @@ def test_what_crosses_into_a_layer_is_the_residual_stream() -> None:
     found = llama()
 
     stream = 2 * TOKENS * HIDDEN * 2
-    assert [part.input_bytes for part in found.parts] == [0, stream, stream, stream, stream]
+    assert [part.input_bytes for part in found.all_parts] == [0, stream, stream, stream, stream]
     assert found.layers[0].input_dtype == "bf16"
 
 

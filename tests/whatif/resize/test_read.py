@@ -186,5 +186,5 @@ def test_a_layer_without_attention_says_nothing_of_heads() -> None:
 
     assert replace(found.sizes, layers=None) == Sizes(hidden=4096)
     assert (found.micro_batch, found.sequence) == (4, 2048)
-    assert found.to_frame().height == len(Sizes.__dataclass_fields__) + 2
+    assert found.to_polars().height == len(Sizes.__dataclass_fields__) + 2
     assert found.as_json()["dtype"] == "bf16"

@@ -145,7 +145,7 @@ def test_memory_of_other_models_is_refused_in_words() -> None:
 def test_tables_and_json_say_the_same() -> None:
     found = of(_PLAN, capacity=80 * 2**30)
 
-    frame, said = found.to_frame(), found.as_json()
+    frame, said = found.to_polars(), found.as_json()
 
     assert json.loads(json.dumps(said)) == said
     assert frame.height == len(found.stages) == 16

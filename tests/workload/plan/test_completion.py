@@ -196,7 +196,7 @@ def test_a_draft_that_no_legal_plan_agrees_with_says_why() -> None:
 def test_assumptions_become_a_table_and_plain_values() -> None:
     found = completions(without("recompute", "sequence"), LLAMA, 16)
 
-    assert found.to_frame().select("key", "values").rows() == [
+    assert found.to_polars().select("key", "values").rows() == [
         ("batch.sequence", "8192"),
         ("memory.recompute", "none, selective, full"),
     ]

@@ -25,7 +25,7 @@ def test_groups_use_the_tiers_that_the_machine_says(plan: Plan) -> None:
 
     for span in placement.spans:
         assert list(span.tiers) == spanned(plan, MACHINE, span.group)
-        assert sum(count for _, count in span.num_by_outermost) == span.num_groups
+        assert sum(span.num_by_outermost.values()) == span.num_groups
         assert span.size > 1
 
 
@@ -34,10 +34,10 @@ def test_llama_3_keeps_tensor_ranks_in_a_host_and_crosses_pods_with_data_alone()
 
     found = {span.group: span for span in describe_placement(plan, MACHINE).spans}
 
-    assert found[Group.TENSOR].num_by_outermost == (("host", 2048),)
+    assert found[Group.TENSOR].num_by_outermost == {"host": 2048}
     # A pipeline's 16 stages are 8 ranks apart: 128 places, within a pod of 3,072.
-    assert found[Group.PIPELINE].num_by_outermost == (("pod", 1024),)
-    assert found[Group.DATA].num_by_outermost == (("cluster", 128),)
+    assert found[Group.PIPELINE].num_by_outermost == {"pod": 1024}
+    assert found[Group.DATA].num_by_outermost == {"cluster": 128}
 
 
 def test_the_order_of_axes_decides_which_group_crosses_what() -> None:
@@ -56,7 +56,7 @@ def test_the_order_of_axes_decides_which_group_crosses_what() -> None:
 def test_a_placement_becomes_a_table_and_plain_values() -> None:
     placement = describe_placement(Plan(tensor=8, data=2), MACHINE)
 
-    frame = placement.to_frame()
+    frame = placement.to_polars()
     tensor = frame.filter(group="tp").row(0, named=True)
     assert tensor == {
         "group": "tp",

@@ -152,7 +152,7 @@ def test_hosts_must_divide_the_ranks() -> None:
 def test_a_placement_shows_itself() -> None:
     placed = place(recommender((10, 4)), 2, TableSharding(data_parallel_rows=4))
 
-    frame = placed.to_frame()
+    frame = placed.to_polars()
 
     assert frame["table"].to_list() == [0, 1, 1]
     assert frame["scheme"].to_list() == ["table-wise", "data-parallel", "data-parallel"]

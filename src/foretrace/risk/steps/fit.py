@@ -13,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Column, Json, Table, Told, Unit, count_text, rows_json
 from foretrace.base import Float64s, Int64s, RiskError, turns_within
 from foretrace.graph import DEVICE_KINDS, HOST_KINDS, ExecutionGraph, NodeKind
 from foretrace.risk.steps.models import DurationModel, Family, fitted_model
-
-if TYPE_CHECKING:
-    import polars as pl
 
 HOST, DEVICE, COMMUNICATION = 0, 1, 2
 WORK = ("host", "device", "communication")
@@ -48,8 +45,8 @@ class OperationModel:
         return self.key[3] or self.key[2]
 
 
-@dataclass(frozen=True)
-class FittedModels:
+@dataclass(frozen=True, repr=False)
+class FittedModels(Answer):
     """What repeats say about the durations of a job."""
 
     operations: tuple[OperationModel, ...]  # the longest in total first
@@ -81,24 +78,32 @@ class FittedModels:
         total = sum(one.total_ns for one in own)
         return sum(one.model.variation * one.total_ns for one in own) / total if total else 0.0
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per operation: what it is, mean, time in all, family, variation, distance."""
-        import polars as pl  # on demand: it takes longer to import than all else here
+    @property
+    def headline(self) -> str:
+        """How much repeats vary."""
+        ranks = count_text(len(self.ranks), "rank")
+        operations = count_text(len(self.operations), "operation")
+        return f"{operations} of {ranks} over {count_text(self.num_steps, 'step')}"
 
-        return pl.DataFrame(
-            [
-                {
-                    "work": WORK[one.work],
-                    "operation": one.label,
-                    "mean_ns": one.mean_ns,
-                    "total_ns": one.total_ns,
-                    **one.model.as_json(),
-                }
-                for one in self.operations
-            ]
+    def parts(self) -> tuple[Told, ...]:
+        """Every operation's model."""
+        return (self._operations(),)
+
+    def _operations(self) -> Table:
+        return Table.of(
+            "operations",
+            self.operations,
+            Column("work", unit=Unit.WORD, value=lambda one: WORK[one.work]),
+            Column("operation", unit=Unit.NAME, value="label"),
+            Column("mean_ns"),
+            Column("total_ns"),
+            Column("family", unit=Unit.WORD, value=lambda one: str(one.model.family)),
+            Column("variation", unit=Unit.SHARE, value="model.variation"),
+            Column("distance", unit=Unit.NUMBER, value="model.distance"),
+            Column("num_samples", value="model.num_samples"),
         )
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Json:
         """Variation by kind of work, by rank and by step, and every operation's model."""
         return {
             "num_steps": self.num_steps,
@@ -107,7 +112,7 @@ class FittedModels:
             "rank_variation": self.rank_variation.tolist(),
             "step_variation": self.step_variation.tolist(),
             "temporal_variation": [self.temporal_variation(work) for work in range(len(WORK))],
-            "operations": self.to_frame().to_dicts(),
+            **rows_json(self._operations()),
         }
 
 

@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 
+from foretrace.answer import Plain
 from foretrace.base import Float32s, Float64s, RiskError
 from foretrace.simulate import NUM_POINTS, quantile_table
 
@@ -39,8 +41,10 @@ FITTED = (Family.NORMAL, Family.LOGNORMAL, Family.GAMMA)
 
 
 @dataclass(frozen=True)
-class DurationModel:
+class DurationModel(Plain):
     """A distribution of factors with mean 1."""
+
+    json_names: ClassVar = {"points": ""}
 
     family: Family
     variation: float = 0.0  # standard deviation over mean
@@ -111,15 +115,6 @@ class DurationModel:
             Family.EXPONENTIAL: lambda: -np.log(above),
         }
         return np.maximum(ways[self.family](), 0.0)
-
-    def as_json(self) -> dict[str, object]:
-        """Family, variation, and what it was fitted to."""
-        return {
-            "family": str(self.family),
-            "variation": self.variation,
-            "distance": self.distance,
-            "num_samples": self.num_samples,
-        }
 
 
 FIXED_MODEL = DurationModel(Family.FIXED)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from foretrace.answer import Plain
 from foretrace.base import RiskError
 from foretrace.risk.steps.models import FIXED_MODEL, DurationModel, Family, stated_model
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variation:
+class Variation(Plain):
     """What varies, each with mean 1.
 
     A GPU's factor is drawn once and holds for all its kernels in all steps; a kernel's is drawn
@@ -22,17 +23,6 @@ class Variation:
     step: DurationModel = FIXED_MODEL
     name: str = "stated"
     source: str = "stated by the user"
-
-    def as_json(self) -> dict[str, object]:
-        """Every model, and where it is from."""
-        return {
-            "name": self.name,
-            "source": self.source,
-            "gpu": self.gpu.as_json(),
-            "kernel": self.kernel.as_json(),
-            "collective": self.collective.as_json(),
-            "step": self.step.as_json(),
-        }
 
 
 NO_VARIATION = Variation(name="none", source="nothing varies")

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.answer import Answer, Column, Table, Told, Unit
 from foretrace.base import ScenarioError
 from foretrace.graph import NO_LAYER, NodeKind, Part, Phase
 from foretrace.operators import (
@@ -31,51 +32,52 @@ from foretrace.whatif.resize.sizes import Sizes
 from foretrace.whatif.resize.vocabulary import vocabulary_of
 from foretrace.workload import Group
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _MATRIX = 2  # dimensions
 _ACTIVATIONS = 3
 
 
-@dataclass(frozen=True)
-class ReadSizes:
+@dataclass(frozen=True, repr=False)
+class ReadSizes(Answer):
     """What shapes tell of a model and its inputs."""
+
+    json_names: ClassVar = {"divided": "", "table_rows": "", "origin": "read_from"}
 
     sizes: Sizes
     micro_batch: int | None  # sequences; `None`: nothing tells
     sequence: int | None  # tokens, of all ranks of CONTEXT
     dtype: str  # of the products; "" unknown
     divided: Divided  # what ranks of TENSOR divide
-    tables: tuple[int, ...] = ()  # rows of looked-up tables beside the vocabulary's
+    table_rows: tuple[int, ...] = ()  # of looked-up tables beside the vocabulary's
     origin: Mapping[str, str] = field(default_factory=dict)  # field -> what it was read from
     notes: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, object]:
-        """Every size with what it was read from."""
-        return {
-            "sizes": {name: getattr(self.sizes, name) for name in Sizes.__dataclass_fields__},
-            "micro_batch": self.micro_batch,
-            "sequence": self.sequence,
-            "dtype": self.dtype,
-            "read_from": dict(self.origin),
-            "notes": list(self.notes),
-        }
+    @property
+    def headline(self) -> str:
+        """How many sizes are known."""
+        known = sum(value is not None for value in self._values.values())
+        return f"{known} of {len(self._values)} sizes read from shapes"
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a size: name, value, what it was read from."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def note(self) -> str:
+        """What is to know of them."""
+        return "; ".join(self.notes)
 
-        sizes = {name: getattr(self.sizes, name) for name in Sizes.__dataclass_fields__}
-        values = {**sizes, "micro_batch": self.micro_batch, "sequence": self.sequence}
-        return pl.DataFrame(
-            {
-                "size": list(values),
-                "value": list(values.values()),
-                "read_from": [self.origin.get(name, "") for name in values],
-            },
-            schema={"size": pl.String, "value": pl.Int64, "read_from": pl.String},
+    def parts(self) -> tuple[Told, ...]:
+        """A row a size: name, value, what it was read from."""
+        return (
+            Table.of(
+                "sizes",
+                self._values.items(),
+                Column("size", value=lambda row: row[0]),
+                Column("value", unit=Unit.IDENTIFIER, value=lambda row: row[1]),
+                Column("read_from", value=lambda row: self.origin.get(row[0], "")),
+            ),
         )
+
+    @property
+    def _values(self) -> Mapping[str, int | None]:
+        sizes = {name: getattr(self.sizes, name) for name in Sizes.__dataclass_fields__}
+        return {**sizes, "micro_batch": self.micro_batch, "sequence": self.sequence}
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def read_sizes(program: Program, *, stated: Sizes | None = None) -> ReadSizes:
         sequence=_times(local.length, program.plan.context),
         dtype=local.dtype,
         divided=divided,
-        tables=tables,
+        table_rows=tables,
         origin=_origin(read, stated, local),
         notes=tuple(notes),
     )

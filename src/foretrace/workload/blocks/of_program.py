@@ -38,7 +38,9 @@ def blocks_of_program(program: ModuleProgram, plan: Plan) -> ModelBlocks:
     """
     known: list[tuple[ProgramPart, Passes]] = []
     layers = [_alike(part, known, plan) for part in program.layers]
-    largest = max(program.parts[1:], key=lambda part: part.input_bytes, default=program.parts[0])
+    largest = max(
+        program.all_parts[1:], key=lambda part: part.input_bytes, default=program.all_parts[0]
+    )
     return ModelBlocks(
         embedding=_end(program.before, Part.EMBEDDING, program, plan),
         layers=tuple(layers),

@@ -5,17 +5,12 @@ A stage's worst moment is found by walking its units in order, adding up what is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from foretrace.workload.footprint.kept import Kept
-
-if TYPE_CHECKING:
-    import polars as pl
-
-
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
+from foretrace.answer import Answer, Column, Plain, Shown, Table, Told, Unit, bytes_text
+from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
 from foretrace.workload.schedule.schedule import Pass, ScheduleUnit
 
@@ -23,8 +18,10 @@ _PARTS = ("parameters", "gradients", "optimizer", "activations", "buffers", "con
 
 
 @dataclass(frozen=True)
-class StageFootprint:
+class StageFootprint(Plain):
     """Bytes on one rank of a pipeline stage."""
+
+    json_also: ClassVar = ("allocated", "total")
 
     stage: int
     parameters: int
@@ -46,21 +43,15 @@ class StageFootprint:
         """All but the context: what the framework's own statistics show."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "stage": self.stage,
-            **{part: getattr(self, part) for part in _PARTS},
-            "allocated": self.allocated,
-            "total": self.total,
-            "num_in_flight": self.num_in_flight,
-            "peak_unit": self.peak_unit,
-        }
 
-
-@dataclass(frozen=True)
-class Footprint:
+@dataclass(frozen=True, repr=False)
+class Footprint(Answer):
     """Bytes of every stage, and what a chip has."""
+
+    json_only: ClassVar = (
+        *("fits", "capacity", "margin", "peak.stage", "stages", "tensors", "notes"),
+    )
+    json_names: ClassVar = {"peak.stage": "peak_stage", "tensors": "layer_tensors"}
 
     stages: tuple[StageFootprint, ...]
     capacity: int | None  # usable bytes of one chip; `None`: not said
@@ -82,25 +73,38 @@ class Footprint:
         """Whether every stage fits; `None`: nobody said into what."""
         return None if self.margin is None else self.margin >= 0
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a stage: `stage`, bytes by what they are for, and when the peak is."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """What the fullest stage takes, and whether it fits."""
+        words = {None: "", True: ", which fits", False: ", which does not fit"}[self.fits]
+        return f"{bytes_text(self.peak.total)} on stage {self.peak.stage}{words}"
 
-        return pl.DataFrame([stage.as_json() for stage in self.stages])
+    @property
+    def note(self) -> str:
+        """What is to know of the count."""
+        return "; ".join(self.notes)
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values; sizes in bytes."""
-        return {
-            "fits": self.fits,
-            "capacity": self.capacity,
-            "margin": self.margin,
-            "peak_stage": self.peak.stage,
-            "stages": [stage.as_json() for stage in self.stages],
-            "layer_tensors": [
-                {"tensor": each.label, "bytes": each.num_bytes} for each in self.tensors
-            ],
-            "notes": list(self.notes),
-        }
+    def parts(self) -> tuple[Told, ...]:
+        """Every stage, and what the first layer keeps of one microbatch."""
+        return (
+            Table.of(
+                "stages",
+                self.stages,
+                Column("stage"),
+                Column("total", unit=Unit.BYTES),
+                *(Column(part, unit=Unit.BYTES) for part in _PARTS),
+                Column("allocated", unit=Unit.BYTES, shown=Shown.FILES),
+                Column("num_in_flight", "in flight", Unit.NUMBER),
+                Column("peak_unit", unit=Unit.COUNT, shown=Shown.FILES),
+            ),
+            Table.of(
+                "layer_tensors",
+                self.tensors,
+                Column("tensor", value="label"),
+                Column("bytes", value="num_bytes"),
+                title="kept by the first layer of one microbatch",
+            ),
+        )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import ClassVar
 
+from foretrace.answer import Plain
 from foretrace.workload.footprint.sizes import KeptSizes, format_bytes
 from foretrace.workload.footprint.software import Software
 from foretrace.workload.models.transformer import Experts, Layer, Norm
@@ -36,8 +38,10 @@ class Use(Enum):
 
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(Plain):
     """One tensor."""
+
+    json_names: ClassVar = {"label": "tensor", "num_bytes": "bytes", "use": ""}
 
     label: str
     num_bytes: int

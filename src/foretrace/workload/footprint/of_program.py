@@ -89,7 +89,7 @@ def _stage(
     whole = sum(chunk.bytes.kept for chunk in own.values())
     buffers = PYTORCH.workspace_bytes
     if plan.pipeline > 1:  # one message that arrives and one that leaves
-        buffers += 2 * max(part.input_bytes for part in program.parts)
+        buffers += 2 * max(part.input_bytes for part in program.all_parts)
     if plan.sharding is Sharding.ZERO3:
         buffers += gathered_bytes(plan, ends, layers)
     return StageFootprint(

@@ -291,7 +291,7 @@ def _of_program(program: ModuleProgram, convention: Convention) -> Flops:
         part = FlopsOfPart(WHOLE, 2.0 * count, 2.0 * _BACKWARD * count, 0.0)
         return Flops(unit, convention, None, (part,))
     counts: Counter[str] = Counter()
-    for each in program.parts:
+    for each in program.all_parts:
         for kind, count in _products_of_part(each, convention).items():
             counts[kind] += count * program.tensor
     parts = tuple(

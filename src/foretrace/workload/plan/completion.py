@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, count_text, plain
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
 from foretrace.workload.models.flops import Recompute
@@ -24,9 +25,6 @@ from foretrace.workload.plan.legality import check_plan
 from foretrace.workload.plan.of_program import settled_by_program
 from foretrace.workload.plan.plan import Plan, Sharding
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _MOST_PLANS = 16  # each is laid out and simulated: what a user waits for grows with them
 _MICRO_BATCHES = (1, 2, 4)  # the sizes of nearly all published runs that state theirs
 
@@ -34,24 +32,24 @@ Fields = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
-class Assumption:
+class Assumption(Plain):
     """A key that was left open."""
+
+    json_only: ClassVar = ("key", "shown", "reason")
+    json_names: ClassVar = {"shown": "values"}
 
     key: str  # "memory.recompute"
     values: tuple[Value, ...]  # what the plans have there, the first plan's first
     reason: str  # why these, and why the first one comes first
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "key": self.key,
-            "values": [_shown(value) for value in self.values],
-            "reason": self.reason,
-        }
+    @property
+    def shown(self) -> tuple[object, ...]:
+        """The values as plain ones."""
+        return tuple(str(value) if isinstance(value, str) else value for value in self.values)
 
 
-@dataclass(frozen=True)
-class Completions:
+@dataclass(frozen=True, repr=False)
+class Completions(Answer):
     """Complete plans that agree with a draft."""
 
     plans: tuple[Plan, ...]  # the one with all defaults first, where it is legal
@@ -62,23 +60,29 @@ class Completions:
         """The plan that counts as the answer; the others give the spread."""
         return self.plans[0]
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per assumption: key, values, reason."""
-        # It takes longer to import than all else here; most callers want no frame.
-        import polars as pl
+    @property
+    def headline(self) -> str:
+        """How many plans, and how much was left open."""
+        open_keys = count_text(len(self.assumptions), "key")
+        return f"{count_text(len(self.plans), 'plan')}, {open_keys} left open"
 
-        rows = [
-            (each.key, ", ".join(map(str, map(_shown, each.values))), each.reason)
-            for each in self.assumptions
-        ]
-        schema = {"key": pl.String, "values": pl.String, "reason": pl.String}
-        return pl.DataFrame(rows, schema=schema, orient="row")
+    def parts(self) -> tuple[Told, ...]:
+        """What was assumed."""
+        return (
+            Table.of(
+                "assumptions",
+                self.assumptions,
+                Column("key", unit=Unit.WORD),
+                Column("values", value=lambda each: ", ".join(map(str, each.shown))),
+                Column("reason"),
+            ),
+        )
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
+    def as_json(self) -> Json:
+        """The plans as their files have them, and what was assumed."""
         return {
             "plans": [plan_table(plan) for plan in self.plans],
-            "assumptions": [each.as_json() for each in self.assumptions],
+            "assumptions": plain(self.assumptions),
         }
 
 
@@ -293,7 +297,3 @@ def _legal(
 def _values(plans: Sequence[Plan], name: str) -> tuple[Value, ...]:
     found = (field_value(plan, name) for plan in plans)
     return tuple(dict.fromkeys(value for value in found if value is not None))
-
-
-def _shown(value: Value) -> object:
-    return str(value) if isinstance(value, str) else value

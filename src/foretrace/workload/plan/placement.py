@@ -2,76 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
 from foretrace.base import Int64s, WorkloadError
 from foretrace.machine import Machine
 from foretrace.workload.plan.groups import groups_of
 from foretrace.workload.plan.plan import Group, Plan
 
-if TYPE_CHECKING:
-    import polars as pl
-
 
 @dataclass(frozen=True)
-class Span:
+class Span(Plain):
     """Groups of one kind, and the tiers of network between their ranks."""
 
     group: Group
     size: int  # ranks of each
     num_groups: int
     tiers: tuple[str, ...]  # that any of them uses, innermost first
-    num_by_outermost: tuple[tuple[str, int], ...]  # how many groups reach a tier and no further
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "group": self.group.value,
-            "size": self.size,
-            "num_groups": self.num_groups,
-            "tiers": list(self.tiers),
-            "num_by_outermost": dict(self.num_by_outermost),
-        }
+    num_by_outermost: Mapping[str, int]  # how many groups reach a tier and no further
 
 
-@dataclass(frozen=True)
-class Placement:
+@dataclass(frozen=True, repr=False)
+class Placement(Answer):
     """What a plan's groups use of a machine's network; rank r stands at place r."""
 
     machine: str
     spans: tuple[Span, ...]  # of groups of more than one rank
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per kind of group: group, size, num_groups, tiers, outermost."""
-        # It takes longer to import than all else here; most callers want no frame.
-        import polars as pl
+    @property
+    def headline(self) -> str:
+        """On which machine."""
+        return f"groups on {self.machine}"
 
-        rows = [
-            (
-                span.group.value,
-                span.size,
-                span.num_groups,
-                ", ".join(span.tiers),
-                ", ".join(f"{count} {name}" for name, count in span.num_by_outermost),
-            )
-            for span in self.spans
-        ]
-        schema = {
-            "group": pl.String,
-            "size": pl.Int64,
-            "num_groups": pl.Int64,
-            "tiers": pl.String,
-            "outermost": pl.String,
-        }
-        return pl.DataFrame(rows, schema=schema, orient="row")
+    def parts(self) -> tuple[Told, ...]:
+        """A row per kind of group."""
+        return (
+            Table.of(
+                "spans",
+                self.spans,
+                Column("group", unit=Unit.WORD, value="group.value"),
+                Column("size", unit=Unit.COUNT),
+                Column("num_groups"),
+                Column("tiers", value=lambda span: ", ".join(span.tiers)),
+                Column("outermost", value=_outermost),
+            ),
+        )
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {"machine": self.machine, "spans": [span.as_json() for span in self.spans]}
+
+def _outermost(span: Span) -> str:
+    return ", ".join(f"{count} {name}" for name, count in span.num_by_outermost.items())
 
 
 def describe_placement(plan: Plan, machine: Machine) -> Placement:
@@ -107,9 +90,7 @@ def _span(plan: Plan, machine: Machine, group: Group) -> Span:
         size=groups.shape[1],
         num_groups=len(groups),
         tiers=tuple(name for name, used in zip(names, uses, strict=True) if used.any()),
-        num_by_outermost=tuple(
-            (name, count) for name, count in zip(names, reached, strict=True) if count
-        ),
+        num_by_outermost={name: count for name, count in zip(names, reached, strict=True) if count},
     )
 
 

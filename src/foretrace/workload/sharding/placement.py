@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from foretrace.answer import Answer, Column, Plain, Table, Told, Unit, bytes_text, count_text
 from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.sharding.balance import differencing, greedy
@@ -18,9 +19,6 @@ from foretrace.workload.sharding.tables import (
     TableSharding,
 )
 
-if TYPE_CHECKING:
-    import polars as pl
-
 _STATE_BYTES = 4  # of one number of an optimizer: kept in 32 bit
 _ON_RANKS = frozenset((TableScheme.TABLE, TableScheme.COLUMN))
 _ON_HOSTS = frozenset((TableScheme.TABLE_ROW,))
@@ -28,8 +26,10 @@ _SHOWN = 5  # tables that an error names at most
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(Plain):
     """What one rank holds of one table."""
+
+    json_names: ClassVar = {"num_rows": "rows", "num_columns": "columns", "num_bytes": "bytes"}
 
     table: int
     rank: int
@@ -39,9 +39,12 @@ class Shard:
     num_bytes: int  # with what the optimizer keeps
 
 
-@dataclass(frozen=True)
-class PlacedTables:
+@dataclass(frozen=True, repr=False)
+class PlacedTables(Answer):
     """All shards of a model's tables."""
+
+    json_only: ClassVar = ("model.name", "num_ranks", "ranks_per_host", "bytes_by_rank", "shards")
+    json_names: ClassVar = {"model.name": "model"}
 
     model: Recommender
     sharding: TableSharding
@@ -94,42 +97,28 @@ class PlacedTables:
             return self.num_ranks
         return self.ranks_per_host if scheme is TableScheme.TABLE_ROW else 1
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row a shard: `table`, `rank`, `scheme`, `rows`, `columns`, `bytes`."""
-        import polars as pl  # slow to import, wanted in tables only
+    @property
+    def headline(self) -> str:
+        """What the fullest rank holds."""
+        tables = count_text(len({one.table for one in self.shards}), "table")
+        fullest = bytes_text(max(self.bytes_by_rank))
+        ranks = count_text(self.num_ranks, "rank")
+        return f"{tables} of {self.model.name} on {ranks}: {fullest} at most"
 
-        return pl.DataFrame(
-            [
-                (
-                    one.table,
-                    one.rank,
-                    one.scheme.value,
-                    one.num_rows,
-                    one.num_columns,
-                    one.num_bytes,
-                )
-                for one in self.shards
-            ],
-            schema={
-                "table": pl.Int64,
-                "rank": pl.Int64,
-                "scheme": pl.String,
-                "rows": pl.Int64,
-                "columns": pl.Int64,
-                "bytes": pl.Int64,
-            },
-            orient="row",
+    def parts(self) -> tuple[Told, ...]:
+        """Every shard."""
+        return (
+            Table.of(
+                "shards",
+                self.shards,
+                Column("table", unit=Unit.IDENTIFIER),
+                Column("rank"),
+                Column("scheme", unit=Unit.WORD, value="scheme.value"),
+                Column("rows", unit=Unit.COUNT, value="num_rows"),
+                Column("columns", unit=Unit.COUNT, value="num_columns"),
+                Column("bytes", value="num_bytes"),
+            ),
         )
-
-    def as_json(self) -> dict[str, object]:
-        """Bytes of every rank, and all shards."""
-        return {
-            "model": self.model.name,
-            "num_ranks": self.num_ranks,
-            "ranks_per_host": self.ranks_per_host,
-            "bytes_by_rank": list(self.bytes_by_rank),
-            "shards": self.to_frame().to_dicts(),
-        }
 
 
 def place_tables(
