@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.analyze import (
+    HostFrames,
     bound,
     breakdown,
     busy_fraction,
@@ -81,6 +82,16 @@ class Sample:
             busy_by_title={name: busy_fraction(one) for name, one in timelines.items()},
             labels=class_labels(self.recording.graph),
             answers=self.answers,
+            frames=HostFrames(
+                names=("aten::reshape", "train.py(12): step"),
+                rank=np.array([0, 0], np.int32),
+                kind=np.array([0, 2], np.uint8),
+                name=np.array([0, 1], np.int32),
+                start_ns=np.array([2_000, 0]),
+                end_ns=np.array([8_000, 9_000]),
+                num_left_out=7,
+                longest_left_out_ns=900,
+            ),
             step_ns=step_time_ns(self.recording.measured),
             bound=bound(
                 breakdown(self.recording.measured),

@@ -39,8 +39,8 @@ def first_kernel(page: Page) -> tuple[float, float]:
     """A point of the canvas that lies on the first rank's first kernel."""
     box = page.locator("#timeline-canvas").bounding_box()
     assert box is not None
-    # rows: host, a gap, then compute
-    return box["x"] + 148 + 0.2 * (box["width"] - 148), box["y"] + 24 + 18 + 5 + 9
+    # rows: Python, operators and host, gaps between, then compute
+    return box["x"] + 148 + 0.2 * (box["width"] - 148), box["y"] + 24 + 3 * (18 + 5) + 9
 
 
 def test_it_asks_for_itself_and_nothing_else(opened: Opened, path: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_wheel_zooms_what_has_the_focus_and_scrolls_otherwise(opened: Opened
     assert opened.view()[1] - opened.view()[0] < 0.6 * (whole[1] - whole[0])
 
 
-def test_dragging_along_the_axis_chooses_a_span(opened: Opened) -> None:
+def test_dragging_along_the_axis_measures_a_span(opened: Opened) -> None:
     page = opened.page
     page.locator("#timeline-canvas").scroll_into_view_if_needed()
     box = page.locator("#timeline-canvas").bounding_box()
@@ -117,8 +117,109 @@ def test_dragging_along_the_axis_chooses_a_span(opened: Opened) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + 148 + wide / 2, box["y"] + 8, steps=4)
     page.mouse.up()
+    measured_ns = float(page.locator("#timeline").get_attribute("data-stretch") or 0)
+    told = page.locator("#timeline-picked").inner_text()
+    page.locator("#timeline-canvas").focus()
+    page.keyboard.press("Enter")
 
-    assert opened.view() == pytest.approx((end / 4, end / 2), rel=0.02)
+    assert measured_ns == pytest.approx(sample().recording.measured.end_ns.max() / 4, rel=0.02)
+    assert "into ProfilerStep#" in told
+    assert opened.view() == pytest.approx((end / 8, end * 5 / 8), rel=0.02)
+
+
+def test_keys_of_other_viewers_zoom_and_move(opened: Opened) -> None:
+    page = opened.page
+    start, end = opened.view()
+    page.locator("#timeline-canvas").focus()
+
+    page.keyboard.press("w")
+    zoomed = opened.view()
+    page.keyboard.press("d")
+    moved = opened.view()
+    page.keyboard.press("a")
+    page.keyboard.press("s")
+
+    assert zoomed[1] - zoomed[0] == pytest.approx((end - start) / 1.5)
+    assert moved[0] > zoomed[0]
+    assert opened.view() == pytest.approx((start, end))
+
+
+def test_there_is_an_end_to_zooming(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#timeline-canvas").focus()
+    for _ in range(60):
+        page.keyboard.press("w")
+
+    start, end = opened.view()
+
+    assert end - start == 2_000  # ns; a tick of this page is one
+
+
+def test_zooming_clears_the_tooltip(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#timeline-canvas").scroll_into_view_if_needed()
+    page.mouse.move(*first_kernel(page))
+    was_shown = page.locator("#timeline-tip").is_visible()
+    page.locator("#timeline-canvas").focus()
+
+    page.keyboard.press("w")
+
+    assert was_shown
+    assert not page.locator("#timeline-tip").is_visible()
+
+
+def test_time_is_told_from_the_steps_begin(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#timeline-canvas").focus()
+    page.keyboard.press("Home")
+    for _ in range(30):
+        page.keyboard.press("w")
+
+    origin = "document.getElementById('timeline').dataset.origin"
+    opened.until(f"/^ProfilerStep#[12] [+] [0-9.]+ us/.test({origin}) || {origin}.includes(' ms')")
+
+
+def test_operators_and_python_are_found(opened: Opened) -> None:
+    page = opened.page
+
+    found = []
+    for name in ("reshape", "train.py"):
+        page.fill("#timeline-filter", name)
+        found.append(page.locator("#timeline-count").inner_text())
+
+    assert found == ["1 found, 6.00 us measured", "1 found, 9.00 us measured"]
+    assert "7 operators and functions of at most 900 ns" in page.inner_text("#timeline-note")
+
+
+def test_a_finding_leads_to_its_interval(opened: Opened) -> None:
+    page = opened.page
+    whole = opened.view()
+    link = page.locator("a.at").first
+    rank, begin_ns, end_ns = map(int, str(link.get_attribute("data-stretch")).split(","))
+
+    link.click()
+
+    opened.until("document.getElementById('timeline').dataset.stretch !== undefined")
+    start, end = opened.view()
+    assert start <= begin_ns
+    assert end_ns <= end
+    assert end - start < whole[1] - whole[0]
+    assert f"rank {rank}, measured" in page.locator("#timeline-picked").inner_text()
+
+
+def test_what_was_waited_for_is_named(opened: Opened) -> None:
+    page = opened.page
+    page.select_option("#timeline-rank", "0")
+    page.fill("#timeline-filter", "allreduce")
+    page.locator("#timeline-canvas").focus()
+
+    told = []
+    for _ in range(6):
+        page.keyboard.press("n")
+        told.append(page.locator("#timeline-picked").inner_text())
+
+    # the kernel of rank 1 takes longer: it comes last
+    assert any("waited for rank 1, compute" in one for one in told)
 
 
 def test_hovering_names_the_operation_as_text(opened: Opened) -> None:

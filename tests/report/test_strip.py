@@ -147,7 +147,7 @@ def test_what_is_packed_can_be_unpacked() -> None:
     words = np.frombuffer(raw[: 9 * 4], "<i4").reshape(3, 3)
     assert np.cumsum(words[0]).tolist() == [0, 10, 40]
     assert words[1].tolist() == [10, 15, 20]
-    assert raw[9 * 4 :] == bytes([SLICE_KINDS.index("kernel")] * 3)
+    assert raw[15 * 4 :] == bytes([SLICE_KINDS.index("kernel")] * 3)
 
 
 def test_the_path_is_drawn_on_the_track_of_its_nodes() -> None:
@@ -229,3 +229,24 @@ def test_thinning_hides_only_gaps_below_a_tick(pairs: list[tuple[int, int]]) -> 
     gaps = np.flatnonzero(drawn & ~covered)
     assert not np.any(np.diff(gaps) == 1)
     assert (row.start[1:] >= row.end[:-1]).all()
+
+
+def test_slices_point_at_what_they_waited_for() -> None:
+    made = sample()
+    page = made.page
+    drawn = Drawn(
+        timeline=made.recording.measured,
+        collectives=page.collectives_by_title["measured"],
+        steps=page.steps_by_title["measured"],
+    )
+
+    found = strip({"measured": drawn}, page.labels)
+
+    waiting = next(
+        row for row in found.rows if row.rank == 0 and TRACKS[row.track] == "communication"
+    )
+    late = found.rows[int(waiting.awaited_row[0])]
+    kernel = next(row for row in found.rows if row.rank == 1 and TRACKS[row.track] == "compute")
+    assert late is kernel
+    at = int(waiting.start[0] - waiting.awaited_since[0])
+    assert at == int(kernel.start[0] + kernel.length[0])

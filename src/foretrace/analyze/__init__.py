@@ -72,11 +72,15 @@ if TYPE_CHECKING:
     from foretrace.analyze.hangs import LastSeen as LastSeen
     from foretrace.analyze.hangs import Stuck as Stuck
     from foretrace.analyze.hangs import hang as hang
+    from foretrace.analyze.host_frames import FRAME_KINDS as FRAME_KINDS
+    from foretrace.analyze.host_frames import HostFrames as HostFrames
+    from foretrace.analyze.host_frames import host_frames as host_frames
     from foretrace.analyze.idle import UNRECORDED_RANK as UNRECORDED_RANK
     from foretrace.analyze.idle import IdleCause as IdleCause
     from foretrace.analyze.idle import IdleCauses as IdleCauses
     from foretrace.analyze.idle import IdleRow as IdleRow
     from foretrace.analyze.idle import Stillness as Stillness
+    from foretrace.analyze.idle import binding_edges as binding_edges
     from foretrace.analyze.idle import idle as idle
     from foretrace.analyze.intervals import Intervals as Intervals
     from foretrace.analyze.labels import NodeLabels as NodeLabels

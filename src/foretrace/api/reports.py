@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from foretrace import __version__
 from foretrace.analyze import (
     CriticalPath,
+    HostFrames,
     IdleCauses,
     OperatorTable,
     Sensitivity,
@@ -23,6 +24,7 @@ from foretrace.analyze import (
     critical_path,
     diagnosis,
     hang,
+    host_frames,
     idle,
     memory,
     questions,
@@ -36,6 +38,7 @@ from foretrace.analyze import (
 from foretrace.answer import Question
 from foretrace.api.edited import Edited
 from foretrace.api.estimates import write_estimate_report
+from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
 from foretrace.api.predictions import write_whatif_report
 from foretrace.api.verbs import Without, ablations, replay, simulate
@@ -43,10 +46,13 @@ from foretrace.base import ModelError
 from foretrace.estimate import Estimate
 from foretrace.graph import MEASURED, RECORDING, REPLAYED, BlocksWithEvidence, Timeline, blocks_of
 from foretrace.report import Answers, ReportPage, write_page
+from foretrace.trace import load_traces
 from foretrace.validate import ReplayReport
 from foretrace.whatif import Prediction
 
 Found = TypeVar("Found")
+# Some 3 bytes each in a page.
+MAX_FRAMES = 120_000
 
 
 def report(
@@ -144,8 +150,23 @@ def _page(job: Job, replayed: Timeline, replay: ReplayReport, *, step: str | Non
         labels=class_labels(job.graph),
         answers=answers,
         step_ns=step_time_ns(job.measured),
+        frames=_frames(job),
         bound=bound(breakdown(job.measured), lost, is_on_device=is_on_device) if lost else None,
     )
+
+
+def _frames(job: Job) -> HostFrames | None:
+    """What host threads were inside of, from the files again; `None` where they do not say it.
+
+    A graph keeps of a host thread what others wait for.
+    """
+    recording, paths = job.recording, [meta.path for meta in job.metas]
+    if not recording.began_ns or not all(path.is_file() for path in paths):
+        return None
+    was_kept = all(meta.content_key for meta in job.metas)
+    traces = load_traces(paths, cache_folder=cache_folder_of(was_kept))
+    by_rank = dict(zip(job.ranks, traces, strict=True))
+    return host_frames(recording, by_rank, max_frames=MAX_FRAMES)
 
 
 def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:

@@ -245,6 +245,7 @@ def _recording(
             - zero_ns,
         ),
         memory=memory_events(operations, clocks, scopes, zero_ns=zero_ns),
+        began_ns=dict(zip(operations.ranks, operations.first_ns.tolist(), strict=True)),
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from foretrace.answer import Answer, Json, Plain, Sentences, Table, Told, plain
-from foretrace.base import Int32s, Int64s
+from foretrace.base import NS_PER_S, Int32s, Int64s
 from foretrace.graph.blocks.table import Blocks
 from foretrace.graph.graph import ExecutionGraph, Finding
+from foretrace.graph.nodes import NodeKind
 from foretrace.graph.timeline import Timeline
 from foretrace.trace import ChakraTrace
 
@@ -167,3 +171,21 @@ class Recording:
     endings: tuple[Ending, ...] = ()  # one per rank
     block_evidence: tuple[BlockEvidence, ...] = ()  # what parts, phases and layers rest on
     chakra: ChakraOrigin | None = None  # of a graph from Chakra files that others wrote
+    # rank -> raw timestamp, as its file has it, of the end of its RANK_START; empty of Chakra
+    began_ns: Mapping[int, int] = field(default_factory=dict)
+
+    def on_timeline(self, rank: int, raw_ns: Int64s) -> Int64s:
+        """Timestamps as a rank's file has them on the timeline's clock and zero.
+
+        Raises:
+            KeyError: if the files' own timestamps are not known.
+        """
+        graph = self.graph
+        (start,) = np.flatnonzero((graph.kind == NodeKind.RANK_START) & (graph.rank == rank))
+        drift_ppb = next((one.drift_ppb for one in self.clocks if one.rank == rank), 0)
+        since_ns = raw_ns - self.began_ns[rank]
+        # as `Clocks.aligned` has it: ns * ppb passes int64 after 54 minutes at 200 ppm
+        seconds, rest_ns = np.divmod(since_ns, NS_PER_S)
+        drift_ns = seconds * drift_ppb + rest_ns * drift_ppb // NS_PER_S
+        aligned_ns: Int64s = since_ns - drift_ns + self.measured.end_ns[start]
+        return aligned_ns

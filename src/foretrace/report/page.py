@@ -11,6 +11,7 @@ from foretrace.analyze import (
     Bound,
     BusyFraction,
     CollectiveTable,
+    HostFrames,
     NodeLabels,
     StepTable,
     Stragglers,
@@ -61,6 +62,7 @@ class ReportPage:
     labels: NodeLabels  # of the graph
     answers: Answers
     step_ns: int  # the job's step time, measured
+    frames: HostFrames | None = None  # of the measured timeline
     bound: Bound | None = None  # of the measured steps; `None` without any
     left_out: tuple[str, ...] = ()  # classes of dependency that this replay does without
 
@@ -82,6 +84,7 @@ def write_page(path: Path, page: ReportPage) -> None:
                 steps=page.steps_by_title[title],
                 path=path_spans(paths.get(title)),
                 idle=page.answers.idle_by_title.get(title),
+                frames=page.frames if title == "measured" else None,
             )
             for title, timeline in page.timeline_by_title.items()
         },
@@ -160,7 +163,7 @@ def sections_of(page: ReportPage) -> tuple[Section, ...]:
         (0, told_section("hang", ("This run hangs", "Hang"), answers.hang)),
         (10, step_section(page.replay)),
         (20, help_section(answers.helps, answers.lost, idle=measured)),
-        (30, timeline_section()),
+        (30, timeline_section(("measured",))),
         (80, collective_section(collectives)),
         (90, told_section("blocks", ("Blocks", ""), answers.blocks)),
         (110, told_section("roofline", ("Roofline", ""), answers.roofline)),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from foretrace.analyze import CollectiveTable, IdleCauses, Stillness
+from foretrace.analyze import FRAME_KINDS, CollectiveTable, HostFrames, IdleCauses, Stillness
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Timeline
+from foretrace.trace import Category
 
-TRACKS = ("host", "compute", "communication", "why idle")
-HOST, COMPUTE, COMMUNICATION, IDLE = range(len(TRACKS))
+TRACKS = ("Python", "operators", "host", "compute", "communication", "why idle")
+PYTHON, OPERATORS, HOST, COMPUTE, COMMUNICATION, IDLE = range(len(TRACKS))
 SLICE_KINDS = (
     "host call",
     "operator",
@@ -22,10 +23,13 @@ SLICE_KINDS = (
     "transfer",
     "idle",
     "only waiting",
+    "framework operator",
+    "annotation",
+    "Python function",
 )
-_HOST_CALL, _OPERATOR, _KERNEL, _COPY, _WAIT, _TRANSFER, _IDLE, _ONLY_WAITING = range(
-    len(SLICE_KINDS)
-)
+_HOST_CALL, _OPERATOR, _KERNEL, _COPY, _WAIT, _TRANSFER, _IDLE, _ONLY_WAITING, _FRAME = range(
+    len(SLICE_KINDS) - len(FRAME_KINDS) + 1
+)  # frames have the last kinds, in the order of `FRAME_KINDS`
 MERGED = -1  # node of a slice that stands for several
 
 # Coarsest tick: a window of 2,000 ticks is about one tick per pixel of the page.
@@ -78,6 +82,16 @@ class Slices:
             self.end_ns[rows],
         )
 
+    def joined(self, other: Slices) -> Slices:
+        """Both."""
+        both = Slices(
+            *(
+                np.concatenate([getattr(self, one.name), getattr(other, one.name)])
+                for one in fields(self)
+            )
+        )
+        return both.chosen(np.lexsort((both.start_ns, both.kind, both.track, both.rank)))
+
     def numbered_from(self, first: int) -> Slices:
         """The same with `first` as the number of the graph's first node."""
         return replace(self, node=np.where(self.node == MERGED, self.node, self.node + first))
@@ -114,17 +128,35 @@ def with_idle(slices: Slices, idle: IdleCauses, reason: Int64s, ranks: tuple[int
     """The slices, and a track of the stretches in which nothing was done, each with its reason."""
     chosen = np.flatnonzero(np.isin(idle.rank, ranks))
     is_waiting = idle.kind[chosen] == Stillness.WAITING
-    both = Slices(
-        rank=np.concatenate([slices.rank, idle.rank[chosen]]),
-        track=np.concatenate([slices.track, np.full(len(chosen), IDLE, np.uint8)]),
-        kind=np.concatenate(
-            [slices.kind, np.where(is_waiting, _ONLY_WAITING, _IDLE).astype(np.uint8)]
-        ),
-        node=np.concatenate([slices.node, reason[chosen]]),
-        start_ns=np.concatenate([slices.start_ns, idle.begin_ns[chosen]]),
-        end_ns=np.concatenate([slices.end_ns, idle.end_ns[chosen]]),
+    return slices.joined(
+        Slices(
+            rank=idle.rank[chosen],
+            track=np.full(len(chosen), IDLE, np.uint8),
+            kind=np.where(is_waiting, _ONLY_WAITING, _IDLE).astype(np.uint8),
+            node=reason[chosen],
+            start_ns=idle.begin_ns[chosen],
+            end_ns=idle.end_ns[chosen],
+        )
     )
-    return both.chosen(np.lexsort((both.start_ns, both.kind, both.track, both.rank)))
+
+
+def frame_slices(frames: HostFrames, ranks: tuple[int, ...], first: int) -> Slices:
+    """What host threads were inside of; a frame's number is its name's place from `first` on."""
+    rows = np.flatnonzero(np.isin(frames.rank, ranks))
+    is_python = frames.kind[rows] == FRAME_KINDS.index(Category.PYTHON)
+    return Slices(
+        rank=frames.rank[rows],
+        track=np.where(is_python, PYTHON, OPERATORS).astype(np.uint8),
+        kind=frames.kind[rows] + np.uint8(_FRAME),
+        node=frames.name[rows] * np.int64(len(FRAME_KINDS)) + frames.kind[rows] + first,
+        start_ns=frames.start_ns[rows],
+        end_ns=frames.end_ns[rows],
+    )
+
+
+def frame_kind_text(kind: int) -> str:
+    """What a frame is called: "framework operator", ..."""
+    return SLICE_KINDS[_FRAME + kind]
 
 
 def thinned(

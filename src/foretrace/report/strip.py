@@ -9,6 +9,7 @@ ranks some are drawn; nothing else is left out.
 from __future__ import annotations
 
 import base64
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,17 @@ from functools import reduce
 
 import numpy as np
 
-from foretrace.analyze import CollectiveTable, IdleCauses, NodeLabels, StepTable
+from foretrace.analyze import (
+    FRAME_KINDS,
+    CollectiveTable,
+    HostFrames,
+    IdleCauses,
+    NodeLabels,
+    StepTable,
+)
 from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import ExecutionGraph, Timeline
+from foretrace.report.awaited import NOBODY, Awaited, awaited_culprits, awaited_nodes
 from foretrace.report.reasons import Reasons, reasons
 from foretrace.report.slices import (
     MERGED,
@@ -26,11 +35,13 @@ from foretrace.report.slices import (
     TRACK_OF_KIND,
     TRACKS,
     Slices,
+    frame_kind_text,
+    frame_slices,
     slices,
     thinned,
     with_idle,
 )
-from foretrace.report.subjects import FACETS, Subjects, subjects
+from foretrace.report.subjects import FACETS, Subjects, shortened, subjects
 
 # 194,000 slices (a public trace, both sides) take 0.5 MB; a page of this many stays below 2 MB.
 MAX_SLICES = 250_000
@@ -57,6 +68,7 @@ class Drawn:
     path: PathSpans | None = None  # the critical path of one of its steps
     idle: IdleCauses | None = None
     labels: NodeLabels | None = None  # of its graph, where that is not the first timeline's
+    frames: HostFrames | None = None  # what its host threads were inside of
 
 
 @dataclass(frozen=True)
@@ -73,12 +85,15 @@ class StripRow:
     path_start: Int32s  # int32[spans], in ticks, of the critical path
     path_length: Int32s  # int32[spans]
     marks: tuple[int, ...]  # begins of steps, in ticks
+    awaited_row: Int32s  # int32[slices], position of the row that was waited for; NOBODY
+    awaited_since: Int32s  # int32[slices], ticks from what was waited for to the slice's start
 
     @property
     def words(self) -> tuple[Int32s, ...]:
         """The columns of 32 bits; starts as differences, which pack better."""
         starts = (_differences(self.start), _differences(self.path_start))
-        return starts[0], self.length, self.subject, starts[1], self.path_length
+        awaited = (self.awaited_row, self.awaited_since)
+        return starts[0], self.length, self.subject, *awaited, starts[1], self.path_length
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,9 @@ class Strip:
     num_ranks_left_out: int
     rows: tuple[StripRow, ...]
     kinds_shown: tuple[int, ...]  # positions in `SLICE_KINDS`
+    steps: tuple[tuple[str, int], ...]  # names, and where their first rank begins, in ticks
+    num_frames_left_out: int
+    longest_left_out_ns: int  # of frames
 
     def as_json(self) -> dict[str, object]:
         """Builtins, for the page's script.
@@ -115,6 +133,9 @@ class Strip:
             "facets": self.facets,
             "ranks": self.ranks,
             "num_ranks_left_out": self.num_ranks_left_out,
+            "steps": self.steps,
+            "num_frames_left_out": self.num_frames_left_out,
+            "longest_left_out_ns": self.longest_left_out_ns,
             "rows": [
                 {
                     "rank": row.rank,
@@ -160,12 +181,27 @@ def strip(
         window_ns=window_ns,
         max_slices=max_slices,
     )
+    frames = _Frames(why.first + len(why.facets), drawn_by_title)
+    slices_by_title = {
+        title: frames.beside(rows, title, ranks) for title, rows in slices_by_title.items()
+    }
     nodes = np.unique(np.concatenate([rows.node for rows in slices_by_title.values()]))
     nodes = nodes[nodes != MERGED]
-    about = known.subjects(nodes[nodes < why.first]).extended(
-        [why.facets[number] for number in (nodes[nodes >= why.first] - why.first).tolist()]
+    is_reason = (nodes >= why.first) & (nodes < frames.first)
+    about = (
+        known.subjects(nodes[nodes < why.first])
+        .extended([why.facets[number] for number in (nodes[is_reason] - why.first).tolist()])
+        .extended([frames.facets(number) for number in nodes[nodes >= frames.first].tolist()])
     )
+    places = {
+        place: at
+        for at, place in enumerate(itertools.product(ranks, range(len(TRACKS)), drawn_by_title))
+    }
+    layout = _Layout(tick_ns, nodes, about.of_node, places)
     kinds = np.unique(np.concatenate([rows.kind for rows in slices_by_title.values()]))
+    awaited_by_title = {
+        title: _awaited(title, one, why, known) for title, one in drawn_by_title.items()
+    }
     return Strip(
         window_ns=window_ns,
         tick_ns=tick_ns,
@@ -174,19 +210,66 @@ def strip(
         ranks=ranks,
         num_ranks_left_out=len(all_ranks) - len(ranks),
         rows=tuple(
-            _row(
-                one,
+            layout.row(
+                drawn_by_title[title],
                 slices_by_title[title].of(rank, track),
                 (rank, track, title),
-                tick_ns=tick_ns,
-                subject_of=(nodes, about.of_node),
+                awaited=awaited_by_title[title],
             )
-            for rank in ranks
-            for track in range(len(TRACKS))
-            for title, one in drawn_by_title.items()
+            for rank, track, title in places
         ),
         kinds_shown=tuple(kinds.tolist()),
+        steps=_steps(next(iter(drawn_by_title.values())).steps, tick_ns),
+        num_frames_left_out=frames.num_left_out,
+        longest_left_out_ns=frames.longest_left_out_ns,
     )
+
+
+def _awaited(title: str, one: Drawn, why: Reasons, known: _Numbered) -> Awaited:
+    """What the slices of one timeline waited for, by their numbers."""
+    num_numbers = why.first + len(why.facets)
+    found = awaited_nodes(one.timeline).shifted(known.first_by_title[title], num_numbers)
+    if one.idle is None:
+        return found
+    return awaited_culprits(one.idle, why.number_by_title[title], found)
+
+
+def _steps(steps: StepTable, tick_ns: int) -> tuple[tuple[str, int], ...]:
+    """Every step's name, and when the first rank begins it."""
+    return tuple(
+        (steps.step_names[step], int(steps.begin_ns[steps.step == step].min()) // tick_ns)
+        for step in np.unique(steps.step).tolist()
+    )
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """Frames of host threads under numbers from `first` on."""
+
+    first: int
+    drawn_by_title: Mapping[str, Drawn]
+
+    @property
+    def _found(self) -> list[HostFrames]:
+        return [one.frames for one in self.drawn_by_title.values() if one.frames is not None]
+
+    @property
+    def num_left_out(self) -> int:
+        return sum(one.num_left_out for one in self._found)
+
+    @property
+    def longest_left_out_ns(self) -> int:
+        return max((one.longest_left_out_ns for one in self._found), default=0)
+
+    def beside(self, rows: Slices, title: str, ranks: tuple[int, ...]) -> Slices:
+        """The slices of a timeline with its frames."""
+        frames = self.drawn_by_title[title].frames
+        return rows if frames is None else rows.joined(frame_slices(frames, ranks, self.first))
+
+    def facets(self, number: int) -> tuple[str, str, str, str]:
+        """Texts by `FACETS` of a frame's number; one timeline alone has frames."""
+        name, kind = divmod(number - self.first, len(FRAME_KINDS))
+        return (shortened(self._found[0].names[name]), "", frame_kind_text(kind), "")
 
 
 @dataclass(frozen=True)
@@ -248,35 +331,59 @@ def _step_begins_ns(steps: StepTable, rank: int) -> Int64s:
     return begins_ns
 
 
-def _row(
-    drawn: Drawn,
-    rows: Slices,
-    place: tuple[int, int, str],
-    *,
-    tick_ns: int,
-    subject_of: tuple[Int64s, Int64s],
-) -> StripRow:
-    """One row in ticks, its nodes as subjects."""
-    rank, track, title = place
-    nodes, subject_of_node = subject_of
-    start = rows.start_ns // tick_ns
-    length = np.maximum(-(-rows.end_ns // tick_ns) - start, 1)
-    subject = np.full(len(rows), MERGED, np.int32)
-    is_single = rows.node != MERGED
-    subject[is_single] = subject_of_node[np.searchsorted(nodes, rows.node[is_single])]
-    path_start, path_length = _path(drawn, rank, track, tick_ns=tick_ns)
-    return StripRow(
-        rank=rank,
-        track=track,
-        title=title,
-        start=start.astype(np.int32),
-        length=length.astype(np.int32),
-        subject=subject,
-        kind=rows.kind,
-        path_start=path_start,
-        path_length=path_length,
-        marks=tuple((_step_begins_ns(drawn.steps, rank) // tick_ns).tolist()),
-    )
+@dataclass(frozen=True)
+class _Layout:
+    """Where slices stand: their ticks, what they are about, and the rows that there are."""
+
+    tick_ns: int
+    nodes: Int64s  # int64[numbers], rising, of all slices
+    subject_of_node: Int64s  # int64[numbers]
+    places: Mapping[tuple[int, int, str], int]  # rank, track and title to the row's position
+
+    def row(
+        self, drawn: Drawn, rows: Slices, place: tuple[int, int, str], *, awaited: Awaited
+    ) -> StripRow:
+        """One row in ticks, its nodes as subjects."""
+        rank, track, title = place
+        start = rows.start_ns // self.tick_ns
+        length = np.maximum(-(-rows.end_ns // self.tick_ns) - start, 1)
+        subject = np.full(len(rows), MERGED, np.int32)
+        is_single = rows.node != MERGED
+        at = np.searchsorted(self.nodes, rows.node[is_single])
+        subject[is_single] = self.subject_of_node[at]
+        path_start, path_length = _path(drawn, rank, track, tick_ns=self.tick_ns)
+        awaited_row, awaited_ns = self._awaited(rows, title, awaited)
+        return StripRow(
+            rank=rank,
+            track=track,
+            title=title,
+            start=start.astype(np.int32),
+            length=length.astype(np.int32),
+            subject=subject,
+            kind=rows.kind,
+            path_start=path_start,
+            path_length=path_length,
+            marks=tuple((_step_begins_ns(drawn.steps, rank) // self.tick_ns).tolist()),
+            awaited_row=awaited_row,
+            awaited_since=(start - awaited_ns // self.tick_ns).astype(np.int32),
+        )
+
+    def _awaited(self, rows: Slices, title: str, awaited: Awaited) -> tuple[Int32s, Int64s]:
+        """The row, and the moment in ns, that each slice waited for."""
+        row = np.full(len(rows), NOBODY, np.int32)
+        at_ns = rows.start_ns.copy()
+        known = np.flatnonzero((rows.node != MERGED) & (rows.node < len(awaited)))
+        number = rows.node[known]
+        row[known] = [
+            self.places.get((rank, track, title), NOBODY)
+            for rank, track in zip(
+                awaited.rank[number].tolist(), awaited.track[number].tolist(), strict=True
+            )
+        ]
+        moment_ns = awaited.at_ns[number]
+        at_ns[known] = np.where(moment_ns == NOBODY, rows.end_ns[known], moment_ns)
+        at_ns[row == NOBODY] = rows.start_ns[row == NOBODY]
+        return row, at_ns
 
 
 def _path(drawn: Drawn, rank: int, track: int, *, tick_ns: int) -> tuple[Int32s, Int32s]:

@@ -19,8 +19,8 @@ def timeline_section(titles: Sequence[str] = ("measured", "replayed")) -> Sectio
         title="Timeline",
         short="Timeline",
         lead=(
-            "Per rank: host, compute, communication, and why nothing was done; "
-            f"{' above '.join(titles)}."
+            "Per rank: what its host threads were inside of, their calls, compute, communication, "
+            f"and why nothing was done; {' above '.join(titles)}."
         ),
         parts=(TimelineDrawing(),),
     )

@@ -8,11 +8,13 @@
   const byId = (id) => document.getElementById(id);
   const canvas = byId("timeline-canvas"), map = byId("timeline-map"), tip = byId("timeline-tip");
   const pen = canvas.getContext("2d"), mapPen = map.getContext("2d");
-  const TOP = 24, TRACK_GAP = 5, RANK_GAP = 14, MAP_PX = 38, MIN_TICKS = 20, FAINT = 0.13, NONE = -1;
-  const KIND_COLOURS = ["host", "compute", "compute", "copy", "wait", "communication", "idle", "wait"];
+  const TOP = 24, TRACK_GAP = 5, RANK_GAP = 14, MAP_PX = 38, MIN_SPAN_NS = 2000, LABEL_PX = 11, FAINT = 0.13, NONE = -1;
+  const KIND_COLOURS = ["host", "compute", "compute", "copy", "wait", "communication", "idle", "wait", "operator", "annotation", "python"];
   const IDLE_TRACK = data.tracks.indexOf("why idle"), IDLE_CLASS = "idle: ";
+  const WAIT_KIND = data.kinds.indexOf("wait for other ranks"), FIRST_FRAME = data.kinds.indexOf("framework operator");
   const [NAME, OPERATOR, CLASS, BLOCK] = data.facet_names.keys();
   const full = Math.max(1, data.window_ns / data.tick_ns);
+  const least = Math.min(full, Math.max(20, MIN_SPAN_NS / data.tick_ns)); // nearer there is nothing to see
 
   if (!("DecompressionStream" in window)) {
     byId("timeline-note").textContent = "The timeline needs a browser from 2023 or later.";
@@ -33,6 +35,7 @@
   const rows = data.rows.map((row) => ({
     rank: row.rank, track: row.track, title: row.title, marks: row.marks,
     start: words(row.num_slices, true), length: words(row.num_slices), subject: words(row.num_slices),
+    awaitedRow: words(row.num_slices), awaitedSince: words(row.num_slices),
     pathStart: words(row.num_spans, true), pathLength: words(row.num_spans),
   }));
   for (const row of rows) {
@@ -60,13 +63,16 @@
   // 2. what is shown
   let from = 0, to = full, shown = [], rowPx = 9, left = 148, height = 0;
   let matches = null; // per subject: does the filter choose it; null: no filter
+  let stretch = null; // a span that is marked: of a finding, or measured by dragging
+  let pointer = null; // the tick under the pointer
   let isPathShown = hasPath, picked = null;
   const chosen = { rank: "", title: page.hasTwins() ? "" : titles[0] };
 
   function layOut() {
     shown = rows.filter((row) => isUsed[row.track] && (chosen.rank === "" || String(row.rank) === chosen.rank) && (chosen.title === "" || row.title === chosen.title));
     const numRanks = new Set(shown.map((row) => row.rank)).size;
-    rowPx = numRanks <= 2 ? 18 : numRanks <= 4 ? 13 : numRanks <= 8 ? 10 : 8;
+    const numTitles = new Set(shown.map((row) => row.title)).size;
+    rowPx = numRanks * numTitles <= 4 ? 18 : numRanks * numTitles <= 10 ? 14 : numRanks <= 8 ? 10 : 8;
     left = box.clientWidth < 620 ? 92 : 148;
     let y = TOP;
     shown.forEach((row, i) => {
@@ -82,7 +88,7 @@
   // 3. drawing
   let palette = {};
   function readPalette() {
-    palette = Object.fromEntries(["ink", "dim", "line", "tint", "path", "sheet", "compute"].map((name) => [name, colour(name)]));
+    palette = Object.fromEntries(["ink", "dim", "line", "tint", "path", "sheet", "compute", "focus", "on"].map((name) => [name, colour(name)]));
     palette.kinds = KIND_COLOURS.map(colour);
   }
   function sized(target, targetPen, width, tall) {
@@ -110,10 +116,12 @@
     sized(canvas, pen, width, height);
     const perTick = (width - left) / (to - from);
     drawAxis(width, perTick);
-    for (const row of shown) drawRow(row, width, perTick);
+    for (const row of shown) { drawRow(row, width, perTick); drawNames(row, width, perTick); }
     drawMarks(width, perTick);
     drawLabels();
+    drawStretch(width, perTick);
     drawPicked(width, perTick);
+    drawArrow(width, perTick);
     drawMap(width);
   }
   function drawRow(row, width, perTick) {
@@ -133,6 +141,10 @@
         lastX[kind] = wide < 0.5 ? x0 + 0.5 : x1;
         pen.fillStyle = palette.kinds[kind];
         pen.fillRect(x0, row.y, wide, rowPx - 1);
+        if (kind >= FIRST_FRAME && wide > 4) { // frames lie inside each other: their begins are told apart
+          pen.fillStyle = palette.dim;
+          pen.fillRect(x0, row.y, 0.7, rowPx - 1);
+        }
       }
     }
     pen.globalAlpha = 1;
@@ -144,6 +156,77 @@
       const x1 = Math.min(width, left + (row.pathStart[i] + row.pathLength[i] - from) * perTick);
       if (x1 > left && x0 < width) pen.fillRect(x0, row.y + rowPx - 1 - tall, Math.max(x1 - x0, 0.6), tall);
     }
+  }
+  // Names inside slices that have room for them.
+  const DARK = new Set(["copy", "wait", "communication", "idle", "operator", "annotation", "python"]);
+  function drawNames(row, width, perTick) {
+    if (rowPx < LABEL_PX) return;
+    const least = 34 / perTick;
+    pen.font = Math.min(11, rowPx - 3) + "px system-ui, sans-serif";
+    pen.textAlign = "left";
+    pen.textBaseline = "middle";
+    for (let i = firstAfter(row, from); i < row.start.length && row.start[i] < to; i++) {
+      if (row.length[i] < least || !isMatch(row, i)) continue;
+      // What begins inside a frame covers its rest.
+      const next = row.start[i + 1], end = next < row.start[i] + row.length[i] ? next : row.start[i] + row.length[i];
+      const x0 = Math.max(left, left + (row.start[i] - from) * perTick), x1 = Math.min(width, left + (end - from) * perTick);
+      const fits = Math.floor((x1 - x0 - 6) / 5.6);
+      if (fits < 4) continue;
+      const name = facet(row.subject[i], NAME) || data.kinds[row.kind[i]];
+      pen.fillStyle = DARK.has(KIND_COLOURS[row.kind[i]]) ? palette.ink : palette.on;
+      pen.fillText(name.length > fits ? name.slice(0, fits - 1) + "\u2026" : name, x0 + 3, row.y + (rowPx - 1) / 2 + 0.5);
+    }
+  }
+  // What a finding or the reader has marked.
+  function drawStretch(width, perTick) {
+    if (!stretch) return;
+    const x0 = Math.max(left, left + (stretch.start - from) * perTick), x1 = Math.min(width, left + (stretch.end - from) * perTick);
+    if (x1 < left || x0 > width) return;
+    pen.fillStyle = palette.focus;
+    pen.globalAlpha = 0.16;
+    pen.fillRect(x0, 0, Math.max(1, x1 - x0), height);
+    pen.globalAlpha = 1;
+    pen.fillRect(x0, 0, 1, height);
+    pen.fillRect(Math.max(x0, x1 - 1), 0, 1, height);
+    const label = text((stretch.end - stretch.start) * data.tick_ns, "ns");
+    pen.font = "600 11px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    const middle = Math.min(width - 30, Math.max(left + 30, (x0 + x1) / 2)), wide = pen.measureText(label).width + 10;
+    pen.fillRect(middle - wide / 2, 1, wide, 15);
+    pen.fillStyle = palette.sheet;
+    pen.fillText(label, middle, 9);
+  }
+  // From what the chosen slice waited for to it.
+  function drawArrow(width, perTick) {
+    const source = picked && !picked.isPath ? awaited(picked) : null;
+    if (!source || !shown.includes(source.row) || !shown.includes(picked.row)) return;
+    const clamped = (tick) => Math.max(left - 6, Math.min(width + 6, left + (tick - from) * perTick));
+    // Waiting ends with what it waited for; work begins after it.
+    const isIdle = picked.row.track === IDLE_TRACK || picked.row.kind[picked.i] === WAIT_KIND;
+    const x0 = clamped(source.tick), x1 = clamped(isIdle ? picked.start + picked.length : picked.start);
+    const y0 = source.row.y + rowPx / 2, y1 = picked.row.y + rowPx / 2;
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, 0, width - left, height);
+    pen.clip();
+    pen.strokeStyle = pen.fillStyle = palette.focus;
+    pen.lineWidth = 1.8;
+    pen.beginPath();
+    const bend = Math.max(12, Math.abs(x1 - x0) / 2);
+    pen.moveTo(x0, y0);
+    pen.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+    pen.stroke();
+    pen.beginPath();
+    pen.moveTo(x1, y1);
+    pen.lineTo(x1 - 7, y1 - 4);
+    pen.lineTo(x1 - 7, y1 + 4);
+    pen.fill();
+    pen.restore();
+  }
+  function awaited({ row, i }) {
+    const place = row.awaitedRow[i];
+    return place < 0 ? null : { row: rows[place], tick: row.start[i] - row.awaitedSince[i] };
   }
   function drawMarks(width, perTick) {
     pen.fillStyle = palette.ink;
@@ -161,18 +244,33 @@
     pen.font = "11px system-ui, sans-serif";
     pen.textBaseline = "middle";
     pen.textAlign = "left";
-    for (let n = Math.ceil(from * data.tick_ns / stepNs); n * stepNs < to * data.tick_ns; n++) {
-      const x = left + (n * stepNs / data.tick_ns - from) * perTick;
+    const [name, zero] = stepAt((from + to) / 2), zeroNs = zero * data.tick_ns;
+    // Zoomed in, marks count from a round time on that is said once.
+    const baseNs = stepNs >= spanNs / 1e3 && Math.abs(from * data.tick_ns - zeroNs) < 1e3 * stepNs ? 0 : Math.floor((from * data.tick_ns - zeroNs) / (10 * stepNs)) * 10 * stepNs;
+    for (let n = Math.ceil((from * data.tick_ns - zeroNs - baseNs) / stepNs); n * stepNs + baseNs + zeroNs < to * data.tick_ns; n++) {
+      const x = left + ((n * stepNs + baseNs + zeroNs) / data.tick_ns - from) * perTick;
       pen.fillStyle = palette.line;
       pen.fillRect(x, TOP - 8, 1, height - TOP + 2);
       pen.fillStyle = palette.dim;
-      if (x < width - 50) pen.fillText(axisText(n * stepNs, stepNs), x + 3, 9);
+      if (x < width - 50) pen.fillText((baseNs ? "+" : "") + axisText(n * stepNs, stepNs), x + 3, 9);
     }
+    pen.fillStyle = palette.dim;
+    const origin = (name || "begin") + (baseNs ? " + " + text(baseNs, "ns") : "");
+    pen.fillText(origin, 0, 9, left - 4);
+    box.dataset.origin = origin;
   }
+  // The step that a moment belongs to: its name, and where its first rank begins it.
+  function stepAt(tick) {
+    return data.steps.findLast((step) => step[1] <= tick) || data.steps[0] || ["", 0];
+  }
+  const atText = (tick) => {
+    const [name, zero] = stepAt(tick);
+    return text((tick - zero) * data.tick_ns, "ns") + (name ? " into " + name : "");
+  };
   // As many digits as tell one mark of the axis from the next.
   function axisText(ns, stepNs) {
     if (ns === 0) return "0";
-    const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([size]) => ns >= size) || [1, "ns"];
+    const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([size]) => Math.abs(ns) >= size) || [1, "ns"];
     return (ns / size).toLocaleString("en", { maximumFractionDigits: Math.max(0, Math.ceil(Math.log10(size / stepNs))) }) + " " + unit;
   }
   function drawLabels() {
@@ -241,7 +339,8 @@
 
   // 4. moving
   function view(start, span) {
-    const wide = Math.min(full, Math.max(Math.min(MIN_TICKS, full), span));
+    const wide = Math.min(full, Math.max(least, span));
+    tip.hidden = true;
     from = Math.min(Math.max(0, start), full - wide);
     to = from + wide;
     box.dataset.from = from;
@@ -249,7 +348,7 @@
     draw();
   }
   function zoom(factor, at = (from + to) / 2) {
-    const span = Math.min(full, Math.max(MIN_TICKS, (to - from) * factor));
+    const span = Math.min(full, Math.max(least, (to - from) * factor));
     view(at - (at - from) / (to - from) * span, span);
   }
   const tickAt = (x) => from + (x - left) / (box.clientWidth - left) * (to - from);
@@ -278,7 +377,12 @@
     const isIdle = facet(subject, CLASS).startsWith(IDLE_CLASS);
     const more = isIdle ? [facet(subject, OPERATOR)].filter(Boolean) : [["operator", facet(subject, OPERATOR)], ["class", facet(subject, CLASS)], ["block", facet(subject, BLOCK)]]
       .filter(([, value]) => value && value !== name).map(([what, value]) => what + ": " + value);
-    return [name, text(length * data.tick_ns, "ns") + " at " + text(start * data.tick_ns, "ns"), ...more, kind + ", rank " + row.rank + ", " + row.title];
+    return [name, text(length * data.tick_ns, "ns") + ", " + atText(start), ...more, kind + ", rank " + row.rank + ", " + row.title, ...waitedFor(row, i)];
+  }
+  function waitedFor(row, i) {
+    const source = awaited({ row, i });
+    if (!source) return [];
+    return ["waited for rank " + source.row.rank + ", " + data.tracks[source.row.track] + ", until " + atText(source.tick)];
   }
   function showTip(event) {
     const [x, y] = place(event);
@@ -295,9 +399,41 @@
   }
   function pick(found) {
     picked = found;
+    if (found) { stretch = stretch && found.start < stretch.end && found.start + found.length > stretch.start ? stretch : null; }
     byId("timeline-picked").textContent = found ? describe(found).join("  \u00b7  ") : "";
     draw();
   }
+  function mark(start, end) {
+    stretch = { start, end };
+    box.dataset.stretch = Math.round((end - start) * data.tick_ns);
+    draw();
+  }
+  function tellStretch(one, other) {
+    const start = Math.max(0, Math.min(one, other)), end = Math.min(full, Math.max(one, other));
+    mark(start, end);
+    byId("timeline-picked").textContent = text((end - start) * data.tick_ns, "ns") + " from " + atText(start) + " to " + atText(end) + "; Enter zooms to it, Escape lets go of it";
+  }
+  function zoomToChosen() {
+    const [start, length] = stretch ? [stretch.start, stretch.end - stretch.start] : picked ? [picked.start, picked.length] : [];
+    if (length !== undefined) view(start - length / 2, length * 2);
+  }
+  // A finding's interval: its rank's measured rows, the span marked, some time around it.
+  function show(rank, beginNs, endNs) {
+    const start = beginNs / data.tick_ns, end = Math.max(start + 1, endNs / data.tick_ns);
+    layOut();
+    mark(start, end);
+    view(start - (end - start), 3 * (end - start));
+    const here = rows.filter((row) => row.rank === rank && row.title === (chosen.title || titles[0]));
+    const found = here.filter((row) => row.track === IDLE_TRACK || data.tracks[row.track] === "communication").map((row) => {
+      const i = firstAfter(row, start);
+      return i < row.start.length && row.start[i] < end ? slice(row, i) : null;
+    }).filter(Boolean)[0];
+    pick(found || null);
+  }
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a.at");
+    if (link) show(...link.dataset.stretch.split(",").map(Number));
+  });
   function pickBeside(direction) {
     // In order of time, then of rows; of what the filter chooses, or of the path, or of everything.
     const onPath = isPathShown && matches === null;
@@ -355,16 +491,17 @@
   let dragged = null;
   canvas.addEventListener("pointerdown", (event) => {
     const [x, y] = place(event);
-    dragged = { x, from, isSpan: y < TOP - 4, tick: tickAt(x), hasMoved: false };
+    dragged = { x, from, isSpan: y < TOP - 4 || event.shiftKey, tick: tickAt(x), hasMoved: false };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (dragged === null) { showTip(event); return; }
     const [x] = place(event);
+    pointer = tickAt(x);
+    if (dragged === null) { showTip(event); return; }
     if (Math.abs(x - dragged.x) > 3) dragged.hasMoved = true;
     tip.hidden = true;
     if (!dragged.hasMoved) return;
-    if (dragged.isSpan) { drawNow(); pen.globalAlpha = 0.2; pen.fillStyle = palette.ink; pen.fillRect(Math.min(x, dragged.x), 0, Math.abs(x - dragged.x), height); pen.globalAlpha = 1; return; }
+    if (dragged.isSpan) { mark(Math.min(dragged.tick, pointer), Math.max(dragged.tick, pointer)); return; }
     view(dragged.from - (x - dragged.x) / (box.clientWidth - left) * (to - from), to - from);
   });
   canvas.addEventListener("pointerup", (event) => {
@@ -372,11 +509,11 @@
     const { hasMoved, isSpan, tick } = dragged;
     dragged = null;
     const [x, y] = place(event);
-    if (hasMoved && isSpan) { const other = tickAt(x); view(Math.min(tick, other), Math.abs(other - tick)); }
+    if (hasMoved && isSpan) { tellStretch(tick, tickAt(x)); return; }
     if (!hasMoved) pick(sliceAt(x, y));
   });
   canvas.addEventListener("pointercancel", () => { dragged = null; });
-  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; pointer = null; });
   canvas.addEventListener("dblclick", (event) => zoom(event.shiftKey ? 3 : 1 / 3, tickAt(place(event)[0])));
   canvas.addEventListener("wheel", (event) => {
     const isSideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
@@ -391,8 +528,10 @@
     "+": () => zoom(1 / 2), "=": () => zoom(1 / 2), "-": () => zoom(2),
     Home: () => view(0, full), "0": () => view(0, full),
     n: () => pickBeside(1), p: () => pickBeside(-1),
-    Enter: () => picked && view(picked.start - picked.length / 2, picked.length * 2),
-    Escape: () => { tip.hidden = true; pick(null); },
+    w: () => zoom(1 / 1.5, pointer ?? undefined), s: () => zoom(1.5, pointer ?? undefined),
+    a: () => view(from - (to - from) / 8, to - from), d: () => view(from + (to - from) / 8, to - from),
+    Enter: zoomToChosen,
+    Escape: () => { tip.hidden = true; stretch = null; delete box.dataset.stretch; pick(null); },
   };
   canvas.addEventListener("keydown", (event) => {
     const act = KEYS[event.key];
@@ -450,9 +589,11 @@
     byId("timeline-legend").replaceChildren(...parts);
   }
   function notes() {
+    const few = data.num_frames_left_out;
     const found = ["Upright lines mark where steps begin."];
     if (data.num_ranks_left_out) found.push(data.ranks.length + " ranks of " + (data.ranks.length + data.num_ranks_left_out) + " are drawn, those with the most on the critical path and the lowest; the others are in the Perfetto file (foretrace replay --trace).");
     if (data.tick_ns > 1) found.push("Neighbours closer than " + text(data.tick_ns, "ns") + " are drawn as one.");
+    if (few) found.push(few.toLocaleString("en") + " operators and functions of at most " + text(data.longest_left_out_ns, "ns") + " are left out.");
     byId("timeline-note").textContent = found.join(" ");
   }
   const classes = new Set(data.facets.map((facets) => facets[CLASS]).filter((at) => at >= 0).map((at) => data.texts[at]));
