@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
+    from foretrace.estimate.packings import Packing as Packing
+    from foretrace.estimate.packings import Packings as Packings
+    from foretrace.estimate.packings import packings as packings
     from foretrace.estimate.parts import COLOUR_OF_SOURCE as COLOUR_OF_SOURCE
     from foretrace.estimate.parts import certainty_lead as certainty_lead
     from foretrace.estimate.parts import certainty_parts as certainty_parts
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import SimulatedStep as SimulatedStep
     from foretrace.estimate.step_time import interval as interval
     from foretrace.estimate.step_time import simulated_step as simulated_step
+    from foretrace.estimate.uneven import UnevenStep as UnevenStep
+    from foretrace.estimate.uneven import uneven_step as uneven_step
     from foretrace.estimate.units import UnitRun as UnitRun
     from foretrace.estimate.units import run_units as run_units
     from foretrace.estimate.units import unit_step as unit_step

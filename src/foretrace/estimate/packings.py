@@ -1,0 +1,437 @@
+"""`packings`: what packers make of a dataset, and what the step gains by it.
+
+Packing that cuts documents leaves out attention across the cut, so steps of different packers do
+different work. A gain is told twice: for the same work, and for a token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Plain,
+    Sentences,
+    Table,
+    Told,
+    Unit,
+    milliseconds_text,
+)
+from foretrace.balance import (
+    AsItComes,
+    AsItComesWhole,
+    ContextShards,
+    Documents,
+    DocumentWork,
+    Greedy,
+    PackedStream,
+    Packer,
+    Room,
+    document_work,
+    imbalance,
+    overhead_ms,
+    packed_stream,
+    slowest_attention_ns,
+    tuned_queues,
+    work_by_microbatch,
+)
+from foretrace.base import Float64s, Int64s, WorkloadError
+from foretrace.cost import CostModel, step_costs
+from foretrace.estimate.uneven import UnevenStep, uneven_step
+from foretrace.machine import Machine
+from foretrace.workload import Plan, Transformer
+
+LONGEST = 1.5  # windows that a microbatch of varying length may have, if nothing else is said
+_NUM_STEPS = 200
+_GROUPS = 8  # of steps, whose differences tell how sure a mean is
+_CONFIDENCE = 1.28  # of the normal distribution: 80 % lie within
+_SHORTEST_WINDOW = 4_096
+_MOST_WINDOWS = 4
+_WINDOW_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Packing(Plain):
+    """What one packer makes of the documents."""
+
+    name: str
+    shards: str  # what context parallelism cuts; "" without
+    keeps_documents_whole: bool
+    imbalance: float  # work of the largest microbatch of a step over their mean
+    longest_tokens: int
+    overhead_ms: float  # of the packer itself, for one step
+    delay_iterations: float  # that a token waits, mean
+    longest_delay_iterations: int
+    step_ns: float  # mean
+    p50_ns: float
+    p95_ns: float
+    ns_per_token: float
+    ns_per_work: float  # of the step, by ns of work in it
+    gain: float  # of the same work, over documents as they come
+    gain_low: float  # 80 % interval
+    gain_high: float
+    token_gain: float  # of a token, over documents as they come
+
+
+@dataclass(frozen=True)
+class WindowGain(Plain):
+    """What the best packer gains at another length of the window."""
+
+    window: int
+    attention_share: float  # of the work on one document that fills the window
+    imbalance: float  # as documents come
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Packings(Answer):
+    """Packers side by side, as documents come first."""
+
+    documents: str
+    model: str
+    machine: str
+    window: int
+    num_microbatches: int
+    num_steps: int
+    even_ns: float  # the step of microbatches that are one document each
+    packers: tuple[Packing, ...]
+    windows: tuple[WindowGain, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Packing:
+        """The one that gains most on the same work."""
+        return max(self.packers, key=lambda one: one.gain)
+
+    @property
+    def headline(self) -> str:
+        """Whether packing is worth it."""
+        best, first = self.best, self.packers[0]
+        if best.gain_low <= 1:
+            return (
+                f"packing is not worth it for {self.documents}: as it comes, the largest "
+                f"microbatch has {first.imbalance:.2f} times the mean work, and the best packer "
+                f"gains {best.gain:.3f} ({best.gain_low:.3f} to {best.gain_high:.3f})"
+            )
+        shards = f", context by {best.shards}" if best.shards else ""
+        return (
+            f"{best.name}{shards}: {best.gain:.2f} times as fast for the same work "
+            f"({best.gain_low:.2f} to {best.gain_high:.2f}), imbalance {first.imbalance:.2f} -> "
+            f"{best.imbalance:.2f}, tokens wait {best.delay_iterations:.2f} steps"
+        )
+
+    def parts(self) -> tuple[Told, ...]:
+        """What it is of, packers, windows, notes."""
+        return (
+            Facts(
+                (
+                    Fact("documents", self.documents),
+                    Fact("model", f"{self.model} on {self.machine}"),
+                    Fact("step", f"{self.num_microbatches} microbatches of {self.window:,} tokens"),
+                    Fact("one document each", f"{milliseconds_text(self.even_ns)} ms"),
+                )
+            ),
+            Table.of(
+                "packers",
+                self.packers,
+                Column("name", "packer"),
+                Column("shards", "context by"),
+                Column("imbalance", unit=Unit.NUMBER),
+                Column("step_ns", "step ms"),
+                Column("p95_ns", "95 % ms"),
+                Column("gain", "same work", Unit.NUMBER),
+                Column("gain_low", "from", Unit.NUMBER),
+                Column("gain_high", "to", Unit.NUMBER),
+                Column("token_gain", "a token", Unit.NUMBER),
+                Column("delay_iterations", "delay", Unit.NUMBER),
+                Column("overhead_ms", "own ms", Unit.NUMBER),
+                title="packers: how many times as fast",
+            ),
+            Table.of(
+                "windows",
+                self.windows,
+                Column("window", "window", Unit.COUNT),
+                Column("attention_share", "attention", Unit.SHARE),
+                Column("imbalance", "as it comes", Unit.NUMBER),
+                Column("gain", "same work", Unit.NUMBER),
+                Column("low", "from", Unit.NUMBER),
+                Column("high", "to", Unit.NUMBER),
+                title="by length of the window",
+            ),
+            Sentences.of("to know", self.notes),
+        )
+
+
+def packings(
+    documents: Documents,
+    model: Transformer,
+    plan: Plan,
+    machine: Machine,
+    *,
+    costs: CostModel | None = None,
+    longest: int | None = None,
+    num_steps: int = _NUM_STEPS,
+    seed: int = 0,
+    by_window: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Packings:
+    """Packers on the documents of a dataset, and the steps that they make.
+
+    Args:
+        documents: of the dataset.
+        model: as in `estimate`.
+        plan: so too; its sequence is the window, its global batch the microbatches.
+        machine: so too.
+        costs: so too.
+        longest: tokens of the longest microbatch where lengths vary; 1.5 windows, if left out.
+        num_steps: that documents are drawn for.
+        seed: of the order of documents.
+        by_window: also at shorter windows.
+        progress: called with packers done and packers in all.
+
+    Raises:
+        WorkloadError: for attention that is not fused, or a plan that is not legal.
+        MachineError: if the machine cannot be costed.
+    """
+    if num_steps < 2 * _GROUPS:
+        raise WorkloadError(
+            f"{num_steps} steps are too few to tell packers apart: {2 * _GROUPS} at least"
+        )
+    priced = costs or step_costs(machine)
+    study = _Study.of(model, plan, machine, priced, longest)
+    room = study.room
+    lengths = documents.arriving(num_steps * room.step_tokens, seed=seed)
+    found = list(study.told(lengths, progress))
+    notes = [
+        (
+            f"{num_steps:,} steps of {room.step_tokens:,} tokens; intervals are of what steps "
+            "differ by and of what the cost of attention is not sure of"
+        ),
+        "copies of the model wait for the last of them where the step ends",
+    ]
+    held = [one.name for one in found if not math.isfinite(one.gain)]
+    if held:
+        notes.append(f"{', '.join(held)}: too few documents for every microbatch to have one")
+    by_length: Iterator[WindowGain] = iter(())
+    if by_window:
+        by_length = _windows(
+            documents,
+            lambda window: _Study.of(model, replace(plan, sequence=window), machine, priced, None),
+            plan.sequence,
+            seed=seed,
+        )
+    return Packings(
+        documents=documents.name,
+        model=model.name,
+        machine=machine.name,
+        window=room.window,
+        num_microbatches=room.num_microbatches,
+        num_steps=num_steps,
+        even_ns=study.even_ns,
+        packers=tuple(one for one in found if math.isfinite(one.gain)),
+        windows=tuple(by_length),
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Steps that a packer made, simulated."""
+
+    stream: PackedStream
+    shards: str
+    tokens: Int64s  # int64[steps]
+    work_ns: Float64s  # float64[steps, microbatches]
+    step_ns: Float64s  # float64[steps]
+    ns_per_work: tuple[float, float, float]  # attention as it is, at its least, at its most
+    groups: Float64s  # float64[groups], the first of them in parts of the stream
+
+    def packing(self, first: _Run) -> Packing:
+        """Beside documents as they come."""
+        gains = [one / own for one, own in zip(first.ns_per_work, self.ns_per_work, strict=True)]
+        among = np.log(first.groups / self.groups)
+        by_steps = _CONFIDENCE * float(among.std(ddof=1)) / math.sqrt(len(among))
+        by_costs = max(abs(math.log(one / gains[0])) for one in gains[1:])
+        half = 0.0 if self is first else math.hypot(by_steps, by_costs)
+        waited = self.stream.delays()[0]
+        own, theirs = self._ns_per_token, first._ns_per_token
+        return Packing(
+            name=self.stream.name,
+            shards=self.shards,
+            keeps_documents_whole=self.stream.packer.keeps_documents_whole,
+            imbalance=imbalance(self.work_ns),
+            longest_tokens=max(int(one.sum()) for step in self.stream.lengths() for one in step),
+            overhead_ms=overhead_ms(self.stream),
+            delay_iterations=self.stream.mean_delay(),
+            longest_delay_iterations=int(waited.max()),
+            step_ns=float(self.step_ns.mean()),
+            p50_ns=float(np.quantile(self.step_ns, 0.5)),
+            p95_ns=float(np.quantile(self.step_ns, 0.95)),
+            ns_per_token=own,
+            ns_per_work=self.ns_per_work[0],
+            gain=gains[0],
+            gain_low=gains[0] * math.exp(-half),
+            gain_high=gains[0] * math.exp(half),
+            token_gain=theirs / own,
+        )
+
+    @property
+    def _ns_per_token(self) -> float:
+        return float(self.step_ns.sum() / self.tokens.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _Study:
+    """What packers are tried on."""
+
+    step: UnevenStep
+    work: DocumentWork
+    room: Room
+    context: int
+
+    @classmethod
+    def of(
+        cls, model: Transformer, plan: Plan, machine: Machine, costs: CostModel, longest: int | None
+    ) -> _Study:
+        window = plan.sequence * plan.micro_batch
+        room = Room(
+            window=window,
+            num_microbatches=plan.global_batch // plan.micro_batch,
+            longest=round(LONGEST * window) if longest is None else longest,
+        )
+        return cls(
+            uneven_step(model, plan, machine, costs=costs),
+            document_work(model, plan, costs),
+            room,
+            plan.context,
+        )
+
+    @property
+    def even_ns(self) -> float:
+        """The step of even microbatches: the estimate's."""
+        even = np.ones((1, self.step.num_replicas, self.step.num_microbatches))
+        return float(self.step.step_ns(even, even)[0])
+
+    def told(
+        self, lengths: Int64s, progress: Callable[[int, int], None] | None
+    ) -> Iterator[Packing]:
+        """Every packer with every way of sharding."""
+        tried = self._tried(lengths)
+        first: _Run | None = None
+        listed = lengths.tolist()
+        for done, (packer, shards) in enumerate(tried):
+            stream = packed_stream(packer, listed, self.room)
+            if len(stream.steps) < 2 * _GROUPS:
+                continue
+            run = self.run(stream, shards)
+            first = first or run
+            yield run.packing(first)
+            if progress is not None:
+                progress(done + 1, len(tried))
+
+    def _tried(self, lengths: Int64s) -> list[tuple[Packer, ContextShards]]:
+        room, work = self.room, self.work
+        plain = ContextShards.BY_SEQUENCE
+        packers: list[Packer] = [AsItComes(room), AsItComesWhole(room)]
+        packers += [Greedy(room, work, count) for count in (1, 2, 4, 8)]
+        packers += [tuned_queues(room, work, lengths, count) for count in (1, 2, 3)]
+        found = [(packer, plain) for packer in packers]
+        if self.context > 1:
+            found.insert(1, (AsItComes(room), ContextShards.ADAPTIVE))
+            queues = tuned_queues(room, work, lengths, 2)
+            found.append((queues, ContextShards.BY_DOCUMENT))
+            found.append((tuned_queues(room, work, lengths, 2), ContextShards.ADAPTIVE))
+        return found
+
+    def best(self, lengths: Int64s) -> tuple[Packing, Packing]:
+        """Documents as they come, and two queues with shards as they suit."""
+        listed = lengths.tolist()
+        shards = ContextShards.ADAPTIVE if self.context > 1 else ContextShards.BY_SEQUENCE
+        queues = tuned_queues(self.room, self.work, lengths, 2)
+        came = packed_stream(AsItComes(self.room), listed, self.room)
+        first = self.run(came, ContextShards.BY_SEQUENCE)
+        last = self.run(packed_stream(queues, listed, self.room), shards)
+        return first.packing(first), last.packing(first)
+
+    def run(self, stream: PackedStream, shards: ContextShards) -> _Run:
+        """The steps of a stream, simulated."""
+        work_ns = work_by_microbatch(stream, self.work)
+        order = self._dealt(stream, work_ns)
+        lengths = [
+            [step[at] for at in row] for step, row in zip(stream.lengths(), order, strict=True)
+        ]
+        shape = (len(lengths), self.step.num_replicas, self.step.num_microbatches)
+        tokens = np.array([[int(one.sum()) for one in step] for step in lengths], np.int64)
+        even_ns = self._slowest(np.array([self.work.window]), ContextShards.BY_SEQUENCE)
+        even_ns *= self.room.window / self.work.window
+        attention = np.array(
+            [[self._slowest(one, shards) / even_ns for one in step] for step in lengths]
+        ).reshape(shape)
+        share = (tokens / self.room.window).reshape(shape)
+        simulated = [
+            self.step.step_ns(share, attention * factor)
+            for factor in (1.0, *self.step.attention_spread)
+        ]
+        plain_ns = self.work.token_ns * tokens.sum()
+        scores_ns = work_ns.sum() - plain_ns
+        of_work = [
+            float(step_ns.sum() / (plain_ns + factor * scores_ns))
+            for step_ns, factor in zip(simulated, (1.0, *self.step.attention_spread), strict=True)
+        ]
+        parts = np.array_split(np.arange(len(lengths)), _GROUPS)
+        step_ns = simulated[0]
+        return _Run(
+            stream=stream,
+            shards=str(shards) if self.context > 1 else "",
+            tokens=tokens.sum(axis=1),
+            work_ns=work_ns,
+            step_ns=step_ns,
+            ns_per_work=(of_work[0], of_work[1], of_work[2]),
+            groups=np.array([step_ns[part].sum() / work_ns[part].sum() for part in parts]),
+        )
+
+    def _slowest(self, lengths: Int64s, shards: ContextShards) -> float:
+        return slowest_attention_ns(lengths, self.work, self.context, shards)
+
+    def _dealt(self, stream: PackedStream, work_ns: Float64s) -> Int64s:
+        """Which microbatch goes where; int64[steps, microbatches], copy by copy.
+
+        As they come they stay; packers deal the largest first, to and fro over the copies.
+        """
+        count = self.room.num_microbatches
+        if isinstance(stream.packer, AsItComes | AsItComesWhole):
+            return np.tile(np.arange(count), (len(work_ns), 1))
+        copies = self.step.num_replicas
+        rows = np.arange(count).reshape(-1, copies)
+        rows[1::2] = rows[1::2, ::-1]
+        return np.argsort(-work_ns, axis=1, kind="stable")[:, rows.T.ravel()]
+
+
+def _windows(
+    documents: Documents, study: Callable[[int], _Study], window: int, *, seed: int
+) -> Iterator[WindowGain]:
+    """The best packer at this window and at halves of it, the shortest first."""
+    tried = [window]
+    while tried[-1] >= 2 * _SHORTEST_WINDOW and tried[-1] % 2 == 0 and len(tried) < _MOST_WINDOWS:
+        tried.append(tried[-1] // 2)
+    for length in reversed(tried):
+        one = study(length)
+        drawn = documents.arriving(_WINDOW_STEPS * one.room.step_tokens, seed=seed)
+        first, best = one.best(drawn)
+        yield WindowGain(
+            window=length,
+            attention_share=one.work.attention_share,
+            imbalance=first.imbalance,
+            gain=best.gain,
+            low=best.gain_low,
+            high=best.gain_high,
+        )

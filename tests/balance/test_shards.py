@@ -1,0 +1,61 @@
+"""Shards of context parallelism: all tokens once, and work as even as can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace.balance import ContextShards, DocumentWork, context_places, slowest_attention_ns
+
+WINDOW = 65_536
+SQUARE = DocumentWork.of_share(WINDOW, 1.0)
+
+
+@given(length=st.integers(1, 500), num_ranks=st.integers(1, 8), offset=st.integers(0, 7))
+def test_ranks_share_every_token_once(length: int, num_ranks: int, offset: int) -> None:
+    shared = [context_places(length, num_ranks, rank, offset=offset) for rank in range(num_ranks)]
+
+    assert sorted(np.concatenate(shared).tolist()) == list(range(length))
+    sizes = [len(each) for each in shared]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_one_document_is_shared_alike_either_way() -> None:
+    whole = np.array([WINDOW])
+
+    by_sequence = slowest_attention_ns(whole, SQUARE, 4, ContextShards.BY_SEQUENCE)
+    by_document = slowest_attention_ns(whole, SQUARE, 4, ContextShards.BY_DOCUMENT)
+
+    assert by_sequence == pytest.approx(by_document)
+
+
+def test_one_rank_has_all_the_work() -> None:
+    lengths = np.array([100, 5000, 40_000])
+
+    for shards in ContextShards:
+        found = slowest_attention_ns(lengths, SQUARE, 1, shards)
+        assert found == pytest.approx(float(SQUARE.attention_of(lengths).sum()))
+
+
+def test_documents_are_shared_more_evenly_than_the_sequence() -> None:
+    lengths = np.array([WINDOW // 2, WINDOW // 4, WINDOW // 4])
+    even = float(SQUARE.attention_of(lengths).sum()) / 4
+
+    by_sequence = slowest_attention_ns(lengths, SQUARE, 4, ContextShards.BY_SEQUENCE)
+    by_document = slowest_attention_ns(lengths, SQUARE, 4, ContextShards.BY_DOCUMENT)
+
+    assert by_document == pytest.approx(even, rel=0.01)
+    assert by_sequence > 1.2 * even
+
+
+def test_short_documents_are_better_left_whole() -> None:
+    lengths = np.full(64, 200)
+
+    by_sequence = slowest_attention_ns(lengths, SQUARE, 8, ContextShards.BY_SEQUENCE)
+    by_document = slowest_attention_ns(lengths, SQUARE, 8, ContextShards.BY_DOCUMENT)
+    adaptive = slowest_attention_ns(lengths, SQUARE, 8, ContextShards.ADAPTIVE)
+
+    assert by_sequence < by_document
+    assert adaptive == by_sequence
