@@ -107,7 +107,9 @@ def test_an_index_that_is_cut_short_is_refused(tmp_path: Path) -> None:
         read_documents(path)
 
 
-@pytest.mark.parametrize("text", ["lognormal:8.3", "lognormal:a,b", "lognormal:8,-1", "lognormal:nan,1"])
+@pytest.mark.parametrize(
+    "text", ["lognormal:8.3", "lognormal:a,b", "lognormal:8,-1", "lognormal:nan,1"]
+)
 def test_a_law_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(WorkloadError):
         documents_of(text)
@@ -134,4 +136,6 @@ def test_documents_of_a_dataset_come_once_before_any_comes_again() -> None:
 def test_the_same_seed_draws_the_same() -> None:
     documents = documents_of("lognormal:6,1")
 
-    assert documents.arriving(10_000, seed=4).tolist() == documents.arriving(10_000, seed=4).tolist()
+    assert (
+        documents.arriving(10_000, seed=4).tolist() == documents.arriving(10_000, seed=4).tolist()
+    )

@@ -38,7 +38,7 @@ def test_an_epoch_has_every_document_once(lengths: list[int], copies: int) -> No
 def test_a_sampler_that_was_saved_goes_on(lengths: list[int], stop: int) -> None:
     straight = list(sampler_of(lengths))
     first, second = sampler_of(lengths), sampler_of(lengths, seed=99)
-    before = []
+    before: list[list[int]] = []
     for microbatch in first:
         if len(before) == min(stop, len(straight) - 1):
             break

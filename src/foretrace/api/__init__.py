@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from foretrace.api.analyses import memory as memory
     from foretrace.api.analyses import roofline as roofline
     from foretrace.api.analyses import what_helps as what_helps
+    from foretrace.api.balancing import STUDY_MACHINE as STUDY_MACHINE
+    from foretrace.api.balancing import STUDY_MODEL as STUDY_MODEL
+    from foretrace.api.balancing import balance as balance
     from foretrace.api.benchmarks import benchmark as benchmark
     from foretrace.api.conversions import Format as Format
     from foretrace.api.conversions import convert as convert

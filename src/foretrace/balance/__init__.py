@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from foretrace.balance.shards import context_places as context_places
     from foretrace.balance.shards import slowest_attention_ns as slowest_attention_ns
     from foretrace.balance.work import DocumentWork as DocumentWork
+    from foretrace.balance.work import check_fused as check_fused
     from foretrace.balance.work import document_work as document_work
 
 lazily(__name__)

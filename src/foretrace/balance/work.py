@@ -76,11 +76,7 @@ def document_work(model: Transformer, plan: Plan, costs: CostModel) -> DocumentW
     Raises:
         WorkloadError: for attention that is not fused, or a plan that is not legal.
     """
-    if plan.implementation.attention == "plain":
-        raise WorkloadError(
-            "plain attention works out the scores between documents too, so that documents "
-            "change no step: state implementation.attention = 'flash' or 'cudnn'"
-        )
+    check_fused(plan)
     lengths = _points(plan.sequence)
     found = [_kernel_ns(model, plan, costs, length) for length in lengths]
     attention_ns = np.maximum.accumulate([attention for attention, _ in found])
@@ -88,6 +84,19 @@ def document_work(model: Transformer, plan: Plan, costs: CostModel) -> DocumentW
         plan.sequence, np.array(lengths, np.int64), attention_ns / plan.context,
         found[-1][1] / plan.sequence / plan.context,
     )  # fmt: skip
+
+
+def check_fused(plan: Plan) -> None:
+    """Refuse attention that documents do not change.
+
+    Raises:
+        WorkloadError: if it is written out.
+    """
+    if plan.implementation.attention == "plain":
+        raise WorkloadError(
+            "plain attention works out the scores between documents too, so that documents "
+            "change no step: state implementation.attention = 'flash' or 'cudnn'"
+        )
 
 
 def _points(window: int) -> list[int]:

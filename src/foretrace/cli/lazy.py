@@ -25,6 +25,7 @@ COMMANDS = (
     "compare",
     "whatif",
     "estimate",
+    "balance",
     "report",
     "convert",
     "draw",

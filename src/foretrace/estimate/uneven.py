@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze import windows
+from foretrace.balance import check_fused
 from foretrace.base import Float64s, Int32s, WorkloadError
 from foretrace.cost import CostModel, Inflation, step_costs
 from foretrace.estimate.step_time import simulated_step
@@ -86,6 +87,7 @@ def uneven_step(
         MachineError: if the machine cannot be costed.
     """
     check_plan(plan, model)
+    check_fused(plan)
     graph = layout(blocks_of_model(model, plan), plan, schedule_of(plan)).graph
     done = simulated_step(graph, costs or step_costs(machine), inflation or Inflation())
     is_end = graph.kind == NodeKind.STEP_END

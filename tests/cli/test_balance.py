@@ -1,0 +1,42 @@
+"""`foretrace balance` answers from a dataset's index, in text and in JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tests.cli.conftest import Run
+
+SMALL = ("--window", "4096", "--steps", "16", "--tp", "4", "--pp", "2")
+
+
+def test_packers_are_told_side_by_side(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "lengths.npy"
+    np.save(path, np.random.default_rng(0).integers(1, 4096, 20_000))
+
+    found = run("balance", "--documents", str(path), *SMALL, "--json")
+
+    assert found.code == 0, found.err
+    answer = json.loads(found.out)
+    keys = {"name", "imbalance", "overhead_ms", "delay_iterations"}
+    assert all(keys <= set(packer) for packer in answer["packers"])
+    assert answer["packers"][0]["name"] == "as it comes"
+
+
+def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "packing.html"
+
+    found = run("balance", "--documents", "lognormal:6,1", *SMALL, "--report", str(page))
+
+    assert found.code == 0, found.err
+    assert "2 outlier" in found.out
+    assert "outlier queues" in page.read_text()
+
+
+def test_what_is_no_dataset_is_one_sentence(run: Run) -> None:
+    found = run("balance", "--documents", "nowhere.idx", "--window", "4096")
+
+    assert found.code == 1
+    assert found.err.startswith("error: cannot read nowhere.idx")
