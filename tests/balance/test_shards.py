@@ -25,8 +25,8 @@ def test_ranks_share_every_token_once(length: int, num_ranks: int, offset: int) 
 def test_one_document_is_shared_alike_either_way() -> None:
     whole = np.array([WINDOW])
 
-    by_sequence = slowest_attention_ns(whole, SQUARE, 4, ContextShards.BY_SEQUENCE)
-    by_document = slowest_attention_ns(whole, SQUARE, 4, ContextShards.BY_DOCUMENT)
+    by_sequence = slowest_attention_ns(whole, SQUARE, 4, shards=ContextShards.BY_SEQUENCE)
+    by_document = slowest_attention_ns(whole, SQUARE, 4, shards=ContextShards.BY_DOCUMENT)
 
     assert by_sequence == pytest.approx(by_document)
 
@@ -35,7 +35,7 @@ def test_one_rank_has_all_the_work() -> None:
     lengths = np.array([100, 5000, 40_000])
 
     for shards in ContextShards:
-        found = slowest_attention_ns(lengths, SQUARE, 1, shards)
+        found = slowest_attention_ns(lengths, SQUARE, 1, shards=shards)
         assert found == pytest.approx(float(SQUARE.attention_of(lengths).sum()))
 
 
@@ -43,8 +43,8 @@ def test_documents_are_shared_more_evenly_than_the_sequence() -> None:
     lengths = np.array([WINDOW // 2, WINDOW // 4, WINDOW // 4])
     even = float(SQUARE.attention_of(lengths).sum()) / 4
 
-    by_sequence = slowest_attention_ns(lengths, SQUARE, 4, ContextShards.BY_SEQUENCE)
-    by_document = slowest_attention_ns(lengths, SQUARE, 4, ContextShards.BY_DOCUMENT)
+    by_sequence = slowest_attention_ns(lengths, SQUARE, 4, shards=ContextShards.BY_SEQUENCE)
+    by_document = slowest_attention_ns(lengths, SQUARE, 4, shards=ContextShards.BY_DOCUMENT)
 
     assert by_document == pytest.approx(even, rel=0.01)
     assert by_sequence > 1.2 * even
@@ -53,9 +53,9 @@ def test_documents_are_shared_more_evenly_than_the_sequence() -> None:
 def test_short_documents_are_better_left_whole() -> None:
     lengths = np.full(64, 200)
 
-    by_sequence = slowest_attention_ns(lengths, SQUARE, 8, ContextShards.BY_SEQUENCE)
-    by_document = slowest_attention_ns(lengths, SQUARE, 8, ContextShards.BY_DOCUMENT)
-    adaptive = slowest_attention_ns(lengths, SQUARE, 8, ContextShards.ADAPTIVE)
+    by_sequence = slowest_attention_ns(lengths, SQUARE, 8, shards=ContextShards.BY_SEQUENCE)
+    by_document = slowest_attention_ns(lengths, SQUARE, 8, shards=ContextShards.BY_DOCUMENT)
+    adaptive = slowest_attention_ns(lengths, SQUARE, 8, shards=ContextShards.ADAPTIVE)
 
     assert by_sequence < by_document
     assert adaptive == by_sequence

@@ -40,3 +40,16 @@ def test_what_is_no_dataset_is_one_sentence(run: Run) -> None:
 
     assert found.code == 1
     assert found.err.startswith("error: cannot read nowhere.idx")
+
+
+def test_an_estimate_tells_steps_of_documents_too(run: Run) -> None:
+    plan = ("--tp", "4", "--global-batch", "8", "--sequence", "4096", "--gpus", "8")
+    line = ("estimate", "--model", "llama3-8b", "--machine", "dgx-h100", *plan, "--json")
+
+    found = run(*line, "--documents", "lognormal:6,1.5")
+
+    assert found.code == 0, found.err
+    answer = json.loads(found.out)
+    assert answer["documents"]["even_ns"] == answer["step_ns"]
+    assert answer["documents"]["mean_ns"] < answer["step_ns"]  # less attention than of one each
+    assert "documents" not in json.loads(run(*line).out)

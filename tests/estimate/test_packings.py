@@ -34,7 +34,9 @@ def seven_billion() -> Transformer:
 
 @pytest.fixture(scope="module")
 def study() -> Packings:
-    return packings(documents_of(LAW), seven_billion(), STUDY, MACHINE, costs=COSTS, num_steps=400)
+    return packings(
+        seven_billion(), STUDY, MACHINE, documents=documents_of(LAW), costs=COSTS, num_steps=400
+    )
 
 
 def test_the_published_gain_is_met_with_documents_whole_on_both_sides(study: Packings) -> None:
@@ -65,7 +67,13 @@ def test_documents_of_one_length_gain_nothing() -> None:
     plan = replace(STUDY, context=1, sequence=4096, pipeline=2, schedule="1f1b", num_chunks=1)
 
     found = packings(
-        documents, seven_billion(), plan, MACHINE, costs=COSTS, num_steps=20, by_window=False
+        seven_billion(),
+        plan,
+        MACHINE,
+        documents=documents,
+        costs=COSTS,
+        num_steps=20,
+        by_window=False,
     )
 
     assert {round(one.gain, 9) for one in found.packers} == {1.0}
@@ -78,10 +86,10 @@ def test_plain_attention_is_refused() -> None:
 
     with pytest.raises(WorkloadError, match="documents change no step"):
         packings(
-            documents_of(LAW),
             seven_billion(),
             replace(STUDY, implementation=written, context=1),
             MACHINE,
+            documents=documents_of(LAW),
             costs=COSTS,
         )
 

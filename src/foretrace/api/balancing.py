@@ -77,10 +77,10 @@ def balance(
     if isinstance(hardware, str | Path):
         hardware = load_machine(str(hardware), folders)
     return packings(
-        _documents(documents),
         found,
         _plan(found, plan or {}, window=window, num_microbatches=num_microbatches),
         hardware,
+        documents=documents_named(documents),
         costs=costs,
         longest=longest,
         num_steps=num_steps,
@@ -89,7 +89,12 @@ def balance(
     )
 
 
-def _documents(documents: Documents | Sequence[int] | str | Path) -> Documents:
+def documents_named(documents: Documents | Sequence[int] | str | Path) -> Documents:
+    """Documents of a dataset's index, of a law, or of lengths in tokens.
+
+    Raises:
+        WorkloadError: if they cannot be read.
+    """
     if isinstance(documents, Documents):
         return documents
     if isinstance(documents, str | Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,15 +21,26 @@ from foretrace.analyze import (
     steps,
     what_helps,
 )
+from foretrace.api.balancing import documents_named
 from foretrace.api.edited import EditableEstimate
 from foretrace.api.tracks import found_tracks
+from foretrace.balance import Documents
+from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
-from foretrace.estimate import Estimate, estimate_draft
+from foretrace.estimate import Estimate, document_mix, estimate_draft
 from foretrace.estimate import estimate as estimated
 from foretrace.machine import Machine, load_machine
 from foretrace.operators import ModuleProgram
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
-from foretrace.workload import Convention, Model, Plan, PlanDraft, load_model, load_plan
+from foretrace.workload import (
+    Convention,
+    Model,
+    Plan,
+    PlanDraft,
+    Transformer,
+    load_model,
+    load_plan,
+)
 
 Named: TypeAlias = str | Path
 
@@ -41,6 +53,7 @@ def estimate(
     num_ranks: int | None = None,
     convention: Convention | str = Convention.CAUSAL,
     price_per_hour: float | None = None,
+    documents: Documents | Sequence[int] | Named | None = None,
     folded: bool = True,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
@@ -59,6 +72,7 @@ def estimate(
         convention: how FLOPs are counted: "causal", "full", "parameters" or
             "parameters-without-embeddings".
         price_per_hour: of one chip, in any currency.
+        documents: of a dataset, as in `balance`: steps of its documents are told too.
         folded: simulate one rank of each role instead of all.
         costs: what predicts durations; the fitted models of this version if left out.
         inflation: how much slower kernels are beside communication; the published mean if left
@@ -97,6 +111,17 @@ def estimate(
             price_per_hour=price_per_hour,
             progress=progress,
         )
+    if documents is not None:
+        if not isinstance(found_model, Transformer):
+            raise WorkloadError(f"{found_model.name} is no transformer: it has no documents")
+        mix = document_mix(
+            found_model,
+            found.plan,
+            found_machine,
+            documents=documents_named(documents),
+            costs=costs,
+        )
+        found = replace(found, mix=mix)
     return EditableEstimate(**vars(found), own_costs=costs, own_inflation=inflation)
 
 

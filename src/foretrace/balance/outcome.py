@@ -89,7 +89,9 @@ def imbalance(work_ns: Float64s) -> float:
     return float((work_ns.max(axis=1) / work_ns.mean(axis=1)).mean())
 
 
-def tuned_queues(room: Room, work: DocumentWork, lengths: Int64s, num_queues: int) -> OutlierQueues:
+def tuned_queues(
+    room: Room, work: DocumentWork, lengths: Int64s, *, num_queues: int
+) -> OutlierQueues:
     """Queues whose thresholds balance a sample best without delaying tokens by half a step.
 
     Args:

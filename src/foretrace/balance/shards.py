@@ -29,7 +29,7 @@ class ContextShards(StrEnum):
 
 
 def slowest_attention_ns(
-    lengths: Int64s, work: DocumentWork, num_ranks: int, shards: ContextShards
+    lengths: Int64s, work: DocumentWork, num_ranks: int, *, shards: ContextShards
 ) -> float:
     """Attention of the rank that has most of it, in ns.
 

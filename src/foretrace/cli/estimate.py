@@ -91,6 +91,13 @@ def estimate(
     price: Annotated[
         float | None, typer.Option(min=0, metavar="PRICE", help="Of one GPU for an hour.")
     ] = None,
+    documents: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|lognormal:MU,SIGMA",
+            help="Documents of a dataset, as in `balance`: steps of them are told too.",
+        ),
+    ] = None,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one of each role.")
     ] = False,
@@ -140,6 +147,7 @@ def estimate(
             num_ranks=gpus,
             convention=convention,
             price_per_hour=price,
+            documents=documents,
             folded=not unfolded,
             progress=doing.advance,
         )

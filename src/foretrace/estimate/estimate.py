@@ -11,6 +11,7 @@ from foretrace.analyze import Breakdown, breakdown
 from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
 from foretrace.base import NS_PER_HOUR, NS_PER_S
 from foretrace.cost import Costs, Source
+from foretrace.estimate.packings import DocumentMix
 from foretrace.estimate.parts import (
     certainty_parts,
     memory_parts,
@@ -55,6 +56,7 @@ class Estimate(Answer):
     price_per_hour: float | None = None  # of one chip
     assumed: Assumed | None = None  # `None`: the plan was complete
     notes: tuple[str, ...] = ()
+    mix: DocumentMix | None = None  # steps of a dataset's documents, where one is named
 
     @property
     def step_ns(self) -> int:
@@ -145,6 +147,7 @@ class Estimate(Answer):
         return (
             Facts(figures(self)),
             *step_parts(self),
+            *(() if self.mix is None else (self.mix.table(),)),
             *memory_parts(self.footprint),
             *certainty_parts(self),
             *plan_parts(self),
@@ -172,6 +175,7 @@ class Estimate(Answer):
             "breakdown": self.breakdown.as_json(),
             "memory": None if self.footprint is None else self.footprint.as_json(),
             **self._throughput(),
+            **({} if self.mix is None else {"documents": self.mix.as_json()}),
             "uncertainty": plain(found.families),
             "sources": dict(self.share_by_source),
             "plan": plan_table(self.plan),

@@ -81,6 +81,35 @@ class Packing(Plain):
 
 
 @dataclass(frozen=True)
+class DocumentMix(Plain):
+    """Steps of a dataset's documents, as they come."""
+
+    documents: str
+    packer: str
+    num_steps: int
+    imbalance: float  # work of the largest microbatch of a step over their mean
+    mean_ns: float
+    p50_ns: float
+    p95_ns: float
+    even_ns: float  # of microbatches that are one document each
+
+    def table(self) -> Table:
+        """One row."""
+        return Table.of(
+            "documents",
+            (self,),
+            Column("documents"),
+            Column("packer", "packed"),
+            Column("imbalance", unit=Unit.NUMBER),
+            Column("mean_ns"),
+            Column("p50_ns", "50 % ms"),
+            Column("p95_ns", "95 % ms"),
+            Column("even_ns", "one each ms"),
+            title=f"{self.num_steps:,} steps of these documents",
+        )
+
+
+@dataclass(frozen=True)
 class WindowGain(Plain):
     """What the best packer gains at another length of the window."""
 
@@ -172,11 +201,11 @@ class Packings(Answer):
 
 
 def packings(
-    documents: Documents,
     model: Transformer,
     plan: Plan,
     machine: Machine,
     *,
+    documents: Documents,
     costs: CostModel | None = None,
     longest: int | None = None,
     num_steps: int = _NUM_STEPS,
@@ -187,10 +216,10 @@ def packings(
     """Packers on the documents of a dataset, and the steps that they make.
 
     Args:
-        documents: of the dataset.
         model: as in `estimate`.
         plan: so too; its sequence is the window, its global batch the microbatches.
         machine: so too.
+        documents: of the dataset.
         costs: so too.
         longest: tokens of the longest microbatch where lengths vary; 1.5 windows, if left out.
         num_steps: that documents are drawn for.
@@ -240,6 +269,47 @@ def packings(
         packers=tuple(one for one in found if math.isfinite(one.gain)),
         windows=tuple(by_length),
         notes=tuple(notes),
+    )
+
+
+def document_mix(
+    model: Transformer,
+    plan: Plan,
+    machine: Machine,
+    *,
+    documents: Documents,
+    costs: CostModel | None = None,
+    num_steps: int = _NUM_STEPS,
+    seed: int = 0,
+) -> DocumentMix:
+    """How long steps of a dataset's documents take, packed as they come.
+
+    Args:
+        model: as in `packings`, as all that follow.
+        plan: so too.
+        machine: so too.
+        documents: so too.
+        costs: so too.
+        num_steps: so too.
+        seed: so too.
+
+    Raises:
+        WorkloadError: as `packings`.
+        MachineError: so too.
+    """
+    study = _Study.of(model, plan, machine, costs or step_costs(machine), None)
+    lengths = documents.arriving(num_steps * study.room.step_tokens, seed=seed)
+    stream = packed_stream(AsItComes(study.room), lengths.tolist(), study.room)
+    run = study.run(stream, ContextShards.BY_SEQUENCE)
+    return DocumentMix(
+        documents=documents.name,
+        packer=stream.name,
+        num_steps=len(run.step_ns),
+        imbalance=imbalance(run.work_ns),
+        mean_ns=float(run.step_ns.mean()),
+        p50_ns=float(np.quantile(run.step_ns, 0.5)),
+        p95_ns=float(np.quantile(run.step_ns, 0.95)),
+        even_ns=study.even_ns,
     )
 
 
@@ -343,20 +413,20 @@ class _Study:
         plain = ContextShards.BY_SEQUENCE
         packers: list[Packer] = [AsItComes(room), AsItComesWhole(room)]
         packers += [Greedy(room, work, count) for count in (1, 2, 4, 8)]
-        packers += [tuned_queues(room, work, lengths, count) for count in (1, 2, 3)]
+        packers += [tuned_queues(room, work, lengths, num_queues=count) for count in (1, 2, 3)]
         found = [(packer, plain) for packer in packers]
         if self.context > 1:
             found.insert(1, (AsItComes(room), ContextShards.ADAPTIVE))
-            queues = tuned_queues(room, work, lengths, 2)
+            queues = tuned_queues(room, work, lengths, num_queues=2)
             found.append((queues, ContextShards.BY_DOCUMENT))
-            found.append((tuned_queues(room, work, lengths, 2), ContextShards.ADAPTIVE))
+            found.append((tuned_queues(room, work, lengths, num_queues=2), ContextShards.ADAPTIVE))
         return found
 
     def best(self, lengths: Int64s) -> tuple[Packing, Packing]:
         """Documents as they come, and two queues with shards as they suit."""
         listed = lengths.tolist()
         shards = ContextShards.ADAPTIVE if self.context > 1 else ContextShards.BY_SEQUENCE
-        queues = tuned_queues(self.room, self.work, lengths, 2)
+        queues = tuned_queues(self.room, self.work, lengths, num_queues=2)
         came = packed_stream(AsItComes(self.room), listed, self.room)
         first = self.run(came, ContextShards.BY_SEQUENCE)
         last = self.run(packed_stream(queues, listed, self.room), shards)
@@ -400,7 +470,7 @@ class _Study:
         )
 
     def _slowest(self, lengths: Int64s, shards: ContextShards) -> float:
-        return slowest_attention_ns(lengths, self.work, self.context, shards)
+        return slowest_attention_ns(lengths, self.work, self.context, shards=shards)
 
     def _dealt(self, stream: PackedStream, work_ns: Float64s) -> Int64s:
         """Which microbatch goes where; int64[steps, microbatches], copy by copy.
