@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
+from foretrace.analyze import Roofline, RooflinePoint
 from foretrace.report import write_page
 from tests.report.conftest import Opened, Opener
-from tests.report.sample import SCRIPT_IN_A_NAME, sample
+from tests.report.sample import SCRIPT_IN_A_NAME, many_ranks, sample
 
 
 @pytest.fixture(scope="session")
@@ -455,3 +457,32 @@ def test_folded_sections_are_printed(opened: Opened) -> None:
     page.emulate_media(media="print")
 
     assert page.locator("#trust table").first.is_visible()
+
+
+def test_points_are_named_and_empty_decades_left_out(opener: Opener, tmp_path: Path) -> None:
+    points = tuple(
+        RooflinePoint("gemm", "cuBLAS gemm", name, "", "fp16", 3, 1_000, flops, 10**6, 3e5, 2e3)
+        for name, flops in (("aten::mm", 2 * 10**8), ("aten::bmm", 3 * 10**6))
+    )
+    made = sample()
+    roofline = Roofline("some chip", 2e3, {"fp16": 3e5}, points, 0.9)
+    page = replace(made.page, answers=replace(made.answers, roofline=roofline))
+    write_page(tmp_path / "page.html", page)
+
+    chart = opener(tmp_path / "page.html").page.locator('[data-chart="roofline-points"]')
+    texts = chart.locator("svg text").all_text_contents()
+
+    assert {"mm", "bmm"} <= set(texts)
+    assert "1 PFLOP/s" not in texts
+    assert "1 FLOP/B" not in texts
+
+
+def test_a_long_table_shows_its_first_rows(opener: Opener, tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", many_ranks(12))
+    page = opener(tmp_path / "page.html").page
+    rows = page.locator('figure[data-table="collectives-by-rank"] tbody tr:visible')
+    num_first = rows.count()
+
+    page.locator('figure[data-table="collectives-by-rank"] summary').click()
+
+    assert (num_first, rows.count()) == (5, 12)

@@ -132,7 +132,7 @@ def _cards(page: ReportPage) -> tuple[Card, ...]:
         worst = blamed.ranks[0]
         waited = three_digits(cell_text(worst.blame_ns, Unit.NS))
         why = f"others wait {waited} in all for it, most for its {worst.causes[0].cause.words}"
-        cards.append(Card("Slowest rank", cell_text(worst.rank, Unit.RANK), why))
+        cards.append(Card("Slowest rank", f"rank{NO_BREAK_SPACE}{worst.rank}", why))
     helps = page.answers.helps
     if helps is not None and helps.rows:
         best = helps.rows[0]

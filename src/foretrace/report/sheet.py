@@ -30,6 +30,8 @@ from foretrace.report.document import (
 from foretrace.report.strip import Drawn, PathSpans, strip
 
 BUSY_POINTS = 600  # about one for every two pixels of the page's width
+# A table of more rows than this shows its first ones; the others where a reader asks for them.
+FOLDED_ROWS, FIRST_ROWS = 9, 5
 MIN_SHARE = 0.004  # of the longest bar; shorter ones are left to the table, as in charts.js
 _TIMES = frozenset({Unit.MS, Unit.SIGNED_MS})
 _DURATIONS = frozenset({Unit.NS, Unit.SIGNED_NS})
@@ -140,6 +142,8 @@ def _content(sheet: Sheet) -> dict[str, object]:
         "theme_script": _asset("theme.js"),
         "scripts": tuple(map(_asset, SCRIPTS)),
         "max_kept_rows": MAX_KEPT_ROWS,
+        "folded_rows": FOLDED_ROWS,
+        "first_rows": FIRST_ROWS,
         "data": _embedded(_data(sheet, tables_of(sheet.sections))),
     }
 

@@ -127,6 +127,23 @@
     const least = size < 0 ? 0 : MIN_WEIGHT * table.rows.reduce((sum, row) => sum + row[size], 0);
     return table.rows.filter((row) => row[x] > 0 && row[y] > 0 && (size < 0 || row[size] >= least));
   }
+  // The next of 1, 2, 5, 10, ... below or above: decades without points are not drawn.
+  function edge(value, rounded) {
+    const decade = 10 ** Math.floor(Math.log10(value)), steps = [1, 2, 5, 10];
+    return decade * (rounded === Math.ceil ? steps.find((step) => step * decade >= value) : steps.findLast((step) => step * decade <= value));
+  }
+  // The heaviest points are named, each where no other name stands.
+  const NAMED = 8, NAME_PX = 120;
+  function namedRows(rows, at, pixel) {
+    const taken = [], named = new Set();
+    for (const row of rows) {
+      const [x, y] = pixel(row);
+      if (named.size >= NAMED || taken.some(([a, b]) => Math.abs(a - x) < NAME_PX && Math.abs(b - y) < 15)) continue;
+      taken.push([x, y]);
+      named.add(row);
+    }
+    return named;
+  }
   function points(chart, table, width) {
     const [spec] = chart.series;
     const at = (row, key) => row[placeOf(table, key)];
@@ -136,9 +153,13 @@
     const size = (row) => (chart.size_by ? 5 + 21 * Math.sqrt(at(row, chart.size_by) / largest) : 8);
     const xs = rows.map((row) => at(row, chart.category)), ys = rows.map((row) => at(row, spec.column));
     const tops = chart.levels.flatMap((level) => level.points.map((point) => point[1]));
+    const [left, right] = [Math.min(...xs), Math.max(...xs)], [low, high] = [Math.min(...ys), Math.max(...ys, ...tops)];
+    const share = (value, from, to) => Math.log(value / from) / (Math.log(to / from) || 1);
+    const heaviest = [...rows].sort((a, b) => size(b) - size(a));
+    const named = namedRows(heaviest, at, (row) => [share(at(row, chart.category), left, right) * width * 0.85, share(at(row, spec.column), low, high) * 340]);
     const logAxis = (unit, name, low, high) => valueAxis(unit, {
       type: "log", name, nameLocation: "middle", nameGap: name ? 28 : 0,
-      min: 10 ** Math.floor(Math.log10(low)), max: 10 ** Math.ceil(Math.log10(high)),
+      min: edge(low / 1.3, Math.floor), max: edge(high * 1.3, Math.ceil),
     });
     return {
       grid: { left: 8, right: 36, top: LEGEND_PX + (NARROW_PX <= width && width < 1000 ? 44 : 22), bottom: 24, containLabel: true },
@@ -148,15 +169,18 @@
         const row = one.data.row;
         return tip([[String(at(row, chart.name))], ...table.columns.filter((column) => column.key !== chart.name && row[placeOf(table, column.key)] !== null).map((column) => [column.title, text(at(row, column.key), column.unit)])]);
       }),
-      xAxis: logAxis(chart.category_unit, table.columns[placeOf(table, chart.category)].title, Math.min(...xs), Math.max(...xs)),
-      yAxis: logAxis(chart.unit, "", Math.min(...ys), Math.max(...ys, ...tops)),
+      xAxis: logAxis(chart.category_unit, table.columns[placeOf(table, chart.category)].title, left, right),
+      yAxis: logAxis(chart.unit, "", low, high),
       series: [
         ...groups.map((group, i) => ({
           type: "scatter", name: group, animation: false, emphasis: { disabled: true },
           symbol: SYMBOLS[i % SYMBOLS.length],
           itemStyle: { color: colour("category-" + (i % CATEGORIES)), opacity: 0.75, borderColor: colour("sheet"), borderWidth: 0.7 },
           data: rows.filter((row) => !chart.colour_by || at(row, chart.colour_by) === group)
-            .map((row) => ({ value: [at(row, chart.category), at(row, spec.column)], symbolSize: size(row), row })),
+            .map((row) => ({
+              value: [at(row, chart.category), at(row, spec.column)], symbolSize: size(row), row,
+              label: { show: named.has(row), formatter: () => String(at(row, chart.name)).replace(/^aten::/, "").slice(0, 24), position: share(at(row, chart.category), left, right) > 0.85 ? "left" : "right", color: colour("ink"), fontSize: FONT - 1 },
+            })),
         })),
         ...chart.levels.map((level) => ({
           type: "line", name: level.title, data: level.points, showSymbol: false, animation: false, clip: true, emphasis: { disabled: true },
