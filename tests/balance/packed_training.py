@@ -1,0 +1,89 @@
+"""What each of two processes runs in `test_training.py`: an epoch of packed documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn import functional
+
+from foretrace.balance import BatchSampler
+
+WORDS, WIDTH, WINDOW = 50, 16, 64
+
+
+class Documents(torch.utils.data.Dataset[Tensor]):
+    """Documents of random words, the same in every process."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, document: int) -> Tensor:
+        generator = torch.Generator().manual_seed(document)
+        return torch.randint(WORDS, (self.lengths[document],), generator=generator)
+
+
+class Model(nn.Module):
+    """One layer of causal attention that sees no other document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(WORDS, WIDTH)
+        self.joint = nn.Linear(WIDTH, 3 * WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens: Tensor, document: Tensor) -> Tensor:
+        query, key, value = self.joint(self.table(tokens)).chunk(3, dim=-1)
+        sees = (document[:, None] == document[None]).tril()
+        made = functional.scaled_dot_product_attention(query, key, value, attn_mask=sees)
+        logits: Tensor = self.head(made)
+        return logits
+
+
+def packed(documents: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Tokens of a microbatch, and which document each belongs to."""
+    numbers = [torch.full_like(one, at) for at, one in enumerate(documents)]
+    return torch.cat(documents), torch.cat(numbers)
+
+
+def main(meeting: str, rank: int, thresholds: list[int], out: str) -> None:
+    """Write the loss and the gradient of an epoch, over both processes, and the documents seen."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    lengths = torch.randint(2, WINDOW + 1, (200,), generator=torch.Generator().manual_seed(1))
+    data = Documents(lengths.tolist())
+    sampler = BatchSampler(
+        data.lengths, window=WINDOW, num_microbatches=2, num_copies=2, copy=rank,
+        thresholds=thresholds,
+    )  # fmt: skip
+    microbatches = list(sampler)
+    loader = torch.utils.data.DataLoader(
+        data, batch_sampler=[one for one in microbatches if one], collate_fn=packed
+    )
+    model, loss = Model().double(), torch.zeros(1, dtype=torch.float64)
+    for tokens, document in loader:
+        logits = model(tokens, document)[:-1]
+        is_next = document[1:] == document[:-1]
+        lost = functional.cross_entropy(logits[is_next], tokens[1:][is_next], reduction="sum")
+        torch.autograd.backward(lost)
+        loss += lost.detach()
+    gradients = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
+    found = torch.cat([loss, *gradients])
+    distributed.all_reduce(found)
+    seen = torch.zeros(len(data), dtype=torch.int64)
+    seen[[document for one in microbatches for document in one]] = 1
+    distributed.all_reduce(seen)
+    if rank == 0:
+        Path(out).write_text(json.dumps({"found": found.tolist(), "seen": seen.tolist()}))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4])

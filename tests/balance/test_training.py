@@ -1,0 +1,36 @@
+"""Two processes train on the sampler's microbatches: the packing changes no loss."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("packed_training.py")
+
+
+def epoch(folder: Path, thresholds: list[int]) -> dict[str, list[float]]:
+    """Loss, gradients and documents of an epoch on two processes."""
+    meeting, out = f"file://{folder / 'meeting'}", folder / "out.json"
+    folder.mkdir()
+    arguments = [json.dumps(thresholds), str(out)]
+    running = [
+        subprocess.Popen([sys.executable, str(PROGRAM), meeting, str(rank), *arguments])
+        for rank in range(2)
+    ]
+    assert [one.wait(timeout=120) for one in running] == [0, 0]
+    found: dict[str, list[float]] = json.loads(out.read_text())
+    return found
+
+
+def test_a_packed_epoch_has_every_document_once_and_the_same_loss(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+
+    queued = epoch(tmp_path / "queued", [16, 32])
+    as_it_comes = epoch(tmp_path / "as_it_comes", [])
+
+    assert set(queued["seen"]) == set(as_it_comes["seen"]) == {1}
+    assert queued["found"] == pytest.approx(as_it_comes["found"], rel=1e-9, abs=1e-9)
