@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from foretrace.api import diagnose as diagnose
     from foretrace.api import draw as draw
     from foretrace.api import estimate as estimate
-    from foretrace.api import hang as hang
     from foretrace.api import inspect as inspect
     from foretrace.api import link as link
     from foretrace.api import load as load

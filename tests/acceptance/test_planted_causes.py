@@ -195,7 +195,7 @@ def test_a_missing_collective_is_named_with_its_rank_group_and_position(
     first = diagnosis(recording)[0]
     found = hang(recording)
 
-    assert found is not None
+    assert found.is_hung
     assert (first.topic, first.rank) == ("hang", missing)
     root = found.stuck[0]
     assert (root.group, root.position) == (true.group, true.position)
@@ -215,7 +215,7 @@ def test_a_hang_says_what_the_missing_rank_did_last(tmp_path: Path) -> None:
     recording, missing = recording_of_hang(HANGING, at, tmp_path)
 
     found = hang(recording)
-    assert found is not None
+    assert found.is_hung
     last = found.culprits[0]
     assert last.rank == missing
     assert last.last_collective == "allreduce number 2"
@@ -224,7 +224,7 @@ def test_a_hang_says_what_the_missing_rank_did_last(tmp_path: Path) -> None:
 
 def test_a_job_that_ran_on_does_not_hang() -> None:
     assert recorded().unmatched == ()
-    assert hang(recorded()) is None
+    assert not hang(recorded()).is_hung
 
 
 def test_a_file_that_was_cut_off_is_no_hang_and_is_said_to_be_none(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_file_that_was_cut_off_is_no_hang_and_is_said_to_be_none(tmp_path: Pat
 
     assert recording.endings[3].is_cut_off
     assert any(3 in one.missing_ranks for one in recording.unmatched)
-    assert hang(recording) is None
+    assert not hang(recording).is_hung
     texts = [finding.text for finding in recording.findings if finding.topic == "hang"]
     assert len(texts) == 1
     assert "rank 3's file stops in the middle" in texts[0]
@@ -267,7 +267,7 @@ def test_a_collective_lost_in_the_middle_is_unmatched_and_no_hang(tmp_path: Path
     (place,) = recording.unmatched
     assert (place.position, place.ranks, place.missing_ranks) == (3, (0,), (1,))
     assert place.ended_ranks == ()
-    assert hang(recording) is None
+    assert not hang(recording).is_hung
 
 
 def test_ranks_that_began_different_collectives_are_named_with_both(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_ranks_that_began_different_collectives_are_named_with_both(tmp_path: Pa
 
     found = hang(recording_of_traces(traces, tmp_path))
 
-    assert found is not None
+    assert found.is_hung
     assert "differ at number 3: rank 0 began allreduce" in found.sentence
     assert "rank 1 began broadcast" in found.sentence
 

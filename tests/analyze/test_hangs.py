@@ -55,7 +55,7 @@ def recording(*places: Unmatched, ranks: int = 3, cut_off: tuple[int, ...] = ())
 def test_the_missing_rank_is_named_with_where_it_was_last() -> None:
     found = hang(recording(unmatched("a", 1, {0: "allreduce", 1: "allreduce"}, (2,))))
 
-    assert found is not None
+    assert found.is_hung
     assert found.sentence == (
         "ranks 0 and 1 wait in allreduce number 1 of group 'a', which rank 2 never began. "
         "rank 2 was last at aten::topk inside sample; its last there was allreduce number 0"
@@ -74,7 +74,7 @@ def test_who_waits_for_a_waiting_rank_is_not_sent_after_it() -> None:
         )
     )
 
-    assert found is not None
+    assert found.is_hung
     assert [each.rank for each in found.culprits] == [2]
     assert found.stuck[0].group == "a"
     assert found.deadlock == ()
@@ -88,7 +88,7 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_a_deadlock() -> None:
         )
     )
 
-    assert found is not None
+    assert found.is_hung
     assert found.deadlock == (0, 1)
     assert found.culprits == ()
     assert found.sentence.startswith(
@@ -100,7 +100,7 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_a_deadlock() -> None:
 def test_ranks_that_begin_different_things_at_one_place_are_named_with_both() -> None:
     found = hang(recording(unmatched("a", 1, {0: "allreduce", 1: "broadcast"}, ())))
 
-    assert found is not None
+    assert found.is_hung
     assert found.sentence == (
         "the members of group 'a' differ at number 1: rank 0 began allreduce of 8 bytes; "
         "rank 1 began broadcast of 8 bytes"
@@ -113,7 +113,7 @@ def test_of_several_places_the_first_in_the_program_is_the_root() -> None:
 
     found = hang(recording(late, early))
 
-    assert found is not None
+    assert found.is_hung
     assert found.stuck[0].group == "z"
 
 
@@ -123,20 +123,20 @@ def test_a_receive_posted_early_is_not_taken_for_the_root() -> None:
 
     found = hang(recording(posted, reduction))
 
-    assert found is not None
+    assert found.is_hung
     assert found.stuck[0].group == "a"
 
 
 def test_an_operation_lost_in_the_middle_is_no_hang() -> None:
     lost = unmatched("a", 1, {0: "allreduce"}, (1,), ended=())
 
-    assert hang(recording(lost)) is None
+    assert not hang(recording(lost)).is_hung
 
 
 def test_a_file_that_was_cut_off_is_no_hang() -> None:
     place = unmatched("a", 1, {0: "allreduce"}, (1,))
 
-    assert hang(recording(place, cut_off=(1,))) is None
+    assert not hang(recording(place, cut_off=(1,))).is_hung
 
 
 def test_a_hang_comes_first_in_a_diagnosis_of_a_recording() -> None:

@@ -155,7 +155,8 @@ def test_compare_takes_a_plan_for_the_memory(run: Run, tmp_path: Path) -> None:
 def test_failures_lists_presets_and_shows_one(run: Run) -> None:
     listed, shown = run("risk", "failures"), run("risk", "failures", "llama3")
 
-    assert "rsc-1:" in listed.out
+    assert "rsc-1" in listed.out
+    assert "rsc-1" in run("risk", "failures", "--json").out
     assert "419" in shown.out
     assert "arxiv.org/abs/2407.21783" in shown.out
     assert width(shown.out) <= 80

@@ -72,7 +72,7 @@ def diagnosis(of: Timeline | Recording) -> tuple[Cause, ...]:
 
 def _of_hang(recording: Recording) -> tuple[Cause, ...]:
     found = hang(recording)
-    if found is None:
+    if not found.is_hung:
         return ()
     rank = found.culprits[0].rank if found.culprits else ALL_RANKS
     return (Cause("hang", rank, None, found.stuck[0].name, 0, found.sentence),)

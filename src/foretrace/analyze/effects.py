@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from foretrace.answer import (
     Answer,
     Column,
     Json,
+    Option,
     Shown,
     Table,
     Told,
@@ -30,7 +31,7 @@ from foretrace.answer import (
     question,
 )
 from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s
-from foretrace.graph import REPLAYED, EdgeKind, ExecutionGraph, Timeline
+from foretrace.graph import SIMULATED, EdgeKind, ExecutionGraph, Timeline
 from foretrace.simulate import Scaling, simulate, simulate_batch
 
 Changes: TypeAlias = Change | str | Sequence[Change | str]
@@ -86,11 +87,6 @@ class Effects(Answer):
 
     rows: tuple[Effect, ...]
 
-    @classmethod
-    def of(cls, single: Sequence[Effect], together: Effect) -> Effects:
-        """The changes alone, and together unless there is one only."""
-        return cls((*single, together) if len(single) > 1 else tuple(single))
-
     @property
     def headline(self) -> str:
         """The step without the changes."""
@@ -123,7 +119,7 @@ def effects_table(rows: Sequence[Effect]) -> Table:
     )
 
 
-@question(REPLAYED, doing="simulating the changes")
+@question(SIMULATED, doing="simulating the changes")
 def effect(timeline: Timeline, changes: Changes, *, step: Step = None, rank: Rank = None) -> Effect:
     """How a step's length changes when all these changes are made, in every step of the run.
 
@@ -159,6 +155,38 @@ def effect(timeline: Timeline, changes: Changes, *, step: Step = None, rank: Ran
         changed_ns=span.step_ns + grown_ns / len(span.steps),
         num_nodes=int(is_changed.sum()),
         work_ns=int(duration_ns[is_changed].sum()),
+    )
+
+
+@question(SIMULATED, doing="simulating the changes")
+def effects(
+    timeline: Timeline,
+    *,
+    change: Annotated[
+        list[str],
+        Option(
+            "Make this change, as in gemm=0.8 or 'gemm layers:0-3=0'; may be given again.",
+            metavar="WORK=FACTOR",
+        ),
+    ],
+    step: Step = None,
+    rank: Rank = None,
+) -> Effects:
+    """What each of these changes does to a step's length, and all of them together.
+
+    Args:
+        timeline: as of `effect`.
+        change: one or more, as text, see `read_change`.
+        step: by name or number; without one, the mean over the run's steps, the job's step time.
+        rank: that rank's own step; the job's if left out.
+
+    Raises:
+        ScenarioError: if a change cannot be read or names nothing in the graph.
+        GraphError: if there is no such step, or the rank has none.
+    """
+    together = (change,) if len(change) > 1 else ()
+    return Effects(
+        tuple(effect(timeline, one, step=step, rank=rank) for one in (*change, *together))
     )
 
 

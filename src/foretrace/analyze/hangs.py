@@ -12,8 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from foretrace.answer import Answer, Column, Plain, Sentences, Shown, Table, Told, Unit
-from foretrace.graph import Ending, NodeKind, Recording, Unmatched
+from foretrace.answer import (
+    Answer,
+    Column,
+    Gate,
+    Json,
+    Plain,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    plain_fields,
+    question,
+)
+from foretrace.graph import RECORDING, Ending, NodeKind, Recording, Unmatched
 
 _POSTED_EARLY = frozenset({"send", "recv"})  # long before they are met, by design
 
@@ -66,17 +79,22 @@ class LastSeen(Plain):
 
 @dataclass(frozen=True, repr=False)
 class Hang(Answer):
-    """Ranks that wait for each other for good; the root first."""
-
-    json_also: ClassVar = ("sentence",)
+    """Ranks that wait for each other for good, the root first; or that nothing says so."""
 
     stuck: tuple[Stuck, ...]
     culprits: tuple[LastSeen, ...]  # ranks that nobody keeps from going on
     deadlock: tuple[int, ...]  # ranks that wait for each other in a circle; () none
 
     @property
+    def is_hung(self) -> bool:
+        """Whether there is a hang."""
+        return bool(self.stuck)
+
+    @property
     def sentence(self) -> str:
-        """The diagnosis in a sentence or two."""
+        """The diagnosis in a sentence or two; "" without a hang."""
+        if not self.is_hung:
+            return ""
         root = self.stuck[0]
         if self.deadlock:
             names = (f"rank {rank}" for rank in (*self.deadlock, self.deadlock[0]))
@@ -87,8 +105,18 @@ class Hang(Answer):
 
     @property
     def headline(self) -> str:
-        """The diagnosis."""
-        return self.sentence
+        """Whether there is one."""
+        if not self.is_hung:
+            return "no rank waits for another for good, as far as the files tell"
+        if not self.deadlock:
+            return "ranks wait for good"
+        circle = " -> ".join(map(str, (*self.deadlock, self.deadlock[0])))
+        return f"deadlock across groups: rank {circle}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not self.is_hung
 
     @property
     def lead(self) -> str:
@@ -98,7 +126,13 @@ class Hang(Answer):
     @property
     def warning(self) -> str:
         """The diagnosis."""
-        return f"{self.sentence}."
+        return f"{self.sentence}." if self.is_hung else ""
+
+    def as_json(self) -> Json:
+        """Whether there is one, and everything about it."""
+        if not self.is_hung:
+            return {"is_hung": False}
+        return {"is_hung": True, **plain_fields(self), "sentence": self.sentence}
 
     def parts(self) -> tuple[Told, ...]:
         """Who waits where, who is missing, and what they did last."""
@@ -120,13 +154,19 @@ class Hang(Answer):
         )
 
 
-def hang(recording: Recording) -> Hang | None:
-    """Where and for whom ranks wait for good; None if nothing in the recording says so."""
+@question(
+    RECORDING,
+    help="Say whether ranks stopped at different collectives, where.",
+    doing="looking for ranks that wait for good",
+    gate=Gate("fail_if_hung", "Exit with 1 if there is a hang.", lambda found: found.is_hung),
+)
+def hang(recording: Recording) -> Hang:
+    """Where and for whom ranks wait for good."""
     endings = {ending.rank: ending for ending in recording.endings}
     stuck = [one for each in recording.unmatched if (one := _stuck(each, endings)) is not None]
     stuck = _first_of_groups(stuck)
     if not stuck:
-        return None
+        return Hang((), (), ())
     waits_for = _waits_for(stuck)
     circle = _circle(waits_for)
     roots = {rank for ranks in waits_for.values() for rank in ranks if rank not in waits_for}

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from foretrace.analyze.breakdown import breakdown as breakdown
     from foretrace.analyze.critical_path import critical_path as critical_path
     from foretrace.analyze.effects import effect as effect
+    from foretrace.analyze.effects import effects as effects
+    from foretrace.analyze.hangs import hang as hang
     from foretrace.analyze.idle import idle as idle
     from foretrace.analyze.operators import operators as operators
     from foretrace.analyze.sensitivity import sensitivity as sensitivity

@@ -21,7 +21,7 @@ import numpy as np
 
 from foretrace.analyze.attributes import Field
 from foretrace.analyze.changes import Change
-from foretrace.analyze.effects import replayed_of, scaling_of, step_times
+from foretrace.analyze.effects import effects, replayed_of, scaling_of, step_times
 from foretrace.analyze.evened import evened_ranks
 from foretrace.analyze.levers import (
     Labels,
@@ -38,6 +38,7 @@ from foretrace.analyze.switches import Study, Switches
 from foretrace.answer import (
     Answer,
     Column,
+    Instead,
     Json,
     Place,
     Plain,
@@ -52,7 +53,7 @@ from foretrace.answer import (
     rows_json,
 )
 from foretrace.base import Bools, Int8s, Int32s
-from foretrace.graph import REPLAYED, EdgeKind, Timeline
+from foretrace.graph import SIMULATED, EdgeKind, Timeline
 from foretrace.simulate import NO_EDGE, Scaling, simulate_batch, way_back
 
 FASTER = 0.8  # the factor of "20% faster"
@@ -174,8 +175,20 @@ def levers_table(rows: Sequence[SensitivityRow], step_ns: int, *, is_sorted: boo
     )
 
 
+def _told(found: Sensitivity, top: int) -> tuple[Told, ...]:
+    """What would help most above the levers."""
+    from foretrace.analyze.advice import what_helps  # here: it is about what this module finds
+
+    return *what_helps(found, top=top).parts(), *found.parts()
+
+
 @question(
-    REPLAYED, doing="simulating with each thing faster", place=Place(140, "Sensitivity"), top=16
+    SIMULATED,
+    help="Say what would shorten the step most, by simulating it.",
+    doing="simulating with each thing faster",
+    place=Place(140, "Sensitivity"),
+    told=_told,
+    instead=Instead("change", effects),
 )
 def sensitivity(
     timeline: Timeline, *, step: Step = None, rank: Rank = None, top: int = 20

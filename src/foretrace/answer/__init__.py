@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from foretrace.answer.plain import Plain as Plain
     from foretrace.answer.plain import plain as plain
     from foretrace.answer.plain import plain_fields as plain_fields
+    from foretrace.answer.questions import Gate as Gate
+    from foretrace.answer.questions import Instead as Instead
     from foretrace.answer.questions import Option as Option
     from foretrace.answer.questions import Place as Place
     from foretrace.answer.questions import Question as Question

@@ -9,7 +9,6 @@ from foretrace.analyze import (
     CONFIDENCE,
     Cause,
     Comparison,
-    Hang,
     MemoryUse,
     OperatorTable,
     Roofline,
@@ -49,11 +48,6 @@ def diagnose(subject: Run) -> tuple[Cause, ...]:
     return analyze.diagnosis(
         subject.recording if isinstance(subject, Job) else measured_of(subject)
     )
-
-
-def hang(job: Job) -> Hang | None:
-    """Where and for whom ranks wait for good; None if nothing in the recording says so."""
-    return analyze.hang(job.recording)
 
 
 def roofline(subject: Job | Estimate | Edited, table: OperatorTable | None = None) -> Roofline:

@@ -44,7 +44,15 @@ from foretrace.api.predictions import write_whatif_report
 from foretrace.api.verbs import Without, ablations, replay, simulate
 from foretrace.base import ModelError
 from foretrace.estimate import Estimate
-from foretrace.graph import MEASURED, RECORDING, REPLAYED, BlocksWithEvidence, Timeline, blocks_of
+from foretrace.graph import (
+    MEASURED,
+    RECORDING,
+    REPLAYED,
+    SIMULATED,
+    BlocksWithEvidence,
+    Timeline,
+    blocks_of,
+)
 from foretrace.report import Answers, ReportPage, write_page
 from foretrace.trace import load_traces
 from foretrace.validate import ReplayReport
@@ -182,7 +190,11 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
 
     recording = job.recording
     measured = recording.measured
-    subjects = {MEASURED.name: measured, REPLAYED.name: replayed, RECORDING.name: recording}
+    subjects = {
+        **dict.fromkeys((REPLAYED.name, SIMULATED.name), replayed),
+        MEASURED.name: measured,
+        RECORDING.name: recording,
+    }
     by_question = {
         name: asked(partial(one, subjects[one.of.name], **_options(one, step)))
         for name in dir(questions)

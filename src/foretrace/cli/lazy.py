@@ -18,8 +18,6 @@ COMMANDS = (
     "inspect",
     "replay",
     "analyze",
-    "sensitivity",
-    "hang",
     "operators",
     "memory",
     "compare",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from foretrace.answer import Option, Question
+from foretrace.answer import Answer, Gate, Instead, Question
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source, timeline_of
-from foretrace.graph import MEASURED, RECORDING
+from foretrace.graph import MEASURED, RECORDING, REPLAYED, SIMULATED
 
+SHUT = 1  # the exit code of a gate
 _SHARED: dict[str, Any] = {
     "json": (options.AsJson, False),
     "csv": (options.Csv, None),
@@ -32,12 +33,23 @@ def command_of(question: Question[Any, Any, ..., Any]) -> Callable[..., None]:
     """The function that typer makes a command of."""
 
     def command(**given: Any) -> None:
-        own = {one.name: given.pop(one.name) for one in question.options}
-        _answer(question, own, given)
+        other = question.instead
+        asked = other.question if other is not None and given[other.option] else question
+        own = {one.name: given[one.name] for one in asked.options}
+        found = _answer(asked, own, given)
+        if (
+            question.gate is not None
+            and given[question.gate.option]
+            and question.gate.is_shut(found)
+        ):
+            raise typer.Exit(SHUT)
 
     kinds: dict[str, Any] = {"paths": (options.Paths, inspect.Parameter.empty)}
-    kinds |= {one.name: (_typed(one), one.default) for one in question.options}
-    if question.of is not RECORDING:
+    kinds |= {one.name: (_typed(one), one.default) for one in _keywords(question)}
+    for flag in (question.gate, question.instead):
+        if flag is not None:
+            kinds.setdefault(flag.option, (_flag(flag), False))
+    if question.of in (MEASURED, REPLAYED):
         kinds["replayed"] = (options.Replayed, question.of is not MEASURED)
     kinds |= {"top": (options.Top, question.top), **_SHARED}
     command.__name__, command.__doc__ = question.name, question.help
@@ -50,12 +62,26 @@ def command_of(question: Question[Any, Any, ..., Any]) -> Callable[..., None]:
     return command
 
 
+def _keywords(question: Question[Any, Any, ..., Any]) -> Iterator[inspect.Parameter]:
+    """The question's own, and those that the one behind an option has beside."""
+    own = question.options
+    known = {one.name for one in own}
+    other = () if question.instead is None else question.instead.question.options
+    yield from (one.replace(default=None) for one in other if one.name not in known)
+    yield from own
+
+
+def _flag(told: Gate | Instead) -> Any:
+    name = f"--{told.option.replace('_', '-')}"
+    return Annotated[bool, typer.Option(name, help=told.help)]
+
+
 def _answer(
     question: Question[Any, Any, ..., Any], own: Mapping[str, Any], given: Mapping[str, Any]
-) -> None:
+) -> Answer:
     source = Source(given["paths"], given["ranks"], given["no_cache"], given["workers"])
     outputs = Outputs(given["json"], given["csv"], given["parquet"], given["table"])
-    is_replayed = given.get("replayed", False)
+    is_replayed = given.get("replayed", question.of is SIMULATED)
     with activity() as doing:
         job = source.job(doing, blocks=given["blocks_file"])
         subject = (
@@ -64,15 +90,16 @@ def _answer(
             else timeline_of(job, doing, is_replayed=is_replayed)
         )
         doing.now(question.doing)
-        found = question(subject, **own)
-    outputs.tell(found, title=title_text(job, is_replayed=is_replayed), top=given["top"])
+        found: Answer = question(subject, **own)
+    top = given["top"]
+    parts = None if question.told is None else question.told(found, top)
+    outputs.tell(found, title=title_text(job, is_replayed=is_replayed), top=top, parts=parts)
+    return found
 
 
 def _typed(parameter: inspect.Parameter) -> Any:
     """A keyword as typer understands it: one type, and its option."""
     kind, told = get_args(parameter.annotation)[:2]
-    if not isinstance(told, Option):
-        raise TypeError(f"{parameter.name} is annotated with {told!r}: an Option is expected")
     if isinstance(kind, UnionType) and set(get_args(kind)) == {str, int, type(None)}:
         kind = str | None  # a name, or a number: text either way
     names = (f"--{parameter.name.replace('_', '-')}",) if get_origin(kind) or kind is bool else ()

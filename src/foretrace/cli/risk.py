@@ -27,10 +27,10 @@ from foretrace.risk import (
     ReplicaSizes,
     SchemeComparison,
     TrainingTime,
+    all_failures,
     by_interval,
     by_scale,
     compare_schemes,
-    failure_names,
     failures_toml,
     load_failures,
     read_failure_log,
@@ -316,8 +316,7 @@ def failures_command(
 ) -> None:
     """Show failure rates by component: published ones, or those of your own log."""
     if source is None:
-        for each in failure_names():
-            typer.echo(f"{each}: {load_failures(each).title}")
+        Outputs(json, csv, parquet).tell(all_failures())
         return
     log = None
     if source.lower().endswith(".csv"):

@@ -7,10 +7,11 @@ told by the predicted time, which is all that a prediction has to look itself up
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
+from foretrace.answer import Plain
 from foretrace.base import Bools, Float64s
 
 LONG_NS = 20_000  # from here on a kernel's work decides, below it its launch and its waves
@@ -19,7 +20,7 @@ SPREAD = (0.1, 0.9)  # quantiles of an 80% interval
 
 
 @dataclass(frozen=True)
-class Errors:
+class Errors(Plain):
     """Predictions of one region against measurements; errors are shares of the measured time."""
 
     region: str
@@ -32,10 +33,6 @@ class Errors:
     linear_mean_abs_error: float
     low: float  # measured over predicted, 10th percentile of rows predicted in the region
     high: float  # the same, 90th percentile
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

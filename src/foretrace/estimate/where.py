@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,14 @@ from foretrace.workload import Role
 @dataclass(frozen=True)
 class StepParts(Plain):
     """A length of time in parts that sum to it exactly."""
+
+    json_names: ClassVar = {
+        "compute_ns": "compute",
+        "overlapped_ns": "overlapped",
+        "transfer_ns_by_group": "transfers",
+        "waiting_ns": "waiting",
+        "idle_ns": "idle",
+    }
 
     compute_ns: int  # computation alone
     overlapped_ns: int  # computation beside communication
@@ -44,16 +53,6 @@ class StepParts(Plain):
             "compute": self.compute_ns,
             "overlapped": self.overlapped_ns,
             **{f"transfer {group}": ns for group, ns in self.transfer_ns_by_group.items()},
-            "waiting": self.waiting_ns,
-            "idle": self.idle_ns,
-        }
-
-    def as_json(self) -> Json:
-        """Everything, in ns."""
-        return {
-            "compute": self.compute_ns,
-            "overlapped": self.overlapped_ns,
-            "transfers": dict(self.transfer_ns_by_group),
             "waiting": self.waiting_ns,
             "idle": self.idle_ns,
         }

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from foretrace.graph.subjects import MEASURED as MEASURED
     from foretrace.graph.subjects import RECORDING as RECORDING
     from foretrace.graph.subjects import REPLAYED as REPLAYED
+    from foretrace.graph.subjects import SIMULATED as SIMULATED
     from foretrace.graph.subjects import HasRecording as HasRecording
     from foretrace.graph.subjects import HasTimeline as HasTimeline
     from foretrace.graph.subjects import Run as Run

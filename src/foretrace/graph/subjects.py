@@ -57,4 +57,6 @@ def recording_of(run: Recording | HasRecording) -> Recording:
 
 MEASURED: Subject[Run, Timeline] = Subject("measured", measured_of)
 REPLAYED: Subject[Run, Timeline] = Subject("replayed", replayed_of)
+# What is simulated again in any case, so that a measured timeline stands for its replay.
+SIMULATED: Subject[Run, Timeline] = Subject("simulated", replayed_of)
 RECORDING: Subject[Recording | HasRecording, Recording] = Subject("recording", recording_of)

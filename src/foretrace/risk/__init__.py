@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from foretrace.risk.campaign.sweeps import by_scale as by_scale
     from foretrace.risk.campaign.training import TrainingTime as TrainingTime
     from foretrace.risk.campaign.training import training_time as training_time
+    from foretrace.risk.failures.catalogue import all_failures as all_failures
     from foretrace.risk.failures.catalogue import failure_names as failure_names
     from foretrace.risk.failures.catalogue import failures_toml as failures_toml
     from foretrace.risk.failures.catalogue import load_failures as load_failures
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from foretrace.risk.failures.log import HostFailures as HostFailures
     from foretrace.risk.failures.log import read_failure_log as read_failure_log
     from foretrace.risk.failures.rates import Component as Component
+    from foretrace.risk.failures.rates import FailureList as FailureList
     from foretrace.risk.failures.rates import FailureRates as FailureRates
     from foretrace.risk.failures.rates import mttf_ns as mttf_ns
     from foretrace.risk.failures.rates import rate_interval as rate_interval

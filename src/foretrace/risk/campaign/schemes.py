@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, cell_text
 from foretrace.base import RiskError
@@ -68,6 +69,8 @@ _WHILE_DOWN = {
 class SchemeComparison(Answer):
     """Ways to recover, best first."""
 
+    json_names: ClassVar = {"results": "schemes"}
+
     results: tuple[SchemeResult, ...]
 
     @property
@@ -126,10 +129,6 @@ class SchemeComparison(Answer):
                 "the formula for replicas is (1 - S/M) (1 - D/(K M)): it leaves out checkpoints "
                 "and lost work, and counts a lost replica's absence during the stall twice"
             )
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {"schemes": [each.as_json() for each in self.results]}
 
 
 def _share_column(account: Account) -> Column:

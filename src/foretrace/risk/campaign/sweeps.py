@@ -45,15 +45,6 @@ class CampaignSweep(Answer):
         )
         return (found,)
 
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "quantity": self.quantity,
-            "unit": self.unit,
-            "values": self.values.tolist(),
-            "lines": {name: line.tolist() for name, line in self.lines.items()},
-        }
-
 
 def by_interval(
     campaign: Campaign,

@@ -23,7 +23,7 @@ from foretrace.base import (
     read_keys,
     read_sources,
 )
-from foretrace.risk.failures.rates import Component, FailureRates
+from foretrace.risk.failures.rates import Component, FailureList, FailureRates
 
 _SHELF = Shelf(
     noun="failures",
@@ -146,3 +146,13 @@ def _number(component: Component) -> str:
 
 def _text(text: str) -> str:
     return json.dumps(text)  # a text of JSON is one of TOML
+
+
+def all_failures(folders: Sequence[Path] = ()) -> FailureList:
+    """Every catalogue of failure rates that is described.
+
+    Raises:
+        RiskError: if a file is wrong.
+    """
+    names = failure_names(folders)
+    return FailureList(tuple(load_failures(name, folders) for name in names))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrace.answer import Answer, Sentences, Told
+from foretrace.answer import Answer, Sentences, Told, plain
 from foretrace.base import RiskError
 from foretrace.risk.failures.rates import Component, FailureRates
 
@@ -78,10 +78,7 @@ class FailureLog(Answer):
         return {
             **self.rates.as_json(),
             "gap_distance": self.gap_distance,
-            "lemons": [
-                {"host": each.host, "count": each.count, "chance": each.chance}
-                for each in self.lemons
-            ],
+            "lemons": plain(self.lemons),
         }
 
 

@@ -131,6 +131,35 @@ class FailureRates(Answer):
         return component.per_host_day / self.per_host_day if self.per_host_day else 0.0
 
 
+@dataclass(frozen=True, repr=False)
+class FailureList(Answer):
+    """Everything that is described."""
+
+    failures: tuple[FailureRates, ...]
+
+    @property
+    def headline(self) -> str:
+        """How many there are."""
+        return f"{len(self.failures)} catalogues of failures"
+
+    @property
+    def note(self) -> str:
+        """Where there is more."""
+        return "`foretrace risk failures NAME` has the rate of every component"
+
+    def parts(self) -> tuple[Told, ...]:
+        """A row each."""
+        return (
+            Table.of(
+                "failures",
+                self.failures,
+                Column("name", unit=Unit.WORD),
+                Column("title", "of"),
+                Column("per_host_day", unit=Unit.NUMBER),
+            ),
+        )
+
+
 def mttf_ns(num_hosts: int, failures_per_host_day: float) -> float:
     """Mean time to the first failure among so many hosts: 1 / (N r); infinite if none fails.
 

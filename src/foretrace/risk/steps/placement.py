@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,6 +59,9 @@ class PlacementRow(Plain):
 class SlowPlaces(Answer):
     """Every place, the cheapest first."""
 
+    json_names: ClassVar = {"rows": "places"}
+    json_also: ClassVar = ("spread",)
+
     title: str
     slowdown: float  # of the kernels there: 0.1 is 10% longer
     unit: str  # "GPU", "host"
@@ -100,18 +104,6 @@ class SlowPlaces(Answer):
             Column("tail_cost", unit=Unit.SIGNED_SHARE),
         )
         return (found,)
-
-    def as_json(self) -> dict[str, object]:
-        """Everything, as plain values."""
-        return {
-            "title": self.title,
-            "slowdown": self.slowdown,
-            "unit": self.unit,
-            "mean_ns": self.mean_ns,
-            "p95_ns": self.p95_ns,
-            "spread": self.spread,
-            "places": [one.as_json() for one in self.rows],
-        }
 
 
 def estimated_placement(
