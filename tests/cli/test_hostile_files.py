@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from tests.commands import command_tree
 
-STEERING = "\x1b[31m\x1b]0;title\x07\x9b2J\r"
+ESC = "\x1b[31m"
+STEERING = f"{ESC}\x1b]0;title\x07\x9b2J\r"
+STEERS = set("\x1b\x07\x9b\r")
+
+
+LOG = "\n".join(["time,host,component", *(f"2026-01-0{day},h{ESC},g{ESC}" for day in range(1, 9))])
 
 
 def changed(traces: Path, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -31,8 +37,23 @@ def changed(traces: Path, folder: Path, change: Callable[[dict[str, Any]], None]
 
 
 def steers(event: dict[str, Any]) -> None:
-    if event.get("cat") in ("kernel", "cpu_op"):
+    if event.get("cat") in ("kernel", "cpu_op", "gpu_memcpy", "cuda_runtime"):
         event["name"] += STEERING
+    group = event.get("args", {}).get("Process Group Name")
+    if group is not None:
+        event["args"]["Process Group Name"] = f"{group}{STEERING}"
+
+
+def about_a_run() -> list[tuple[str, ...]]:
+    """Every command that needs nothing but the files of a run."""
+    subjects = {"PATH...", "FILES...", "BEFORE"}
+    return [
+        one.path
+        for one in command_tree()
+        if subjects & {each.name for each in one.options}
+        and {each.name for each in one.options if each.is_required} <= subjects
+        and one.path != ("report",)  # a page: tests/report
+    ]
 
 
 def runs_late(event: dict[str, Any]) -> None:
@@ -40,17 +61,51 @@ def runs_late(event: dict[str, Any]) -> None:
         event["ts"] += 3_000_000
 
 
-@pytest.mark.parametrize(
-    "line", ["breakdown", "idle", "analyze", "stragglers", "operators", "inspect", "replay"]
-)
-@pytest.mark.parametrize("end", [(), ("--json",)])
-def test_names_do_not_steer_the_terminal(
-    run: Run, traces: Path, tmp_path: Path, line: str, end: tuple[str, ...]
-) -> None:
-    done = run(line, changed(traces, tmp_path / "job", steers), *end)
+@pytest.fixture(scope="module")
+def steering(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small job, its names written to steer a terminal."""
+    return changed(traces, tmp_path_factory.mktemp("steering") / "job", steers)
 
-    assert done.code == 0
-    assert not set("\x1b\x07\x9b\r") & set(done.out + done.err)
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *about_a_run(),
+        ("operators", "--attention"),
+        ("inspect", "--blocks"),
+        ("sensitivity", "--change", "gemm=0.5"),
+        ("whatif", "--speed", "gemm=0.5"),
+        ("breakdown", "--json"),
+        ("inspect", "--json"),
+        ("analyze", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_names_do_not_steer_the_terminal(run: Run, steering: Path, line: tuple[str, ...]) -> None:
+    done = run(*line, steering)
+
+    assert done.code == 0, done.err
+    assert not STEERS & set(done.out + done.err)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "text"),
+    [
+        ("model show", "a.toml", 'extends = "llama3-8b"\ntitle = "b\\u001b[31m"'),
+        ("machine show", "a.toml", 'kind = "chip"\nextends = "t4"\ntitle = "b\\u001b[31m"'),
+        ("machine check", "a.toml", 'kind = "chip"\nextends = "t4"\ntitle = "b\\u001b[31m"'),
+        ("risk failures --nodes 9", "a.csv", LOG),
+    ],
+)
+def test_descriptions_do_not_steer_the_terminal(
+    run: Run, tmp_path: Path, line: str, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+
+    done = run(*line.split(), tmp_path / name)
+
+    assert done.code == 0, done.err
+    assert not STEERS & set(done.out + done.err)
 
 
 def test_names_do_not_steer_what_is_drawn(run: Run, traces: Path, tmp_path: Path) -> None:
@@ -59,7 +114,7 @@ def test_names_do_not_steer_what_is_drawn(run: Run, traces: Path, tmp_path: Path
         done = run("draw", job, "--around", "cutlass", "--depth", 1, "-o", tmp_path / name)
 
         assert done.code == 0, done.err
-        assert not set("\x1b\x07\x9b\r") & set((tmp_path / name).read_text(encoding="utf-8"))
+        assert not STEERS & set((tmp_path / name).read_text(encoding="utf-8"))
 
 
 def test_a_folder_whose_name_is_no_utf8_is_told(run: Run, traces: Path, tmp_path: Path) -> None:

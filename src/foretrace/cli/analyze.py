@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.text import Text
 
 from foretrace import api
 from foretrace.analyze import COMPONENTS, Comparison, Stillness
-from foretrace.answer import component_text, count_text, milliseconds_text, signed_percent_text
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Json,
+    Plain,
+    Sentences,
+    SideBySide,
+    Table,
+    Told,
+    Unit,
+    columns_of,
+    component_text,
+    count_text,
+    milliseconds_text,
+    plain,
+    short_name,
+    signed_percent_text,
+)
 from foretrace.api import Job
 from foretrace.base import TraceError
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
-from foretrace.cli.tables import name_text, plain_table, print_section, print_sentences, share_text
 from foretrace.graph import Timeline
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # Times of these are of the mean rank and step; of the path, of one step.
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
+HELPS = "what would help most"
 _MAX_ROWS = 5
 _LABEL_WIDTH = 22
 _MAX_CAUSES = 3  # of idle time, and of waiting
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(Plain):
     """One answer."""
 
     topic: str
@@ -43,27 +55,59 @@ class Line:
     text: str = ""  # a sentence, where one says more
 
 
-@dataclass(frozen=True)
-class Overview:
+@dataclass(frozen=True, repr=False)
+class Overview(Answer):
     """The answers, in the order in which they matter."""
 
+    title: str
     lines: tuple[Line, ...]
+
+    @property
+    def headline(self) -> str:
+        """What was looked at."""
+        return self.title
 
     def of(self, topic: str) -> tuple[Line, ...]:
         """The answers to one question."""
         return tuple(line for line in self.lines if line.topic == topic)
 
-    def as_json(self) -> dict[str, object]:
+    def parts(self) -> tuple[Told, ...]:
+        """Each topic in one table or list."""
+        facts = (
+            Fact(line.label, f"{milliseconds_text(line.time_ns or 0)} ms", line.text)
+            for line in self.of("step")
+        )
+        return (
+            Sentences.of("", (line.text for line in self.of("hang"))),
+            Facts(tuple(facts)),
+            SideBySide((self._shares(BREAKDOWN), self._shares(DEVICE_TIME))),
+            SideBySide((self._shares(PATH), self._shares(IDLE))),
+            Table.of(
+                HELPS,
+                self.of(HELPS),
+                Column("label", HELPS, Unit.NAME),
+                Column("share", "step", Unit.SIGNED_SHARE, lambda line: -(line.share or 0)),
+                Column("time_ns", "ms", Unit.SIGNED_MS, lambda line: -(line.time_ns or 0)),
+            ),
+            *(
+                Sentences.of(topic, (line.text for line in self.of(topic)))
+                for topic in ("what is wrong", "to know")
+            ),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """One row per answer."""
+        return (Table.of("lines", self.lines, *columns_of(Line)),)
+
+    def as_json(self) -> Json:
         """Answers by topic; times in ns."""
         topics = dict.fromkeys(line.topic for line in self.lines)
-        return {topic: [asdict(line) for line in self.of(topic)] for topic in topics}
+        return {topic: plain(self.of(topic)) for topic in topics}
 
-    def to_frame(self) -> pl.DataFrame:
-        """One row per answer."""
-        import polars as pl  # on demand: it takes longer to import than most answers to find
-
-        floats = dict.fromkeys(("time_ns", "share"), pl.Float64)
-        return pl.DataFrame([asdict(line) for line in self.lines], schema_overrides=floats)
+    def _shares(self, topic: str) -> Table:
+        """What each label takes, and its share."""
+        label = Column("label", topic, Unit.WORD, lambda line: short_name(line.label, _LABEL_WIDTH))
+        return Table.of(topic, self.of(topic), label, Column("time_ns", "ms"), Column("share"))
 
 
 def analyze(
@@ -90,52 +134,15 @@ def analyze(
         doing.now("replaying")
         replayed = api.simulate(job)
         doing.now("asking every question")
-        found = Overview(tuple(_lines(job, replayed, step)))
-    Outputs(json, csv, parquet).give(found, lambda: print_overview(job, found))
+        found = Overview(_title(job), tuple(_lines(job, replayed, step)))
+    Outputs(json, csv, parquet).tell(found)
 
 
-def print_overview(job: Job, found: Overview) -> None:
-    """Print the answers, each topic in one table or list."""
-    console = Console(highlight=False)
+def _title(job: Job) -> str:
+    """Which run this is about, how much of it, and on what."""
     devices = sorted({name for meta in job.metas for name in meta.device_names})
     ranks, steps = count_text(len(job.ranks), "rank"), count_text(len(job.steps), "step")
-    what = ", ".join((ranks, steps, *devices[:2]))
-    console.print(Text.assemble((job.title, "bold"), f": {what}"))
-    for line in found.of("hang"):
-        console.print(Text(line.text, "bold red"))
-    table = plain_table("", "", "", text_columns=(0, 2))
-    for line in found.of("step"):
-        table.add_row(line.label, f"{milliseconds_text(line.time_ns or 0)} ms", line.text)
-    print_section(console, "", table)
-    _print_pair(console, found, BREAKDOWN, DEVICE_TIME)
-    _print_pair(console, found, PATH, IDLE)
-    helps = plain_table("what would help most", "", "")
-    for line in found.of("what would help most"):
-        helps.add_row(
-            name_text(line.label),
-            Text(signed_percent_text(-100 * (line.share or 0)), "bold"),
-            f"-{milliseconds_text(line.time_ns or 0)} ms",
-        )
-    print_section(console, "", helps)
-    for topic in ("what is wrong", "to know"):
-        print_sentences(console, topic, (line.text for line in found.of(topic)))
-
-
-def _print_pair(console: Console, found: Overview, left: str, right: str) -> None:
-    """Print two topics side by side: what each takes, and its share."""
-    table = plain_table(left, "ms", "share", right, "ms", "share", text_columns=(0, 3))
-    sides = found.of(left), found.of(right)
-    for at in range(max(map(len, sides))):
-        cells: list[str] = []
-        for lines in sides:
-            cells += _cells(lines[at]) if at < len(lines) else ("", "", "")
-        table.add_row(*cells)
-    print_section(console, "", table)
-
-
-def _cells(line: Line) -> tuple[str, str, str]:
-    label = name_text(line.label, _LABEL_WIDTH)
-    return label, milliseconds_text(line.time_ns or 0), share_text(line.share or 0)
+    return f"{job.title}: {', '.join((ranks, steps, *devices[:2]))}"
 
 
 def _lines(job: Job, replayed: Timeline, step: str | None) -> Iterator[Line]:
@@ -157,7 +164,7 @@ def _lines(job: Job, replayed: Timeline, step: str | None) -> Iterator[Line]:
     yield from _idle_lines(replayed, step, num_ranks * num_steps)
     for one in api.what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
-        yield Line("what would help most", label, one.gain_ns, one.share, one.text)
+        yield Line(HELPS, label, one.gain_ns, one.share, one.text)
     for wrong in api.diagnose(job)[:_MAX_ROWS]:
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
         yield Line(topic, wrong.topic, wrong.lost_ns, None, wrong.sentence)

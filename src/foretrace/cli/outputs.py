@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 _STEERING = re.compile("[\x7f-\x9f]")  # steers some terminals, and JSON lets it stand
-
-
-class Result(Protocol):
-    """What every analysis returns."""
-
-    def as_json(self) -> object:
-        """Everything, as builtins; times in ns."""
-        ...
-
-    def to_frame(self) -> pl.DataFrame:
-        """The main table."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,21 +68,6 @@ class Outputs:
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
 
-    def give(self, result: Result, show: Callable[[], None]) -> None:
-        """Write the files asked for, then print JSON, or else what `show` prints."""
-        if self.csv is not None:
-            _write_csv(self.csv, result)
-        if self.parquet is not None:
-            with written_beside(self.parquet) as beside:
-                result.to_frame().write_parquet(beside)
-        if self.json:
-            print_json(result.as_json())
-        else:
-            show()
-        for path in (self.csv, self.parquet):
-            if path is not None:
-                typer.echo(f"wrote {path}", err=True)
-
 
 def title_text(job: Job, *, is_replayed: bool) -> str:
     """Which run this is about, how much of it, and which side."""
@@ -118,21 +90,3 @@ def print_json(value: object) -> None:
     except UnicodeEncodeError:  # of a file's name that is no UTF-8
         text = json.dumps(value, indent=2)
     typer.echo(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
-
-
-def _write_csv(path: Path, result: Result) -> None:
-    """A column of lists or structs, which CSV has no form for, becomes text."""
-    import polars as pl  # on demand: it takes longer to import than most commands take
-
-    frame = result.to_frame()
-    nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
-    frame = frame.with_columns(
-        pl.Series(name, [_text(value) for value in frame[name].to_list()], dtype=pl.String)
-        for name in nested
-    )
-    with written_beside(path) as beside:
-        frame.write_csv(beside)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
