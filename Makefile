@@ -9,7 +9,10 @@ REPORT := out/cpu-llama-tp2-dp2.html
 TESTS ?= tests
 WORKERS ?= 2
 
-.PHONY: help demo test check tests tests-plain bench clean
+# Hostile inputs of each kind that `make fuzz` tries.
+COUNT ?= 2000
+
+.PHONY: help demo test check tests tests-plain fuzz bench clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -33,6 +36,9 @@ tests: $(VENV)/.test ## Tests alone, with the twenty slowest
 
 tests-plain: $(VENV)/.test ## The tests of compiled loops once more, not compiled
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m compiled $(TESTS)
+
+fuzz: $(VENV)/.test ## Hostile files and command lines with a fresh seed
+	PYTHONPATH=. $(BIN)/python -m tests.fuzz --count $(COUNT) --keep out/fuzz.jsonl
 
 bench: $(VENV)/.package ## Time what people wait for, beside the stored baselines
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

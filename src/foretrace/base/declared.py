@@ -19,6 +19,9 @@ from foretrace.base.documents import Citation, Table, check_keys
 from foretrace.base.errors import ModelError
 
 LARGEST_COUNT = 2**40  # far beyond any job, so that products of counts stay exact
+# Ranks of a job; the largest published ran on about 100,000 devices. Tables of more would fill the
+# memory.
+MOST_RANKS = 1 << 20
 _LARGEST = 1e300  # of numbers with decimals: products of a few stay finite
 _MAX_SHOWN = 60  # letters of a wrong value that an error repeats
 

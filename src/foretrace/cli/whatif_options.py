@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from foretrace.base import ScenarioError
 from foretrace.whatif import Holds, Key, Order, edit_keys, pairs_of
 from foretrace.workload import parsed_keys
 
@@ -125,5 +126,11 @@ def _read(key: Key, given: Any) -> object:
     if key.holds is Holds.TABLE:
         return parsed_keys(given)
     if key.holds is Holds.TIME_OR_FACTOR:
-        return pairs_of([f"data={given}"], option)["data"]
+        name, _, value = given.rpartition("=")
+        if name:
+            raise ScenarioError(
+                f"{option} {given!r} names {name!r}, expected one time or factor: write {option} "
+                f"{value or '2 ms'}"
+            )
+        return pairs_of([f"data={value}"], option)["data"]
     return given

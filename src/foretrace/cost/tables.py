@@ -18,6 +18,7 @@ import numpy as np
 from foretrace.base import Float64s, Int64s, ModelError
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.baselines import Work
+from foretrace.cost.columns import read_columns
 from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.labels import chip_labelled
 from foretrace.cost.network import has_collectives
@@ -123,28 +124,23 @@ def _chips(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -> 
     return chips
 
 
-_GEMM_COLUMNS = ("gpu", "m", "n", "k", "dtype", "time_ns")
-_FLASH_COLUMNS = ("gpu", "batch", "heads", "kv_heads", "head_dim", "seq", "dtype", "causal")
+_LABELS = ("gpu", "dtype")
+_GEMM_COLUMNS = ("m", "n", "k")
+_FLASH_COLUMNS = ("batch", "heads", "kv_heads", "head_dim", "seq", "causal")
 _SOURCE_COLUMNS = ("source", "framework", "kernel", "time_ns_alt", "bwd_time_ns")
 
 
-def _frame(path: Path, needed: tuple[str, ...]) -> pl.DataFrame:
+def _frame(path: Path, counts: tuple[str, ...]) -> pl.DataFrame:
     import polars as pl  # on demand: it takes longer to import than most commands take
 
-    frame = pl.read_parquet(path)
-    missing = [name for name in (*needed, "time_ns") if name not in frame.columns]
-    if missing:
-        raise ModelError(
-            f"{str(path)!r} lacks the columns {', '.join(missing)} (it has "
-            f"{', '.join(frame.columns)}): rename or add them."
-        )
+    frame = read_columns(path, texts=_LABELS, counts=counts)
     absent = [name for name in _SOURCE_COLUMNS if name not in frame.columns]
     frame = frame.with_columns(pl.lit(None).alias(name) for name in absent)
     if "batch" not in frame.columns:
         frame = frame.with_columns(batch=pl.lit(1, pl.Int64))
     return frame.with_columns(
         pl.col("source", "framework", "kernel").cast(pl.String).fill_null(""),
-        pl.col("time_ns", "time_ns_alt", "bwd_time_ns").cast(pl.Float64),
+        pl.col("time_ns_alt", "bwd_time_ns").cast(pl.Float64, strict=False),
     )
 
 

@@ -9,14 +9,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from foretrace.base import MOST_RANKS
 from foretrace.trace.columns import ProcessGroup, TraceMeta
 from foretrace.trace.fields import Row
 from foretrace.trace.scan import Scanned
 
 _LARGEST_BASE_NS = 4 * 10**18  # year 2096; more would not leave room for a timestamp
-# Ranks of a job; the largest published ran on about 100,000 devices. What a file says beyond it is
-# damage, and tables of that many ranks would fill the memory.
-_MOST_RANKS = 1 << 20
 _MOST_DIGITS = 20  # of a number written as text: more is in none of the fields
 _MAX_NOTES = 20
 
@@ -87,8 +85,8 @@ def _base_ns(value: object, notes: list[str]) -> int:
 def _count(info: dict[object, object], name: str, notes: list[str]) -> int | None:
     """A rank or a number of ranks; None, with a note, if no job has so many."""
     count = _integer(info.get(name))
-    if count is not None and not 0 <= count <= _MOST_RANKS:
-        notes.append(f"{name} is {count}, expected 0 to {_MOST_RANKS}; ignored")
+    if count is not None and not 0 <= count <= MOST_RANKS:
+        notes.append(f"{name} is {count}, expected 0 to {MOST_RANKS}; ignored")
         return None
     return count
 

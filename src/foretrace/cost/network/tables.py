@@ -23,6 +23,7 @@ from foretrace.base import (
     ModelError,
     number_format,
 )
+from foretrace.cost.columns import checked_columns, read_columns
 from foretrace.cost.labels import OF_COLLECTIVES, chip_labelled
 from foretrace.cost.network.domain import collective_named
 from foretrace.cost.network.logs import MARK, read_log
@@ -31,16 +32,8 @@ from foretrace.machine import Chip, Host, load_host
 if TYPE_CHECKING:
     import polars as pl
 
-_COLUMNS = (
-    "system",
-    "gpu",
-    "num_gpus",
-    "num_nodes",
-    "collective",
-    "message_bytes",
-    "dtype",
-    "time_ns",
-)
+_LABELS = ("system", "gpu", "collective", "dtype")
+_COUNTS = ("num_gpus", "num_nodes", "message_bytes")
 _LOG_SUFFIXES = (".log", ".txt", ".out")
 # Systems whose chips are joined otherwise than by switches.
 _HOST_BY_SYSTEM = {"perlmutter-node": "perlmutter", "alps-gh200-slingshot11": "alps-gh200"}
@@ -103,12 +96,14 @@ def read_collectives(folder: Path) -> tuple[MeasuredCollectives, ...]:
     import polars as pl  # on demand: it takes longer to import than most commands take
 
     frames = [
-        _frame(pl.read_parquet(path), path) for path in sorted(folder.glob("collectives*.parquet"))
+        _frame(read_columns(path, texts=_LABELS, counts=_COUNTS))
+        for path in sorted(folder.glob("collectives*.parquet"))
     ]
     logs = [path for path in sorted(folder.iterdir()) if _is_log(path)]
     rows = [row for path in logs for row in read_log(path)]
     if rows:
-        frames.append(_frame(pl.DataFrame(rows), folder))
+        table = checked_columns(pl.DataFrame(rows), folder, texts=_LABELS, counts=_COUNTS)
+        frames.append(_frame(table))
     return tuple(found for frame in frames for found in _measured(frame))
 
 
@@ -123,15 +118,9 @@ def _is_log(path: Path) -> bool:
     return MARK in path.read_text(encoding="utf-8", errors="replace")
 
 
-def _frame(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+def _frame(frame: pl.DataFrame) -> pl.DataFrame:
     import polars as pl  # on demand, as above
 
-    missing = [name for name in _COLUMNS if name not in frame.columns]
-    if missing:
-        raise ModelError(
-            f"{str(path)!r} lacks the columns {', '.join(missing)} (it has "
-            f"{', '.join(frame.columns)}): rename or add them."
-        )
     absent = [name for name in ("software", "notes", "source") if name not in frame.columns]
     frame = frame.with_columns(pl.lit("").alias(name) for name in absent)
     setting = pl.col("notes").str.extract(r"setting (\w+)").fill_null("")

@@ -9,7 +9,6 @@ from typing import cast
 
 import msgspec
 
-from foretrace.base import TraceError
 from foretrace.exchange.anonymised.kineto import FIRST_MICROS, KinetoAnonymiser, Record
 from foretrace.exchange.anonymised.replacements import Names, Scale
 
@@ -26,19 +25,9 @@ _ELEMENTS = 3
 _UNDATED = "1970-01-01 00:00:00"
 
 
-def execution_content(text: bytes, path: object) -> Record:
-    """A file's content.
-
-    Raises:
-        TraceError: if it is no whole JSON.
-    """
-    try:
-        return cast("Record", msgspec.json.Decoder(float_hook=Decimal).decode(text))
-    except msgspec.DecodeError as err:
-        raise TraceError(
-            f"cannot anonymise {path}: {err}; the file is cut off or damaged: record or copy it "
-            "again"
-        ) from err
+def execution_content(text: bytes) -> Record:
+    """A file's content."""
+    return cast("Record", msgspec.json.Decoder(float_hook=Decimal).decode(text))
 
 
 def nodes_of(content: Record) -> list[Record]:

@@ -10,6 +10,7 @@ import glob
 import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -199,10 +200,13 @@ def _glance(files: list[_File], names: Names) -> Decimal | None:
         if file.kind == _CHAKRA:
             micros = earliest_micros(read_graph(file.path))
             at, found = Decimal(micros) if micros else None, set[str]()
-        elif file.kind == _EXECUTION:
-            at, found = execution.glance(execution_content(_text(file.path), file.path))
         else:
-            at, found = kineto.glance(taken_apart(_text(file.path), file.path))
+            with _damage_told(file.path):
+                at, found = (
+                    execution.glance(execution_content(_text(file.path)))
+                    if file.kind == _EXECUTION
+                    else kineto.glance(taken_apart(_text(file.path)))
+                )
         operators |= found
         earliest += [at] if at is not None else []
     names.operators = frozenset(map(folded, operators))
@@ -218,17 +222,30 @@ def _write(run: _Run, file: _File, out: Path, files: list[_File]) -> Path:
         beside.open("wb") as raw,
         # Neither a name nor a time in the head of the file.
         gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed,
+        _damage_told(file.path),
     ):
         for piece in _pieces(run, file):
             packed.write(piece)
     return path
 
 
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """What is no whole JSON, or no value of its kind, becomes a sentence."""
+    try:
+        yield
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ArithmeticError) as err:
+        raise TraceError(
+            f"cannot anonymise {path}: {err or type(err).__name__}; the file is cut off or "
+            "damaged: record or copy it again"
+        ) from err
+
+
 def _pieces(run: _Run, file: _File) -> Iterator[bytes]:
     if file.kind == _EXECUTION:
-        yield run.execution.text(execution_content(_text(file.path), file.path))
+        yield run.execution.text(execution_content(_text(file.path)))
         return
-    parts = taken_apart(_text(file.path), file.path)
+    parts = taken_apart(_text(file.path))
     run.note(parts.members)
     yield from run.kineto.pieces(parts)
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from foretrace.base import NS_PER_US, TraceError
+from foretrace.base import NS_PER_US
 from foretrace.exchange.anonymised.replacements import Names, Scale
 
 Record: TypeAlias = dict[str, object]
@@ -78,23 +78,12 @@ class KinetoFile:
         return int(base) if isinstance(base, int | str) and str(base).isdigit() else 0
 
 
-def taken_apart(text: bytes, path: object) -> KinetoFile:
-    """A Kineto file's members and events.
-
-    Raises:
-        TraceError: if the text is no whole JSON.
-    """
+def taken_apart(text: bytes) -> KinetoFile:
+    """A Kineto file's members and events."""
     try:
         return _parts(text)
-    except msgspec.DecodeError:
-        pass
-    try:  # some profilers leave line ends in the middle of texts
+    except msgspec.DecodeError:  # some profilers leave line ends in the middle of texts
         return _parts(text.translate(_TO_BLANKS))
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise TraceError(
-            f"cannot anonymise {path}: {err}; the file is cut off or damaged: record or copy it "
-            "again"
-        ) from err
 
 
 def _parts(text: bytes) -> KinetoFile:

@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrace.base import GraphError, Int32s, Int64s
+from foretrace.base import GraphError, Int32s, Int64s, UInt8s
 from foretrace.graph.chakra.records import COLUMNS, NamePool, StatedRecords
 from foretrace.graph.collective import Collective
 from foretrace.graph.graph import EdgeConstant, Lane
-from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind
+from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind, Part, Phase
 from foretrace.trace import NO_TEXT, ChakraNodes, ChakraTrace, listed_numbers
 
 TO_MEETING = 64  # added to an edge's kind where it leads to a collective's meeting
@@ -63,11 +63,13 @@ def own_records(traces: Sequence[ChakraTrace]) -> StatedRecords:
     lanes, lane_place = _lanes(ranks)
     parts = [_columns(one, pool) for one in ranks]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    kind = columns.pop("kind").astype(np.uint8)
+    kind = _known(columns.pop("kind"), NodeKind, traces)
     duration_ns, start_ns, end_ns = (
         columns.pop(name) for name in ("duration_ns", "start_ns", "end_ns")
     )
     inflation = columns.pop("inflation").astype(np.uint32).view(np.float32)
+    step_names = tuple(_told(traces[0], "steps", list[str]))
+    _check(columns, {"lane": len(lane_place) - 1, "step": len(step_names)}, traces)
     collectives = _collectives(ranks, columns, pool)
     parts_of_edges = [*map(_edges, ranks), _remote_edges(ranks)]
     edges = [np.concatenate(each) for each in zip(*parts_of_edges, strict=True)]
@@ -82,16 +84,46 @@ def own_records(traces: Sequence[ChakraTrace]) -> StatedRecords:
         inflation=inflation,
         source=edges[0],
         target=edges[1],
-        edge_kind=(edges[2] & (TO_MEETING - 1)).astype(np.uint8),
+        edge_kind=_known(edges[2] & (TO_MEETING - 1), EdgeKind, traces),
         is_to_meeting=(edges[2] & TO_MEETING) > 0,
         waits_source=waits[0],
         waits_target=waits[1],
         constants=_constants(traces[0]),
         names=pool.names(),
         lanes=lanes,
-        step_names=tuple(_told(traces[0], "steps", list[str])),
+        step_names=step_names,
         collectives=collectives,
     )
+
+
+def _known(
+    numbers: NDArray[np.integer], kinds: type[NodeKind | EdgeKind], traces: Sequence[ChakraTrace]
+) -> UInt8s:
+    """Numbers of kinds, each of which there is."""
+    wrong = numbers[~np.isin(numbers, [int(kind) for kind in kinds])]
+    if len(wrong):
+        raise GraphError(
+            f"cannot rebuild the graph of {traces[0].path}: a record says {kinds.__name__} "
+            f"{wrong[0]}, which there is not; export it again"
+        )
+    return numbers.astype(np.uint8)
+
+
+def _check(
+    columns: Mapping[str, NDArray[np.integer]],
+    sizes: Mapping[str, int],
+    traces: Sequence[ChakraTrace],
+) -> None:
+    """Refuse numbers of lanes, steps, parts, phases, layers and microbatches that none is."""
+    counts = {"part": len(Part), "phase": len(Phase), **sizes}
+    for name in ("lane", "step", "part", "phase", "layer", "microbatch"):
+        high = counts.get(name, np.iinfo(COLUMNS[name].dtype).max)
+        wrong = columns[name][(columns[name] < -1) | (columns[name] >= high)]
+        if len(wrong):
+            raise GraphError(
+                f"cannot rebuild the graph of {traces[0].path}: a record is of {name} {wrong[0]}, "
+                "which the file does not list; export it again"
+            )
 
 
 def _ranks(traces: Sequence[ChakraTrace]) -> list[_Rank]:

@@ -43,6 +43,8 @@ _JSONIZED_FIELDS = {
     "boolVal": ValueField.BOOL,
     "stringVal": ValueField.STRING,
 }
+# What hostile values raise where whole numbers of 64 bit and texts are expected.
+_DAMAGED = (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 _MOST_JSON_BYTES = 2 * 10**9  # read whole: JSON forms are small next to what protobuf is for
 
 
@@ -85,7 +87,7 @@ def read_linked(path: Path) -> ChakraTrace:
 def _read(path: Path, what: str, made: Callable[[bytes], ChakraTrace]) -> ChakraTrace:
     try:
         return made(_text(path))
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as err:
+    except _DAMAGED as err:
         raise TraceError(
             f"cannot read {path} as {what}: {type(err).__name__} {err}; record or convert it again"
         ) from err

@@ -29,7 +29,8 @@ def linked_nodes(
 ) -> tuple[str, dict[str, Attribute], Collected]:
     """Version, metadata and nodes of an execution trace that was read whole."""
     listed = content["nodes"]
-    assert isinstance(listed, list)  # noqa: S101  `form_of` saw a list; anything else is no trace
+    if not isinstance(listed, list) or not all(isinstance(node, dict) for node in listed):
+        raise TypeError("its nodes are no list of objects")
     nodes = [_flat(node) for node in listed]
     told: dict[str, Attribute] = {
         name: (ValueField.STRING, str(content[name]))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from foretrace.base import Int64s, WorkloadError
+from foretrace.base import MOST_RANKS, Int64s, WorkloadError
 from foretrace.workload.plan.plan import Axis, Group, Plan
 
 _AXES = {
@@ -132,6 +132,11 @@ def _check_rank(plan: Plan, rank: int) -> None:
 
 def _grid(plan: Plan) -> Int64s:
     """Every rank at its place; the axes are those of `plan.order`, outermost first."""
+    if plan.num_ranks > MOST_RANKS:
+        raise WorkloadError(
+            f"the plan divides the work over {plan.num_ranks:,} ranks, and groups of more than "
+            f"{MOST_RANKS:,} would not fit in memory: take smaller tp, cp, pp or dp"
+        )
     sizes = axis_sizes(plan)
     shape = [sizes[axis] for axis in reversed(plan.order)]
     return np.arange(plan.num_ranks, dtype=np.int64).reshape(shape)
