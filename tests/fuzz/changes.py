@@ -11,7 +11,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Change = list[Any]
@@ -92,7 +92,7 @@ def _set_in_all(tree: Any, path: Path, select: list[Any], inner: Path, value: An
     """The same value at a place of every entry of a list whose key `select[0]` is `select[1]`."""
     for entry in _at(tree, path):
         if isinstance(entry, dict) and entry.get(select[0]) == select[1]:
-            holder = entry
+            holder: Any = entry
             for step in inner[:-1]:
                 holder = holder.get(step) if isinstance(holder, dict) else None
             if isinstance(holder, dict):
@@ -153,7 +153,7 @@ def _bytes(content: bytes, at: int, new: str, width: int) -> bytes:
     return content[:at] + bytes.fromhex(new) + content[at + width :]
 
 
-_OF_TREES = {
+_OF_TREES: dict[str, Callable[..., Any]] = {
     "set": _set,
     "set in all": _set_in_all,
     "delete": _delete,
@@ -162,8 +162,12 @@ _OF_TREES = {
     "rename": _renamed,
     "deep": _deep,
 }
-_OF_TEXTS = {"token": _token, "line gone": _line_gone, "line twice": _line_twice}
-_OF_BYTES = {"cut": _cut, "bytes": _bytes}
+_OF_TEXTS: dict[str, Callable[..., str]] = {
+    "token": _token,
+    "line gone": _line_gone,
+    "line twice": _line_twice,
+}
+_OF_BYTES: dict[str, Callable[..., bytes]] = {"cut": _cut, "bytes": _bytes}
 
 
 # -- drawn -----------------------------------------------------------------------------------------

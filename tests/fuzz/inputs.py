@@ -184,8 +184,8 @@ def _cpu() -> Input:
         seen |= {"Process Group Ranks": "[0, 1]", "Process Group Name": "0", "Group size": 2}
         add("gloo:all_reduce", 8, at + 510, 200, **seen, Seq=step)
         add("aten::add_", 7, at + 750, 30)
-    info = {"backend": "gloo", "rank": 0, "world_size": 2}
-    info["pg_config"] = [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]  # type: ignore[assignment]
+    groups = [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]
+    info = {"backend": "gloo", "rank": 0, "world_size": 2, "pg_config": groups}
     content = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": events}
     return Input({"rank0.json": content}, RECORDING_LINES, ("inspect {file}", "analyze {in}"))
 

@@ -236,7 +236,7 @@ def _damage_told(path: Path) -> Iterator[None]:
         yield
     except (msgspec.DecodeError, UnicodeError, RecursionError, ArithmeticError) as err:
         raise TraceError(
-            f"cannot anonymise {path}: {err or type(err).__name__}; the file is cut off or "
+            f"cannot anonymise {path}: {str(err) or type(err).__name__}; the file is cut off or "
             "damaged: record or copy it again"
         ) from err
 

@@ -23,6 +23,7 @@ from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind, Part, Phase
 from foretrace.trace import NO_TEXT, ChakraNodes, ChakraTrace, listed_numbers
 
 TO_MEETING = 64  # added to an edge's kind where it leads to a collective's meeting
+_MOST_LAYERS = np.iinfo(np.int16).max  # and microbatches: what their columns hold
 _NO_NUMBERS = np.zeros(0, np.int64)
 NO_RANK = -1  # of what stands for a rank that was not recorded
 _T = TypeVar("_T")
@@ -117,7 +118,7 @@ def _check(
     """Refuse numbers of lanes, steps, parts, phases, layers and microbatches that none is."""
     counts = {"part": len(Part), "phase": len(Phase), **sizes}
     for name in ("lane", "step", "part", "phase", "layer", "microbatch"):
-        high = counts.get(name, np.iinfo(COLUMNS[name].dtype).max)
+        high = counts.get(name, _MOST_LAYERS)
         wrong = columns[name][(columns[name] < -1) | (columns[name] >= high)]
         if len(wrong):
             raise GraphError(
