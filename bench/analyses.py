@@ -54,7 +54,7 @@ ANALYSES: dict[str, Callable[[Timeline, str], object]] = {
     "slack": lambda timeline, step: slack_ns(timeline, step=step),
     "sensitivity": lambda timeline, step: sensitivity(timeline, step=step),
     "what helps": lambda timeline, step: what_helps(sensitivity(timeline, step=step)),
-    "one change": lambda timeline, step: effect(timeline, "work=host:0.8", step=step),
+    "one change": lambda timeline, step: effect(timeline, "host=0.8", step=step),
     "breakdown": lambda timeline, _: breakdown(timeline),
     "idle causes": lambda timeline, _: idle(timeline),
     "stragglers": lambda timeline, _: stragglers(timeline),

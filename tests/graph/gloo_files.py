@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.graph.recorded import Event
 
@@ -43,9 +44,17 @@ class GlooRank:
         """A receive from the rank at a place of some group."""
         self._transfer("c10d::recv_", "gloo:recv", place, call, waited_us, tag)
 
-    def text(self, end_us: float) -> str:
-        """The file; its one step runs from 0 to `end_us`."""
-        self._add("user_annotation", "ProfilerStep#0", 0, end_us, {})
+    def collective(self, call: tuple[float, float], span: tuple[float, float], worker: int) -> None:
+        """An all-reduce over all ranks: its call, and its span on a thread of gloo's own."""
+        self._add("cpu_op", "c10d::allreduce_", *call, {"Input Dims": [SHAPE]})
+        own = {"Input Dims": [SHAPE], "Input type": ["float"]}
+        self._add("user_annotation", "gloo:all_reduce", *span, own)
+        self.events[-1]["tid"] += 1_000 + worker
+
+    def text(self, *ends_us: float) -> str:
+        """The file; its steps follow each other from 0, and end then."""
+        for number, (start_us, end_us) in enumerate(pairwise((0, *ends_us))):
+            self._add("user_annotation", f"ProfilerStep#{number}", start_us, end_us, {})
         listed = [
             {"pg_name": name, "pg_desc": "", "pg_size": len(ranks), "ranks": list(ranks)}
             for name, ranks in self.groups.items()

@@ -38,6 +38,8 @@ from foretrace.graph.inflation import inflation_factors
 from foretrace.graph.memory import memory_events
 from foretrace.graph.nodes import NO_COLLECTIVE, NO_LANE, EdgeKind, NodeKind
 from foretrace.graph.operations import (
+    BEFORE_RECORDING,
+    GRAPH_WORK,
     NOT_LAUNCHED,
     OWN_NAMES,
     Operations,
@@ -48,6 +50,7 @@ from foretrace.graph.operations.endings import endings, last_moments
 from foretrace.graph.operations.scopes import scopes_of, scopes_of_nodes, with_operators
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
+from foretrace.graph.rules.cuda_graphs import GraphGaps
 from foretrace.graph.rules.host_order import host_chain, host_nodes
 from foretrace.graph.timeline import Timeline
 from foretrace.trace import ChakraTrace, Trace, step_times_beside
@@ -197,7 +200,15 @@ def _recording(
             rank_start=host.rank_start,
             collector=collector,
         ),
-        _unlaunched(operations, clocks, op_node, host.rank_start, collector),
+        _unrecorded(operations, clocks, op_node, host.rank_start, collector),
+        _graph_work(
+            operations,
+            clocks,
+            found.graphs,
+            leave=from_place,
+            op_node=op_node,
+            collector=collector,
+        ),
     ]
     nodes = collector.collected()
     scopes = scopes_of(operations)
@@ -369,18 +380,19 @@ def _rendezvous(
     )
 
 
-def _unlaunched(
+def _unrecorded(
     operations: Operations,
     clocks: Clocks,
     op_node: Int64s,
     rank_start: Int64s,
     collector: NodeCollector,
 ) -> Edges:
-    """Operations without a recorded launch that their stream alone does not explain.
+    """What holds operations that nothing recorded explains: the time from the rank's first moment.
 
-    They were launched before the profiler began, or by a call it does not list. Those that
-    followed the operation before them at once need no more than their stream; for the others
-    the time from the rank's first moment stands in for the launch, as a ghost's segment does.
+    Operations without a recorded launch were launched before the profiler began, or by a call it
+    does not list. Those that followed the operation before them at once need no more than their
+    stream. Operations that were launched, but found the device at work on what had been launched
+    before the recording, wait for the end of that.
     """
     ops = operations.ops
     follows = np.append(
@@ -390,21 +402,59 @@ def _unlaunched(
         & ~ops.is_communication[1:],
     )[: len(ops)]
     alone = np.flatnonzero((ops.launch == NOT_LAUNCHED) & ~follows)
-    rank = ops.rank[alone].astype(np.int64)
-    start_ns = clocks.aligned(rank, ops.start_ns[alone])
+    late = operations.held_from_before
+    held = np.append(alone, late)
+    rank = ops.rank[held].astype(np.int64)
+    start_ns = clocks.aligned(rank, ops.start_ns[held])
     first_ns = clocks.aligned(rank, operations.first_ns[rank])
+    names = [OWN_NAMES.index("ghost"), OWN_NAMES.index(BEFORE_RECORDING)]
     segment = collector.add(
         NodeKind.GHOST,
-        len(alone),
-        name=OWN_NAMES.index("ghost"),
-        step=ops.step[alone],
+        len(held),
+        name=np.repeat(names, [len(alone), len(late)]),
+        step=ops.step[held],
         measured_ns=start_ns - first_ns,
         end_ns=start_ns,
     )
     return Edges.joined(
         [
             Edges.of(EdgeKind.GHOST, rank_start[rank], segment),
-            Edges.of(EdgeKind.GHOST, segment, op_node[alone]),
+            Edges.of(EdgeKind.GHOST, segment, op_node[held]),
+        ]
+    )
+
+
+def _graph_work(
+    operations: Operations,
+    clocks: Clocks,
+    gaps: GraphGaps,
+    *,
+    leave: Int64s,
+    op_node: Int64s,
+    collector: NodeCollector,
+) -> Edges:
+    """A node for each gap of a CUDA graph, from launch and stream to what follows the gap."""
+    ops = operations.ops
+    rank = ops.rank[gaps.op].astype(np.int64)
+    start_ns = clocks.aligned(rank, ops.start_ns[gaps.op])
+    segment = collector.add(
+        NodeKind.GHOST,
+        len(gaps.op),
+        name=OWN_NAMES.index(GRAPH_WORK),
+        step=ops.step[gaps.op],
+        measured_ns=start_ns - clocks.aligned(rank, gaps.since_ns),
+        end_ns=start_ns,
+    )
+    behind = np.flatnonzero(gaps.before >= 0)
+    return Edges.joined(
+        [
+            Edges.of(EdgeKind.GHOST, leave[ops.launch[gaps.op]], segment),
+            Edges.of(
+                EdgeKind.GHOST,
+                leave[len(operations.items) + gaps.before[behind]],
+                segment[behind],
+            ),
+            Edges.of(EdgeKind.GHOST, segment, op_node[gaps.op]),
         ]
     )
 

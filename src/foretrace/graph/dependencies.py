@@ -16,6 +16,7 @@ from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.events import exact_waits, states_waits
 from foretrace.graph.operations.launch_order import launch_order
+from foretrace.graph.rules.cuda_graphs import GraphGaps, graph_gaps
 from foretrace.graph.rules.launches import (
     LaunchQueue,
     launch_edges,
@@ -43,6 +44,7 @@ class Dependencies:
     queue: LaunchQueue
     syncs: Synchronisations
     thread_waits: ThreadWaits
+    graphs: GraphGaps
     constants: dict[EdgeKind, EdgeConstant]
 
 
@@ -59,8 +61,10 @@ def found_dependencies(
     """
     order = launch_order(operations)
     stream_source, stream_target = stream_pairs(operations)
+    is_held = np.zeros(len(operations.ops), np.bool_)
+    is_held[operations.held_from_before] = True
     margins = Margins.from_samples(
-        launch_latency_samples(operations, np.ones(len(operations.ops), np.bool_)),
+        launch_latency_samples(operations, ~is_held),
         hand_over_samples(operations, stream_source, stream_target),
     )
     exact = [
@@ -70,8 +74,9 @@ def found_dependencies(
     seen = _seen(operations, comm, transfers, margins)
     between = inter_stream(operations, order, exact, seen, margins, places=places)
     # What another stream held tells nothing of launches and hand-overs.
-    is_held = np.zeros(len(operations.ops), np.bool_)
     is_held[between.edges.target - places.num_items] = True
+    graphs = graph_gaps(operations, is_held)
+    is_held[graphs.op] = True
     launch_ns = launch_latency_samples(operations, ~is_held)
     hand_over_ns = hand_over_samples(
         operations, stream_source[~is_held[stream_target]], stream_target[~is_held[stream_target]]
@@ -101,7 +106,7 @@ def found_dependencies(
             syncs.edges,
         ]
     )
-    return Dependencies(edges, queue, syncs, waits, constants)
+    return Dependencies(edges, queue, syncs, waits, graphs, constants)
 
 
 def _seen(

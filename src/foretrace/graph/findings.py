@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from foretrace.answer import duration_text
 from foretrace.graph.dependencies import Dependencies
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import EdgeKind
@@ -52,6 +53,29 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
             "launches",
             f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; they "
             "follow their stream, or start as long after their rank's start as measured.",
+        )
+    for op in operations.held_from_before.tolist():
+        ops = operations.ops
+        rank = operations.ranks[int(ops.rank[op])]
+        busy_ns = int(ops.start_ns[op] - operations.first_ns[ops.rank[op]])
+        yield Finding(
+            "work before the recording",
+            f"rank {rank}: for {duration_text(busy_ns)} its device was at work on what had been "
+            "launched before the recording began; that time is kept as it was, whatever changes.",
+        )
+    if found.graphs.num_lacking:
+        ops = operations.ops
+        lost_ns = int((ops.start_ns[found.graphs.op] - found.graphs.since_ns).sum())
+        yield Finding(
+            "CUDA graphs",
+            f"{found.graphs.num_lacking} of {found.graphs.num_graphs} launched CUDA graphs lack "
+            f"kernels: {duration_text(lost_ns)} of device time in and behind them are kept as "
+            "unrecorded work of the graph. Record with a newer CUPTI, or without graphs.",
+        )
+    elif found.graphs.num_graphs:
+        yield Finding(
+            "CUDA graphs",
+            f"{found.graphs.num_graphs} CUDA graphs were launched; none seems to lack a kernel.",
         )
     num_inferred = int((found.edges.kind == EdgeKind.INTER_STREAM_INFERRED).sum())
     if num_inferred:

@@ -12,6 +12,7 @@ import pytest
 from foretrace.graph import EdgeKind, NodeKind, Recording, build_recording, verify
 from foretrace.simulate import simulate
 from foretrace.trace import load_traces
+from tests.graph.gloo_files import GlooRank
 from tests.graph.recorded import (
     EXACT,
     Event,
@@ -150,3 +151,22 @@ def test_a_ghost_lasts_as_long_as_what_it_stands_for(tmp_path: Path) -> None:
     # Between two reductions the unrecorded rank ran one kernel and waited a little for its launch.
     ghosts_ns = np.sort(graph.measured_ns[nodes_of(graph, NodeKind.GHOST)])
     assert ghosts_ns == pytest.approx(np.array([250, 250, 300, 300]) * US, abs=10 * US)
+
+
+def test_collectives_of_one_group_that_ran_side_by_side_do_not_wait_for_each_other() -> None:
+    host = GlooRank(0, {"0": (0, 1)}, 2)
+    for at in range(8):
+        host.work(100 * at, 100 * at + 40)
+        call = (100 * at + 50, 100 * at + 60)
+        # Up to four at a time; those of the second step wait for the rank that was not recorded.
+        span_us = 210 + (30 if at >= 4 else 0)
+        host.collective(call, (call[1] + 5, call[1] + 5 + span_us), worker=at)
+    recording = recording_of_files([host.text(400, 1_100)])
+
+    replayed = simulate(recording.graph)
+
+    finish = nodes_of(recording.graph, NodeKind.FINISH)
+    assert len(finish) == 8
+    assert len(nodes_of(recording.graph, NodeKind.GHOST)) == 4
+    error_ns = replayed.end_ns[finish] - recording.measured.end_ns[finish]
+    assert np.abs(error_ns).max() <= 10 * US

@@ -34,6 +34,7 @@ _PLAIN = frozenset((
     "launch", "Event Sync", "Stream Sync", "Context Sync", "Stream Wait Event", "recordEvent",
     "synchronizeStream", "synchronize", "enqueueCommand waitOnEvent",
     "host", "rank start", "step begin", "step end", "thread wait", "ghost",
+    "work from before the recording", "unrecorded kernels of a CUDA graph",
     "enqueueCommand memcpyHtoDAsync", "enqueueCommand memcpyDtoHAsync",
 ))  # fmt: skip
 _MTIA = frozenset(("dma_request", "event_record", "event_wait", "pe_exe", "memset"))

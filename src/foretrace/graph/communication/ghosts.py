@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 
 from foretrace.base import Int64s
@@ -23,13 +25,14 @@ def ghost_nodes(
 ) -> Edges:
     """One segment before every collective that an unrecorded member reached last.
 
-    It runs from the end of the group's collective before (a recorded member's finish stands for
-    the ghost's) to the ghost's estimated arrival: a difference, not a time.
+    It runs from the end of the group's last collective that was over by then (a recorded member's
+    finish stands for the ghost's) to the ghost's estimated arrival: a difference, not a time.
+    Collectives that ran side by side do not wait for each other.
     """
     comm, matches, transfers = met.comm, met.matches, met.transfers
     row_of = np.zeros(len(matches.collectives), np.int64)
     row_of[matches.collective[::-1]] = matches.row[::-1]
-    before: dict[tuple[object, ...], int] = {}
+    ended: dict[tuple[object, ...], list[tuple[int, int]]] = {}  # of each group: end, row
     source: list[int] = []
     target: list[int] = []
     duration_ns: list[int] = []
@@ -42,18 +45,18 @@ def ghost_nodes(
             continue
         group = (of.group, of.ranks)
         row = int(row_of[collective])
-        previous = before.get(group)
-        before[group] = row
+        over = ended.setdefault(group, [])
+        over.append((int(transfers.end_ns[row]), row))
         if not transfers.has_ghost[collective]:
             continue
         arrived_ns = int(transfers.hub_ns[collective])
-        if previous is None:
-            position = int(comm.rank[row])
-            source.append(int(rank_start[position]))
-            since_ns = _first_ns(operations, comm, transfers, row)
-        else:
+        num_over = bisect_right(over[:-1], (arrived_ns, len(comm)))
+        if num_over:
+            since_ns, previous = over[num_over - 1]
             source.append(int(finish[previous]))
-            since_ns = int(transfers.end_ns[previous])
+        else:
+            source.append(int(rank_start[int(comm.rank[row])]))
+            since_ns = _first_ns(operations, comm, transfers, row)
         target.append(int(hub[collective]))
         duration_ns.append(max(arrived_ns - since_ns, 0))
         arrival_ns.append(arrived_ns)

@@ -1,0 +1,105 @@
+"""Device work that no event shows: from before the recording, and of CUDA graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretrace.graph import NodeKind, Recording
+from foretrace.simulate import simulate
+from tests.graph.recorded import (
+    Event,
+    call,
+    file_text,
+    kernel,
+    launch,
+    nodes_of,
+    recording_of_files,
+    replayed_step_ns,
+    step,
+)
+
+BEFORE, GRAPH = "work from before the recording", "unrecorded kernels of a CUDA graph"
+
+
+def recorded(*events: Event) -> Recording:
+    return recording_of_files([file_text(events)])
+
+
+def replay_is_exact(recording: Recording) -> bool:
+    kernels = nodes_of(recording.graph, NodeKind.KERNEL, NodeKind.MEMCPY)
+    replayed = simulate(recording.graph)
+    error_ns = replayed.start_ns[kernels] - recording.measured.start_ns[kernels]
+    return bool((np.abs(error_ns) <= 2_000).all())
+
+
+def test_a_blocking_copy_that_waited_for_work_from_before_the_recording_still_waits() -> None:
+    recording = recorded(
+        step(1, 0, 10_000),
+        launch(100, 5, correlation=1),
+        kernel("first", 9_000, 10, correlation=1),
+        call("cudaMemcpy", 120, 8_910, correlation=2),
+        kernel("Memcpy DtoH", 9_012, 5, correlation=2, category="gpu_memcpy"),
+    )
+
+    assert replay_is_exact(recording)
+    assert abs(replayed_step_ns(recording)[0] - 10_000_000) < 20_000
+    assert len(nodes_of(recording.graph, NodeKind.GHOST, name=BEFORE)) == 1
+    (said,) = [one for one in recording.findings if one.topic == BEFORE.replace("from ", "")]
+    assert "9.00 ms" in said.text
+
+
+def test_a_first_operation_that_began_soon_waited_for_nothing() -> None:
+    recording = recorded(
+        step(1, 0, 1_000), launch(100, 5, correlation=1), kernel("first", 500, 10, correlation=1)
+    )
+
+    assert not nodes_of(recording.graph, NodeKind.GHOST)
+
+
+def test_a_first_operation_behind_other_recorded_work_waited_for_that() -> None:
+    recording = recorded(
+        step(1, 0, 10_000),
+        *(launch(10, 5, correlation=1), kernel("long", 20, 8_980, correlation=1)),
+        *(launch(30, 5, correlation=2), kernel("side", 9_002, 10, correlation=2, stream=8)),
+    )
+
+    assert not nodes_of(recording.graph, NodeKind.GHOST, name=BEFORE)
+
+
+def graph_of(*starts: int, behind: int) -> list[Event]:
+    """Two kernels of one graph, and one that was launched at once behind it."""
+    return [
+        step(1, 0, 10_000),
+        call("cudaGraphLaunch", 100, 10, correlation=1),
+        *(kernel(f"k{at}", at, 20, correlation=1) for at in starts),
+        launch(120, 5, correlation=2),
+        kernel("behind", behind, 10, correlation=2),
+    ]
+
+
+def test_gaps_in_and_behind_a_graph_are_its_unrecorded_work() -> None:
+    recording = recorded(*graph_of(112, 3_000, behind=7_000))
+
+    assert len(nodes_of(recording.graph, NodeKind.GHOST, name=GRAPH)) == 2
+    assert replay_is_exact(recording)
+    (said,) = [one for one in recording.findings if one.topic == "CUDA graphs"]
+    assert "1 of 1 launched CUDA graphs lack kernels" in said.text
+
+
+def test_unrecorded_work_of_a_graph_moves_with_its_launch() -> None:
+    recording = recorded(*graph_of(112, 3_000, behind=7_000))
+    graph = recording.graph
+    later_ns = graph.measured_ns.copy()
+    later_ns[nodes_of(graph, NodeKind.LAUNCH, name="cudaGraphLaunch")] += 500_000
+
+    (behind,) = nodes_of(graph, NodeKind.KERNEL, name="behind")
+
+    moved_ns = simulate(graph, later_ns).start_ns[behind] - simulate(graph).start_ns[behind]
+    assert moved_ns == 500_000
+
+
+def test_a_graph_whose_kernels_follow_each_other_lacks_none() -> None:
+    recording = recorded(*graph_of(112, 133, behind=154))
+
+    assert not nodes_of(recording.graph, NodeKind.GHOST)
+    assert any("none seems to lack a kernel" in one.text for one in recording.findings)
