@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrace.graph import ExecutionGraph, Finding, Recording, Timeline
+from foretrace.graph import LACKING, ExecutionGraph, Finding, Recording, Timeline
 from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta
 
@@ -61,6 +61,11 @@ class Job:
     def findings(self) -> tuple[Finding, ...]:
         """What a reader of any result must know about the recording."""
         return self.recording.findings
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What the recording lacks that bears on every number of it, a sentence each."""
+        return tuple(one.text for one in self.findings if one.topic in LACKING)
 
     @property
     def title(self) -> str:

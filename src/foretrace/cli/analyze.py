@@ -135,7 +135,7 @@ def analyze(
         replayed = api.simulate(job)
         doing.now("asking every question")
         found = Overview(_title(job), tuple(_lines(job, replayed, step)))
-    Outputs(json, csv, parquet).tell(found)
+    Outputs(json, csv, parquet).tell(found, lacks=job.lacks)
 
 
 def _title(job: Job) -> str:

@@ -89,7 +89,9 @@ def compare(
     names = _titles(jobs, sources)
     title = f"{names[0]} before, {names[1]} after" if after is not None else names[0]
     shown = None if by is None else found.views_told(by)
-    Outputs(json, csv, parquet, table).tell(found, title=title, top=top, parts=shown)
+    lacks = tuple(dict.fromkeys(one for job in jobs for one in job.lacks))
+    outputs = Outputs(json, csv, parquet, table)
+    outputs.tell(found, title=title, top=top, parts=shown, lacks=lacks)
     if limit is not None:
         typer.echo(_gate_text(limit, found, fails=fails), err=True)
     if fails:

@@ -49,7 +49,7 @@ def inspect(
             notes = tuple(one.text for one in job.findings if one.topic == "blocks")
             blocks_found = BlocksWithEvidence(api.blocks(job), job.recording.block_evidence, notes)
         title = title_text(job, is_replayed=False)
-        Outputs(json, csv, parquet, table).tell(blocks_found, title=title, top=64)
+        Outputs(json, csv, parquet, table).tell(blocks_found, title=title, top=64, lacks=job.lacks)
         return
     with activity() as doing:
         doing.now("reading traces")

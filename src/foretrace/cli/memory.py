@@ -57,4 +57,6 @@ def memory(
             found = api.memory(snapshot)
 
     title = "" if job is None else title_text(job, is_replayed=False)
-    Outputs(json, csv, parquet, table).tell(found, title=title, top=top)
+    Outputs(json, csv, parquet, table).tell(
+        found, title=title, top=top, lacks=() if job is None else job.lacks
+    )

@@ -59,7 +59,7 @@ def operators(
             points = api.roofline(job, found)
     title = title_text(job, is_replayed=replayed)
     if attention:
-        outputs.tell(profile, title=title, top=top)
+        outputs.tell(profile, title=title, top=top, lacks=job.lacks)
         return
     shown = (found.summed(by.value), *points.parts())
-    outputs.tell(found, title=title, top=top, parts=shown)
+    outputs.tell(found, title=title, top=top, parts=shown, lacks=job.lacks)

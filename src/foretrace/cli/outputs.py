@@ -39,6 +39,7 @@ class Outputs:
         title: str = "",
         top: int | None = 16,
         parts: tuple[Told, ...] | None = None,
+        lacks: tuple[str, ...] = (),
     ) -> None:
         """Write the files asked for, then print JSON, or else what the answer tells.
 
@@ -46,6 +47,7 @@ class Outputs:
             title: what it is about, above it.
             top: rows of each table; None: all.
             parts: what to show; all that the answer tells, if left out.
+            lacks: what the recording lacks, a sentence each; in JSON beside the answer.
         """
         if self.csv is not None:
             with written_beside(self.csv) as beside:
@@ -54,7 +56,7 @@ class Outputs:
             with written_beside(self.parquet) as beside:
                 self._frame(found).write_parquet(beside)
         if self.json:
-            print_json(found.as_json())
+            print_json(_lacking(found.as_json(), lacks))
         else:
             shown = found.parts() if parts is None else parts
             typer.echo(_told(found, title, top, shown))
@@ -67,6 +69,15 @@ class Outputs:
             return found.to_polars(self.table or "")
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
+
+
+def _lacking(value: object, lacks: tuple[str, ...]) -> object:
+    """JSON with what the recording lacks: in a mapping, in every row of a list of them."""
+    if not lacks:
+        return value
+    if isinstance(value, dict):
+        return {**value, "lacks": lacks}
+    return [_lacking(row, lacks) for row in value] if isinstance(value, list) else value
 
 
 def title_text(job: Job, *, is_replayed: bool) -> str:

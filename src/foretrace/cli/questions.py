@@ -93,7 +93,8 @@ def _answer(
         found: Answer = question(subject, **own)
     top = given["top"]
     parts = None if question.told is None else question.told(found, top)
-    outputs.tell(found, title=title_text(job, is_replayed=is_replayed), top=top, parts=parts)
+    title = title_text(job, is_replayed=is_replayed)
+    outputs.tell(found, title=title, top=top, parts=parts, lacks=job.lacks)
     return found
 
 

@@ -67,7 +67,7 @@ def replay(
     title = title_text(job, is_replayed=True)
     if left_out:
         title += f" without: {', '.join(one.value for one in left_out)}"
-    Outputs(json, csv, parquet, table).tell(found, title=title, top=32)
+    Outputs(json, csv, parquet, table).tell(found, title=title, top=32, lacks=job.lacks)
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer
+
 from foretrace import api
 from foretrace.api import Job
+from foretrace.base import visible
 from foretrace.cli.progress import Activity
 from foretrace.cli.ranks import parsed_ranks
 from foretrace.cli.settings import cache_folder
@@ -27,9 +30,12 @@ class Source:
         parsed_ranks(self.ranks)
 
     def job(self, doing: Activity, *, blocks: Path | None = None) -> Job:
-        """The run, read; `blocks` is a file that corrects its blocks."""
+        """The run, read; `blocks` is a file that corrects its blocks.
+
+        What its files lack that bears on every answer is said on stderr.
+        """
         doing.now("reading traces")
-        return api.load(
+        job = api.load(
             self.paths,
             ranks=parsed_ranks(self.ranks),
             blocks=blocks,
@@ -37,6 +43,9 @@ class Source:
             workers=self.workers,
             progress=doing.advance,
         )
+        for sentence in job.lacks:
+            typer.echo(visible(f"lacking: {sentence}"), err=True)
+        return job
 
 
 def timeline_of(job: Job, doing: Activity, *, is_replayed: bool) -> Timeline:

@@ -90,10 +90,11 @@ def whatif(
             prediction = base.predict()
             _write(prediction, base, doing, report=report, trace=trace)
     outputs = Outputs(json, csv, parquet, table)
+    lacks = () if base.job is None else base.job.lacks
     if scenarios is not None:
-        outputs.tell(found, title=base.title, top=64)
+        outputs.tell(found, title=base.title, top=64, lacks=lacks)
     else:
-        outputs.tell(prediction, title=base.title)
+        outputs.tell(prediction, title=base.title, lacks=lacks)
     for path in (report, trace):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foretrace.graph.collective import Collectives as Collectives
     from foretrace.graph.dependencies import DEFAULT_NS as DEFAULT_NS
     from foretrace.graph.draft import Edges as Edges
+    from foretrace.graph.findings import LACKING as LACKING
     from foretrace.graph.graph import EdgeConstant as EdgeConstant
     from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
     from foretrace.graph.graph import Finding as Finding

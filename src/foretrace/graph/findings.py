@@ -10,6 +10,13 @@ from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.rules.collectives import Matches
+from foretrace.trace import KEPT_OF_CUT
+
+CUT_OFF = "cut off"
+LOST_LAUNCHES = "lost launches"
+# Findings of these topics bear on every number of the recording; others say how it was read.
+LACKING = frozenset({CUT_OFF, LOST_LAUNCHES, "clock", "collectives", "ghosts"})
+_MANY = 0.05  # of device operations; fewer lost launches move no number that is shown
 
 
 def recording_findings(
@@ -27,7 +34,9 @@ def recording_findings(
 def _of_files(operations: Operations) -> Iterator[Finding]:
     for rank, trace in zip(operations.ranks, operations.traces, strict=True):
         for note in trace.meta.notes:
-            yield Finding("file", f"rank {rank}: {note}.", (trace.meta.path,))
+            is_cut = trace.meta.is_truncated and KEPT_OF_CUT in note
+            topic = CUT_OFF if is_cut else "file"
+            yield Finding(topic, f"rank {rank}: {note}.", (trace.meta.path,))
     if not operations.is_stream[operations.ops.lane].any():
         yield Finding(
             "device",
@@ -49,8 +58,9 @@ def _of_ghosts(matches: Matches) -> Iterator[Finding]:
 def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Finding]:
     num_alone = int((operations.ops.launch == NOT_LAUNCHED).sum())
     if num_alone:
+        is_many = num_alone > _MANY * len(operations.ops)
         yield Finding(
-            "launches",
+            LOST_LAUNCHES if is_many else "launches",
             f"{num_alone} of {len(operations.ops)} device operations have no recorded launch; they "
             "follow their stream, or start as long after their rank's start as measured.",
         )

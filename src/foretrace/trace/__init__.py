@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from foretrace.trace.ingest import load_run as load_run
     from foretrace.trace.ingest import load_traces as load_traces
     from foretrace.trace.ingest import read_traces as read_traces
+    from foretrace.trace.meta import KEPT_OF_CUT as KEPT_OF_CUT
     from foretrace.trace.ranks import rank_in_name as rank_in_name
     from foretrace.trace.runtime import RuntimeRole as RuntimeRole
     from foretrace.trace.runtime import role_of as role_of

@@ -32,6 +32,9 @@ class Described:
     notes: tuple[str, ...]
 
 
+KEPT_OF_CUT = "before that are kept"  # says of a file that was cut off what is left
+
+
 def described(members: dict[str, bytes]) -> Described:
     """The members that are read, decoded; whatever has an unexpected form counts as absent."""
     notes: list[str] = []
@@ -132,7 +135,7 @@ def trace_meta(scan: Scanned, told: Described, *, path: Path, file_bytes: int) -
     notes = [*told.notes, *scan.notes]
     if scan.cut is not None:
         notes.append(
-            f"{scan.cut}: {scan.num_events:,} whole events before that are kept, "
+            f"{scan.cut}: {scan.num_events:,} whole events {KEPT_OF_CUT}, "
             "the record that was cut is not"
         )
     if scan.num_negative:
