@@ -69,25 +69,23 @@ def timeline_of(recording: Recording, kind: str) -> Timeline:
 
 STALL = LongerSegment(1, launch_of(job_of(), 1, "flash"), 30_000_000)
 PLANTED = {
-    "slow rank": (SlowRank(3, 1.3), 3, IdleCause.COMPUTE, ""),
+    "slow rank": (SlowRank(3, 1.3), 3, IdleCause.COMPUTE, "slow chip"),
     "slow matrix products": (SlowFamily(1, "gemm", 1.4), 1, IdleCause.COMPUTE, "cutlass::Kernel2"),
     "slow normalisation": (SlowFamily(2, "norm", 4.0), 2, IdleCause.COMPUTE, "cuCompute"),
     "late loader": (LateLoader(2, 20_000_000), 2, IdleCause.DATA, "enumerate(DataLoader)"),
-    "host stall": (STALL, 1, IdleCause.STALL, "cause not recorded"),
+    "host stall": (STALL, 1, IdleCause.STALL, "host stalls, cause not recorded"),
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_planted_cause_comes_first(name: str, kind: str) -> None:
-    change, rank, cause, subject = PLANTED[name]
+    change, rank, cause, named = PLANTED[name]
 
-    first = diagnosis(timeline_of(recorded(change), kind))[0]
+    first = diagnosis(timeline_of(recorded(change), kind)).causes[0]
 
     assert (first.topic, first.rank, first.cause) == ("straggler", rank, cause)
-    assert subject in first.subject
-    assert f"rank {rank} makes ranks lose" in first.sentence
-    assert first.cause is not None
-    assert first.cause.words in first.sentence
+    assert f"rank {rank}'s {first.what}" in first.sentence
+    assert named in first.sentence
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -111,12 +109,12 @@ def test_a_rank_that_is_always_slow_is_late_systematically_and_a_single_stall_is
 
 
 def test_in_an_even_job_no_rank_is_blamed_for_more_than_the_jitter() -> None:
-    found = diagnosis(recorded())
+    found = diagnosis(recorded()).causes
 
     assert (found[0].rank, found[0].cause) == (ALL_RANKS, IdleCause.DATA)
     blamed = [one for one in found if one.topic == "straggler"]
     # 5 us of jitter per kernel, and 42 collectives per step and rank at which it may count
-    assert all(one.lost_ns < 200_000 for one in blamed)
+    assert all(one.lost_ns < 200_000 * one.num_ranks for one in blamed)
     assert not any(rank.is_systematic for rank in stragglers(recorded().measured).ranks)
 
 
@@ -192,7 +190,7 @@ def test_a_missing_collective_is_named_with_its_rank_group_and_position(
     recording, missing = recording_of_hang(config, at, tmp_path)
     true = job_of(config).collectives[at]
 
-    first = diagnosis(recording)[0]
+    first = diagnosis(recording).causes[0]
     found = hang(recording)
 
     assert found.is_hung

@@ -34,7 +34,7 @@ def both(recording: Recording) -> tuple[Timeline, Timeline]:
 
 def test_a_sleep_in_one_ranks_forward_is_named_first(recordings: dict[str, Recording]) -> None:
     for timeline in both(recordings["slow-forward"]):
-        first, second, *_ = diagnosis(timeline)
+        first, second, *_ = diagnosis(timeline).causes
 
         assert (first.topic, first.rank, first.cause) == ("straggler", 3, IdleCause.HOST)
         assert first.subject == "DistributedDataParallel.forward"
@@ -44,7 +44,7 @@ def test_a_sleep_in_one_ranks_forward_is_named_first(recordings: dict[str, Recor
 
 def test_a_slow_data_set_of_one_rank_is_named_first(recordings: dict[str, Recording]) -> None:
     for timeline in both(recordings["slow-loader"]):
-        first, second, *_ = diagnosis(timeline)
+        first, second, *_ = diagnosis(timeline).causes
 
         assert (first.topic, first.rank, first.cause) == ("straggler", 2, IdleCause.DATA)
         assert first.subject.startswith("enumerate(DataLoader)")
@@ -53,7 +53,7 @@ def test_a_slow_data_set_of_one_rank_is_named_first(recordings: dict[str, Record
 
 
 def test_without_a_plant_neither_is_named(recordings: dict[str, Recording]) -> None:
-    causes = diagnosis(recordings["nothing"])
+    causes = diagnosis(recordings["nothing"]).causes
 
     data_ns = [cause.lost_ns for cause in causes if cause.cause == IdleCause.DATA]
     assert max(data_ns, default=0) < SLEEP_NS / 100

@@ -142,7 +142,7 @@ def test_a_file_that_was_cut_off_is_no_hang() -> None:
 def test_a_hang_comes_first_in_a_diagnosis_of_a_recording() -> None:
     place = unmatched("a", 1, {0: "allreduce", 1: "allreduce"}, (2,))
 
-    first = diagnosis(recording(place))[0]
+    first = diagnosis(recording(place)).causes[0]
 
     assert isinstance(first, Cause)
     assert (first.topic, first.rank, first.cause, first.subject) == ("hang", 2, None, "allreduce")

@@ -141,7 +141,7 @@ def test_a_slower_run_is_named(job: ft.Job, slower: ft.Job) -> None:
 
 def test_a_job_that_ran_through_has_no_hang(job: ft.Job) -> None:
     assert not ft.hang(job).is_hung
-    assert all(cause.topic != "hang" for cause in ft.diagnose(job))
+    assert all(cause.topic != "hang" for cause in ft.diagnose(job).causes)
 
 
 def test_memory_is_of_a_job_or_of_a_snapshot(job: ft.Job, tmp_path: Path) -> None:

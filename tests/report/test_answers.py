@@ -61,7 +61,8 @@ def test_what_helps_most_comes_first() -> None:
     gains = column(table, "gain_ns")
     assert gains == sorted(gains, reverse=True)
     assert sentences(section)[0].startswith(answers.helps.rows[0].text)
-    assert answers.lost[0].sentence in sentences(section)
+    assert answers.lost is not None
+    assert answers.lost.causes[0].sentence in sentences(section)
 
 
 def test_every_lever_says_how_far_it_is_linear() -> None:

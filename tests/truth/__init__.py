@@ -12,8 +12,10 @@ from tests.truth.changes import LateLoader as LateLoader
 from tests.truth.changes import LongerSegment as LongerSegment
 from tests.truth.changes import MergedBuckets as MergedBuckets
 from tests.truth.changes import SlowFamily as SlowFamily
+from tests.truth.changes import SlowGroup as SlowGroup
 from tests.truth.changes import SlowLink as SlowLink
 from tests.truth.changes import SlowRank as SlowRank
+from tests.truth.changes import SlowWhile as SlowWhile
 from tests.truth.config import FREE_LINK as FREE_LINK
 from tests.truth.config import NO_OVERHEADS as NO_OVERHEADS
 from tests.truth.config import TRANSFORMER_LAYER as TRANSFORMER_LAYER

@@ -115,6 +115,40 @@ class SlowLink(_DurationsOnly):
 
 
 @dataclass(frozen=True)
+class SlowWhile(_DurationsOnly):
+    """One rank's compute kernels take `factor` times as long between two shares of its program."""
+
+    rank: int
+    factor: float
+    begin: float  # 0 to 1
+    end: float
+
+    def duration_ns(self, structure: Structure, duration_ns: Int64s) -> Int64s:
+        """That rank's kernels of the stretch scaled."""
+        mine = np.flatnonzero((structure.rank == self.rank) & (structure.family >= 0))
+        chosen = np.zeros(len(duration_ns), np.bool_)
+        chosen[mine[int(self.begin * len(mine)) : int(self.end * len(mine))]] = True
+        return _scaled(duration_ns, chosen, self.factor)
+
+
+@dataclass(frozen=True)
+class SlowGroup(_DurationsOnly):
+    """Transfers of the one group of a kind that a rank is in take `factor` times as long."""
+
+    link: str
+    rank: int
+    factor: float
+
+    def duration_ns(self, structure: Structure, duration_ns: Int64s) -> Int64s:
+        """That group's transfers scaled."""
+        chosen = np.zeros(len(duration_ns), np.bool_)
+        for one in structure.collectives:
+            if one.group.link == self.link and self.rank in one.finishes:
+                chosen[list(one.finishes.values())] = True
+        return _scaled(duration_ns, chosen, self.factor)
+
+
+@dataclass(frozen=True)
 class LongerSegment(_DurationsOnly):
     """The host time right before one call is longer by `extra_ns`."""
 

@@ -230,6 +230,10 @@ class Host:
         )
         return call
 
+    def runtime_call(self, name: str, base_ns: int) -> None:
+        """A call that only takes its time."""
+        self._call(name, base_ns)
+
     def _short(self) -> None:
         self.segment(self.costs.short_segment_ns)
 

@@ -31,6 +31,8 @@ _CALLBACK_IDS = {
     "cudaEventSynchronize": 137,
     "cudaDeviceSynchronize": 165,
     "cudaEventQuery": 138,
+    "cudaMalloc": 20,
+    "cudaFree": 22,
     "cudaStreamIsCapturing": 317,
     "cudaStreamGetCaptureInfo_v2": 409,
     "cudaFuncSetAttribute": 200,

@@ -74,7 +74,18 @@ class LaunchGraph:
     durations_ns: tuple[int, ...]
 
 
-Instruction = Launch | Depend | Synchronize | Think | SwitchThread | Reduce | Exchange | LaunchGraph
+@dataclass(frozen=True)
+class Hold:
+    """The host is held by a runtime call (`cudaMalloc`), or under an annotation."""
+
+    name: str
+    duration_ns: int
+    is_annotation: bool = False
+
+
+Instruction = (
+    Launch | Depend | Synchronize | Think | SwitchThread | Reduce | Exchange | LaunchGraph | Hold
+)
 
 
 def _launch(rank: TrainingRank, given: Launch) -> None:
@@ -99,6 +110,18 @@ def _synchronize(rank: TrainingRank, given: Synchronize) -> None:
 
 def _think(rank: TrainingRank, given: Think) -> None:
     rank.host.segment(given.duration_ns)
+
+
+def _hold(rank: TrainingRank, given: Hold) -> None:
+    if not given.is_annotation:
+        rank.host.segment(rank.host.costs.short_segment_ns)
+        rank.host.runtime_call(given.name, given.duration_ns)
+        return
+    rank.host.segment(rank.host.costs.short_segment_ns)
+    with rank.host.span(given.name, category="user_annotation"):
+        rank.host.segment(rank.host.costs.short_segment_ns)
+        rank.host.segment(given.duration_ns)
+    rank.host.segment(rank.host.costs.short_segment_ns)
 
 
 def _switch(rank: TrainingRank, given: SwitchThread) -> None:
@@ -143,6 +166,7 @@ _ACTIONS: dict[type, Callable[..., None]] = {
     Reduce: _reduce,
     Exchange: _exchange,
     LaunchGraph: _launch_graph,
+    Hold: _hold,
 }
 
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.critical_path import critical_path as critical_path
     from foretrace.analyze.diagnosis import ALL_RANKS as ALL_RANKS
     from foretrace.analyze.diagnosis import Cause as Cause
+    from foretrace.analyze.diagnosis import Diagnosis as Diagnosis
     from foretrace.analyze.diagnosis import diagnosis as diagnosis
     from foretrace.analyze.effects import Effect as Effect
     from foretrace.analyze.effects import Effects as Effects

@@ -1,14 +1,16 @@
-"""`diagnosis`: what is wrong with a job, first first, over idle time, stragglers and hangs.
+"""`Diagnosis`: what is wrong with a job, worst first, over idle time, stragglers, stalls and hangs.
 
-A hang comes first. Then time that devices lost, by the rank where it began and by its cause:
-others' waiting for that rank, and its own idle time as far as it exceeds that of the median
-rank. What all ranks lose alike is one entry of no rank. Time lost is per step and rank, so that
-entries compare with a step's length: an entry gone, the average rank has so much less to lose.
+A hang comes first. Then time that devices lost, by its cause and the rank where it began: others'
+waiting for that rank, and its own idle time as far as it exceeds that of the median rank. What
+all ranks lose alike, or what many ranks have a part in, is one entry of no rank. Compute that is
+waited for is told apart by what it is against that of equal ranks (`slow_work`). Time lost is per
+step and rank: an entry gone, the average rank has so much less to lose.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,39 +23,164 @@ from foretrace.analyze.idle import (
     idle,
     shortened,
 )
-from foretrace.base import NS_PER_MS
-from foretrace.graph import Collectives, Recording, Timeline
+from foretrace.analyze.slow_work import Compute, SlowKind, SlowLink, slow_links
+from foretrace.analyze.stalls import StallKind
+from foretrace.analyze.steps import steps
+from foretrace.analyze.windows import step_time_ns
+from foretrace.answer import (
+    Answer,
+    Column,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    count_text,
+    duration_text,
+    percent_text,
+)
+from foretrace.base import Bools
+from foretrace.graph import Recording, Timeline
 
 ALL_RANKS = -2
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves
+LEAST_SHARE = 0.02  # of the step: a smaller loss is no answer to what is wrong
+# A rank with so much of a cause's time is named; else the cause is that of all who have a part.
+_LEADING_SHARE = 0.6
 _NOT_WRONG = frozenset({IdleCause.EDGE, IdleCause.UNEXPLAINED})  # of the recording, not the job
+SLOW_LINK = "slow transfers"
+_STALL_WORDS = {kind.words: kind for kind in StallKind if kind is not StallKind.NONE}
+# What says that time was lost, and not why.
+_VAGUE = frozenset(
+    one.words
+    for one in (IdleCause.COMPUTE, IdleCause.COPY, IdleCause.COMMUNICATION, IdleCause.STREAM)
+)
 
 
 @dataclass(frozen=True)
 class Cause:
     """One thing that is wrong."""
 
-    topic: str  # "hang", "straggler", "idle" or "pipeline"
+    topic: str  # "hang", "straggler", "idle", "pipeline" or "link"
     rank: int  # where it began; ALL_RANKS, UNRECORDED_RANK
-    cause: IdleCause | None  # None of a hang
-    subject: str  # operator, kernel or call; of a hang the collective; "" unknown
+    cause: IdleCause | None  # None of a hang, and of what is neither idle nor waiting
+    what: str  # in words: "host stalls", "garbage collection", "slow operator", ...
+    subject: str  # operator, kernel, call or group; of a hang the collective; "" unknown
     lost_ns: int  # device time lost per step, on average over ranks; of a hang 0: it never ends
-    sentence: str
+    waiting_ns: int = 0  # of it, others' waiting
+    idle_ns: int = 0  # of it, idle
+    subject_ns: int = 0  # of it, that of the subject
+    share: float = 0.0  # of the job's step time
+    factor: float = 1.0  # how many times as long slow work takes as its equals
+    num_ranks: int = 1  # that have a part in it
+    text: str = ""  # of a hang, its sentence
+
+    @property
+    def sentence(self) -> str:
+        """The cause as a reader says it; every number is one of this row's."""
+        if self.text:
+            return self.text
+        lost = (
+            f"{duration_text(self.lost_ns)} per step and rank, {percent_text(100 * self.share)} of "
+            "the step"
+        )
+        parts = [lost]
+        if self.waiting_ns and self.idle_ns:
+            parts.append(
+                f"{duration_text(self.waiting_ns)} of it waiting and "
+                f"{duration_text(self.idle_ns)} idle"
+            )
+        if self.subject and 0 < self.subject_ns < self.lost_ns:
+            parts.append(f"{duration_text(self.subject_ns)} of it {shortened(self.subject)}")
+        return f"{self._named}: {'; '.join(parts)}"
+
+    @property
+    def _named(self) -> str:
+        """What it is and where."""
+        slow = f", {self.factor:.2f} times as long as its equals" if self.factor > 1 else ""
+        is_most = self.subject and 2 * self.subject_ns > self.lost_ns
+        is_most = is_most or self.what == SlowKind.OPERATOR
+        name = f" ({shortened(self.subject)})" if is_most else ""
+        name += slow
+        if self.topic == "pipeline":
+            return f"pipeline stages wait for each other's {self.what}{name}"
+        if self.topic == "link":
+            return f"{self.what} in group {self.subject}{slow}"
+        if self.rank == UNRECORDED_RANK:
+            return "ranks wait for what was not recorded"
+        if self.rank == ALL_RANKS:
+            what, *rest = self.what.split(", ")
+            where = f"{what} on {count_text(self.num_ranks, 'rank')}"
+            return f"{', '.join((where, *rest))}{name}"
+        return f"rank {self.rank}'s {self.what}{name}"
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """Time lost by rank and cause, before it is put in words."""
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Answer):
+    """What is wrong, most harmful first."""
 
-    topic: str
-    rank: int
-    cause: IdleCause
-    waiting_ns: int
-    idle_ns: int
-    subject: str
+    causes: tuple[Cause, ...]
+    step_ns: int  # the job's step time
+    unexplained_ns: int  # lost per step and rank, and nothing recorded says why
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the first cause says why the step is as long as it is."""
+        if not self.causes:
+            return False
+        first = self.causes[0]
+        if first.topic == "hang":
+            return True
+        is_large = first.share >= LEAST_SHARE and first.lost_ns > self.unexplained_ns
+        return is_large and first.what not in _VAGUE
+
+    @property
+    def headline(self) -> str:
+        """The cause that costs most; or that none can be told, and what is largest."""
+        if self.is_told:
+            return self.causes[0].sentence
+        if not self.causes or self.causes[0].share < LEAST_SHARE:
+            return "cannot tell what to blame: no cause of lost time takes 2 % of the step"
+        if self.unexplained_ns >= self.causes[0].lost_ns:
+            lost = duration_text(self.unexplained_ns)
+            return (
+                f"cannot tell why: {lost} per step and rank are lost that nothing recorded explains"
+            )
+        return f"cannot tell why; the largest loss is {self.causes[0].sentence}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.causes
+
+    def sentences(self, count: int = 5) -> tuple[str, ...]:
+        """The worst causes in words."""
+        return tuple(one.sentence for one in self.causes[:count])
+
+    def parts(self) -> tuple[Told, ...]:
+        """The causes in words, then as a table."""
+        return (
+            Sentences.of("what is wrong", self.sentences()),
+            Table.of(
+                "causes",
+                self.causes,
+                Column("what", "cause", Unit.WORD),
+                Column("rank", value=lambda one: None if one.rank == ALL_RANKS else one.rank),
+                Column("lost_ns"),
+                Column("share", "of the step"),
+                Column("waiting_ns"),
+                Column("idle_ns"),
+                Column("subject", "operator or call", Unit.NAME),
+                Column("subject_ns", "of it ms"),
+                Column("factor", "times its equals", Unit.NUMBER, shown=Shown.WIDE),
+                Column("num_ranks", shown=Shown.WIDE),
+                Column("topic", shown=Shown.FILES),
+                Column("sentence", shown=Shown.FILES),
+            ),
+        )
 
 
-def diagnosis(of: Timeline | Recording) -> tuple[Cause, ...]:
+def diagnosis(of: Timeline | Recording) -> Diagnosis:
     """What is wrong, most harmful first.
 
     Args:
@@ -62,12 +189,35 @@ def diagnosis(of: Timeline | Recording) -> tuple[Cause, ...]:
     """
     timeline = of.measured if isinstance(of, Recording) else of
     first = _of_hang(of) if isinstance(of, Recording) else ()
-    lost = idle(timeline)
-    entries = _entries(lost, timeline.graph.collectives)
+    lost = _once(idle(timeline), timeline)
     cells = max(len(set(zip(lost.step.tolist(), lost.rank.tolist(), strict=True))), 1)
-    found = [_in_words(entry, cells) for entry in entries]
-    harmful = (one for one in found if one.lost_ns >= MIN_LOST_NS)
-    return (*first, *sorted(harmful, key=lambda one: (-one.lost_ns, one.rank)))
+    step_ns = max(step_time_ns(timeline), 1)
+    compute = Compute.of(timeline)
+    entries = [*_entries(lost, timeline), *_slow_for_a_while(compute, lost)]
+    links, entries = _of_links(slow_links(timeline), entries)
+    told = [_per_cell(one, cells, step_ns) for one in _told_apart(_joined(entries), compute)]
+    told += [_per_cell(one, cells, step_ns) for one in links]
+    harmful = (one for one in told if one.lost_ns >= MIN_LOST_NS)
+    causes = sorted(harmful, key=lambda one: (-one.lost_ns, one.rank))
+    unexplained_ns = int(lost.duration_ns[lost.cause == IdleCause.UNEXPLAINED].sum()) // cells
+    return Diagnosis((*first, *causes), step_ns, unexplained_ns)
+
+
+def _once(lost: IdleCauses, timeline: Timeline) -> IdleCauses:
+    """Each moment of a rank in the first of its steps that holds it.
+
+    A step ends with its device, behind the begin of the next one on the host.
+    """
+    table = steps(timeline)
+    begin_ns = lost.begin_ns.copy()
+    for rank in np.unique(lost.rank).tolist():
+        rows = np.flatnonzero(table.rank == rank)
+        rows = rows[np.argsort(table.begin_ns[rows], kind="stable")]
+        over_ns = np.maximum.accumulate(table.end_ns[rows])
+        for row, until_ns in zip(rows[1:].tolist(), over_ns[:-1].tolist(), strict=True):
+            mine = (lost.rank == rank) & (lost.step == table.step[row])
+            begin_ns[mine] = np.maximum(begin_ns[mine], until_ns)
+    return replace(lost, begin_ns=np.minimum(begin_ns, lost.end_ns))
 
 
 def _of_hang(recording: Recording) -> tuple[Cause, ...]:
@@ -75,74 +225,190 @@ def _of_hang(recording: Recording) -> tuple[Cause, ...]:
     if not found.is_hung:
         return ()
     rank = found.culprits[0].rank if found.culprits else ALL_RANKS
-    return (Cause("hang", rank, None, found.stuck[0].name, 0, found.sentence),)
+    return (Cause("hang", rank, None, "hang", found.stuck[0].name, 0, text=found.sentence),)
 
 
-def _entries(idle: IdleCauses, collectives: Collectives) -> list[_Entry]:
+def _per_cell(one: Cause, cells: int, step_ns: int) -> Cause:
+    """A sum over steps and ranks as its mean."""
+    names = ("lost_ns", "waiting_ns", "idle_ns", "subject_ns")
+    means = {name: getattr(one, name) // cells for name in names}
+    return replace(one, share=means["lost_ns"] / step_ns, **means)
+
+
+# -- idle time and waiting: sums over all steps and ranks ----------------------------------------
+
+
+def _entries(lost: IdleCauses, timeline: Timeline) -> Iterator[Cause]:
     """All entries, those of the recording's own making left out."""
+    collectives = timeline.graph.collectives
     is_pair = np.array([*collectives.each(lambda one: one.is_transfer), False], np.bool_)
-    waiting = idle.kind == Stillness.WAITING
-    of_transfer = is_pair[idle.collective]
-    found: list[_Entry] = []
+    waiting = lost.kind == Stillness.WAITING
+    of_transfer = is_pair[lost.collective]
     for cause in IdleCause:
         if cause in _NOT_WRONG:
             continue
-        mine = idle.cause == cause
-        found.extend(_pipeline(idle, mine & waiting & of_transfer, cause))
-        found.extend(_by_rank(idle, mine & waiting & ~of_transfer, mine & ~waiting, cause))
-    return found
+        for what, mine in _kinds(lost, cause):
+            yield from _pipeline(lost, mine & waiting & of_transfer, (cause, what))
+            yield from _by_rank(lost, mine & waiting & ~of_transfer, mine & ~waiting, (cause, what))
 
 
-def _pipeline(idle: IdleCauses, chosen: np.ndarray, cause: IdleCause) -> list[_Entry]:
-    waiting_ns = int(idle.duration_ns[chosen].sum())
-    if not waiting_ns:
-        return []
-    return [_Entry("pipeline", ALL_RANKS, cause, waiting_ns, 0, _leading(idle, chosen))]
+def _kinds(lost: IdleCauses, cause: IdleCause) -> Iterator[tuple[str, Bools]]:
+    """A cause in words with its rows; stalls by what is known of theirs."""
+    mine = lost.cause == cause
+    if cause is not IdleCause.STALL:
+        yield cause.words, mine
+        return
+    for subject in np.unique(lost.subject[mine]).tolist():
+        kind = _STALL_WORDS[lost.subjects[subject]]
+        untold = f"{cause.words}, {kind.words}"
+        yield untold if kind is StallKind.UNTOLD else kind.words, mine & (lost.subject == subject)
+
+
+def _pipeline(lost: IdleCauses, chosen: Bools, of: tuple[IdleCause, str]) -> Iterator[Cause]:
+    waiting_ns = int(lost.duration_ns[chosen].sum())
+    if waiting_ns:
+        yield _entry(lost, chosen, ("pipeline", ALL_RANKS, *of), (waiting_ns, 0))
 
 
 def _by_rank(
-    idle: IdleCauses, waiting: np.ndarray, standing: np.ndarray, cause: IdleCause
-) -> list[_Entry]:
+    lost: IdleCauses, waiting: Bools, standing: Bools, of: tuple[IdleCause, str]
+) -> Iterator[Cause]:
     """Ranks' own entries, and the one that all ranks share."""
-    ranks = np.unique(idle.rank).tolist()
-    own_ns = {rank: int(idle.duration_ns[standing & (idle.rank == rank)].sum()) for rank in ranks}
-    common_ns = int(np.median(list(own_ns.values()))) if len(ranks) > 1 else 0
+    ranks = np.unique(lost.rank).tolist()
+    own_ns = {rank: int(lost.duration_ns[standing & (lost.rank == rank)].sum()) for rank in ranks}
+    # of two the lower: what the higher has more is its own
+    common_ns = sorted(own_ns.values())[(len(ranks) - 1) // 2] if len(ranks) > 1 else 0
     shared_ns = sum(min(ns, common_ns) for ns in own_ns.values())
-    found = []
     if shared_ns:
-        found.append(_Entry("idle", ALL_RANKS, cause, 0, shared_ns, _leading(idle, standing)))
-    for rank in sorted({*ranks, *np.unique(idle.culprit_rank[waiting]).tolist()}):
-        blamed = waiting & (idle.culprit_rank == rank)
-        waiting_ns = int(idle.duration_ns[blamed].sum())
+        one = _entry(lost, standing, ("idle", ALL_RANKS, *of), (0, shared_ns))
+        scale = shared_ns / max(int(lost.duration_ns[standing].sum()), 1)
+        yield replace(one, subject_ns=int(one.subject_ns * scale), num_ranks=len(ranks))
+    for rank in sorted({*ranks, *np.unique(lost.culprit_rank[waiting]).tolist()}):
+        blamed = waiting & (lost.culprit_rank == rank)
+        waiting_ns = int(lost.duration_ns[blamed].sum())
         idle_ns = max(own_ns.get(rank, 0) - common_ns, 0)
         if waiting_ns + idle_ns:
-            subject = _leading(idle, blamed if waiting_ns else standing & (idle.rank == rank))
+            rows = blamed | (standing & (lost.rank == rank)) if idle_ns else blamed
             topic = "straggler" if waiting_ns else "idle"
-            found.append(_Entry(topic, rank, cause, waiting_ns, idle_ns, subject))
+            yield _entry(lost, rows, (topic, rank, *of), (waiting_ns, idle_ns))
+
+
+def _entry(
+    lost: IdleCauses,
+    rows: Bools,
+    about: tuple[str, int, IdleCause, str],
+    ns: tuple[int, int],
+) -> Cause:
+    """A sum of rows, with what most of it is blamed on and how much that is."""
+    topic, rank, cause, what = about
+    by_subject = np.bincount(
+        lost.subject[rows], weights=lost.duration_ns[rows], minlength=len(lost.subjects)
+    )
+    at = int(np.argmax(by_subject))
+    subject = lost.subjects[at]
+    if cause is IdleCause.STALL:
+        subject = ""  # what is known of it is what `what` says
+    subject_ns = min(int(by_subject[at]), sum(ns))
+    return Cause(topic, rank, cause, what, subject, sum(ns), *ns, subject_ns=subject_ns)
+
+
+def _joined(entries: Iterable[Cause]) -> list[Cause]:
+    """Entries of one cause as one where many ranks have a part in it, and none leads."""
+    groups: dict[tuple[bool, str, str], list[Cause]] = {}
+    for one in entries:
+        is_apart = one.topic == "pipeline" or one.rank == UNRECORDED_RANK
+        groups.setdefault((is_apart, one.topic if is_apart else "", one.what), []).append(one)
+    found: list[Cause] = []
+    for (is_apart, _, _), alike in groups.items():
+        by_rank = [one for one in alike if one.rank != ALL_RANKS]
+        most_ns = max((one.lost_ns for one in by_rank), default=0)
+        total_ns = sum(one.lost_ns for one in alike)
+        if is_apart or len(by_rank) < 2 or most_ns > _LEADING_SHARE * total_ns:  # noqa: PLR2004  joins
+            found += alike
+        else:
+            found.append(_sum_of(alike))
     return found
 
 
-def _leading(idle: IdleCauses, chosen: np.ndarray) -> str:
-    """What most of the chosen time is blamed on."""
-    ns = np.bincount(
-        idle.subject[chosen], weights=idle.duration_ns[chosen], minlength=len(idle.subjects)
+def _sum_of(alike: list[Cause]) -> Cause:
+    """One entry of all ranks that have a part."""
+    by_subject: dict[str, int] = {}
+    for one in alike:
+        by_subject[one.subject] = by_subject.get(one.subject, 0) + one.subject_ns
+    subject = max(by_subject, key=lambda name: by_subject[name])
+    ranks = {one.rank for one in alike if one.rank >= 0}
+    shared = max(one.num_ranks for one in alike if one.rank == ALL_RANKS or one.num_ranks)
+    return replace(
+        alike[0],
+        topic="straggler" if any(one.waiting_ns for one in alike) else "idle",
+        rank=ALL_RANKS,
+        subject=subject,
+        lost_ns=sum(one.lost_ns for one in alike),
+        waiting_ns=sum(one.waiting_ns for one in alike),
+        idle_ns=sum(one.idle_ns for one in alike),
+        subject_ns=by_subject[subject],
+        num_ranks=max(len(ranks), shared),
     )
-    return idle.subjects[int(np.argmax(ns))] if len(ns) else ""
 
 
-def _in_words(entry: _Entry, cells: int) -> Cause:
-    lost_ns = (entry.waiting_ns + entry.idle_ns) // cells
-    name = f": {shortened(entry.subject)}" if entry.subject else ""
-    lost = f"{lost_ns / NS_PER_MS:,.3f} ms per step and rank"
-    what = f"{entry.cause.words}{name}"
-    if entry.topic == "pipeline":
-        sentence = f"pipeline stages wait {lost} for each other's {what}"
-    elif entry.rank == ALL_RANKS:
-        sentence = f"all ranks are idle {lost} because of {what}"
-    elif entry.rank == UNRECORDED_RANK:
-        sentence = f"ranks lose {lost} waiting for what was not recorded"
-    elif entry.waiting_ns:
-        sentence = f"rank {entry.rank} makes ranks lose {lost} by its {what}"
-    else:
-        sentence = f"rank {entry.rank} is idle {lost} because of its {what}"
-    return Cause(entry.topic, entry.rank, entry.cause, entry.subject, lost_ns, sentence)
+# -- compute and transfers ----------------------------------------------------------------------
+
+
+def _told_apart(entries: Iterable[Cause], compute: Compute) -> Iterator[Cause]:
+    """Compute that a rank is blamed for as what it is against that of equal ranks."""
+    graph = compute.timeline.graph
+    for one in entries:
+        if one.cause is not IdleCause.COMPUTE or one.rank < 0 or one.topic == "pipeline":
+            yield one
+            continue
+        slow = compute.against_others(one.rank)
+        if slow is None:
+            yield one
+            continue
+        names = (*graph.names, "")
+        name = names[graph.name[slow.node]] or names[graph.operator[slow.node]]
+        is_one = slow.kind is SlowKind.OPERATOR
+        yield replace(
+            one,
+            what=slow.kind.value,
+            subject=name if is_one else "",
+            subject_ns=0,
+            factor=slow.factor,
+        )
+
+
+def _slow_for_a_while(compute: Compute, lost: IdleCauses) -> Iterator[Cause]:
+    """Ranks whose compute is slow for a while, where no other rank waited for it."""
+    blamed = {int(rank) for rank in np.unique(lost.culprit_rank[lost.cause == IdleCause.COMPUTE])}
+    for rank in compute.timeline.graph.ranks:
+        slow = None if rank in blamed else compute.against_itself(rank)
+        if slow is not None:
+            yield Cause("slow", rank, None, slow.kind.value, "", slow.over_ns, factor=slow.factor)
+
+
+def _of_links(links: tuple[SlowLink, ...], entries: list[Cause]) -> tuple[list[Cause], list[Cause]]:
+    """Slow groups, with others' waiting for the transfers of their ranks; and the other entries."""
+    found = []
+    for link in links:
+        own = [
+            one
+            for one in entries
+            if one.cause is IdleCause.COMMUNICATION and one.rank in link.ranks
+        ]
+        entries = [one for one in entries if one not in own]
+        waiting_ns = sum(one.waiting_ns for one in own)
+        lost_ns = link.over_ns + waiting_ns
+        found.append(
+            Cause(
+                "link",
+                link.ranks[0],
+                None,
+                SLOW_LINK,
+                link.group,
+                lost_ns,
+                waiting_ns=waiting_ns,
+                factor=link.factor,
+                num_ranks=len(link.ranks),
+            )
+        )
+    return found, entries

@@ -16,7 +16,14 @@ from enum import IntEnum
 import numpy as np
 
 from foretrace.analyze.steps import steps
-from foretrace.analyze.usual import MIN_ALIKE, Middle, Places, places_of
+from foretrace.analyze.usual import (
+    MIN_ALIKE,
+    Middle,
+    Places,
+    middle_of,
+    numbered,
+    places_of,
+)
 from foretrace.answer import (
     Answer,
     Column,
@@ -49,6 +56,7 @@ STALL_NS = 1_000_000  # what a call must exceed its usual time by: docs/analyses
 _LEAST_SCORE = 3.5
 _DEVIATION = 1.4826  # of a normal distribution in median absolute deviations
 _LEAST_DEVIATION = 0.25  # of ln: timers and caches alone make a call a quarter longer or shorter
+_ALIKE_FACTOR = 3  # a place that is slow in each step takes much the same each time
 # A thread is slowed while so many calls in a row take, in the middle, so many times their usual.
 _SLOWED_CALLS, _SLOWED_FACTOR = 31, 1.5
 
@@ -134,7 +142,7 @@ def _kinds(graph: ExecutionGraph, places: Places, took_ns: Int64s, middle: Middl
     """Each row's StallKind."""
     node = places.node
     is_long = _is_far(took_ns, middle)
-    is_long &= ~_recurs(graph, places, is_long)
+    is_long &= ~_recurs(graph, places, took_ns, is_long)
     slowed = ~is_long & _is_slowed(graph, node, took_ns, middle)
     kind = np.select([is_long, slowed], [StallKind.UNTOLD, StallKind.SLOWED]).astype(np.uint8)
     kind[is_long & (graph.kind[node] == NodeKind.SYNC)] = StallKind.SYNCHRONISATION
@@ -163,16 +171,17 @@ def _is_far(took_ns: Int64s, middle: Middle) -> Bools:
     return far
 
 
-def _recurs(graph: ExecutionGraph, places: Places, is_long: Bools) -> Bools:
-    """Which rows are long at their place in most steps of their rank, of two steps or more."""
+def _recurs(graph: ExecutionGraph, places: Places, took_ns: Int64s, is_long: Bools) -> Bools:
+    """Which rows are long alike at their place in most steps of their rank, of two or more."""
     rows = np.flatnonzero(is_long)
     recurs = np.zeros(len(is_long), np.bool_)
-    key = graph.rank[places.node].astype(np.int64) * (places.place.max(initial=0) + 1)
-    key += places.place
-    met, long = (np.unique(one, return_counts=True) for one in (key, key[rows]))
-    times = met[1][np.searchsorted(met[0], key[rows])]
-    often = long[1][np.searchsorted(long[0], key[rows])] if len(rows) else times
-    recurs[rows] = (often > 1) & (2 * often > times)
+    if not len(rows):
+        return recurs
+    key = numbered(graph.rank[places.node], places.place)
+    met = np.bincount(key)[key[rows]]
+    long = middle_of(key[rows], took_ns[rows])
+    is_often = (long.count > 1) & (2 * long.count > np.maximum(met, len(graph.step_names)))
+    recurs[rows] = is_often & (took_ns[rows] <= _ALIKE_FACTOR * long.usual_ns)
     return recurs
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from foretrace import analyze
 from foretrace.analyze import (
     CONFIDENCE,
-    Cause,
     Comparison,
+    Diagnosis,
     MemoryUse,
     OperatorTable,
     Roofline,
@@ -39,8 +39,8 @@ def what_helps(
     return analyze.what_helps(subject, top=top)
 
 
-def diagnose(subject: Run) -> tuple[Cause, ...]:
-    """What is wrong, most harmful first: hangs, stragglers, idle time.
+def diagnose(subject: Run) -> Diagnosis:
+    """What is wrong, most harmful first: hangs, stalls, stragglers, slow work, idle time.
 
     Args:
         subject: a job, or a timeline, which cannot tell a hang.

@@ -215,7 +215,7 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
         by_question=found,
         helps=what_helps(levers) if isinstance(levers, Sensitivity) else None,
         hang=asked(lambda: hang(recording)),
-        lost=asked(lambda: diagnosis(recording)) or (),
+        lost=asked(lambda: diagnosis(recording)),
         roofline=roofline(table, chip=chip_of(devices))
         if isinstance(table, OperatorTable)
         else None,

@@ -165,7 +165,7 @@ def _lines(job: Job, replayed: Timeline, step: str | None) -> Iterator[Line]:
     for one in api.what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
         yield Line(HELPS, label, one.gain_ns, one.share, one.text)
-    for wrong in api.diagnose(job)[:_MAX_ROWS]:
+    for wrong in api.diagnose(job).causes[:_MAX_ROWS]:
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
         yield Line(topic, wrong.topic, wrong.lost_ns, None, wrong.sentence)
     for finding in job.findings:

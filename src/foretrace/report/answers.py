@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from foretrace.analyze import (
-    Cause,
     CriticalPath,
+    Diagnosis,
     Hang,
     IdleCauses,
     MemoryUse,
@@ -25,7 +25,7 @@ class Answers:
     path_by_title: Mapping[str, CriticalPath] = field(default_factory=dict)  # of one step
     helps: WhatHelps | None = None
     hang: Hang | None = None
-    lost: tuple[Cause, ...] = ()  # what is wrong, worst first; measured
+    lost: Diagnosis | None = None  # what is wrong; measured
     idle_by_title: Mapping[str, IdleCauses] = field(default_factory=dict)
     # Answers to questions that have a place, by their names; each of the side it is asked of.
     by_question: Mapping[str, Answer] = field(default_factory=dict)

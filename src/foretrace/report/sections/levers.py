@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretrace.analyze import ALL_RANKS, Cause, IdleCauses, WhatHelps
+from foretrace.analyze import ALL_RANKS, Cause, Diagnosis, IdleCauses, WhatHelps
 from foretrace.answer import Sentences, SideBySide, Stretch, duration_text, tables_in
 from foretrace.report.document import Section
 
@@ -16,7 +16,7 @@ _MEASURED_NOTE = (
 
 def help_section(
     helps: WhatHelps | None,
-    lost: tuple[Cause, ...] = (),
+    lost: Diagnosis | None = None,
     *,
     idle: IdleCauses | None = None,
     side: str = "replayed",
@@ -34,9 +34,10 @@ def help_section(
     best = tuple(one.sentence for one in helps.rows[:NUM_SENTENCES])
     none = (("Nothing alone shortens the step.", "Other work is as long beside every lever."),)
     lists = [Sentences("Shorten the step by", best or none, is_numbered=bool(best))]
-    if lost:
-        texts = tuple(("", one.sentence) for one in lost[:NUM_SENTENCES])
-        stretches = tuple(_stretch(one, idle) for one in lost[:NUM_SENTENCES])
+    if lost is not None and lost.causes:
+        told = lost.causes[:NUM_SENTENCES]
+        texts = tuple(("", one.sentence) for one in told)
+        stretches = tuple(_stretch(one, idle) for one in told)
         title = "Where devices lose time"
         lists.append(Sentences(title, texts, is_numbered=True, stretches=stretches))
     charts = (replace(one, key="help-most") for one in tables_in(helps.parts()) if one.rows)
