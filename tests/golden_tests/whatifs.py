@@ -14,6 +14,7 @@ BUCKETS = "made/buckets"
 
 # What is stated where an edit needs the model and the machine: they are not what was recorded.
 ON = "--machine dgx-h100"
+ON_A100 = "--machine dgx-a100"  # what MEGATRON was recorded on: another is refused
 OF = f"{ON} --model llama3.2-1b"
 
 EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
@@ -72,11 +73,11 @@ EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
         "--speed 'kernels:*gemm* compute|host=2'",
         "--fuse 'all layers:0-3=0.5' --cuda-graphs phase:forward",
         "--hidden 4096",
-        f"--attention plain {ON}",
+        f"--attention plain {ON_A100}",
         "--remove-sync cudaStreamSynchronize --speed all=4",
         "--move-sync cudaStreamSynchronize",
-        f"--sharding zero3 {ON} --model gpt3-xl",
-        f"--on-machine dgx-a100 {ON}",
+        f"--sharding zero3 {ON_A100} --model gpt3-xl",
+        f"--on-machine dgx-h100 {ON_A100}",
         "--slow-rank 5=1.3 --delay ranks:3=100us",
     ),
     TWO_STAGES: (

@@ -21,6 +21,30 @@ class Format(StrEnum):
     KINETO = "kineto"  # one file per rank
     PARQUET = "parquet"  # nodes and edges as tables
 
+    @classmethod
+    def of_name(cls, path: Path) -> Format:
+        """The format that a file's name ends as.
+
+        Raises:
+            TraceError: for a name that ends as none does.
+        """
+        for format_, endings in _ENDINGS.items():
+            if path.name.endswith(endings):
+                return format_
+        known = ", ".join(f"{format_.value}: {ends[0]}" for format_, ends in _ENDINGS.items())
+        raise TraceError(
+            f"cannot tell the format from the name {str(path)!r}: state it with --to, or let the "
+            f"name end as one does ({known})"
+        )
+
+
+_ENDINGS = {
+    Format.PERFETTO: (".pftrace", ".perfetto-trace", ".perfetto"),
+    Format.CHAKRA: (".et", ".chakra"),
+    Format.PARQUET: (".parquet",),
+    Format.KINETO: (".json", ".json.gz"),
+}
+
 
 def convert(
     subject: Job | Timeline | ExecutionGraph,

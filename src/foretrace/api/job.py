@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from foretrace.base import MachineError
 from foretrace.graph import LACKING, ExecutionGraph, Finding, Recording, Timeline
 from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta
@@ -111,15 +112,17 @@ class Job:
 
         Raises:
             WorkloadError: if there is no such model or plan.
-            MachineError: if there is no such machine.
+            MachineError: if there is no such machine, or the job ran on other devices.
         """
         # on demand: a job that is not edited need not load what edits need
         from foretrace.api.edited import Basis, Edited
         from foretrace.api.named import draft_named, machine_named, model_named
 
+        on = machine_named(machine, folders)
+        self._check_ran_on(on)
         basis = Basis(
             recording=self.recording,
-            machine=machine_named(machine, folders),
+            machine=on,
             model=model_named(model, folders),
             plan=draft_named(plan, folders),
             sizes=sizes,
@@ -128,6 +131,22 @@ class Job:
             without_profiler=without_profiler,
         )
         return Edited(self, edits, basis, name)
+
+    def _check_ran_on(self, machine: Machine | None) -> None:
+        """Refuse a machine whose chips are not those that the files name."""
+        # on demand, as what edits need
+        from foretrace.analyze import chip_of
+
+        names = {name for meta in self.metas for name in meta.device_names}
+        recorded = chip_of(names)
+        if machine is None or recorded is None:
+            return
+        if recorded.architecture != machine.chip.architecture:
+            raise MachineError(
+                f"the recording is of {', '.join(sorted(names))}, and {machine.name} has "
+                f"{machine.chip.name}: state the machine that it ran on, or name the other one as "
+                "an edit (--on-machine, OnMachine)"
+            )
 
     def __repr__(self) -> str:
         """One line: ranks, steps and size."""

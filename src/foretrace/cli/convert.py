@@ -27,18 +27,21 @@ def convert(
             help="Where to; of chakra and kineto the files' prefix.",
         ),
     ],
-    to: Annotated[Format, typer.Option("--to", help="What to write.")],
+    to: Annotated[
+        Format | None, typer.Option("--to", help="What to write. Default: as OUT's name ends.")
+    ] = None,
     replayed: options.Replayed = False,
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
 ) -> None:
     """Write a run as Chakra, Perfetto, Kineto or Parquet files."""
+    chosen = to or Format.of_name(output)
     source = Source(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing)
-        doing.now(f"writing {to.value}")
-        written = api.convert(job, output, to=to, replayed=replayed)
+        doing.now(f"writing {chosen.value}")
+        written = api.convert(job, output, to=chosen, replayed=replayed)
     num_bytes = sum(path.stat().st_size for path in written)
     files = f"{written[0]} and {len(written) - 1} more" if len(written) > 1 else str(written[0])
     typer.echo(f"wrote {files}, {bytes_text(num_bytes)}", err=True)

@@ -150,7 +150,20 @@ def load_machine(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Mach
     known = names(Described.MACHINE, folders)
     if str(name_or_path) not in known and str(name_or_path) in host_names(folders):
         return _alone(load_host(name_or_path, folders))
+    if str(name_or_path) in chip_names(folders):
+        raise MachineError(_chip_is_no_machine(str(name_or_path), folders))
     return _machine(document(name_or_path, Described.MACHINE, folders), folders)
+
+
+def _chip_is_no_machine(chip: str, folders: Sequence[Path]) -> str:
+    """What to name in place of a chip."""
+    hosts = [name for name in host_names(folders) if load_host(name, folders).chip.name == chip]
+    hint = (
+        f"name a host or machine of it: {', '.join(hosts)}"
+        if hosts
+        else f'write a host with chip = "{chip}" and name its file'
+    )
+    return f"{chip!r} is a chip, and what ranks run on is a host or a machine: {hint}"
 
 
 def machine_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:

@@ -141,6 +141,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.plan import Sharding as Sharding
     from foretrace.workload.plan.plan import chunk_layers as chunk_layers
     from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
+    from foretrace.workload.schedule.catalogue import require_schedule as require_schedule
     from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
     from foretrace.workload.schedule.legality import check_schedule as check_schedule
     from foretrace.workload.schedule.legality import needs_of as needs_of

@@ -184,7 +184,9 @@ def test_plans_that_do_not_fit_are_left_out_unless_none_does() -> None:
 
 
 def test_a_batch_that_is_not_stated_is_asked_for() -> None:
-    with pytest.raises(WorkloadError, match="state global_batch, as in global_batch = 2048"):
+    with pytest.raises(
+        WorkloadError, match=r"state global_batch \(--global-batch 2048\), as in global_batch"
+    ):
         complete(without("global_batch"), LLAMA, 16)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import ScenarioError
 from foretrace.whatif.edits.edit import Edit, Holds, Key, Stated, Turn, count_key
 from foretrace.whatif.edits.machine import is_of_machine
-from foretrace.workload import Plan, PlanDraft, plan_table, with_fields
+from foretrace.workload import Plan, PlanDraft, plan_table, require_schedule, with_fields
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -85,6 +85,7 @@ class Parallelism(Edit):
             name: each for key, name in _COUNTED.items() if (each := getattr(self, key)) is not None
         }
         if self.schedule is not None:
+            require_schedule(self.schedule)  # a plan of one stage would not look at it
             stated["schedule"] = self.schedule
         if self.chunks is not None:
             stated["num_chunks"] = self.chunks

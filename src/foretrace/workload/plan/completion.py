@@ -145,8 +145,8 @@ def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | No
     """The draft with what follows from the model and the number of ranks."""
     if not draft.states("global_batch"):
         raise WorkloadError(
-            "the plan does not say how many sequences a step has: state global_batch, as in "
-            "global_batch = 2048 of [batch]"
+            "the plan does not say how many sequences a step has: state global_batch "
+            "(--global-batch 2048), as in global_batch = 2048 of [batch] in a plan's file"
         )
     if isinstance(model, ModuleProgram):
         own = settled_by_program(model)

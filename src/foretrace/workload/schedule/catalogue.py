@@ -28,6 +28,19 @@ _NONE = "none"
 SCHEDULES = (_NONE, *_OF_ONE_CHUNK, _INTERLEAVED)
 
 
+def require_schedule(name: str) -> None:
+    """Refuse a name that is of no schedule, and names no file of one.
+
+    Raises:
+        WorkloadError: for an unknown name.
+    """
+    if not is_written(name) and name not in SCHEDULES:
+        raise WorkloadError(
+            f"no schedule is called {name!r}: known are {', '.join(SCHEDULES)}, or name a .toml "
+            "or .csv file with each stage's order"
+        )
+
+
 def schedule_of(plan: Plan) -> Schedule:
     """The order of units of every stage of a plan.
 
@@ -44,13 +57,9 @@ def schedule_of(plan: Plan) -> Schedule:
             f"microbatches of {plan.micro_batch} leaves no microbatch: "
             f"the batch has to hold at least {plan.micro_batch * plan.data}"
         )
+    require_schedule(plan.schedule)
     if is_written(plan.schedule):
         return _from_file(plan)
-    if plan.schedule not in SCHEDULES:
-        raise WorkloadError(
-            f"no schedule is called {plan.schedule!r}: known are {', '.join(SCHEDULES)}, or name "
-            "a .toml or .csv file with each stage's order"
-        )
     if plan.schedule == _INTERLEAVED and plan.pipeline > 1:
         return _interleaved(plan)
     return _of_one_chunk(plan)

@@ -1,0 +1,52 @@
+"""What is stated on a command line is checked, and errors name what to type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+def test_a_machine_of_other_chips_than_the_recordings_is_refused(run: Run, data_dir: Path) -> None:
+    done = run("whatif", data_dir / "traces/megatron-tp8", "--tp", 4, "--machine", "superpod-h100")
+
+    assert done.code == 1
+    assert "the recording is of NVIDIA A100-SXM4-80GB, and superpod-h100 has h100" in done.err
+    assert "--on-machine" in done.err
+
+
+@pytest.mark.parametrize("degrees", [(), ("--pp", 2)])
+def test_a_schedule_that_there_is_not_is_refused(
+    run: Run, traces: Path, degrees: tuple[object, ...]
+) -> None:
+    done = run("whatif", traces, *degrees, "--schedule", "nonsense")
+
+    assert done.code == 1
+    assert "no schedule is called 'nonsense': known are" in done.err
+
+
+def test_a_chip_is_no_machine(run: Run) -> None:
+    done = run("estimate", "--model", "llama3-8b", "--machine", "h100-sxm")
+
+    assert done.code == 1
+    assert "'h100-sxm' is a chip" in done.err
+    assert "dgx-h100" in done.err
+
+
+def test_what_a_plan_lacks_is_named_as_it_is_typed(run: Run) -> None:
+    done = run("estimate", "--model", "llama3-8b", "--machine", "dgx-h100")
+
+    assert done.code == 1
+    assert "--global-batch" in done.err
+
+
+def test_a_format_is_known_from_the_name(run: Run, traces: Path, tmp_path: Path) -> None:
+    done = run("convert", traces, "-o", tmp_path / "run.pftrace")
+    unknown = run("convert", traces, "-o", tmp_path / "run.xyz")
+
+    assert done.code == 0
+    assert (tmp_path / "run.pftrace").stat().st_size > 0
+    assert unknown.code == 1
+    assert ".pftrace" in unknown.err
