@@ -4,6 +4,9 @@ The loop runs; `Recorder.step` ends each of its steps. First some steps warm up,
 timed without the profiler, then the profiler settles, then the recorded steps come, and their
 trace is written. One more step gives the execution trace. What follows is timed again, without
 the profiler.
+
+A folder that cannot hold the files is refused before the loop. Once it runs nothing is raised into
+it: what goes wrong is a warning, what was recorded until then is written, and training goes on.
 """
 
 from __future__ import annotations
@@ -11,15 +14,15 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from msgspec.structs import replace
 
-from foretrace.base import NS_PER_MS, TraceError, written_beside
+from foretrace.base import NS_PER_MS, written_beside
 from foretrace.capture import files
 from foretrace.capture.gloo import flight_entries
 from foretrace.capture.job import JobFacts, job_facts, rank_and_world_size, require_torch
@@ -211,11 +214,7 @@ class Recorder:
             raise RuntimeError("this recorder was used already; call foretrace.record() again")
         if self._is_recorded:
             files.require_usable(self.folder, self._world_size)
-            try:
-                self._open()
-            except BaseException:
-                self._cleanup.close()
-                raise
+            self._guarded(self._open)
         self._is_open = True
         self._begin_step()
         return self
@@ -223,23 +222,22 @@ class Recorder:
     def step(self) -> None:
         """Say that one step of the loop has ended and the next begins.
 
-        Raises:
-            RuntimeError: outside of the recorder's `with` block, or if another profiler is on
-                when this one has to start.
-            OSError: if the files cannot be written.
+        Whatever goes wrong is a warning: the step is not recorded, and the loop goes on.
         """
         if not self._is_open:
-            raise RuntimeError(
-                "recorder.step() was called outside of its block; "
-                "write: with foretrace.record(...) as recorder:"
+            warnings.warn(
+                "recorder.step() was called outside of its block, which records nothing; "
+                "write: with foretrace.record(...) as recorder:",
+                stacklevel=2,
             )
+            return
         if self._is_recorded and self._step < self._after.stop:
             self._clock.end(self._step)
             self._step += 1
-            self._advance()
+            self._guarded(self._advance)
         else:
             self._step += 1
-        self._begin_step()
+        self._guarded(self._begin_step)
 
     def __exit__(
         self,
@@ -248,12 +246,36 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:
         self._is_open = False
-        with self._cleanup:
-            missing = self._end()
+        self._guarded(self._end)
+        self._guarded(self._cleanup.close)
+        missing = "" if self.is_done or not self._is_recorded else self._missing()
         if missing and error is None:
-            if self._times is None:
-                raise TraceError(f"nothing was recorded on {missing}")
-            warnings.warn(f"the recording is not complete on {missing}", stacklevel=2)
+            what = "nothing was recorded" if self._times is None else "the recording is incomplete"
+            warnings.warn(f"{what} on {missing}", stacklevel=2)
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Do something; if that fails, warn, let go of everything and record no more."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  PyTorch raises anything; training must go on
+            self._is_recorded = False
+            for end in self._ends():
+                with suppress(Exception):
+                    end()
+            self._profiler = self._tracer = None
+            warnings.warn(
+                f"rank {self._rank} records no more in {str(self.folder)!r}: {error}; "
+                "the loop goes on",
+                stacklevel=3,
+            )
+
+    def _ends(self) -> Iterator[Callable[[], None]]:
+        """What frees the process' profiler, its place for an observer, and raw files."""
+        if self._profiler is not None:
+            yield self._profiler.stop
+        if self._tracer is not None:
+            yield self._tracer.close
+        yield self._cleanup.close
 
     @property
     def _after(self) -> range:
@@ -289,8 +311,8 @@ class Recorder:
         marks_device = self.schedule.unprofiled_from <= self._step <= self.schedule.settling_from
         self._clock.begin(self._step, marks_device=marks_device)
 
-    def _end(self) -> str:
-        """The loop is over: keep what is whole; returns what is missing, "" if nothing is."""
+    def _end(self) -> None:
+        """The loop is over: keep what is whole."""
         if self._profiler is not None:
             if self._step > self.schedule.profiled_from:
                 self._write(self._profiler, unfinished_step=self._step)
@@ -300,7 +322,6 @@ class Recorder:
             self._write_steps_after(self._times)
         if self._tracer is not None:
             self._tracer.close()
-        return "" if self.is_done or not self._is_recorded else self._missing()
 
     def _missing(self) -> str:
         schedule = self.schedule
