@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from foretrace.balance.packing import arrivals as arrivals
     from foretrace.balance.sampler import BatchSampler as BatchSampler
     from foretrace.balance.shards import ContextShards as ContextShards
+    from foretrace.balance.shards import SlowestRank as SlowestRank
     from foretrace.balance.shards import context_places as context_places
     from foretrace.balance.shards import slowest_attention_ns as slowest_attention_ns
+    from foretrace.balance.shards import slowest_rank as slowest_rank
     from foretrace.balance.work import DocumentWork as DocumentWork
     from foretrace.balance.work import check_fused as check_fused
     from foretrace.balance.work import document_work as document_work

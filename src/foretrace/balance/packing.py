@@ -42,9 +42,10 @@ PackedStep: TypeAlias = tuple[Microbatch, ...]
 class Room:
     """What a step has room for."""
 
-    window: int  # tokens of the longest document, and of a microbatch of fixed length
+    window: int  # tokens of a microbatch of fixed length
     num_microbatches: int  # of one step, over all copies of the model
     longest: int  # tokens of the longest microbatch, where lengths may vary
+    longest_document: int | None = None  # tokens that documents are cut at; None: the window
 
     def __post_init__(self) -> None:
         """Refuse room for nothing.
@@ -67,8 +68,8 @@ class Room:
 def arrivals(lengths: Iterable[int], room: Room) -> Iterator[list[Piece]]:
     """Documents by the step that they arrive for, each step's tokens filled on the average.
 
-    Documents longer than the window are cut at its end, as training on windows does. Documents
-    that fill no last step are left out.
+    Documents longer than `room.longest_document` are cut there, as training on windows does.
+    Documents that fill no last step are left out.
     """
     arriving = Arriving(room)
     for document, length in enumerate(lengths):
@@ -86,9 +87,9 @@ class Arriving:
 
     def added(self, document: int, length: int) -> Iterator[list[Piece]]:
         """What arrives for a step, once its tokens are there."""
-        window = self.room.window
-        for begin in range(0, length, window):
-            self.held.append(Piece(document, begin, min(window, length - begin), self.step))
+        most = self.room.longest_document or self.room.window
+        for begin in range(0, length, most):
+            self.held.append(Piece(document, begin, min(most, length - begin), self.step))
             self.num_tokens += self.held[-1].length
             if self.num_tokens >= (self.step + 1) * self.room.step_tokens:
                 arrived, self.held = self.held, []

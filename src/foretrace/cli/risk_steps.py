@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from foretrace.answer import Told
+from foretrace.balance import documents_of
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import Activity, activity
@@ -125,6 +126,14 @@ def steps(
     set_keys: SetKeys = None,
     variation: VariationName = DEFAULT_VARIATION,
     vary: Vary = None,
+    documents: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|lognormal:MU,SIGMA",
+            help="Documents of a plan's dataset, as in `balance`; each copy of the model draws its "
+            "own.",
+        ),
+    ] = None,
     learn_from: Annotated[
         list[str] | None,
         typer.Option(
@@ -168,6 +177,8 @@ def steps(
             has_scales=scale or report is not None, progress=doing.advance,
         )  # fmt: skip
         if paths:
+            if documents:
+                raise typer.BadParameter("--documents is for a plan: a recording has its own")
             job = Source(paths, None, no_cache, workers).job(doing)
             models = _learnt(learn_from, doing, no_cache=no_cache, workers=workers)
             doing.now("sampling steps")
@@ -176,8 +187,9 @@ def steps(
             if learn_from:
                 raise typer.BadParameter("--from is for a recording whose steps are predicted")
             found = _of_plan(
-                asked, _variation(variation, vary), sampling, folded=not unfolded, doing=doing
-            )
+                asked, _variation(variation, vary), sampling, folded=not unfolded,
+                documents=documents, doing=doing,
+            )  # fmt: skip
         told = found.told(training_steps=training_steps, top=top)
         if report is not None:
             write_risk_page(report, _page(found, told))
@@ -195,13 +207,20 @@ def _page(found: StepDistribution, told: tuple[Told, ...]) -> RiskPage:
 
 
 def _of_plan(
-    asked: Asked, variation: Variation, sampling: Sampling, *, folded: bool, doing: Activity
+    asked: Asked,
+    variation: Variation,
+    sampling: Sampling,
+    *,
+    folded: bool,
+    documents: str | None,
+    doing: Activity,
 ) -> StepDistribution:
     model, plan, machine = asked.found()
     doing.now("sampling steps")
     return estimated_steps(
-        model, plan, machine, variation=variation, sampling=sampling, folded=folded
-    )
+        model, plan, machine, variation=variation, sampling=sampling, folded=folded,
+        documents=None if documents is None else documents_of(documents),
+    )  # fmt: skip
 
 
 def _learnt(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.packings import Packing as Packing
     from foretrace.estimate.packings import Packings as Packings
     from foretrace.estimate.packings import document_mix as document_mix
+    from foretrace.estimate.packings import drawn_mix as drawn_mix
     from foretrace.estimate.packings import packings as packings
     from foretrace.estimate.parts import COLOUR_OF_SOURCE as COLOUR_OF_SOURCE
     from foretrace.estimate.parts import certainty_lead as certainty_lead
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import interval as interval
     from foretrace.estimate.step_time import simulated_step as simulated_step
     from foretrace.estimate.uneven import UnevenStep as UnevenStep
+    from foretrace.estimate.uneven import mix_labels as mix_labels
     from foretrace.estimate.uneven import uneven_step as uneven_step
     from foretrace.estimate.units import UnitRun as UnitRun
     from foretrace.estimate.units import run_units as run_units

@@ -19,6 +19,7 @@ from foretrace.answer import (
     Facts,
     Plain,
     Sentences,
+    Shown,
     Table,
     Told,
     Unit,
@@ -34,11 +35,12 @@ from foretrace.balance import (
     PackedStream,
     Packer,
     Room,
+    SlowestRank,
     document_work,
     imbalance,
     overhead_ms,
     packed_stream,
-    slowest_attention_ns,
+    slowest_rank,
     tuned_queues,
     work_by_microbatch,
 )
@@ -176,7 +178,7 @@ class Packings(Answer):
                 Column("shards", "context by"),
                 Column("imbalance", unit=Unit.NUMBER),
                 Column("step_ns", "step ms"),
-                Column("p95_ns", "95 % ms"),
+                Column("p95_ns", "95 % ms", shown=Shown.WIDE),
                 Column("gain", "same work", Unit.NUMBER),
                 Column("gain_low", "from", Unit.NUMBER),
                 Column("gain_high", "to", Unit.NUMBER),
@@ -247,9 +249,9 @@ def packings(
         ),
         "copies of the model wait for the last of them where the step ends",
     ]
-    held = [one.name for one in found if not math.isfinite(one.gain)]
-    if held:
-        notes.append(f"{', '.join(held)}: too few documents for every microbatch to have one")
+    few = [one for one in found if isinstance(one, str)]
+    if few:
+        notes.append(f"too few steps of {', '.join(few)} to tell: take more with --steps")
     by_length: Iterator[WindowGain] = iter(())
     if by_window:
         by_length = _windows(
@@ -266,7 +268,7 @@ def packings(
         num_microbatches=room.num_microbatches,
         num_steps=num_steps,
         even_ns=study.even_ns,
-        packers=tuple(one for one in found if math.isfinite(one.gain)),
+        packers=tuple(one for one in found if isinstance(one, Packing)),
         windows=tuple(by_length),
         notes=tuple(notes),
     )
@@ -298,8 +300,7 @@ def document_mix(
         MachineError: so too.
     """
     study = _Study.of(model, plan, machine, costs or step_costs(machine), None)
-    lengths = documents.arriving(num_steps * study.room.step_tokens, seed=seed)
-    stream = packed_stream(AsItComes(study.room), lengths.tolist(), study.room)
+    stream = study.as_it_comes(documents, num_steps, seed)
     run = study.run(stream, ContextShards.BY_SEQUENCE)
     return DocumentMix(
         documents=documents.name,
@@ -311,6 +312,40 @@ def document_mix(
         p95_ns=float(np.quantile(run.step_ns, 0.95)),
         even_ns=study.even_ns,
     )
+
+
+def drawn_mix(
+    model: Transformer,
+    plan: Plan,
+    *,
+    documents: Documents,
+    costs: CostModel,
+    num_copies: int,
+    seed: int = 0,
+) -> tuple[Float64s, Float64s]:
+    """Microbatches of copies of the model, whose documents come as they come.
+
+    Args:
+        model: as in `packings`, as all that follow.
+        plan: so too.
+        documents: so too.
+        costs: so too.
+        num_copies: of the model, or of one in several steps.
+        seed: so too.
+
+    Returns:
+        Tokens and attention, of one document as long as the window; float64[copies, microbatches].
+
+    Raises:
+        WorkloadError: as `packings`.
+    """
+    room, work = _room(plan, None), document_work(model, plan, costs)
+    count = room.num_microbatches // plan.data
+    one = replace(room, num_microbatches=count)
+    arriving = documents.arriving(num_copies * one.step_tokens, seed=seed)
+    stream = packed_stream(AsItComes(one), arriving.tolist(), one)
+    made = MixedWork(work, one, plan.context)
+    return made.factors(stream.lengths(), ContextShards.BY_SEQUENCE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,6 +394,41 @@ class _Run:
         return float(self.step_ns.sum() / self.tokens.sum())
 
 
+@dataclass(frozen=True)
+class MixedWork:
+    """Work on the documents of microbatches, beside that on one as long as the window."""
+
+    work: DocumentWork
+    room: Room
+    context: int
+
+    def factors(
+        self, lengths: list[list[Int64s]], shards: ContextShards
+    ) -> tuple[Float64s, Float64s]:
+        """Tokens and attention on the slowest rank; float64[steps, microbatches]."""
+        whole = np.full(self.room.window // self.work.window, self.work.window, np.int64)
+        even = self._slowest(whole, ContextShards.BY_SEQUENCE)
+        found = [[self._slowest(one, shards) for one in step] for step in lengths]
+        tokens = [[one.tokens / even.tokens for one in step] for step in found]
+        attention = [[one.attention_ns / even.attention_ns for one in step] for step in found]
+        return np.array(tokens), np.array(attention)
+
+    def _slowest(self, lengths: Int64s, shards: ContextShards) -> SlowestRank:
+        return slowest_rank(
+            lengths, self.work, self.context, shards=shards, longest=self.room.longest
+        )
+
+
+def _room(plan: Plan, longest: int | None) -> Room:
+    window = plan.sequence * plan.micro_batch
+    return Room(
+        window=window,
+        num_microbatches=plan.global_batch // plan.micro_batch,
+        longest=round(LONGEST * window) if longest is None else longest,
+        longest_document=plan.sequence,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _Study:
     """What packers are tried on."""
@@ -372,18 +442,17 @@ class _Study:
     def of(
         cls, model: Transformer, plan: Plan, machine: Machine, costs: CostModel, longest: int | None
     ) -> _Study:
-        window = plan.sequence * plan.micro_batch
-        room = Room(
-            window=window,
-            num_microbatches=plan.global_batch // plan.micro_batch,
-            longest=round(LONGEST * window) if longest is None else longest,
-        )
         return cls(
             uneven_step(model, plan, machine, costs=costs),
             document_work(model, plan, costs),
-            room,
+            _room(plan, longest),
             plan.context,
         )
+
+    def as_it_comes(self, documents: Documents, num_steps: int, seed: int) -> PackedStream:
+        """So many steps of documents as they come."""
+        lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed)
+        return packed_stream(AsItComes(self.room), lengths.tolist(), self.room)
 
     @property
     def even_ns(self) -> float:
@@ -393,14 +462,15 @@ class _Study:
 
     def told(
         self, lengths: Int64s, progress: Callable[[int, int], None] | None
-    ) -> Iterator[Packing]:
-        """Every packer with every way of sharding."""
+    ) -> Iterator[Packing | str]:
+        """Every packer with every way of sharding; the name of one that made too few steps."""
         tried = self._tried(lengths)
         first: _Run | None = None
         listed = lengths.tolist()
         for done, (packer, shards) in enumerate(tried):
             stream = packed_stream(packer, listed, self.room)
             if len(stream.steps) < 2 * _GROUPS:
+                yield packer.name
                 continue
             run = self.run(stream, shards)
             first = first or run
@@ -417,9 +487,8 @@ class _Study:
         found = [(packer, plain) for packer in packers]
         if self.context > 1:
             found.insert(1, (AsItComes(room), ContextShards.ADAPTIVE))
-            queues = tuned_queues(room, work, lengths, num_queues=2)
-            found.append((queues, ContextShards.BY_DOCUMENT))
-            found.append((tuned_queues(room, work, lengths, num_queues=2), ContextShards.ADAPTIVE))
+            others = [shards for shards in ContextShards if shards is not plain]
+            found += [(tuned_queues(room, work, lengths, num_queues=2), one) for one in others]
         return found
 
     def best(self, lengths: Int64s) -> tuple[Packing, Packing]:
@@ -439,14 +508,10 @@ class _Study:
         lengths = [
             [step[at] for at in row] for step, row in zip(stream.lengths(), order, strict=True)
         ]
-        shape = (len(lengths), self.step.num_replicas, self.step.num_microbatches)
         tokens = np.array([[int(one.sum()) for one in step] for step in lengths], np.int64)
-        even_ns = self._slowest(np.array([self.work.window]), ContextShards.BY_SEQUENCE)
-        even_ns *= self.room.window / self.work.window
-        attention = np.array(
-            [[self._slowest(one, shards) / even_ns for one in step] for step in lengths]
-        ).reshape(shape)
-        share = (tokens / self.room.window).reshape(shape)
+        shape = (len(lengths), self.step.num_replicas, self.step.num_microbatches)
+        mixed = MixedWork(self.work, self.room, self.context)
+        share, attention = (one.reshape(shape) for one in mixed.factors(lengths, shards))
         simulated = [
             self.step.step_ns(share, attention * factor)
             for factor in (1.0, *self.step.attention_spread)
@@ -468,9 +533,6 @@ class _Study:
             ns_per_work=(of_work[0], of_work[1], of_work[2]),
             groups=np.array([step_ns[part].sum() / work_ns[part].sum() for part in parts]),
         )
-
-    def _slowest(self, lengths: Int64s, shards: ContextShards) -> float:
-        return slowest_attention_ns(lengths, self.work, self.context, shards=shards)
 
     def _dealt(self, stream: PackedStream, work_ns: Float64s) -> Int64s:
         """Which microbatch goes where; int64[steps, microbatches], copy by copy.

@@ -98,7 +98,7 @@ def uneven_step(
             f"the step's graph shows {found} microbatches of a copy of the model, where the plan "
             f"has {count}: documents cannot be told apart in it"
         )
-    label = _labels(graph)
+    label = mix_labels(graph)
     scores = (label != _FIXED) & (label % 2 == 0)
     costs_ns = done.costs.duration_ns[scores].sum()
     return UnevenStep(
@@ -116,8 +116,12 @@ def uneven_step(
     )
 
 
-def _labels(graph: ExecutionGraph) -> Int32s:
-    """What of each node follows its microbatch: its kernels and transfers, not its launches."""
+def mix_labels(graph: ExecutionGraph) -> Int32s:
+    """What each node's duration follows; int32[nodes].
+
+    0 where it follows no microbatch: launches, gradients, the optimizer. 1 + 2 m for kernels and
+    transfers of microbatch m, 2 + 2 m for its attention.
+    """
     follows = graph.is_device | (graph.kind == NodeKind.FINISH)
     is_own = follows & (graph.microbatch >= 0)
     names = np.array(

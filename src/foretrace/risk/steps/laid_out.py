@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Float64s, Int64s
+from foretrace.base import Float64s, Int32s, Int64s, RiskError
 from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind
 from foretrace.risk.steps.models import DurationModel
 from foretrace.risk.steps.variation import Variation
@@ -12,6 +14,34 @@ from foretrace.simulate import FIXED, Cells, Draws
 from foretrace.workload import Group, Plan, group_size, groups_of, replica_of_rank
 
 _KERNEL, _COLLECTIVE = 0, 1  # rows of the table
+_MOST_FACTORS = 2**28  # 2 GiB
+
+
+@dataclass(frozen=True, eq=False)
+class Mix:
+    """What documents make of each sample's microbatches."""
+
+    label: Int32s  # int32[nodes], of `mix_labels`
+    tokens: Float64s  # float64[samples, microbatches], of one document as long as the window
+    attention: Float64s
+
+    def joined(self, label: Int64s, factor: Float64s) -> tuple[Int64s, Float64s]:
+        """Labels and factors of GPUs, times those of microbatches.
+
+        Raises:
+            RiskError: if the table of factors would not fit.
+        """
+        count = 1 + 2 * self.tokens.shape[1]
+        own = np.ones((len(self.tokens), count))
+        own[:, 1::2], own[:, 2::2] = self.tokens, self.attention
+        if factor.size * count > _MOST_FACTORS:
+            raise RiskError(
+                f"{factor.shape[1]:,} GPUs of a copy with {self.tokens.shape[1]:,} microbatches in "
+                f"{len(factor):,} samples need a table of {factor.size * count:,} factors, above "
+                f"{_MOST_FACTORS:,}: take fewer samples, or a smaller plan"
+            )
+        both = (factor[:, :, None] * own[:, None, :]).reshape(len(factor), -1)
+        return label * count + self.label, both
 
 
 def draws_of(
@@ -22,6 +52,7 @@ def draws_of(
     num_samples: int,
     seed: int,
     factor: Float64s | None = None,
+    mix: Mix | None = None,
 ) -> Draws:
     """How the durations of a laid-out graph vary.
 
@@ -33,6 +64,7 @@ def draws_of(
         seed: of every draw.
         factor: float64[samples, 1 + ranks of the graph] of each GPU in each sample, column 0 being
             1; drawn if left out.
+        mix: documents of each sample's microbatches.
     """
     is_kernel = graph.is_device
     is_finish = graph.kind == NodeKind.FINISH
@@ -46,6 +78,8 @@ def draws_of(
     if factor is None:
         own = gpu_factors(variation.gpu, len(ranks), num_samples=num_samples, seed=seed)
         factor = np.hstack([np.ones((num_samples, 1)), own])
+    if mix is not None:
+        label, factor = mix.joined(label, factor)
     return Draws(
         duration_ns=np.asarray(duration_ns, np.float64),
         make=make,

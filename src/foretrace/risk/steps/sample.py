@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.analyze import Windows, windows
+from foretrace.balance import Documents
 from foretrace.base import Bools, Float64s, Int32s, RiskError
 from foretrace.cost import CostModel, Inflation, step_costs
-from foretrace.estimate import simulated_step
+from foretrace.estimate import drawn_mix, mix_labels, simulated_step
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
 from foretrace.machine import Machine
 from foretrace.risk.steps.distribution import Scale, Shares, StepDistribution
 from foretrace.risk.steps.fit import FittedModels, fit_models
-from foretrace.risk.steps.laid_out import cell_replicas, cells_of, draws_of
+from foretrace.risk.steps.laid_out import Mix, cell_replicas, cells_of, draws_of
 from foretrace.risk.steps.paths import shares
 from foretrace.risk.steps.recorded import draws_of_recording, step_factors_of
 from foretrace.risk.steps.variation import Variation
@@ -30,7 +31,15 @@ from foretrace.simulate import (
     simulate_cells,
     simulate_samples,
 )
-from foretrace.workload import Model, Plan, blocks_of_model, check_plan, layout, schedule_of
+from foretrace.workload import (
+    Model,
+    Plan,
+    Transformer,
+    blocks_of_model,
+    check_plan,
+    layout,
+    schedule_of,
+)
 
 NUM_BATCHES = 4  # sampled apart, so that they tell how sure a quantile is
 _REPEATS = 2  # steps of each job: the least that tells apart what lasts from what averages out
@@ -40,6 +49,10 @@ _LANES_PER_CELL, _LEAST_PER_CELL = 32, 4
 _LANES_AT_LEAST = 512
 _NODES_AT_MOST = 1_500_000_000  # simulated for more than the samples that were asked for
 
+_DOCUMENTS = (
+    "documents as they come, {}; who carries the variance is told without them, and smaller jobs "
+    "have one document each"
+)
 _LEAST_STEPS = 8  # from which interruptions of the host are told apart by their rareness
 
 Progress = Callable[[int, int], None]
@@ -249,6 +262,7 @@ def estimated_steps(
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     folded: bool = True,
+    documents: Documents | None = None,
 ) -> StepDistribution:
     """How long steps of a plan take that has not been run.
 
@@ -261,14 +275,23 @@ def estimated_steps(
         costs: what predicts mean durations; as in an estimate if left out.
         inflation: how much slower kernels are beside communication; as in an estimate.
         folded: simulate one cell of the job instead of all; see `simulate_cells`.
+        documents: of a dataset, as they come; every copy of the model has its own. Without,
+            microbatches are one document each.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
         MachineError: if the machine cannot be costed.
-        RiskError: if the machine is too small.
+        RiskError: if the machine is too small, or a cell of it has several copies of the model
+            with documents of their own.
     """
     chosen = sampling or Sampling()
-    cell = cell_of(model, plan, machine, costs=costs, inflation=inflation, folded=folded)
+    if documents is not None and not isinstance(model, Transformer):
+        raise RiskError(f"{model.name} is no transformer: it has no documents")
+    priced = costs or step_costs(machine)
+    cell = cell_of(model, plan, machine, costs=priced, inflation=inflation, folded=folded)
+    mix_of = None
+    if documents is not None and isinstance(model, Transformer):
+        mix_of = _mixes(cell, model, documents, priced)
     fixed = simulate(cell.graph, np.rint(cell.duration_ns).astype(np.int64))
     count = cell.cells.num_cells
     wanted = -(-chosen.num_samples // (NUM_BATCHES * _REPEATS))
@@ -278,6 +301,7 @@ def estimated_steps(
     def sample(batch: int) -> Float64s:
         return cell_samples(
             cell, variation, num_lanes=lanes, seed=chosen.batch_seed(batch),
+            mix=None if mix_of is None else mix_of(lanes, chosen.batch_seed(batch)),
             workers=chosen.workers,
         )  # fmt: skip
 
@@ -290,10 +314,35 @@ def estimated_steps(
         num_ranks=plan.num_ranks,
         method="every rank" if count == 1 else whole,
         sources=variation.as_json(),
-        shares=_cell_shares(cell, variation, chosen) if chosen.has_shares else Shares(),
+        shares=_cell_shares(cell, variation, chosen)
+        if chosen.has_shares and documents is None
+        else Shares(),
         scales=_scales(cell, variation, chosen) if chosen.has_scales else (),
-        notes=_notes(count, chosen),
+        notes=(
+            *_notes(count, chosen),
+            *(() if documents is None else (_DOCUMENTS.format(documents.name),)),
+        ),
     )
+
+
+def _mixes(
+    cell: SampledCell, model: Transformer, documents: Documents, costs: CostModel
+) -> Callable[[int, int], Mix]:
+    """What draws documents for so many lanes, with a seed."""
+    if cell.num_replicas > 1:
+        raise RiskError(
+            f"a cell of this plan has {cell.num_replicas} copies of the model, and documents are "
+            "drawn for one: leave expert ranks within one copy, or shard over all copies"
+        )
+    label = mix_labels(cell.graph)
+
+    def drawn(num_lanes: int, seed: int) -> Mix:
+        factors = drawn_mix(
+            model, cell.plan, documents=documents, costs=costs, num_copies=num_lanes, seed=seed
+        )
+        return Mix(label, *factors)
+
+    return drawn
 
 
 def _lanes(cell: SampledCell, num_runs: int) -> int:
@@ -325,10 +374,13 @@ def cell_samples(
     seed: int,
     cells: Cells | None = None,
     num_repeats: int = _REPEATS,
+    mix: Mix | None = None,
     workers: int | None = None,
 ) -> Float64s:
     """Sampled steps of a job; float64[jobs, steps of each]."""
-    draws = draws_of(cell.graph, cell.duration_ns, variation, num_samples=num_lanes, seed=seed)
+    draws = draws_of(
+        cell.graph, cell.duration_ns, variation, num_samples=num_lanes, seed=seed, mix=mix
+    )
     found = simulate_cells(
         cell.graph, draws, cells or cell.cells, goal=cell.goal, num_repeats=num_repeats,
         workers=workers,
