@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -59,3 +61,30 @@ BlocksFile: TypeAlias = Annotated[
         metavar="FILE.toml", dir_okay=False, help="What corrects the blocks: docs/blocks.md."
     ),
 ]
+
+
+def command_with(
+    run: Callable[..., None],
+    parameters: Iterable[inspect.Parameter],
+    *,
+    name: str,
+    words: str | None,
+) -> Callable[..., None]:
+    """A function as typer makes a command of it, its parameters known at run time only.
+
+    Args:
+        run: what is called with every keyword.
+        parameters: its options and arguments, annotated.
+        name: of the function.
+        words: its documentation, which is the help.
+    """
+    listed = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    run.__name__, run.__doc__ = name, words
+    run.__annotations__ = {one.name: one.annotation for one in listed}
+    vars(run)["__signature__"] = inspect.Signature(listed)  # what typer reads
+    return run
+
+
+def keyword(name: str, kind: Any, default: object = None) -> inspect.Parameter:
+    """An option of a command that is made at run time."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)

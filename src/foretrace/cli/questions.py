@@ -44,22 +44,17 @@ def command_of(question: Question[Any, Any, ..., Any]) -> Callable[..., None]:
         ):
             raise typer.Exit(SHUT)
 
-    kinds: dict[str, Any] = {"paths": (options.Paths, inspect.Parameter.empty)}
-    kinds |= {one.name: (_typed(one), one.default) for one in _keywords(question)}
+    told = [options.keyword("paths", options.Paths, inspect.Parameter.empty)]
+    told += [one.replace(annotation=_typed(one)) for one in _keywords(question)]
     for flag in (question.gate, question.instead):
-        if flag is not None:
-            kinds.setdefault(flag.option, (_flag(flag), False))
+        if flag is not None and flag.option not in {one.name for one in told}:
+            told.append(options.keyword(flag.option, _flag(flag), default=False))
     if question.of in (MEASURED, REPLAYED):
-        kinds["replayed"] = (options.Replayed, question.of is not MEASURED)
-    kinds |= {"top": (options.Top, question.top), **_SHARED}
-    command.__name__, command.__doc__ = question.name, question.help
-    command.__annotations__ = {name: kind for name, (kind, _) in kinds.items()}
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=value)
-        for name, (kind, value) in kinds.items()
-    ]
-    vars(command)["__signature__"] = inspect.Signature(parameters)  # what typer reads
-    return command
+        is_replayed = question.of is not MEASURED
+        told.append(options.keyword("replayed", options.Replayed, is_replayed))
+    told.append(options.keyword("top", options.Top, question.top))
+    told += [options.keyword(name, kind, value) for name, (kind, value) in _SHARED.items()]
+    return options.command_with(command, told, name=question.name, words=question.help)
 
 
 def _keywords(question: Question[Any, Any, ..., Any]) -> Iterator[inspect.Parameter]:

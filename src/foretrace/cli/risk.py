@@ -15,7 +15,6 @@ from foretrace.cli import options
 from foretrace.cli import risk_options as told
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.risk_options import campaign_of
 from foretrace.cli.risk_steps import placement, steps
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.machine import load_chip
@@ -69,20 +68,10 @@ def root(context: typer.Context) -> None:
 
 
 @app.command()
+@told.with_campaign()
 def ettr(
-    name: told.Name = None,
     *,
-    nodes: told.Nodes = None,
-    gpus_per_node: told.GpusPerNode = None,
-    failure_rate: told.FailureRate = None,
-    failures: told.Failures = None,
-    checkpoint_interval: told.Interval = None,
-    checkpoint_time: told.Blocking = None,
-    background_time: told.Background = None,
-    restart: told.Restart = None,
-    detection: told.Detection = None,
-    queue: told.Queue = None,
-    while_down: told.Down = None,
+    campaign: Campaign,
     target: Annotated[
         float | None,
         typer.Option(min=0, max=1, metavar="E", help="How fast must a restart be for this?"),
@@ -96,14 +85,6 @@ def ettr(
     parquet: options.Parquet = None,
 ) -> None:
     """Tell effective training time by formula and by simulation, and the best interval."""
-    campaign = campaign_of(
-        told.Told(
-            name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
-            failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
-            background=background_time, restart=restart, detection=detection, queue=queue,
-            while_down=while_down,
-        )
-    )  # fmt: skip
     with activity() as doing:
         doing.now("simulating campaigns")
         found = ettr_of(campaign, target=target, num_samples=samples, seed=seed)
@@ -116,30 +97,10 @@ def ettr(
 
 
 @app.command(name="campaign")
+@told.with_campaign(*told.FLEET, *told.LEMONS, *told.REPLICAS)
 def campaign_command(
-    name: told.Name = None,
     *,
-    nodes: told.Nodes = None,
-    gpus_per_node: told.GpusPerNode = None,
-    failure_rate: told.FailureRate = None,
-    failures: told.Failures = None,
-    checkpoint_interval: told.Interval = None,
-    checkpoint_time: told.Blocking = None,
-    background_time: told.Background = None,
-    restart: told.Restart = None,
-    detection: told.Detection = None,
-    queue: told.Queue = None,
-    while_down: told.Down = None,
-    spares: told.Spares = None,
-    repair: told.Repair = None,
-    lemons: told.Lemons = None,
-    lemon_factor: told.LemonFactor = None,
-    exclude_after: told.ExcludeAfter = None,
-    preempt_every: told.PreemptEvery = None,
-    preempt_away: told.PreemptAway = None,
-    replicas: told.NumReplicas = None,
-    stall: told.Stall = None,
-    away: told.Away = None,
+    campaign: Campaign,
     days: told.Days = 365.0,
     tokens: Annotated[
         float | None,
@@ -165,16 +126,6 @@ def campaign_command(
         raise typer.BadParameter("give --tokens and --tokens-per-second together")
     if price is not None and tokens is None:
         raise typer.BadParameter("--price needs --tokens: it is the cost of a training")
-    campaign = campaign_of(
-        told.Told(
-            name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
-            failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
-            background=background_time, restart=restart, detection=detection, queue=queue,
-            while_down=while_down, spares=spares, repair=repair, lemons=lemons,
-            lemon_factor=lemon_factor, exclude_after=exclude_after, preempt_every=preempt_every,
-            preempt_away=preempt_away, replicas=replicas, stall=stall, away=away,
-        )
-    )  # fmt: skip
     found: Outcome | TrainingTime
     with activity() as doing:
         doing.now("simulating campaigns")
@@ -202,25 +153,10 @@ def campaign_command(
 
 
 @app.command()
+@told.with_campaign(*told.FLEET, *told.REPLICAS)
 def compare(
-    name: told.Name = None,
     *,
-    nodes: told.Nodes = None,
-    gpus_per_node: told.GpusPerNode = None,
-    failure_rate: told.FailureRate = None,
-    failures: told.Failures = None,
-    checkpoint_interval: told.Interval = None,
-    checkpoint_time: told.Blocking = None,
-    background_time: told.Background = None,
-    restart: told.Restart = None,
-    detection: told.Detection = None,
-    queue: told.Queue = None,
-    while_down: told.Down = None,
-    spares: told.Spares = None,
-    repair: told.Repair = None,
-    replicas: told.NumReplicas = None,
-    stall: told.Stall = None,
-    away: told.Away = None,
+    campaign: Campaign,
     replica_gpus: Annotated[
         list[int] | None,
         typer.Option(min=1, metavar="N", help="Try replicas of so many GPUs; may be repeated."),
@@ -248,15 +184,6 @@ def compare(
     parquet: options.Parquet = None,
 ) -> None:
     """Compare ways to recover: full restart, hot spares, elastic, fault-tolerant replicas."""
-    campaign = campaign_of(
-        told.Told(
-            name=name, nodes=nodes, gpus_per_node=gpus_per_node, failure_rate=failure_rate,
-            failures=failures, interval=checkpoint_interval, blocking=checkpoint_time,
-            background=background_time, restart=restart, detection=detection, queue=queue,
-            while_down=while_down, spares=spares, repair=repair, replicas=replicas, stall=stall,
-            away=away,
-        )
-    )  # fmt: skip
     if (model is not None or plan is not None or chip is not None) and not replica_gpus:
         raise typer.BadParameter("--model, --plan and --chip are for --replica-gpus")
     duration_ns = _days_ns(days)

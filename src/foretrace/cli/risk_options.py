@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import typer
 
 from foretrace.base import RiskError
+from foretrace.cli import options
 from foretrace.risk import (
     Campaign,
     Checkpoint,
@@ -120,28 +123,57 @@ Days: TypeAlias = Annotated[
 class Told:
     """What a command line says; `None` is what the campaign's file says, or nothing."""
 
-    name: str | None = None
-    nodes: int | None = None
-    gpus_per_node: int | None = None
-    failure_rate: float | None = None
-    failures: str | None = None
-    interval: str | None = None
-    blocking: str | None = None
-    background: str | None = None
-    restart: str | None = None
-    detection: str | None = None
-    queue: str | None = None
-    while_down: WhileDown | None = None
-    spares: int | None = None
-    repair: str | None = None
-    lemons: float | None = None
-    lemon_factor: float | None = None
-    exclude_after: int | None = None
-    preempt_every: str | None = None
-    preempt_away: str | None = None
-    replicas: int | None = None
-    stall: str | None = None
-    away: str | None = None
+    name: Name = None
+    nodes: Nodes = None
+    gpus_per_node: GpusPerNode = None
+    failure_rate: FailureRate = None
+    failures: Failures = None
+    checkpoint_interval: Interval = None
+    checkpoint_time: Blocking = None
+    background_time: Background = None
+    restart: Restart = None
+    detection: Detection = None
+    queue: Queue = None
+    while_down: Down = None
+    spares: Spares = None
+    repair: Repair = None
+    lemons: Lemons = None
+    lemon_factor: LemonFactor = None
+    exclude_after: ExcludeAfter = None
+    preempt_every: PreemptEvery = None
+    preempt_away: PreemptAway = None
+    replicas: NumReplicas = None
+    stall: Stall = None
+    away: Away = None
+
+
+FLEET = ("spares", "repair")
+LEMONS = ("lemons", "lemon_factor", "exclude_after", "preempt_every", "preempt_away")
+REPLICAS = ("replicas", "stall", "away")
+
+
+def with_campaign(*beside: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with the options that tell a campaign before its own.
+
+    Args:
+        beside: those of `FLEET`, `LEMONS` and `REPLICAS` that it has too.
+    """
+    others = {*FLEET, *LEMONS, *REPLICAS} - set(beside)
+    kinds = get_type_hints(Told, include_extras=True)
+    names = [name for name in kinds if name not in others]
+
+    def made(command: Callable[..., None]) -> Callable[..., None]:
+        def whole(**given: Any) -> None:
+            told = Told(**{name: given.pop(name) for name in names})
+            command(campaign=campaign_of(told), **given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [options.keyword(name, kinds[name]) for name in names]
+        parameters += [one for one in own if one.name != "campaign"]
+        words = command.__doc__
+        return options.command_with(whole, parameters, name=command.__name__, words=words)
+
+    return made
 
 
 def campaign_of(told: Told) -> Campaign:
@@ -171,7 +203,7 @@ def campaign_of(told: Told) -> Campaign:
         rates = load_failures(told.failures)
         fleet = replace(campaign.fleet, repaired_share=rates.repaired_share)
         campaign = replace(campaign, failures_per_host_day=rates.per_host_day, fleet=fleet)
-    if told.interval == BEST:
+    if told.checkpoint_interval == BEST:
         campaign = with_best_interval(campaign)
     check_campaign(campaign)
     return campaign
@@ -183,7 +215,7 @@ def _new(told: Told) -> Campaign:
         for option, value in (
             ("--nodes", told.nodes),
             ("--failure-rate or --failures", _or(told.failure_rate, told.failures)),
-            ("--checkpoint-interval", told.interval),
+            ("--checkpoint-interval", told.checkpoint_interval),
             ("--restart", told.restart),
         )
         if value is None
@@ -195,11 +227,11 @@ def _new(told: Told) -> Campaign:
 
 
 def _checkpoint(told: Told, base: Checkpoint) -> Checkpoint:
-    stated = None if told.interval == BEST else told.interval
+    stated = None if told.checkpoint_interval == BEST else told.checkpoint_interval
     return Checkpoint(
         interval_ns=_time(stated, base.interval_ns, "--checkpoint-interval"),
-        blocking_ns=_time(told.blocking, base.blocking_ns, "--checkpoint-time"),
-        background_ns=_time(told.background, base.background_ns, "--background-time"),
+        blocking_ns=_time(told.checkpoint_time, base.blocking_ns, "--checkpoint-time"),
+        background_ns=_time(told.background_time, base.background_ns, "--background-time"),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from foretrace.base import ScenarioError
+from foretrace.cli import options
 from foretrace.whatif import Holds, Key, Order, edit_keys, pairs_of
 from foretrace.workload import parsed_keys
 
@@ -96,17 +97,9 @@ def with_edits(command: Callable[..., None]) -> Callable[..., None]:
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())
     paths, rest = own[0], [one for one in own[1:] if one.name != "stated"]
-    edits = [
-        inspect.Parameter(
-            key.name, inspect.Parameter.KEYWORD_ONLY, annotation=_option(key), default=None
-        )
-        for key in edit_keys().values()
-    ]
-    parameters = [paths.replace(kind=inspect.Parameter.KEYWORD_ONLY), *edits, *rest]
-    whole.__name__, whole.__doc__ = command.__name__, command.__doc__
-    whole.__annotations__ = {one.name: one.annotation for one in parameters}
-    vars(whole)["__signature__"] = inspect.Signature(parameters)  # what typer reads
-    return whole
+    edits = [options.keyword(key.name, _option(key)) for key in edit_keys().values()]
+    told = [paths, *edits, *rest]
+    return options.command_with(whole, told, name=command.__name__, words=command.__doc__)
 
 
 def _option(key: Key) -> Any:
