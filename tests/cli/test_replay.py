@@ -130,3 +130,18 @@ def test_files_and_globs_are_as_good_as_their_folder(run: Run, traces: Path) -> 
 
     assert by_files == by_folder
     assert by_glob == by_folder
+
+
+def test_a_replay_that_is_not_believed_says_so_first_and_fails_where_asked(
+    run: Run, traces: Path
+) -> None:
+    good = run("replay", traces, "--strict")
+    bad = run("replay", traces, "--strict", "--without", "device")
+
+    assert good.code == 0, good.err
+    assert "this replay can be believed" in good.out
+    assert bad.code == 3
+    assert bad.out.index("do not believe this replay") < bad.out.index("measured step")
+    assert run("replay", traces, "--without", "device").code == 0
+    said = replayed_json(run, traces)["verdict"]
+    assert said["trust"] == "believed"

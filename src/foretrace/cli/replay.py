@@ -13,6 +13,9 @@ from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
 from foretrace.graph import Ablation
+from foretrace.validate import Trust
+
+DOUBTED = 3  # the exit code of --strict
 
 
 def replay(
@@ -47,6 +50,9 @@ def replay(
             help="Report on this step only, by name or number; may be given again.",
         ),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with exit code 3 if the replay is not believed.")
+    ] = False,
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
@@ -71,3 +77,5 @@ def replay(
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)
+    if strict and found.verdict.trust is Trust.DOUBTED:
+        raise typer.Exit(DOUBTED)

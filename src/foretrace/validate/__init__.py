@@ -66,5 +66,7 @@ if TYPE_CHECKING:
     from foretrace.validate.scalings import StepBar as StepBar
     from foretrace.validate.scalings import read_scalings as read_scalings
     from foretrace.validate.scalings import scalings_report as scalings_report
+    from foretrace.validate.verdict import ReplayVerdict as ReplayVerdict
+    from foretrace.validate.verdict import Trust as Trust
 
 lazily(__name__)

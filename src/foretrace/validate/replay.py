@@ -40,6 +40,7 @@ from foretrace.validate.results import (
     ReplaySummary,
     StepReplay,
 )
+from foretrace.validate.verdict import verdict_of
 
 # Labels of nodes in the order of `DurationMix`; lags come last, as `path_time_ns` has them.
 _RECORDED_HOST, _RECORDED_DEVICE, _SPLIT, _ESTIMATED = range(4)
@@ -64,14 +65,22 @@ def replay_report(
         step_names: steps to report on, all if left out; the replay is of the whole trace anyway.
 
     Raises:
-        ModelError: if `simulated` is of another graph, or there is no step to report on.
+        ModelError: if `simulated` is of another graph, there is no step to report on, or nothing
+            has a duration.
     """
+    if not recording.graph.measured_ns.any():
+        raise ModelError(
+            "the files say how long nothing took: there is nothing to replay. Give profiler files "
+            "of a run; `foretrace bench` and `convert` take execution traces."
+        )
     timeline = simulate(recording.graph) if simulated is None else simulated
     observed = _Observation(recording.measured, step_names)
     chosen_steps = observed.compared_with(timeline)
+    summary, mix = summary_of(chosen_steps), duration_mix(timeline, observed.chosen_steps)
     return ReplayReport(
+        verdict=verdict_of(recording, summary, mix),
         steps=chosen_steps,
-        summary=summary_of(chosen_steps),
+        summary=summary,
         null_models=tuple(
             NullModel(
                 ablation=ablation,
@@ -79,7 +88,7 @@ def replay_report(
             )
             for ablation in null_models
         ),
-        mix=duration_mix(timeline, observed.chosen_steps),
+        mix=mix,
         constants=recording.graph.constants,
         clocks=recording.clocks,
         findings=recording.findings,

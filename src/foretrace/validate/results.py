@@ -28,6 +28,7 @@ from foretrace.answer import (
     signed_percent_text,
 )
 from foretrace.graph import Ablation, Clock, EdgeConstant, EdgeKind, Finding
+from foretrace.validate.verdict import ReplayVerdict
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ class ReplayReport(Answer):
 
     json_names: ClassVar = {"mix": "duration_mix", "edge_kinds": ""}
 
+    verdict: ReplayVerdict
     steps: tuple[StepReplay, ...]
     summary: ReplaySummary
     null_models: tuple[NullModel, ...]
@@ -219,6 +221,7 @@ class ReplayReport(Answer):
         """Errors, components, null models, steps, and what the replay rests on."""
         findings = (f"{one.topic}: {one.text}" for one in self.findings)
         return (
+            Sentences.of("verdict", self.verdict.sentences),
             Facts(tuple(self._facts())),
             self.components_table(),
             self.null_models_table(),

@@ -1,0 +1,83 @@
+"""What is said of a replay before its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from foretrace.base import ModelError
+from foretrace.graph import Finding, Recording
+from foretrace.simulate import simulate
+from foretrace.validate import ReplayReport, Trust, replay_report
+from tests.graph.recorded import call, file_text, kernel, launch, recording_of_files, step
+from tests.graphs import recording_of
+from tests.validate.strategies import training_graph
+
+_STEPS = [{0: [40, 50], 1: [80, 60]}, {0: [41, 52], 1: [70, 60]}]
+
+
+def held_against(recording: Recording, factor: float) -> ReplayReport:
+    """The recording beside a replay in which everything takes so many times as long."""
+    graph = recording.graph
+    longer = simulate(graph, (graph.measured_ns * factor).astype("int64"))
+    return replay_report(recording, simulated=longer, null_models=())
+
+
+def exact() -> Recording:
+    graph = training_graph(_STEPS)
+    return recording_of(graph, simulate(graph))
+
+
+def test_a_replay_within_the_limits_is_believed() -> None:
+    found = replay_report(exact(), null_models=()).verdict
+
+    assert found.trust is Trust.BELIEVED
+    assert found.sentences[0].startswith("this replay can be believed: every step ends within")
+
+
+def test_a_replay_beyond_the_limits_is_doubted_with_what_is_missing() -> None:
+    lacking = replace(exact(), findings=(Finding("CUDA graphs", "3 of 4 lack kernels."),))
+
+    report = held_against(lacking, 1.5)
+
+    assert report.verdict.trust is Trust.DOUBTED
+    first, why = report.verdict.sentences
+    worst = report.summary.worst_step_error_percent
+    assert first.startswith(f"do not believe this replay: a step ends {worst:.1f} % off")
+    assert why == "CUDA graphs: 3 of 4 lack kernels."
+
+
+def test_what_is_not_known_to_lack_anything_is_said_to_seem_complete() -> None:
+    verdict = held_against(exact(), 1.5).verdict
+
+    assert "the recording seems complete" in verdict.sentences[-1]
+
+
+def test_a_replay_of_host_work_alone_could_not_have_been_wrong() -> None:
+    events = [step(1, 0, 1_000)]
+    events += [{**call("aten::mm", 100 * at, 60), "cat": "cpu_op", "args": {}} for at in range(5)]
+
+    verdict = replay_report(recording_of_files([file_text(events)]), null_models=()).verdict
+
+    assert verdict.trust is Trust.UNTESTED
+    assert "exact by construction" in verdict.sentences[0]
+
+
+def test_a_replay_of_operations_without_launches_repeats_the_measurement() -> None:
+    known = (launch(10, 5, correlation=7), kernel("known", 700, 50, correlation=7, stream=8))
+    lost = [kernel(f"k{at}", 100 * at, 50, correlation=90 + at) for at in range(1, 6)]
+
+    recording = recording_of_files([file_text([step(1, 0, 1_000), *known, *lost])])
+
+    verdict = replay_report(recording, null_models=()).verdict
+    assert verdict.trust is Trust.UNTESTED
+    assert verdict.sentences[0].startswith("this replay proves little: 83.3 % of the device")
+
+
+def test_files_without_durations_are_not_replayed() -> None:
+    graph = training_graph(_STEPS)
+    timeless = replace(graph, measured_ns=0 * graph.measured_ns)
+
+    with pytest.raises(ModelError, match="say how long nothing took"):
+        replay_report(recording_of(timeless, simulate(timeless)), null_models=())
