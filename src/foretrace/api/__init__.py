@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from foretrace.api.links import link as link
     from foretrace.api.modules import captured_for as captured_for
     from foretrace.api.outputs import write_trace as write_trace
+    from foretrace.api.overview import overview as overview
     from foretrace.api.predictions import scenarios as scenarios
     from foretrace.api.predictions import whatif as whatif
     from foretrace.api.predictions import write_whatif_report as write_whatif_report

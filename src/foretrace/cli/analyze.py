@@ -2,112 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from statistics import median
-
 from foretrace import api
-from foretrace.analyze import COMPONENTS, Comparison, Stillness
-from foretrace.answer import (
-    Answer,
-    Column,
-    Fact,
-    Facts,
-    Json,
-    Plain,
-    Sentences,
-    SideBySide,
-    Table,
-    Told,
-    Unit,
-    columns_of,
-    component_text,
-    count_text,
-    milliseconds_text,
-    plain,
-    short_name,
-    signed_percent_text,
-)
-from foretrace.api import Job
-from foretrace.base import TraceError
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source
-from foretrace.graph import Timeline
-
-# Times of these are of the mean rank and step; of the path, of one step.
-BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
-HELPS = "what would help most"
-_MAX_ROWS = 5
-_LABEL_WIDTH = 22
-_MAX_CAUSES = 3  # of idle time, and of waiting
-
-
-@dataclass(frozen=True)
-class Line(Plain):
-    """One answer."""
-
-    topic: str
-    label: str
-    time_ns: float | None
-    share: float | None  # of what the topic is about
-    text: str = ""  # a sentence, where one says more
-
-
-@dataclass(frozen=True, repr=False)
-class Overview(Answer):
-    """The answers, in the order in which they matter."""
-
-    title: str
-    lines: tuple[Line, ...]
-
-    @property
-    def headline(self) -> str:
-        """What was looked at."""
-        return self.title
-
-    def of(self, topic: str) -> tuple[Line, ...]:
-        """The answers to one question."""
-        return tuple(line for line in self.lines if line.topic == topic)
-
-    def parts(self) -> tuple[Told, ...]:
-        """Each topic in one table or list."""
-        facts = (
-            Fact(line.label, f"{milliseconds_text(line.time_ns or 0)} ms", line.text)
-            for line in self.of("step")
-        )
-        return (
-            Sentences.of("", (line.text for line in self.of("hang"))),
-            Facts(tuple(facts)),
-            SideBySide((self._shares(BREAKDOWN), self._shares(DEVICE_TIME))),
-            SideBySide((self._shares(PATH), self._shares(IDLE))),
-            Table.of(
-                HELPS,
-                self.of(HELPS),
-                Column("label", HELPS, Unit.NAME),
-                Column("share", "step", Unit.SIGNED_SHARE, lambda line: -(line.share or 0)),
-                Column("time_ns", "ms", Unit.SIGNED_MS, lambda line: -(line.time_ns or 0)),
-            ),
-            *(
-                Sentences.of(topic, (line.text for line in self.of(topic)))
-                for topic in ("what is wrong", "to know")
-            ),
-        )
-
-    def tables(self) -> tuple[Table, ...]:
-        """One row per answer."""
-        return (Table.of("lines", self.lines, *columns_of(Line)),)
-
-    def as_json(self) -> Json:
-        """Answers by topic; times in ns."""
-        topics = dict.fromkeys(line.topic for line in self.lines)
-        return {topic: plain(self.of(topic)) for topic in topics}
-
-    def _shares(self, topic: str) -> Table:
-        """What each label takes, and its share."""
-        label = Column("label", topic, Unit.WORD, lambda line: short_name(line.label, _LABEL_WIDTH))
-        return Table.of(topic, self.of(topic), label, Column("time_ns", "ms"), Column("share"))
 
 
 def analyze(
@@ -126,69 +25,6 @@ def analyze(
     source = Source(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
-        if not job.measured.end_ns.any():
-            raise TraceError(
-                f"{job.title} says how long nothing took: a graph without times has nothing to "
-                "analyze. Give files of a run, or `foretrace convert` it for a tool that costs it."
-            )
-        doing.now("replaying")
-        replayed = api.simulate(job)
         doing.now("asking every question")
-        found = Overview(_title(job), tuple(_lines(job, replayed, step)))
+        found = api.overview(job, step=step)
     Outputs(json, csv, parquet).tell(found, lacks=job.lacks)
-
-
-def _title(job: Job) -> str:
-    """Which run this is about, how much of it, and on what."""
-    devices = sorted({name for meta in job.metas for name in meta.device_names})
-    ranks, steps = count_text(len(job.ranks), "rank"), count_text(len(job.steps), "step")
-    return f"{job.title}: {', '.join((ranks, steps, *devices[:2]))}"
-
-
-def _lines(job: Job, replayed: Timeline, step: str | None) -> Iterator[Line]:
-    """Every answer of which the recording allows one."""
-    compared = api.compare(job.measured, replayed, step=step)
-    yield from _step_lines(job, compared)
-    whole_ns = max(compared.before.mean_ns, 1)
-    for part in COMPONENTS:
-        time_ns = compared.view("component").row(part).before.step_ns
-        yield Line(BREAKDOWN, component_text(part), time_ns, time_ns / whole_ns)
-    table, num_ranks = api.operators(job, step=step), max(len(job.ranks), 1)
-    for row in table.by("class")[:_MAX_ROWS]:
-        yield Line(DEVICE_TIME, row.kind, row.time_ns / num_ranks, row.share)
-    lost = table.unrecognised
-    yield Line(DEVICE_TIME, "not recognised", lost.time_ns / num_ranks, lost.share)
-    for share in api.critical_path(replayed, step=step).by_class()[:_MAX_ROWS]:
-        yield Line(PATH, share.label, share.time_ns, share.share)
-    num_steps = len(job.steps) if step is None else 1
-    yield from _idle_lines(replayed, step, num_ranks * num_steps)
-    for one in api.what_helps(replayed, step=step, top=_MAX_ROWS).rows:
-        label = one.text.split(": step")[0]
-        yield Line(HELPS, label, one.gain_ns, one.share, one.text)
-    for wrong in api.diagnose(job).causes[:_MAX_ROWS]:
-        topic = "hang" if wrong.topic == "hang" else "what is wrong"
-        yield Line(topic, wrong.topic, wrong.lost_ns, None, wrong.sentence)
-    for finding in job.findings:
-        yield Line("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
-
-
-def _idle_lines(replayed: Timeline, step: str | None, num_rows: int) -> Iterator[Line]:
-    """The main causes of idle time, then of waiting, over so many steps of ranks."""
-    idle = api.idle(replayed, step=step)
-    whole_ns = max(idle.total_ns(), 1)
-    for kind in Stillness:
-        prefix = "waiting: " if kind is Stillness.WAITING else "idle: "
-        for cause, lost_ns in list(idle.by_cause(kind).items())[:_MAX_CAUSES]:
-            yield Line(IDLE, prefix + cause.words, lost_ns / num_rows, lost_ns / whole_ns)
-
-
-def _step_lines(job: Job, compared: Comparison) -> Iterator[Line]:
-    """The step's length: measured, replayed and, if recorded, without the profiler."""
-    before, after = compared.before, compared.after
-    used = before.used_names
-    which = used[0] if len(used) == 1 else f"mean of {len(used)} steps"
-    yield Line("step", "measured", before.mean_ns, None, which)
-    yield Line("step", "replayed", after.mean_ns, None, signed_percent_text(compared.percent))
-    unprofiled_ns = job.recording.unprofiled_step_ns.values()
-    if unprofiled_ns:
-        yield Line("step", "without profiler", median(unprofiled_ns), None, "median over ranks")
