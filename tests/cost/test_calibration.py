@@ -16,7 +16,6 @@ from foretrace.cost import (
     calibrated,
     joined,
     read_tables,
-    tables_without_model,
 )
 from foretrace.cost.baselines import Work
 from foretrace.cost.errors import Predictions
@@ -108,15 +107,13 @@ def test_the_least_columns_make_a_table(tmp_path: Path) -> None:
     assert (found.chip.name, found.dtype, found.measured_ns.tolist()) == ("l4", "fp16", [9.0])
 
 
-def test_tables_that_no_model_predicts_are_left_out_and_named(tmp_path: Path) -> None:
+def test_the_longest_beginning_of_a_name_says_what_a_table_holds(tmp_path: Path) -> None:
     write(tmp_path)
     decode = tmp_path / "attention-decode-mine.parquet"
     pl.DataFrame({"gpu": ["NVIDIA L4"], "kv_len": [8], "time_ns": [9.0]}).write_parquet(decode)
 
-    found = read_tables(tmp_path)
-
-    assert [one.model for one in found] == ["gemm"]
-    assert tables_without_model(tmp_path) == (decode,)
+    with pytest.raises(ModelError, match="lacks the columns kv_dtype, batch, heads"):
+        read_tables(tmp_path)
 
 
 def test_a_table_that_cannot_be_read_says_what_it_lacks(tmp_path: Path) -> None:
@@ -127,7 +124,7 @@ def test_a_table_that_cannot_be_read_says_what_it_lacks(tmp_path: Path) -> None:
         read_tables(tmp_path)
     assert read_tables(tmp_path, known_only=True) == ()
     pl.DataFrame({"gpu": ["NVIDIA L4"], "m": [1]}).write_parquet(tmp_path / "gemm-mine.parquet")
-    with pytest.raises(ModelError, match="lacks the columns n, k, dtype, time_ns"):
+    with pytest.raises(ModelError, match="lacks the columns dtype, n, k, time_ns"):
         read_tables(tmp_path)
 
 

@@ -23,16 +23,19 @@ OTHER_SHAPES = "same chip, other shapes"
 
 
 def left_out(family: str, gpu: str, dtype: str, region: str, basis: str = OTHER_SHAPES) -> LeftOut:
-    (found,) = (
+    rows = (
         row
         for row in left_out_errors().rows
         if (row.family, row.gpu, row.dtype, row.errors.region) == (family, gpu, dtype, region)
         and row.fitted_on.startswith(basis)
     )
-    return found
+    # Kinds that fewer architectures were measured with are rows of their own.
+    return max(rows, key=lambda row: row.errors.n)
 
 
-@pytest.mark.parametrize(("gpu", "most"), [("a100", 0.07), ("h100", 0.05), ("h200", 0.065)])
+@pytest.mark.parametrize(
+    ("gpu", "most"), [("a100", 0.07), ("h100", 0.05), ("h200", 0.065), ("b200", 0.065)]
+)
 def test_products_left_out_by_their_weights_meet_their_target(gpu: str, most: float) -> None:
     long = left_out("gemm", f"{gpu}_sxm", "bf16", "from_20us").errors
     short = left_out("gemm", f"{gpu}_sxm", "bf16", "below_20us").errors
@@ -45,7 +48,10 @@ def test_products_left_out_by_their_weights_meet_their_target(gpu: str, most: fl
 @pytest.mark.parametrize(
     ("family", "gpu", "most"),
     [("gemm", "h100_sxm", 0.15), ("gemm", "a100_sxm", 0.12)]
-    + [("attention", gpu, 0.18) for gpu in ("a100_sxm", "h100_sxm", "h200_sxm")],
+    + [("gemm", "b200_sxm", 0.12), ("attention", "a100_sxm", 0.19)]
+    + [("attention", gpu, 0.12) for gpu in ("h100_sxm", "h200_sxm", "b200_sxm")]
+    + [("attention latent", gpu, 0.14) for gpu in ("h100_sxm", "h200_sxm", "b200_sxm")]
+    + [("experts grouped", "b200_sxm", 0.20)],
 )
 def test_a_chip_that_was_left_out_is_predicted_from_another_architecture(
     family: str, gpu: str, most: float
@@ -63,6 +69,33 @@ def test_attention_left_out_by_its_heads_meets_its_target(gpu: str, dtype: str) 
     errors = left_out("attention", gpu, dtype, "from_20us").errors
 
     assert errors.mean_abs_error <= 0.08
+
+
+@pytest.mark.parametrize(
+    ("family", "gpu", "dtype", "most"),
+    [
+        ("decode attention operator", "a100_sxm", "bf16", 0.12),
+        ("decode attention operator", "h100_sxm", "bf16", 0.14),
+        ("decode attention flash", "h100_sxm", "bf16", 0.12),
+        ("decode attention latent", "h100_sxm", "bf16", 0.07),
+        ("decode attention latent", "b200_sxm", "fp8", 0.12),
+        ("attention latent", "h100_sxm", "bf16", 0.09),
+        ("attention encoder even", "b200_sxm", "bf16", 0.07),
+        ("attention encoder even", "h100_sxm", "bf16", 0.15),
+        ("experts grouped", "a100_sxm", "bf16", 0.10),
+        ("experts grouped", "h100_sxm", "bf16", 0.145),
+        ("experts grouped blockwise", "h100_sxm", "fp8", 0.085),
+        ("expert exchange dispatch", "h100_sxm", "fp8", 0.085),
+        ("expert exchange combine", "b200_sxm", "bf16", 0.08),
+    ],
+)
+def test_kernels_that_serve_are_as_far_off_as_the_pages_say(
+    family: str, gpu: str, dtype: str, most: float
+) -> None:
+    errors = left_out(family, gpu, dtype, "from_20us").errors
+
+    assert errors.mean_abs_error <= most
+    assert errors.mean_abs_error < errors.linear_mean_abs_error < errors.roofline_mean_abs_error
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +119,7 @@ def test_intervals_hold_what_they_promise(on_tables: CostErrors) -> None:
     fitted = {
         (row.family, row.gpu, row.dtype): on_tables.inside[row.family, row.gpu, row.dtype]
         for row in on_tables.rows
-        if row.gpu in {"a100_sxm", "h100_sxm", "h200_sxm"}
+        if row.gpu in {"a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm"} and row.errors.n >= 200
     }
 
     assert len(fitted) > 10

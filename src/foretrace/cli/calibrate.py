@@ -15,7 +15,6 @@ from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import Activity, activity
 from foretrace.cli.settings import cache_folder, machine_folders
-from foretrace.cli.unused_tables import say_unused_tables
 from foretrace.cost import (
     Constants,
     Measured,
@@ -45,7 +44,7 @@ def calibrate(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Learn from gemm-*.parquet, attention-*.parquet, collectives*.parquet in here.",
+            help="Learn from the tables of measurements in here: docs/cost/calibrate.md.",
         ),
     ] = None,
     chip: Annotated[
@@ -71,8 +70,6 @@ def calibrate(
     """Fit the cost models to measurements, and say the error on what was left out."""
     if not paths and table is None:
         raise ModelError("there is nothing to learn from: name recordings, or a table with --table")
-    if table is not None:
-        say_unused_tables(table)
     made = datetime.now(UTC).date().isoformat()
     with activity() as doing:
         doing.now("fitting tables")

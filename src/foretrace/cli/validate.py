@@ -15,7 +15,6 @@ from foretrace.cli.live import live
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.scaled_runs import lumos, neighbours
-from foretrace.cli.unused_tables import say_unused_tables
 from foretrace.report import cost_plot, standalone_html
 from foretrace.validate import cost_errors, left_out_errors, run_points, runs_report
 
@@ -53,8 +52,6 @@ def cost(
 
     Without a folder: on the measurements that were left out of the fits of the shipped constants.
     """
-    if data is not None:
-        say_unused_tables(data)
     errors = left_out_errors() if data is None else cost_errors(data)
     Outputs(json, csv, parquet).tell(errors, top=max(16, len(errors.rows)))
 

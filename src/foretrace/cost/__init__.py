@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from foretrace.cost.constants import read_constants as read_constants
     from foretrace.cost.constants import shipped_constants as shipped_constants
     from foretrace.cost.constants import write_constants as write_constants
+    from foretrace.cost.decode import DecodeShapes as DecodeShapes
     from foretrace.cost.errors import REGIONS as REGIONS
     from foretrace.cost.errors import Errors as Errors
     from foretrace.cost.errors import Predictions as Predictions
+    from foretrace.cost.expert_exchange import ExchangeShapes as ExchangeShapes
+    from foretrace.cost.experts import ExpertShapes as ExpertShapes
     from foretrace.cost.gemm import GemmShapes as GemmShapes
     from foretrace.cost.gemm import gemm_ns as gemm_ns
     from foretrace.cost.in_steps import FittedCosts as FittedCosts
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from foretrace.cost.kernels import MeasuredProducts as MeasuredProducts
     from foretrace.cost.kernels import measured_products as measured_products
     from foretrace.cost.kernels import spread_ends as spread_ends
+    from foretrace.cost.measured import Measured as Measured
     from foretrace.cost.memory_bound import Access as Access
     from foretrace.cost.memory_bound import Movements as Movements
     from foretrace.cost.memory_bound import movement_ns as movement_ns
@@ -72,8 +76,6 @@ if TYPE_CHECKING:
     from foretrace.cost.scaling import scaled as scaled
     from foretrace.cost.signatures import Operation as Operation
     from foretrace.cost.signatures import operation_of as operation_of
-    from foretrace.cost.tables import Measured as Measured
     from foretrace.cost.tables import read_tables as read_tables
-    from foretrace.cost.tables import tables_without_model as tables_without_model
 
 lazily(__name__)

@@ -35,6 +35,12 @@ CONSTANTS = (
         "beside", "", "traffic before and after (rotation, cache), of the inputs", 0.01, 8, 0.3
     ),
 )
+# Encoders' kernels take heads in turn: once keys and values of all of them are more than the
+# level 2 cache holds, each block of rows reads them from memory.
+ENCODER_CONSTANTS = (
+    *CONSTANTS,
+    Constant("again", "", "keys beyond the cache that each block of rows reads", 0.001, 1.5, 0.2),
+)
 
 _BLOCK_ROWS = 128
 _LEAST_ROWS = 64
@@ -139,10 +145,20 @@ def attention_ns(shapes: AttentionShapes, chip: Chip, values: Mapping[str, float
     working_ns = np.maximum(waves_in_turn * mean_ns, np.where(waves < 1, longest_ns, 0))
 
     memory = chip.memory_bytes_per_ns * values["memory_rate"]
-    moving_ns = np.bincount(launch, shapes.num_bytes) / memory
+    read_again = values.get("again", 0.0) * _beyond_cache(shapes, chip) * blocks
+    moving_ns = np.bincount(launch, shapes.num_bytes + read_again) / memory
     together_ns = (working_ns**_SHARPNESS + moving_ns**_SHARPNESS) ** (1 / _SHARPNESS)
     duration_ns: Float64s = values["launch_ns"] + together_ns + values["beside"] * moving_ns
     return duration_ns
+
+
+def _beyond_cache(shapes: AttentionShapes, chip: Chip) -> Float64s:
+    """Bytes of one head's keys and values that the level 2 cache does not hold; float64[rows]."""
+    item = FORMAT_BY_NAME[shapes.dtype].num_bytes
+    kept = 2 * shapes.key_length * shapes.head_size * item
+    missed = 1 - (chip.l2_bytes or 0) / np.maximum(1, shapes.batch * shapes.key_heads * kept)
+    beyond: Float64s = (kept * np.clip(missed, 0, 1)).astype(np.float64)
+    return beyond
 
 
 def _score_ns(shapes: AttentionShapes, peak: float, values: Mapping[str, float]) -> Float64s:

@@ -19,8 +19,8 @@ from foretrace.cost.choosing import chosen_fit
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, LeftOut, Spread, width_of
 from foretrace.cost.errors import LONG_NS, Errors, Predictions
 from foretrace.cost.fitting import PULL, Rows, fitted, folds
+from foretrace.cost.measured import Measured
 from foretrace.cost.predicting import CONSTANTS_BY_MODEL, fitted_model, model_ns, taken
-from foretrace.cost.tables import Measured
 
 NUM_FOLDS = 5
 _LEAST_ROWS_OF_CONSTANT = 3  # fewer rows per constant would be learnt by heart
@@ -227,7 +227,10 @@ def _fit(
     left_out: Sequence[_Table],
 ) -> Fit:
     model, kind, width = key
-    spread = {one.region: Spread(one.low, one.high) for one in _errors(left_out)}
+    # One row alone shows no spread: that of the other region counts.
+    spread = {
+        one.region: Spread(one.low, one.high) for one in _errors(left_out) if one.low < one.high
+    }
     return Fit(
         model=model,
         kind=kind,

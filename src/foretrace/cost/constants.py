@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace.base import (
+    FORMAT_BY_NAME,
     SIXTEEN_BITS,
     DescriptionKey,
     MachineError,
@@ -119,8 +120,9 @@ class Constants:
 
 
 def width_of(dtype: str) -> str:
-    """Number formats that share constants: "16bit" for bf16 and fp16, else the format itself."""
-    return "16bit" if dtype in SIXTEEN_BITS else dtype
+    """Number formats that share constants: "16bit" for bf16 and fp16, else what units call it."""
+    known = FORMAT_BY_NAME.get(dtype)
+    return "16bit" if dtype in SIXTEEN_BITS else dtype if known is None else known.rated_as
 
 
 @cache

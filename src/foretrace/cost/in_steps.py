@@ -92,7 +92,7 @@ _ATTENTION = "attention"
 _PRODUCTS_OF_16_BITS = tuple(f"gemm library {dtype}" for dtype in SIXTEEN_BITS)
 # Time of 16-bit products in steps over that under lasting load: geometric means over what published
 # runs taught, source by source (`taught` in experiments/runs.toml; a test compares).
-PRODUCTS_IN_STEPS = {"Ampere": 1.09, "Hopper": 1.31, "Blackwell": 1.53, "Blackwell Ultra": 1.53}
+PRODUCTS_IN_STEPS = {"Ampere": 1.09, "Hopper": 1.31, "Blackwell": 1.32, "Blackwell Ultra": 1.32}
 
 
 def step_costs(

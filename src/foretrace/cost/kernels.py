@@ -8,19 +8,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, MachineError
-from foretrace.cost.attention import AttentionShapes, attention_ns
 from foretrace.cost.choosing import Chosen, chosen_fit
 from foretrace.cost.constants import Constants, Spread, shipped_constants, width_of
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
 from foretrace.cost.errors import LONG_NS, REGIONS
+from foretrace.cost.experts import operand_formats
 from foretrace.cost.gemm import GemmShapes, gemm_ns
+from foretrace.cost.measured import Measured
 from foretrace.cost.memory_bound import Access, Movements, movement_ns
 from foretrace.cost.model import Costs, KernelRequests, Source
 from foretrace.cost.older import for_older_kernels
+from foretrace.cost.predicting import model_ns, shapes_of
 from foretrace.cost.signatures import (
-    ATTENTION,
-    ATTENTION_BACKWARD,
     CONVOLUTION,
+    DECODE,
+    EXPERT_EXCHANGE,
+    EXPERTS,
     GEMM,
     MOVEMENT,
     OLDER,
@@ -28,7 +31,7 @@ from foretrace.cost.signatures import (
     Operation,
     operation_of,
 )
-from foretrace.cost.tables import LIBRARY, PROFILED, Measured
+from foretrace.cost.tables import LIBRARY, PROFILED
 from foretrace.machine import Chip
 
 _MOST_APART = 4.0
@@ -197,7 +200,7 @@ class FittedKernels:
             return chosen_fit((MOVEMENT, "", "any"), self.chip, self.constants)
         if model == CONVOLUTION:
             return chosen_fit((CONVOLUTION, kind, "any"), self.chip, self.constants)
-        if self.chip.peak_flops_per_ns(dtype) is None:
+        if self.chip.peak_flops_per_ns(_multiplied(model, dtype)) is None:
             return None
         return chosen_fit((model, kind, dtype), self.chip, self.constants)
 
@@ -208,13 +211,9 @@ class FittedKernels:
         if model == MOVEMENT:
             movements = Movements(sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.int8))
             return movement_ns(movements, self.chip, values)
-        if model == GEMM:
-            return gemm_ns(GemmShapes.of(sizes, dtype), chip, values)
         if model == CONVOLUTION:
             return convolution_ns(self.convolution_shapes(sizes, dtype), self.chip, values)
-        is_backward = model == ATTENTION_BACKWARD
-        attention = AttentionShapes.of(sizes, dtype, is_backward=is_backward)
-        return attention_ns(attention, chip, values)
+        return model_ns(model, shapes_of(model, sizes, dtype), chip, values=values)
 
     def convolution_shapes(self, sizes: Int64s, dtype: str) -> ConvolutionShapes:
         """Rows of sizes as `Operation` holds them, their products costed by the model of these."""
@@ -226,6 +225,13 @@ class FittedKernels:
             product_ns = gemm_ns(product, self.chip, chosen.fit.values)
         others = sizes[:, 4:6].T.astype(np.float64)
         return ConvolutionShapes(product_ns, others[0], others[1])
+
+
+def _multiplied(model: str, dtype: str) -> str:
+    """Number format in which an operation's products are made."""
+    if model in {DECODE, EXPERT_EXCHANGE}:
+        return "bf16"  # what is kept or sent in fewer bits is widened
+    return operand_formats(dtype)[0] if model == EXPERTS else dtype
 
 
 def _is_described(key: tuple[str, str, str], chip: Chip) -> bool:
@@ -244,16 +250,13 @@ def _roofline_ns(key: tuple[str, str, str], sizes: Int64s, chip: Chip) -> Float6
     if model == MOVEMENT and kind != Access.HOST.name.lower():
         moved_ns: Float64s = sizes[:, 0] / chip.memory_bytes_per_ns * _OF_ROOFLINE
         return moved_ns
-    peak = chip.peak_flops_per_ns(dtype)
-    if peak is None or model == MOVEMENT:
+    peak = chip.peak_flops_per_ns(_multiplied(model, dtype))
+    if peak is None or model in {MOVEMENT, EXPERT_EXCHANGE}:
         return np.zeros(len(sizes))
-    is_backward = model == ATTENTION_BACKWARD
-    is_attention = model == ATTENTION or is_backward
-    shapes = (
-        AttentionShapes.of(sizes, dtype, is_backward=is_backward)
-        if is_attention
-        else GemmShapes.of(sizes[:, :4], dtype)
-    )
+    if model == CONVOLUTION:
+        shapes = shapes_of(GEMM, sizes[:, :4], dtype)
+    else:
+        shapes = shapes_of(model, sizes, dtype)
     moving_ns = shapes.num_bytes / chip.memory_bytes_per_ns
     duration_ns: Float64s = _OF_ROOFLINE * np.maximum(shapes.num_flops / peak, moving_ns)
     if model == CONVOLUTION:

@@ -7,22 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
-from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.baselines import Work
-from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.kernels import FittedKernels
+from foretrace.cost.measured import ANY_DTYPE, Measured
 from foretrace.cost.memory_bound import Movements
-from foretrace.cost.predicting import ModelShapes
+from foretrace.cost.predicting import ModelShapes, shapes_of
 from foretrace.cost.signatures import (
-    ATTENTION_BACKWARD,
     CONVOLUTION,
-    GEMM,
     MOVEMENT,
     OLDER,
     UNKNOWN,
     Operation,
 )
-from foretrace.cost.tables import ANY_DTYPE, LIBRARY, PROFILED, Measured
+from foretrace.cost.tables import LIBRARY, PROFILED
 
 
 def measured_operations(
@@ -98,13 +95,9 @@ def _shapes(
         num_bytes = sizes[:, 0].astype(np.float64)
         movements = Movements(num_bytes, sizes[:, 1].astype(np.int8))
         return movements, Work(np.zeros(len(sizes)), num_bytes, dtype)
-    if model == GEMM:
-        products = GemmShapes.of(sizes, dtype)
-        return products, Work(products.num_flops, products.num_bytes, dtype)
     if model == CONVOLUTION:
         flops = 2.0 * sizes[:, :5].prod(axis=1)
         convolutions = kernels.convolution_shapes(sizes, dtype)
         return convolutions, Work(flops, convolutions.num_bytes, dtype)
-    is_backward = model == ATTENTION_BACKWARD
-    attention = AttentionShapes.of(sizes, dtype, is_backward=is_backward)
-    return attention, Work(attention.num_flops, attention.num_bytes, dtype)
+    shapes = shapes_of(model, sizes, dtype)
+    return shapes, Work(shapes.num_flops, shapes.num_bytes, dtype)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from foretrace.base import Bools, Float64s
+from foretrace.base import Bools, Float64s, Int64s
 from foretrace.cost.attention import CONSTANTS as ATTENTION_CONSTANTS
-from foretrace.cost.attention import AttentionShapes, attention_ns
+from foretrace.cost.attention import ENCODER_CONSTANTS, AttentionShapes, attention_ns
 from foretrace.cost.convolution import CONSTANTS as CONVOLUTION_CONSTANTS
 from foretrace.cost.convolution import ConvolutionShapes, convolution_ns
+from foretrace.cost.decode import CONSTANTS as DECODE_CONSTANTS
+from foretrace.cost.decode import DecodeShapes, decode_ns
+from foretrace.cost.expert_exchange import CONSTANTS as EXCHANGE_CONSTANTS
+from foretrace.cost.expert_exchange import ExchangeShapes, exchange_ns
+from foretrace.cost.experts import CONSTANTS as EXPERT_CONSTANTS
+from foretrace.cost.experts import ExpertShapes, experts_ns
 from foretrace.cost.fitting import Constant
 from foretrace.cost.gemm import CONSTANTS as GEMM_CONSTANTS
 from foretrace.cost.gemm import GemmShapes, gemm_ns
@@ -24,10 +32,40 @@ CONSTANTS_BY_MODEL: Mapping[str, tuple[Constant, ...]] = {
     "gemm": GEMM_CONSTANTS,
     "attention": ATTENTION_CONSTANTS,
     "attention backward": ATTENTION_CONSTANTS,
+    "attention encoder": ENCODER_CONSTANTS,
     "movement": MOVEMENT_CONSTANTS,
     "convolution": CONVOLUTION_CONSTANTS,
+    "decode": DECODE_CONSTANTS,
+    "experts": EXPERT_CONSTANTS,
+    "expert exchange": EXCHANGE_CONSTANTS,
 }
-ModelShapes: TypeAlias = GemmShapes | AttentionShapes | Movements | ConvolutionShapes
+KernelShapes: TypeAlias = (
+    GemmShapes | AttentionShapes | DecodeShapes | ExpertShapes | ExchangeShapes
+)
+ModelShapes: TypeAlias = KernelShapes | Movements | ConvolutionShapes
+
+_NS_OF_SHAPES: Mapping[type, Callable[..., Float64s]] = {
+    AttentionShapes: attention_ns,
+    Movements: movement_ns,
+    ConvolutionShapes: convolution_ns,
+    DecodeShapes: decode_ns,
+    ExpertShapes: experts_ns,
+    ExchangeShapes: exchange_ns,
+}
+_OF_SIZES: Mapping[str, Callable[[Int64s, str], KernelShapes]] = {
+    "gemm": GemmShapes.of,
+    "attention": AttentionShapes.of,
+    "attention backward": partial(AttentionShapes.of, is_backward=True),
+    "attention encoder": AttentionShapes.of,
+    "decode": DecodeShapes.of,
+    "experts": ExpertShapes.of,
+    "expert exchange": ExchangeShapes.of,
+}
+
+
+def shapes_of(model: str, sizes: Int64s, dtype: str) -> KernelShapes:
+    """Shapes from the columns of sizes, one row per operation, of one number format."""
+    return _OF_SIZES[model](sizes, dtype)
 
 
 def fitted_model(model: str) -> str:
@@ -43,12 +81,9 @@ def model_ns(
     Raises:
         MachineError: if the chip's description lacks what the model needs.
     """
-    if isinstance(shapes, AttentionShapes):
-        return attention_ns(shapes, chip, values)
-    if isinstance(shapes, Movements):
-        return movement_ns(shapes, chip, values)
-    if isinstance(shapes, ConvolutionShapes):
-        return convolution_ns(shapes, chip, values)
+    if not isinstance(shapes, GemmShapes):
+        duration_ns: Float64s = _NS_OF_SHAPES[type(shapes)](shapes, chip, values)
+        return duration_ns
     if model != BACKWARD_GEMM:
         return gemm_ns(shapes, chip, values)
     by_input = GemmShapes(shapes.batch, shapes.m, shapes.k, shapes.n, shapes.dtype)
@@ -58,22 +93,8 @@ def model_ns(
 
 def taken(shapes: ModelShapes, rows: Bools) -> ModelShapes:
     """Some of the rows, by a mask."""
-    if isinstance(shapes, Movements):
-        return Movements(shapes.num_bytes[rows], shapes.access[rows])
-    if isinstance(shapes, ConvolutionShapes):
-        columns = (shapes.product_ns, shapes.num_products, shapes.num_bytes)
-        return ConvolutionShapes(*(column[rows] for column in columns))
-    if isinstance(shapes, GemmShapes):
-        sizes = np.stack([shapes.batch, shapes.m, shapes.n, shapes.k], axis=1)
-        return GemmShapes.of(sizes[rows], shapes.dtype)
-    return AttentionShapes(
-        batch=shapes.batch[rows],
-        heads=shapes.heads[rows],
-        key_heads=shapes.key_heads[rows],
-        head_size=shapes.head_size[rows],
-        length=shapes.length[rows],
-        key_length=shapes.key_length[rows],
-        is_causal=shapes.is_causal[rows],
-        dtype=shapes.dtype,
-        is_backward=shapes.is_backward,
-    )
+    columns = {one.name: getattr(shapes, one.name) for one in fields(shapes)}
+    kept: dict[str, Any] = {
+        name: each[rows] for name, each in columns.items() if isinstance(each, np.ndarray)
+    }
+    return replace(shapes, **kept)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from foretrace.cost.memory_bound import Access
 from foretrace.cost.older import is_older
-from foretrace.cost.tables import FLASH, LIBRARY, PROFILED
+from foretrace.cost.serving_tables import FLASH
+from foretrace.cost.tables import LIBRARY, PROFILED
 from foretrace.operators import (
     HOST_COPY,
     OperatorClass,
@@ -25,6 +26,8 @@ from foretrace.operators import (
 
 GEMM, CONVOLUTION, MOVEMENT = "gemm", "convolution", "movement"
 ATTENTION, ATTENTION_BACKWARD = "attention", "attention backward"
+ENCODER, DECODE = "attention encoder", "decode"
+EXPERTS, EXPERT_EXCHANGE = "experts", "expert exchange"
 UNKNOWN = ""
 OLDER = "older"  # kind of products by kernels that were built for older chips
 
@@ -69,7 +72,8 @@ class Operation:
     kind: str = ""  # of kernels: LIBRARY, FLASH, ...
     dtype: str = ""
     # gemm: batch, m, n, k; convolution: the same, products, bytes; attention: batch, heads,
-    # key heads, head size, length, key length, 1 if causal; movement: bytes, Access
+    # key heads, head size, length, key length, 1 if causal; movement: bytes, Access; decode,
+    # experts and their exchange: the columns of their shapes in order
     sizes: tuple[int, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Tables of measurements: files `gemm-*.parquet` and `attention-*.parquet` of a folder.
+"""Tables of measurements: files `gemm-*.parquet`, `attention-*.parquet` and others of a folder.
 
 One row is one kernel's time. Rows that other kernels ran (another library, another mask, the
 backward pass) are kept apart, since each kind has constants of its own. The columns are those of
@@ -8,22 +8,35 @@ kv_heads, head_dim, seq, dtype, causal, time_ns, time_ns_alt, bwd_time_ns, frame
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, ModelError
+from foretrace.base import ModelError
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.baselines import Work
-from foretrace.cost.columns import read_columns
 from foretrace.cost.gemm import GemmShapes
-from foretrace.cost.labels import chip_labelled
+from foretrace.cost.measured import (
+    Measured,
+    chips_of,
+    groups_of,
+    integers,
+    table_frame,
+    usable,
+)
 from foretrace.cost.network import has_collectives
-from foretrace.cost.older import for_older_kernels
-from foretrace.cost.predicting import ModelShapes
+from foretrace.cost.serving_tables import (
+    FLASH,
+    OPERATOR,
+    WIDE,
+    decode_tables,
+    encoder_tables,
+    exchange_tables,
+    expert_tables,
+    latent_tables,
+)
 from foretrace.machine import Chip
 
 if TYPE_CHECKING:
@@ -31,48 +44,31 @@ if TYPE_CHECKING:
 
 # Kinds of attention kernels. What a serving library calls its attention operator also rotates
 # the keys and writes the cache; head sizes above 256 run in general kernels.
-OPERATOR, FLASH, PROFILED, WIDE = "operator", "flash", "flash2", "wide"
+PROFILED = "flash2"
 _MOST_HEAD = 256
-ANY_DTYPE = "any"
-# Tables that others keep beside these, of kernels and exchanges that no model here predicts.
-_WITHOUT_MODEL = ("attention-decode", "attention-encoder", "expert-exchange", "mla", "moe")
 # Kinds of matrix products. Operands of 8 bit scaled by blocks have kernels of their own; one
 # framework's times of them are of the whole call: 60 to 180 us even for a single row.
 LIBRARY, BLOCKWISE, BLOCKWISE_CALL = "library", "blockwise", "blockwise call"
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Measurements of one model, kind, GPU and number format."""
+class _Layout(NamedTuple):
+    """A kind of table: how its files' names begin, what they must hold, and their reader."""
 
-    model: str  # "gemm", "gemm backward", "attention", "attention backward", "movement", ...
-    kind: str  # which kernels: LIBRARY, FLASH, ...
-    family: str  # what a table of errors calls these rows
-    gpu: str  # as the file has it
-    chip: Chip
-    shapes: ModelShapes
-    work: Work
-    measured_ns: Float64s  # float64[rows]
-    group: Int64s  # int64[rows]; rows of a group are left out together
-    source: str
-    dtype: str  # number format of all rows; ANY_DTYPE where the model knows bytes only
-    is_older: bool = False  # whether the kernels were built for chips before Hopper
-
-    @property
-    def seen(self) -> Chip:
-        """The chip as these kernels see it."""
-        return for_older_kernels(self.chip) if self.is_older else self.chip
+    beginning: str
+    texts: tuple[str, ...]
+    counts: tuple[str, ...]
+    rows_of: Callable[[pl.DataFrame, Mapping[str, Chip]], Iterator[Measured]]
 
 
 def read_tables(
     folder: Path, *, known_only: bool = False, chip: Chip | None = None
 ) -> tuple[Measured, ...]:
-    """All measurements of matrix products and attention in a folder.
+    """All measurements of kernels in a folder.
 
     Rows of chips whose description gives no peak or no number of processors are left out.
 
     Args:
-        folder: with files `gemm-*.parquet` and `attention-*.parquet`.
+        folder: with files `gemm-*.parquet`, `attention-*.parquet`, ...: docs/cost/calibrate.md.
         known_only: leave rows of unknown GPUs out, in place of refusing them.
         chip: what GPUs are that no description names.
 
@@ -80,75 +76,45 @@ def read_tables(
         ModelError: if the folder holds no table of any kind, a column is missing, or a GPU is
             unknown.
     """
-    gemms = sorted(folder.glob("gemm-*.parquet"))
-    unused = set(tables_without_model(folder))
-    attentions = sorted(set(folder.glob("attention-*.parquet")) - unused)
-    if not gemms and not attentions and not has_collectives(folder):
-        raise ModelError(
-            f"{str(folder)!r} holds no gemm-*.parquet, attention-*.parquet or "
-            "collectives*.parquet: name a folder that `foretrace measure` wrote, or one of the "
-            "same layout."
-        )
     found: list[Measured] = []
-    for path in gemms:
-        frame = _frame(path, _GEMM_COLUMNS)
-        found += _gemms(frame, _chips(frame, otherwise=chip, known_only=known_only))
-    for path in attentions:
-        frame = _frame(path, _FLASH_COLUMNS)
-        found += _attentions(frame, _chips(frame, otherwise=chip, known_only=known_only))
+    names = [path for path in sorted(folder.glob("*.parquet")) if _layout(path) is not None]
+    if not names and not has_collectives(folder):
+        known = ", ".join(f"{one.beginning}*.parquet" for one in _layouts())
+        raise ModelError(
+            f"{str(folder)!r} holds no {known} or collectives*.parquet: name a folder that "
+            "`foretrace measure` wrote, or one of the same layout."
+        )
+    for path in names:
+        layout = _layout(path)
+        if layout is not None:
+            frame = table_frame(path, texts=layout.texts, counts=layout.counts)
+            chips = chips_of(frame, otherwise=chip, known_only=known_only)
+            found += layout.rows_of(frame, chips)
     return tuple(found)
 
 
-def tables_without_model(folder: Path) -> tuple[Path, ...]:
-    """The tables of a folder that `read_tables` leaves out: no model predicts their rows."""
-    return tuple(sorted(one for kind in _WITHOUT_MODEL for one in folder.glob(f"{kind}-*.parquet")))
+def _layout(path: Path) -> _Layout | None:
+    """The kind of a table by its name: the longest beginning counts."""
+    fitting = [one for one in _layouts() if path.name.startswith(one.beginning)]
+    return max(fitting, key=lambda one: len(one.beginning), default=None)
 
 
-def _chips(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -> dict[str, Chip]:
-    """The chip of each GPU in a table that is described.
-
-    Raises:
-        ModelError: if there are others, and they are not to be left out.
-    """
-    chips: dict[str, Chip] = {}
-    for label in frame["gpu"].unique().sort().to_list():
-        found = chip_labelled(label) or otherwise
-        if found is not None:
-            chips[label] = found
-        elif not known_only:
-            raise ModelError(
-                f"the table names the GPU {label!r}, which no description of a chip does: say "
-                "which one it is with --chip (`foretrace machine list` names them), or write your "
-                "own with that device name."
-            )
-    return chips
-
-
-_LABELS = ("gpu", "dtype")
-_GEMM_COLUMNS = ("m", "n", "k")
-_FLASH_COLUMNS = ("batch", "heads", "kv_heads", "head_dim", "seq", "causal")
-_SOURCE_COLUMNS = ("source", "framework", "kernel", "time_ns_alt", "bwd_time_ns")
-
-
-def _frame(path: Path, counts: tuple[str, ...]) -> pl.DataFrame:
-    import polars as pl  # on demand: it takes longer to import than most commands take
-
-    frame = read_columns(path, texts=_LABELS, counts=counts)
-    absent = [name for name in _SOURCE_COLUMNS if name not in frame.columns]
-    frame = frame.with_columns(pl.lit(None).alias(name) for name in absent)
-    if "batch" not in frame.columns:
-        frame = frame.with_columns(batch=pl.lit(1, pl.Int64))
-    return frame.with_columns(
-        pl.col("source", "framework", "kernel").cast(pl.String).fill_null(""),
-        pl.col("time_ns_alt", "bwd_time_ns").cast(pl.Float64, strict=False),
+def _layouts() -> tuple[_Layout, ...]:
+    labels, heads = ("gpu", "dtype"), ("batch", "heads")
+    flash = (*heads, "kv_heads", "head_dim", "seq", "causal")
+    kept = ("gpu", "kv_dtype")
+    decode = (*heads, "kv_heads", "head_dim", "kv_len", "window")
+    tokens = ("tokens", "hidden", "top_k", "experts")
+    loads = ("gpu", "dtype", "distribution")
+    return (
+        _Layout("gemm-", labels, ("m", "n", "k"), _gemms),
+        _Layout("attention-", labels, flash, _attentions),
+        _Layout("attention-encoder-", labels, (*heads, "head_dim", "seq"), encoder_tables),
+        _Layout("attention-decode-", kept, decode, decode_tables),
+        _Layout("mla-", (*kept, "phase"), (*heads, "seq", "kv_len"), latent_tables),
+        _Layout("moe-", loads, (*tokens, "inter", "tp", "ep"), expert_tables),
+        _Layout("expert-exchange-", ("gpu", "op"), tokens, exchange_tables),
     )
-
-
-def _usable(chip: Chip | None, dtype: str) -> Chip | None:
-    """The chip, if its description says enough for a prediction in this format."""
-    if chip is None or chip.num_processors is None or chip.cycles_per_ns is None:
-        return None
-    return chip if chip.peak_flops_per_ns(dtype) is not None else None
 
 
 def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]:
@@ -178,14 +144,14 @@ def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]
 def _gemm(
     rows: pl.DataFrame, chip: Chip | None, *, gpu: str, dtype: str, kind: str, source: str
 ) -> Iterator[Measured]:
-    chip = _usable(chip, dtype)
+    chip = usable(chip, dtype)
     if chip is None:
         return
     for model, column in (("gemm", "time_ns"), ("gemm backward", "bwd_time_ns")):
         kept = rows.filter(rows[column].is_not_null() & (rows[column] > 0))
         if not len(kept):
             continue
-        batch, m, n, k = (_integers(kept, name) for name in ("batch", "m", "n", "k"))
+        batch, m, n, k = (integers(kept, name) for name in ("batch", "m", "n", "k"))
         shapes = GemmShapes(batch, m, n, k, dtype)
         factor = 2 if model == "gemm backward" else 1
         yield Measured(
@@ -197,7 +163,7 @@ def _gemm(
             shapes=shapes,
             work=Work(factor * shapes.num_flops, factor * shapes.num_bytes, dtype),
             measured_ns=kept[column].to_numpy().astype(np.float64),
-            group=_groups(kept, ("n", "k")),
+            group=groups_of(kept, ("n", "k")),
             source=source,
             dtype=dtype,
         )
@@ -228,7 +194,7 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
         for (gpu, dtype, kept_kind, origin), rows in part.filter(pl.col(column) > 0).group_by(
             "gpu", "dtype", "kind", "origin", maintain_order=True
         ):
-            chip = _usable(chips.get(str(gpu)), str(dtype))
+            chip = usable(chips.get(str(gpu)), str(dtype))
             if chip is None:
                 continue
             yield _attention(
@@ -252,7 +218,7 @@ def _attention(
 ) -> Measured:
     gpu, dtype, kind, source = labels
     names = ("batch", "heads", "kv_heads", "head_dim", "seq", "seq", "causal")
-    sizes = np.stack([_integers(rows, name) for name in names], axis=1)
+    sizes = np.stack([integers(rows, name) for name in names], axis=1)
     shapes = AttentionShapes.of(sizes, dtype, is_backward=model.endswith("backward"))
     return Measured(
         model=model,
@@ -263,20 +229,8 @@ def _attention(
         shapes=shapes,
         work=Work(shapes.num_flops, shapes.num_bytes, dtype),
         measured_ns=rows[column].to_numpy().astype(np.float64),
-        group=_groups(rows, ("heads", "kv_heads", "head_dim")),
+        group=groups_of(rows, ("heads", "kv_heads", "head_dim")),
         source=source,
         dtype=dtype,
         is_older=kind == PROFILED,
     )
-
-
-def _integers(frame: pl.DataFrame, name: str) -> Int64s:
-    column: Int64s = frame[name].to_numpy().astype(np.int64)
-    return column
-
-
-def _groups(frame: pl.DataFrame, names: tuple[str, ...]) -> Int64s:
-    keys = np.stack([_integers(frame, name) for name in names], axis=1)
-    _, group = np.unique(keys, axis=0, return_inverse=True)
-    numbers: Int64s = group.reshape(-1).astype(np.int64)
-    return numbers

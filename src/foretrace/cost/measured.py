@@ -1,0 +1,108 @@
+"""`Measured`: rows of one table, and how tables of measurements are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, ModelError
+from foretrace.cost.baselines import Work
+from foretrace.cost.columns import read_columns
+from foretrace.cost.labels import chip_labelled
+from foretrace.cost.older import for_older_kernels
+from foretrace.cost.predicting import ModelShapes
+from foretrace.machine import Chip
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ANY_DTYPE = "any"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of one model, kind, GPU and number format."""
+
+    model: str  # "gemm", "gemm backward", "attention", "attention backward", "movement", ...
+    kind: str  # which kernels: LIBRARY, FLASH, ...
+    family: str  # what a table of errors calls these rows
+    gpu: str  # as the file has it
+    chip: Chip
+    shapes: ModelShapes
+    work: Work
+    measured_ns: Float64s  # float64[rows]
+    group: Int64s  # int64[rows]; rows of a group are left out together
+    source: str
+    dtype: str  # number format of all rows; ANY_DTYPE where the model knows bytes only
+    is_older: bool = False  # whether the kernels were built for chips before Hopper
+
+    @property
+    def seen(self) -> Chip:
+        """The chip as these kernels see it."""
+        return for_older_kernels(self.chip) if self.is_older else self.chip
+
+
+def chips_of(frame: pl.DataFrame, *, otherwise: Chip | None, known_only: bool) -> dict[str, Chip]:
+    """The chip of each GPU in a table that is described.
+
+    Raises:
+        ModelError: if there are others, and they are not to be left out.
+    """
+    chips: dict[str, Chip] = {}
+    for label in frame["gpu"].unique().sort().to_list():
+        found = chip_labelled(label) or otherwise
+        if found is not None:
+            chips[label] = found
+        elif not known_only:
+            raise ModelError(
+                f"the table names the GPU {label!r}, which no description of a chip does: say "
+                "which one it is with --chip (`foretrace machine list` names them), or write your "
+                "own with that device name."
+            )
+    return chips
+
+
+_SOURCE_COLUMNS = ("source", "framework", "kernel", "time_ns_alt", "bwd_time_ns")
+
+
+def table_frame(path: Path, *, texts: tuple[str, ...], counts: tuple[str, ...]) -> pl.DataFrame:
+    """A table with the columns that every reader asks for, absent ones empty.
+
+    Raises:
+        ModelError: if it cannot be read, a column is missing, or one holds something else.
+    """
+    import polars as pl  # on demand: it takes longer to import than most commands take
+
+    frame = read_columns(path, texts=texts, counts=counts)
+    absent = [name for name in _SOURCE_COLUMNS if name not in frame.columns]
+    frame = frame.with_columns(pl.lit(None).alias(name) for name in absent)
+    if "batch" not in frame.columns:
+        frame = frame.with_columns(batch=pl.lit(1, pl.Int64))
+    return frame.with_columns(
+        pl.col("source", "framework", "kernel").cast(pl.String).fill_null(""),
+        pl.col("time_ns_alt", "bwd_time_ns").cast(pl.Float64, strict=False),
+    )
+
+
+def usable(chip: Chip | None, dtype: str) -> Chip | None:
+    """The chip, if its description says enough for a prediction in this format."""
+    if chip is None or chip.num_processors is None or chip.cycles_per_ns is None:
+        return None
+    return chip if chip.peak_flops_per_ns(dtype) is not None else None
+
+
+def integers(frame: pl.DataFrame, name: str) -> Int64s:
+    """A column of whole numbers, int64[rows]."""
+    column: Int64s = frame[name].to_numpy().astype(np.int64)
+    return column
+
+
+def groups_of(frame: pl.DataFrame, names: tuple[str, ...]) -> Int64s:
+    """A number for each distinct combination of columns, int64[rows]."""
+    keys = np.stack([integers(frame, name) for name in names], axis=1)
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    numbers: Int64s = group.reshape(-1).astype(np.int64)
+    return numbers

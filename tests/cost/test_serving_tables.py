@@ -1,0 +1,82 @@
+"""Tables of kernels that serve become shapes, each kind by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from foretrace.cost import read_tables
+from foretrace.cost.decode import DecodeShapes
+from foretrace.cost.expert_exchange import ExchangeShapes
+from foretrace.cost.experts import ExpertShapes
+
+GPU = {"gpu": "h100_sxm", "time_ns": 9.0, "source": "a benchmark@1", "kernel": "one"}
+
+
+def write(folder: Path, name: str, *rows: dict[str, object]) -> None:
+    pl.DataFrame([{**GPU, **row} for row in rows]).write_parquet(folder / f"{name}-mine.parquet")
+
+
+def test_decode_rows_are_kept_apart_by_library_and_what_is_kept(tmp_path: Path) -> None:
+    one = {"batch": 2, "heads": 8, "kv_heads": 2, "head_dim": 64, "kv_len": 500, "window": 128}
+    kinds = ("trtllm", "bf16"), ("vllm", "bf16"), ("vllm", "fp8")
+    rows = [{**one, "framework": name, "kv_dtype": dtype} for name, dtype in kinds]
+    write(tmp_path, "attention-decode", *rows)
+
+    found = read_tables(tmp_path)
+
+    assert [(each.kind, each.dtype) for each in found] == [
+        ("operator", "bf16"),
+        ("flash", "bf16"),
+        ("flash", "fp8"),
+    ]
+    shapes = found[0].shapes
+    assert isinstance(shapes, DecodeShapes)
+    assert (shapes.length.tolist(), shapes.kept_size.tolist()) == ([128], [128])
+    assert [bool(each.shapes.may_go_by_head[0]) for each in found] == [True, False, False]  # type: ignore[union-attr]
+
+
+def test_latent_rows_of_prompts_are_attention_and_of_tokens_decode(tmp_path: Path) -> None:
+    one = {"batch": 1, "heads": 16, "seq": 64, "kv_len": 64, "kv_dtype": "bf16"}
+    write(tmp_path, "mla", {**one, "phase": "context"}, {**one, "phase": "generation"})
+
+    found = read_tables(tmp_path)
+
+    assert [(each.model, each.kind) for each in found] == [
+        ("attention", "latent"),
+        ("decode", "latent"),
+    ]
+
+
+def test_rows_whose_load_a_table_does_not_tell_are_left_out(tmp_path: Path) -> None:
+    one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "inter": 256, "tp": 2}
+    told = {"dtype": "fp8_block", "distribution": "power_law_1.2", "framework": "trtllm"}
+    write(tmp_path, "moe", {**one, **told, "ep": 8}, {**one, **told, "ep": 64})
+
+    (found,) = read_tables(tmp_path)
+
+    assert (found.kind, found.dtype, found.family) == (
+        "grouped blockwise",
+        "fp8",
+        "experts grouped blockwise",
+    )
+    assert isinstance(found.shapes, ExpertShapes)
+    assert (found.shapes.skew.tolist(), found.shapes.width.tolist()) == ([120], [128])
+
+
+def test_exchanges_are_told_by_way_and_by_kernels(tmp_path: Path) -> None:
+    one = {"tokens": 64, "hidden": 512, "top_k": 2, "experts": 64, "hosts": 2, "sms": 20}
+    ways = ("dispatch", "normal"), ("combine", "normal"), ("dispatch", "ll")
+    write(tmp_path, "expert-exchange", *({**one, "op": op, "mode": mode} for op, mode in ways))
+
+    found = read_tables(tmp_path)
+
+    assert [(each.kind, each.dtype) for each in found] == [
+        ("dispatch", "fp8"),
+        ("combine", "bf16"),
+        ("dispatch direct", "fp8"),
+    ]
+    shapes = found[0].shapes
+    assert isinstance(shapes, ExchangeShapes)
+    assert (shapes.ranks.tolist(), shapes.network.tolist()) == ([16], [50])
