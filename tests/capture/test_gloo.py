@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.capture.files import write_completed
-from foretrace.capture.gloo import Call, Entry, calls_in, named_calls
+from foretrace.capture.gloo import Entry, GlooCall, calls_in, named_calls
 from foretrace.trace import ProcessGroup
 from tests.capture.kineto_files import contents, spans
 
@@ -116,8 +116,8 @@ def test_times_are_read_to_the_nanosecond() -> None:
 
 def test_a_call_older_than_the_flight_recorder_gets_no_name() -> None:
     calls = [
-        Call(10, "allreduce_", ZERO_NS + 1_000_000, ZERO_NS + 1_030_000),
-        Call(20, "allreduce_", ZERO_NS + 2_000_000, ZERO_NS + 2_030_000),
+        GlooCall(10, "allreduce_", ZERO_NS + 1_000_000, ZERO_NS + 1_030_000),
+        GlooCall(20, "allreduce_", ZERO_NS + 2_000_000, ZERO_NS + 2_030_000),
     ]
 
     named = named_calls(calls, [entry(2_010_000, number=5)])
@@ -126,15 +126,15 @@ def test_a_call_older_than_the_flight_recorder_gets_no_name() -> None:
 
 
 def test_an_entry_of_another_kind_is_not_taken() -> None:
-    calls = [Call(10, "broadcast_", ZERO_NS, ZERO_NS + 30_000)]
+    calls = [GlooCall(10, "broadcast_", ZERO_NS, ZERO_NS + 30_000)]
 
     assert named_calls(calls, [entry(10_000, name="gloo:all_reduce")]) == {}
 
 
 def test_sends_are_left_alone() -> None:
     calls = [
-        Call(10, "send", ZERO_NS, ZERO_NS + 30_000),
-        Call(20, "allreduce_", ZERO_NS + 31_000, ZERO_NS + 60_000),
+        GlooCall(10, "send", ZERO_NS, ZERO_NS + 30_000),
+        GlooCall(20, "allreduce_", ZERO_NS + 31_000, ZERO_NS + 60_000),
     ]
 
     named = named_calls(calls, [entry(45_000)])
@@ -156,13 +156,13 @@ def test_each_call_gets_its_own_entry_in_any_file_order(
     num_forgotten: int,
     shuffled: object,
 ) -> None:
-    calls: list[Call] = []
+    calls: list[GlooCall] = []
     entries: list[Entry] = []
     now_ns = 0
     for number, gap_ns in enumerate(gaps):
         start_ns = now_ns + gap_ns + 20_000  # farther apart than the slack
         now_ns = start_ns + durations[number]
-        calls.append(Call(number, "allreduce_", ZERO_NS + start_ns, ZERO_NS + now_ns))
+        calls.append(GlooCall(number, "allreduce_", ZERO_NS + start_ns, ZERO_NS + now_ns))
         inside_ns = start_ns + round(durations[number] * shares[number])
         entries.append(entry(inside_ns, number=number))
     kept = entries[min(num_forgotten, len(entries)) :]

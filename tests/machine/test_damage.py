@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import MachineError
 from foretrace.machine import check, described
-from foretrace.machine.files import PRESETS, Described, document
+from foretrace.machine.files import PRESETS, DescriptionKind, document
 
 PATHS = sorted(PRESETS.rglob("*.toml"))
 scalars = (
@@ -73,7 +73,7 @@ def test_a_damaged_preset_is_read_or_refused_with_a_sentence(
     data: st.DataObject, tmp_path: Path
 ) -> None:
     path = data.draw(st.sampled_from(PATHS))
-    described_kind = Described(path.parent.name.removesuffix("s"))
+    described_kind = DescriptionKind(path.parent.name.removesuffix("s"))
     table = dict(document(path, described_kind).table)
     place = data.draw(st.sampled_from(places(table)))
     damaged = replaced(table, place, data.draw(values))

@@ -13,7 +13,7 @@ from foretrace.analyze import class_labels, collective_times, idle, steps
 from foretrace.base import Int64s
 from foretrace.graph import NodeKind, Part, Phase, Timeline
 from foretrace.report.slices import COARSEST, MERGED, SLICE_KINDS, TRACKS
-from foretrace.report.strip import MAX_SLICES, Drawn, PathSpans, Strip, strip
+from foretrace.report.strip import MAX_SLICES, DrawnTimeline, PathSpans, Strip, strip
 from foretrace.report.subjects import FACETS
 from tests.graphs import GraphBuilder, timeline_of
 from tests.report.sample import sample
@@ -34,8 +34,8 @@ def packed(timeline: Timeline, *, max_slices: int = MAX_SLICES, max_ranks: int =
     return strip({"measured": drawn(timeline)}, labels, max_slices=max_slices, max_ranks=max_ranks)
 
 
-def drawn(timeline: Timeline) -> Drawn:
-    return Drawn(timeline, collective_times(timeline), steps(timeline))
+def drawn(timeline: Timeline) -> DrawnTimeline:
+    return DrawnTimeline(timeline, collective_times(timeline), steps(timeline))
 
 
 def row_of(made: Strip, rank: int, track: str, title: str = "measured") -> Row:
@@ -234,7 +234,7 @@ def test_thinning_hides_only_gaps_below_a_tick(pairs: list[tuple[int, int]]) -> 
 def test_slices_point_at_what_they_waited_for() -> None:
     made = sample()
     page = made.page
-    drawn = Drawn(
+    drawn = DrawnTimeline(
         timeline=made.recording.measured,
         collectives=page.collectives_by_title["measured"],
         steps=page.steps_by_title["measured"],

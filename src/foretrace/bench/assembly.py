@@ -15,12 +15,12 @@ from foretrace.bench.mode import Mode
 from foretrace.bench.opening import replayed
 from foretrace.bench.program import (
     USUAL_STREAM,
+    BenchCall,
     BenchProgram,
-    Call,
     Coverage,
-    Cut,
     Given,
     Number,
+    TensorCut,
     records_in,
 )
 from foretrace.bench.schema import parsed_schema
@@ -117,7 +117,7 @@ class _Assembly:
         self._stream_by_memory: dict[int, int] = {}  # of the operator that used it last
         self._pending: dict[int, list[int]] = {}  # collectives under way, by memory
 
-    def call(self, node: int) -> Call:
+    def call(self, node: int) -> BenchCall:
         """The call of one operator; what it needs is given or cut first."""
         recorded, use = self.tree.nodes[node], self.uses[node]
         reads = tuple(self._with_numbers(one) for one in use.reads)
@@ -135,7 +135,7 @@ class _Assembly:
             self._is_there(self.found.values[index])
         collective = self._collective(node, use)
         waits = self._waits(node, use, is_collective=collective is not None)
-        return Call(
+        return BenchCall(
             node=node,
             name=recorded.name,
             schema=parsed_schema(recorded.schema),
@@ -195,7 +195,7 @@ class _Assembly:
         self._there.add(value.index)
         self._by_memory.setdefault(value.memory.index, value.index)
 
-    def _provided(self, index: int) -> Cut | None:
+    def _provided(self, index: int) -> TensorCut | None:
         """Make sure that a tensor is there; a cut, if that is how."""
         if index in self._there:
             return None
@@ -204,7 +204,7 @@ class _Assembly:
         is_view = base is not None and (base not in self.given or bool(value.makers))
         self._is_there(value)
         if is_view and base is not None:
-            return Cut(index, base, value.record)
+            return TensorCut(index, base, value.record)
         self.given[index] = Given(index, value.record, self.contents.get(index), value.memory.index)
         return None
 
@@ -274,7 +274,7 @@ def _device(found: Identities, uses: Mapping[int, Use]) -> str:
 
 
 def _coverage(
-    tree: Tree, topmost: Sequence[int], calls: Sequence[Call], *, measured: Measured
+    tree: Tree, topmost: Sequence[int], calls: Sequence[BenchCall], *, measured: Measured
 ) -> Coverage:
     missing = {call.node: call for call in calls if not call.is_supported}
     lost = {one: next((c for c in _family(tree, one) if c in missing), None) for one in topmost}

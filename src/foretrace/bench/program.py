@@ -34,7 +34,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Cut:
+class TensorCut:
     """A tensor of the trace that no replayed operator returns, cut from one that is there."""
 
     value: int
@@ -43,7 +43,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Call:
+class BenchCall:
     """One operator's call."""
 
     node: int
@@ -54,7 +54,7 @@ class Call:
     makes: frozenset[int]  # values that are new
     label: str  # what it ran inside of: "AddmmBackward0"
     collective: Collective | None
-    cuts: tuple[Cut, ...]  # made just before
+    cuts: tuple[TensorCut, ...]  # made just before
     waits: tuple[int, ...]  # nodes of collectives that must have ended before
     stream: int  # device stream of its kernels; -1: the usual one
     after: tuple[int, ...]  # other streams whose work it needs, as far as they have come
@@ -96,7 +96,7 @@ class BenchProgram:
     source: str  # the file's name
     device: str  # "cuda" or "cpu": of most of its tensors
     given: tuple[Given, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[BenchCall, ...]
     values: tuple[TensorRecord, ...]  # every tensor, by position
     groups: tuple[Group, ...]
     coverage: Coverage

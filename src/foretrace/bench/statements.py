@@ -12,7 +12,7 @@ from foretrace.bench.arguments import Opaque, TensorRecord
 from foretrace.bench.identities import ValueId, value_indices
 from foretrace.bench.layout import escaped, target_list
 from foretrace.bench.portable import PORTABLE
-from foretrace.bench.program import USUAL_STREAM, BenchProgram, Call, Number
+from foretrace.bench.program import USUAL_STREAM, BenchCall, BenchProgram, Number
 from foretrace.bench.repetition import Item
 from foretrace.bench.schema import Parameter, Schema
 
@@ -133,7 +133,7 @@ _SIZED_BY_VALUES = frozenset(_NAMES_OF_SIZED_BY_VALUES.split())
 _MASKED = ("index", "_unsafe_index")  # by masks as well as by indices
 
 
-def with_streams(lines: list[str], call: Call) -> list[str]:
+def with_streams(lines: list[str], call: BenchCall) -> list[str]:
     """The lines of a call, on its stream and after what it needs of other streams."""
     if call.stream == USUAL_STREAM:
         return [*(f"join({stream})" for stream in call.after), *lines]
@@ -142,7 +142,7 @@ def with_streams(lines: list[str], call: Call) -> list[str]:
 
 
 def lines_of(
-    call: Call, program: BenchProgram, *, name_of: Naming, wanted: Callable[[int], bool]
+    call: BenchCall, program: BenchProgram, *, name_of: Naming, wanted: Callable[[int], bool]
 ) -> Iterator[str]:
     """The lines that run one call.
 
@@ -171,7 +171,7 @@ def lines_of(
                 yield f"{name_of(one)} = sized({name_of(one)}, {program.values[one].shape})"
 
 
-def _is_sized_by_values(call: Call, program: BenchProgram) -> bool:
+def _is_sized_by_values(call: BenchCall, program: BenchProgram) -> bool:
     """Whether the results' shapes depend on values, which a trace does not hold."""
     name = call.name.partition("::")[2]
     masks = value_indices(call.reads[1:]) if name in _MASKED else []
@@ -180,7 +180,7 @@ def _is_sized_by_values(call: Call, program: BenchProgram) -> bool:
     )
 
 
-def comment_of(call: Call, program: BenchProgram) -> str:
+def comment_of(call: BenchCall, program: BenchProgram) -> str:
     """Shapes of what a call makes; "" if it makes nothing."""
     made = [program.values[one] for one in value_indices(call.returns) if one in call.makes]
     if not made:
@@ -194,7 +194,7 @@ def shape_text(record: TensorRecord) -> str:
     return f"{escaped(record.dtype)}{list(record.shape)}"
 
 
-def item_of(call: Call, program: BenchProgram) -> Item:
+def item_of(call: BenchCall, program: BenchProgram) -> Item:
     """What of a call decides whether it repeats another."""
     reads = tuple(value_indices(call.reads)) + tuple(cut.base for cut in call.cuts)
     makes = tuple(one for one in value_indices(call.returns) if one in call.makes)
@@ -217,7 +217,7 @@ def _cut(record: TensorRecord, base: str) -> str:
     return f"{base}.as_strided({record.shape}, {record.strides}{place})"
 
 
-def _communication(call: Call, name_of: Naming) -> str:
+def _communication(call: BenchCall, name_of: Naming) -> str:
     collective = call.collective
     if collective is None:
         raise AssertionError(call.name)
@@ -229,7 +229,7 @@ def _communication(call: Call, name_of: Naming) -> str:
 
 
 def _unsupported(
-    call: Call, program: BenchProgram, name_of: Naming, wanted: Callable[[int], bool]
+    call: BenchCall, program: BenchProgram, name_of: Naming, wanted: Callable[[int], bool]
 ) -> str:
     made = [one for one in value_indices(call.returns) if one in call.makes]
     shapes = ", ".join(
@@ -241,7 +241,7 @@ def _unsupported(
     return f"{target_list(names)} = {text}" if set(names) - {"_"} else text
 
 
-def _target(call: Call, name_of: Naming, wanted: Callable[[int], bool]) -> str:
+def _target(call: BenchCall, name_of: Naming, wanted: Callable[[int], bool]) -> str:
     """What stands left of the equals sign; "" where no result is read later."""
 
     def one(value: object) -> str:

@@ -12,7 +12,7 @@ from foretrace.bench.contents import Contents
 from foretrace.bench.identities import value_indices
 from foretrace.bench.layout import deletion, escaped, target_list, with_comment, wrapped
 from foretrace.bench.portable import PORTABLE
-from foretrace.bench.program import BenchProgram, Call, Given
+from foretrace.bench.program import BenchCall, BenchProgram, Given
 from foretrace.bench.repetition import Run, runs_of
 from foretrace.bench.statements import (
     comment_of,
@@ -209,7 +209,7 @@ class _Writer:
             yield f"{_INDENT}return {target_list([names[one] for one in returned])}"
 
 
-def _read(call: Call) -> list[int]:
+def _read(call: BenchCall) -> list[int]:
     """Values that must be there before a call, as first read."""
     cut = {one.value for one in call.cuts}
     return [
@@ -218,12 +218,12 @@ def _read(call: Call) -> list[int]:
     ]
 
 
-def _makes(call: Call) -> list[int]:
+def _makes(call: BenchCall) -> list[int]:
     made = [one for one in value_indices(call.returns) if one in call.makes]
     return [*(one.value for one in call.cuts), *dict.fromkeys(made)]
 
 
-def _touched(call: Call) -> list[int]:
+def _touched(call: BenchCall) -> list[int]:
     return [*_read(call), *_makes(call), *value_indices(call.reads)]
 
 

@@ -68,7 +68,7 @@ class _Dump(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Call:
+class GlooCall:
     """A `c10d::` operator in the file."""
 
     line: int  # number of the line that opens its arguments
@@ -94,7 +94,7 @@ def flight_entries() -> tuple[Entry, ...]:
     return tuple(sorted(ours, key=lambda entry: entry.time_created_ns))
 
 
-def calls_in(lines: Iterable[bytes]) -> Iterator[Call]:
+def calls_in(lines: Iterable[bytes]) -> Iterator[GlooCall]:
     """The `c10d::` operators of a Kineto file, as PyTorch lays it out: events over lines."""
     zero_ns = 0
     header = b""
@@ -114,10 +114,12 @@ def calls_in(lines: Iterable[bytes]) -> Iterator[Call]:
             if call and span:
                 start_ns = zero_ns + int(span[1]) * NS_PER_US + int(span[2])
                 duration_ns = int(span[3]) * NS_PER_US + int(span[4] or 0)
-                yield Call(number, call[1].decode(), start_ns, start_ns + duration_ns)
+                yield GlooCall(number, call[1].decode(), start_ns, start_ns + duration_ns)
 
 
-def named_calls(calls: Iterable[Call], entries: Sequence[Entry]) -> dict[int, tuple[str, Entry]]:
+def named_calls(
+    calls: Iterable[GlooCall], entries: Sequence[Entry]
+) -> dict[int, tuple[str, Entry]]:
     """Line of each call that has an entry -> NCCL's name of it, and the entry.
 
     A call takes the first free entry of its kind inside its span, in order of time; a call

@@ -37,7 +37,7 @@ _COPIES = (NodeKind.MEMCPY, NodeKind.MEMSET)
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnRows:
     """A timeline's rows, and where in them each node stands."""
 
     rows: tuple[Rows, ...]
@@ -45,7 +45,7 @@ class Drawn:
     transfer_of_node: Int64s  # int64[nodes], row of a collective's transfer alone; -1 none
 
 
-def drawn(timeline: Timeline, layout: Layout, process_by_rank: dict[int, int]) -> Drawn:
+def drawn(timeline: Timeline, layout: Layout, process_by_rank: dict[int, int]) -> DrawnRows:
     """Steps, blocks and lanes of every recorded rank; its processes exist already."""
     graph = timeline.graph
     first_name = layout.add_texts((*graph.names, *graph.step_names, "wait", "transfer", "host"))
@@ -59,7 +59,7 @@ def drawn(timeline: Timeline, layout: Layout, process_by_rank: dict[int, int]) -
     transfer_of_node[transfers.node] = first_by_position[4] + np.arange(len(transfers))
     arrive, finish = collective_pairs(graph)
     row_of_node[arrive] = row_of_node[finish]
-    return Drawn(rows, row_of_node, transfer_of_node)
+    return DrawnRows(rows, row_of_node, transfer_of_node)
 
 
 def collective_pairs(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
@@ -313,7 +313,7 @@ _EDGES = {
 }
 
 
-def flows_of(timeline: Timeline, drawn: Drawn, chosen: Collection[Flow]) -> tuple[Flows, ...]:
+def flows_of(timeline: Timeline, drawn: DrawnRows, chosen: Collection[Flow]) -> tuple[Flows, ...]:
     """The chosen dependencies whose both ends are drawn, as arrows between rows."""
     flows = []
     for flow, kinds in _EDGES.items():
@@ -325,7 +325,7 @@ def flows_of(timeline: Timeline, drawn: Drawn, chosen: Collection[Flow]) -> tupl
     return tuple(each for each in flows if len(each.source))
 
 
-def path_flows(graph: ExecutionGraph, drawn: Drawn, node: Int64s) -> Flows:
+def path_flows(graph: ExecutionGraph, drawn: DrawnRows, node: Int64s) -> Flows:
     """Arrows along these nodes in order, wherever the next stands on another lane."""
     drawn_nodes = node[(node != NO_NODE)]
     drawn_nodes = drawn_nodes[drawn.row_of_node[drawn_nodes] >= 0]
@@ -334,7 +334,7 @@ def path_flows(graph: ExecutionGraph, drawn: Drawn, node: Int64s) -> Flows:
     return between(Flow.PATH, drawn, (drawn_nodes[changes], drawn_nodes[changes + 1]))
 
 
-def between(flow: Flow, drawn: Drawn, nodes: tuple[Int64s, Int64s]) -> Flows:
+def between(flow: Flow, drawn: DrawnRows, nodes: tuple[Int64s, Int64s]) -> Flows:
     """Arrows between the rows of these nodes; those with an end that is not drawn are left out.
 
     So are those that would lead back in time, which a measured timeline can have: readers of

@@ -24,7 +24,7 @@ from foretrace.machine.figures import (
     read_sources,
     whole,
 )
-from foretrace.machine.files import Described, document, names
+from foretrace.machine.files import DescriptionKind, document, names
 from foretrace.machine.units import Kind
 
 CHIP_FIELDS = (
@@ -149,12 +149,12 @@ def load_chip(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Chip:
     Raises:
         MachineError: if there is none, or the file is wrong.
     """
-    return _chip(document(name_or_path, Described.CHIP, folders))
+    return _chip(document(name_or_path, DescriptionKind.CHIP, folders))
 
 
 def chip_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
     """Names of all chips, sorted."""
-    return names(Described.CHIP, folders)
+    return names(DescriptionKind.CHIP, folders)
 
 
 def chip_named(

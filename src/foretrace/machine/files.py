@@ -11,7 +11,7 @@ from foretrace.base import Document, MachineError, Shelf, document_names, read_d
 PRESETS = Path(__file__).parent / "presets"
 
 
-class Described(StrEnum):
+class DescriptionKind(StrEnum):
     """What a file describes; the presets of each stand in a folder of that name and an s."""
 
     CHIP = "chip"
@@ -28,17 +28,17 @@ _LIBRARIES = {
         error=MachineError,
         named_lists=("tiers",),
     )
-    for described in Described
+    for described in DescriptionKind
 }
 
 
-def names(described: Described, folders: Sequence[Path] = ()) -> tuple[str, ...]:
+def names(described: DescriptionKind, folders: Sequence[Path] = ()) -> tuple[str, ...]:
     """Names of all descriptions of a kind, sorted; a user's file hides the preset of its name."""
     return document_names(_LIBRARIES[described], folders)
 
 
 def document(
-    name_or_path: str | Path, described: Described, folders: Sequence[Path] = ()
+    name_or_path: str | Path, described: DescriptionKind, folders: Sequence[Path] = ()
 ) -> Document:
     """The description of that name, or in that file, merged with what it extends.
 

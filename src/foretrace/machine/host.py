@@ -20,7 +20,7 @@ from foretrace.machine.figures import (
     read_sources,
     whole,
 )
-from foretrace.machine.files import Described, document, names
+from foretrace.machine.files import DescriptionKind, document, names
 from foretrace.machine.units import Kind
 
 HOST_FIELDS = (
@@ -94,12 +94,12 @@ def load_host(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Host:
     Raises:
         MachineError: if there is none, or a file is wrong.
     """
-    return _host(document(name_or_path, Described.HOST, folders), folders)
+    return _host(document(name_or_path, DescriptionKind.HOST, folders), folders)
 
 
 def host_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
     """Names of all hosts, sorted."""
-    return names(Described.HOST, folders)
+    return names(DescriptionKind.HOST, folders)
 
 
 def _host(found: Document, folders: Sequence[Path]) -> Host:

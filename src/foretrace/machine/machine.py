@@ -24,7 +24,7 @@ from foretrace.machine.figures import (
     read_sources,
     whole,
 )
-from foretrace.machine.files import Described, document, names
+from foretrace.machine.files import DescriptionKind, document, names
 from foretrace.machine.host import Host, host_names, load_host
 from foretrace.machine.tiers import Tier, TierKind, tiers_spanned
 from foretrace.machine.units import Kind
@@ -147,12 +147,12 @@ def load_machine(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Mach
     Raises:
         MachineError: if there is none, or a file is wrong.
     """
-    known = names(Described.MACHINE, folders)
+    known = names(DescriptionKind.MACHINE, folders)
     if str(name_or_path) not in known and str(name_or_path) in host_names(folders):
         return _alone(load_host(name_or_path, folders))
     if str(name_or_path) in chip_names(folders):
         raise MachineError(_chip_is_no_machine(str(name_or_path), folders))
-    return _machine(document(name_or_path, Described.MACHINE, folders), folders)
+    return _machine(document(name_or_path, DescriptionKind.MACHINE, folders), folders)
 
 
 def _chip_is_no_machine(chip: str, folders: Sequence[Path]) -> str:
@@ -168,7 +168,7 @@ def _chip_is_no_machine(chip: str, folders: Sequence[Path]) -> str:
 
 def machine_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
     """Names of all machines, sorted; hosts, which `load_machine` takes too, are not among them."""
-    return names(Described.MACHINE, folders)
+    return names(DescriptionKind.MACHINE, folders)
 
 
 def _alone(host: Host) -> Machine:
@@ -400,20 +400,20 @@ def described(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Descrip
         hint = f"did you mean {', '.join(near)}?" if near else "`foretrace machine list` names all"
         raise MachineError(f"no chip, host or machine is called {text!r}, nor any file: {hint}")
     kind = _kind(path)
-    if kind is Described.CHIP:
+    if kind is DescriptionKind.CHIP:
         return load_chip(path, folders)
-    return load_host(path, folders) if kind is Described.HOST else load_machine(path, folders)
+    return load_host(path, folders) if kind is DescriptionKind.HOST else load_machine(path, folders)
 
 
-def _kind(path: Path) -> Described:
+def _kind(path: Path) -> DescriptionKind:
     try:
         stated = tomllib.loads(path.read_text(encoding="utf-8")).get("kind")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise MachineError(f"{str(path)!r} is not a TOML file: {err}") from err
-    kinds = [kind.value for kind in Described]
+    kinds = [kind.value for kind in DescriptionKind]
     if stated not in kinds:
         found = "no kind" if stated is None else f"the kind {stated!r}"
         raise MachineError(
             f'{str(path)!r} has {found}: begin it with kind = "..." and one of {", ".join(kinds)}'
         )
-    return Described(stated)
+    return DescriptionKind(stated)

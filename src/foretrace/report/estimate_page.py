@@ -26,7 +26,7 @@ from foretrace.report.sections import (
     timeline_section,
 )
 from foretrace.report.sheet import Sheet, path_spans, write_sheet
-from foretrace.report.strip import Drawn
+from foretrace.report.strip import DrawnTimeline
 
 ESTIMATED = "estimated"  # title of the simulated timeline
 _DURATIONS_NOTE = "Other durations stay as predicted, also what communication beside them adds."
@@ -49,7 +49,7 @@ class EstimatePage:
 def write_estimate_page(path: Path, page: EstimatePage) -> None:
     """Write the page as one self-contained HTML file."""
     critical = page.answers.path_by_title.get(ESTIMATED)
-    drawn = Drawn(
+    drawn = DrawnTimeline(
         timeline=page.estimate.timeline,
         collectives=page.collectives,
         steps=page.steps,

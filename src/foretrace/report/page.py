@@ -38,7 +38,7 @@ from foretrace.report.sections import (
     trust_section,
 )
 from foretrace.report.sheet import Sheet, path_spans, write_sheet
-from foretrace.report.strip import Drawn
+from foretrace.report.strip import DrawnTimeline
 from foretrace.trace import TraceMeta
 from foretrace.validate import ReplayReport
 
@@ -78,7 +78,7 @@ def write_page(path: Path, page: ReportPage) -> None:
         cards=_cards(page),
         sections=sections_of(page),
         drawn_by_title={
-            title: Drawn(
+            title: DrawnTimeline(
                 timeline=timeline,
                 collectives=page.collectives_by_title[title],
                 steps=page.steps_by_title[title],

@@ -27,7 +27,7 @@ from foretrace.report.document import (
     tables_of,
     three_digits,
 )
-from foretrace.report.strip import Drawn, PathSpans, strip
+from foretrace.report.strip import DrawnTimeline, PathSpans, strip
 
 BUSY_POINTS = 600  # about one for every two pixels of the page's width
 # A table of more rows than this shows its first ones; the others where a reader asks for them.
@@ -54,7 +54,7 @@ class Sheet:
     version: str  # of foretrace
     cards: tuple[Card, ...]
     sections: tuple[Section, ...]
-    drawn_by_title: Mapping[str, Drawn]  # timelines, drawn above each other
+    drawn_by_title: Mapping[str, DrawnTimeline]  # timelines, drawn above each other
     busy_by_title: Mapping[str, BusyFraction]
     labels: NodeLabels  # of the first timeline's graph
     path: CriticalPath | None  # whose ranks are drawn if not all fit

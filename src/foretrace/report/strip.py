@@ -59,7 +59,7 @@ class PathSpans:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTimeline:
     """One timeline to be drawn, with what is drawn of it."""
 
     timeline: Timeline
@@ -152,7 +152,7 @@ class Strip:
 
 
 def strip(
-    drawn_by_title: Mapping[str, Drawn],
+    drawn_by_title: Mapping[str, DrawnTimeline],
     labels: NodeLabels,
     *,
     first_ranks: Sequence[int] = (),
@@ -225,7 +225,7 @@ def strip(
     )
 
 
-def _awaited(title: str, one: Drawn, why: Reasons, known: _Numbered) -> Awaited:
+def _awaited(title: str, one: DrawnTimeline, why: Reasons, known: _Numbered) -> Awaited:
     """What the slices of one timeline waited for, by their numbers."""
     num_numbers = why.first + len(why.facets)
     found = awaited_nodes(one.timeline).shifted(known.first_by_title[title], num_numbers)
@@ -247,7 +247,7 @@ class _Frames:
     """Frames of host threads under numbers from `first` on."""
 
     first: int
-    drawn_by_title: Mapping[str, Drawn]
+    drawn_by_title: Mapping[str, DrawnTimeline]
 
     @property
     def _found(self) -> list[HostFrames]:
@@ -292,7 +292,7 @@ class _Numbered:
         return reduce(Subjects.joined, parts)
 
 
-def _numbered(drawn_by_title: Mapping[str, Drawn], labels: NodeLabels) -> _Numbered:
+def _numbered(drawn_by_title: Mapping[str, DrawnTimeline], labels: NodeLabels) -> _Numbered:
     graphs: list[ExecutionGraph] = []
     of_graphs: list[NodeLabels] = []
     firsts = [0]
@@ -310,7 +310,9 @@ def _numbered(drawn_by_title: Mapping[str, Drawn], labels: NodeLabels) -> _Numbe
     )
 
 
-def _whole(title: str, one: Drawn, why: Reasons, place: tuple[int, tuple[int, ...]]) -> Slices:
+def _whole(
+    title: str, one: DrawnTimeline, why: Reasons, place: tuple[int, tuple[int, ...]]
+) -> Slices:
     """All slices of one timeline, its nodes under their numbers."""
     first, ranks = place
     found = slices(one.timeline, one.collectives, ranks).numbered_from(first)
@@ -341,7 +343,7 @@ class _Layout:
     places: Mapping[tuple[int, int, str], int]  # rank, track and title to the row's position
 
     def row(
-        self, drawn: Drawn, rows: Slices, place: tuple[int, int, str], *, awaited: Awaited
+        self, drawn: DrawnTimeline, rows: Slices, place: tuple[int, int, str], *, awaited: Awaited
     ) -> StripRow:
         """One row in ticks, its nodes as subjects."""
         rank, track, title = place
@@ -386,7 +388,7 @@ class _Layout:
         return row, at_ns
 
 
-def _path(drawn: Drawn, rank: int, track: int, *, tick_ns: int) -> tuple[Int32s, Int32s]:
+def _path(drawn: DrawnTimeline, rank: int, track: int, *, tick_ns: int) -> tuple[Int32s, Int32s]:
     """The spans of the critical path on one row; those closer than a tick as one."""
     none = np.empty(0, np.int32)
     if drawn.path is None:

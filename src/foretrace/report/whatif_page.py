@@ -24,7 +24,7 @@ from foretrace.report.sections import (
     timeline_section,
 )
 from foretrace.report.sheet import Sheet, path_spans, write_sheet
-from foretrace.report.strip import Drawn
+from foretrace.report.strip import DrawnTimeline
 from foretrace.whatif import (
     Prediction,
     cause_parts,
@@ -79,7 +79,7 @@ def write_whatif_page(path: Path, page: WhatifPage) -> None:
         cards=_cards(page.prediction),
         sections=whatif_sections_of(page),
         drawn_by_title={
-            title: Drawn(
+            title: DrawnTimeline(
                 timeline=side.timeline,
                 collectives=side.collectives,
                 steps=side.steps,

@@ -20,7 +20,7 @@ _MAX_NOTES = 20
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedFile:
     """What the members say."""
 
     rank: int | None
@@ -35,7 +35,7 @@ class Described:
 KEPT_OF_CUT = "before that are kept"  # says of a file that was cut off what is left
 
 
-def described(members: dict[str, bytes]) -> Described:
+def described(members: dict[str, bytes]) -> DescribedFile:
     """The members that are read, decoded; whatever has an unexpected form counts as absent."""
     notes: list[str] = []
     wanted = ("distributedInfo", "deviceProperties", "baseTimeNanoseconds")
@@ -44,7 +44,7 @@ def described(members: dict[str, bytes]) -> Described:
     info = distributed if isinstance(distributed, dict) else {}
     groups = info.get("pg_config")
     devices = decoded["deviceProperties"]
-    return Described(
+    return DescribedFile(
         rank=_count(info, "rank", notes),
         world_size=_count(info, "world_size", notes),
         backend=_text(info.get("backend")),
@@ -130,7 +130,7 @@ def _ranks(value: object) -> tuple[int, ...]:
     return tuple(rank for rank in ranks if rank is not None) if None not in ranks else ()
 
 
-def trace_meta(scan: Scanned, told: Described, *, path: Path, file_bytes: int) -> TraceMeta:
+def trace_meta(scan: Scanned, told: DescribedFile, *, path: Path, file_bytes: int) -> TraceMeta:
     """The record that goes with a trace's columns."""
     notes = [*told.notes, *scan.notes]
     if scan.cut is not None:

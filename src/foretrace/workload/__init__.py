@@ -89,11 +89,11 @@ if TYPE_CHECKING:
     from foretrace.workload.models.published import TotalsOnly as TotalsOnly
     from foretrace.workload.models.recommender import Interaction as Interaction
     from foretrace.workload.models.recommender import Recommender as Recommender
-    from foretrace.workload.models.transformer import Attention as Attention
     from foretrace.workload.models.transformer import Experts as Experts
     from foretrace.workload.models.transformer import FeedForward as FeedForward
     from foretrace.workload.models.transformer import Latent as Latent
     from foretrace.workload.models.transformer import Layer as Layer
+    from foretrace.workload.models.transformer import ModelAttention as ModelAttention
     from foretrace.workload.models.transformer import Norm as Norm
     from foretrace.workload.models.transformer import Positions as Positions
     from foretrace.workload.models.transformer import Reach as Reach

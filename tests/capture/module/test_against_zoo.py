@@ -16,11 +16,11 @@ from foretrace.estimate import estimate
 from foretrace.machine import load_machine
 from foretrace.operators import ModuleProgram, work_of
 from foretrace.workload import (
-    Attention,
     Block,
     Exchange,
     FeedForward,
     Implementation,
+    ModelAttention,
     ModelBlocks,
     Operator,
     Passes,
@@ -62,7 +62,7 @@ def model() -> Transformer:
         num_layers=LAYERS,
         hidden=hidden,
         vocabulary=vocabulary,
-        attention=Attention(heads, keys, hidden // heads, False, False, False, False, None),
+        attention=ModelAttention(heads, keys, hidden // heads, False, False, False, False, None),
         feed_forward=FeedForward(width, is_gated=True, has_bias=False),
     )
 

@@ -9,10 +9,10 @@ import pytest
 
 from foretrace.operators import parsed_shapes, work_of
 from foretrace.workload import (
-    Attention,
     Block,
     FeedForward,
     Implementation,
+    ModelAttention,
     Norm,
     Plan,
     Positions,
@@ -53,7 +53,7 @@ def model_of(*, is_llama: bool) -> Transformer:
         num_layers=1,
         hidden=HIDDEN,
         vocabulary=128,
-        attention=Attention(HEADS, keys, SIZE, False, False, False, False, None),
+        attention=ModelAttention(HEADS, keys, SIZE, False, False, False, False, None),
         feed_forward=FeedForward(WIDTH, is_gated=is_llama, has_bias=False),
         positions=Positions.ROTARY if is_llama else Positions.ALIBI,
         norm=Norm.RMS if is_llama else Norm.LAYER_WITHOUT_BIAS,

@@ -8,10 +8,10 @@ import pytest
 
 from foretrace.workload import (
     PYTORCH,
-    Attention,
     FeedForward,
     Implementation,
     Layer,
+    ModelAttention,
     Norm,
     Plan,
     Precision,
@@ -41,7 +41,7 @@ def small(*, kv_heads: int, is_gated: bool = True, norm: Norm = Norm.RMS) -> Tra
     """A transformer whose layer is the module below."""
     base = load_model("llama3-8b")
     assert isinstance(base, Transformer)
-    attention = Attention(
+    attention = ModelAttention(
         num_heads=4,
         num_kv_heads=kv_heads,
         head_size=8,

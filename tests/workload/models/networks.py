@@ -8,7 +8,7 @@ from torch import nn
 from foretrace.workload import Layer, Norm, Positions, Transformer
 
 
-class Attention(nn.Module):
+class ModelAttention(nn.Module):
     """Scores of all tokens with all, as two products of matrices."""
 
     def __init__(self, model: Transformer) -> None:
@@ -133,7 +133,7 @@ class LayerNetwork(nn.Module):
     def __init__(self, model: Transformer, layer: Layer) -> None:
         super().__init__()
         latent = model.attention.latent
-        self.attention = Attention(model) if latent is None else LatentAttention(model)
+        self.attention = ModelAttention(model) if latent is None else LatentAttention(model)
         self.rest = (
             ExpertLayer(model)
             if layer.has_experts

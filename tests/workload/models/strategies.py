@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from foretrace.workload import (
-    Attention,
     Experts,
     FeedForward,
     Latent,
+    ModelAttention,
     Norm,
     Positions,
     Reach,
@@ -49,11 +49,11 @@ reaches = st.builds(
 
 
 @st.composite
-def attentions(draw: st.DrawFn) -> Attention:
+def attentions(draw: st.DrawFn) -> ModelAttention:
     """Plain, grouped or latent attention."""
     kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     is_latent = draw(st.booleans())
-    return Attention(
+    return ModelAttention(
         num_heads=kv_heads * group,
         num_kv_heads=kv_heads,
         head_size=draw(small),

@@ -34,7 +34,7 @@ class Residual(nn.Module):
         return found + added[0].transpose(0, 1)
 
 
-class Attention(nn.Module):
+class ModelAttention(nn.Module):
     def __init__(self, width: int, key_width: int) -> None:
         super().__init__()
         self.query = nn.Linear(width, width, bias=False)
@@ -53,7 +53,7 @@ class Block(nn.Module):
     def __init__(self, width: int, key_width: int) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-        self.own, self.other = Attention(width, width), Attention(width, key_width)
+        self.own, self.other = ModelAttention(width, width), ModelAttention(width, key_width)
         self.up, self.down = nn.Linear(width, 8 * width), nn.Linear(4 * width, width)
 
     def forward(self, rows: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from foretrace.analyze.activity import Activity, activity_by_rank, is_compute, participations
-from foretrace.analyze.idle.causes import Described, Excuses, IdleCause, described_pieces
+from foretrace.analyze.idle.causes import Excuses, ExplainedPieces, IdleCause, described_pieces
 from foretrace.analyze.idle.stretches import Stretches, complement
 from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.table import IdleCauses, Stillness
@@ -139,7 +139,7 @@ def idle_stretches(
     return _of_pieces(pieces, replace(described, cause=cause), rank)
 
 
-def _of_pieces(pieces: Pieces, described: Described, rank: Int32s) -> Stretches:
+def _of_pieces(pieces: Pieces, described: ExplainedPieces, rank: Int32s) -> Stretches:
     return Stretches(
         rank=rank[pieces.walk],
         kind=np.full(len(pieces), Stillness.IDLE, np.uint8),

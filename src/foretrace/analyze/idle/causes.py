@@ -133,7 +133,7 @@ class Excuses:
 
 
 @dataclass(frozen=True)
-class Described:
+class ExplainedPieces:
     """IdleCause, rank and name of every piece."""
 
     cause: UInt8s  # uint8[pieces], IdleCause
@@ -143,7 +143,7 @@ class Described:
 
 def described_pieces(
     timeline: Timeline, pieces: Pieces, excuses: Excuses, subjects: Subjects
-) -> Described:
+) -> ExplainedPieces:
     """What each piece of a walk says about its time."""
     graph = timeline.graph
     node, cause = pieces.node.copy(), _causes(graph, pieces)
@@ -160,7 +160,7 @@ def described_pieces(
     excuse = excuses.covering(graph, rank[asking], pieces.begin_ns[asking])
     asking, excuse = asking[excuse >= 0], excuse[excuse >= 0]
     cause[asking], subject[asking] = IdleCause.SYNCHRONISATION, subjects.subject[excuse]
-    return Described(cause, rank.astype(np.int32), subject)
+    return ExplainedPieces(cause, rank.astype(np.int32), subject)
 
 
 def _causes(graph: ExecutionGraph, pieces: Pieces) -> UInt8s:

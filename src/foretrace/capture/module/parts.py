@@ -31,7 +31,7 @@ BEFORE = -1  # number of the part before all layers; behind them it is their num
 
 
 @dataclass(frozen=True)
-class Cut:
+class ModuleCut:
     """A module's parts."""
 
     layers: tuple[ProgramPart, ...]
@@ -41,7 +41,7 @@ class Cut:
     notes: tuple[str, ...]
 
 
-def cut(run: ModuleRun, pattern: str | None) -> Cut:
+def cut(run: ModuleRun, pattern: str | None) -> ModuleCut:
     """The parts of a run.
 
     Args:
@@ -71,15 +71,15 @@ class _Cutting:
         self.is_balanced = False
         self.unknown: dict[str, int] = defaultdict(int)
 
-    def cut(self) -> Cut:
+    def cut(self) -> ModuleCut:
         """All parts."""
         numbers = range(BEFORE, len(self.paths) + 1)
         made = {number: self._part(number) for number in numbers}
         behind = len(self.paths)
         if not self.paths:  # a model that is not cut is one layer
             whole = _joined(made[BEFORE], made[behind])
-            return Cut((whole,), None, None, 0, self._notes())
-        return Cut(
+            return ModuleCut((whole,), None, None, 0, self._notes())
+        return ModuleCut(
             layers=tuple(made[number] for number in range(behind)),
             before=_unless_empty(made[BEFORE]),
             behind=_unless_empty(made[behind]),

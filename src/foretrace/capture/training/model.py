@@ -22,7 +22,7 @@ from foretrace.capture.training.tensor_parallel import (
 )
 
 
-class Attention(nn.Module):
+class TrainedAttention(nn.Module):
     """Causal attention over this rank's share of the heads."""
 
     def __init__(self, settings: TrainingSettings, ranks: TensorRanks) -> None:
@@ -66,7 +66,7 @@ class Layer(nn.Module):
         super().__init__()
         self.extra_ns = extra_ns
         self.attention_norm = nn.LayerNorm(settings.hidden)
-        self.attention = Attention(settings, ranks)
+        self.attention = TrainedAttention(settings, ranks)
         self.feed_forward_norm = nn.LayerNorm(settings.hidden)
         self.feed_forward = FeedForward(settings, ranks)
 

@@ -10,7 +10,7 @@ from foretrace.graph import Phase
 from foretrace.operators import Tensor
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.recommender_items import Items
-from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Step
 
 _FLASH = "aten::_scaled_dot_product_flash_attention"
@@ -181,7 +181,7 @@ class Scores:
         other = (self.batch, self.heads, self.lengths[1], self.head_size)
         return (array(shape, self.dtype), array(other, self.dtype), array(other, self.dtype))
 
-    def _softmax(self, name: str, reads: int) -> Call:
+    def _softmax(self, name: str, reads: int) -> OperatorCall:
         shape = (self.batch * self.heads, *self.lengths)
         return calls.softmax(name, shape, self.dtype, reads=reads)
 
@@ -260,7 +260,7 @@ class Pointwise:
         if self.backward_reads:
             items.add(f"{self.label} gradient", self._call(self.backward_reads))
 
-    def _call(self, reads: int) -> Call:
+    def _call(self, reads: int) -> OperatorCall:
         return calls.elementwise(self.name, self.shape, self.dtype, reads=reads)
 
 
@@ -283,7 +283,7 @@ class Moved:
         """One copy back."""
         items.add(f"{self.label} back", self._call())
 
-    def _call(self) -> Call:
+    def _call(self) -> OperatorCall:
         return calls.gathered_copy(
             (self.rows, self.columns), self.dtype, row_stride=self.columns + 1
         )

@@ -29,7 +29,7 @@ from foretrace.workload.blocks.feed_forward import feed_forward_steps
 from foretrace.workload.blocks.linear import Weight, accumulation, weight_gradient
 from foretrace.workload.blocks.pointwise import activation_step
 from foretrace.workload.blocks.setting import Setting, divided
-from foretrace.workload.blocks.signatures import Call
+from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.blocks.steps import Step, operator
 from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, standing
 from foretrace.workload.exchanges.experts import around_experts, gathers_tokens
@@ -176,7 +176,7 @@ def _there(load: Load, between: list[Step]) -> list[Step]:
     return [*first, *rest]
 
 
-def _sorted(load: Load) -> Call:
+def _sorted(load: Load) -> OperatorCall:
     """Tokens of a rank's experts change places."""
     return rows_of_table(load.total, load.setting.model.hidden, load.total, load.setting.made)
 

@@ -15,7 +15,7 @@ from foretrace.workload.blocks.calls import (
     row_sum,
 )
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.exchanges.exchange import Anchored, Turn, standing
 from foretrace.workload.exchanges.tensor import around_columns, around_rows, num_pieces
@@ -96,7 +96,7 @@ def weight_gradient(
     label = f"{weight.label} weight gradient"
     precision = setting.plan.precision
     is_fused = setting.accumulates and setting.plan.implementation.fuses_gradients
-    one: Call
+    one: OperatorCall
     if is_fused:
         one = accumulated_product(*shape, rows, (dtype, precision.gradients))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block
 from foretrace.workload.blocks.calls import cast, elementwise, fused, total, zeros
-from foretrace.workload.blocks.signatures import Call, array, call, num_bytes
+from foretrace.workload.blocks.signatures import OperatorCall, array, call, num_bytes
 from foretrace.workload.blocks.steps import operator
 from foretrace.workload.plan.plan import Plan, Sharding
 
@@ -25,7 +25,7 @@ def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | Non
     """
     shape, precision = (num_parameters,), plan.precision
     kept = num_parameters if num_gradients is None else num_gradients
-    found: list[tuple[str, Call]] = [
+    found: list[tuple[str, OperatorCall]] = [
         ("gradient norm", total("aten::linalg_vector_norm", num_parameters, precision.gradients)),
         ("clipping", elementwise("aten::mul", shape, precision.gradients)),
         *_adam(shape, fuses=plan.implementation.fuses_optimizer),
@@ -44,7 +44,7 @@ def optimizer_block(num_parameters: int, plan: Plan, *, num_gradients: int | Non
     )
 
 
-def _adam(shape: tuple[int, ...], *, fuses: bool) -> list[tuple[str, Call]]:
+def _adam(shape: tuple[int, ...], *, fuses: bool) -> list[tuple[str, OperatorCall]]:
     """AdamW on fp32 copies: in one pass, or operator by operator over all tensors at once.
 
     Source:

@@ -19,7 +19,7 @@ from foretrace.workload.blocks.calls import (
     scaled_rows,
 )
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import Call, array, call, num_bytes
+from foretrace.workload.blocks.signatures import OperatorCall, array, call, num_bytes
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.models.transformer import Norm
 
@@ -127,7 +127,7 @@ def _composed(label: str, rows: int, width: int, kept: str) -> Items:
         meta-llama/llama, llama/model.py, `RMSNorm`.
     """
     shape = (rows, width)
-    each: list[tuple[str, Call]] = [
+    each: list[tuple[str, OperatorCall]] = [
         ("squares", elementwise("aten::pow", shape, _WIDE)),
         ("mean", call("aten::mean", array(shape, _WIDE), "[1]", "True")),
         ("epsilon", elementwise("aten::add", (rows, 1), _WIDE)),
@@ -145,7 +145,7 @@ def _composed(label: str, rows: int, width: int, kept: str) -> Items:
 
 def _composed_backward(label: str, rows: int, width: int, kept: str) -> list[Operator]:
     shape = (rows, width)
-    each: list[tuple[str, Call]] = [
+    each: list[tuple[str, OperatorCall]] = [
         ("weight gradient", elementwise("aten::mul", shape, kept, reads=2)),
         ("weight gradient sum", row_sum(shape, kept, 0)),
         ("gradient by weight", scaled_rows(shape, kept, by_column=True)),
@@ -183,7 +183,7 @@ def residual_step(setting: Setting, *, has_bias: bool, is_last: bool = False) ->
     return Step(tuple(found), is_needed_again=not is_last)
 
 
-def _sum(setting: Setting, rows: int, width: int) -> Call:
+def _sum(setting: Setting, rows: int, width: int) -> OperatorCall:
     return elementwise("aten::add", (rows, width), setting.kept, reads=2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Item, Operator
-from foretrace.workload.blocks.signatures import Call, num_bytes
+from foretrace.workload.blocks.signatures import OperatorCall, num_bytes
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Group
 
@@ -24,7 +24,7 @@ class Items:
         """Position of the latest item; -1 if there is none."""
         return len(self._items) - 1
 
-    def add(self, label: str, call: Call, *, is_weight_gradient: bool = False) -> int:
+    def add(self, label: str, call: OperatorCall, *, is_weight_gradient: bool = False) -> int:
         """An operator, which waits for what is awaited; its position."""
         self._items.append(
             Operator(

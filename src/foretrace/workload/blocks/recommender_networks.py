@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.recommender_items import Items
-from foretrace.workload.blocks.signatures import Call
+from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.plan.plan import Precision
 
@@ -189,13 +189,13 @@ class Networks:
         for name in _LOSS_BACKWARD:
             items.add("loss gradient", self._plain(name, (self.batch,)))
 
-    def _plain(self, name: str, shape: tuple[int, ...], *, reads: int = 1) -> Call:
+    def _plain(self, name: str, shape: tuple[int, ...], *, reads: int = 1) -> OperatorCall:
         return calls.elementwise(name, shape, self.precision.activations, reads=reads)
 
-    def _sum(self, shape: tuple[int, int]) -> Call:
+    def _sum(self, shape: tuple[int, int]) -> OperatorCall:
         return calls.row_sum(shape, self.precision.activations, 0)
 
-    def _moved(self, rows: int, columns: int) -> Call:
+    def _moved(self, rows: int, columns: int) -> OperatorCall:
         return calls.gathered_copy(
             (rows, columns), self.precision.activations, row_stride=columns + 1
         )

@@ -8,7 +8,7 @@ from functools import cached_property
 from foretrace.base import CollectiveKind
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.recommender_items import Items
-from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.plan.plan import Group, Precision
 from foretrace.workload.sharding.placement import PlacedTables, Shard
 from foretrace.workload.sharding.tables import TableOptimizer, TableScheme
@@ -205,7 +205,7 @@ class TableWork:
         """Numbers that are read from shards."""
         return sum(self.placed.lookups(one, self.batch) * one.num_columns for one in shards)
 
-    def _lookup(self, found: _Lookup) -> Call:
+    def _lookup(self, found: _Lookup) -> OperatorCall:
         return call(
             "fbgemm::split_embedding_codegen_forward_unweighted_cuda",
             *(array((found.num_numbers,), self._dtype), None, None, None, None),
@@ -215,7 +215,7 @@ class TableWork:
             array((found.num_bags + 1,), _SPLIT),
         )
 
-    def _update(self, found: _Lookup) -> Call:
+    def _update(self, found: _Lookup) -> OperatorCall:
         samples = found.num_bags // found.num_tables
         optimizer = _UPDATES[self.placed.sharding.optimizer]
         return call(
@@ -228,7 +228,7 @@ class TableWork:
             array((found.num_bags + 1,), _SPLIT),
         )
 
-    def _bag(self, found: _Lookup) -> Call:
+    def _bag(self, found: _Lookup) -> OperatorCall:
         width = self.placed.model.size
         return call(
             "aten::_embedding_bag",
@@ -237,10 +237,10 @@ class TableWork:
             array((found.num_bags,), _SPLIT),
         )
 
-    def _permuted(self, num_ids: int) -> Call:
+    def _permuted(self, num_ids: int) -> OperatorCall:
         return calls.rows_of_table(max(1, num_ids), 1, max(1, num_ids), self._id_dtype)
 
-    def _packed(self, one: SchemeTraffic) -> Call:
+    def _packed(self, one: SchemeTraffic) -> OperatorCall:
         numbers = one.pooled.back() if one.pooled is not None else one.reduced
         count = 0 if numbers is None else numbers.of(self.rank)
         return calls.gathered_copy((max(1, count), 1), self._dtype, row_stride=2)

@@ -15,7 +15,7 @@ from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import elementwise, fused, gathered_copy, softmax
 from foretrace.workload.blocks.linear import placed
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.signatures import Call, array, call
+from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.exchanges.context import heads_for_tokens, passed_on, whole_keys
 from foretrace.workload.exchanges.exchange import Turn
@@ -113,7 +113,7 @@ def _step(heads: _Heads, pieces: tuple[_Piece, ...]) -> Step:
     )
 
 
-def _calls(heads: _Heads, piece: _Piece) -> tuple[Call, Call]:
+def _calls(heads: _Heads, piece: _Piece) -> tuple[OperatorCall, OperatorCall]:
     """Forward and backward operator.
 
     PyTorch's own align a mask at the first query and key, flash-attention's at the last; cuDNN
@@ -133,7 +133,7 @@ def _calls(heads: _Heads, piece: _Piece) -> tuple[Call, Call]:
     )
 
 
-def _by_cudnn(heads: _Heads, piece: _Piece) -> tuple[Call, Call]:
+def _by_cudnn(heads: _Heads, piece: _Piece) -> tuple[OperatorCall, OperatorCall]:
     name, no = "aten::_scaled_dot_product_cudnn_attention", None
     query, key, value, out = _tensors(heads, piece, is_heads_second=True)
     statistics = array((piece.batch, heads.count, piece.queries, 1), _WIDE)
@@ -145,7 +145,7 @@ def _by_cudnn(heads: _Heads, piece: _Piece) -> tuple[Call, Call]:
     )
 
 
-def _aligned_at_the_end(heads: _Heads, piece: _Piece) -> tuple[Call, Call]:
+def _aligned_at_the_end(heads: _Heads, piece: _Piece) -> tuple[OperatorCall, OperatorCall]:
     query, key, value, out = _tensors(heads, piece, is_heads_second=False)
     statistics = array((piece.batch, heads.count, piece.queries), _WIDE)
     given = (out, query, key, value, out, statistics, query, key, value)
@@ -255,7 +255,7 @@ class _Row(list[Item]):
         return at
 
 
-def _ring_forward(heads: _Heads, calls: list[Call]) -> Items:
+def _ring_forward(heads: _Heads, calls: list[OperatorCall]) -> Items:
     setting = heads.setting
     attention = setting.model.attention
     shape = (setting.tokens, heads.count * attention.value_size)
@@ -275,7 +275,7 @@ def _ring_forward(heads: _Heads, calls: list[Call]) -> Items:
     return tuple(row)
 
 
-def _ring_backward(heads: _Heads, calls: list[Call]) -> Items:
+def _ring_backward(heads: _Heads, calls: list[OperatorCall]) -> Items:
     setting = heads.setting
     summed = operator(
         "sum of key and value gradients",

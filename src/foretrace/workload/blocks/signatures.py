@@ -1,4 +1,4 @@
-"""`Call`: an operator and its signature, written as a trace would show it."""
+"""`OperatorCall`: an operator and its signature, written as a trace would show it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretrace.operators import Tensor
 FUSED = "aten::_fused_elementwise"
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """One operator on a device."""
 
     name: str
@@ -40,7 +40,7 @@ def turned(shape: tuple[int, int], dtype: str) -> Tensor:
 
 
 @lru_cache(maxsize=65_536)
-def call(name: str, *inputs: Tensor | str | None) -> Call:
+def call(name: str, *inputs: Tensor | str | None) -> OperatorCall:
     """An operator with its inputs: tensors, texts of values, or nothing.
 
     Raises:
@@ -57,7 +57,7 @@ def call(name: str, *inputs: Tensor | str | None) -> Call:
         types.append(known_format(one.dtype).profiled if isinstance(one, Tensor) else "")
         values.append("" if is_tensor or one is None else str(one))
     said = {"dims": dims, "types": types, "strides": strides, "inputs": values}
-    return Call(name, json.dumps(said, separators=(",", ":")))
+    return OperatorCall(name, json.dumps(said, separators=(",", ":")))
 
 
 def num_bytes(num_elements: int, dtype: str) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes
-from foretrace.workload.blocks.signatures import Call
+from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.plan import Plan
@@ -38,7 +38,9 @@ class Step:
     delay: int = 0
 
 
-def operator(label: str, one: Call, *after: int, is_weight_gradient: bool = False) -> Operator:
+def operator(
+    label: str, one: OperatorCall, *after: int, is_weight_gradient: bool = False
+) -> Operator:
     """An operator of a step; `after` are distances, below 0."""
     return Operator(
         label,

@@ -15,10 +15,10 @@ from foretrace.workload.models.diffusion import Diffusion, pieces
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.models.transformer import (
-    Attention,
     Experts,
     FeedForward,
     Layer,
+    ModelAttention,
     Norm,
     Positions,
     Transformer,
@@ -189,7 +189,7 @@ def _of_recommender(model: Recommender) -> Counter[str]:
     return counts
 
 
-def attention_weights(attention: Attention, hidden: int) -> int:
+def attention_weights(attention: ModelAttention, hidden: int) -> int:
     """Weights of the projections to queries, keys, values and back."""
     heads, latent = attention.num_heads, attention.latent
     output = heads * attention.value_size * hidden
@@ -203,7 +203,7 @@ def attention_weights(attention: Attention, hidden: int) -> int:
     return query + down + up + output
 
 
-def attention_extras(attention: Attention, hidden: int) -> int:
+def attention_extras(attention: ModelAttention, hidden: int) -> int:
     """Biases, scales of norms inside, and sinks."""
     heads, latent = attention.num_heads, attention.latent
     found = hidden if attention.has_output_bias else 0

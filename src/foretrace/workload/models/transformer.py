@@ -58,7 +58,7 @@ class Latent:
 
 
 @dataclass(frozen=True)
-class Attention:
+class ModelAttention:
     """Attention of one layer; grouped where there are fewer key-value heads than heads."""
 
     num_heads: int
@@ -124,7 +124,7 @@ class Transformer:
     hidden: int
     vocabulary: int
     context: int  # tokens it was made for; 0 if nobody says
-    attention: Attention
+    attention: ModelAttention
     feed_forward: FeedForward
     experts: Experts | None
     reach: Reach | None

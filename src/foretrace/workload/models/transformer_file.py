@@ -6,10 +6,10 @@ from foretrace.base import Document
 from foretrace.workload.models.entries import Entries, Field, Kind
 from foretrace.workload.models.files import ModelFile
 from foretrace.workload.models.transformer import (
-    Attention,
     Experts,
     FeedForward,
     Latent,
+    ModelAttention,
     Norm,
     Positions,
     Reach,
@@ -110,7 +110,7 @@ def read_transformer(document: Document) -> Transformer:
     return model
 
 
-def _attention(file: ModelFile) -> Attention:
+def _attention(file: ModelFile) -> ModelAttention:
     found = file["attention"]
     heads = found.count("heads")
     kv_heads = found.count("kv_heads", heads)
@@ -118,7 +118,7 @@ def _attention(file: ModelFile) -> Attention:
         raise file.refused(
             f"{heads} heads cannot share {kv_heads} kv_heads evenly: kv_heads has to divide heads"
         )
-    return Attention(
+    return ModelAttention(
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_size=found.count("head_size"),
