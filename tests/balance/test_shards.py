@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.balance import ContextShards, DocumentWork, context_places, slowest_attention_ns
+from foretrace.balance import (
+    ContextShards,
+    DocumentWork,
+    context_places,
+    slowest_attention_ns,
+    slowest_rank,
+)
 
 WINDOW = 65_536
 SQUARE = DocumentWork.of_share(WINDOW, 1.0)
@@ -59,3 +65,24 @@ def test_short_documents_are_better_left_whole() -> None:
 
     assert by_sequence < by_document
     assert adaptive == by_sequence
+
+
+def test_groups_of_ranks_suit_what_a_microbatch_holds() -> None:
+    short, one = np.full(64, 512), np.array([WINDOW])
+    linear = DocumentWork.of_share(WINDOW, 0.5)
+
+    of_short = slowest_rank(short, linear, 8, shards=ContextShards.DYNAMIC, longest=WINDOW)
+    of_one = slowest_rank(one, linear, 8, shards=ContextShards.DYNAMIC, longest=WINDOW)
+
+    assert of_short.group < of_one.group == 8
+    assert of_short.tokens == pytest.approx(float(short.sum()))
+
+
+def test_work_that_was_measured_is_given_back() -> None:
+    lengths = np.array([64, 256, 1024])
+    packed_ns = np.array([100.0, 130.0, 400.0])
+
+    work = DocumentWork.of_measured(1024, lengths, packed_ns)
+
+    found = [float(work.work_of(np.full(1024 // each, each)).sum()) for each in lengths.tolist()]
+    assert found == pytest.approx(packed_ns.tolist())

@@ -58,6 +58,28 @@ class DocumentWork:
         attention = attention_share * (length / window) ** 2
         return cls(window, length, attention, (1 - attention_share) / window)
 
+    @classmethod
+    def of_measured(cls, window: int, lengths: Int64s, packed_ns: Float64s) -> DocumentWork:
+        """Work measured on a window's tokens, cut into documents of each length.
+
+        What the shortest documents take is all but attention.
+
+        Args:
+            window: tokens of every measurement.
+            lengths: int64[lengths] of documents, rising; the last is the window.
+            packed_ns: float64[lengths], the time of `window` tokens in documents that long.
+
+        Raises:
+            WorkloadError: if lengths do not rise to the window.
+        """
+        if len(lengths) < 2 or (np.diff(lengths) <= 0).any() or lengths[-1] != window:  # noqa: PLR2004
+            raise WorkloadError(
+                f"lengths must rise to the window of {window:,} tokens, got {lengths.tolist()}"
+            )
+        above_ns = np.maximum.accumulate(np.maximum(packed_ns - packed_ns[0], 0.0))
+        attention_ns = above_ns * lengths / window
+        return cls(window, lengths, attention_ns, float(packed_ns[0]) / window)
+
     @property
     def attention_share(self) -> float:
         """Of the work on one document as long as the window."""
