@@ -154,6 +154,8 @@ def _fault_of(words: list[str], code: object, told: str, said: str, out: Path) -
         found["exception"] = f"exit code {code}: {said[-300:]}"
     elif _CONTROLS & set(told + said):
         found["controls"] = repr(sorted(_CONTROLS & set(told + said)))
+    elif "not enough memory" in said:
+        found["memory"] = said[-300:]
     elif code == 0 and "--json" in words:
         found["json"] = _no_json(told)
     elif code in (1, 2) and made and "do not publish" not in said:  # whole, and a warning

@@ -20,7 +20,7 @@ from foretrace.analyze.steps import steps
 from foretrace.base import GraphError, Int32s, Int64s
 from foretrace.graph import NO_NODE, Timeline
 
-_NUMBER = re.compile(r"(\d+)\D*$")
+_NUMBER = re.compile(r"(?<!\d)(\d{1,18})\D*$")
 
 
 @dataclass(frozen=True)

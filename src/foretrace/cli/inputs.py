@@ -1,24 +1,33 @@
-"""No command replaces a file that it reads, by whatever name it is told to write it."""
+"""What every command refuses: to write over what it reads, and numbers that none can mean."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from typer import BadParameter
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
-from foretrace.base import inputs_kept
+from foretrace.base import LARGEST_COUNT, inputs_kept
 from foretrace.trace import files_named
 
 _OUTPUTS = frozenset(("--output", "--out", "-o", "--plot"))
 
 
 class KeepsInputs(TyperCommand):
-    """A command that refuses to write over what its arguments and options say to read."""
+    """A command that refuses to write over what its arguments and options say to read.
+
+    Numbers of any option are finite, and no more than a description may hold.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            for one in value if isinstance(value, list | tuple) else (value,):
+                _check_number(one, parameter)
         with inputs_kept(self._inputs(ctx)):
             return super().invoke(ctx)
 
@@ -31,6 +40,15 @@ class KeepsInputs(TyperCommand):
                 yield from (path for text in texts for path in files_named(text))
             elif isinstance(parameter, TyperOption) and not _is_output(parameter):
                 yield from map(Path, texts)
+
+
+def _check_number(value: object, parameter: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadParameter(f"{value} is no finite number.", param=parameter)
+    if isinstance(value, int) and abs(value) > LARGEST_COUNT:
+        raise BadParameter(
+            f"{value:,} is beyond any job: at most {LARGEST_COUNT:,}.", param=parameter
+        )
 
 
 def _is_output(option: TyperOption) -> bool:

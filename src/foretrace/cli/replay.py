@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from foretrace import api
+from foretrace.base import written_together
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
@@ -64,12 +65,13 @@ def replay(
         doing.now("replaying, with null models beside")
         replayed = api.simulate(job, without=left_out)
         found = api.replay(job, without=left_out, steps=step)
-        if trace is not None:
-            doing.now(f"writing {trace}")
-            api.write_trace(trace, job, replayed)
-        if report is not None:
-            doing.now(f"writing {report}")
-            api.write_report(report, job, replayed, replay=found, without=left_out)
+        with written_together():
+            if trace is not None:
+                doing.now(f"writing {trace}")
+                api.write_trace(trace, job, replayed)
+            if report is not None:
+                doing.now(f"writing {report}")
+                api.write_report(report, job, replayed, replay=found, without=left_out)
     title = title_text(job, is_replayed=True)
     if left_out:
         title += f" without: {', '.join(one.value for one in left_out)}"

@@ -297,8 +297,11 @@ class _Together(Answer):
         }
 
 
+_MOST_DAYS = 1e9  # what simulates campaigns refuses fewer; more would not be whole numbers of ns
+
+
 def _days_ns(days: float) -> int:
-    return round(days * NS_PER_DAY)
+    return round(min(days, _MOST_DAYS) * NS_PER_DAY)
 
 
 def _intervals(campaign: Campaign, duration_ns: int) -> CampaignSweep:

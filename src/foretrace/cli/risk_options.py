@@ -110,7 +110,9 @@ Stall: TypeAlias = Annotated[
 Away: TypeAlias = Annotated[
     str | None, typer.Option(metavar="TIME", help="A lost replica is away so long.")
 ]
-Samples: TypeAlias = Annotated[int, typer.Option(min=1, metavar="N", help="Campaigns to simulate.")]
+Samples: TypeAlias = Annotated[
+    int, typer.Option(min=1, max=1_000_000, metavar="N", help="Campaigns to simulate.")
+]
 Seed: TypeAlias = Annotated[
     int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
 ]

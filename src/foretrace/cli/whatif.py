@@ -9,6 +9,7 @@ import typer
 
 from foretrace import api
 from foretrace.api import Edited
+from foretrace.base import written_together
 from foretrace.cli import options
 from foretrace.cli import whatif_options as own
 from foretrace.cli.collector import collector_paused
@@ -125,9 +126,10 @@ def _write(
     found: Prediction, base: Edited, doing: Activity, *, report: Path | None, trace: Path | None
 ) -> None:
     """The files that were asked for."""
-    if trace is not None:
-        doing.now(f"writing {trace}")
-        api.write_whatif_trace(trace, found)
-    if report is not None:
-        doing.now(f"writing {report}")
-        api.write_whatif_report(report, found, title=base.title)
+    with written_together():
+        if trace is not None:
+            doing.now(f"writing {trace}")
+            api.write_whatif_trace(trace, found)
+        if report is not None:
+            doing.now(f"writing {report}")
+            api.write_whatif_report(report, found, title=base.title)

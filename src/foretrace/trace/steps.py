@@ -24,7 +24,7 @@ OUTSIDE_STEPS = "outside the chosen steps"
 _MAX_SHOWN = 5
 _Side = TypeVar("_Side", CollectiveColumns, SyncColumns)
 _Table = TypeVar("_Table", CollectiveColumns, SyncColumns, MemoryColumns, FlowColumns)
-_MARK = re.compile(r"ProfilerStep#(\d+)$")
+_MARK = re.compile(r"ProfilerStep#(\d{1,18})$")
 
 
 @dataclass(frozen=True)

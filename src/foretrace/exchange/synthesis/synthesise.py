@@ -10,7 +10,15 @@ import msgspec
 import numpy as np
 
 from foretrace.answer import Answer, Told
-from foretrace.base import NS_PER_US, CollectiveKind, Int64s, written_beside, written_together
+from foretrace.base import (
+    NS_PER_US,
+    CollectiveKind,
+    GraphError,
+    Int64s,
+    check_fits,
+    written_beside,
+    written_together,
+)
 from foretrace.exchange.chakra.messages import metadata_message, write_nodes
 from foretrace.exchange.synthesis.closeness import Closeness, closeness
 from foretrace.exchange.synthesis.observed import Message, Observed, Token, observed
@@ -28,6 +36,9 @@ from foretrace.trace import (
 )
 
 DEFAULT_ORDER = 3  # tokens that decide on the next
+_MOST_ORDER = 100
+_MOST_RANKS = 1 << 17  # each is a file; the largest published job ran on about 100,000 devices
+_BYTES_PER_NODE = 2_000  # made, written and read again
 _FIRST_ID = 1  # 0 means no node to some readers
 _HOST_STREAMS = 1000  # where streams begin that stand for threads which communicate
 
@@ -88,6 +99,16 @@ def synthesise(
             f"num_nodes and num_ranks must be at least 1 and order at least 0, got {num_nodes}, "
             f"{num_ranks} and {order}"
         )
+    if num_ranks > _MOST_RANKS or order > _MOST_ORDER:
+        raise GraphError(
+            f"cannot make {num_ranks:,} ranks by {order:,} nodes back: at most {_MOST_RANKS:,} and "
+            f"{_MOST_ORDER} are expected"
+        )
+    check_fits(
+        num_nodes * _BYTES_PER_NODE,
+        f"a job of {num_nodes:,} nodes per rank",
+        advice="ask for fewer nodes",
+    )
     seen = observed(graphs)
     made = program(seen, num_nodes, order=order, rng=np.random.default_rng((seed, 0)))
     groups = Groups()

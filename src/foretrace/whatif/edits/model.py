@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from foretrace.base import ScenarioError
+from foretrace.base import LARGEST_COUNT, ScenarioError
 from foretrace.whatif.edits.edit import Edit, Stated, Turn, count_key
 from foretrace.whatif.resize.sizes import Sizes
 
@@ -23,9 +23,12 @@ def _line(before: Scenario, field: str, words: str, count: int) -> str:
     return f"{words} {'unknown' if was is None else f'{was:,}'} -> {count:,}"
 
 
-def _check(words: str, count: int) -> None:
-    if type(count) is not int or count < 1:
-        raise ScenarioError(f"{words} must be a whole number from 1 on, got {count!r}")
+_MOST_LAYERS = 10_000  # far beyond any model
+
+
+def _check(words: str, count: int, *, most: int = LARGEST_COUNT) -> None:
+    if type(count) is not int or not 1 <= count <= most:
+        raise ScenarioError(f"{words} must be a whole number from 1 to {most:,}, got {count!r}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Layers(Edit):
 
     def __post_init__(self) -> None:
         """Refuse what is no number of layers."""
-        _check("layers", self.count)
+        _check("layers", self.count, most=_MOST_LAYERS)
 
     @classmethod
     def stated(cls, stated: Stated) -> Iterator[Layers]:

@@ -119,7 +119,7 @@ def _keys_ns(graph: ExecutionGraph, measured: Timeline, target: Int64s, anchor: 
 def _raise_along_lanes(key_ns: Int64s, by_lane: Int64s, first: Int64s) -> None:
     """Out: `key_ns`, none below that of a node before it on its lane."""
     lengths = np.diff(np.append(first, len(by_lane)))
-    own = key_ns[by_lane]
-    span = int(own.max(initial=0)) - int(own.min(initial=0)) + 1
-    shift = np.repeat(np.arange(len(first)), lengths) * span  # lanes apart, so that one pass does
-    key_ns[by_lane] = np.maximum.accumulate(own + shift) - shift
+    # By places among all keys, so that no moment is too far; lanes apart, so that one pass does.
+    moments, place = np.unique(key_ns[by_lane], return_inverse=True)
+    shift = np.repeat(np.arange(len(first)), lengths) * len(moments)
+    key_ns[by_lane] = moments[np.maximum.accumulate(place + shift) - shift]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, check_fits
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.dualpipe import dualpipe
 from foretrace.workload.schedule.legality import stuck_units
@@ -26,6 +26,7 @@ _OF_ONE_CHUNK = {
 _INTERLEAVED = "interleaved"
 _NONE = "none"
 SCHEDULES = (_NONE, *_OF_ONE_CHUNK, _INTERLEAVED)
+_BYTES_PER_PASS = 400  # of a schedule, with what checks it
 
 
 def require_schedule(name: str) -> None:
@@ -58,6 +59,12 @@ def schedule_of(plan: Plan) -> Schedule:
             f"the batch has to hold at least {plan.micro_batch * plan.data}"
         )
     require_schedule(plan.schedule)
+    num_passes = 2 * plan.num_microbatches * plan.pipeline * plan.num_chunks
+    check_fits(
+        num_passes * _BYTES_PER_PASS,
+        f"a schedule of {num_passes:,} passes",
+        advice="take a smaller global batch, or more sequences in a microbatch",
+    )
     if is_written(plan.schedule):
         return _from_file(plan)
     if plan.schedule == _INTERLEAVED and plan.pipeline > 1:
