@@ -21,7 +21,7 @@ def errors_as_sentences() -> Iterator[None]:
     except ModelError as err:
         message = str(err)
     except MemoryError as err:
-        message = f"there is not enough memory for what was asked ({err or 'none is left'})"
+        message = f"there is not enough memory for what was asked ({str(err) or 'none is left'})"
     except OSError as err:
         message = _file_error(err)
     else:
