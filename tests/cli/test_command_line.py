@@ -7,8 +7,8 @@ import pytest
 import typer
 
 import foretrace
-from foretrace.cli.ranks import parsed_ranks
 from foretrace.cli.settings import cache_folder
+from foretrace.cli.source import parsed_ranks
 from tests.cli.conftest import Run
 from tests.commands import command_tree
 from tests.conftest import Golden

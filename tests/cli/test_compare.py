@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import typer
 
-from foretrace.cli.limits import parsed_limit
+from foretrace.cli.compare import parsed_limit
 from tests.cli.conftest import Outcome, Run
 from tests.truth import Job, KernelFamily, write
 

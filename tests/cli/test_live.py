@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from foretrace.cli import live
+from foretrace.cli import validate
 from foretrace.validate import CONFIGURATIONS, LiveComponent, LiveReport, LiveRow
 from tests.cli.conftest import Run
 
@@ -59,14 +59,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
         progress("round 1 of 2: base", 0, 1)
         found.append({"folder": folder, **more})
 
-    monkeypatch.setattr(live, "measure_live", measure)
+    monkeypatch.setattr(validate, "measure_live", measure)
 
     def predicted(folder: Path, **_: object) -> LiveReport:
         found.append({"of": folder})
         return report()
 
-    monkeypatch.setattr(live, "live_report", predicted)
-    monkeypatch.setattr(live, "device_of", lambda name: f"device {name}")
+    monkeypatch.setattr(validate, "live_report", predicted)
+    monkeypatch.setattr(validate, "device_of", lambda name: f"device {name}")
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import foretrace
-from foretrace.cli import scaled_runs
+from foretrace.cli import validate
 from foretrace.validate import ScalingRow, ScalingsReport, read_scalings
 from tests.cli.conftest import Run
 from tests.validate.runs.sample import EXPERIMENTS, write_table
@@ -50,7 +50,7 @@ def test_the_figure_is_printed_with_its_parts(run: Run, monkeypatch: pytest.Monk
     figure = read_scalings(EXPERIMENTS / "lumos.toml")
     rows = tuple(ScalingRow(scaling, scaling.rival) for scaling in figure.scalings)
     made = ScalingsReport(figure, 1.1, 2.0, rows[0], rows[1:])
-    monkeypatch.setattr(scaled_runs, "scalings_report", lambda _figure, **_: made)
+    monkeypatch.setattr(validate, "scalings_report", lambda _figure, **_: made)
 
     outcome = run("validate", "lumos")
 

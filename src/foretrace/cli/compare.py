@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -10,8 +12,8 @@ from foretrace import api
 from foretrace.analyze import Comparison, Verdict
 from foretrace.answer import duration_text, signed_percent_text
 from foretrace.api import Job
+from foretrace.base import NS_PER_UNIT
 from foretrace.cli import options
-from foretrace.cli.limits import Limit, parsed_limit
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source, timeline_of
@@ -132,3 +134,33 @@ def _titles(jobs: list[Job], sources: list[Source]) -> tuple[str, str]:
     if len(jobs) > 1 and names[0] == names[1]:
         names = [source.paths[0] for source in sources]
     return names[0], names[-1]
+
+
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(%|s|ms|us|ns)")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much longer a step may get, in percent of the step before or in ns."""
+
+    text: str
+    percent: float | None
+    extra_ns: float
+
+    def is_exceeded(self, before_ns: int, after_ns: int) -> bool:
+        """Whether the step got longer by more than this."""
+        allowed_ns = self.extra_ns if self.percent is None else before_ns * self.percent / 100
+        return after_ns - before_ns > allowed_ns
+
+
+def parsed_limit(text: str) -> Limit:
+    """The limit that a text states."""
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no limit: expected a number and %, s, ms, us or ns, as in 3% or 5ms"
+        )
+    number, unit = float(match[1]), match[2]
+    if unit == "%":
+        return Limit(f"{match[1]} %", number, 0.0)
+    return Limit(f"{match[1]} {unit}", None, number * NS_PER_UNIT[unit])

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
-from foretrace.base import written_beside
+import foretrace
+from foretrace.base import WorkloadError, written_beside
+from foretrace.capture import device_of
 from foretrace.cli import options
-from foretrace.cli.descriptions import Description, Table, described_runs
-from foretrace.cli.live import live
 from foretrace.cli.outputs import Outputs
-from foretrace.cli.progress import activity
-from foretrace.cli.scaled_runs import lumos, neighbours
+from foretrace.cli.progress import Activity, activity
 from foretrace.report import cost_plot, standalone_html
-from foretrace.validate import cost_errors, left_out_errors, run_points, runs_report
+from foretrace.validate import (
+    LiveReport,
+    PublishedRun,
+    cost_errors,
+    left_out_errors,
+    live_report,
+    measure_live,
+    neighbours_report,
+    read_description,
+    read_runs,
+    read_scalings,
+    run_points,
+    runs_report,
+    scalings_report,
+    undescribed_software,
+)
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _FEW_RUNS = 50  # that one process predicts before others have started
-app.command()(live)
-app.command()(neighbours)
-app.command()(lumos)
 
 
 @app.callback(invoke_without_command=True)
@@ -93,3 +105,167 @@ def runs(
         with written_beside(plot) as beside:
             beside.write_text(standalone_html(drawn) if is_html else drawn, encoding="utf-8")
         typer.echo(f"wrote {plot}", err=True)
+
+
+_FOLDER = "experiments"  # of a checkout; no wheel has it
+Table: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        metavar="FILE.csv",
+        exists=True,
+        dir_okay=False,
+        help="Runs that others measured, one a row: docs/accuracy.md lists the columns.",
+    ),
+]
+Description: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        exists=True,
+        dir_okay=False,
+        help="What the columns mean: docs/accuracy.md. Default: FILE.toml beside the table, else "
+        "runs.toml of the repository's experiments/.",
+    ),
+]
+
+
+def described_runs(data: Path, description: Path | None) -> tuple[PublishedRun, ...]:
+    """A table of runs with its description; warns of software that it does not know.
+
+    Raises:
+        WorkloadError: if there is no description, or it or the table is wrong.
+    """
+    beside = data.with_suffix(".toml")
+    path = description or (beside if beside.is_file() else experiment("runs.toml", "--description"))
+    runs = read_runs(data, read_description(path))
+    for sentence in undescribed_software(runs):
+        typer.echo(f"warning: {sentence}", err=True)
+    return runs
+
+
+def experiment(name: str, option: str) -> Path:
+    """A file of the checkout's experiments.
+
+    Raises:
+        WorkloadError: if this is no checkout; says which option names the file instead.
+    """
+    path = Path(foretrace.__file__).parents[2] / _FOLDER / name
+    if not path.is_file():
+        raise WorkloadError(
+            "no description of published runs is installed with foretrace: give "
+            f"{option} FILE.toml; {_FOLDER}/{name} of its repository is one."
+        )
+    return path
+
+
+@app.command()
+def neighbours(
+    *,
+    data: Table,
+    description: Description = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Predict each published run from runs that differ from it in one thing."""
+    published = described_runs(data, description)
+    with activity() as doing:
+        doing.now("estimating runs")
+        report = neighbours_report(published, progress=doing.advance)
+    Outputs(json, csv, parquet).tell(report, top=None)
+
+
+@app.command()
+def lumos(
+    *,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            exists=True,
+            dir_okay=False,
+            help="The figure: scalings, as measured and as predicted by its authors. Default: "
+            "lumos.toml of the repository's experiments/.",
+        ),
+    ] = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Predict eight scalings of figure 7 of the Lumos paper from a ninth."""
+    figure = read_scalings(data or experiment("lumos.toml", "--data"))
+    with activity() as doing:
+        doing.now("fitting two constants")
+        report = scalings_report(figure, progress=doing.advance)
+    Outputs(json, csv, parquet).tell(report, top=None)
+
+
+@app.command()
+def live(
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            file_okay=False,
+            help="Keep recordings and timed steps here, and go on with what is missing.",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            help="Run nothing: predict again for what an earlier --out holds.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How often each configuration is run.")
+    ] = 5,
+    steps: Annotated[
+        int, typer.Option(min=3, metavar="N", help="Steps to time in each of these runs.")
+    ] = 12,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, metavar="SECONDS", help="Begin no further round after so long."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help="cuda or cpu. Default: a GPU if any.")
+    ] = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+) -> None:
+    """Record a small training job here, predict it changed in many ways, then run them all."""
+    if folder is not None and out is not None:
+        raise typer.BadParameter("--from looks at a folder and --out makes one: give one of them.")
+    with activity() as doing:
+        if folder is not None:
+            report = _report(folder, doing)
+        else:
+            with tempfile.TemporaryDirectory(prefix="foretrace-live-") as temporary:
+                kept = out if out is not None else Path(temporary)
+                measure_live(
+                    kept,
+                    device=device_of(device),
+                    rounds=rounds,
+                    steps=steps,
+                    seconds=seconds,
+                    progress=lambda what, done, total: _tell(doing, what, done, total),
+                )
+                report = _report(kept, doing)
+    Outputs(json, csv, parquet).tell(report, top=None)
+    if out is not None:
+        typer.echo(f"kept {out}: foretrace validate live --from {out}", err=True)
+
+
+def _report(folder: Path, doing: Activity) -> LiveReport:
+    doing.now("predicting")
+    return live_report(folder, progress=doing.advance)
+
+
+def _tell(doing: Activity, what: str, done: int, total: int) -> None:
+    doing.now(what)
+    doing.advance(done, total)
