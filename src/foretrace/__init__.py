@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretrace.api import load as load
     from foretrace.api import memory as memory
     from foretrace.api import overview as overview
+    from foretrace.api import remedies as remedies
     from foretrace.api import replay as replay
     from foretrace.api import report as report
     from foretrace.api import roofline as roofline

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.effects import Effect as Effect
     from foretrace.analyze.effects import Effects as Effects
     from foretrace.analyze.effects import effect as effect
+    from foretrace.analyze.evened import evened_ranks as evened_ranks
     from foretrace.analyze.exposed import ExposedRow as ExposedRow
     from foretrace.analyze.exposed import ExposedTransfers as ExposedTransfers
     from foretrace.analyze.exposed import exposed_transfers as exposed_transfers
@@ -122,10 +123,12 @@ if TYPE_CHECKING:
     from foretrace.analyze.slack import slack_ns as slack_ns
     from foretrace.analyze.spans import StepSpan as StepSpan
     from foretrace.analyze.spans import step_span as step_span
+    from foretrace.analyze.stalls import HostStalls as HostStalls
     from foretrace.analyze.stalls import Stall as Stall
     from foretrace.analyze.stalls import StallKind as StallKind
     from foretrace.analyze.stalls import Stalls as Stalls
     from foretrace.analyze.stalls import stalls as stalls
+    from foretrace.analyze.stalls import stalls_among as stalls_among
     from foretrace.analyze.steps import StepTable as StepTable
     from foretrace.analyze.steps import steps as steps
     from foretrace.analyze.stragglers import GroupBlame as GroupBlame

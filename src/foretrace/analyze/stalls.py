@@ -123,19 +123,24 @@ class HostStalls:
 def host_stalls(timeline: Timeline) -> HostStalls:
     """The stalls of all host threads, inside steps where there are any."""
     graph = timeline.graph
+    waits = graph.nodes_of(NodeKind.SYNC)
+    took_ns = timeline.duration_ns.copy()
+    took_ns[waits] = timeline.end_ns[waits] - item_before_ns(timeline, waits)
+    return stalls_among(graph, took_ns)
+
+
+def stalls_among(graph: ExecutionGraph, node_ns: Int64s) -> HostStalls:
+    """The same of a graph's nodes and what each takes, int64[nodes], waiting included or not."""
     is_asked = graph.is_of(*(kind for kind in HOST_KINDS if kind != NodeKind.THREAD_WAIT))
     if (graph.step != NO_STEP).any():
         is_asked &= graph.step != NO_STEP
     places = places_of(graph, np.flatnonzero(is_asked))
-    node = places.node
-    took_ns = timeline.duration_ns[node].copy()
-    waits = np.flatnonzero(graph.kind[node] == NodeKind.SYNC)
-    took_ns[waits] = timeline.end_ns[node[waits]] - item_before_ns(timeline, node[waits])
+    took_ns = node_ns[places.node]
     middle = places.middle(took_ns)
     kind = _kinds(graph, places, took_ns, middle)
     rows = np.flatnonzero(kind != StallKind.NONE)
-    usual_ns = np.where(np.isin(kind, _BY_NAME), 0, middle.usual_ns)
-    return HostStalls(node[rows], kind[rows], took_ns[rows], usual_ns[rows], middle.count[rows])
+    usual_ns = np.where(np.isin(kind, _BY_NAME), 0, middle.usual_ns)[rows]
+    return HostStalls(places.node[rows], kind[rows], took_ns[rows], usual_ns, middle.count[rows])
 
 
 def _kinds(graph: ExecutionGraph, places: Places, took_ns: Int64s, middle: Middle) -> UInt8s:
@@ -147,19 +152,24 @@ def _kinds(graph: ExecutionGraph, places: Places, took_ns: Int64s, middle: Middl
     kind = np.select([is_long, slowed], [StallKind.UNTOLD, StallKind.SLOWED]).astype(np.uint8)
     kind[is_long & (graph.kind[node] == NodeKind.SYNC)] = StallKind.SYNCHRONISATION
     kind[is_long & loads_data(graph)[node]] = StallKind.DATA
-    named = np.zeros(len(graph.names) + 1, np.uint8)
-    for one, pattern in reversed(_NAMED):
-        named[[at for at, name in enumerate(graph.names) if pattern.search(name)]] = one
+    named, allocates = _by_name(graph, node)
     own, around = named[graph.name[node]], named[graph.operator[node]]
-    own = np.where(_allocates(graph)[graph.name[node]], StallKind.ALLOCATOR, own)
+    own = np.where(allocates[graph.name[node]], StallKind.ALLOCATOR, own)
     told = np.where(own > 0, own, np.where(graph.kind[node] == NodeKind.HOST_SEGMENT, 0, around))
     return np.where(told > 0, told, kind).astype(np.uint8)
 
 
-def _allocates(graph: ExecutionGraph) -> Bools:
-    """Names of calls that take memory from the driver or give it back; bool[names]."""
-    found: Bools = runtime_role(graph.names) == RuntimeRole.ALLOCATION
-    return found
+def _by_name(graph: ExecutionGraph, node: Int64s) -> tuple[UInt8s, Bools]:
+    """What each name tells of a stall, StallKind, and which are allocations; one more: no name."""
+    named = np.zeros(len(graph.names) + 1, np.uint8)
+    allocates = np.zeros(len(graph.names) + 1, np.bool_)
+    used = np.unique(np.concatenate((graph.name[node], graph.operator[node])))
+    used = used[used >= 0]
+    texts = [graph.names[at] for at in used.tolist()]
+    for kind, pattern in reversed(_NAMED):
+        named[used[[bool(pattern.search(text)) for text in texts]]] = kind
+    allocates[used] = runtime_role(texts) == RuntimeRole.ALLOCATION
+    return named, allocates
 
 
 def _is_far(took_ns: Int64s, middle: Middle) -> Bools:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from foretrace.api.conversions import Format as Format
     from foretrace.api.conversions import convert as convert
     from foretrace.api.edited import Edited as Edited
+    from foretrace.api.edited import remedies as remedies
     from foretrace.api.estimates import estimate as estimate
     from foretrace.api.estimates import write_estimate_report as write_estimate_report
     from foretrace.api.estimates import write_estimate_trace as write_estimate_trace

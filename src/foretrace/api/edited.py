@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from foretrace.base import NS_PER_MS
+from foretrace.base import NS_PER_MS, ScenarioError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import Estimate
 from foretrace.graph import ExecutionGraph, Recording, Timeline
@@ -16,11 +16,13 @@ from foretrace.whatif import (
     Baseline,
     Edit,
     Prediction,
+    Remedies,
     Sizes,
     Unprofiled,
     baseline_of,
     predict,
     predict_estimate,
+    tried_remedies,
     unprofiled,
 )
 from foretrace.workload import Model, PlanDraft
@@ -180,3 +182,21 @@ class Edited:
     def __repr__(self) -> str:
         """One line: which job, which edits."""
         return f"Edited({self.title}, {', '.join(map(repr, self.edits)) or 'no edits'})"
+
+
+def remedies(subject: Job | Edited) -> Remedies:
+    """Real changes, each tried as a what-if; those that shorten the step, the best first.
+
+    Args:
+        subject: a job; or one of which something is stated, without edits: `job.edit(machine=...)`.
+
+    Raises:
+        ScenarioError: if it is an estimate, has edits, or its steps take no time.
+    """
+    base = subject if isinstance(subject, Edited) else subject.edit()
+    if isinstance(base.basis, EstimateBasis) or base.edits:
+        raise ScenarioError(
+            "changes are tried on a recording without edits: give the job itself, or state what it "
+            "is with `job.edit(machine=...)`"
+        )
+    return tried_remedies(base.basis.baseline)

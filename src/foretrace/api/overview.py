@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
-from foretrace.analyze import COMPONENTS, Comparison, Stillness
+from foretrace.analyze import COMPONENTS, Comparison, Diagnosis, Stillness
 from foretrace.analyze.questions import critical_path, idle, operators
 from foretrace.answer import (
     Answer,
@@ -14,6 +15,7 @@ from foretrace.answer import (
     Fact,
     Facts,
     Json,
+    Paragraph,
     Plain,
     Sentences,
     SideBySide,
@@ -29,13 +31,14 @@ from foretrace.answer import (
     signed_percent_text,
 )
 from foretrace.api.analyses import compare, diagnose, what_helps
+from foretrace.api.edited import remedies
 from foretrace.api.job import Job
-from foretrace.base import TraceError
+from foretrace.base import ScenarioError, TraceError
 from foretrace.graph import Timeline
 
 # Times of these are of the mean rank and step; of the path, of one step.
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
-HELPS = "what would help most"
+HELPS, CHANGES = "what would help most", "changes that pay"
 _MAX_ROWS = 5
 _LABEL_WIDTH = 22
 _MAX_CAUSES = 3  # of idle time, and of waiting
@@ -58,6 +61,7 @@ class Overview(Answer):
 
     title: str
     lines: tuple[Line, ...]
+    verdict: str  # what holds the step up, or that it cannot be told
 
     @property
     def headline(self) -> str:
@@ -76,9 +80,18 @@ class Overview(Answer):
         )
         return (
             Sentences.of("", (line.text for line in self.of("hang"))),
+            Paragraph("", f"{self.verdict[:1].upper()}{self.verdict[1:]}."),
             Facts(tuple(facts)),
             SideBySide((self._shares(BREAKDOWN), self._shares(DEVICE_TIME))),
             SideBySide((self._shares(PATH), self._shares(IDLE))),
+            Table.of(
+                CHANGES,
+                self.of(CHANGES),
+                Column("label", CHANGES, Unit.WORD),
+                Column("share", "step", Unit.SIGNED_SHARE, lambda line: -(line.share or 0)),
+                Column("time_ns", "ms", Unit.SIGNED_MS, lambda line: -(line.time_ns or 0)),
+                Column("text", "takes", Unit.WORD),
+            ),
             Table.of(
                 HELPS,
                 self.of(HELPS),
@@ -97,9 +110,9 @@ class Overview(Answer):
         return (Table.of("lines", self.lines, *columns_of(Line)),)
 
     def as_json(self) -> Json:
-        """Answers by topic; times in ns."""
+        """The verdict, and answers by topic; times in ns."""
         topics = dict.fromkeys(line.topic for line in self.lines)
-        return {topic: plain(self.of(topic)) for topic in topics}
+        return {"verdict": self.verdict, **{topic: plain(self.of(topic)) for topic in topics}}
 
     def _shares(self, topic: str) -> Table:
         """What each label takes, and its share."""
@@ -122,8 +135,8 @@ def overview(job: Job, *, step: str | int | None = None) -> Overview:
             f"{job.title} says how long nothing took: a graph without times has nothing to "
             "analyze. Give files of a run, or `foretrace convert` it for a tool that costs it."
         )
-    lines = _lines(job, job.replayed, step)
-    return Overview(_title(job), tuple(lines))
+    wrong = diagnose(job)
+    return Overview(_title(job), tuple(_lines(job, wrong, step)), wrong.headline)
 
 
 def _title(job: Job) -> str:
@@ -133,8 +146,9 @@ def _title(job: Job) -> str:
     return f"{job.title}: {', '.join((ranks, steps, *devices[:2]))}"
 
 
-def _lines(job: Job, replayed: Timeline, step: str | int | None) -> Iterator[Line]:
+def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[Line]:
     """Every answer of which the recording allows one."""
+    replayed = job.replayed
     compared = compare(job.measured, replayed, step=step)
     yield from _step_lines(job, compared)
     whole_ns = max(compared.before.mean_ns, 1)
@@ -150,14 +164,23 @@ def _lines(job: Job, replayed: Timeline, step: str | int | None) -> Iterator[Lin
         yield Line(PATH, share.label, share.time_ns, share.share)
     num_steps = len(job.steps) if step is None else 1
     yield from _idle_lines(replayed, step, num_ranks * num_steps)
+    yield from _changes(job)
     for one in what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
         yield Line(HELPS, label, one.gain_ns, one.share, one.text)
-    for wrong in diagnose(job).causes[:_MAX_ROWS]:
+    for wrong in diagnosis.causes[:_MAX_ROWS]:
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
-        yield Line(topic, wrong.topic, wrong.lost_ns, None, wrong.sentence)
+        yield Line(topic, wrong.what, wrong.lost_ns, wrong.share, wrong.sentence)
     for finding in job.findings:
         yield Line("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
+
+
+def _changes(job: Job) -> Iterator[Line]:
+    """Changes that pay, then the best together."""
+    with suppress(ScenarioError):
+        found = remedies(job)
+        for one in (*found.rows[:_MAX_ROWS], *found.together):
+            yield Line(CHANGES, one.name, one.gain_ns, one.share, one.effort)
 
 
 def _idle_lines(replayed: Timeline, step: str | int | None, num_rows: int) -> Iterator[Line]:

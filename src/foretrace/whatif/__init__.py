@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from foretrace.whatif.prediction import Prediction as Prediction
     from foretrace.whatif.recorded.program import Program as Program
     from foretrace.whatif.recorded.read import program_of as program_of
+    from foretrace.whatif.remedies import Remedies as Remedies
+    from foretrace.whatif.remedies import Remedy as Remedy
+    from foretrace.whatif.remedies import tried_remedies as tried_remedies
     from foretrace.whatif.resize.base import base_scenario as base_scenario
     from foretrace.whatif.resize.read import ReadSizes as ReadSizes
     from foretrace.whatif.resize.read import read_sizes as read_sizes

@@ -1,0 +1,68 @@
+"""`NoStalls`: calls of host threads that stood still take what they usually take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretrace.analyze import StallKind, stalls_among
+from foretrace.base import Bools, ScenarioError
+from foretrace.whatif.edits.costed import CostedJob
+from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+
+if TYPE_CHECKING:
+    from foretrace.analyze import HostStalls
+    from foretrace.whatif.scenario import Scenario
+
+# They have edits of their own.
+_NOT_MEANT = (StallKind.DATA, StallKind.SYNCHRONISATION)
+
+
+@dataclass(frozen=True)
+class NoStalls(WorkEdit):
+    """Every stall of a host thread is gone: the call takes its usual time, a collection none."""
+
+    WITHOUT_STALLS = Key(
+        "without_stalls",
+        Holds.FLAG,
+        "Host threads no longer stand still: calls take their usual time.",
+        "true",
+    )
+    KEYS = (WITHOUT_STALLS,)
+    TURNS = (Turn.LENGTHS,)
+
+    @classmethod
+    def stated(cls, stated: Stated) -> Iterator[NoStalls]:
+        """If it is stated as true."""
+        if stated.fields(cls.KEYS).get(cls.WITHOUT_STALLS.name):
+            yield cls()
+
+    def sentence(self, before: Scenario) -> str:  # noqa: ARG002  as every edit
+        """What it takes away."""
+        return "no call of a host thread takes longer than it usually does"
+
+    def check(self, job: CostedJob) -> None:
+        """Something must have stalled."""
+        if not self._meant(self._found(job)).any():
+            raise ScenarioError(
+                "no host thread stood still, so nothing can be taken away: `foretrace stalls` says "
+                "what is looked for."
+            )
+
+    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+        """Usual times where there was a stall."""
+        found = self._found(job)
+        meant = self._meant(found)
+        extra_ns = np.zeros(len(job.duration_ns))
+        extra_ns[found.node[meant]] = (found.usual_ns - found.took_ns)[meant]
+        return job.plus(extra_ns)
+
+    def _found(self, job: CostedJob) -> HostStalls:
+        return stalls_among(job.graph, np.rint(job.duration_ns).astype(np.int64))
+
+    def _meant(self, found: HostStalls) -> Bools:
+        meant: Bools = ~np.isin(found.kind, _NOT_MEANT)
+        return meant
