@@ -42,7 +42,7 @@ from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
 from foretrace.api.predictions import write_whatif_report
 from foretrace.api.verbs import Without, ablations, replay, simulate
-from foretrace.base import ModelError
+from foretrace.base import ModelError, TraceError
 from foretrace.estimate import Estimate
 from foretrace.graph import (
     MEASURED,
@@ -169,10 +169,13 @@ def _frames(job: Job) -> HostFrames | None:
     A graph keeps of a host thread what others wait for.
     """
     recording, paths = job.recording, [meta.path for meta in job.metas]
-    if not recording.began_ns or not all(path.is_file() for path in paths):
+    if not recording.began_ns:
         return None
     was_kept = all(meta.content_key for meta in job.metas)
-    traces = load_traces(paths, cache_folder=cache_folder_of(was_kept))
+    try:
+        traces = load_traces(paths, cache_folder=cache_folder_of(was_kept))
+    except TraceError:  # files that are there no more, as of standard input
+        return None
     by_rank = dict(zip(job.ranks, traces, strict=True))
     return host_frames(recording, by_rank, max_frames=MAX_FRAMES)
 

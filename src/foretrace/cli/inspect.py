@@ -12,7 +12,7 @@ from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import cache_folder
-from foretrace.cli.source import Source
+from foretrace.cli.source import Source, read_from
 from foretrace.graph import BlocksWithEvidence
 
 _MOST_FILES = 24  # more rows scroll the summary off the screen
@@ -53,7 +53,8 @@ def inspect(
         return
     with activity() as doing:
         doing.now("reading traces")
-        found = api.inspect(
-            paths, cache=False if no_cache else cache_folder(), progress=doing.advance
-        )
+        with read_from(paths) as files:
+            found = api.inspect(
+                files, cache=False if no_cache else cache_folder(), progress=doing.advance
+            )
     Outputs(json, csv, parquet, table).tell(found, top=_MOST_FILES)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import typer
 
@@ -14,6 +19,8 @@ from foretrace.base import visible
 from foretrace.cli.progress import Activity
 from foretrace.cli.settings import cache_folder
 from foretrace.graph import Timeline
+
+STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -35,17 +42,34 @@ class Source:
         What its files lack that bears on every answer is said on stderr.
         """
         doing.now("reading traces")
-        job = api.load(
-            self.paths,
+        with read_from(self.paths) as paths:
+            job = self._loaded(paths, doing, blocks)
+        for sentence in job.lacks:
+            typer.echo(visible(f"lacking: {sentence}"), err=True)
+        return job
+
+    def _loaded(self, paths: list[str], doing: Activity, blocks: Path | None) -> Job:
+        return api.load(
+            paths,
             ranks=parsed_ranks(self.ranks),
             blocks=blocks,
             cache=False if self.no_cache else cache_folder(),
             workers=self.workers,
             progress=doing.advance,
         )
-        for sentence in job.lacks:
-            typer.echo(visible(f"lacking: {sentence}"), err=True)
-        return job
+
+
+@contextmanager
+def read_from(paths: list[str]) -> Iterator[list[str]]:
+    """The paths, `-` among them as a file of what standard input gave; it may be any archive."""
+    if STANDARD_INPUT not in paths:
+        yield paths
+        return
+    with TemporaryDirectory(prefix="foretrace-") as folder:
+        file = Path(folder) / "standard-input"
+        with file.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield [str(file) if path == STANDARD_INPUT else path for path in paths]
 
 
 def timeline_of(job: Job, doing: Activity, *, is_replayed: bool) -> Timeline:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from foretrace.base import TraceError
 from foretrace.trace import formats
+from foretrace.trace.archives import archive_of, is_archive, member_names
 from foretrace.trace.formats import AnyFormat, format_of, known_formats
 
 # What a file is; a text says why it is nothing that is read.
@@ -82,7 +83,13 @@ def _files(listed: Sequence[str | Path], endings: tuple[str, ...]) -> dict[Path,
         path = Path(each)
         if path.is_dir():
             others = _candidates(path, endings)
-        elif path.exists():
+        elif path.is_file() and is_archive(path):
+            names = [name for name in member_names(path) if name.endswith(endings)]
+            if len(names) < 2:  # noqa: PLR2004  one is read as if the archive were the file
+                files[path] = True
+                continue
+            others = [path / name for name in names]
+        elif path.exists() or archive_of(path) is not None:
             files[path] = True
             continue
         else:

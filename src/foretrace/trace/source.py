@@ -6,18 +6,27 @@ changes with the file's content.
 
 from __future__ import annotations
 
+import bz2
 import hashlib
+import importlib
+import lzma
 import stat
-import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from isal import isal_zlib
 
 from foretrace.base import TraceError
+from foretrace.trace.archives import (
+    DAMAGED,
+    archive_of,
+    member_names,
+    num_bytes,
+    opened_member,
+)
 
 # Text is scanned while it is still in the second-level cache (1 MB here): on a file of 54 MB,
 # 256 kB to 1 MB took the same time, 64 kB 7% and 4 MB 1% more.
@@ -26,16 +35,13 @@ _LEAST_GZIP_BYTES = 18  # header and trailer: RFC 1952
 _MAX_SHOWN = 5
 _FILE_BYTES = 64 * 1024
 _GZIP = b"\x1f\x8b"
+_ZIP = b"PK\x03\x04"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_WINDOW = isal_zlib.MAX_WBITS | 16
 _ENDS_EARLY = "the compressed data ends early"
 _BLANKS = b" \t\r\n"
 _TAR_MARK_AT = 257
-_OTHER_ARCHIVES = (
-    (b"PK\x03\x04", "a zip archive", "unzip"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "unzstd"),
-    (b"\xfd7zXZ\x00", "compressed with xz", "unxz"),
-    (b"BZh", "compressed with bzip2", "bunzip2"),
+_OTHER_TEXTS = (
     (b"\xff\xfe", "text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
     (b"\xfe\xff", "text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
 )
@@ -78,24 +84,16 @@ def opened_source(path: Path) -> Iterator[Source]:
         TraceError: if the file cannot be read, is empty, or is no JSON text.
     """
     with _opened(path) as file:
-        file_bytes = path.stat().st_size
+        file_bytes = num_bytes(path)
         head = _head(file, path)
-        for mark, what, command in _OTHER_ARCHIVES:
+        for mark, what, command in _OTHER_TEXTS:
             if head.startswith(mark):
                 raise TraceError(
                     f"cannot read {path}: it is {what}; run `{command}` on it first "
-                    "(plain text, gzip and tar are read as they are)"
+                    "(plain text, gzip, zstd, xz, bzip2, zip and tar are read as they are)"
                 )
-        if head.startswith(_GZIP):
-            pieces = _gunzipped(file)
-            likely = _stated_bytes(path, file_bytes)
-        else:
-            pieces = _plain(file)
-            likely = file_bytes
-        first = next_piece(pieces, path)
-        if first[_TAR_MARK_AT : _TAR_MARK_AT + 5] == b"ustar":
-            pieces = _from_tar(path)
-            first = next_piece(pieces, path)
+        likely = _stated_bytes(path, file_bytes) if head.startswith(_GZIP) else file_bytes
+        first, pieces = _text_of(file, head, path)
         first = first.removeprefix(_BYTE_ORDER_MARK)
         _check_is_json(path, first)
         yield Source(path, file_bytes, likely, _chained(first, pieces))
@@ -109,12 +107,22 @@ def opened_bytes(path: Path) -> Iterator[Iterator[bytes]]:
         TraceError: if the file cannot be read or is empty.
     """
     with _opened(path) as file:
-        pieces = _gunzipped(file) if _head(file, path).startswith(_GZIP) else _plain(file)
-        first = next_piece(pieces, path)
-        if first[_TAR_MARK_AT : _TAR_MARK_AT + 5] == b"ustar":
-            pieces = _from_tar(path)
-            first = next_piece(pieces, path)
+        first, pieces = _text_of(file, _head(file, path), path)
         yield _chained(first.removeprefix(_BYTE_ORDER_MARK), pieces)
+
+
+def _text_of(file: BinaryIO, head: bytes, path: Path) -> tuple[bytes, Iterator[bytes]]:
+    """The first piece of a file's text, whatever it is packed in, and those that follow."""
+    if head.startswith(_ZIP):
+        pieces = _from_archive(path)
+    else:
+        text_of = next((one for mark, one in _TEXT_OF.items() if head.startswith(mark)), _plain)
+        pieces = text_of(file)
+    first = next_piece(pieces, path)
+    if first[_TAR_MARK_AT : _TAR_MARK_AT + 5] == b"ustar":
+        pieces = _from_archive(path)
+        first = next_piece(pieces, path)
+    return first, pieces
 
 
 def _head(file: BinaryIO, path: Path) -> bytes:
@@ -127,6 +135,11 @@ def _head(file: BinaryIO, path: Path) -> bytes:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
+        holder = archive_of(path)
+        if holder is not None:
+            with opened_member(path, *holder) as member:
+                yield member
+            return
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a folder says what it is
             raise TraceError(
@@ -155,14 +168,14 @@ def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _plain(file: BinaryIO) -> Iterator[bytes]:
+def _plain(file: IO[bytes]) -> Iterator[bytes]:
     while piece := file.read(PIECE_BYTES):
         yield piece
 
 
 def _stated_bytes(path: Path, file_bytes: int) -> int:
     """The length of the text as the end of a gzip file states it, modulo 2**32."""
-    if file_bytes < _LEAST_GZIP_BYTES:
+    if file_bytes < _LEAST_GZIP_BYTES or archive_of(path) is not None:
         return 0
     with path.open("rb") as file:
         file.seek(-4, 2)
@@ -192,34 +205,75 @@ def _gunzipped(file: BinaryIO) -> Iterator[bytes]:
         raise CutShortError(f"the compressed data is damaged ({err})") from err
 
 
-def _from_tar(path: Path) -> Iterator[bytes]:
-    """The text of the one regular file in a tar archive."""
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            file = archive.extractfile(_only_trace(path, archive))
-            while file is not None and (piece := file.read(PIECE_BYTES)):
-                yield piece
-    except (tarfile.TarError, EOFError, OSError) as err:
-        raise CutShortError(f"the archive is damaged ({err})") from err
+def _from_archive(path: Path) -> Iterator[bytes]:
+    """The text of the one trace in an archive; of gzip what is inside it."""
+    with opened_member(path, path, _only_trace(path)) as member:
+        try:
+            packed = member.peek(len(_GZIP)).startswith(_GZIP)  # type: ignore[attr-defined]
+            yield from _gunzipped(member) if packed else _plain(member)
+        except DAMAGED as err:
+            raise CutShortError(f"the archive is damaged ({err})") from err
 
 
-def _only_trace(path: Path, archive: tarfile.TarFile) -> tarfile.TarInfo:
+def _only_trace(path: Path) -> str:
     """The one file in an archive, or the one JSON file if there are others."""
-    members = [
-        member
-        for member in archive
-        if member.isfile() and not Path(member.name).name.startswith("._")  # macOS attributes
-    ]
-    named_json = [member for member in members if member.name.endswith((".json", ".json.gz"))]
-    chosen = members if len(members) == 1 else named_json
+    names = member_names(path)
+    named_json = [name for name in names if name.endswith((".json", ".json.gz"))]
+    chosen = names if len(names) == 1 else named_json
     if len(chosen) == 1:
         return chosen[0]
-    shown = ", ".join(repr(member.name) for member in members[:_MAX_SHOWN])
+    shown = ", ".join(map(repr, names[:_MAX_SHOWN]))
     raise TraceError(
-        f"cannot read {path}: the archive holds {len(members)} files ({shown}"
-        f"{', ...' if len(members) > _MAX_SHOWN else ''}), expected one trace; unpack it and "
-        "name the traces"
+        f"cannot read {path}: the archive holds {len(names)} files ({shown}"
+        f"{', ...' if len(names) > _MAX_SHOWN else ''}), expected one trace; name the archive "
+        "alone, or unpack it and name the traces"
     )
+
+
+def _unpacked(file: BinaryIO, opener: Callable[[BinaryIO], IO[bytes]]) -> Iterator[bytes]:
+    """The text of a file that one of the standard library's modules unpacks."""
+    with opener(file) as text:
+        try:
+            yield from _plain(text)
+        except DAMAGED as err:
+            raise CutShortError(f"the compressed data is damaged ({err})") from err
+
+
+def _unzstd(file: BinaryIO) -> Iterator[bytes]:
+    """The text of a file of zstd, with the standard library from Python 3.14 on.
+
+    Raises:
+        TraceError: without a package that can.
+    """
+    try:
+        zstd = importlib.import_module("compression.zstd")
+        return _unpacked(file, zstd.open)
+    except ModuleNotFoundError:
+        pass
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ModuleNotFoundError as err:
+        raise TraceError(
+            f"cannot read {file.name}: it is compressed with zstd; "
+            "`pip install 'foretrace[zstd]'`, or run `unzstd` on it first"
+        ) from err
+    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    return _zstandard(reader, zstandard.ZstdError)
+
+
+def _zstandard(reader: IO[bytes], error: type[Exception]) -> Iterator[bytes]:
+    try:
+        yield from _plain(reader)
+    except error as err:
+        raise CutShortError(f"the compressed data is damaged ({err})") from err
+
+
+_TEXT_OF: dict[bytes, Callable[[BinaryIO], Iterator[bytes]]] = {
+    _GZIP: _gunzipped,
+    b"\x28\xb5\x2f\xfd": _unzstd,
+    b"\xfd7zXZ\x00": lambda file: _unpacked(file, lzma.open),
+    b"BZh": lambda file: _unpacked(file, bz2.open),
+}
 
 
 def _check_is_json(path: Path, first: bytes) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from foretrace.base import TraceError
+from foretrace.trace.archives import num_bytes
 from foretrace.trace.chakra.collect import Attribute, Collected, metadata_of
 from foretrace.trace.chakra.columns import ChakraTrace
 from foretrace.trace.chakra.linked import linked_nodes
@@ -120,7 +121,7 @@ def _trace(
         nodes=collected.nodes(),
         rank=rank_of(path, metadata),
         is_truncated=False,
-        file_bytes=path.stat().st_size,
+        file_bytes=num_bytes(path),
     )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from foretrace.base import TraceError, UInt8s
 from foretrace.trace._compiled import fill_slots
+from foretrace.trace.archives import num_bytes
 from foretrace.trace.chakra._compiled import Pool, Tables, messages
 from foretrace.trace.chakra.columns import Attributes, ChakraNodes, ChakraTrace, Texts
 from foretrace.trace.chakra.schema import State, Status
@@ -50,7 +51,7 @@ def read_chakra(path: Path) -> ChakraTrace:
             rank=rank_of(path, metadata),
             is_truncated=reader.is_truncated,
             notes=reader.notes(nodes),
-            file_bytes=path.stat().st_size,
+            file_bytes=num_bytes(path),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foretrace.base import TraceError
+from foretrace.trace.archives import files_in
 from foretrace.trace.formats import EXECUTION, JSON_ENDINGS, format_of
 from foretrace.trace.ranks import rank_in_name
 
@@ -38,7 +39,7 @@ def execution_traces_beside(paths: Sequence[Path]) -> dict[Path, Path]:
 
 
 def _in_folder(folder: Path, known: set[Path]) -> list[Path]:
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(JSON_ENDINGS))
+    files = sorted(path for path in files_in(folder) if path.name.endswith(JSON_ENDINGS))
     files = [path for path in files if path not in known][:_MOST_FILES]
     return [path for path in files if _is_execution_trace(path)]
 
