@@ -80,4 +80,4 @@ def test_software_that_nothing_describes_is_warned_of(run: Run, tmp_path: Path) 
     outcome = run("validate", "neighbours", "--data", write_table(tmp_path / "runs.csv", *rows))
 
     assert outcome.code == 0, outcome.err
-    assert "nothing describes the software 'hal-9000'" in " ".join(outcome.err.split())
+    assert "no release called 'hal-9000' is described" in " ".join(outcome.err.split())

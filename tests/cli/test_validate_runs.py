@@ -46,6 +46,19 @@ def test_a_plot_is_an_image_or_a_page(run: Run, tmp_path: Path) -> None:
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(begin)
 
 
+def test_a_row_that_cannot_be_read_is_skipped_and_named(run: Run, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "runs.csv", {}, {"id": "odd", "tp": "two"})
+
+    outcome = run("validate", "runs", "--data", table, "--json")
+
+    assert outcome.code == 0, outcome.err
+    assert "skipped: row 2" in " ".join(outcome.err.split())
+    found = json.loads(outcome.out)
+    assert [row["id"] for row in found["rows"]] == ["made-up-1"]
+    assert len(found["unread"]) == 1
+    assert "'odd' has tp 'two'" in found["unread"][0]
+
+
 def test_a_bad_table_is_one_sentence(run: Run, tmp_path: Path) -> None:
     table = write_table(tmp_path / "runs.csv", {"tp": "two"})
 

@@ -22,8 +22,8 @@ from foretrace.cost import (
     step_costs,
     under_lasting_load,
 )
-from foretrace.cost.in_steps import PRODUCTS_IN_STEPS
 from foretrace.machine import load_chip, load_machine
+from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 
 _MM = '{"dims":[[4096,4096],[4096,4096]],"types":["c10::BFloat16","c10::BFloat16"]}'
 _ONE = np.zeros(1, np.int32)
@@ -92,16 +92,15 @@ def test_half_the_power_lowers_the_clock_by_its_cube_root() -> None:
     assert power_factor(load_chip("h100-sxm")) == 1.0
 
 
-def test_products_of_16_bits_take_what_runs_taught() -> None:
+def test_kernels_take_what_software_makes_of_them() -> None:
     machine = load_machine("dgx-h100")
 
-    plain = step_costs(machine, products=1.0).kernel_costs(_product()).duration_ns[0]
-    known = step_costs(machine).kernel_costs(_product()).duration_ns[0]
-    older = step_costs(machine, products=1.0, slower={"gemm library": 2.0})
+    def product_ns(factors: dict[str, float] | None) -> int:
+        return int(step_costs(machine, factors).kernel_costs(_product()).duration_ns[0])
 
-    assert known == pytest.approx(PRODUCTS_IN_STEPS["Hopper"] * plain, rel=1e-5)
-    twice = older.kernel_costs(_product()).duration_ns[0]
-    assert twice == pytest.approx(2 * plain, rel=1e-5)
+    unknown = kernel_factors(load_software(UNKNOWN_SOFTWARE), "Hopper")["gemm library bf16"]
+    assert product_ns(None) == pytest.approx(unknown * product_ns({}), rel=1e-5)
+    assert product_ns({"gemm library": 2.0}) == pytest.approx(2 * product_ns({}), rel=1e-5)
 
 
 def _chosen(chip: str, dtype: str) -> Chosen:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from foretrace.analyze import windows
 from foretrace.base import MachineError, WorkloadError
-from foretrace.estimate import UNMODELLED, Estimate, estimate
+from foretrace.estimate import Estimate, estimate, unmodelled_of
 from foretrace.graph import verify
 from foretrace.machine import load_machine
+from foretrace.software import software_called
 from foretrace.workload import Convention, Implementation, Plan, Recompute, Sharding, load_model
 
 MODEL, MACHINE = load_model("llama3.2-1b"), load_machine("dgx-h100")
@@ -107,10 +108,22 @@ def test_the_interval_is_the_families_in_quadrature(found: Estimate) -> None:
     above_ns = math.hypot(*(one.high_ns for one in interval.families))
 
     assert interval.high_ns - interval.step_ns == pytest.approx(above_ns, abs=2)
-    below = math.hypot(math.log(found.step_ns / interval.low_ns), UNMODELLED)
+    below = math.hypot(math.log(found.step_ns / interval.low_ns), unmodelled_of(MODEL, None))
     assert found.interval.low_ns == pytest.approx(found.step_ns * math.exp(-below), abs=2)
     widths = [one.low_ns + one.high_ns for one in interval.families]
     assert all(first >= second for first, second in pairwise(widths))
+
+
+def test_what_is_known_of_software_narrows_the_interval() -> None:
+    def width(name: str | None) -> float:
+        software = None if name is None else software_called(name)
+        found = estimate(MODEL, SMALL, MACHINE, software=software)
+        assert any("not described" in note for note in found.notes) == (name in {"nemo-31", "hal"})
+        assert found.as_json()["software"] == (None if software is None else software.name)
+        return math.log(found.interval.high_ns / found.interval.low_ns)
+
+    assert width("nemo-25.11") < width("nemo-31") < width("hal")
+    assert width(None) == pytest.approx(width("hal"))
 
 
 def test_shares_by_source_are_all_device_time(found: Estimate) -> None:

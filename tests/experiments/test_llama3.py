@@ -65,7 +65,7 @@ def _plan(row: Row) -> Plan:
 def relative() -> list[float]:
     """Predicted over printed FLOP/s of rows 2 and 3, times the efficiency of row 1."""
     machine, model = load_machine("llama3-24k"), load_model("llama3-405b")
-    costs = step_costs(machine, slower={"attention": _NATIVE_ATTENTION})
+    costs = step_costs(machine, {"attention": _NATIVE_ATTENTION})
     found = [
         estimate(model, _plan(row), machine, costs=costs).flops_per_ns_per_rank / 1e3
         for row in _ROWS

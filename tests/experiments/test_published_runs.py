@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretrace.software import load_software
 from foretrace.validate import (
     PublishedRun,
     RunPrediction,
     RunStatus,
     calibrated,
+    lessons,
     predict_runs,
     read_runs,
 )
-from foretrace.validate.runs.calibration import factors_of, scaled, widened
+from foretrace.validate.runs.calibration import all_widened, factors_of, scaled
 from foretrace.validate.runs.results import group_error
 from tests.validate.runs.sample import DESCRIPTION
 
@@ -114,36 +116,29 @@ def test_memory_of_torchtitan_and_simumax_is_off_by_a_twentieth_at_most(
         assert np.mean(known) < 0.05
 
 
-def test_intervals_of_a_site_hold_most_measured_times(rows: tuple[RunPrediction, ...]) -> None:
+def test_intervals_hold_most_measured_times(rows: tuple[RunPrediction, ...]) -> None:
     inside = [
-        widened(one, DESCRIPTION.unmodelled_spread(one.source)).is_inside
-        for one in rows
-        if one.source != "simumax-b200"
+        one.is_inside
+        for one in all_widened(rows)
+        if one.source != "simumax-b200"  # whose chip's products nobody else ran
     ]
 
     assert np.mean([one for one in inside if one is not None]) > 0.7
 
 
-def test_what_sources_taught_is_what_they_teach(rows: tuple[RunPrediction, ...]) -> None:
-    # The factor that brings the median error of a source's runs to nothing, to first order:
-    # products grow in proportion, and nothing else.
-    for taught in DESCRIPTION.taught:
-        chosen = [
-            one
-            for one in rows
-            if (one.source, one.architecture) == (taught.source, taught.architecture)
-            and one.precision in ("bf16", "fp16")
-            and one.predicted_s is not None
-            and one.products_s > 0.1 * one.predicted_s
-        ]
-        if not chosen:
-            continue
-        used = DESCRIPTION.products_factor(taught.architecture, taught.source)
-        grown = taught.products / used - 1
-        errors = [
-            np.log(((one.predicted_s or 0) + grown * one.products_s) / (one.measured_s or 1))
-            for one in chosen
-        ]
+def test_what_sources_taught_is_what_they_teach(
+    runs: tuple[PublishedRun, ...], rows: tuple[RunPrediction, ...]
+) -> None:
+    by_id = {run.id: run for run in runs}
+    found = lessons([by_id[one.id] for one in rows], rows)
 
-        assert abs(len(chosen) - taught.num_runs) <= 2
-        assert np.median(errors) == pytest.approx(0.0, abs=0.03)
+    assert len(found) >= 4
+    for lesson in found:
+        (shipped,) = (
+            one
+            for one in load_software(lesson.family).learned
+            if (one.runs_of, one.architecture)
+            == (lesson.learned.runs_of, lesson.learned.architecture)
+        )
+        assert shipped.num_runs == lesson.learned.num_runs
+        assert shipped.products == pytest.approx(lesson.learned.products, abs=0.02)

@@ -40,6 +40,8 @@ LINES: Mapping[str, str] = {
     "inspect": f"inspect {JOB}",
     "machine check": "machine check llama3-24k",
     "machine list": "machine list",
+    "software list": "software list",
+    "software show": "software show nemo-25.11",
     "machine show": "machine show dgx-h100",
     "memory": f"memory {JOB}",
     "model list": "model list",

@@ -32,6 +32,7 @@ from foretrace.estimate import estimate as estimated
 from foretrace.machine import Machine, load_machine
 from foretrace.operators import ModuleProgram
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
+from foretrace.software import TrainingSoftware, software_called
 from foretrace.workload import (
     Convention,
     Model,
@@ -51,6 +52,7 @@ def estimate(
     machine: Machine | Named,
     *,
     num_ranks: int | None = None,
+    software: TrainingSoftware | Named | None = None,
     convention: Convention | str = Convention.CAUSAL,
     price_per_hour: float | None = None,
     documents: Documents | Sequence[int] | Named | None = None,
@@ -69,6 +71,9 @@ def estimate(
             or a plan. What it leaves open is assumed, and the spread over it told.
         machine: a name ("dgx-h100"), a TOML file, or a machine.
         num_ranks: chips to use, from which dp follows where the plan does not state it.
+        software: what runs it: a name ("nemo-25.11"), a TOML file, or a description. The plan
+            states what differs from what it does. A name that nobody described is taken for its
+            class, or for software of which nothing is known, with a note.
         convention: how FLOPs are counted: "causal", "full", "parameters" or
             "parameters-without-embeddings".
         price_per_hour: of one chip, in any currency.
@@ -87,11 +92,15 @@ def estimate(
     found_model = load_model(model, folders) if isinstance(model, str | Path) else model
     found_machine = load_machine(machine, folders) if isinstance(machine, str | Path) else machine
     counted = Convention(convention)
+    known = (
+        software_called(str(software), folders) if isinstance(software, str | Path) else software
+    )
     if isinstance(plan, Plan):
         found = estimated(
             found_model,
             plan,
             found_machine,
+            software=known,
             costs=costs,
             inflation=inflation,
             convention=counted,
@@ -104,6 +113,7 @@ def estimate(
             _draft_of(plan, folders),
             found_machine,
             num_ranks=num_ranks,
+            software=known,
             costs=costs,
             inflation=inflation,
             convention=counted,

@@ -13,9 +13,15 @@ from foretrace.cli import options
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.settings import machine_folders, model_folders, plan_folders
+from foretrace.cli.settings import (
+    machine_folders,
+    model_folders,
+    plan_folders,
+    software_folders,
+)
 from foretrace.machine import load_machine
 from foretrace.operators import ModuleProgram
+from foretrace.software import software_called
 from foretrace.workload import Convention, Model, PlanDraft, load_model, load_plan, parsed_keys
 
 
@@ -39,6 +45,13 @@ def estimate(
     plan: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="A plan or a TOML file; other options beat it."),
+    ] = None,
+    software: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What runs it, or a TOML file: `foretrace software list`. Default: nobody knows.",
+        ),
     ] = None,
     gpus: Annotated[
         int | None,
@@ -145,6 +158,7 @@ def estimate(
             draft,
             found_machine,
             num_ranks=gpus,
+            software=None if software is None else software_called(software, software_folders()),
             convention=convention,
             price_per_hour=price,
             documents=documents,

@@ -39,6 +39,14 @@ def plan_folders() -> tuple[Path, ...]:
     return _own_folders("FORETRACE_PLANS", "plans")
 
 
+def software_folders() -> tuple[Path, ...]:
+    """Where the user's own software is described: `FORETRACE_SOFTWARE`, or the platform's folder.
+
+    A folder that does not exist is left out.
+    """
+    return _own_folders("FORETRACE_SOFTWARE", "software")
+
+
 def _own_folders(variable: str, name: str) -> tuple[Path, ...]:
     own = os.environ.get(variable)
     base = os.environ.get("XDG_CONFIG_HOME")

@@ -19,8 +19,10 @@ from foretrace.report import cost_plot, standalone_html
 from foretrace.validate import (
     LiveReport,
     PublishedRun,
+    RunsDescription,
     cost_errors,
     left_out_errors,
+    lessons,
     live_report,
     measure_live,
     neighbours_report,
@@ -31,6 +33,7 @@ from foretrace.validate import (
     runs_report,
     scalings_report,
     undescribed_software,
+    unread_rows,
 )
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -71,7 +74,7 @@ def cost(
 @app.command()
 def runs(
     *,
-    data: Table,
+    data: Tables,
     description: Description = None,
     plot: Annotated[
         Path | None,
@@ -81,6 +84,19 @@ def runs(
             help="Draw predicted against measured times: .svg or .html.",
         ),
     ] = None,
+    by_class: Annotated[
+        bool,
+        typer.Option(
+            "--by-class",
+            help="Predict again with the class of each run's software known alone.",
+        ),
+    ] = False,
+    teach: Annotated[
+        bool,
+        typer.Option(
+            "--teach", help="Print what each source teaches of software, as its files hold it."
+        ),
+    ] = False,
     top: options.Top = 10,
     workers: Annotated[
         int | None,
@@ -93,11 +109,20 @@ def runs(
     parquet: options.Parquet = None,
 ) -> None:
     """Predict published runs from their configuration, and say how far off that is."""
-    published = described_runs(data, description)
+    published = tuple(run for path in data for run in described_runs(path, description))
+    unread = tuple(
+        why for path in data for why in unread_rows(path, _description_of(path, description))
+    )
     with activity() as doing:
         doing.now("predicting runs")
         workers = workers or (os.cpu_count() or 1 if len(published) > _FEW_RUNS else 1)
-        report = runs_report(published, workers=workers, progress=doing.advance)
+        report = runs_report(
+            published, by_class=by_class, unread=unread, workers=workers, progress=doing.advance
+        )
+    if teach:
+        for lesson in lessons(published, report.rows):
+            typer.echo(f"# {lesson.family}\n{lesson.as_toml()}")
+        return
     Outputs(json, csv, parquet).tell(report, top=None, parts=report.told(top))
     if plot is not None:
         drawn = cost_plot(run_points(report))
@@ -117,6 +142,16 @@ Table: TypeAlias = Annotated[
         help="Runs that others measured, one a row: docs/accuracy.md lists the columns.",
     ),
 ]
+Tables: TypeAlias = Annotated[
+    list[Path],
+    typer.Option(
+        metavar="FILE.csv",
+        exists=True,
+        dir_okay=False,
+        help="Runs that others measured, one a row: docs/accuracy.md lists the columns. May be "
+        "given again.",
+    ),
+]
 Description: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -130,17 +165,23 @@ Description: TypeAlias = Annotated[
 
 
 def described_runs(data: Path, description: Path | None) -> tuple[PublishedRun, ...]:
-    """A table of runs with its description; warns of software that it does not know.
+    """A table of runs with its description; warns of rows and software that it does not know.
 
     Raises:
         WorkloadError: if there is no description, or it or the table is wrong.
     """
-    beside = data.with_suffix(".toml")
-    path = description or (beside if beside.is_file() else experiment("runs.toml", "--description"))
-    runs = read_runs(data, read_description(path))
-    for sentence in undescribed_software(runs):
+    found = _description_of(data, description)
+    runs = read_runs(data, found)
+    skipped = (f"skipped: {each}" for each in unread_rows(data, found))
+    for sentence in (*skipped, *undescribed_software(runs)):
         typer.echo(f"warning: {sentence}", err=True)
     return runs
+
+
+def _description_of(data: Path, description: Path | None) -> RunsDescription:
+    beside = data.with_suffix(".toml")
+    path = description or (beside if beside.is_file() else experiment("runs.toml", "--description"))
+    return read_description(path)
 
 
 def experiment(name: str, option: str) -> Path:

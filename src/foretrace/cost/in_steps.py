@@ -6,10 +6,9 @@ that tables of single kernels tell only in part:
 - Near its power limit a chip lowers its clock. A fit to single products finds how far (`throttle`)
   and after how long; within a step that time has always passed. A chip sold with a lower power
   limit than the one it extends is slower still: power grows with the cube of the clock.
-- Products of 16-bit numbers, which draw the most power, are slower still on chips whose power
-  limit lies lowest beside their peak. How much was learnt from published training runs, the only
-  measurements there are of such loads; `foretrace validate runs` shows what that is worth, each
-  source of runs predicted by what the others taught.
+- Software decides what else differs: which library's kernels run, on which numbers, joined with
+  what. Such factors belong to software (`foretrace.software`), learned from published training
+  runs; `foretrace validate runs` shows what they are worth, each source predicted by the others.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from foretrace.base import SIXTEEN_BITS, Float64s
+from foretrace.base import Float64s
 from foretrace.cost.constants import Constants, Fit, shipped_constants
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
 from foretrace.cost.network.costs import collective_costs, shipped_collectives
 from foretrace.machine import Chip, Machine, load_chip
+from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 
 
 @dataclass(frozen=True)
@@ -89,34 +89,22 @@ class FittedCosts:
 
 _PRODUCTS = "gemm"
 _ATTENTION = "attention"
-_PRODUCTS_OF_16_BITS = tuple(f"gemm library {dtype}" for dtype in SIXTEEN_BITS)
-# Time of 16-bit products in steps over that under lasting load: geometric means over what published
-# runs taught, source by source (`taught` in experiments/runs.toml; a test compares).
-PRODUCTS_IN_STEPS = {"Ampere": 1.09, "Hopper": 1.31, "Blackwell": 1.32, "Blackwell Ultra": 1.32}
 
 
-def step_costs(
-    machine: Machine,
-    *,
-    products: float | None = None,
-    slower: Mapping[str, float] | None = None,
-) -> CostModel:
+def step_costs(machine: Machine, factors: Mapping[str, float] | None = None) -> CostModel:
     """Kernels as they are within a step, and collectives over a machine's tiers.
 
     Args:
         machine: what the step runs on.
-        products: time of 16-bit products in a step over that under lasting load; what published
-            runs on chips of the same architecture taught, if left out.
-        slower: further factors by how a family of kernels begins, as of older software.
+        factors: times as long as under lasting load alone, by how a family of kernels begins;
+            those of software of which nothing is known, if left out.
     """
     chip = machine.chip
+    if factors is None:
+        factors = kernel_factors(load_software(UNKNOWN_SOFTWARE), chip.architecture)
     power = power_factor(chip)
-    if products is None:
-        products = PRODUCTS_IN_STEPS.get(chip.architecture, 1.0)
-    factors = {_PRODUCTS: power, _ATTENTION: power}
-    factors |= dict.fromkeys(_PRODUCTS_OF_16_BITS, power * products)
     lasting = FittedCosts(machine, under_lasting_load(shipped_constants()))
-    return Slower(Slower(lasting, factors), slower or {})
+    return Slower(Slower(lasting, {_PRODUCTS: power, _ATTENTION: power}), factors)
 
 
 def under_lasting_load(constants: Sequence[Constants]) -> tuple[Constants, ...]:

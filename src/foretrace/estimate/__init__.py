@@ -9,6 +9,8 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.estimate.compose import estimate as estimate
     from foretrace.estimate.compose import estimate_draft as estimate_draft
+    from foretrace.estimate.compose import software_costs as software_costs
+    from foretrace.estimate.compose import unmodelled_of as unmodelled_of
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import SimulatedStep as SimulatedStep
     from foretrace.estimate.step_time import interval as interval
     from foretrace.estimate.step_time import simulated_step as simulated_step
+    from foretrace.estimate.step_time import unmodelled_width as unmodelled_width
     from foretrace.estimate.uneven import UnevenStep as UnevenStep
     from foretrace.estimate.uneven import mix_labels as mix_labels
     from foretrace.estimate.uneven import uneven_step as uneven_step

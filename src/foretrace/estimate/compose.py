@@ -12,14 +12,21 @@ from foretrace.base import MachineError, SimulationError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.step_time import (
-    UNMODELLED,
     Interval,
     SimulatedStep,
     interval,
     simulated_step,
+    unmodelled_width,
 )
 from foretrace.machine import Chip, Machine
 from foretrace.operators import ModuleProgram
+from foretrace.software import (
+    UNKNOWN_SOFTWARE,
+    Knowledge,
+    TrainingSoftware,
+    kernel_factors,
+    load_software,
+)
 from foretrace.workload import (
     Completions,
     Convention,
@@ -38,6 +45,7 @@ from foretrace.workload import (
     plan_table,
     recommender_footprint,
     schedule_of,
+    software_draft,
 )
 
 _MAX_NAMES = 5  # in a note
@@ -49,12 +57,13 @@ def estimate(
     plan: Plan,
     machine: Machine,
     *,
+    software: TrainingSoftware | None = None,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     convention: Convention = Convention.CAUSAL,
     folded: bool = True,
     price_per_hour: float | None = None,
-    unmodelled: float = UNMODELLED,
+    unmodelled: float | None = None,
 ) -> Estimate:
     """One step of a model under a plan on a machine.
 
@@ -62,14 +71,17 @@ def estimate(
         model: of any kind that has layers.
         plan: complete; rank r stands at place r of the machine.
         machine: with as many chips as the plan has ranks, or more.
+        software: what runs it, which says how long kernels take within a step; that of which
+            nothing is known, if left out. What it does to the plan is in the plan.
         costs: what predicts durations; the fitted models of this version, as they are within a
-            step, if left out.
+            step of that software, if left out.
         inflation: how much slower kernels are beside communication; the published mean, if left
             out; `Inflation(otherwise=1.0)` for no slower.
         convention: how FLOPs are counted.
         folded: simulate one rank of each role instead of all.
         price_per_hour: of one chip, in any currency.
-        unmodelled: spread of what no cost model knows, on a logarithmic scale, each way.
+        unmodelled: spread of what no cost model knows, on a logarithmic scale, each way; as wide
+            as runs of which as much is known need, if left out.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
@@ -83,7 +95,11 @@ def estimate(
     peak = _peak_flops_per_ns(plan, machine.chip)
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
-    done = simulated_step(laid_out.graph, costs or step_costs(machine), inflation or Inflation())
+    known = software or load_software(UNKNOWN_SOFTWARE)
+    costs = costs or software_costs(machine, known)
+    done = simulated_step(laid_out.graph, costs, inflation or Inflation())
+    if unmodelled is None:
+        unmodelled = unmodelled_of(model, software)
     spread = interval(done, unmodelled=unmodelled)
     memory = _memory(model, plan, machine)
     found = Estimate(
@@ -99,7 +115,9 @@ def estimate(
         convention=convention,
         peak_flops_per_ns=peak,
         price_per_hour=price_per_hour,
+        software=software,
         notes=(
+            *_notes_on_software(software),
             *(model.notes if isinstance(model, ModuleProgram) else ()),
             *_notes_on_time(done, spread),
             *_notes_on_memory(model, memory),
@@ -115,6 +133,7 @@ def estimate_draft(
     machine: Machine,
     *,
     num_ranks: int | None = None,
+    software: TrainingSoftware | None = None,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     convention: Convention = Convention.CAUSAL,
@@ -132,6 +151,7 @@ def estimate_draft(
         draft: what is stated.
         machine: as in `estimate`.
         num_ranks: chips to use, from which dp follows where the draft does not state it.
+        software: what runs it; the draft states what differs from what it does.
         costs: as in `estimate`, as all that follow.
         inflation: so too.
         convention: so too.
@@ -146,18 +166,21 @@ def estimate_draft(
     """
     if num_ranks is not None:
         _check_size(num_ranks, machine)
+    if software is not None:
+        draft = replace(draft, stated={**software_draft(software).stated, **draft.stated})
     found = completions(
         draft, model, num_ranks, fits=lambda plan: _fits(_memory(model, plan, machine))
     )
     plans, total = found.plans, len(found.plans)
     others = []
     answer = None
-    costs = costs or step_costs(machine)
+    costs = costs or software_costs(machine, software)
     for done, plan in enumerate(plans):
         one = estimate(
             model,
             plan,
             machine,
+            software=software,
             costs=costs,
             inflation=inflation,
             convention=convention,
@@ -179,6 +202,35 @@ def estimate_draft(
     if not found.assumptions:
         return answer
     return replace(answer, assumed=Assumed(found.assumptions, tuple(others)))
+
+
+def software_costs(machine: Machine, software: TrainingSoftware | None = None) -> CostModel:
+    """What predicts durations within a step of software, or of such as nothing is known of."""
+    known = software or load_software(UNKNOWN_SOFTWARE)
+    return step_costs(machine, kernel_factors(known, machine.chip.architecture))
+
+
+def unmodelled_of(model: Model | ModuleProgram, software: TrainingSoftware | None) -> float:
+    """How wide what no cost model knows is, by the model and by what is known of its software."""
+    return unmodelled_width(
+        has_experts=isinstance(model, Transformer) and model.experts is not None,
+        knowledge=Knowledge.UNKNOWN if software is None else software.knowledge,
+    )
+
+
+def _notes_on_software(software: TrainingSoftware | None) -> tuple[str, ...]:
+    if software is None or software.knowledge is Knowledge.RELEASE:
+        return ()
+    of_it = (
+        f"taken for its class, {software.title}"
+        if software.knowledge is Knowledge.CLASS
+        else "nothing is known of it, and kernels are as the mean over classes has them"
+    )
+    text = (
+        f"this release of the software is not described: {of_it}; the interval is wider for it "
+        "(`foretrace software list` names those that are)"
+    )
+    return (text,)
 
 
 def _alternative(found: Completions, one: Estimate) -> Alternative:

@@ -25,6 +25,7 @@ from foretrace.estimate.words import figures, subject_text
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.machine import Machine
 from foretrace.operators import ModuleProgram
+from foretrace.software import TrainingSoftware
 from foretrace.workload import (
     Assumption,
     Convention,
@@ -55,6 +56,7 @@ class Estimate(Answer):
     peak_flops_per_ns: float | None  # of one chip in the format of the plan's products
     price_per_hour: float | None = None  # of one chip
     assumed: Assumed | None = None  # `None`: the plan was complete
+    software: TrainingSoftware | None = None  # `None`: nobody said
     notes: tuple[str, ...] = ()
     mix: DocumentMix | None = None  # steps of a dataset's documents, where one is named
 
@@ -166,6 +168,7 @@ class Estimate(Answer):
             "machine": self.machine.name,
             "chip": self.machine.chip.name,
             "num_ranks": self.plan.num_ranks,
+            "software": None if self.software is None else self.software.name,
             "status": "predicted" if self.assumed is None else "assumed",
             "step_ns": self.step_ns,
             "low_ns": found.low_ns,

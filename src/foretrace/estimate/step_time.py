@@ -24,13 +24,23 @@ from foretrace.cost import CostModel, Costs, Inflation, Source, graph_costs, inf
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.operators import OperatorClass, operator_class
 from foretrace.simulate import simulate, way_back
+from foretrace.software import Knowledge
 
-# What no cost model knows, as a logarithmic width each way: with it 80% of published runs lie
-# inside their intervals, each source of runs given what the others need (docs/accuracy.md,
-# `foretrace validate runs`).
+# What no cost model knows, as logarithmic widths each way: with them 80% of published runs lie
+# inside their intervals, each source of runs (of experts, each release) given what the others need
+# (docs/accuracy.md, `foretrace validate runs`). Of software of which less is known, the same runs
+# under its class alone, and under a name that means nothing.
 UNMODELLED = 0.106
+_OF_EXPERTS = 0.45
+_OF_CLASS, _OF_UNKNOWN = 0.06, 0.12  # further widths
 NOT_MODELLED = "not modelled"  # in place of a family
 _NEVER_FREE = (OperatorClass.GEMM, OperatorClass.ATTENTION, OperatorClass.CONVOLUTION)
+
+
+def unmodelled_width(*, has_experts: bool, knowledge: Knowledge) -> float:
+    """Logarithmic width each way of what no cost model knows, by what is known of the job."""
+    further = {Knowledge.RELEASE: 0.0, Knowledge.CLASS: _OF_CLASS, Knowledge.UNKNOWN: _OF_UNKNOWN}
+    return math.hypot(_OF_EXPERTS if has_experts else UNMODELLED, further[knowledge])
 
 
 @dataclass(frozen=True)

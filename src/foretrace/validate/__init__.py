@@ -47,10 +47,13 @@ if TYPE_CHECKING:
     from foretrace.validate.runs.calibration import calibrated as calibrated
     from foretrace.validate.runs.description import RunsDescription as RunsDescription
     from foretrace.validate.runs.description import read_description as read_description
+    from foretrace.validate.runs.learning import Lesson as Lesson
+    from foretrace.validate.runs.learning import lessons as lessons
     from foretrace.validate.runs.predict import predict_runs as predict_runs
     from foretrace.validate.runs.predict import prediction_of as prediction_of
     from foretrace.validate.runs.predict import runs_report as runs_report
     from foretrace.validate.runs.results import GroupError as GroupError
+    from foretrace.validate.runs.results import KindError as KindError
     from foretrace.validate.runs.results import RunPrediction as RunPrediction
     from foretrace.validate.runs.results import RunsReport as RunsReport
     from foretrace.validate.runs.results import RunStatus as RunStatus
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from foretrace.validate.runs.table import PublishedRun as PublishedRun
     from foretrace.validate.runs.table import read_runs as read_runs
     from foretrace.validate.runs.table import undescribed_software as undescribed_software
+    from foretrace.validate.runs.table import unread_rows as unread_rows
     from foretrace.validate.scalings import MeasuredScaling as MeasuredScaling
     from foretrace.validate.scalings import ScalingRow as ScalingRow
     from foretrace.validate.scalings import ScalingsFigure as ScalingsFigure

@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foretrace.base import ScenarioError
-from foretrace.cost import CostModel, Inflation, inflated, step_costs
-from foretrace.estimate import Estimate, SimulatedStep, estimate, interval
+from foretrace.cost import CostModel, Inflation, inflated
+from foretrace.estimate import (
+    Estimate,
+    SimulatedStep,
+    estimate,
+    interval,
+    software_costs,
+    unmodelled_of,
+)
 from foretrace.simulate import simulate
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edited_model import model_with, sizes_of
@@ -101,6 +108,7 @@ def _estimated(
         model,
         scenario.plan,
         machine,
+        software=before.software,
         costs=costs if machine == base.machine else None,
         convention=before.convention,
         folded=before.laid_out.is_folded,
@@ -126,13 +134,13 @@ def _outcome(
         unchanged(estimated.graph),
         estimated.costs,
         scenario.changes,
-        model=costs or step_costs(estimated.machine),
+        model=costs or software_costs(estimated.machine, estimated.software),
     )
     duration_ns = inflated(
         simulate(job.graph, alone.duration_ns), alone.duration_ns, inflation or Inflation()
     )
     done = SimulatedStep(simulate(job.graph, duration_ns), alone, duration_ns)
-    spread = interval(done)
+    spread = interval(done, unmodelled=unmodelled_of(estimated.model, estimated.software))
     return Outcome(alone, done.timeline, spread.step_ns, spread.low_ns, spread.high_ns, ESTIMATED)
 
 

@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.draft import parsed_keys as parsed_keys
     from foretrace.workload.plan.draft import plan_names as plan_names
     from foretrace.workload.plan.draft import plan_table as plan_table
+    from foretrace.workload.plan.draft import software_draft as software_draft
     from foretrace.workload.plan.draft import with_fields as with_fields
     from foretrace.workload.plan.groups import axis_sizes as axis_sizes
     from foretrace.workload.plan.groups import coordinates as coordinates

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.validate import read_runs
+from foretrace.validate import read_runs, unread_rows
 from tests.validate.runs.sample import DESCRIPTION, published, write_table
 
 
@@ -22,11 +22,15 @@ def test_tokens_per_second_give_the_time_where_it_is_not_printed(tmp_path: Path)
     assert run.measured_s == pytest.approx(48 * 2048 / (4096 * 8))
 
 
-def test_text_in_place_of_a_number_names_row_and_column(tmp_path: Path) -> None:
-    path = write_table(tmp_path / "runs.csv", {}, {"layers": "many"})
+def test_rows_that_cannot_be_read_are_left_out_by_name_and_the_others_stay(tmp_path: Path) -> None:
+    no_batch: dict[str, object] = {"id": "second", "global_batch": ""}
+    path = write_table(tmp_path / "runs.csv", {}, no_batch, {"id": "third", "layers": "many"})
 
-    with pytest.raises(WorkloadError, match=r"row 2 of .* has layers 'many'"):
-        read_runs(path, DESCRIPTION)
+    assert [run.id for run in read_runs(path, DESCRIPTION)] == ["made-up-1"]
+    second, third = unread_rows(path, DESCRIPTION)
+    assert "row 2 of" in second
+    assert "'second' has no global_batch" in second
+    assert "'third' has layers 'many'" in third
 
 
 def test_a_table_without_a_needed_column_names_it(tmp_path: Path) -> None:

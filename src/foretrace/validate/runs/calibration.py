@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foretrace.estimate import UNMODELLED
 from foretrace.validate.runs.results import RunPrediction
 
 MOST_SHARE = 0.2  # of a kind's rows that its constant is fitted on
@@ -108,6 +109,23 @@ def _teachers(rows: Sequence[RunPrediction]) -> frozenset[int]:
     return frozenset(int((at + 0.5) * len(rows) / count) for at in range(count))
 
 
+def all_widened(rows: Sequence[RunPrediction]) -> tuple[RunPrediction, ...]:
+    """Every row with what is unmodelled, as wide as the runs of its kind of all others need.
+
+    Of its kind are dense runs or such with experts; a run is told by all sources but its own, one
+    with experts by all releases but its own, as few sources have run any.
+    """
+    spreads = {
+        (has_experts, origin): fitted_spread(others)
+        if (others := [one for one in alike if one.origin != origin])
+        else UNMODELLED
+        for has_experts in (False, True)
+        if (alike := [one for one in rows if one.has_experts == has_experts])
+        for origin in {one.origin for one in alike}
+    }
+    return tuple(widened(one, spreads[one.has_experts, one.origin]) for one in rows)
+
+
 def widened(row: RunPrediction, spread: float) -> RunPrediction:
     """The row with what is unmodelled, so wide on a logarithmic scale, added to its interval."""
     if row.predicted_s is None or row.low_s is None or row.high_s is None:
@@ -128,7 +146,9 @@ def fitted_spread(rows: Sequence[RunPrediction]) -> float:
         rows: predictions as the cost models alone give them; every source counts alike, however
             many runs it has.
     """
-    needed = [(one.source, each) for one in rows if (each := _needed(one)) is not None]
+    needed = [(one.origin, each) for one in rows if (each := _needed(one)) is not None]
+    if not needed:
+        return UNMODELLED
     counts = Counter(source for source, _ in needed)
     width = np.array([each for _, each in needed])
     weight = np.array([1 / counts[source] for source, _ in needed])

@@ -1,7 +1,7 @@
 """What the columns of a table of runs mean, read from a description of its sources.
 
 A table prints a GPU, a model's name and software; which host that is, whose kind of layers, which
-kernels, and what other sources taught of such runs, the description says. Code knows no source.
+kernels, the description says. Code knows no source.
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from foretrace.base import (
-    Count,
     DescriptionKey,
     Document,
-    Positive,
     Shelf,
     Table,
     Text,
@@ -26,9 +22,9 @@ from foretrace.base import (
     read_document,
     read_keys,
 )
-from foretrace.estimate import UNMODELLED
-from foretrace.validate.runs.software import TrainingSoftware, load_software
-from foretrace.workload import PlanDraft, draft_of
+from foretrace.software import TrainingSoftware, load_software, software_called
+from foretrace.validate.runs.logged_memory import logged_memory
+from foretrace.workload import PlanDraft, draft_of, software_draft
 
 T = TypeVar("T")
 Row = Mapping[str, str]  # texts by column; "" where nothing was printed
@@ -36,14 +32,12 @@ Row = Mapping[str, str]  # texts by column; "" where nothing was printed
 _KEYS = (
     DescriptionKey("kind", str),
     DescriptionKey("title", str),
-    DescriptionKey("default_software", Text),
     DescriptionKey("hosts", dict[str, str | dict[str, str]], expected="a table of hosts"),
     DescriptionKey("models", dict[str, str], expected="a table of texts"),
     *(
         DescriptionKey(name, list[dict[str, object]], expected="a list of tables")
-        for name in ("software", "plans", "refused", "taught", "scalings")
+        for name in ("software", "plans", "refused", "scalings")
     ),
-    DescriptionKey("unmodelled_without", dict[str, float], expected="a table of numbers"),
     DescriptionKey("rival", dict[str, object], expected="a table"),
     DescriptionKey("columns", dict[str, object], expected="a table"),
 )
@@ -54,15 +48,7 @@ _PLAN_KEYS = (
     DescriptionKey("plan", dict[str, object], is_required=True, expected="a table"),
 )
 _REFUSED_KEYS = (_WHERE, DescriptionKey("because", Text, is_required=True))
-_TAUGHT_KEYS = (
-    DescriptionKey("source", Text, is_required=True),
-    DescriptionKey("architecture", Text, is_required=True),
-    DescriptionKey("num_runs", Count, is_required=True),
-    DescriptionKey("products", Positive, is_required=True),
-)
 _HOST_KEYS = (DescriptionKey("host", Text, is_required=True), DescriptionKey("chip", Text))
-# What a generation of chips without runs of its own is taken to be like.
-_OLDER = {"Blackwell Ultra": "Blackwell", "Blackwell": "Hopper", "Hopper": "Ampere"}
 
 
 @dataclass(frozen=True)
@@ -80,16 +66,6 @@ class RowRule(Generic[T]):
         )
 
 
-@dataclass(frozen=True)
-class Taught:
-    """What the runs of one source say of one generation of chips."""
-
-    source: str
-    architecture: str
-    num_runs: int
-    products: float  # time of 16-bit products in steps, of that under lasting load
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunsDescription:
     """What tables of some sources mean."""
@@ -97,16 +73,14 @@ class RunsDescription:
     title: str = ""
     hosts: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # host and chip by GPU
     models: Mapping[str, str] = field(default_factory=dict)  # whose layers, by begin of name
-    default_software: TrainingSoftware = field(default_factory=TrainingSoftware)
     software: tuple[RowRule[TrainingSoftware], ...] = ()
     plans: tuple[RowRule[PlanDraft], ...] = ()
     refused: tuple[RowRule[str], ...] = ()  # why
-    taught: tuple[Taught, ...] = ()
-    unmodelled_without: Mapping[str, float] = field(default_factory=dict)  # by source
 
-    def described_software(self, row: Row) -> TrainingSoftware | None:
-        """What the first rule that fits says; `None`: nothing describes the row's software."""
-        return next((rule.says for rule in self.software if rule.fits(row)), None)
+    def software_of(self, row: Row) -> TrainingSoftware:
+        """What the first rule that fits says; else what is called so, as far as that is known."""
+        ruled = next((rule.says for rule in self.software if rule.fits(row)), None)
+        return ruled or software_called(row.get("software", ""))
 
     def stated_plan(self, row: Row) -> PlanDraft:
         """What a row says of its plan outside its own columns."""
@@ -124,25 +98,6 @@ class RunsDescription:
         """The model whose kind of layers a model of that name has."""
         fitting = [begin for begin in self.models if name.startswith(begin)]
         return self.models[max(fitting, key=len)] if fitting else None
-
-    def products_factor(self, architecture: str, source: str) -> float:
-        """How much longer 16-bit products take in steps, as all sources but one say.
-
-        A generation that no other source ran on takes what is known of the one before.
-        """
-        known = [
-            one.products
-            for one in self.taught
-            if one.architecture == architecture and one.source != source
-        ]
-        if known:
-            return float(np.exp(np.mean(np.log(known))))
-        older = _OLDER.get(architecture)
-        return self.products_factor(older, source) if older is not None else 1.0
-
-    def unmodelled_spread(self, source: str) -> float:
-        """Width of what is unmodelled, as all sources but one say."""
-        return self.unmodelled_without.get(source, UNMODELLED)
 
 
 def read_runs_document(path: Path) -> Document:
@@ -192,14 +147,12 @@ def description_of(document: Document) -> RunsDescription:
         place = f"[[{name}]] of {where}"
         return [read_keys(entry, keys, place, error=WorkloadError) for entry in table.get(name, ())]
 
-    default = table.get("default_software")
     return RunsDescription(
         title=table.get("title", ""),
         hosts={gpu: _host(gpu, entry, where) for gpu, entry in table.get("hosts", {}).items()},
         models=table.get("models", {}),
-        default_software=load_software(default, folder) if default else TrainingSoftware(),
         software=tuple(
-            RowRule(one["where"], load_software(one["is"], folder))
+            RowRule(one["where"], _software(one["is"], folder))
             for one in entries("software", _SOFTWARE_KEYS)
         ),
         plans=tuple(
@@ -208,9 +161,15 @@ def description_of(document: Document) -> RunsDescription:
         refused=tuple(
             RowRule(one["where"], one["because"]) for one in entries("refused", _REFUSED_KEYS)
         ),
-        taught=tuple(Taught(**one) for one in entries("taught", _TAUGHT_KEYS)),
-        unmodelled_without=table.get("unmodelled_without", {}),
     )
+
+
+def _software(name: str, folder: Path) -> TrainingSoftware:
+    """The software described beside the table; what is wrong with it is said before any run."""
+    found = load_software(name, (folder / "software",))
+    software_draft(found)
+    logged_memory(found)
+    return found
 
 
 def _host(gpu: str, entry: str | Table, where: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from foretrace.workload import (
     Sharding,
     Transformer,
     check_plan,
+    software_draft,
     with_fields,
 )
 
@@ -93,7 +94,7 @@ def _refuse_unknown(run: PublishedRun) -> None:
 
 def _base(run: PublishedRun) -> Plan:
     """What the software does unless told otherwise, with what the row states instead."""
-    stated = run.described_software.plan.plan()
+    stated = software_draft(run.described_software).plan()
     tensor, pipeline = run.tp or 1, run.pp or 1
     chunks = run.vp or 1
     sequence_parallel = run.sequence_parallel

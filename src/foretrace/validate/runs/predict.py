@@ -12,8 +12,10 @@ from multiprocessing import get_context
 from foretrace.base import NS_PER_S, ModelError
 from foretrace.cost import CostModel, step_costs
 from foretrace.machine import Machine
-from foretrace.validate.runs.calibration import calibrated, widened
+from foretrace.software import kernel_factors, load_software
+from foretrace.validate.runs.calibration import all_widened, calibrated
 from foretrace.validate.runs.configuration import machine_of, model_of
+from foretrace.validate.runs.logged_memory import logged_memory
 from foretrace.validate.runs.plans import Planned, plans_of
 from foretrace.validate.runs.results import RunPrediction, RunsReport, RunStatus
 from foretrace.validate.runs.steps import Steps, few_microbatches, with_microbatches
@@ -37,13 +39,15 @@ _Key = tuple[Transformer, str, str, str]
 
 def costs_of(run: PublishedRun, machine: Machine) -> CostModel:
     """The cost model of a run on its machine, with nothing that its own source taught."""
-    products = run.description.products_factor(machine.chip.architecture, run.family)
-    return step_costs(machine, products=products, slower=run.described_software.slower)
+    software, architecture = run.described_software, machine.chip.architecture
+    return step_costs(machine, kernel_factors(software, architecture, without=(run.family,)))
 
 
 def runs_report(
     runs: Sequence[PublishedRun],
     *,
+    by_class: bool = False,
+    unread: Sequence[str] = (),
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunsReport:
@@ -51,15 +55,23 @@ def runs_report(
 
     Args:
         runs: as `read_runs` gives them.
+        by_class: predict once more with each run's software known by its class alone.
+        unread: rows of the table that could not be read, as `unread_rows` says why.
         workers: processes that predict at once.
         progress: called after each run with how many are done, and of how many.
     """
-    found = predict_runs(runs, workers=workers, progress=progress)
-    rows = tuple(
-        widened(one, run.description.unmodelled_spread(one.source))
-        for one, run in zip(found, runs, strict=True)
-    )
-    return RunsReport(rows, calibrated(rows))
+
+    def predicted(asked: Sequence[PublishedRun]) -> tuple[RunPrediction, ...]:
+        return all_widened(predict_runs(asked, workers=workers, progress=progress))
+
+    rows = predicted(runs)
+    classes = predicted([known_by_class(run) for run in runs]) if by_class else ()
+    return RunsReport(rows, calibrated(rows), by_class=classes, unread=tuple(unread))
+
+
+def known_by_class(run: PublishedRun) -> PublishedRun:
+    """The run with software of which the class alone is known: nothing that a source taught."""
+    return replace(run, software_class=load_software(run.described_software.family))
 
 
 def predict_runs(
@@ -161,6 +173,9 @@ def _refused(run: PublishedRun) -> RunPrediction:
         status=RunStatus.REFUSED,
         why="",
         measured_memory_gib=run.peak_memory_gib,
+        model=run.model,
+        software_class=run.described_software.family,
+        knowledge=run.described_software.knowledge.value,
     )
 
 
@@ -209,7 +224,7 @@ def peak_gib(run: PublishedRun, model: Transformer, plan: Plan, machine: Machine
     Raises:
         WorkloadError: if memory of such a plan is not known.
     """
-    logged = run.described_software.logged_memory
+    logged = logged_memory(run.described_software)
     plan = with_fields(plan, logged.plan.stated)
     if logged.stores_products_format:
         plan = replace(plan, precision=replace(plan.precision, parameters=run.precision))

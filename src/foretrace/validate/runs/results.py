@@ -30,6 +30,7 @@ _HOW_TO_READ = (
     "errors are shares of the measured step time; mean: of their sizes; bias: with sign",
     "in: measured times inside the 80% interval; roof: a roofline's mean error",
     "memory: mean error of the peak, where a table prints it",
+    "by source: every source of runs counts alike; pooled: every run",
 )
 
 
@@ -63,8 +64,26 @@ class RunPrediction(Plain):
     why: str
     measured_memory_gib: float | None = None
     predicted_memory_gib: float | None = None
+    model: str = ""
     architecture: str = ""  # of the GPU
+    software_class: str = ""  # of what ran it, as described or as far as its name tells
+    knowledge: str = ""  # of that software
     products_s: float = 0.0  # of the critical path: products of 16-bit numbers
+
+    @property
+    def kind(self) -> str:
+        """What its errors are told with: experts or not, how complete, on which chips."""
+        if self.has_experts:
+            return "experts"
+        if self.status is not RunStatus.PREDICTED:
+            return "dense, something assumed"
+        is_newest = self.architecture.startswith("Blackwell")
+        return "dense, complete, Blackwell" if is_newest else "dense, complete, to Hopper"
+
+    @property
+    def origin(self) -> str:
+        """What is left out with it: its source; of experts, which few sources run, the release."""
+        return f"{self.source} {self.software}" if self.has_experts else self.source
 
     @property
     def error(self) -> float | None:
@@ -112,14 +131,36 @@ class GroupError(Plain):
     memory_mean_abs_error: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class KindError(Plain):
+    """Errors of one kind of runs: every source counting alike, and every run."""
+
+    name: str
+    num_sources: int
+    num_runs: int
+    mean_abs_error: float  # mean over sources of their means
+    mean_error: float
+    inside: float | None
+    pooled_mean_abs_error: float
+    pooled_mean_error: float
+    pooled_inside: float | None
+
+
 @dataclass(frozen=True, repr=False)
 class RunsReport(Answer):
     """Predictions of a table of runs."""
 
-    json_also = ("groups", "share_answered")
+    json_also = ("kinds", "groups", "share_answered")
 
     rows: tuple[RunPrediction, ...]
     calibrated: tuple[RunPrediction, ...] = ()  # with one constant per group, others' rows
+    by_class: tuple[RunPrediction, ...] = ()  # without the descriptions of their software
+    unread: tuple[str, ...] = ()  # why rows could not be read
+
+    @property
+    def kinds(self) -> tuple[KindError, ...]:
+        """Errors by kind of runs, weighted by source and pooled."""
+        return kind_errors(self.rows)
 
     @property
     def groups(self) -> tuple[GroupError, ...]:
@@ -154,7 +195,13 @@ class RunsReport(Answer):
         refused = [one for one in self.rows if one.status is RunStatus.REFUSED]
         reasons = list(dict.fromkeys(one.why for one in refused))[:_MOST_REASONS]
         return (
-            _groups("groups", self.groups, "as predicted, nothing fitted on the source"),
+            _kinds("kinds", self.kinds, "each source left out with all that was learned from it"),
+            _kinds(
+                "kinds_by_class",
+                kind_errors(self.by_class),
+                "the same, its software known by its class alone",
+            ),
+            _groups("groups", self.groups, "by source, pooled"),
             _groups(
                 "calibrated_groups",
                 self.calibrated_groups if self.calibrated else (),
@@ -162,6 +209,7 @@ class RunsReport(Answer):
             ),
             self._worst(num_worst),
             Sentences.of(f"{len(refused)} runs refused", reasons),
+            Sentences.of(f"{len(self.unread)} rows could not be read", self.unread[:_MOST_REASONS]),
             Sentences.of("how to read it", _HOW_TO_READ),
         )
 
@@ -183,6 +231,53 @@ class RunsReport(Answer):
             Column("error", unit=Unit.SIGNED_SHARE),
             title="furthest off",
         )
+
+
+def kind_errors(rows: Iterable[RunPrediction]) -> tuple[KindError, ...]:
+    """Errors by kind of runs, sorted by name; of rows with a measured time."""
+    by_kind: dict[str, list[RunPrediction]] = {}
+    for one in rows:
+        if one.error is not None:
+            by_kind.setdefault(one.kind, []).append(one)
+    return tuple(_kind_error(name, ones) for name, ones in sorted(by_kind.items()))
+
+
+def _kind_error(name: str, rows: Sequence[RunPrediction]) -> KindError:
+    sources = by_group(rows, lambda one: one.source)
+    pooled = group_error(name, rows)
+    return KindError(
+        name=name,
+        num_sources=len(sources),
+        num_runs=len(rows),
+        mean_abs_error=float(np.mean([one.mean_abs_error for one in sources])),
+        mean_error=float(np.mean([one.mean_error for one in sources])),
+        inside=_mean([one.inside for one in sources]),
+        pooled_mean_abs_error=pooled.mean_abs_error or 0.0,
+        pooled_mean_error=pooled.mean_error or 0.0,
+        pooled_inside=pooled.inside,
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return float(np.mean(known)) if known else None
+
+
+def _kinds(key: str, kinds: Iterable[KindError], title: str) -> Table:
+    return Table.of(
+        key,
+        kinds,
+        Column("name", "runs"),
+        Column("num_sources", "sources"),
+        Column("num_runs", "number"),
+        Column("mean_abs_error", "by source", Unit.SHARE),
+        Column("mean_error", "bias", Unit.SIGNED_SHARE),
+        Column("inside", "in", Unit.SHARE),
+        Column("pooled_mean_abs_error", "pooled", Unit.SHARE),
+        Column("pooled_mean_error", "bias", Unit.SIGNED_SHARE),
+        Column("pooled_inside", "in", Unit.SHARE),
+        title=title,
+    )
 
 
 def _groups(key: str, groups: Iterable[GroupError], title: str) -> Table:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from foretrace.base import SIXTEEN_BITS
 from foretrace.cost import CostModel
 from foretrace.estimate import Estimate, estimate
 from foretrace.machine import Machine
+from foretrace.software import PRODUCTS
 from foretrace.workload import Plan, Transformer
 
 _FEW = 8  # microbatches of the shorter of two steps in a pipeline without chunks, at most
@@ -110,11 +110,7 @@ def with_microbatches(plan: Plan, count: int) -> Plan:
 
 def _time_of(done: Estimate) -> StepTime:
     found = done.interval
-    products = (
-        one.critical_ns
-        for one in found.families
-        if one.family.startswith("gemm") and one.family.endswith(SIXTEEN_BITS)
-    )
+    products = (one.critical_ns for one in found.families if one.family.startswith(PRODUCTS))
     return StepTime(
         found.step_ns,
         low_ns=found.low_ns,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from foretrace.base import WorkloadError
+from foretrace.software import Knowledge, TrainingSoftware
 from foretrace.validate.runs.description import Row, RunsDescription
-from foretrace.validate.runs.software import TrainingSoftware
 
 _NEEDED = ("id", "model", "gpu", "num_gpus", "precision", "global_batch", "seq_len")
 _FLAGS = {"true": True, "false": False}
@@ -56,6 +57,7 @@ class PublishedRun:
     measured_s: float | None
     peak_memory_gib: float | None
     description: RunsDescription = field(repr=False)  # of the table
+    software_class: TrainingSoftware | None = field(default=None, repr=False)  # if that is to count
 
     @property
     def has_experts(self) -> bool:
@@ -71,33 +73,50 @@ class PublishedRun:
             if str(one.type).startswith("str")
         }
 
-    @property
+    @cached_property
     def described_software(self) -> TrainingSoftware:
-        """What ran it, as described; what the description takes for anything else, if not."""
-        known = self.description.described_software(self.texts)
-        return known or self.description.default_software
+        """What ran it, as described, or as far as its name tells."""
+        return self.software_class or self.description.software_of(self.texts)
 
 
-def undescribed_software(runs: tuple[PublishedRun, ...]) -> tuple[str, ...]:
+def undescribed_software(runs: Sequence[PublishedRun]) -> tuple[str, ...]:
     """A sentence for each software that no description knows: what it is taken for."""
-    unknown = {
-        run.software: run.description.default_software.name
+    taken = {
+        run.software: run.described_software
         for run in runs
-        if run.description.described_software(run.texts) is None
+        if run.described_software.knowledge is not Knowledge.RELEASE
     }
     return tuple(
-        f"nothing describes the software {name!r}: it is taken for {default!r}; add a "
-        "[[software]] rule to the description of these runs"
-        for name, default in unknown.items()
+        f"no release called {name!r} is described: taken for {one.name!r} ({one.title}), with a "
+        "wider interval; add a description of software, or a [[software]] rule for these runs"
+        for name, one in taken.items()
     )
 
 
 def read_runs(path: Path, description: RunsDescription) -> tuple[PublishedRun, ...]:
-    """The rows of a CSV file with the columns of docs/accuracy.md.
+    """The rows of a CSV file with the columns of docs/accuracy.md that can be read.
 
     Raises:
-        WorkloadError: if it is no such file, or a value is no number.
+        WorkloadError: if it is no such file, or none of its rows can be read.
     """
+    rows = tuple(_read(path, description))
+    found = tuple(run for run in rows if isinstance(run, PublishedRun))
+    if rows and not found:
+        raise WorkloadError(f"none of {len(rows)} rows can be read: {rows[0]}")
+    return found
+
+
+def unread_rows(path: Path, description: RunsDescription) -> tuple[str, ...]:
+    """Why each row that `read_runs` leaves out cannot be read, by the name of its run.
+
+    Raises:
+        WorkloadError: if it is no such file.
+    """
+    return tuple(row for row in _read(path, description) if isinstance(row, str))
+
+
+def _read(path: Path, description: RunsDescription) -> Iterator[PublishedRun | str]:
+    """Every row's run, or why it has none."""
     import polars as pl  # on demand: it takes longer to import than most commands take
 
     try:
@@ -113,10 +132,12 @@ def read_runs(path: Path, description: RunsDescription) -> tuple[PublishedRun, .
             f"{str(path)!r} lacks the columns {', '.join(missing)}: docs/accuracy.md lists those "
             "that a table of runs has."
         )
-    return tuple(
-        run_of(row, description, where=f"row {at + 1} of {str(path)!r}")
-        for at, row in enumerate(table.iter_rows(named=True))
-    )
+    for at, row in enumerate(table.iter_rows(named=True)):
+        name = f", {row['id']!r}" if row["id"] else ""
+        try:
+            yield run_of(row, description, where=f"row {at + 1} of {str(path)!r}{name}")
+        except WorkloadError as err:
+            yield str(err)
 
 
 def run_of(

@@ -16,6 +16,7 @@ from foretrace.base import (
     document_names,
     read_document,
 )
+from foretrace.software import TrainingSoftware
 from foretrace.workload.plan.keys import (
     KEY_OF_FIELD,
     KEYS,
@@ -135,6 +136,17 @@ def load_plan(name_or_path: str | Path, folders: Sequence[Path] = ()) -> PlanDra
     """
     document: Document = read_document(name_or_path, PLANS, folders)
     return _draft(document.table, document.name, document.path, document.where)
+
+
+def software_draft(software: TrainingSoftware) -> PlanDraft:
+    """What software does unless told otherwise: its plan's preset, with its own keys.
+
+    Raises:
+        WorkloadError: if the preset or a key is unknown, or a value cannot be held.
+    """
+    base = load_plan(software.plan_name) if software.plan_name else PlanDraft()
+    own = draft_of(software.plan, name=software.name)
+    return replace(base.with_fields(own.stated), name=software.name, path=None)
 
 
 def plan_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:

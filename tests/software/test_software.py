@@ -1,0 +1,133 @@
+"""Descriptions of software: what is known of a name, which factors follow, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretrace.base import WorkloadError
+from foretrace.software import (
+    UNKNOWN_SOFTWARE,
+    Knowledge,
+    kernel_factors,
+    known_software,
+    load_software,
+    software_called,
+    software_names,
+)
+from foretrace.workload import software_draft
+
+_PRODUCTS = "gemm library bf16"
+
+
+def _products(name: str, architecture: str, *without: str) -> float:
+    return kernel_factors(load_software(name), architecture, without=without)[_PRODUCTS]
+
+
+@pytest.mark.parametrize("name", software_names())
+def test_every_description_is_a_plan_of_a_class_that_is_described(name: str) -> None:
+    found = load_software(name)
+
+    assert software_draft(found).plan().name == name
+    assert found.family in software_names()
+    assert all(one.source is not None or one.assumed for one in found.kernels)
+    assert found.knowledge is not Knowledge.RELEASE or found.date
+
+
+@pytest.mark.parametrize(
+    ("called", "name", "knowledge"),
+    [
+        ("nemo-25.11", "nemo-25.11", Knowledge.RELEASE),
+        ("NeMo-26.02.01", "nemo-26.02", Knowledge.RELEASE),
+        ("megatron-bridge-0.4.1", "nemo-26.04", Knowledge.RELEASE),
+        ("nemo-31.01", "megatron", Knowledge.CLASS),
+        ("accelerate 1.2", "fsdp-eager", Knowledge.CLASS),
+        ("Megatron-DeepSpeed", "deepspeed", Knowledge.CLASS),
+        ("hal-9000", UNKNOWN_SOFTWARE, Knowledge.UNKNOWN),
+        ("", UNKNOWN_SOFTWARE, Knowledge.UNKNOWN),
+    ],
+)
+def test_a_name_is_a_release_else_its_class_else_unknown(
+    called: str, name: str, knowledge: Knowledge
+) -> None:
+    found = software_called(called)
+
+    assert (found.name, found.knowledge) == (name, knowledge)
+
+
+def test_a_class_has_the_geometric_mean_of_what_its_sources_taught() -> None:
+    for family in {one.family for one in known_software().rows}:
+        by_architecture: dict[str, list[float]] = {}
+        for one in load_software(family).learned:
+            by_architecture.setdefault(one.architecture, []).append(one.products)
+        for architecture, times in by_architecture.items():
+            expected = np.exp(np.mean(np.log(times)))
+            assert _products(family, architecture) == pytest.approx(expected)
+
+
+def test_a_source_learns_nothing_from_itself() -> None:
+    (taught,) = load_software("jax").learned
+
+    others = [_products(name, "Hopper") for name in ("megatron", "fsdp-eager", "fsdp-compiled")]
+    found = _products("jax", "Hopper", taught.runs_of)
+
+    assert min(others) <= found <= max(others)
+    assert found == pytest.approx(np.exp(np.mean(np.log(others))))
+
+
+def test_an_architecture_that_nobody_ran_takes_the_one_before() -> None:
+    assert _products("megatron", "Blackwell Ultra") == _products("megatron", "Blackwell")
+    assert _products("megatron", "Volta") == 1.0
+
+
+def test_a_stated_figure_counts_on_its_architecture_alone() -> None:
+    assert kernel_factors(load_software("megatron"), "Hopper")["attention"] == 0.63
+    assert "attention" not in kernel_factors(load_software("megatron"), "Ampere")
+    assert kernel_factors(load_software("llm-foundry"), "Hopper")["attention"] == 1.8
+
+
+def test_a_user_s_release_extends_its_class(tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text(
+        'extends = "megatron"\ntitle = "Ours"\ncalled = ["ours-*"]\n'
+        '[release]\nname = "ours"\nversion = "3"\ndate = "2026-10"\n'
+        "[overlap]\ntensor = false\n"
+        '[kernels]\n"gemm library" = { value = 1.1, assumed = "measured here" }\n',
+        encoding="utf-8",
+    )
+
+    found = software_called("Ours-3.1", (tmp_path,))
+
+    assert (found.name, found.family, found.version) == ("ours", "megatron", "ours 3")
+    assert kernel_factors(found, "Hopper")["gemm library"] == 1.1
+    assert _PRODUCTS not in kernel_factors(found, "Hopper")  # the stated figure is of all products
+    assert not software_draft(found).plan().overlap.tensor
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[release]\nname = 'x'\n", "lacks version, date"),
+        ("called = 3\n", "a list of texts"),
+        ("[framework]\nfsdp = 'yes'\n", "true or false"),
+        ("[kernels]\nattention = { value = 2.0 }\n", "names the source None"),
+        ("[[learned]]\narchitecture = 'Hopper'\n", "lacks runs_of, num_runs, products"),
+        ("class = ''\n", "'class' of"),
+    ],
+)
+def test_what_no_description_says_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(WorkloadError, match=message):
+        load_software(path)
+
+
+def test_lists_and_descriptions_tell_themselves() -> None:
+    listed, shown = known_software(), load_software("nemo-25.11")
+
+    assert "descriptions of software in" in listed.headline
+    assert {"megatron", "unknown"} <= {one.name for one in listed.rows}
+    assert shown.as_json()["class"] == "megatron"
+    assert shown.to_polars("learned").height == len(shown.learned)
