@@ -62,7 +62,7 @@ def test_one_run_is_held_against_its_replay(run: Run, traces: Path) -> None:
 def test_a_gate_fails_beyond_its_limit(
     run: Run, traces: Path, slower: Path, limit: str, code: int
 ) -> None:
-    outcome = run("compare", traces, slower, "--fail-if-slower", limit)
+    outcome = run("compare", traces, slower, "--fail-if-slower", limit, "--confidence", "60")
 
     assert outcome.code == code
     assert outcome.err.startswith("FAIL: " if code else "ok: ")
@@ -77,18 +77,25 @@ def test_a_run_that_got_faster_passes_every_gate(run: Run, traces: Path, slower:
     assert "shorter" in outcome.err
 
 
-def test_too_few_steps_do_not_fail_a_gate_that_asks_for_certainty(
-    run: Run, traces: Path, slower: Path
+@pytest.mark.parametrize("options", [(), ("--require-significant",)])
+def test_of_too_few_steps_a_gate_is_inconclusive(
+    run: Run, traces: Path, slower: Path, options: tuple[str, ...]
 ) -> None:
-    outcome = run("compare", traces, slower, "--fail-if-slower", "3%", "--beyond-noise")
-    lenient = run(
-        "compare", traces, slower, "--fail-if-slower", "3%", "--beyond-noise", "--confidence", "60"
-    )
+    gate = ("compare", traces, slower, "--fail-if-slower", "3%", *options)
 
-    assert outcome.code == 0
+    outcome, lenient = run(*gate), run(*gate, "--confidence", "60")
+
+    assert outcome.code == 4
+    assert outcome.err.startswith("inconclusive: ")
     assert "too few steps to tell" in outcome.err
     assert lenient.code == 1
     assert "beyond the spread between steps" in lenient.err
+
+
+def test_too_few_steps_pass_a_gate_that_is_not_exceeded(
+    run: Run, traces: Path, slower: Path
+) -> None:
+    assert run("compare", traces, slower, "--fail-if-slower", "90%").code == 0
 
 
 def test_views_are_shown_as_asked(run: Run, traces: Path, slower: Path) -> None:
@@ -104,7 +111,7 @@ def test_views_are_shown_as_asked(run: Run, traces: Path, slower: Path) -> None:
         ("--fail-if-slower", "3"),
         ("--fail-if-slower", "-3%"),
         ("--fail-if-slower", "fast"),
-        ("--beyond-noise",),
+        ("--require-significant",),
         ("--confidence", "101"),
         ("--by", "colour"),
         ("--top", "0"),

@@ -20,7 +20,7 @@ from foretrace.analyze.idle import (
     Subjects,
     Waits,
     binding_edges,
-    shortened,
+    of_it_text,
     waits_of,
 )
 from foretrace.answer import (
@@ -43,7 +43,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s, joined_ranges
+from foretrace.base import Bools, Float64s, Int32s, Int64s, joined_ranges
 from foretrace.graph import MEASURED, NO_STEP, Collectives, Timeline
 
 # A rank that is last this much more often than chance would have it, at one of a thousand, is
@@ -64,11 +64,11 @@ class Late:
     @property
     def sentence(self) -> str:
         """The reason as a reader says it."""
-        name = f": {shortened(self.subject)}" if self.subject else ""
+        name = of_it_text(self.subject, self.subject_ns, self.waiting_ns)
         who = (
             "a rank that was not recorded" if self.rank == UNRECORDED_RANK else f"rank {self.rank}"
         )
-        lost = f"{self.waiting_ns / NS_PER_MS:,.3f} ms of waiting"
+        lost = f"{duration_text(self.waiting_ns)} of waiting"
         return f"{who} makes others lose {lost} by its {self.cause.words}{name}"
 
 

@@ -18,7 +18,7 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Source, timeline_of
 
-SLOWER = 1  # the exit code of a gate that does not hold
+SLOWER, INCONCLUSIVE = 1, 4  # exit codes of a gate that does not hold, and of one that cannot tell
 
 VIEWS = "component, class, family, kernel, operator, phase, block, collective, path or host"
 
@@ -37,13 +37,16 @@ def compare(
     fail_if_slower: Annotated[
         str | None,
         typer.Option(
-            metavar="LIMIT", help="Exit with 1 if the step got longer by more: 3%, 5ms, 200us."
+            metavar="LIMIT",
+            help="Exit with 1 if the step got longer by more: 3%, 5ms, 200us; with 4 if it seems "
+            "so, of too few steps to tell.",
         ),
     ] = None,
-    beyond_noise: Annotated[
+    require_significant: Annotated[
         bool,
         typer.Option(
-            "--beyond-noise", help="Fail only if the spread between steps cannot explain it."
+            "--require-significant",
+            help="Fail only if the spread between steps cannot explain it.",
         ),
     ] = False,
     confidence: Annotated[
@@ -67,7 +70,7 @@ def compare(
     workers: options.Workers = None,
 ) -> None:
     """Say what got slower or faster between two runs, and why."""
-    limit = _limit(fail_if_slower, beyond_noise=beyond_noise)
+    limit = _limit(fail_if_slower, require_significant=require_significant)
     if after is None and replayed:
         raise typer.BadParameter("one run's replay against itself: leave --replayed out")
     sources = [
@@ -86,7 +89,9 @@ def compare(
     if unknown:
         have = ", ".join(view.name for view in found.views)
         raise typer.BadParameter(f"no view {unknown[0]!r} of these runs: expected one of {have}")
-    fails = limit is not None and _fails(limit, found, beyond_noise=beyond_noise)
+    code = 0
+    if limit is not None:
+        code = _code(limit, found, require_significant=require_significant)
 
     names = _titles(jobs, sources)
     title = f"{names[0]} before, {names[1]} after" if after is not None else names[0]
@@ -95,34 +100,37 @@ def compare(
     outputs = Outputs(json, csv, parquet, table)
     outputs.tell(found, title=title, top=top, parts=shown, lacks=lacks)
     if limit is not None:
-        typer.echo(_gate_text(limit, found, fails=fails), err=True)
-    if fails:
-        raise typer.Exit(SLOWER)
+        typer.echo(_gate_text(limit, found, code), err=True)
+    if code:
+        raise typer.Exit(code)
 
 
-def _limit(text: str | None, *, beyond_noise: bool) -> Limit | None:
+def _limit(text: str | None, *, require_significant: bool) -> Limit | None:
     """The gate, if one is asked for."""
     if text is not None:
         return parsed_limit(text)
-    if beyond_noise:
-        raise typer.BadParameter("--beyond-noise has no effect without --fail-if-slower LIMIT")
+    if require_significant:
+        raise typer.BadParameter("--require-significant has no effect without --fail-if-slower")
     return None
 
 
-def _fails(limit: Limit, found: Comparison, *, beyond_noise: bool) -> bool:
-    """Whether the step got longer by more than is allowed, for certain if that is asked."""
+def _code(limit: Limit, found: Comparison, *, require_significant: bool) -> int:
+    """The exit code: whether the step got longer by more than is allowed, as far as steps tell."""
+    if not limit.is_exceeded(found.before.mean_ns, found.after.mean_ns):
+        return 0
+    if found.noise.verdict is Verdict.TOO_FEW_STEPS:
+        return INCONCLUSIVE
     is_certain = found.noise.verdict is Verdict.BEYOND_NOISE
-    return limit.is_exceeded(found.before.mean_ns, found.after.mean_ns) and (
-        is_certain or not beyond_noise
-    )
+    return SLOWER if is_certain or not require_significant else 0
 
 
-def _gate_text(limit: Limit, found: Comparison, *, fails: bool) -> str:
+def _gate_text(limit: Limit, found: Comparison, code: int) -> str:
     """What the gate says, on one line."""
     change = duration_text(abs(found.difference_ns))
     word = "longer" if found.difference_ns >= 0 else "shorter"
+    says = {SLOWER: "FAIL", INCONCLUSIVE: "inconclusive"}.get(code, "ok")
     return (
-        f"{'FAIL' if fails else 'ok'}: the step is {change} {word} "
+        f"{says}: the step is {change} {word} "
         f"({signed_percent_text(found.percent)}), allowed {limit.text}; "
         f"{found.noise.verdict.value}"
     )

@@ -15,6 +15,7 @@ from foretrace.analyze import (
     steps,
 )
 from foretrace.analyze.idle import shortened
+from foretrace.answer import duration_text
 from foretrace.base import GraphError
 from foretrace.graph import NO_COLLECTIVE, EdgeKind, NodeKind, Phase, Timeline
 from foretrace.simulate import simulate
@@ -227,12 +228,44 @@ def test_waiting_is_blamed_on_what_made_the_late_rank_late_not_on_what_it_did_la
     assert {key[1] for key in found if key[0] == 1} == {"IDLE"}
 
 
+def test_a_sentence_about_several_subjects_says_how_much_each_name_has() -> None:
+    lost = idle(_two_subjects())
+
+    (joined,) = [one for one in lost.offenders() if one.num_intervals > 1]
+    rows = {one.subject: one.lost_ns for one in lost.rows() if one.cause == joined.cause}
+
+    assert joined.subject_ns == rows[joined.subject]
+    assert joined.lost_ns == sum(rows.values())
+    assert f"{duration_text(joined.lost_ns)} in s" in joined.sentence
+    assert f"; {duration_text(joined.subject_ns)} of it {joined.subject}" in joined.sentence
+
+
+def _two_subjects() -> Timeline:
+    """A device that two operators of the host keep waiting, one longer than the other."""
+    build = GraphBuilder()
+    last = build.add(NodeKind.STEP_BEGIN, step="s")
+    for name, takes_ns in (("aten::short", 3_000_000), ("aten::long", 8_000_000)):
+        last = build.add(
+            NodeKind.HOST_SEGMENT, takes_ns=takes_ns, step="s", after=[last], operator=name
+        )
+        last = build.add(NodeKind.LAUNCH, takes_ns=10, step="s", after=[last], operator=name)
+        build.add(
+            NodeKind.KERNEL,
+            lane="stream 7",
+            takes_ns=100,
+            step="s",
+            after=[Edge(last, EdgeKind.LAUNCH)],
+        )
+    build.add(NodeKind.STEP_END, step="s", after=[last])
+    return simulate(build.graph())
+
+
 def test_waiting_for_a_late_data_loader_says_so_in_words() -> None:
     timeline = two_ranks(late_ns=12_300_000, operator="enumerate(DataLoader)", phase=Phase.DATA)
 
     sentences = idle(timeline).sentences(2)
 
-    assert "rank 0 waits 12.300 ms in s for rank 1's data loading: enumerate(DataLoader)" in (
+    assert "rank 0 waits 12.30 ms in s for rank 1's data loading: enumerate(DataLoader)" in (
         sentences
     )
 

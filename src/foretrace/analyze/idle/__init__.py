@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.idle.causes import Excuses as Excuses
     from foretrace.analyze.idle.causes import IdleCause as IdleCause
     from foretrace.analyze.idle.subjects import Subjects as Subjects
+    from foretrace.analyze.idle.subjects import of_it_text as of_it_text
     from foretrace.analyze.idle.subjects import shortened as shortened
     from foretrace.analyze.idle.table import IdleCauses as IdleCauses
     from foretrace.analyze.idle.table import IdleRow as IdleRow

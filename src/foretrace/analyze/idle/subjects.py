@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from foretrace.analyze.stalls import StallKind, host_stalls
+from foretrace.answer import duration_text
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind, Timeline
 
@@ -123,6 +124,15 @@ def _coming_operator(graph: ExecutionGraph) -> Int32s:
         found[host] = np.where(is_known, graph.operator[after], -1)
     found[graph.kind != NodeKind.HOST_SEGMENT] = -1
     return found
+
+
+def of_it_text(name: str, subject_ns: int, lost_ns: int) -> str:
+    """What a sentence about a loss says of what it is blamed on, and how much of it that is."""
+    if not name:
+        return ""
+    if subject_ns == lost_ns:
+        return f": {shortened(name)}"
+    return f"; {duration_text(subject_ns)} of it {shortened(name)}"
 
 
 def shortened(name: str) -> str:

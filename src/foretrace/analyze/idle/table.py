@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from foretrace.analyze.idle.causes import IdleCause
-from foretrace.analyze.idle.subjects import shortened
+from foretrace.analyze.idle.subjects import of_it_text
 from foretrace.analyze.idle.waits import UNRECORDED_RANK
 from foretrace.answer import (
     Answer,
@@ -28,7 +28,7 @@ from foretrace.answer import (
     duration_text,
     rows_json,
 )
-from foretrace.base import NS_PER_MS, Int32s, Int64s, UInt8s
+from foretrace.base import Int32s, Int64s, UInt8s
 
 MAX_SENTENCES = 5  # of the worst offenders
 
@@ -58,13 +58,14 @@ class IdleRow:
     subject: str  # operator, kernel or call responsible; "" unknown
     lost_ns: int
     num_intervals: int
+    subject_ns: int  # of what is lost, for the subject: all of it, unless rows were joined
 
     @property
     def sentence(self) -> str:
         """The row as a reader says it."""
         verb = "waits" if self.kind == Stillness.WAITING else "is idle for"
-        lost = f"rank {self.rank} {verb} {self.lost_ns / NS_PER_MS:,.3f} ms in {self.step_name}"
-        name = f": {shortened(self.subject)}" if self.subject else ""
+        lost = f"rank {self.rank} {verb} {duration_text(self.lost_ns)} in {self.step_name}"
+        name = of_it_text(self.subject, self.subject_ns, self.lost_ns)
         if self.culprit_rank == UNRECORDED_RANK or self.cause == IdleCause.UNRECORDED:
             return f"{lost} for what was not recorded"
         if self.culprit_rank == self.rank:
@@ -123,6 +124,7 @@ class IdleCauses(Answer):
                 subject=self.subjects[subject],
                 lost_ns=ns,
                 num_intervals=number,
+                subject_ns=ns,
             )
             for (subject, culprit, cause, kind, rank, step), ns, number in zip(
                 keys[:, first].T.tolist(), lost_ns.tolist(), count.tolist(), strict=True
