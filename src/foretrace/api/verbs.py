@@ -24,8 +24,8 @@ from foretrace.graph import (
 )
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
+from foretrace.trace import DEFAULT_MAX_BYTES, load_run
 from foretrace.trace import inspect as inspected
-from foretrace.trace import load_run
 from foretrace.validate import ReplayReport, replay_report
 
 if TYPE_CHECKING:  # what replays and pages of a run need not load
@@ -47,6 +47,7 @@ def load(
     steps: Collection[str | int] | None = None,
     blocks: str | Path | None = None,
     cache: bool | Path = True,
+    max_cache_bytes: int = DEFAULT_MAX_BYTES,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Job:
@@ -58,6 +59,7 @@ def load(
         steps: only events of these steps, by name or number. All, if left out.
         blocks: a TOML file that corrects which work is which part of the model: docs/blocks.md.
         cache: whether to keep the parsed columns; a folder says where, else `~/.cache/foretrace`.
+        max_cache_bytes: what the folder may hold; what was used longest ago goes first.
         workers: files read at once; what suits the machine, if left out.
         progress: called with files done and files in all.
 
@@ -71,6 +73,7 @@ def load(
         ranks=ranks,
         steps=steps,
         cache_folder=cache_folder_of(cache),
+        max_cache_bytes=max_cache_bytes,
         workers=workers,
         progress=progress,
     )

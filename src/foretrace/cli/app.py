@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,6 +12,7 @@ import typer
 from foretrace import __version__
 from foretrace.cli.errors import errors_as_sentences
 from foretrace.cli.lazy import LazyGroup
+from foretrace.cli.settings import PROGRESS, ProgressKind
 
 app = typer.Typer(
     name="foretrace",
@@ -23,9 +26,20 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     *,
+    progress: Annotated[
+        ProgressKind | None,
+        typer.Option(
+            "--progress",
+            help="How progress is told on stderr. Default: FORETRACE_PROGRESS, or auto, which is "
+            "a line on a terminal.",
+        ),
+    ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """From profiler files of a training run to a replay that can be believed."""
+    if progress is not None:
+        os.environ[PROGRESS] = progress  # read where progress is told, commands deeper
+        context.call_on_close(partial(os.environ.pop, PROGRESS, None))
     if version:
         typer.echo(f"foretrace {__version__}")
         raise typer.Exit

@@ -4,14 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
+import msgspec
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
 
+from foretrace.cli.settings import ProgressKind, progress_kind
 
-class Activity:
-    """One line that says what is being done, and how far it is."""
+
+class Activity(Protocol):
+    """Says what is being done, and how far it is."""
+
+    def now(self, what: str) -> None:
+        """Begin something whose length is not known."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Say how much of the present thing is done."""
+
+
+class LinesOfJson:
+    """One mapping a line: `{"doing": "reading traces", "done": 3, "total": 8}`."""
+
+    def __init__(self) -> None:
+        self._what = "starting"
+
+    def now(self, what: str) -> None:
+        """Begin something whose length is not known."""
+        self._what = what
+        self._tell(done=None, total=None)
+
+    def advance(self, done: int, total: int) -> None:
+        """Say how much of the present thing is done."""
+        self._tell(done=done, total=total)
+
+    def _tell(self, **numbers: int | None) -> None:
+        told = msgspec.json.encode({"doing": self._what, **numbers}).decode()
+        typer.echo(told, err=True)
+
+
+class OneLine:
+    """One line on a terminal."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -28,7 +63,14 @@ class Activity:
 
 @contextmanager
 def activity() -> Iterator[Activity]:
-    """A line that is shown on a terminal only, and gone when the block ends."""
+    """Progress as the command line's `--progress` asks for it.
+
+    Without it a line that is shown on a terminal only, and gone when the block ends.
+    """
+    kind = progress_kind()
+    if kind is ProgressKind.JSON:
+        yield LinesOfJson()
+        return
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -37,7 +79,11 @@ def activity() -> Iterator[Activity]:
         MofNCompleteColumn(),
         Elapsed(),
     )
+    is_quiet = kind is ProgressKind.NONE or not console.is_terminal
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        *columns,
+        console=console,
+        transient=True,
+        disable=is_quiet,
     ) as bar:
-        yield Activity(bar)
+        yield OneLine(bar)

@@ -3,7 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
+from enum import StrEnum
 from pathlib import Path
+
+import typer
+
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>([KMGT]I?)?B|)", re.IGNORECASE)
+_BYTES_OF = {
+    "B": 1,
+    **{f"{prefix}B": 1000 ** (at + 1) for at, prefix in enumerate("KMGT")},
+    **{f"{prefix}IB": 1024 ** (at + 1) for at, prefix in enumerate("KMGT")},
+}
+
+
+PROGRESS = "FORETRACE_PROGRESS"
+
+
+class ProgressKind(StrEnum):
+    """How progress is told on stderr."""
+
+    AUTO = "auto"  # a line on a terminal, gone at the end
+    JSON = "json"  # a line of JSON whenever it changes
+    NONE = "none"
+
+
+def progress_kind() -> ProgressKind:
+    """How progress is told: `FORETRACE_PROGRESS`, or as it suits standard error.
+
+    Raises:
+        BadParameter: if it is told in no such way.
+    """
+    own = os.environ.get(PROGRESS, ProgressKind.AUTO)
+    if own not in set(ProgressKind):
+        raise typer.BadParameter(f"{PROGRESS} is {own!r}: expected {', '.join(ProgressKind)}")
+    return ProgressKind(own)
 
 
 def cache_folder() -> Path:
@@ -13,6 +47,31 @@ def cache_folder() -> Path:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "foretrace"
+
+
+def max_cache_bytes() -> int:
+    """What that folder may hold: `FORETRACE_CACHE_SIZE`, or 20 GB.
+
+    Raises:
+        BadParameter: if it is no size.
+    """
+    from foretrace.trace import DEFAULT_MAX_BYTES  # on demand: help needs no reader of traces
+
+    own = os.environ.get("FORETRACE_CACHE_SIZE")
+    return parsed_bytes(own, "FORETRACE_CACHE_SIZE") if own else DEFAULT_MAX_BYTES
+
+
+def parsed_bytes(text: str, name: str) -> int:
+    """A size as it is typed: `500MB`, `20GiB`, `0`.
+
+    Raises:
+        BadParameter: if it is none.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{name} is {text!r}: expected a size, as 500MB, 20GB or 8GiB")
+    size: int = round(float(found["number"]) * _BYTES_OF[found["unit"].upper() or "B"])
+    return size
 
 
 def machine_folders() -> tuple[Path, ...]:

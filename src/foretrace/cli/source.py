@@ -17,7 +17,7 @@ from foretrace import api
 from foretrace.api import Job
 from foretrace.base import visible
 from foretrace.cli.progress import Activity
-from foretrace.cli.settings import cache_folder
+from foretrace.cli.settings import cache_folder, max_cache_bytes
 from foretrace.graph import Timeline
 
 STANDARD_INPUT = "-"
@@ -54,6 +54,7 @@ class Source:
             ranks=parsed_ranks(self.ranks),
             blocks=blocks,
             cache=False if self.no_cache else cache_folder(),
+            max_cache_bytes=max_cache_bytes(),
             workers=self.workers,
             progress=doing.advance,
         )

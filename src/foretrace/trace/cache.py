@@ -13,7 +13,8 @@ import mmap
 import os
 import time
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +24,18 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from foretrace.base import OutputError, TraceError, remove_abandoned, written_beside
+from foretrace.answer import (
+    Answer,
+    Column,
+    Plain,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    bytes_text,
+    count_text,
+)
+from foretrace.base import NS_PER_S, OutputError, TraceError, remove_abandoned, written_beside
 from foretrace.trace.columns import (
     CollectiveColumns,
     FlowColumns,
@@ -216,6 +228,74 @@ def mapped_or_same(trace: Trace, folder: Path) -> Trace:
 def with_note(trace: Trace, note: str) -> Trace:
     """The same trace with one more note."""
     return replace(trace, meta=replace(trace.meta, notes=(*trace.meta.notes, note)))
+
+
+@dataclass(frozen=True)
+class CachedTrace(Plain):
+    """One file's columns on disk."""
+
+    file: str  # the trace as it was named; "" of an entry that another version wrote
+    num_bytes: int
+    used_at_ns: int  # when it was used last, since 1970
+    is_current: bool  # whether this version would use it
+
+
+@dataclass(frozen=True, repr=False)
+class TraceCache(Answer):
+    """What a folder of parsed columns holds; used last, first."""
+
+    folder: Path
+    max_bytes: int
+    entries: tuple[CachedTrace, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all entries."""
+        return sum(one.num_bytes for one in self.entries)
+
+    @property
+    def headline(self) -> str:
+        """How full it is."""
+        count = count_text(len(self.entries), "trace")
+        held, limit = bytes_text(self.num_bytes), bytes_text(self.max_bytes)
+        return f"{self.folder}: {count}, {held} of at most {limit}"
+
+    def parts(self) -> tuple[Told, ...]:
+        """The entries."""
+        entries = Table.of(
+            "entries",
+            self.entries,
+            Column("file", value=lambda one: one.file or "not known"),
+            Column("num_bytes", "size", Unit.BYTES),
+            Column("used", "last used", Unit.WORD, _day_of),
+            Column("used_at_ns", unit=Unit.COUNT, shown=Shown.FILES),
+            Column("is_current", "this version's"),
+        )
+        return (entries,)
+
+
+def _day_of(entry: CachedTrace) -> str:
+    moment = datetime.fromtimestamp(entry.used_at_ns / NS_PER_S, tz=UTC)
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def cached_traces(folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> TraceCache:
+    """What a cache holds; nothing where there is no such folder."""
+    found = []
+    for path in folder.glob(f"*{ENDING}"):
+        try:
+            with path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                header = _read_header(file.read(_PREFIX_BYTES), file, stat.st_size)
+            name = str(header.meta.path)
+        except FileNotFoundError:  # another process prunes
+            continue
+        except (OSError, DamagedEntryError):
+            stat, name = path.stat(), ""
+        is_current = path.name.endswith(f"-{reader_revision()}{ENDING}")
+        found.append(CachedTrace(name, stat.st_size, stat.st_mtime_ns, is_current))
+    found.sort(key=lambda one: (-one.used_at_ns, one.file))
+    return TraceCache(folder, max_bytes, tuple(found))
 
 
 def prune(folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> int:

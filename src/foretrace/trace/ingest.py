@@ -22,6 +22,7 @@ from typing import TypeVar
 from foretrace.base import TraceError
 from foretrace.trace import formats
 from foretrace.trace.cache import (
+    DEFAULT_MAX_BYTES,
     DamagedEntryError,
     entry_path,
     mapped_or_same,
@@ -50,6 +51,7 @@ def load_traces(
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
     cache_folder: Path | None = None,
+    max_cache_bytes: int = DEFAULT_MAX_BYTES,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Trace, ...]:
@@ -60,6 +62,7 @@ def load_traces(
         ranks: only these; all, if left out.
         steps: only these, by name or number of their marks; all, if left out.
         cache_folder: where parsed columns are kept; nowhere, if left out.
+        max_cache_bytes: what that folder may hold; what was used longest ago goes first.
         workers: files read at the same time; the number of cores, if left out.
         progress: called with files done and files in all.
 
@@ -72,6 +75,7 @@ def load_traces(
         ranks=ranks,
         steps=steps,
         cache_folder=cache_folder,
+        max_cache_bytes=max_cache_bytes,
         workers=workers,
         progress=progress,
     )
@@ -83,6 +87,7 @@ def load_run(
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
     cache_folder: Path | None = None,
+    max_cache_bytes: int = DEFAULT_MAX_BYTES,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Trace, ...] | tuple[ChakraTrace, ...]:
@@ -100,6 +105,7 @@ def load_run(
         ranks=ranks,
         steps=steps,
         cache_folder=cache_folder,
+        max_cache_bytes=max_cache_bytes,
         workers=workers,
         progress=progress,
     )
@@ -111,6 +117,7 @@ def _profiles(
     ranks: Collection[int] | None,
     steps: Collection[str | int] | None,
     cache_folder: Path | None,
+    max_cache_bytes: int,
     workers: int | None,
     progress: Progress | None,
 ) -> tuple[Trace, ...]:
@@ -124,7 +131,7 @@ def _profiles(
         traces = tuple(with_steps(trace, steps) for trace in traces)
     if cache_folder is not None:
         with suppress(OSError):  # a cache that cannot be pruned is no reason to fail
-            prune(cache_folder)
+            prune(cache_folder, max_cache_bytes)
     if found.note is not None:
         traces = (with_note(traces[0], found.note), *traces[1:])
     return traces
