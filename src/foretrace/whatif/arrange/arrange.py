@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import CircleError, Int64s, ScenarioError
-from foretrace.graph import NO_NODE, Collectives, Edges, ExecutionGraph
+from foretrace.graph import NO_NODE, Edges, ExecutionGraph
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.arrange.columns import columns_of, scales_of
 from foretrace.whatif.arrange.dependencies import edges_in_ranks, without_guesses_back
@@ -46,7 +46,7 @@ def arranged(program: Program, job: NewJob) -> Arranged:
         is_chained=sequence.is_chained,
         lanes=sequence.lanes,
         meetings=meetings.members,
-        collectives=Collectives.of(meetings.collectives),
+        collectives=meetings.collectives,
         held_by=meetings.held_by,
     )
 

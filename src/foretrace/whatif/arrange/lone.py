@@ -7,13 +7,20 @@ waited for. So who waited for one that goes waits for all of that.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph import NO_COLLECTIVE, Collective, EdgeKind, ExecutionGraph, NodeKind
+from foretrace.graph import (
+    NO_COLLECTIVE,
+    Collective,
+    Collectives,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+)
 from foretrace.whatif.arrange.arranged import Arranged
 
 # What a communication waited for that others then wait for; its launch is not.
@@ -22,7 +29,7 @@ _BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 
 
 def without_lone(
-    arranged: Arranged, recorded: Sequence[Collective], *, gone: Collection[int] = ()
+    arranged: Arranged, recorded: Collectives, *, gone: Collection[int] = ()
 ) -> Arranged:
     """The graph without copied communication that has one member left; itself if none has.
 
@@ -33,13 +40,9 @@ def without_lone(
     """
     graph = arranged.graph
     source = arranged.source_collective
-    is_lone = np.array(
-        [
-            len(each.ranks) == 1 and own != NO_COLLECTIVE and len(recorded[own].ranks) > 1
-            for each, own in zip(graph.collectives, source.tolist(), strict=True)
-        ],
-        np.bool_,
-    )
+    is_alone = np.array(graph.collectives.each(_is_alone), np.bool_)
+    was_alone = np.array([*recorded.each(_is_alone), True], np.bool_)
+    is_lone = is_alone & ~was_alone[source]
     is_lone |= (source != NO_COLLECTIVE) & np.isin(source, sorted(gone))
     if not is_lone.any():
         return arranged
@@ -57,6 +60,10 @@ def without_lone(
         source_collective=source[~is_lone],
         scale=arranged.scale[~is_gone],
     )
+
+
+def _is_alone(collective: Collective) -> bool:
+    return len(collective.ranks) == 1
 
 
 def _without(graph: ExecutionGraph, is_gone: Bools, is_lone: Bools) -> ExecutionGraph:

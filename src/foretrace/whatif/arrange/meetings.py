@@ -6,12 +6,13 @@ a transfer between two stages, direction by direction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int32s, Int64s, ScenarioError, UInt8s
-from foretrace.graph import NO_COLLECTIVE, Collective, NodeKind
+from foretrace.base import CollectiveKind, Int32s, Int64s, ScenarioError, UInt8s, numbered_rows
+from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, NodeKind
 from foretrace.whatif.arrange.made import Made
 from foretrace.whatif.arrange.partners import Communicator, Partners
 from foretrace.whatif.arrange.roles import PAIR
@@ -36,7 +37,7 @@ class JobMeetings:
     """Who meets whom in a new job."""
 
     members: Meetings
-    collectives: tuple[Collective, ...]
+    collectives: Collectives
     source_collective: Int32s  # int32[collectives], of the recording; NO_COLLECTIVE of made ones
     held_by: UInt8s  # uint8[members]
 
@@ -120,65 +121,52 @@ def _collectives(
     sequence: Sequence,
     members: Meetings,
     communicators: tuple[Communicator, ...],
-) -> tuple[tuple[Collective, ...], Int32s]:
+) -> tuple[Collectives, Int32s]:
     """One collective per meeting, as its first member recorded it, and that recorded one."""
-    graph, names = source.graph, _GroupNames(source)
+    graph = source.graph
     arrive = members.arrive[members.lead]
     node = sequence.source[arrive]
     recorded = np.where(node >= 0, graph.collective[np.maximum(node, 0)], NO_COLLECTIVE)
-    scale = np.array([placed.scale_bytes for placed in sequence.all_placed] or [1.0])
+    is_recorded = recorded != NO_COLLECTIVE
+    scales = np.array([placed.scale_bytes for placed in sequence.all_placed] or [1.0])
+    scale = scales[sequence.placed[arrive]]
     made_at = {made.first + 1: made for made in sequence.made if made.num_nodes}
-    everyone, first = members.rank.tolist(), members.first.tolist()
-    columns = zip(
-        recorded.tolist(),
-        arrive.tolist(),
-        scale[sequence.placed[arrive]].tolist(),
-        members.group.tolist(),
-        members.position.tolist(),
-        strict=True,
-    )
-    found = []
-    for at, (own, place, scaled, group, position) in enumerate(columns):
-        who = communicators[group]
-        present = tuple(everyone[first[at] : first[at + 1]])
-        if own == NO_COLLECTIVE:
-            each = _of_made(made_at[place])
-        else:
-            each = graph.collectives[own]
-            if scaled != 1 and each.num_bytes > 0:
-                each = replace(each, num_bytes=round(each.num_bytes * scaled))
-        found.append(
-            replace(
-                each,
-                group=names.name(who),
-                ranks=who.members,
-                recorded_ranks=present,
-                position=position,
-                is_transfer_estimated=each.is_transfer_estimated or present != who.members,
-            )
+    makes: dict[Collective, int] = {}
+    make = np.zeros(len(members), np.int64)
+    make[is_recorded] = source.make_of_collective[recorded[is_recorded]]
+    for at in np.flatnonzero(~is_recorded).tolist():
+        make[at] = -1 - makes.setdefault(_of_made(made_at[int(arrive[at])]), len(makes))
+    made = tuple(makes)
+
+    def make_of(at: int) -> Collective:
+        who = communicators[members.group[at]]
+        present = tuple(members.rank[members.first[at] : members.first[at + 1]].tolist())
+        each = graph.collectives[int(recorded[at])] if is_recorded[at] else made[-1 - make[at]]
+        num_bytes = each.num_bytes
+        if scale[at] != 1 and is_recorded[at] and num_bytes > 0:
+            num_bytes = round(num_bytes * float(scale[at]))
+        return replace(
+            each,
+            group=_group_name(who, source.roles.group_names),
+            ranks=who.members,
+            recorded_ranks=present,
+            num_bytes=num_bytes,
+            is_transfer_estimated=each.is_transfer_estimated or present != who.members,
         )
-    return tuple(found), recorded.astype(np.int32)
+
+    # All members of a group have equally many, so its number says who is there.
+    key = numbered_rows([members.group, make, np.unique(scale, return_inverse=True)[1].reshape(-1)])
+    return members.collectives(key, make_of), recorded.astype(np.int32)
 
 
-class _GroupNames:
-    """Names of process groups: the recorded one where the same ranks had one for the same."""
-
-    def __init__(self, source: Source) -> None:
-        graph = source.graph
-        arrive = graph.nodes_of(NodeKind.ARRIVE)
-        pairs = np.stack([source.roles.of_node[arrive], graph.collective[arrive]])
-        self._recorded: dict[tuple[int, int, tuple[int, ...]], str] = {}
-        for at, collective in np.unique(pairs, axis=1).T.tolist():
-            role, each = source.roles.roles[at], graph.collectives[collective]
-            self._recorded.setdefault((role.group, role.number, each.ranks), each.group)
-
-    def name(self, who: Communicator) -> str:
-        role = who.role
-        if role.group == NO_GROUP:
-            return role.name
-        known = self._recorded.get((role.group, role.number, who.members))
-        plain = GROUPS[role.group].value
-        return known or (f"{plain} {role.number}" if role.number else plain)
+def _group_name(who: Communicator, recorded: Mapping[tuple[int, int, tuple[int, ...]], str]) -> str:
+    """The recorded name where the same ranks had one for the same."""
+    role = who.role
+    if role.group == NO_GROUP:
+        return role.name
+    plain = GROUPS[role.group].value
+    named = f"{plain} {role.number}" if role.number else plain
+    return recorded.get((role.group, role.number, who.members)) or named
 
 
 def _of_made(made: Made) -> Collective:
@@ -202,7 +190,7 @@ def _held_by(
     source: Source,
     sequence: Sequence,
     members: Meetings,
-    collectives: tuple[Collective, ...],
+    collectives: Collectives,
 ) -> UInt8s:
     """What lets each member go, as recorded; made ones wait for all. uint8[members].
 
@@ -211,14 +199,14 @@ def _held_by(
     """
     node = sequence.source[members.finish]
     held = np.where(node >= 0, source.held_by[np.maximum(node, 0)], BY_HUB).astype(np.uint8)
-    is_pair = np.array([each.is_pair for each in source.graph.collectives], np.bool_)
+    is_pair = np.array(source.graph.collectives.each(lambda one: one.is_pair), np.bool_)
     if not is_pair.any():
         return held
     goes_around = np.array(
         [role.group != NO_GROUP and GROUPS[role.group] in _NEIGHBOURLY for role in sequence.roles],
         np.bool_,
     )
-    size = np.array([len(each.ranks) for each in collectives], np.int64)
+    size = np.array(collectives.each(lambda one: len(one.ranks)), np.int64)
     is_ring = (node >= 0) & is_pair[source.graph.collective[np.maximum(node, 0)]]
     is_ring &= goes_around[sequence.role[members.finish]] & (size[members.collective] > PAIR)
     held[is_ring] = BY_ITSELF | BY_LEFT | BY_RIGHT

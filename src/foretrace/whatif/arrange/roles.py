@@ -50,6 +50,8 @@ class Roles:
     roles: tuple[Role, ...]
     of_node: Int32s  # int32[nodes], of arrivals and finishes, position in `roles`; NO_ROLE
     recorded: Mapping[tuple[int, Role], tuple[int, ...]]  # ranks that met each rank for a role
+    # Of process groups by (group, number, ranks).
+    group_names: Mapping[tuple[int, int, tuple[int, ...]], str]
 
 
 def roles_of(program: Program) -> Roles:
@@ -72,14 +74,17 @@ def roles_of(program: Program) -> Roles:
     of_node = np.full(graph.num_nodes, NO_ROLE, np.int32)
     role_of_kind = np.empty(kinds.shape[1], np.int32)
     recorded: dict[tuple[int, Role], tuple[int, ...]] = {}
+    names: dict[tuple[int, int, tuple[int, ...]], str] = {}
     # By first node, so that process groups are numbered in the order in which they are used.
     for at in np.argsort(first, kind="stable").tolist():
         rank, _, backward = kinds[:, at].tolist()
         role = finder.role(rank, int(collective[first[at]]), is_backward=bool(backward))
         role_of_kind[at] = number.setdefault(role, len(number))
-        recorded.setdefault((rank, role), graph.collectives[collective[first[at]]].ranks)
+        each = graph.collectives[collective[first[at]]]
+        recorded.setdefault((rank, role), each.ranks)
+        names.setdefault((role.group, role.number, each.ranks), each.group)
     of_node[member] = role_of_kind[of_kind.reshape(-1)]
-    return Roles(tuple(number), of_node, recorded)
+    return Roles(tuple(number), of_node, recorded, names)
 
 
 def communicators(collectives: Sequence[Collective]) -> tuple[Int64s, Int64s]:

@@ -68,6 +68,8 @@ class Source:
     awaited_role: Int32s  # int32[nodes], of thread waits the role of what they wait for; NO_ROLE
     arrive_of: Int64s  # int64[nodes], of finishes the same member's arrival; -1 of others
     held_by: UInt8s  # uint8[nodes], of finishes: BY_HUB, ... as bits
+    # int64[collectives], equal where all is but who takes part and when
+    make_of_collective: Int64s
     has_device: bool
     queue_depth: int  # operations that a stream's launches may be ahead by; 0: no limit seen
 
@@ -122,11 +124,22 @@ def source_of(program: Program) -> Source:
         awaited_role=_awaited_roles(graph, carried, roles),
         arrive_of=arrive_of,
         held_by=_held_by(graph, arrive_of),
+        make_of_collective=_makes(graph),
         has_device=graph.has_device,
         queue_depth=_queue_depth(
             graph, target, place=place, is_on_device=graph.is_on_stream, arrive_of=arrive_of
         ),
     )
+
+
+def _makes(graph: ExecutionGraph) -> Int64s:
+    known: dict[tuple[object, ...], int] = {}
+    found = graph.collectives.each(
+        lambda one: known.setdefault(
+            (one.name, one.num_bytes, one.dtype, one.is_transfer_estimated), len(known)
+        )
+    )
+    return np.array(found, np.int64)
 
 
 def _begins(graph: ExecutionGraph, sequence: Int64s) -> dict[int, int]:

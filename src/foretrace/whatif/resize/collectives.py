@@ -85,7 +85,7 @@ def exchanged(
         low=np.ones(size),
         high=np.ones(size),
         source=np.full(size, Source.MEASURED, np.int64),
-        num_bytes=np.array([one.num_bytes for one in graph.collectives], np.int64),
+        num_bytes=np.array(graph.collectives.each(lambda one: one.num_bytes), np.int64),
         group=tuple(_groups(program, arranged, plan)),
     )
     factors = _byte_factors(program, sizes)

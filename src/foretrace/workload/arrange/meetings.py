@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from foretrace.base import Int64s, UInt8s, numbered_rows, turns_within
-from foretrace.graph import Collective, EdgeKind, Edges
+from foretrace.graph import Collective, Collectives, EdgeKind, Edges
 
 # What lets a member of a collective go, bits: its hub, its own arrival, or those of its neighbours
 # in the order of the collective's ranks.
@@ -41,6 +41,19 @@ class Meetings:
     def lead(self) -> Int64s:
         """The first member of every collective; int64[collectives]."""
         return self.first[:-1]
+
+    def collectives(self, make: Int64s, make_of: Callable[[int], Collective]) -> Collectives:
+        """What meets.
+
+        Args:
+            make: int64[collectives], equal where all but the position is.
+            make_of: the collective of some number, whatever its position.
+        """
+        _, first, place = np.unique(make, return_index=True, return_inverse=True)
+        makes = tuple(make_of(at) for at in first.tolist())
+        return Collectives(
+            makes, place.reshape(-1).astype(np.int32), self.position.astype(np.int32)
+        )
 
     def edges(self, first_hub: int, held_by: UInt8s, collectives: Sequence[Collective]) -> Edges:
         """Arrivals to hubs, and what lets each member go to its finish.

@@ -210,23 +210,19 @@ def _collectives(
 ) -> Collectives:
     kind = items.columns["exchange"][exchange[meetings.lead]]
     party, stages_of_party = parties_of(meetings, items.stage[exchange])
-    pair, make = np.unique(kind * len(stages_of_party) + party, return_inverse=True)
-    makes = []
-    for of_kind, stages in zip(*np.divmod(pair, max(len(stages_of_party), 1)), strict=True):
-        one = tables.kinds[of_kind]
-        recorded = tuple(sorted(ranks.rank[list(stages_of_party[stages]), 0].tolist()))
-        makes.append(
-            Collective(
-                name=one.collective.value,  # as replays call it
-                group=one.group.value,
-                ranks=ranks.members(one.group, recorded),
-                recorded_ranks=recorded,
-                position=0,
-                num_bytes=one.num_bytes,
-                dtype=one.dtype,
-                is_transfer_estimated=False,
-            )
+
+    def make_of(at: int) -> Collective:
+        one = tables.kinds[kind[at]]
+        recorded = tuple(sorted(ranks.rank[list(stages_of_party[party[at]]), 0].tolist()))
+        return Collective(
+            name=one.collective.value,  # as replays call it
+            group=one.group.value,
+            ranks=ranks.members(one.group, recorded),
+            recorded_ranks=recorded,
+            position=0,
+            num_bytes=one.num_bytes,
+            dtype=one.dtype,
+            is_transfer_estimated=False,
         )
-    return Collectives(
-        tuple(makes), make.reshape(-1).astype(np.int32), meetings.position.astype(np.int32)
-    )
+
+    return meetings.collectives(kind * len(stages_of_party) + party, make_of)
