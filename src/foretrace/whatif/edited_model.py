@@ -15,11 +15,7 @@ def model_with(model: Transformer, sizes: Sizes) -> Transformer:
     Raises:
         ScenarioError: for experts of a model that has none.
     """
-    changed = {
-        name: count
-        for name in Sizes.__dataclass_fields__
-        if (count := getattr(sizes, name)) is not None
-    }
+    changed = sizes.known
     if "experts" in changed and model.experts is None:
         raise ScenarioError(
             f"{model.name} has no experts, and {changed['experts']} are asked for: state a model "
@@ -64,9 +60,9 @@ def sizes_of(model: Transformer) -> Sizes:
 
 def differences(model: Transformer, sizes: Sizes) -> tuple[str, ...]:
     """Where the recording contradicts the stated model: `layers 2, and llama3-8b has 32`."""
-    own = {name: each for name, each in vars(sizes_of(model)).items() if name != "experts"}
+    own = sizes_of(model).known
     return tuple(
         f"{name} {count:,}, and {model.name} has {own[name]:,}"
-        for name in own
-        if (count := getattr(sizes, name)) is not None and count != own[name]
+        for name, count in sizes.known.items()
+        if name != "experts" and count != own[name]
     )

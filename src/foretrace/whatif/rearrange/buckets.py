@@ -9,20 +9,34 @@ is waited for longest. Together they hold the stage's parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.base import Bools, Int64s
-from foretrace.graph import NO_LAYER, NO_MICROBATCH, EdgeKind, ExecutionGraph, NodeKind, Part, Phase
-from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work, without_roles
-from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit, Role
+from foretrace.graph import (
+    NO_LAYER,
+    NO_MICROBATCH,
+    Collective,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+    Part,
+    Phase,
+)
+from foretrace.whatif.rearrange.new_units import NewUnit, Work
+from foretrace.whatif.rearrange.recorded_units import (
+    CALLS_WORK,
+    Entry,
+    RecordedUnit,
+    Role,
+    begin_of_call,
+)
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeWait, Piece, Placed
 from foretrace.workload import Filled, Group, filled
 
-REDUCTION = (Role.BUCKET, Role.REDUCED)
 TOLERANCE = 1e-6  # of a factor that is no change: bytes are whole numbers
 # Of a full bucket. Software ends buckets with whole parameters, so that an average misses by
 # some share: 3% on DDP's buckets of 4 MiB over parameters of up to 2 MiB.
@@ -127,35 +141,22 @@ class Buckets:
             like, own = templates[min(at, len(templates) - 1)], sizes[min(at, len(sizes) - 1)]
             scale = one.amount / own if own > 0 else 1.0
             made.append((one, replace(like, placed=replace(like.placed, scale_bytes=scale))))
-        return issued(self._without_issues(unit), made, full, is_inside=True)
+        return issued(unit.without(self._is_issued), made, full, is_inside=True)
 
     def _put_off(self, unit: NewUnit) -> NewUnit:
         """A unit that issues its buckets behind its backward work, and waits for each."""
-        issued = [
-            each for each in unit.work if _is_bucket(each) and self._issues(each.placed.piece)
-        ]
-        bare = self._without_issues(unit)
+        bare = unit.without(self._is_issued)
         place = _end_of_work(bare.after)
         late: list[Work] = []
-        for each in issued:
+        for each in filter(self._is_issued, unit.work):
             late.append(each)
             if not self.has_device:
                 wait = replace(each.placed, piece=MadeWait(group=self.group), scale_bytes=1.0)
                 late.append(Work(wait, Role.REDUCED))
         return replace(bare, after=(*bare.after[:place], *late, *bare.after[place:]))
 
-    def _without_issues(self, unit: NewUnit) -> NewUnit:
-        def bare(work: Iterable[Work]) -> tuple[Work, ...]:
-            return tuple(
-                each for each in work if not (_is_bucket(each) and self._issues(each.placed.piece))
-            )
-
-        return replace(
-            unit,
-            before=bare(unit.before),
-            slots=tuple(replace(slot, work=bare(slot.work)) for slot in unit.slots),
-            after=bare(unit.after),
-        )
+    def _is_issued(self, each: Work) -> bool:
+        return _is_bucket(each) and self._issues(each.placed.piece)
 
     def _issues(self, piece: object) -> bool:
         """Whether a piece takes part in a collective."""
@@ -196,12 +197,14 @@ class Buckets:
     def _bytes_of(self, piece: object) -> int:
         if not isinstance(piece, Piece):
             return 0
-        graph = self.unit_index.program.graph
-        finishes = piece.nodes[graph.kind[piece.nodes] == NodeKind.FINISH]
-        found = np.unique(graph.collective[finishes])
-        if not self.has_sizes:
-            return len(found)
-        return sum(max(graph.collectives[each].num_bytes, 0) for each in found.tolist())
+        found = ended_in(self.unit_index.program.graph, piece)
+        return sum(max(each.num_bytes, 0) for each in found) if self.has_sizes else len(found)
+
+
+def ended_in(graph: ExecutionGraph, piece: Piece) -> list[Collective]:
+    """The collectives that end in a piece."""
+    finishes = piece.nodes[graph.kind[piece.nodes] == NodeKind.FINISH]
+    return [graph.collectives[each] for each in np.unique(graph.collective[finishes]).tolist()]
 
 
 def have_sizes(graph: ExecutionGraph) -> bool:
@@ -209,11 +212,6 @@ def have_sizes(graph: ExecutionGraph) -> bool:
     is_bucket = (graph.kind == NodeKind.FINISH) & (graph.part == Part.BUCKET)
     found = np.unique(graph.collective[is_bucket])
     return all(graph.collectives[each].num_bytes > 0 for each in found.tolist())
-
-
-def dropped(unit: NewUnit) -> NewUnit:
-    """A unit that reduces nothing."""
-    return without_roles(unit, REDUCTION)
 
 
 def _is_bucket(each: Work) -> bool:
@@ -260,15 +258,14 @@ def issued(
         is_inside: in the midst of what fills them; else behind all of it.
     """
     end = _end_of_work(unit.after)
-    stretches = [unit.before, *(slot.work for slot in unit.slots), unit.after[:end]]
+    stretches = [*unit.stretches[:-1], unit.after[:end]]
     by_place: list[list[tuple[float, Work]]] = [[] for _ in stretches]
     for one, bucket in buckets:
         is_full = one.amount >= full
         place = one.place if is_full else len(stretches) - 1
         by_place[place].append((one.share if is_inside and is_full else 1.0, bucket))
-    before, *layers, after = map(_with_buckets, stretches, by_place)
-    slots = [replace(slot, work=work) for slot, work in zip(unit.slots, layers, strict=True)]
-    return replace(unit, before=before, slots=tuple(slots), after=(*after, *unit.after[end:]))
+    *inside, after = map(_with_buckets, stretches, by_place)
+    return unit.with_stretches([*inside, (*after, *unit.after[end:])])
 
 
 def with_wait(unit: NewUnit, group: Group) -> NewUnit:
@@ -299,16 +296,12 @@ def _with_buckets(work: Sequence[Work], buckets: Sequence[tuple[float, Work]]) -
 
 
 def _scaled(unit: NewUnit, role: Role, *, scale: float = 1.0, scale_bytes: float = 1.0) -> NewUnit:
-    def of(work: Iterable[Work]) -> tuple[Work, ...]:
-        return tuple(
-            replace(each, placed=replace(each.placed, scale=scale, scale_bytes=scale_bytes))
-            if each.role is role
-            else each
-            for each in work
-        )
+    def of(each: Work) -> Work:
+        if each.role is not role:
+            return each
+        return replace(each, placed=replace(each.placed, scale=scale, scale_bytes=scale_bytes))
 
-    slots: Sequence[NewSlot] = [replace(slot, work=of(slot.work)) for slot in unit.slots]
-    return replace(unit, before=of(unit.before), slots=tuple(slots), after=of(unit.after))
+    return unit.with_stretches(map(of, own) for own in unit.stretches)
 
 
 _BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREAD)
@@ -318,8 +311,7 @@ class BucketWaits:
     """Cuts what waits for buckets into what waits for each."""
 
     def __init__(self, graph: ExecutionGraph) -> None:
-        self._is_work: Bools = graph.is_of(NodeKind.LAUNCH, NodeKind.OPERATOR)
-        self._is_host: Bools = graph.kind < NodeKind.KERNEL
+        self._kind = graph.kind
         self._is_wait = _waits(graph)
 
     def parts(self, entries: Sequence[Entry], count: int) -> tuple[tuple[Entry, ...], ...]:
@@ -332,7 +324,7 @@ class BucketWaits:
             return (tuple(entries),)
         nodes = [entry.piece.nodes for entry in entries]
         waits = [self._begins(each, self._is_wait[each]) for each in nodes]
-        works = [self._begins(each, self._is_work[each]) for each in nodes]
+        works = [self._begins(each, np.isin(self._kind[each], CALLS_WORK)) for each in nodes]
         num_works = sum(map(len, works))
         if sum(map(len, waits)) == count:
             return _parts(entries, waits, 1)
@@ -342,15 +334,8 @@ class BucketWaits:
 
     def _begins(self, nodes: Int64s, is_wanted: Bools) -> list[int]:
         """Where, in a piece's nodes, the host's way to each wanted one begins."""
-        is_host, is_work = self._is_host[nodes], self._is_work[nodes]
-        found = []
-        for place in np.flatnonzero(is_wanted).tolist():
-            before = np.flatnonzero(is_work[:place])
-            begin = int(before[-1]) + 1 if len(before) else 0
-            while begin < place and not is_host[begin]:
-                begin += 1
-            found.append(begin)
-        return found
+        kind = self._kind[nodes]
+        return [begin_of_call(kind, place) for place in np.flatnonzero(is_wanted).tolist()]
 
 
 def _parts(

@@ -102,7 +102,7 @@ class Maker:
         """
         plan, weights = self.after.plan, self.weights
         self.check_weights()
-        is_last = unit.chunk == plan.pipeline * plan.num_chunks - 1
+        is_last = unit.chunk == plan.last_chunk
         amounts = [
             weights.of_last if is_last else 0.0,
             *(weights.of_layer.get(slot.source, 0.0) for slot in unit.slots),

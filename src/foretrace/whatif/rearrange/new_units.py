@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, filterfalse
 
 from foretrace.graph import NO_LAYER, NO_MICROBATCH
 from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit, Role, Slot
 from foretrace.whatif.rearrange.repeated_layers import LayerSources, layer_sources
 from foretrace.whatif.rearrange.structure import Seat, Structure
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import Coordinates, Piece, Placed
+from foretrace.whatif.recorded.program import (
+    Coordinates,
+    MadeExchange,
+    MadeOperator,
+    MadeWait,
+    Piece,
+    Placed,
+)
 
 _TRANSFERS = (Role.RECEIVE, Role.SEND)
+_REDUCTION = (Role.BUCKET, Role.REDUCED)
 
 
 @dataclass(frozen=True)
@@ -51,12 +60,25 @@ class NewUnit:
     lacks_send: bool = False
 
     @property
+    def stretches(self) -> tuple[tuple[Work, ...], ...]:
+        """What stands before the layers, each layer's, and what stands behind them."""
+        return (self.before, *(slot.work for slot in self.slots), self.after)
+
+    @property
     def work(self) -> Iterator[Work]:
         """All of it, in order."""
-        yield from self.before
-        for slot in self.slots:
-            yield from slot.work
-        yield from self.after
+        return chain.from_iterable(self.stretches)
+
+    def with_stretches(self, stretches: Iterable[Iterable[Work]]) -> NewUnit:
+        """The unit with other work in each of its stretches."""
+        before, *layers, after = map(tuple, stretches)
+        pairs = zip(self.slots, layers, strict=True)
+        slots = tuple(replace(slot, work=work) for slot, work in pairs)
+        return replace(self, before=before, slots=slots, after=after)
+
+    def without(self, is_gone: Callable[[Work], bool]) -> NewUnit:
+        """The unit without some of its work."""
+        return self.with_stretches(filterfalse(is_gone, own) for own in self.stretches)
 
 
 def at_place(piece: Piece, step: int, *, layer: int, microbatch: int) -> Placed:
@@ -89,7 +111,7 @@ class Composer:
             layer: unit_index.kind_of_layer(layer) for layer in unit_index.chunk_of_layer
         }
         self._sources = {}
-        self.frame_of_chunk = {chunk: self._frame(chunk) for chunk in self._chunks()}
+        self.frame_of_chunk = {chunk: self._frame(chunk) for chunk in range(self._last_chunk + 1)}
 
     def sources(self, like: Coordinates) -> LayerSources:
         """What the layers of ranks like this one repeat.
@@ -111,12 +133,9 @@ class Composer:
     def _has_device(self) -> bool:
         return self.unit_index.program.graph.has_device
 
-    def _chunks(self) -> Iterable[int]:
-        return range(self.structure.plan.pipeline * self.structure.plan.num_chunks)
-
     @property
     def _last_chunk(self) -> int:
-        return self.structure.plan.pipeline * self.structure.plan.num_chunks - 1
+        return self.structure.plan.last_chunk
 
     def _frame(self, chunk: int) -> int:
         """The recorded chunk whose beginning and end a new one has."""
@@ -195,7 +214,7 @@ class Composer:
             lacks_send=not closes and not send,
         )
         if self.num_recorded == 1 and not unit.is_last_microbatch:
-            return without_roles(unit, (Role.BUCKET, Role.REDUCED))
+            return without_reductions(unit)
         return unit
 
     def _part(self, of: _Of, chunk: int) -> RecordedUnit:
@@ -245,18 +264,14 @@ class _Of:
     microbatch: int  # recorded
 
 
-def without_roles(unit: NewUnit, roles: Sequence[Role]) -> NewUnit:
-    """A unit without its work in some roles."""
+def without_reductions(unit: NewUnit) -> NewUnit:
+    """A unit that reduces nothing."""
+    return unit.without(lambda each: each.role in _REDUCTION)
 
-    def kept(work: Iterable[Work]) -> tuple[Work, ...]:
-        return tuple(each for each in work if each.role not in roles)
 
-    return replace(
-        unit,
-        before=kept(unit.before),
-        slots=tuple(replace(slot, work=kept(slot.work)) for slot in unit.slots),
-        after=kept(unit.after),
-    )
+def in_place_of(like: Placed, piece: MadeExchange | MadeOperator | MadeWait) -> Placed:
+    """Something made, where a piece stands."""
+    return replace(like, piece=piece, scale=1.0, scale_bytes=1.0)
 
 
 def _in_role(unit: RecordedUnit, role: Role) -> tuple[Entry, ...]:

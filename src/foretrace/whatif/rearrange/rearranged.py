@@ -10,12 +10,12 @@ import numpy as np
 from foretrace.base import NotShownError, WorkloadError
 from foretrace.cost import CostModel
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
-from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights, dropped
+from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.dropped_exchanges import Dropped, of_groups, of_layers_and_ends
 from foretrace.whatif.rearrange.made_exchanges import Maker
 from foretrace.whatif.rearrange.model_layers import ModelLayers, divides_layers
-from foretrace.whatif.rearrange.new_units import Composer, NewUnit, at_place
+from foretrace.whatif.rearrange.new_units import Composer, NewUnit, at_place, without_reductions
 from foretrace.whatif.rearrange.notes import rearrangement_notes
 from foretrace.whatif.rearrange.recompute import Recomputing
 from foretrace.whatif.rearrange.recorded_parameters import Weights, weights_of
@@ -243,7 +243,7 @@ class _Making:
             return unit if self.dividing is None else self.dividing.through(unit)
         if is_reduced:
             return self.maker.with_buckets(unit, is_first=unit.chunk == 0)
-        return dropped(unit) if was_reduced else unit
+        return without_reductions(unit) if was_reduced else unit
 
     @property
     def filling(self) -> Filling:

@@ -14,7 +14,7 @@ import numpy as np
 from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_LANE, EdgeKind, NodeKind, Part, Phase
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work
-from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.recorded_units import Role, thread_of
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Piece
 
@@ -61,7 +61,10 @@ class Recomputing:
         slot_of = {slot.layer: slot for slot in forward.slots}
         slots = []
         for slot in unit.slots:
-            lane = self._thread(slot.work)
+            graph = self.unit_index.program.graph
+            pieces = (each.placed.piece for each in slot.work)
+            lanes = (thread_of(graph, one.nodes) for one in pieces if isinstance(one, Piece))
+            lane = next((one for one in lanes if one != NO_LANE), NO_LANE)
             again = [
                 replace(each, placed=replace(each.placed, phase=Phase.RECOMPUTE, thread=lane))
                 for each in slot_of[slot.layer].work
@@ -82,14 +85,3 @@ class Recomputing:
                 placed = replace(each.placed, piece=replace(piece, nodes=nodes), scale=0.0)
                 found.append(Work(placed, Role.OTHER))
         return found
-
-    def _thread(self, works: Sequence[Work]) -> int:
-        """The recorded host thread that some work is launched from."""
-        graph = self.unit_index.program.graph
-        for each in works:
-            if isinstance(each.placed.piece, Piece):
-                nodes = each.placed.piece.nodes
-                calls = nodes[graph.is_of(NodeKind.LAUNCH, NodeKind.OPERATOR)[nodes]]
-                if len(calls):
-                    return int(graph.lane[calls[0]])
-        return NO_LANE

@@ -8,15 +8,16 @@ backward pass, whatever is done next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Bools, Int64s, UInt8s
 from foretrace.graph import (
+    NO_LANE,
     NO_MICROBATCH,
     NO_STEP,
     EdgeKind,
@@ -25,6 +26,7 @@ from foretrace.graph import (
     Part,
     Phase,
 )
+from foretrace.whatif.recorded.passes import runs_of_layers
 from foretrace.whatif.recorded.program import Coordinates, Piece, Program
 
 
@@ -104,6 +106,7 @@ class RankRun:
     closing: tuple[Piece, ...]  # behind the last one
 
 
+CALLS_WORK = (NodeKind.LAUNCH, NodeKind.OPERATOR)  # calls of a host thread that launch or do work
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 _ENDS = (Part.EMBEDDING, Part.HEAD, Part.LOSS)
 _Key = tuple[bool, int]  # forward or not, microbatch
@@ -119,10 +122,26 @@ class _Marked:
     exchanges: bool = False  # it takes part in a collective
 
 
+def begin_of_call(kind: UInt8s, place: int) -> int:
+    """Where, among the kinds of a piece's nodes, the host's way to the call at a place begins."""
+    before = np.flatnonzero(np.isin(kind[:place], CALLS_WORK))
+    begin = int(before[-1]) + 1 if len(before) else 0
+    while begin < place and kind[begin] >= NodeKind.KERNEL:
+        begin += 1
+    return begin
+
+
+def thread_of(graph: ExecutionGraph, nodes: Int64s) -> int:
+    """The host thread that work is launched from or done on; NO_LANE if there is none."""
+    calls = nodes[np.isin(graph.kind[nodes], CALLS_WORK)]
+    return int(graph.lane[calls[0]]) if len(calls) else NO_LANE
+
+
 def parsed(program: Program) -> dict[int, RankRun]:
     """Every recorded rank's pieces as steps of units, by rank."""
     hands = _Hands(program.graph)
-    chunk_of_layer = _chunk_of_layer(program)
+    chunks = chunk_layers_of(program.layers_of_stage)
+    chunk_of_layer = {layer: chunk for chunk, layers in chunks.items() for layer in layers}
     found = {}
     for rank, pieces in program.pieces_by_rank.items():
         opening, steps, closing = _split_steps(pieces)
@@ -141,22 +160,11 @@ def parsed(program: Program) -> dict[int, RankRun]:
 def chunk_layers_of(layers_of_stage: Sequence[Sequence[int]]) -> dict[int, tuple[int, ...]]:
     """Layers of every chunk: a stage's runs of layers that follow each other are its chunks."""
     num_stages = len(layers_of_stage)
-    found: dict[int, tuple[int, ...]] = {}
-    for stage, layers in enumerate(layers_of_stage):
-        runs: list[list[int]] = []
-        for layer in layers:
-            if runs and layer == runs[-1][-1] + 1:
-                runs[-1].append(layer)
-            else:
-                runs.append([layer])
-        for place, run in enumerate(runs):
-            found[place * num_stages + stage] = tuple(run)
-    return found
-
-
-def _chunk_of_layer(program: Program) -> dict[int, int]:
-    chunks = chunk_layers_of(program.layers_of_stage)
-    return {layer: chunk for chunk, layers in chunks.items() for layer in layers}
+    return {
+        place * num_stages + stage: run
+        for stage, layers in enumerate(layers_of_stage)
+        for place, run in enumerate(runs_of_layers(layers) if layers else ())
+    }
 
 
 def _split_steps(
@@ -180,7 +188,7 @@ def _split_steps(
 
 
 def _step_run(
-    step: int, pieces: list[Piece], hands: _Hands, chunk_of_layer: dict[int, int]
+    step: int, pieces: list[Piece], hands: _Hands, chunk_of_layer: Mapping[int, int]
 ) -> StepRun:
     marked = _joined(_without_afterthoughts(list(hands.cut(pieces))))
     keyed = [place for place, each in enumerate(marked) if each.key is not None]
@@ -265,7 +273,7 @@ def _is_of_pass(each: _Marked) -> bool:
     return each.role is Role.RETURN or each.piece.phase in (Phase.FORWARD, *_BACKWARD)
 
 
-def _units(run: list[_Marked], chunk_of_layer: dict[int, int]) -> Iterator[RecordedUnit]:
+def _units(run: list[_Marked], chunk_of_layer: Mapping[int, int]) -> Iterator[RecordedUnit]:
     """A run of pieces of one pass of one microbatch is a unit; of several chunks, several."""
     is_forward, microbatch = run[0].key or (True, 0)
     chunks: list[tuple[int, list[_Marked]]] = []
@@ -339,14 +347,13 @@ class _Hands:
         is_other = graph.lane[source] != graph.lane[target]
         self.is_woken: Bools = np.zeros(graph.num_nodes, bool)
         self.is_woken[target[is_host & is_other]] = True
-        self.is_work: Bools = graph.is_of(NodeKind.LAUNCH, NodeKind.OPERATOR)
 
     def cut(self, pieces: Sequence[Piece]) -> Iterator[_Marked]:
         """Pieces with their roles; waits of host threads for each other stand alone."""
         backward_lane = self._backward_lane(pieces)
         before: tuple[_Key | None, int] | None = None
         for piece in pieces:
-            key, lane = _key(piece), self._lane(piece.nodes)
+            key, lane = _key(piece), thread_of(self.graph, piece.nodes)
             rest = piece
             if before is not None and lane >= 0 and (key, lane) != before:
                 heads, rest = self._heads(piece)
@@ -363,7 +370,7 @@ class _Hands:
     def _heads(self, piece: Piece) -> tuple[list[Piece], Piece]:
         """What stands before each wait of a piece's beginning, up to it; and the rest."""
         nodes = piece.nodes
-        work = np.flatnonzero(self.is_work[nodes])
+        work = np.flatnonzero(np.isin(self.graph.kind[nodes], CALLS_WORK))
         end = int(work[0]) if len(work) else len(nodes)
         begin, heads = 0, []
         for place in np.flatnonzero(self.is_woken[nodes[:end]]).tolist():
@@ -371,16 +378,11 @@ class _Hands:
             begin = place + 1
         return heads, replace(piece, nodes=nodes[begin:]) if heads else piece
 
-    def _lane(self, nodes: Int64s) -> int:
-        """The host thread that a piece's work is on; -1: it has none."""
-        work = nodes[self.is_work[nodes]]
-        return int(self.graph.lane[work[0]]) if len(work) else -1
-
     def _backward_lane(self, pieces: Sequence[Piece]) -> int:
         lanes = [
-            self._lane(piece.nodes)
+            thread_of(self.graph, piece.nodes)
             for piece in pieces
             if piece.phase is Phase.BACKWARD and piece.part is Part.LAYER
         ]
         lanes = [lane for lane in lanes if lane >= 0]
-        return max(set(lanes), key=lanes.count) if lanes else -1
+        return max(set(lanes), key=lanes.count) if lanes else NO_LANE

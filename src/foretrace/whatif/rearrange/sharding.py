@@ -9,17 +9,15 @@ scattered behind its backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from foretrace.base import CollectiveKind, number_format
-from foretrace.graph import NO_LAYER, NodeKind, Part, Phase
-from foretrace.whatif.rearrange.buckets import dropped, with_wait
+from foretrace.graph import NO_LAYER, Part, Phase
+from foretrace.whatif.rearrange.buckets import ended_in, with_wait
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.new_units import NewUnit, Work
+from foretrace.whatif.rearrange.new_units import NewUnit, Work, without_reductions
 from foretrace.whatif.rearrange.recorded_units import Role
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
@@ -46,26 +44,18 @@ class Dividing:
             unit: of the last microbatch, with its buckets.
         """
 
-        def of(work: Iterable[Work]) -> tuple[Work, ...]:
-            found = []
+        def of(work: Iterable[Work]) -> Iterator[Work]:
             for each in work:
                 kind, size, dtype = self._collective(each.placed)
                 if each.role is not Role.BUCKET or kind is None:
-                    found.append(each)
+                    yield each
                 elif kind is not CollectiveKind.ALL_GATHER:
-                    one = replace(
-                        self._reduction,
-                        num_bytes=round(size * each.placed.scale_bytes),
-                        dtype=dtype,
-                    )
+                    num_bytes = round(size * each.placed.scale_bytes)
+                    one = replace(self._reduction, num_bytes=num_bytes, dtype=dtype)
                     piece = self.maker.made(one, is_awaited=False)
-                    placed = replace(each.placed, piece=piece, scale_bytes=1.0)
-                    found.append(replace(each, placed=placed))
-            return tuple(found)
+                    yield replace(each, placed=replace(each.placed, piece=piece, scale_bytes=1.0))
 
-        slots = tuple(replace(slot, work=of(slot.work)) for slot in unit.slots)
-        changed = replace(unit, before=of(unit.before), slots=slots, after=of(unit.after))
-        return with_wait(changed, Group.DATA)
+        return with_wait(unit.with_stretches(map(of, unit.stretches)), Group.DATA)
 
     @cached_property
     def _reduction(self) -> Exchange:
@@ -107,8 +97,7 @@ class Dividing:
             return placed.piece.collective, placed.piece.num_bytes, placed.piece.dtype
         if not isinstance(placed.piece, Piece) or placed.part is not Part.BUCKET:
             return None, 0, ""
-        finishes = placed.piece.nodes[graph.kind[placed.piece.nodes] == NodeKind.FINISH]
-        found = [graph.collectives[each] for each in np.unique(graph.collective[finishes])]
+        found = ended_in(graph, placed.piece)
         if not found:
             return None, 0, ""
         size = sum(max(each.num_bytes, 0) for each in found)
@@ -143,7 +132,7 @@ class Gathering:
         """
         self.maker.check_weights()
         plan = self._plan
-        unit = unit if unit.is_forward else dropped(unit)
+        unit = unit if unit.is_forward else without_reductions(unit)
         if plan.data * plan.context == 1:
             return unit
         if plan.sharding is Sharding.ZERO3:
@@ -153,8 +142,7 @@ class Gathering:
         return self.maker.with_buckets(unit, is_first=unit.chunk == 0)
 
     def _part_by_part(self, unit: NewUnit) -> NewUnit:
-        opening, layers, closing = self._stretches(unit)
-        stretches = [each for each in (opening, *layers, closing) if each is not None]
+        stretches = self._stretches(unit)
         parts = [at for at, each in enumerate(stretches) if each.numbers]
         found: list[list[Work]] = [[] for _ in stretches]
         ahead = self._plan.prefetch if self._plan.overlap.parameters else 0
@@ -177,26 +165,20 @@ class Gathering:
                 found[at] = list(each.work)
         return self._joined(unit, found)
 
-    def _stretches(self, unit: NewUnit) -> tuple[_Stretch | None, list[_Stretch], _Stretch | None]:
+    def _stretches(self, unit: NewUnit) -> list[_Stretch]:
         weights, factor = self.maker.weights, self.tensor_factor
-        last_chunk = self._plan.pipeline * self._plan.num_chunks - 1
         first = weights.of_first * factor if unit.chunk == 0 else 0.0
-        last = weights.of_last * factor if unit.chunk == last_chunk else 0.0
+        last = weights.of_last * factor if unit.chunk == self._plan.last_chunk else 0.0
         opens, closes = (first, last) if unit.is_forward else (last, first)
         layers = [
             _Stretch(slot.work, weights.of_layer.get(slot.source, 0.0) * factor, slot.layer)
             for slot in unit.slots
         ]
-        return _Stretch(unit.before, opens), layers, _Stretch(unit.after, closes)
+        return [_Stretch(unit.before, opens), *layers, _Stretch(unit.after, closes)]
 
     def _joined(self, unit: NewUnit, found: Sequence[Sequence[Work]]) -> NewUnit:
-        before, *inside, after = (tuple(each) for each in found)
-        if not unit.is_forward:
-            after = _with_ends_last(after)
-        slots = tuple(
-            replace(slot, work=work) for slot, work in zip(unit.slots, inside, strict=True)
-        )
-        unit = replace(unit, before=before, slots=slots, after=after)
+        *inside, after = found
+        unit = unit.with_stretches([*inside, after if unit.is_forward else _with_ends_last(after)])
         is_end = not unit.is_forward and unit.is_last_microbatch
         return with_wait(unit, _GROUP) if is_end else unit
 
@@ -234,7 +216,6 @@ class Gathering:
         return self.maker.at(unit, made, Part.BUCKET, phase)
 
 
-def _with_ends_last(after: tuple[Work, ...]) -> tuple[Work, ...]:
+def _with_ends_last(after: Sequence[Work]) -> list[Work]:
     """What hands over to a thread or a stage, behind what is made for the last part."""
-    ends = tuple(each for each in after if each.role in _ENDS_WORK)
-    return (*(each for each in after if each.role not in _ENDS_WORK), *ends)
+    return sorted(after, key=lambda each: each.role in _ENDS_WORK)

@@ -17,8 +17,8 @@ from foretrace.base import NotShownError
 from foretrace.graph import NodeKind, Part, Phase
 from foretrace.whatif.rearrange.dropped_exchanges import of_layers_and_ends
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work
-from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work, in_place_of
+from foretrace.whatif.rearrange.recorded_units import CALLS_WORK, Role, begin_of_call
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
 from foretrace.whatif.resize.named import dimensions
@@ -101,7 +101,7 @@ class TensorExchanges:
         place = parts.index(Part.LOSS) if Part.LOSS in parts else last_head + 1
         like = after[place - 1 if place else place].placed
         made = [
-            Work(replace(like, piece=self.maker.made(one), scale=1.0, scale_bytes=1.0), Role.OTHER)
+            Work(in_place_of(like, self.maker.made(one)), Role.OTHER)
             for one in sums_of_loss(self._plan, self.maker.tokens)
         ]
         return (*after[:place], *made, *after[place:])
@@ -163,13 +163,8 @@ class TensorExchanges:
     def _begin_of(self, piece: Piece, place: int) -> int:
         """Where, in a piece, the host's way to the work at a place begins."""
         kind = self.unit_index.program.graph.kind[piece.nodes]
-        calls = np.flatnonzero(np.isin(kind[: place + 1], (NodeKind.LAUNCH, NodeKind.OPERATOR)))
-        if len(calls) < 2:  # noqa: PLR2004 - its own, and one before
-            return 0
-        begin = int(calls[-2]) + 1
-        while begin < place and kind[begin] >= NodeKind.KERNEL:
-            begin += 1
-        return begin
+        calls = np.flatnonzero(np.isin(kind[: place + 1], CALLS_WORK))
+        return begin_of_call(kind, int(calls[-1])) if len(calls) > 1 else 0
 
     def _read(self, nodes: Sequence[int], place: tuple[Part, Phase]) -> list[Rewritten]:
         graph = self.unit_index.program.graph
@@ -283,8 +278,7 @@ def _with_cuts(
             if place > begin:
                 found.append(_sub(each, piece, begin, place))
             begin = place
-            made = replace(each.placed, piece=cuts[index].made, scale=1.0, scale_bytes=1.0)
-            found.append(Work(made, Role.OTHER))
+            found.append(Work(in_place_of(each.placed, cuts[index].made), Role.OTHER))
         if begin < len(piece.nodes):
             found.append(_sub(each, piece, begin, len(piece.nodes)))
     return found

@@ -26,13 +26,13 @@ class UnitIndex:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.runs: dict[int, RankRun] = parsed(program)
         self.layers_of_chunk = chunk_layers_of(program.layers_of_stage)
         self.num_stages = max(len(program.layers_of_stage), program.plan.pipeline, 1)
         self.num_chunks = max(len(self.layers_of_chunk), self.num_stages)
         self.chunk_of_layer = {
             layer: chunk for chunk, layers in self.layers_of_chunk.items() for layer in layers
         }
+        self.runs: dict[int, RankRun] = parsed(program)
         self._units = {
             (run.rank, step.step): {unit.key: unit for unit in step.units}
             for run in self.runs.values()

@@ -93,7 +93,7 @@ def _num_microbatches(pieces_by_rank: Mapping[int, tuple[Piece, ...]], notes: li
 
 def _chunks(stages: Stages, notes: list[str]) -> tuple[tuple[int, ...], ...]:
     """Layers of every chunk, in the order of the model. Out: `notes`."""
-    runs = [_runs(own) for own in stages.layers]
+    runs = [runs_of_layers(own) for own in stages.layers]
     if stages.count == 1:
         return stages.layers
     if len({len(each) for each in runs}) > 1:
@@ -104,7 +104,8 @@ def _chunks(stages: Stages, notes: list[str]) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted((run for each in runs for run in each), key=lambda run: run[:1]))
 
 
-def _runs(layers: Sequence[int]) -> list[tuple[int, ...]]:
+def runs_of_layers(layers: Sequence[int]) -> list[tuple[int, ...]]:
+    """Layers of a stage that follow each other: its chunks; one empty one of no layers."""
     found: list[list[int]] = []
     for layer in layers:
         if found and found[-1][-1] + 1 == layer:

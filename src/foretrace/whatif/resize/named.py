@@ -239,7 +239,7 @@ def dimensions(
     A size that only one of both states is taken to stay.
     """
     old = _Setting(before[0], before[1], divided)
-    new = _Setting(_filled(after[0], before[0]), after[1], divided)
+    new = _Setting(after[0].filled(vars(before[0])), after[1], divided)
     by_name: dict[str, Named] = {}
     by_value: dict[int, list[Named]] = {}
     for name, kind, value in _TABLE:
@@ -250,13 +250,3 @@ def dimensions(
         by_name[name] = one
         by_value.setdefault(one.before, []).append(one)
     return Dimensions(by_name, {size: tuple(found) for size, found in by_value.items()})
-
-
-def _filled(sizes: Sizes, other: Sizes) -> Sizes:
-    """Sizes, and those of the other where nothing is said."""
-    stated = {
-        name: own if own is not None else getattr(other, name)
-        for name in Sizes.__dataclass_fields__
-        for own in (getattr(sizes, name),)
-    }
-    return Sizes(**stated)

@@ -76,8 +76,7 @@ class ReadSizes(Answer):
 
     @property
     def _values(self) -> Mapping[str, int | None]:
-        sizes = {name: getattr(self.sizes, name) for name in Sizes.__dataclass_fields__}
-        return {**sizes, "micro_batch": self.micro_batch, "sequence": self.sequence}
+        return {**vars(self.sizes), "micro_batch": self.micro_batch, "sequence": self.sequence}
 
 
 @dataclass(frozen=True)
@@ -120,15 +119,8 @@ def read_sizes(program: Program, *, stated: Sizes | None = None) -> ReadSizes:
         "head_width": local.head_width,
         "vocabulary": _times(words, tensor if divided.vocabulary else 1),
     }
-    sizes = Sizes(
-        **{
-            name: own if own is not None else read.get(name)
-            for name in Sizes.__dataclass_fields__
-            for own in (getattr(stated, name),)
-        }
-    )
     return ReadSizes(
-        sizes=sizes,
+        sizes=stated.filled(read),
         micro_batch=local.batch,
         sequence=_times(local.length, program.plan.context),
         dtype=local.dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -17,3 +18,12 @@ class Sizes:
     head_width: int | None = None
     vocabulary: int | None = None
     experts: int | None = None
+
+    @property
+    def known(self) -> dict[str, int]:
+        """Those that something tells, by name."""
+        return {name: size for name, size in vars(self).items() if size is not None}
+
+    def filled(self, other: Mapping[str, int | None]) -> Sizes:
+        """These, and others where nothing tells."""
+        return Sizes(**{**other, **self.known})

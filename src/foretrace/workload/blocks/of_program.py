@@ -21,9 +21,8 @@ from foretrace.workload.blocks.block import (
     ParameterCount,
     Passes,
 )
-from foretrace.workload.blocks.calls import cast, fused
 from foretrace.workload.blocks.signatures import array, call
-from foretrace.workload.blocks.steps import but_saved
+from foretrace.workload.blocks.steps import but_saved, moved, shard_copies
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.plan import Group, Plan, Sharding
@@ -74,18 +73,18 @@ def _passes(part: ProgramPart, kind: Part, num_parameters: int, plan: Plan) -> P
     forward = _items(part.forward, Phase.FORWARD, Phase.FORWARD)
     backward = _items(part.backward, Phase.BACKWARD, Phase.RECOMPUTE)
     again = _again(forward, plan) if kind is Part.LAYER else ()
-    copied, sent = _copies(num_parameters, plan)
-    forward = (*copied, *_moved(forward, len(copied)))
+    copied, sent = shard_copies(num_parameters, plan)
+    forward = (*copied, *moved(forward, len(copied)))
     gathered = copied if plan.reshard_after_forward else ()
     opening = (
         *(replace(item, phase=Phase.BACKWARD) for item in gathered),
-        *_moved(again, len(gathered)),
+        *moved(again, len(gathered)),
     )
     backward = (
         *opening,
-        *_moved(backward, len(opening)),
+        *moved(backward, len(opening)),
         *_accumulations(part.parameters, plan),
-        *sent,
+        *(replace(item, phase=Phase.BACKWARD) for item in sent),
     )
     return Passes(kind, Block(kind, forward), Block(kind, backward), ParameterCount(num_parameters))
 
@@ -131,25 +130,6 @@ def _again(forward: tuple[Item, ...], plan: Plan) -> tuple[Item, ...]:
         return ()
     again = tuple(replace(item, phase=Phase.RECOMPUTE) for item in forward)
     return again if plan.recompute is Recompute.FULL else but_saved(again)
-
-
-def _moved(items: tuple[Item, ...], distance: int) -> tuple[Item, ...]:
-    return tuple(replace(item, after=tuple(at + distance for at in item.after)) for item in items)
-
-
-def _copies(num_parameters: int, plan: Plan) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """Parameters after they are gathered, and gradients before they are reduced: FSDP2."""
-    is_copied = plan.sharding is Sharding.ZERO3 and plan.implementation.copies_shards
-    if not is_copied or not num_parameters:
-        return (), ()
-    precision = plan.precision
-    first = fused((num_parameters,), precision.parameters, reads=1)
-    last = cast((num_parameters,), precision.parameters, precision.reduced)
-    copied = Operator("copy of gathered parameters", *first, Phase.FORWARD)
-    sent = Operator(
-        "copy of gradients to be reduced", *last, Phase.BACKWARD, is_weight_gradient=True
-    )
-    return (copied,), (sent,)
 
 
 def _accumulations(parameters: Sequence[Tensor], plan: Plan) -> Iterator[Operator]:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCount, Passes
+from foretrace.workload.blocks.calls import cast, fused
 from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.models.flops import Recompute
-from foretrace.workload.plan.plan import Plan
+from foretrace.workload.plan.plan import Plan, Sharding
 
 Items = tuple[Item, ...]
 
@@ -67,7 +68,7 @@ def passes_of(
     forward = joined(_forward(steps, Phase.FORWARD))
     again = _recomputed(steps, plan) if part is Part.LAYER else ()
     opened = joined([_Run(opening, Phase.BACKWARD, 0)])
-    again = (*opened, *_moved(again, len(opened)))
+    again = (*opened, *moved(again, len(opened)))
     turned = [_Run(step.backward, Phase.BACKWARD, step.delay) for step in reversed(steps)]
     backward = joined(turned, before=again)
     of_weights = {at for at, item in enumerate(backward) if item.is_weight_gradient}
@@ -118,11 +119,26 @@ def joined(runs: Sequence[_Run], *, before: Items = ()) -> Items:
     return tuple(found)
 
 
-def _moved(items: Items, distance: int) -> Items:
+def moved(items: Items, distance: int) -> Items:
     """Items whose positions all rise by as much."""
     if not distance:
         return items
     return tuple(replace(item, after=tuple(at + distance for at in item.after)) for item in items)
+
+
+def shard_copies(num_parameters: int, plan: Plan) -> tuple[Items, Items]:
+    """Parameters after they are gathered, and gradients before they are reduced: FSDP2."""
+    is_copied = plan.sharding is Sharding.ZERO3 and plan.implementation.copies_shards
+    if not is_copied or not num_parameters:
+        return (), ()
+    shape, precision = (num_parameters,), plan.precision
+    copied = operator("copy of gathered parameters", fused(shape, precision.parameters, reads=1))
+    sent = operator(
+        "copy of gradients to be reduced",
+        cast(shape, precision.parameters, precision.reduced),
+        is_weight_gradient=True,
+    )
+    return (copied,), (sent,)
 
 
 def _unawaited(items: Sequence[Item], first: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretrace.graph import Part
 from foretrace.workload.blocks.attention import attention_steps
 from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
-from foretrace.workload.blocks.calls import cast, embedding, fused, gathered_copy
+from foretrace.workload.blocks.calls import embedding, gathered_copy
 from foretrace.workload.blocks.counts import (
     embedding_count,
     head_count,
@@ -23,7 +23,7 @@ from foretrace.workload.blocks.pointwise import (
     stream_norm_steps,
 )
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.steps import Items, Step, operator, passes_of
+from foretrace.workload.blocks.steps import Items, Step, operator, passes_of, shard_copies
 from foretrace.workload.exchanges.pipeline import handed_over
 from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
 from foretrace.workload.plan.plan import Plan
@@ -131,19 +131,10 @@ def _module_steps(setting: Setting) -> list[Step]:
 def _passes(setting: Setting, part: Part, steps: list[Step], parameters: ParameterCount) -> Passes:
     plan = setting.plan
     opening: Items = ()
-    count = parameters.dense + parameters.expert
-    if setting.gathers_parameters and plan.implementation.copies_shards and count:
-        precision = plan.precision
-        copied = operator(
-            "copy of gathered parameters", fused((count,), precision.parameters, reads=1)
-        )
-        sent = operator(
-            "copy of gradients to be reduced",
-            cast((count,), precision.parameters, precision.reduced),
-            is_weight_gradient=True,
-        )
-        steps = [Step((copied,), (sent,), is_again=False), *steps]
-        opening = (copied,) if plan.reshard_after_forward else ()
+    copied, sent = shard_copies(parameters.dense + parameters.expert, plan)
+    if copied:
+        steps = [Step(copied, sent, is_again=False), *steps]
+        opening = copied if plan.reshard_after_forward else ()
     return passes_of(part, steps, parameters, plan, opening=opening)
 
 

@@ -58,7 +58,7 @@ def coarsened(fine: Template, tables: Tables, *, cuts: Iterable[int] = ()) -> Co
     """
     size = len(fine)
     stream = fine.columns["stream"]
-    operators = np.flatnonzero(stream == COMPUTE)
+    operators = fine.operators
     if not len(operators):
         return Coarse(fine, fine, np.arange(size))
     is_kept = _kept(fine, stream)
@@ -118,7 +118,6 @@ def _template(fine: Template, rows: Int64s, item: Int64s, tables: Tables) -> Tem
     source, target = item[fine.source], item[fine.target]
     is_between = columns["stream"][source] != columns["stream"][target]
     pairs = np.unique(source[is_between] * len(rows) + target[is_between])
-    segments = np.flatnonzero(is_segment)
 
     def moved(of_members: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(dict.fromkeys(item[list(own)].tolist())) for own in of_members)
@@ -131,8 +130,6 @@ def _template(fine: Template, rows: Int64s, item: Int64s, tables: Tables) -> Tem
         target=pairs % len(rows),
         entries=moved(fine.entries),
         exits=moved(fine.exits),
-        first_operator=int(segments[0]),
-        last_operator=int(segments[-1]),
     )
 
 
@@ -143,8 +140,7 @@ def without_kept(coarse: Coarse) -> tuple[Template, Int64s]:
     rows = np.flatnonzero(is_own)
     place = np.cumsum(is_own) - 1
     is_inside = is_own[fine.source] & is_own[fine.target]
-    operators = place[rows[fine.columns["stream"][rows] == COMPUTE]]
-    first, last = int(operators[0]), int(operators[-1])
+    first, last = int(place[fine.first_operator]), int(place[fine.last_operator])
     template = replace(
         fine,
         columns={key: column[rows] for key, column in fine.columns.items()},
@@ -153,7 +149,5 @@ def without_kept(coarse: Coarse) -> tuple[Template, Int64s]:
         target=place[fine.target[is_inside]],
         entries=((first,),),
         exits=((last,),),
-        first_operator=first,
-        last_operator=last,
     )
     return template, rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -32,6 +33,11 @@ class RankTable:
             self.rank = self.rank[:, is_kept].copy()
         self._groups: dict[Group, Int64s] = {}
         self._group_of_rank: dict[Group, Int64s] = {}
+
+    @cached_property
+    def stage_of_rank(self) -> dict[int, int]:
+        """Stages of the first pipeline's ranks."""
+        return {rank: stage for stage, rank in enumerate(self.rank[:, 0].tolist())}
 
     @property
     def num_pipelines(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +45,25 @@ class Template:
     target: Int64s  # int64[edges], item that waits
     entries: tuple[tuple[int, ...], ...]  # of each of the woven stretches
     exits: tuple[tuple[int, ...], ...]
-    first_operator: int  # NOTHING
-    last_operator: int  # NOTHING
 
     def __len__(self) -> int:
         """Number of items."""
         return len(self.member)
+
+    @cached_property
+    def operators(self) -> Int64s:
+        """Items on the compute stream; int64[those]."""
+        return np.flatnonzero(self.columns["stream"] == COMPUTE)
+
+    @cached_property
+    def first_operator(self) -> int:
+        """The first item on the compute stream; NOTHING if there is none."""
+        return int(self.operators[0]) if len(self.operators) else NOTHING
+
+    @cached_property
+    def last_operator(self) -> int:
+        """The last one; NOTHING."""
+        return int(self.operators[-1]) if len(self.operators) else NOTHING
 
 
 @dataclass(frozen=True)
@@ -85,8 +99,6 @@ def template_of_block(block: Block, tables: Tables) -> Template:
         target=np.array([edge[1] for edge in edges], np.int64),
         entries=((*operators[:1], *free),),
         exits=((*operators[-1:], *loose),),
-        first_operator=operators[0] if operators else NOTHING,
-        last_operator=operators[-1] if operators else NOTHING,
     )
 
 
@@ -144,7 +156,6 @@ def chained(
     pairs = pairs.reshape(-1, 2)
     sources = [part.template.source + begin for part, begin in zip(parts, first, strict=True)]
     targets = [part.template.target + begin for part, begin in zip(parts, first, strict=True)]
-    operators = np.flatnonzero(stream == COMPUTE)
     return Template(
         columns=_joined_columns(parts),
         member=np.zeros(len(stream), np.uint8),
@@ -152,8 +163,6 @@ def chained(
         target=np.concatenate([*targets, pairs[:, 1]]),
         entries=(tuple(entries),),
         exits=(tuple(results or ()),),
-        first_operator=int(operators[0]) if len(operators) else NOTHING,
-        last_operator=int(operators[-1]) if len(operators) else NOTHING,
     )
 
 
@@ -173,8 +182,6 @@ NOTHING_DONE = Template(
     target=np.zeros(0, np.int64),
     entries=((),),
     exits=((),),
-    first_operator=NOTHING,
-    last_operator=NOTHING,
 )
 
 
@@ -200,7 +207,6 @@ def woven(one: Template, other: Template) -> tuple[Template, Int64s, Int64s]:
     columns = {
         key: np.concatenate([one.columns[key], other.columns[key]])[order] for key in _COLUMNS
     }
-    operators = np.flatnonzero(columns["stream"] == COMPUTE)
     both = Template(
         columns=columns,
         member=member[order],
@@ -208,8 +214,6 @@ def woven(one: Template, other: Template) -> tuple[Template, Int64s, Int64s]:
         target=np.concatenate([own[one.target], others[other.target]]),
         entries=(moved(one.entries[0], own), moved(other.entries[0], others)),
         exits=(moved(one.exits[0], own), moved(other.exits[0], others)),
-        first_operator=int(operators[0]) if len(operators) else NOTHING,
-        last_operator=int(operators[-1]) if len(operators) else NOTHING,
     )
     return both, own, others
 

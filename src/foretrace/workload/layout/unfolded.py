@@ -79,19 +79,17 @@ class _Meets:
 
 def _stages(graph: ExecutionGraph, ranks: RankTable) -> Int64s:
     """Stage of every node; of hubs 0."""
-    stage_of_rank = {rank: stage for stage, rank in enumerate(ranks.rank[:, 0].tolist())}
-    stage_of_lane = np.array([stage_of_rank[lane.rank] for lane in graph.lanes], np.int64)
+    stage_of_lane = np.array([ranks.stage_of_rank[lane.rank] for lane in graph.lanes], np.int64)
     return np.where(graph.lane >= 0, stage_of_lane[graph.lane], 0)
 
 
 def _meets(graph: ExecutionGraph, ranks: RankTable) -> _Meets:
-    stage_of_rank = {rank: stage for stage, rank in enumerate(ranks.rank[:, 0].tolist())}
     known: dict[tuple[str, tuple[int, ...]], _Meeting] = {}
 
     def meeting(one: Collective) -> _Meeting:
         key = (one.group, one.recorded_ranks)
         if key not in known:
-            stages = [stage_of_rank[rank] for rank in one.recorded_ranks]
+            stages = [ranks.stage_of_rank[rank] for rank in one.recorded_ranks]
             known[key] = _meeting(Group(one.group), stages, ranks)
         return known[key]
 
@@ -189,11 +187,10 @@ def _meet_at_hubs(
 
 
 def _lanes(graph: ExecutionGraph, ranks: RankTable) -> tuple[Lane, ...]:
-    stage_of_rank = {rank: stage for stage, rank in enumerate(ranks.rank[:, 0].tolist())}
     return tuple(
         replace(lane, rank=rank, process=rank)
         for lane in graph.lanes
-        for rank in ranks.rank[stage_of_rank[lane.rank]].tolist()
+        for rank in ranks.rank[ranks.stage_of_rank[lane.rank]].tolist()
     )
 
 

@@ -26,7 +26,7 @@ from foretrace.workload.layout.laid_out import LaidOut
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
 from foretrace.workload.layout.pieces import Pieces
-from foretrace.workload.layout.tables import COMPUTE, NOTHING
+from foretrace.workload.layout.tables import NOTHING
 from foretrace.workload.layout.template import Template
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.schedule import Schedule
@@ -224,7 +224,7 @@ def _stretches(step: WrittenStep) -> dict[int, _Stretch]:
         fine, rows = without_kept(coarse)
         place = np.flatnonzero(coarse.is_segment)
         own = np.searchsorted(place, coarse.item[rows])
-        operators = np.flatnonzero(fine.columns["stream"] == COMPUTE)
+        operators = fine.operators
         of_operator = own[operators]
         first = operators[np.searchsorted(of_operator, np.arange(len(place)), side="left")]
         last = operators[np.searchsorted(of_operator, np.arange(len(place)), side="right") - 1]

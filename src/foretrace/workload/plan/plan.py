@@ -199,6 +199,11 @@ class Plan:
         return self.tensor * self.context * self.data * self.pipeline
 
     @property
+    def last_chunk(self) -> int:
+        """The model's last chunk; the first is 0."""
+        return self.pipeline * self.num_chunks - 1
+
+    @property
     def num_microbatches(self) -> int:
         """Microbatches of one step that each rank sees."""
         return self.global_batch // (self.micro_batch * self.data)
