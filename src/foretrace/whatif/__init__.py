@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.arrange.arrange import same_job as same_job
     from foretrace.whatif.arrange.arranged import Arranged as Arranged
     from foretrace.whatif.baseline import Baseline as Baseline
+    from foretrace.whatif.baseline import base_scenario as base_scenario
     from foretrace.whatif.baseline import baseline_of as baseline_of
     from foretrace.whatif.edits import *  # noqa: F403  every edit has one name everywhere
     from foretrace.whatif.edits.edit import Edit as Edit
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from foretrace.whatif.remedies import Remedies as Remedies
     from foretrace.whatif.remedies import Remedy as Remedy
     from foretrace.whatif.remedies import tried_remedies as tried_remedies
-    from foretrace.whatif.resize.base import base_scenario as base_scenario
     from foretrace.whatif.resize.read import ReadSizes as ReadSizes
     from foretrace.whatif.resize.read import read_sizes as read_sizes
     from foretrace.whatif.resize.sizes import Sizes as Sizes

@@ -14,7 +14,7 @@ from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
 from foretrace.whatif.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.base import base_scenario
+from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.sizes import Sizes
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Model, PlanDraft
@@ -86,3 +86,39 @@ def baseline_of(
         cores=cores,
         model=model,
     )
+
+
+def base_scenario(
+    program: Program,
+    *,
+    machine: Machine | None = None,
+    sizes: Sizes | None = None,
+    micro_batch: int | None = None,
+    sequence: int | None = None,
+) -> Scenario:
+    """The recorded job: its sizes, its plan with the microbatch that shapes show, its machine.
+
+    Args:
+        program: what was recorded.
+        machine: what it ran on, if known.
+        sizes: stated ones; they win over what shapes show.
+        micro_batch: sequences of a microbatch, likewise.
+        sequence: tokens of a sequence, likewise.
+
+    Raises:
+        ScenarioError: if stated sizes contradict the shapes.
+    """
+    read = read_sizes(program, stated=sizes)
+    plan = program.plan
+    micro = micro_batch or read.micro_batch or plan.micro_batch
+    precision = plan.precision
+    if read.dtype:
+        precision = replace(precision, products=read.dtype, activations=read.dtype)
+    new = replace(
+        plan,
+        micro_batch=micro,
+        global_batch=plan.num_microbatches * micro * plan.data,
+        sequence=sequence or read.sequence or plan.sequence,
+        precision=precision,
+    )
+    return Scenario(sizes=read.sizes, plan=new, machine=machine)

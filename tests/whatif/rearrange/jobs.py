@@ -13,10 +13,10 @@ from foretrace.graph import NO_COLLECTIVE, NodeKind, Timeline, verify
 from foretrace.simulate import simulate
 from foretrace.whatif import Arranged, Edit, Scenario, Sizes
 from foretrace.whatif.arrange.arrange import arranged
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.recorded.program import NewJob, NewRank, Piece, Placed, Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.base import base_scenario
 from tests.graph.recorded import recording_of
 from tests.truth import JobConfig, make_job
 

@@ -13,9 +13,9 @@ from foretrace.graph import Part, verify
 from foretrace.simulate import simulate
 from foretrace.whatif import Layers
 from foretrace.whatif.arrange.arrange import arranged
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.base import base_scenario
 
 
 def test_twice_the_layers_add_the_layers_once_more(data_dir: Path) -> None:

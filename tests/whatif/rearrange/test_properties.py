@@ -12,10 +12,10 @@ from foretrace.graph import verify
 from foretrace.simulate import simulate
 from foretrace.whatif import Batch, Edit, Layers, Parallelism, PlanKeys
 from foretrace.whatif.arrange.arrange import arranged
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.base import base_scenario
 from tests.graph.recorded import recording_of
 from tests.strategies import job_configs
 from tests.truth import JobConfig, make_job

@@ -6,6 +6,7 @@ import pytest
 
 from foretrace.base import CollectiveKind, ScenarioError
 from foretrace.whatif import Batch, Edit, Layers, Parallelism, PlanKeys, Widths
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.rearrange.made_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import Composer
 from foretrace.whatif.rearrange.recorded_parameters import weights_of
@@ -13,7 +14,6 @@ from foretrace.whatif.rearrange.structure import seats, structure_of
 from foretrace.whatif.rearrange.tensor import TensorExchanges
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Piece, Placed
-from foretrace.whatif.resize.base import base_scenario
 from foretrace.workload import Group
 from tests.acceptance.edited_jobs import job
 from tests.truth import JobConfig

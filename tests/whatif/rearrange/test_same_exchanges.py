@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrace.graph import Part, Phase
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.recorded.program import MadeExchange, NewJob, Program
-from foretrace.whatif.resize.base import base_scenario
 from foretrace.workload import (
     Exchange,
     Group,

@@ -10,9 +10,9 @@ import pytest
 from foretrace.base import ScenarioError
 from foretrace.graph import Recording
 from foretrace.machine import load_machine
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.base import base_scenario
 from foretrace.whatif.resize.named import Divided
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.sizes import Sizes

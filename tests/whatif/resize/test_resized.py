@@ -24,9 +24,9 @@ from foretrace.cost import (
 from foretrace.graph import DEVICE_KINDS, NO_COLLECTIVE, NO_NODE, ExecutionGraph, NodeKind, Part
 from foretrace.machine import load_machine
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
-from foretrace.whatif.resize.base import base_scenario
 from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import costs_of, resizing
 from foretrace.whatif.scenario import Scenario

@@ -24,7 +24,7 @@ from foretrace.whatif import (
     program_of,
 )
 from foretrace.whatif.arrange.arranged import unchanged
-from foretrace.whatif.resize.base import base_scenario
+from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.resize.resized import resizing
 from tests.graph.recorded import recording_of
 from tests.truth import JobConfig, make_job

@@ -6,14 +6,13 @@ import numpy as np
 
 from foretrace.base import CircleError, Int64s, ScenarioError
 from foretrace.graph import NO_NODE, Edges, ExecutionGraph
-from foretrace.whatif.arrange.arranged import Arranged
+from foretrace.whatif.arrange.arranged import Arranged, without_lone
 from foretrace.whatif.arrange.columns import columns_of, scales_of
 from foretrace.whatif.arrange.dependencies import edges_in_ranks, without_guesses_back
 from foretrace.whatif.arrange.ghosts import ghosts_of
-from foretrace.whatif.arrange.lone import without_lone
 from foretrace.whatif.arrange.meetings import meetings_of_job
 from foretrace.whatif.arrange.partners import Partners
-from foretrace.whatif.arrange.sequence import Sequence, sequence_of
+from foretrace.whatif.arrange.sequence import NewSequence, sequence_of
 from foretrace.whatif.arrange.source import source_of
 from foretrace.whatif.recorded.program import NewJob, NewRank, Placed, Program
 from foretrace.workload import Issued, Names, graph_of_issued
@@ -89,7 +88,7 @@ def arranged(program: Program, job: NewJob) -> Arranged:
     return without_lone(found, program.graph.collectives, gone=job.gone)
 
 
-def _step_names(recorded: tuple[str, ...], sequence: Sequence) -> tuple[str, ...]:
+def _step_names(recorded: tuple[str, ...], sequence: NewSequence) -> tuple[str, ...]:
     """The recorded steps' names, and those of more steps than were recorded."""
     count = max((placed.step for placed in sequence.all_placed), default=-1) + 1
     more = (f"step {number}" for number in range(len(recorded), count))

@@ -11,7 +11,7 @@ from foretrace.graph import (
     NodeKind,
 )
 from foretrace.whatif.arrange.ghosts import Ghosts
-from foretrace.whatif.arrange.sequence import NO_PLACED, Sequence
+from foretrace.whatif.arrange.sequence import NO_PLACED, NewSequence
 from foretrace.whatif.arrange.source import Source
 from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, NewJob, Piece
 from foretrace.workload import Columns, Meetings, Names, neutral_columns
@@ -21,7 +21,7 @@ _LABELS = ("step", "part", "phase", "layer", "microbatch")
 _COUNTED = ("step", "layer", "microbatch")
 
 
-def scales_of(sequence: Sequence) -> Float64s:
+def scales_of(sequence: NewSequence) -> Float64s:
     """The scale of the piece that each node of the sequence is in; 1 of rank starts."""
     scale = np.array([*(placed.scale for placed in sequence.all_placed), 1.0])
     return scale[sequence.placed]
@@ -29,7 +29,7 @@ def scales_of(sequence: Sequence) -> Float64s:
 
 def columns_of(
     source: Source,
-    sequence: Sequence,
+    sequence: NewSequence,
     job: NewJob,
     *,
     meetings: Meetings,
@@ -52,7 +52,7 @@ def columns_of(
     return columns
 
 
-def _of_sequence(source: Source, sequence: Sequence, job: NewJob, names: Names) -> Columns:
+def _of_sequence(source: Source, sequence: NewSequence, job: NewJob, names: Names) -> Columns:
     graph = source.graph
     is_copied = sequence.source >= 0
     node = np.maximum(sequence.source, 0)
@@ -81,7 +81,7 @@ def _of_sequence(source: Source, sequence: Sequence, job: NewJob, names: Names) 
     return columns
 
 
-def _labels(sequence: Sequence, columns: Columns) -> Columns:
+def _labels(sequence: NewSequence, columns: Columns) -> Columns:
     """Step, part, phase, layer and microbatch at the new place.
 
     What in a piece is labelled otherwise (calls between two blocks) keeps its own label; its
@@ -101,7 +101,7 @@ def _labels(sequence: Sequence, columns: Columns) -> Columns:
     return found
 
 
-def _stated(sequence: Sequence, name: str) -> tuple[Int64s, Int64s]:
+def _stated(sequence: NewSequence, name: str) -> tuple[Int64s, Int64s]:
     """A label of everything placed, and of its piece; a last one of what is in nothing placed."""
     neutral = NODE_COLUMNS[name].neutral
     new = [int(getattr(each, name)) for each in sequence.all_placed]
@@ -112,7 +112,7 @@ def _stated(sequence: Sequence, name: str) -> tuple[Int64s, Int64s]:
     return np.array([*new, neutral], np.int64), np.array([*old, neutral], np.int64)
 
 
-def _work_ns(source: Source, sequence: Sequence, columns: Columns) -> Int64s:
+def _work_ns(source: Source, sequence: NewSequence, columns: Columns) -> Int64s:
     """What recorded nodes took, times the scale of their piece."""
     scale = scales_of(sequence)
     work_ns = columns["measured_ns"].astype(np.int64)
@@ -125,7 +125,7 @@ def _work_ns(source: Source, sequence: Sequence, columns: Columns) -> Int64s:
     return work_ns
 
 
-def _first_on_threads(sequence: Sequence) -> Bools:
+def _first_on_threads(sequence: NewSequence) -> Bools:
     chained = np.flatnonzero(sequence.is_chained)
     _, first = np.unique(sequence.lane[chained], return_index=True)
     found = np.zeros(len(sequence), np.bool_)

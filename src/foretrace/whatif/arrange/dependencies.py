@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from foretrace.base import Bools, Int64s, joined_ranges
+from foretrace.base import Bools, Int64s, Integers, UInt8s, joined_ranges
 from foretrace.graph import NO_LANE, EdgeKind, Edges, NodeKind, Part
 from foretrace.whatif.arrange.made import Made
-from foretrace.whatif.arrange.onward import onward_edges
-from foretrace.whatif.arrange.sequence import NO_PLACED, Sequence
+from foretrace.whatif.arrange.sequence import NO_PLACED, NewSequence
 from foretrace.whatif.arrange.slots import NO_PLACE, SlotIndex
 from foretrace.whatif.arrange.source import (
     DEVICE_IN,
@@ -20,7 +21,7 @@ from foretrace.whatif.arrange.source import (
 from foretrace.whatif.recorded.program import MadeOperator, MadeWait
 
 
-def edges_in_ranks(source: Source, sequence: Sequence) -> Edges:
+def edges_in_ranks(source: Source, sequence: NewSequence) -> Edges:
     """Edges between places of the sequence, but for host order, collectives and ghosts."""
     carried = _carried(source, sequence)
     return Edges.joined(
@@ -49,7 +50,7 @@ def without_guesses_back(edges: Edges) -> Edges:
     return Edges(edges.source[is_kept], edges.target[is_kept], edges.kind[is_kept])
 
 
-def _carried(source: Source, sequence: Sequence) -> Edges:
+def _carried(source: Source, sequence: NewSequence) -> Edges:
     """Edges that copies bring along: inside their piece, or to what stands so far back."""
     carried = source.carried
     copied = np.flatnonzero(sequence.source >= 0)
@@ -64,7 +65,7 @@ def _carried(source: Source, sequence: Sequence) -> Edges:
     return Edges(place[is_kept], target[is_kept], kind[is_kept])
 
 
-def _in_own_piece(source: Source, sequence: Sequence, target: Int64s, edge: Int64s) -> Int64s:
+def _in_own_piece(source: Source, sequence: NewSequence, target: Int64s, edge: Int64s) -> Int64s:
     """Places of what came along with each target; NO_PLACE: it did not."""
     carried = source.carried
     before = carried.source[edge]
@@ -92,7 +93,7 @@ def _in_own_piece(source: Source, sequence: Sequence, target: Int64s, edge: Int6
     return place
 
 
-def _found_again(source: Source, sequence: Sequence, target: Int64s, edge: Int64s) -> Int64s:
+def _found_again(source: Source, sequence: NewSequence, target: Int64s, edge: Int64s) -> Int64s:
     """Places of what stands as far back of a target as in the recording; NO_PLACE: nothing."""
     carried, graph, index = source.carried, source.graph, sequence.index
     before, back = carried.source[edge], carried.back[edge]
@@ -110,13 +111,13 @@ def _found_again(source: Source, sequence: Sequence, target: Int64s, edge: Int64
     return found
 
 
-def _waits_for_buckets(sequence: Sequence) -> Bools:
+def _waits_for_buckets(sequence: NewSequence) -> Bools:
     """What is placed of the kinds that end a step: it waits for buckets one after the other."""
     parts = [*(placed.part for placed in sequence.all_placed), Part.UNKNOWN]
     return np.isin(parts, (Part.BUCKET, Part.OPTIMIZER))
 
 
-def _later_copies(sequence: Sequence, target: Int64s, edge: Int64s, slot: Int64s) -> Int64s:
+def _later_copies(sequence: NewSequence, target: Int64s, edge: Int64s, slot: Int64s) -> Int64s:
     """How many copies of a wait for a bucket follow it, with no more buckets between them.
 
     With more buckets than were recorded, each of them waits for one of its own: the last for the
@@ -135,7 +136,7 @@ def _later_copies(sequence: Sequence, target: Int64s, edge: Int64s, slot: Int64s
     return found
 
 
-def _stream_order_of_copies(source: Source, sequence: Sequence) -> Edges:
+def _stream_order_of_copies(source: Source, sequence: NewSequence) -> Edges:
     """What came first on its stream in the recording follows what its copies stand behind."""
     copied = np.flatnonzero(sequence.source >= 0)
     entry = copied[source.is_first[sequence.source[copied]]]
@@ -145,7 +146,7 @@ def _stream_order_of_copies(source: Source, sequence: Sequence) -> Edges:
     return Edges.of(EdgeKind.STREAM, before[is_kept], entry[is_kept])
 
 
-def _queue(source: Source, sequence: Sequence, carried: Edges) -> Edges:
+def _queue(source: Source, sequence: NewSequence, carried: Edges) -> Edges:
     """A launch waits while as many operations of its stream are pending as the queue holds."""
     if not source.queue_depth:
         return Edges.joined([])
@@ -163,7 +164,7 @@ def _queue(source: Source, sequence: Sequence, carried: Edges) -> Edges:
     return Edges.of(EdgeKind.QUEUE, ending + is_arrival, launch[held])
 
 
-def _of_all_made(source: Source, sequence: Sequence) -> Edges:
+def _of_all_made(source: Source, sequence: NewSequence) -> Edges:
     """What made exchanges and waits wait for, and what waits for them."""
     if not sequence.made:
         return Edges.joined([])
@@ -174,7 +175,7 @@ def _of_all_made(source: Source, sequence: Sequence) -> Edges:
     return Edges.joined([_made_on_device(sequence, made, entries) for made in sequence.made])
 
 
-def _made_on_device(sequence: Sequence, made: Made, entries: SlotIndex) -> Edges:
+def _made_on_device(sequence: NewSequence, made: Made, entries: SlotIndex) -> Edges:
     compute = int(sequence.compute[made.rank])
     what = made.what
     if isinstance(what, MadeWait):
@@ -198,7 +199,7 @@ def _made_on_device(sequence: Sequence, made: Made, entries: SlotIndex) -> Edges
     return _edges(found)
 
 
-def _made_on_host(sequence: Sequence, made: Made) -> Edges:
+def _made_on_host(sequence: NewSequence, made: Made) -> Edges:
     what = made.what
     if isinstance(what, MadeWait):
         return _edges(
@@ -232,14 +233,14 @@ def _edges(found: list[tuple[EdgeKind, int, int]]) -> Edges:
     )
 
 
-def _last(sequence: Sequence, lane: int, place: int) -> int:
+def _last(sequence: NewSequence, lane: int, place: int) -> int:
     """The last operation of a lane before a place; NO_PLACE if there is none."""
     slot = sequence.index.on_lane(OPERATIONS, np.array([lane]))
     found = sequence.index.by_lane.nth_last(slot, np.array([place]), np.zeros(1, np.int64))
     return int(found[0])
 
 
-def _last_of_role(sequence: Sequence, made: Made, place: int, *, back: int) -> int:
+def _last_of_role(sequence: NewSequence, made: Made, place: int, *, back: int) -> int:
     """The finish of the `back`-th last exchange of the same kind before a place."""
     role = sequence.roles.index(made.role)
     slot = np.array([made.rank * sequence.index.num_roles + role])
@@ -251,3 +252,84 @@ def _next(entries: SlotIndex, lane: int, place: int) -> int:
     """The first operation of a lane behind a place; NO_PLACE if there is none."""
     found = entries.nth_last(np.array([lane]), np.array([place]), np.array([-1]))
     return int(found[0])
+
+
+_BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """Recorded communication that the next operation of another piece waits for."""
+
+    kind: UInt8s  # uint8[nodes], EdgeKind of the wait; 0 of what is not awaited at once
+    following: Int64s  # int64[nodes], of such a finish the operation that its rank issues next
+
+
+def awaited_at_once(source: Source) -> Awaited:
+    """What of a recording is awaited by the next operation of the waiting stream."""
+    graph, carried = source.graph, source.carried
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(carried.first))
+    chosen = np.flatnonzero(
+        np.isin(carried.kind, _BETWEEN_STREAMS)
+        & ~carried.is_inside
+        & (carried.back == 0)
+        & (graph.kind[carried.source] == NodeKind.FINISH)
+        & (graph.part[carried.source] != Part.BUCKET)
+        & ~_is_send(source)[carried.source]
+    )
+    before, behind = carried.source[chosen], target[chosen]
+    entries = _entries(graph.kind[source.sequence], graph.lane[source.sequence], len(graph.lanes))
+    lane = graph.lane[behind].astype(np.int64)
+    between = entries.num_before(lane, source.place[behind]) - entries.num_before(
+        lane, source.place[before]
+    )
+    at_once = before[between == 0]
+    kind = np.zeros(graph.num_nodes, np.uint8)
+    kind[at_once] = carried.kind[chosen[between == 0]]
+    following = np.full(graph.num_nodes, NO_PLACE, np.int64)
+    after = _next_issued(graph.kind[source.sequence], graph.rank[source.sequence])
+    place = after[source.place[at_once]]
+    following[at_once] = np.where(place == NO_PLACE, NO_PLACE, source.sequence[place])
+    return Awaited(kind, following)
+
+
+def _is_send(source: Source) -> Bools:
+    """Finishes of what a stage sends to another, bool[nodes]."""
+    sends = np.array([*(role.is_transfer and role.is_send for role in source.roles.roles), False])
+    found: Bools = sends[source.roles.of_node]
+    return found
+
+
+def onward_edges(source: Source, sequence: NewSequence) -> Edges:
+    """Waits of what newly comes behind such communication: the next, and the compute stream."""
+    awaited = awaited_at_once(source)
+    node = np.maximum(sequence.source, 0)
+    finish = np.flatnonzero((sequence.source >= 0) & (awaited.kind[node] > 0))
+    node = sequence.source[finish]
+    after = _next_issued(sequence.kind, sequence.rank)[finish]
+    is_other = (after == NO_PLACE) | (sequence.source[after] != awaited.following[node])
+    finish, node, after = finish[is_other], node[is_other], after[is_other]
+    entries = _entries(sequence.kind, sequence.lane, sequence.index.num_lanes)
+    compute = sequence.compute[sequence.rank[finish]]
+    on_compute = entries.nth_last(compute, finish, np.full(len(finish), -1))
+    found = []
+    for place in (after, np.where(on_compute == after, NO_PLACE, on_compute)):
+        is_kept = (place != NO_PLACE) & (sequence.lane[place] != sequence.lane[finish])
+        found.append(Edges(finish[is_kept], place[is_kept], awaited.kind[node[is_kept]]))
+    return Edges.joined(found)
+
+
+def _entries(kind: UInt8s, lane: Integers, num_lanes: int) -> SlotIndex:
+    """Operations of streams by where they begin."""
+    is_entry = np.isin(kind, DEVICE_IN)
+    return SlotIndex.of(np.where(is_entry, lane, NO_LANE).astype(np.int64), num_lanes)
+
+
+def _next_issued(kind: UInt8s, rank: Integers) -> Int64s:
+    """Of every place that of the operation its rank issues next; NO_PLACE: none."""
+    size = len(kind)
+    is_entry: Bools = np.isin(kind, DEVICE_IN)
+    place = np.where(is_entry, np.arange(size), size)
+    found = np.append(np.minimum.accumulate(place[::-1])[::-1], size)[1:]
+    is_own = (found < size) & (rank[np.minimum(found, size - 1)] == rank)
+    return np.where(is_own, found, NO_PLACE)

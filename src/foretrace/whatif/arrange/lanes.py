@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.graph import ExecutionGraph, Lane, NodeKind
-from foretrace.whatif.arrange.roles import NO_ROLE, Role
+from foretrace.whatif.arrange.roles import NO_ROLE, ExchangeRole
 from foretrace.whatif.arrange.source import Source
 
 _Use = tuple[object, ...]  # what a lane is used for; equal on ranks that do the same
@@ -28,7 +28,7 @@ class LaneUses:
     use: tuple[_Use, ...]  # of each lane
     compute: dict[int, int]  # rank -> stream with most kernel time; none: no device
     threads: dict[int, tuple[int, ...]]  # rank -> calling threads, in order of first work
-    role: tuple[Role | None, ...]  # whom each lane communicates with most
+    role: tuple[ExchangeRole | None, ...]  # whom each lane communicates with most
 
 
 def lane_uses(source: Source) -> LaneUses:
@@ -85,9 +85,9 @@ def _compute(graph: ExecutionGraph) -> dict[int, int]:
     return found
 
 
-def _main_roles(source: Source) -> list[Role | None]:
+def _main_roles(source: Source) -> list[ExchangeRole | None]:
     graph, roles = source.graph, source.roles
-    found: list[Role | None] = [None] * len(graph.lanes)
+    found: list[ExchangeRole | None] = [None] * len(graph.lanes)
     arrive = np.flatnonzero((graph.kind == NodeKind.ARRIVE) & (roles.of_node != NO_ROLE))
     if not len(arrive):
         return found
@@ -141,7 +141,7 @@ class NewLanes:
             self.lanes.append(replace(alike, rank=self._ranks[at], number=number))
         return by_use[use]
 
-    def for_role(self, at: int, role: Role, *, is_device: bool) -> tuple[int, ...]:
+    def for_role(self, at: int, role: ExchangeRole, *, is_device: bool) -> tuple[int, ...]:
         """Lanes of the `at`-th new rank that serve a role; one is made if there is none."""
         own = [lane for use, lane in self._by_use[at].items() if use[:2] == ("role", role)]
         own = [lane for lane in own if self.lanes[lane].is_device == is_device]

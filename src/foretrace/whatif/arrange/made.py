@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from foretrace.base import CollectiveKind
 from foretrace.graph import NodeKind, Phase
-from foretrace.whatif.arrange.roles import Role
+from foretrace.whatif.arrange.roles import ExchangeRole
 from foretrace.whatif.recorded.program import (
     GROUPS,
     NO_GROUP,
@@ -25,7 +25,7 @@ class Made:
     """A made exchange, operator or wait at its place."""
 
     placed: Placed
-    role: Role
+    role: ExchangeRole
     rank: int  # position among the job's ranks
     first: int  # its first node; of a wait without nodes: the node that follows
     num_nodes: int
@@ -51,21 +51,21 @@ def kinds_of(
     return (*_EXCHANGE, NodeKind.THREAD_WAIT) if is_thread_held else _EXCHANGE
 
 
-def made_role(placed: Placed) -> Role:
+def made_role(placed: Placed) -> ExchangeRole:
     """Whom something made is for; of a transfer the phase tells the direction."""
     what = _made(placed)
     if isinstance(what, MadeOperator):
-        return Role(NO_GROUP)
+        return ExchangeRole(NO_GROUP)
     group = GROUPS.index(what.group)
     kind = what.collective if isinstance(what, MadeExchange) else CollectiveKind.UNKNOWN
     if what.group is Group.PIPELINE and kind.is_transfer:
-        return Role(
+        return ExchangeRole(
             group,
             is_transfer=True,
             is_send=kind is CollectiveKind.SEND,
             is_backward=placed.phase == Phase.BACKWARD,
         )
-    return Role(group)
+    return ExchangeRole(group)
 
 
 def _made(placed: Placed) -> MadeExchange | MadeOperator | MadeWait:

@@ -16,7 +16,7 @@ from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, NodeKind
 from foretrace.whatif.arrange.made import Made
 from foretrace.whatif.arrange.partners import Communicator, Partners
 from foretrace.whatif.arrange.roles import PAIR
-from foretrace.whatif.arrange.sequence import Sequence
+from foretrace.whatif.arrange.sequence import NewSequence
 from foretrace.whatif.arrange.source import Source
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, MadeExchange, NewJob
 from foretrace.workload import (
@@ -43,7 +43,7 @@ class JobMeetings:
 
 
 def meetings_of_job(
-    source: Source, sequence: Sequence, job: NewJob, partners: Partners
+    source: Source, sequence: NewSequence, job: NewJob, partners: Partners
 ) -> JobMeetings:
     """The collectives of a job.
 
@@ -78,7 +78,7 @@ def meetings_of_job(
     )
 
 
-def _finishes(source: Source, sequence: Sequence, arrive: Int64s) -> Int64s:
+def _finishes(source: Source, sequence: NewSequence, arrive: Int64s) -> Int64s:
     """The finish of every arrival, as places; int64[arrivals]."""
     finish = np.flatnonzero(sequence.kind == NodeKind.FINISH)
     node = np.maximum(sequence.source[finish], 0)
@@ -118,7 +118,7 @@ def _check_met(communicators: tuple[Communicator, ...], job: NewJob, members: Me
 
 def _collectives(
     source: Source,
-    sequence: Sequence,
+    sequence: NewSequence,
     members: Meetings,
     communicators: tuple[Communicator, ...],
 ) -> tuple[Collectives, Int32s]:
@@ -188,7 +188,7 @@ def _of_made(made: Made) -> Collective:
 
 def _held_by(
     source: Source,
-    sequence: Sequence,
+    sequence: NewSequence,
     members: Meetings,
     collectives: Collectives,
 ) -> UInt8s:

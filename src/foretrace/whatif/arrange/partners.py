@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from foretrace.base import ScenarioError
-from foretrace.whatif.arrange.roles import PAIR, Role
+from foretrace.whatif.arrange.roles import PAIR, ExchangeRole
 from foretrace.whatif.arrange.source import Source
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, NewJob
 from foretrace.workload import Group, groups_of
@@ -17,7 +17,7 @@ _GRID = ("tensor", "context", "data", "pipeline", "expert", "expert_tensor", "sh
 class Communicator:
     """Ranks that meet, and what for."""
 
-    role: Role  # of a transfer that of the sender
+    role: ExchangeRole  # of a transfer that of the sender
     members: tuple[int, ...]  # in the order of their numbers
     sender: int = -1  # of a transfer
 
@@ -53,7 +53,7 @@ class Partners:
         self._met = source.roles.recorded if is_same_grid else {}
         self.notes: dict[str, None] = {}
 
-    def communicator(self, rank: int, role: Role) -> Communicator:
+    def communicator(self, rank: int, role: ExchangeRole) -> Communicator:
         """Who meets a rank for something.
 
         Raises:
@@ -84,7 +84,7 @@ class Partners:
             }
         return self._groups[group].get(rank, ())
 
-    def _transfer(self, rank: int, role: Role) -> Communicator:
+    def _transfer(self, rank: int, role: ExchangeRole) -> Communicator:
         stages = self._members(Group.PIPELINE, rank)
         if len(stages) < PAIR:
             raise ScenarioError(
@@ -96,7 +96,7 @@ class Partners:
         members = (min(sender, receiver), max(sender, receiver))
         return Communicator(replace(role, is_send=True), members, sender)
 
-    def _recorded(self, rank: int, role: Role) -> Communicator:
+    def _recorded(self, rank: int, role: ExchangeRole) -> Communicator:
         if len(role.ranks) == 1:
             return Communicator(replace(role, ranks=(rank,)), (rank,))
         if rank in role.ranks and self._job.plan.num_ranks > max(role.ranks):
@@ -109,7 +109,7 @@ class Partners:
         return Communicator(replace(role, ranks=everyone), everyone)
 
 
-def _as_recorded(rank: int, role: Role, ranks: tuple[int, ...]) -> Communicator:
+def _as_recorded(rank: int, role: ExchangeRole, ranks: tuple[int, ...]) -> Communicator:
     if not role.is_transfer:
         return Communicator(role, ranks)
     peer = ranks[0] if ranks[1] == rank else ranks[1]

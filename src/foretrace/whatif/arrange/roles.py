@@ -23,7 +23,7 @@ _PIPELINE = GROUPS.index(Group.PIPELINE)
 
 
 @dataclass(frozen=True)
-class Role:
+class ExchangeRole:
     """What a rank communicates for."""
 
     group: int  # position in GROUPS; NO_GROUP
@@ -47,9 +47,11 @@ class Role:
 class Roles:
     """The roles that a recording shows."""
 
-    roles: tuple[Role, ...]
+    roles: tuple[ExchangeRole, ...]
     of_node: Int32s  # int32[nodes], of arrivals and finishes, position in `roles`; NO_ROLE
-    recorded: Mapping[tuple[int, Role], tuple[int, ...]]  # ranks that met each rank for a role
+    recorded: Mapping[
+        tuple[int, ExchangeRole], tuple[int, ...]
+    ]  # ranks that met each rank for a role
     # Of process groups by (group, number, ranks).
     group_names: Mapping[tuple[int, int, tuple[int, ...]], str]
 
@@ -70,10 +72,10 @@ def roles_of(program: Program) -> Roles:
     )
     kinds, first, of_kind = np.unique(key, axis=1, return_index=True, return_inverse=True)
     finder = _Finder(program, direction)
-    number: dict[Role, int] = {}
+    number: dict[ExchangeRole, int] = {}
     of_node = np.full(graph.num_nodes, NO_ROLE, np.int32)
     role_of_kind = np.empty(kinds.shape[1], np.int32)
-    recorded: dict[tuple[int, Role], tuple[int, ...]] = {}
+    recorded: dict[tuple[int, ExchangeRole], tuple[int, ...]] = {}
     names: dict[tuple[int, int, tuple[int, ...]], str] = {}
     # By first node, so that process groups are numbered in the order in which they are used.
     for at in np.argsort(first, kind="stable").tolist():
@@ -127,7 +129,7 @@ class _Finder:
         self._numbers: dict[tuple[int, int, bool, bool], dict[tuple[object, ...], int]] = {}
         self._stages: dict[int, int] = {}
 
-    def role(self, rank: int, collective: int, *, is_backward: bool) -> Role:
+    def role(self, rank: int, collective: int, *, is_backward: bool) -> ExchangeRole:
         """What a rank does a collective for."""
         each = self._program.graph.collectives[collective]
         group = int(self._program.group_of_collective[collective])
@@ -139,7 +141,7 @@ class _Finder:
             if is_next is not None:
                 is_send = is_next != is_backward
                 known = self._numbers.setdefault((rank, group, is_send, is_backward), {})
-                return Role(
+                return ExchangeRole(
                     group,
                     known.setdefault(communicator, len(known)),
                     is_transfer=True,
@@ -148,10 +150,10 @@ class _Finder:
                 )
             group = NO_GROUP
         if group == NO_GROUP:
-            return Role(NO_GROUP, direction=direction, ranks=each.ranks, name=each.group)
+            return ExchangeRole(NO_GROUP, direction=direction, ranks=each.ranks, name=each.group)
         known = self._numbers.setdefault((rank, group, False, False), {})
         number = known.setdefault((each.group, each.ranks), len(known))
-        return Role(group, number, direction)
+        return ExchangeRole(group, number, direction)
 
     def _is_next(self, rank: int, collective: int, *, is_backward: bool) -> bool | None:
         """Whether the other rank of a transfer is the next stage; `None` if it is neither."""

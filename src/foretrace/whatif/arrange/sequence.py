@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretrace.base import Bools, Int8s, Int64s, ScenarioError, UInt8s
-from foretrace.graph import NO_LANE, NO_NODE, Lane, NodeKind
+from foretrace.graph import NO_LANE, NO_NODE, Lane, NodeKind, Part, Phase
 from foretrace.whatif.arrange.lanes import LaneUses, NewLanes, lane_uses
 from foretrace.whatif.arrange.made import Made, kinds_of, made_role
-from foretrace.whatif.arrange.roles import NO_ROLE, Role
-from foretrace.whatif.arrange.settled import is_recorded, settled
+from foretrace.whatif.arrange.roles import NO_ROLE, ExchangeRole
 from foretrace.whatif.arrange.source import (
     CALLS,
     OPERATIONS,
@@ -20,7 +19,8 @@ from foretrace.whatif.arrange.source import (
     PlaceIndex,
     Source,
 )
-from foretrace.whatif.recorded.program import NewJob, NewRank, Piece, Placed
+from foretrace.whatif.recorded.program import MadeWait, NewJob, NewRank, Piece, Placed
+from foretrace.workload import Group
 
 NO_PLACED = -1
 _LAUNCHING = (NodeKind.LAUNCH, NodeKind.OPERATOR)
@@ -33,7 +33,7 @@ _ON_THREAD = (NodeKind.LAUNCH, NodeKind.OPERATOR, NodeKind.THREAD_WAIT)
 
 
 @dataclass(frozen=True)
-class Sequence:
+class NewSequence:
     """New nodes in issue order; the first of each rank is its start."""
 
     source: Int64s  # int64[nodes], recorded node; NO_NODE of what was made
@@ -45,7 +45,7 @@ class Sequence:
     is_chained: Bools  # bool[nodes], part of a host thread's chain
     all_placed: tuple[Placed, ...]
     made: tuple[Made, ...]
-    roles: tuple[Role, ...]  # the recording's, then those that made exchanges add
+    roles: tuple[ExchangeRole, ...]  # the recording's, then those that made exchanges add
     lanes: tuple[Lane, ...]
     lane_of: Int64s  # int64[new ranks, recorded lanes], new lane; NO_LANE where unused
     compute: Int64s  # int64[new ranks], lane of the compute stream; NO_LANE: none
@@ -67,7 +67,7 @@ class _Rows:
     made: tuple[Made, ...]
 
 
-def sequence_of(source: Source, job: NewJob) -> Sequence:
+def sequence_of(source: Source, job: NewJob) -> NewSequence:
     """The nodes of a job's ranks in issue order.
 
     Raises:
@@ -116,7 +116,7 @@ def sequence_of(source: Source, job: NewJob) -> Sequence:
         num_lanes=len(lanes.lanes),
         num_roles=len(roles),
     )
-    return Sequence(
+    return NewSequence(
         source=rows.source,
         rank=rows.rank,
         placed=rows.placed,
@@ -213,7 +213,7 @@ def _threads(job: NewJob, uses: LaneUses, lane_of: Int64s) -> list[int]:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Columns of `Sequence` that made nodes are written to."""
+    """Columns of `NewSequence` that made nodes are written to."""
 
     kind: UInt8s
     lane: Int64s
@@ -226,7 +226,7 @@ def _fill_made(
     source: Source,
     rows: _Rows,
     lanes: NewLanes,
-    roles: dict[Role, int],
+    roles: dict[ExchangeRole, int],
     *,
     columns: _Columns,
     threads: list[int],
@@ -240,7 +240,7 @@ def _fill_made(
         return
     is_launching = np.isin(columns.kind, _LAUNCHING) & (rows.source >= 0)
     last = np.maximum.accumulate(np.where(is_launching, np.arange(len(rows.source)), -1))
-    turns: dict[tuple[int, Role], int] = {}
+    turns: dict[tuple[int, ExchangeRole], int] = {}
     for made in rows.made:
         before = int(last[made.first - 1])
         is_own = before >= 0 and rows.rank[before] == made.rank
@@ -260,3 +260,68 @@ def _fill_made(
             columns.role[node] = roles[made.role] if is_exchange else NO_ROLE
             columns.is_chained[node] = is_on_thread
             columns.slot_kind[node] = _SLOT_KINDS.get(kind, OTHERS)
+
+
+def is_recorded(source: Source, job: NewJob) -> bool:
+    """Whether a job is the recorded one: the same plan, and every piece at its place."""
+    recorded = source.program.pieces_by_rank
+    if job.plan != source.program.plan or len(job.ranks) != len(recorded):
+        return False
+    return all(
+        rank.rank == rank.source_rank
+        and rank.rank in recorded
+        and len(rank.placed) == len(recorded[rank.rank])
+        and all(
+            placed.piece is piece and placed.scale == placed.scale_bytes == 1
+            for placed, piece in zip(rank.placed, recorded[rank.rank], strict=True)
+        )
+        for rank in job.ranks
+    )
+
+
+def settled(
+    source: Source, placed: Sequence[Placed]
+) -> Iterator[tuple[Placed, ExchangeRole | None]]:
+    """What a rank runs, with a wait for each process group that reduces before each update.
+
+    Yields what is placed, and of such waits whom they wait for.
+    """
+    awaited = {} if source.has_device else _awaited_by_step(source, placed)
+    open_roles: dict[ExchangeRole, None] = {}
+    for each in placed:
+        if each.part is Part.OPTIMIZER and open_roles:
+            for role in open_roles:
+                if role in awaited.get(each.step, ()):
+                    continue
+                # The role says which group; a wait for one that is none of the plan has no other.
+                wait = MadeWait(group=Group.ALL)
+                part, phase = Part.BUCKET, Phase.BACKWARD
+                yield Placed(piece=wait, step=each.step, part=part, phase=phase), role
+            open_roles.clear()
+        if each.part is Part.BUCKET and each.phase is Phase.BACKWARD:
+            open_roles |= dict.fromkeys(_roles(source, each.piece))
+        yield each, None
+
+
+def _awaited_by_step(source: Source, placed: Sequence[Placed]) -> dict[int, set[ExchangeRole]]:
+    """What each step's threads wait for behind its backward passes, as recorded.
+
+    A thread that is seen to wait is not made to wait again: of long waits a part may have been
+    taken for work, where threads outnumber cores.
+    """
+    found: dict[int, set[ExchangeRole]] = {}
+    for each in placed:
+        if isinstance(each.piece, Piece) and each.part in {Part.BUCKET, Part.OPTIMIZER}:
+            role = source.awaited_role[each.piece.nodes]
+            own = found.setdefault(each.step, set())
+            own |= {source.roles.roles[number] for number in np.unique(role[role >= 0]).tolist()}
+    return found
+
+
+def _roles(source: Source, piece: object) -> Iterator[ExchangeRole]:
+    """Whom a piece of the recording communicates with."""
+    if not isinstance(piece, Piece):
+        return
+    finish = piece.nodes[source.graph.kind[piece.nodes] == NodeKind.FINISH]
+    for number in np.unique(source.roles.of_node[finish]).tolist():
+        yield source.roles.roles[number]

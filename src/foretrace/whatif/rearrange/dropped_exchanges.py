@@ -1,7 +1,7 @@
 """`Dropped`: recorded communication that a new job has not, taken out of pieces.
 
 On a device only the host's calls go: streams that waited for each other through a communication
-still do, so that stays, for the arrangement to close the gap (`arrange.lone`).
+still do, so that stays, for the arrangement to close the gap (`arrange.arranged`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from foretrace.graph import ExecutionGraph, Part, Phase
-from foretrace.whatif.recorded.exchanges import BARRIER, GATHER, REDUCE, SCATTER, Exchange
+from foretrace.whatif.recorded.exchanges import BARRIER, GATHER, REDUCE, SCATTER, RecordedExchange
 from foretrace.whatif.recorded.stages import Stages
 
 # The last one: what stands outside the parts of a model, where its layers were not found.
@@ -40,7 +40,11 @@ class Degrees:
 
 
 def degrees_of(
-    graph: ExecutionGraph, exchanges: Sequence[Exchange], stages: Stages, *, context: int = 1
+    graph: ExecutionGraph,
+    exchanges: Sequence[RecordedExchange],
+    stages: Stages,
+    *,
+    context: int = 1,
 ) -> Degrees:
     """The degrees of a recording.
 
@@ -84,7 +88,7 @@ def degrees_of(
 
 
 def _weights(
-    shared: Sequence[Exchange], stages: Stages, context: int
+    shared: Sequence[RecordedExchange], stages: Stages, context: int
 ) -> tuple[dict[Ranks, int], dict[Ranks, int]]:
     """What each set of ranks moves inside the model, and of gradients and parameters."""
     has_bytes = all(each.num_bytes > 0 for each in shared)
@@ -106,7 +110,7 @@ def _weights(
     return inside, gradients
 
 
-def _sharded_sets(shared: Iterable[Exchange]) -> set[Ranks]:
+def _sharded_sets(shared: Iterable[RecordedExchange]) -> set[Ranks]:
     """Ranks that gather in the forward pass and scatter only in the backward pass: parameters.
 
     Sequence-parallel tensor ranks scatter in both.
@@ -138,7 +142,7 @@ def _most(sets: list[Ranks], weight: dict[Ranks, int]) -> tuple[int, list[Ranks]
 
 
 def _data(
-    sets: list[Ranks], weight: dict[Ranks, int], shared: Sequence[Exchange]
+    sets: list[Ranks], weight: dict[Ranks, int], shared: Sequence[RecordedExchange]
 ) -> tuple[int, list[Ranks], int | None]:
     """Ranks that hold the same parameters, their sets, and how many of them divide states."""
     if not sets:
@@ -161,7 +165,7 @@ def _data(
     return size, of_size, min(inner) if inner and min(inner) < size else None
 
 
-def _expert(exchanges: Sequence[Exchange]) -> int:
+def _expert(exchanges: Sequence[RecordedExchange]) -> int:
     """Ranks that send tokens to each other in layers, forward and back."""
     sizes = [
         {

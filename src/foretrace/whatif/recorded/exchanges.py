@@ -17,7 +17,7 @@ _PAIR = 2
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RecordedExchange:
     """Collectives of the same ranks that do the same, at the same kind of place."""
 
     ranks: tuple[int, ...]
@@ -44,7 +44,7 @@ class Exchange:
         )
 
 
-def exchanges_of(graph: ExecutionGraph) -> tuple[Exchange, ...]:
+def exchanges_of(graph: ExecutionGraph) -> tuple[RecordedExchange, ...]:
     """All collectives of a recording, those that are alike together."""
     size = len(graph.collectives)
     finishes = graph.nodes_of(NodeKind.FINISH)
@@ -66,7 +66,7 @@ def exchanges_of(graph: ExecutionGraph) -> tuple[Exchange, ...]:
     found = []
     for (ranks, name, part, phase, dtype), positions in alike.items():
         num_bytes = [graph.collectives[each].num_bytes for each in positions]
-        exchange = Exchange(
+        exchange = RecordedExchange(
             ranks=ranks,
             name=name,
             part=Part(part),

@@ -9,7 +9,7 @@ from itertools import permutations
 from foretrace.base import ScenarioError
 from foretrace.graph import ExecutionGraph
 from foretrace.whatif.recorded.degrees import Degrees, Ranks, degrees_of
-from foretrace.whatif.recorded.exchanges import Exchange
+from foretrace.whatif.recorded.exchanges import RecordedExchange
 from foretrace.whatif.recorded.program import Coordinates
 from foretrace.whatif.recorded.stages import Stages
 from foretrace.workload import Axis, Group, Plan, PlanDraft, coordinates, groups_of, with_fields
@@ -36,7 +36,7 @@ class _Found:
 
 def grid_of(
     graph: ExecutionGraph,
-    exchanges: Sequence[Exchange],
+    exchanges: Sequence[RecordedExchange],
     stages: Stages,
     stated: PlanDraft,
 ) -> Grid:
@@ -189,5 +189,5 @@ def _degrees_text(plan: Plan) -> str:
     return ", ".join(sizes)
 
 
-def _count(exchanges: Sequence[Exchange]) -> int:
+def _count(exchanges: Sequence[RecordedExchange]) -> int:
     return sum(len(each.collectives) for each in exchanges)

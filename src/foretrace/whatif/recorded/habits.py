@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace.base import SIXTEEN_BITS, number_format
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
-from foretrace.whatif.recorded.exchanges import GATHER, REDUCE, SCATTER, Exchange
+from foretrace.whatif.recorded.exchanges import GATHER, REDUCE, SCATTER, RecordedExchange
 from foretrace.whatif.recorded.program import Piece
 from foretrace.workload import Group, Plan, Recompute, Sharding, groups_of
 
@@ -27,7 +27,7 @@ Field = bool | int | str | tuple[int, ...] | None  # what a field of a plan hold
 def habits_of(
     graph: ExecutionGraph,
     pieces_by_rank: Mapping[int, tuple[Piece, ...]],
-    exchanges: Sequence[Exchange],
+    exchanges: Sequence[RecordedExchange],
     plan: Plan,
 ) -> tuple[dict[str, Field], list[str]]:
     """Fields of a plan as recorded, and notes on what is unsure.
@@ -74,7 +74,7 @@ def _inner_ranks(plan: Plan) -> set[tuple[int, ...]]:
 
 
 def _sharding(
-    exchanges: Sequence[Exchange], inner: set[tuple[int, ...]], notes: list[str]
+    exchanges: Sequence[RecordedExchange], inner: set[tuple[int, ...]], notes: list[str]
 ) -> dict[str, Field]:
     """Level and resharding, from which kinds of collectives move gradients and parameters when."""
     own = [
@@ -112,7 +112,7 @@ def _recompute(graph: ExecutionGraph) -> Recompute | None:
     return Recompute.FULL if again >= _WHOLE * once else Recompute.SELECTIVE
 
 
-def _is_sequence_parallel(exchanges: Sequence[Exchange], plan: Plan) -> bool:
+def _is_sequence_parallel(exchanges: Sequence[RecordedExchange], plan: Plan) -> bool:
     """Tensor ranks scatter their sums in the forward pass."""
     return plan.tensor > 1 and any(
         each.name == SCATTER

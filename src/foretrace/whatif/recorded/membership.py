@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace.base import Int8s, WorkloadError
 from foretrace.graph import ExecutionGraph, Part
-from foretrace.whatif.recorded.exchanges import GATHER, SCATTER, Exchange
+from foretrace.whatif.recorded.exchanges import GATHER, SCATTER, RecordedExchange
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP
 from foretrace.workload import Axis, Group, Plan, Sharding, coordinates, groups_of
 
@@ -53,7 +53,7 @@ _GROUP_OF_AXIS = {
 
 
 def groups_of_collectives(
-    graph: ExecutionGraph, exchanges: Sequence[Exchange], plan: Plan
+    graph: ExecutionGraph, exchanges: Sequence[RecordedExchange], plan: Plan
 ) -> Int8s:
     """The group of every collective; int8[collectives], position in GROUPS, or NO_GROUP."""
     known = {group: _members(plan, group) for group in GROUPS}
@@ -75,7 +75,7 @@ def _members(plan: Plan, group: Group) -> frozenset[tuple[int, ...]]:
 
 
 def _group(
-    exchange: Exchange,
+    exchange: RecordedExchange,
     plan: Plan,
     known: dict[Group, frozenset[tuple[int, ...]]],
     *,
@@ -92,7 +92,7 @@ def _group(
     return None
 
 
-def _candidates(exchange: Exchange, plan: Plan) -> tuple[Group, ...]:
+def _candidates(exchange: RecordedExchange, plan: Plan) -> tuple[Group, ...]:
     if exchange.is_shuffle:
         return _OF_TOKENS if plan.expert > 1 else _OF_TOKENS[1:]
     is_sharded = plan.sharding is not Sharding.NONE and exchange.name in {GATHER, SCATTER}

@@ -19,7 +19,7 @@ _NAMES = ("1f1b", "gpipe")
 
 
 @dataclass(frozen=True)
-class Passes:
+class RecordedPasses:
     """What a step's order of passes shows."""
 
     num_microbatches: int
@@ -36,7 +36,7 @@ def passes_of(
     plan: Plan,
     *,
     is_stated: bool = False,
-) -> Passes:
+) -> RecordedPasses:
     """Microbatches of a step, chunks of a stage, and the schedule that has the recorded order.
 
     Args:
@@ -61,7 +61,7 @@ def passes_of(
     orders = _orders(pieces_by_rank, stages, chunks)
     names = (plan.schedule, *_NAMES) if is_stated else _NAMES
     schedule, contiguous = _schedule(tried, orders, names, notes)
-    return Passes(
+    return RecordedPasses(
         num_microbatches=num_microbatches,
         num_chunks=per_stage,
         layers_of_chunk=None if lengths == even or stages.doubts else lengths,

@@ -10,7 +10,7 @@ from foretrace.whatif.recorded.exchanges import exchanges_of
 from foretrace.whatif.recorded.grid import coordinates_of, grid_of
 from foretrace.whatif.recorded.habits import Field, habits_of
 from foretrace.whatif.recorded.membership import groups_of_collectives
-from foretrace.whatif.recorded.passes import NO_SCHEDULE, Passes, passes_of
+from foretrace.whatif.recorded.passes import NO_SCHEDULE, RecordedPasses, passes_of
 from foretrace.whatif.recorded.pieces import pieces_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.stages import stages_of
@@ -56,7 +56,7 @@ def program_of(recording: Recording, *, stated: PlanDraft | None = None) -> Prog
     )
 
 
-def _shown_by(passes: Passes) -> dict[str, Field]:
+def _shown_by(passes: RecordedPasses) -> dict[str, Field]:
     return {
         "num_chunks": passes.num_chunks,
         "layers_of_chunk": passes.layers_of_chunk,
@@ -88,7 +88,7 @@ def _check_stated(stated: PlanDraft, shown: Mapping[str, Field], plan: Plan) -> 
             )
 
 
-def _with_batch(plan: Plan, stated: PlanDraft, passes: Passes) -> Plan:
+def _with_batch(plan: Plan, stated: PlanDraft, passes: RecordedPasses) -> Plan:
     """The plan with as many microbatches as were recorded.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.graph import NO_LAYER, ExecutionGraph, Part
-from foretrace.whatif.recorded.exchanges import Exchange
+from foretrace.whatif.recorded.exchanges import RecordedExchange
 
 _UNNAMED = (
     "sends and receives do not name the two ranks that take part, so the pipeline's stages were "
@@ -26,7 +26,7 @@ class Stages:
     doubts: tuple[str, ...]
 
 
-def stages_of(graph: ExecutionGraph, exchanges: Sequence[Exchange]) -> Stages:
+def stages_of(graph: ExecutionGraph, exchanges: Sequence[RecordedExchange]) -> Stages:
     """Stages, from which ranks transfers join, and from the layers that each rank runs."""
     layers = _layers_by_rank(graph)
     transfers = [each.ranks for each in exchanges if each.part == Part.TRANSFER]

@@ -82,7 +82,7 @@ class Multiplied:
 
 
 @dataclass(frozen=True)
-class Role:
+class ProductRole:
     """What one product is."""
 
     weight: Weight
@@ -138,7 +138,7 @@ def _is_turned(first: Tensor) -> bool | None:
 
 def roles_of(
     products: Sequence[Multiplied | str], known: Dimensions, *, is_backward: bool, is_layer: bool
-) -> list[Role | None]:
+) -> list[ProductRole | None]:
     """What each product of a block is; none where no weight fits, and for anchors.
 
     Args:
@@ -159,7 +159,7 @@ def roles_of(
         if not found and not isinstance(one, str):
             states = [(cost, place, last, (*way, None)) for cost, place, last, way in states]
             continue
-        choices: list[Role | None] = [None] if isinstance(one, str) else list(found)
+        choices: list[ProductRole | None] = [None] if isinstance(one, str) else list(found)
         grown = []
         for role in choices:
             best = min(
@@ -181,12 +181,12 @@ def roles_of(
 
 
 # Cost so far, place of the last product, the product, and all so far.
-_State = tuple[float, int, Role | None, tuple[Role | None, ...]]
+_State = tuple[float, int, ProductRole | None, tuple[ProductRole | None, ...]]
 
 
 def _readings(
     one: Multiplied, known: Dimensions, *, is_backward: bool, is_layer: bool
-) -> list[Role]:
+) -> list[ProductRole]:
     turns = (Turn.INPUT_GRADIENT, Turn.WEIGHT_GRADIENT) if is_backward else (Turn.FORWARD,)
     if is_backward and one.is_first_turned:
         turns = (Turn.WEIGHT_GRADIENT,)
@@ -195,9 +195,9 @@ def _readings(
         if is_layer == (weight.name in _ENDS):
             continue
         for turn in turns:
-            roles = [Role(weight, turn)]
+            roles = [ProductRole(weight, turn)]
             if turn is Turn.WEIGHT_GRADIENT:
-                roles.append(Role(weight, turn, is_swapped=True))
+                roles.append(ProductRole(weight, turn, is_swapped=True))
             found += [role for role in roles if _fits(one, role, known)][:1]
     if one.is_first_turned is False:  # as a gradient of inputs is, if it may be one
         inputs = [role for role in found if role.turn is not Turn.WEIGHT_GRADIENT]
@@ -205,14 +205,16 @@ def _readings(
     return found
 
 
-def _fits(one: Multiplied, role: Role, known: Dimensions) -> bool:
+def _fits(one: Multiplied, role: ProductRole, known: Dimensions) -> bool:
     sizes = [known.by_name.get(name) for name in role.names]
     recorded = (one.rows, one.inner, one.columns)
     pairs = zip(sizes, recorded, strict=True)
     return all(size is not None and size.before == value for size, value in pairs)
 
 
-def _step(place: int, last: Role | None, role: Role | None, *, is_backward: bool) -> float:
+def _step(
+    place: int, last: ProductRole | None, role: ProductRole | None, *, is_backward: bool
+) -> float:
     """What it costs to read `role` (`None`: attention) behind the one before."""
     now = ATTENTION_PLACE if role is None else role.weight.place
     if place < 0:
@@ -231,7 +233,7 @@ def _step(place: int, last: Role | None, role: Role | None, *, is_backward: bool
     return _NEW_LAYER + _LEFT_OUT * around
 
 
-def _is_torn(last: Role | None, role: Role | None) -> bool:
+def _is_torn(last: ProductRole | None, role: ProductRole | None) -> bool:
     if last is None or role is None or not last.weight.is_single or last.weight == role.weight:
         return False
     return (last.turn, role.turn) == (Turn.INPUT_GRADIENT, Turn.WEIGHT_GRADIENT)

@@ -30,7 +30,7 @@ from foretrace.whatif.resize.products import (
     ANCHOR,
     WEIGHTS,
     Multiplied,
-    Role,
+    ProductRole,
     is_weight_turned,
     multiplied,
     operand_positions,
@@ -62,7 +62,7 @@ class Rewritten:
     signature: str  # "" where nothing is known of its shapes
     is_known: bool  # every tensor's dimensions are known
     is_ambiguous: bool = False
-    role: Role | None = None  # of a product with a weight
+    role: ProductRole | None = None  # of a product with a weight
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Context:
     tables: tuple[int, ...] = ()  # rows of tables that stay
     weights: tuple[tuple[str, str], ...] = ALL_WEIGHTS  # outputs and inputs of the model's
     # What was found so far, for all blocks of one recording and edit.
-    memo: dict[tuple[Ran, Role | None, Place], Rewritten] = field(
+    memo: dict[tuple[Ran, ProductRole | None, Place], Rewritten] = field(
         default_factory=dict, compare=False
     )
 
@@ -111,7 +111,7 @@ def base_name(operator: str) -> str:
 
 def _roles(
     block: Sequence[Ran], parsed: Sequence[Shapes | None], context: Context
-) -> list[Role | None]:
+) -> list[ProductRole | None]:
     at: list[int] = []
     products: list[Multiplied | str] = []
     for position, (one, shapes) in enumerate(zip(block, parsed, strict=True)):
@@ -133,7 +133,7 @@ def _roles(
         is_backward=context.phase is Phase.BACKWARD,
         is_layer=context.part in {Part.LAYER, Part.UNKNOWN},
     )
-    found_roles: list[Role | None] = [None] * len(block)
+    found_roles: list[ProductRole | None] = [None] * len(block)
     for position, role in zip(at, roles, strict=True):
         found_roles[position] = role
     _lend_roles(block, found_roles)
@@ -146,7 +146,7 @@ def is_beside_product(one: Ran) -> bool:
     return lowered.startswith("memset") or "splitk" in lowered
 
 
-def _lend_roles(block: Sequence[Ran], roles: list[Role | None]) -> None:
+def _lend_roles(block: Sequence[Ran], roles: list[ProductRole | None]) -> None:
     """What serves a product has its role: what is cleared the next one's, sums the last one's."""
     last = None
     for at, one in enumerate(block):
@@ -174,7 +174,7 @@ def is_attention(one: Ran) -> bool:
     return _attention_shape(one.operator, one.signature) is not None
 
 
-def _neighbours(block: Sequence[Ran], roles: Sequence[Role | None]) -> list[tuple[str, ...]]:
+def _neighbours(block: Sequence[Ran], roles: Sequence[ProductRole | None]) -> list[tuple[str, ...]]:
     """Widths of what was made last and what is taken next, for each operator."""
     made: list[str] = []
     last = ""
@@ -217,7 +217,7 @@ def _place(one: Ran, shapes: Shapes | None, likely: tuple[str, ...], context: Co
 
 
 def _rewritten(
-    one: Ran, shapes: Shapes | None, role: Role | None, place: Place, known: Dimensions
+    one: Ran, shapes: Shapes | None, role: ProductRole | None, place: Place, known: Dimensions
 ) -> Rewritten:
     if shapes is None:
         return Rewritten("", is_known=False)
@@ -272,7 +272,7 @@ def _filled(shape: tuple[int, ...], found: Found | None) -> tuple[int, ...]:
     return tuple(size if new is None else new for size, new in zip(shape, found.shape, strict=True))
 
 
-def _product(one: Ran, shapes: Shapes, role: Role, known: Dimensions) -> str:
+def _product(one: Ran, shapes: Shapes, role: ProductRole, known: Dimensions) -> str:
     """A product's operands and what is added to it, by its role."""
     base = base_name(one.operator)
     rows, inner, columns = (known.by_name[name] for name in role.names)

@@ -9,7 +9,7 @@ from typing import Protocol
 from foretrace.graph import Phase
 from foretrace.operators import Tensor
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.recommender_items import Items
+from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Step
 
@@ -28,10 +28,10 @@ class Stage(Protocol):
     def num_parameters(self) -> int:
         """Weights and biases."""
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """Write its operators."""
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """Write those of its gradients."""
 
 
@@ -53,13 +53,13 @@ class Convolution:
         """Weights and biases."""
         return self.inputs * self.outputs * math.prod(self.kernel) + self.outputs
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """One convolution with its bias."""
         data, weight = self._tensors()
         bias = array((self.outputs,), self.dtype)
         items.add(self.label, call("aten::convolution", data, weight, bias, *self._settings()))
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """One operator makes the gradients of images, weights and bias."""
         data, weight = self._tensors()
         sides = (-(-side // self.stride) for side in self.image[1:])
@@ -103,12 +103,12 @@ class Linear:
         """Weights and biases."""
         return (self.inputs + self.has_bias) * self.outputs
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """One product."""
         make = calls.product_with_bias if self.has_bias else calls.product
         items.add(self.label, make(self.rows, self.outputs, self.inputs, self.dtype))
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """A product for what went in, one for the weights, a sum for the bias."""
         if self.has_input_gradient:
             items.add(
@@ -139,7 +139,7 @@ class Scores:
 
     num_parameters = 0
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """One kernel, or scores written to memory."""
         if self.is_flash:
             items.add(self.label, call(_FLASH, *self._inputs(), "0.0", "False"))
@@ -153,7 +153,7 @@ class Scores:
         items.add(f"{self.label}: softmax", self._softmax("aten::_softmax", 1))
         items.add(f"{self.label}: scores times values", values)
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """One kernel, or two products for each of the two and the softmax's gradient."""
         if self.is_flash:
             nothing = (None,) * 2
@@ -199,12 +199,12 @@ class GroupNorm:
         """A factor and a number to add for each channel."""
         return 2 * self.image[1]
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """One operator."""
         data, weight = array(self.image, self.dtype), array((self.image[1],), self.dtype)
         items.add(self.label, call("aten::native_group_norm", data, weight, weight))
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """One operator."""
         data, weight = array(self.image, self.dtype), array((self.image[1],), self.dtype)
         name = "aten::native_group_norm_backward"
@@ -225,13 +225,13 @@ class LayerNorm:
         """A factor and a number to add for each column."""
         return 2 * self.width
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """One operator."""
         name = "aten::native_layer_norm"
         found = calls.norm(name, self.rows, self.width, self.dtype, num_parameters=2)
         items.add(self.label, found)
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """One operator."""
         name = "aten::native_layer_norm_backward"
         found = calls.norm_backward(name, self.rows, self.width, self.dtype, num_parameters=1)
@@ -251,11 +251,11 @@ class Pointwise:
 
     num_parameters = 0
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """One kernel."""
         items.add(self.label, self._call(self.reads))
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """One kernel, or none."""
         if self.backward_reads:
             items.add(f"{self.label} gradient", self._call(self.backward_reads))
@@ -275,11 +275,11 @@ class Moved:
 
     num_parameters = 0
 
-    def forward(self, items: Items) -> None:
+    def forward(self, items: ItemWriter) -> None:
         """One copy."""
         items.add(self.label, self._call())
 
-    def backward(self, items: Items) -> None:
+    def backward(self, items: ItemWriter) -> None:
         """One copy back."""
         items.add(f"{self.label} back", self._call())
 
@@ -291,7 +291,7 @@ class Moved:
 
 def step_of(stage: Stage) -> Step:
     """A stage as a step that passes of parts are made of."""
-    forward, backward = Items(Phase.FORWARD), Items(Phase.BACKWARD)
+    forward, backward = ItemWriter(Phase.FORWARD), ItemWriter(Phase.BACKWARD)
     stage.forward(forward)
     stage.backward(backward)
     return Step(forward.written, backward.written, is_scores=isinstance(stage, Scores))

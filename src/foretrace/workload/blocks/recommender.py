@@ -16,7 +16,7 @@ from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
-from foretrace.workload.blocks.recommender_items import Items
+from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.recommender_networks import Gradient, Networks
 from foretrace.workload.blocks.recommender_tables import TableWork
 from foretrace.workload.blocks.signatures import num_bytes
@@ -104,8 +104,8 @@ class _Step:
     def tables(self) -> TableWork:
         return TableWork(self.placed, self.plan.micro_batch, self.rank, self.plan.precision)
 
-    def forward(self) -> Items:
-        items, networks, tables = Items(Phase.FORWARD), self.networks, self.tables
+    def forward(self) -> ItemWriter:
+        items, networks, tables = ItemWriter(Phase.FORWARD), self.networks, self.tables
         if not self.placed.sharding.sends_ids_ahead:
             tables.send_ids(items)
         networks.forward(items, "bottom")
@@ -115,8 +115,8 @@ class _Step:
         networks.loss(items)
         return items
 
-    def backward(self) -> Items:
-        items, networks, tables = Items(Phase.BACKWARD), self.networks, self.tables
+    def backward(self) -> ItemWriter:
+        items, networks, tables = ItemWriter(Phase.BACKWARD), self.networks, self.tables
         buckets = _Buckets(self.plan)
         if self.placed.sharding.sends_ids_ahead:
             tables.send_ids(items)
@@ -139,7 +139,7 @@ class _Step:
         self._update(items, [*buckets.sizes, *([own] if own else [])])
         return items
 
-    def _update(self, items: Items, sizes: Sequence[int]) -> None:
+    def _update(self, items: ItemWriter, sizes: Sequence[int]) -> None:
         items.phase = Phase.OPTIMIZER
         dtype = self.plan.precision.gradients
         has_state = self.placed.sharding.optimizer is not TableOptimizer.SGD
@@ -165,7 +165,7 @@ class _Buckets:
         self._positions: list[int] = []
         self.sizes: list[int] = []  # of all parameters, in numbers
 
-    def add(self, items: Items, gradient: Gradient) -> None:
+    def add(self, items: ItemWriter, gradient: Gradient) -> None:
         """One more; a bucket that is full is reduced."""
         self.sizes.append(gradient.num_elements)
         self._gathered.append(gradient)
@@ -176,14 +176,14 @@ class _Buckets:
     def _count(self) -> int:
         return sum(one.num_elements for one in self._gathered)
 
-    def close(self, items: Items) -> None:
+    def close(self, items: ItemWriter) -> None:
         """What has gathered is reduced."""
         if self._gathered:
             self.reduce(items, self._count)
             self._gathered = []
             self._limit = self._plan.bucket_bytes or _BUCKET_BYTES
 
-    def reduce(self, items: Items, numbers: int, label: str = _REDUCE) -> None:
+    def reduce(self, items: ItemWriter, numbers: int, label: str = _REDUCE) -> None:
         """One reduction, beside what follows or, if the plan wants no overlap, after all."""
         if self._plan.data == 1:
             return
@@ -192,13 +192,13 @@ class _Buckets:
             return
         self._positions.append(self._exchange(items, label, numbers))
 
-    def waiting(self, items: Items) -> tuple[int, ...]:
+    def waiting(self, items: ItemWriter) -> tuple[int, ...]:
         """Reductions that the update must wait for; those that were put off are written now."""
         for label, numbers in self._late:
             self._positions.append(self._exchange(items, label, numbers))
         self._late = []
         return tuple(self._positions)
 
-    def _exchange(self, items: Items, label: str, numbers: int) -> int:
+    def _exchange(self, items: ItemWriter, label: str, numbers: int) -> int:
         dtype = self._plan.precision.reduced
         return items.exchange(label, CollectiveKind.ALL_REDUCE, numbers=numbers, dtype=dtype)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.recommender_items import Items
+from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.plan.plan import Precision
@@ -62,7 +62,7 @@ class Networks:
     precision: Precision
     is_replicated: bool  # gradients are copied into buckets
 
-    def forward(self, items: Items, network: str) -> None:
+    def forward(self, items: ItemWriter, network: str) -> None:
         """All layers of a network."""
         for layer in linears(self.model, network):
             shape = (self.batch, layer.outputs)
@@ -73,7 +73,7 @@ class Networks:
             if layer.has_activation:
                 items.add(f"{layer.label} relu", self._plain("aten::relu", shape))
 
-    def backward(self, items: Items, network: str, *, has_input: bool) -> Iterator[Gradient]:
+    def backward(self, items: ItemWriter, network: str, *, has_input: bool) -> Iterator[Gradient]:
         """All layers from the last to the first; gradients of parameters as they are there."""
         layers = linears(self.model, network)
         for at in reversed(range(len(layers))):
@@ -85,7 +85,7 @@ class Networks:
                 )
             yield from self._weights(items, layer, has_input=has_input or at > 0)
 
-    def _weights(self, items: Items, layer: Linear, *, has_input: bool) -> Iterator[Gradient]:
+    def _weights(self, items: ItemWriter, layer: Linear, *, has_input: bool) -> Iterator[Gradient]:
         products = self.precision.products
         if has_input:
             items.add(
@@ -102,7 +102,7 @@ class Networks:
         yield self._copied(items, f"{layer.label} bias", (layer.outputs,))
         yield self._copied(items, layer.label, (layer.outputs, layer.inputs))
 
-    def _copied(self, items: Items, label: str, shape: tuple[int, ...]) -> Gradient:
+    def _copied(self, items: ItemWriter, label: str, shape: tuple[int, ...]) -> Gradient:
         """DistributedDataParallel divides a gradient by the ranks as it copies it."""
         if self.is_replicated:
             call = calls.elementwise("aten::mul", shape, self.precision.gradients)
@@ -110,7 +110,7 @@ class Networks:
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
         return Gradient(items.last, count)
 
-    def interact(self, items: Items) -> None:
+    def interact(self, items: ItemWriter) -> None:
         """Pooled vectors and dense features become the input of the top network."""
         model, batch = self.model, self.batch
         vectors, size, width = model.num_tables + 1, model.size, model.interaction_width
@@ -125,7 +125,7 @@ class Networks:
             for at in range(model.num_cross_layers):
                 self._cross(items, f"cross layer {at}", width)
 
-    def _cross(self, items: Items, label: str, width: int) -> None:
+    def _cross(self, items: ItemWriter, label: str, width: int) -> None:
         rank, products = self.model.cross_rank, self.precision.products
         shape = (self.batch, width)
         items.add(f"{label} down", calls.product(self.batch, rank, width, products))
@@ -133,7 +133,7 @@ class Networks:
         for name, reads in (("aten::add", 1), ("aten::mul", 2), ("aten::add", 2)):
             items.add(label, self._plain(name, shape, reads=reads))
 
-    def interact_backward(self, items: Items) -> Iterator[Gradient]:
+    def interact_backward(self, items: ItemWriter) -> Iterator[Gradient]:
         """Gradients of pooled vectors and of dense features."""
         model, batch = self.model, self.batch
         vectors, size = model.num_tables + 1, model.size
@@ -154,7 +154,7 @@ class Networks:
         if model.interaction is Interaction.DOT:
             items.add("dense features", self._plain("aten::add", (batch, size), reads=2))
 
-    def _cross_backward(self, items: Items, label: str) -> Iterator[Gradient]:
+    def _cross_backward(self, items: ItemWriter, label: str) -> Iterator[Gradient]:
         width, rank = self.model.interaction_width, self.model.cross_rank
         batch, products = self.batch, self.precision.products
         shape = (batch, width)
@@ -179,12 +179,12 @@ class Networks:
         for _ in range(2):  # the layer's input, and the first layer's, are used twice
             items.add(f"{label} gradients together", self._plain("aten::add", shape, reads=2))
 
-    def loss(self, items: Items) -> None:
+    def loss(self, items: ItemWriter) -> None:
         """Binary cross entropy of one number a sample."""
         for name in _LOSS:
             items.add("loss", self._plain(name, (self.batch,)))
 
-    def loss_backward(self, items: Items) -> None:
+    def loss_backward(self, items: ItemWriter) -> None:
         """Its gradient."""
         for name in _LOSS_BACKWARD:
             items.add("loss gradient", self._plain(name, (self.batch,)))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from foretrace.base import CollectiveKind
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.recommender_items import Items
+from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.plan.plan import Group, Precision
 from foretrace.workload.sharding.placement import PlacedTables, Shard
@@ -50,7 +50,7 @@ class TableWork:
     rank: int | None
     precision: Precision
 
-    def send_ids(self, items: Items) -> None:
+    def send_ids(self, items: ItemWriter) -> None:
         """Ids, and before them how many there are, go to the ranks that hold the rows."""
         if self.placed.num_ranks == 1:
             return
@@ -83,7 +83,7 @@ class TableWork:
             if not self.placed.sharding.sends_ids_ahead:
                 items.wait(arrived)
 
-    def lookup(self, items: Items) -> None:
+    def lookup(self, items: ItemWriter) -> None:
         """Rows are read and added up, vectors go to the ranks whose samples they belong to."""
         arrived = []
         for one in self._traffic:
@@ -101,7 +101,7 @@ class TableWork:
             items.add("replicated tables", self._bag(replicated))
         items.wait(*arrived)
 
-    def _send_vectors(self, items: Items, one: SchemeTraffic) -> list[int]:
+    def _send_vectors(self, items: ItemWriter, one: SchemeTraffic) -> list[int]:
         if self.placed.num_ranks == 1:
             return []
         name, dtype = one.scheme.value, self._dtype
@@ -124,7 +124,7 @@ class TableWork:
             ]
         return last
 
-    def send_gradients(self, items: Items) -> None:
+    def send_gradients(self, items: ItemWriter) -> None:
         """Gradients of vectors go back to the ranks that hold the rows; updates wait for them."""
         if self.placed.num_ranks == 1:
             return
@@ -144,7 +144,7 @@ class TableWork:
                     label, CollectiveKind.ALL_GATHER, numbers=numbers, dtype=dtype, group=group
                 )
 
-    def update(self, items: Items) -> None:
+    def update(self, items: ItemWriter) -> None:
         """Rows that were looked up are updated, as soon as their gradients are there."""
         by_label = items.positions()
         for one in self._traffic:
@@ -157,7 +157,7 @@ class TableWork:
                 self._sort(items, name, found)
                 items.add(f"{name} update", self._update(found))
 
-    def update_replicated(self, items: Items) -> None:
+    def update_replicated(self, items: ItemWriter) -> None:
         """Gradients of tables that every rank holds whole."""
         found = self._found(TableScheme.DATA)
         if found is None:
@@ -172,13 +172,13 @@ class TableWork:
             call("aten::embedding_dense_backward", gradient, index, str(rows), "-1", "False"),
         )
 
-    def _prepare(self, items: Items, name: str, count: int, numbers: int) -> None:
+    def _prepare(self, items: ItemWriter, name: str, count: int, numbers: int) -> None:
         """Prefix sums, fills and casts of how many ids there are."""
         one = calls.elementwise("aten::clone", (max(1, numbers),), _LENGTH)
         for _ in range(count):
             items.add(f"{name} offsets", one)
 
-    def _sort(self, items: Items, name: str, found: _Lookup) -> None:
+    def _sort(self, items: ItemWriter, name: str, found: _Lookup) -> None:
         """Ids in order, so that every row is written once."""
         pair = calls.elementwise("aten::clone", (2, max(1, found.num_ids)), _SPLIT)
         for _ in range(_SORT_PASSES):

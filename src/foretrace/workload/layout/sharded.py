@@ -21,7 +21,7 @@ from foretrace.workload.exchanges.gradients import (
 )
 from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.pieces import Pieces, Place
-from foretrace.workload.layout.template import Placed, Template, chained
+from foretrace.workload.layout.template import PlacedTemplate, Template, chained
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Sharding
 from foretrace.workload.schedule.schedule import Pass, ScheduleUnit
@@ -44,7 +44,7 @@ def gathered_chunk(chunk: Chunk, templates: UnitTemplates) -> Gathered:
     blocks = [
         gathering(buckets[at].num_parameters, buckets[at].pool, plan, Phase.FORWARD) for at in order
     ]
-    parts = [Placed(templates.block(block)) for block in blocks]
+    parts = [PlacedTemplate(templates.block(block)) for block in blocks]
     held_by: list[tuple[int, ...]] = [()] * len(backward)
     for pool in templates.pools:
         for place, at in enumerate(last_bucket_of_parts(backward, buckets, pool)):

@@ -67,7 +67,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedTemplate:
     """A template with the layer, counted within a stretch, that it is the work of."""
 
     template: Template
@@ -124,7 +124,7 @@ def _columns(block: Block, streams: Sequence[int], tables: Tables) -> Columns:
 
 
 def chained(
-    parts: Sequence[Placed], extra: Sequence[tuple[int, int]] = (), *, side: frozenset[int]
+    parts: Sequence[PlacedTemplate], extra: Sequence[tuple[int, int]] = (), *, side: frozenset[int]
 ) -> Template:
     """Stretches one after the other, each working on the result of the one before.
 
@@ -166,7 +166,7 @@ def chained(
     )
 
 
-def _joined_columns(parts: Sequence[Placed]) -> Columns:
+def _joined_columns(parts: Sequence[PlacedTemplate]) -> Columns:
     columns = {
         key: np.concatenate([part.template.columns[key] for part in parts]) for key in _COLUMNS
     }

@@ -21,7 +21,7 @@ from foretrace.workload.layout.chunks import Chunk, block_of
 from foretrace.workload.layout.coarse import Coarse, coarsened
 from foretrace.workload.layout.tables import NOTHING, Tables
 from foretrace.workload.layout.template import (
-    Placed,
+    PlacedTemplate,
     Template,
     chained,
     template_of_block,
@@ -206,7 +206,7 @@ class _Line:
     def __init__(self, templates: UnitTemplates, plan: Plan) -> None:
         self._templates = templates
         self._plan = plan
-        self._placed: list[Placed] = []
+        self._placed: list[PlacedTemplate] = []
         self._num_items = 0
         self._side: set[int] = set()
         self._edges: list[tuple[int, int]] = []
@@ -261,7 +261,7 @@ class _Line:
         template = self._templates.block(block)
         if is_side:
             self._side.add(len(self._placed))
-        self._placed.append(Placed(template, layer if len(template) else NO_LAYER))
+        self._placed.append(PlacedTemplate(template, layer if len(template) else NO_LAYER))
         begin = self._num_items
         self._num_items += len(template)
         return begin

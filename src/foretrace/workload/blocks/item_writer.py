@@ -1,4 +1,4 @@
-"""`Items`: the operations of one block, written down one after the other."""
+"""`ItemWriter`: the operations of one block, written down one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Group
 
 
-class Items:
+class ItemWriter:
     """Items in the order in which a rank issues them, all of one phase until it is changed."""
 
     def __init__(self, phase: Phase) -> None:
