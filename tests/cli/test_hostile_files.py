@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.commands import command_tree
+from tests.fuzz.changes import INJECTED
 
 ESC = "\x1b[31m"
 STEERING = f"{ESC}\x1b]0;title\x07\x9b2J\r"
@@ -139,3 +141,71 @@ def test_clocks_that_are_seconds_apart_are_a_sentence(
 
     assert done.code == 1
     assert "the clocks of host and device differ" in done.err
+
+
+def injects(event: dict[str, Any]) -> None:
+    """Every text of an event that a page, a drawing or a timeline shows."""
+    if event.get("cat") in ("kernel", "cpu_op") or "dims" in str(event.get("args")):
+        event["name"] = f"{event['name']}{INJECTED}{STEERING}"
+    elif event.get("ph") == "M" and "name" in event.get("args", {}):
+        event["args"]["name"] += INJECTED
+    for key in ("Process Group Name", "Process Group Description", "Input Dims"):
+        if key in event.get("args", {}):
+            event["args"][key] = f"{event['args'][key]}{INJECTED}{STEERING}"
+
+
+def scripts(page: str) -> int:
+    """Elements of a page that run code, as a browser finds them."""
+    found: list[str] = []
+    reader = HTMLParser()
+    reader.handle_starttag = lambda tag, attrs: found.extend(  # type: ignore[method-assign]
+        [tag] * (tag in ("script", "iframe", "object"))
+        + [name for name, _ in attrs if name.startswith("on")]
+    )
+    reader.feed(page)
+    return len(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "report {job} -o {page}",
+        "replay {job} --report {page}",
+        "whatif {job} --speed gemm=2 --report {page}",
+    ],
+)
+def test_names_are_no_code_on_a_page(run: Run, traces: Path, tmp_path: Path, line: str) -> None:
+    hostile = changed(traces, tmp_path / "<img src=x onerror=alert(1)>", injects)
+    pages = []
+    for job in (hostile, traces):
+        words = [one.format(job=job, page=tmp_path / "page.html") for one in line.split()]
+        assert run(*words).code == 0
+        pages.append((tmp_path / "page.html").read_text(encoding="utf-8"))
+
+    assert INJECTED not in pages[0]
+    assert "<img src=x" not in pages[0]
+    assert not set("\x1b\x07\x9b") & set(pages[0])
+    assert scripts(pages[0]) == scripts(pages[1])
+
+
+@pytest.mark.parametrize("end", ["json.gz", "pftrace"])
+def test_names_leave_timelines_whole(run: Run, traces: Path, tmp_path: Path, end: str) -> None:
+    out = tmp_path / f"timeline.{end}"
+
+    done = run("replay", changed(traces, tmp_path / "job", injects), "--trace", out)
+
+    assert done.code == 0, done.err
+    if end == "json.gz":
+        names = {event.get("name") for event in read_json(out)["traceEvents"]}
+        assert any(INJECTED in str(name) for name in names)
+    else:
+        assert INJECTED.encode() in out.read_bytes()
+
+
+def read_json(path: Path) -> Any:
+    """What JSON of a file says, numbers that JSON has not refused."""
+
+    def refused(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(gzip.decompress(path.read_bytes()), parse_constant=refused)

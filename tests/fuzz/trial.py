@@ -21,7 +21,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,19 @@ class TooLongError(BaseException):
 
 def files_of(case: Case, folder: Path) -> Path:
     """Write the input of a case; returns the changed file."""
-    files = dict(inputs()[case.of].files)
+    files = _files(case.of, json.dumps(case.changes))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder / next(iter(files), "")
+
+
+@lru_cache(1)  # several lines read one input
+def _files(of: str, changes: str) -> Mapping[str, bytes]:
+    files = dict(inputs()[of].files)
     first = next(iter(files), "")
     if first:
-        files[first] = changed(files[first], case.changes)
-    for name, content in files.items():
-        (folder / name).write_bytes(_written(name, content))
-    return folder / first
+        files[first] = changed(files[first], json.loads(changes))
+    return {name: _written(name, content) for name, content in files.items()}
 
 
 def _written(name: str, content: Any) -> bytes:

@@ -31,6 +31,14 @@ def check_fits(num_bytes: int, what: str, *, advice: str) -> None:
         )
 
 
+def _held_bytes() -> int:
+    """Address space of this process, where the system tells it."""
+    with suppress(OSError):
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
 def memory_bytes() -> int | None:
     """What this process may have; `None` if the system does not tell."""
     found: list[int] = []
@@ -42,5 +50,5 @@ def memory_bytes() -> int | None:
         import resource  # POSIX only
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        found += [limit] if limit != resource.RLIM_INFINITY else []
+        found += [limit - _held_bytes()] if limit != resource.RLIM_INFINITY else []
     return min(found, default=None)

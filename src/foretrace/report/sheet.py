@@ -5,6 +5,7 @@ The file holds its style, its scripts and its data: it opens offline and asks fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -17,7 +18,7 @@ from markupsafe import Markup
 
 from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
 from foretrace.answer import Cell, ChartKind, Table, Unit, cell_text, number_text, readable
-from foretrace.base import NS_PER_MS, written_beside
+from foretrace.base import NS_PER_MS, visible, written_beside
 from foretrace.report.document import (
     MAX_KEPT_ROWS,
     NO_BREAK_SPACE,
@@ -42,6 +43,8 @@ _CLASS_OF_UNIT = {
     Unit.WORD: "w",
     Unit.FLAG: "w",
 }  # others are numbers
+
+_NOT_EMBEDDED = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("foretrace.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -93,6 +97,11 @@ def _environment() -> jinja2.Environment:
         "kind": lambda part: type(part).__name__,
     }
     return environment
+
+
+def _shown(value: object) -> object:
+    """What a template writes: texts of a recording without what steers who shows them."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _cell(value: Cell, unit: Unit) -> str:
@@ -199,6 +208,7 @@ def _asset(name: str) -> Markup:
 
 
 def _embedded(value: object) -> Markup:
-    """JSON that may stand inside a script element: no `<` survives."""
-    text = msgspec.json.encode(value).decode().replace("<", "\\u003c")
+    """JSON that may stand inside a script element: no `<` survives, and nothing that steers."""
+    text = msgspec.json.encode(value).decode()
+    text = _NOT_EMBEDDED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return Markup(text)  # noqa: S704  escaped above

@@ -14,6 +14,7 @@ from foretrace.risk.campaign.outcome import Outcome
 from foretrace.risk.campaign.simulate import simulate_campaign
 
 _LONGEST = 50  # times as long as without failures: beyond it, the campaign is given up
+_LONGEST_S = 1e12  # of work; what is simulated ends far earlier, and more would be no whole ns
 _QUANTILES = (0.05, 0.5, 0.95)
 _NO_DIGITS = 1_000  # from here on a decimal says nothing
 
@@ -112,7 +113,13 @@ def training_time(
         raise RiskError(
             f"{num_tokens:g} tokens at {tokens_per_second:g} per second: both have to be above zero"
         )
-    work_ns = max(1, round(num_tokens / tokens_per_second * NS_PER_S))
+    seconds = num_tokens / tokens_per_second
+    if seconds > _LONGEST_S:
+        raise RiskError(
+            f"{num_tokens:g} tokens at {tokens_per_second:g} per second take {seconds:.3g} s: at "
+            f"most {_LONGEST_S:.3g} s can be simulated"
+        )
+    work_ns = max(1, round(seconds * NS_PER_S))
     outcome = simulate_campaign(
         campaign,
         duration_ns=_LONGEST * work_ns,
