@@ -9,6 +9,7 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.estimate.compose import estimate as estimate
     from foretrace.estimate.compose import estimate_draft as estimate_draft
+    from foretrace.estimate.compose import peak_flops_per_ns as peak_flops_per_ns
     from foretrace.estimate.compose import software_costs as software_costs
     from foretrace.estimate.compose import unmodelled_of as unmodelled_of
     from foretrace.estimate.estimate import Alternative as Alternative

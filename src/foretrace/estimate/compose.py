@@ -92,7 +92,7 @@ def estimate(
         raise ValueError(f"price_per_hour must not be negative, got {price_per_hour}")
     check_plan(plan, model)
     _check_size(plan.num_ranks, machine)
-    peak = _peak_flops_per_ns(plan, machine.chip)
+    peak = peak_flops_per_ns(plan, machine.chip)
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
     known = software or load_software(UNKNOWN_SOFTWARE)
@@ -255,7 +255,7 @@ def _check_size(num_ranks: int, machine: Machine) -> None:
         )
 
 
-def _peak_flops_per_ns(plan: Plan, chip: Chip) -> float:
+def peak_flops_per_ns(plan: Plan, chip: Chip) -> float:
     """Of the fastest number format that the plan multiplies in; one that the chip lacks is refused.
 
     Attention multiplies what activations are kept as, which may be faster than other products.

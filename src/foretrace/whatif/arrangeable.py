@@ -16,8 +16,17 @@ _ARRANGEABLE: dict[str, tuple[str, ...] | None] = {
 }
 
 
-def check_arrangeable(before: Plan, after: Plan) -> None:
+# Of layers alone: those of a stated model can take the place of recorded ones.
+_OF_LAYERS = (("precision", "products"),)
+
+
+def check_arrangeable(before: Plan, after: Plan, *, has_layers: bool = False) -> None:
     """Refuse a change of the plan that no recorded work shows the effect of.
+
+    Args:
+        before: as recorded.
+        after: as edited.
+        has_layers: layers of a model are there, and costs of their operators.
 
     Raises:
         NotShownError: naming the keys, and what would answer.
@@ -29,7 +38,7 @@ def check_arrangeable(before: Plan, after: Plan) -> None:
         for table in dict.fromkeys((*old, *new))
         for key in dict.fromkeys((*old.get(table, {}), *new.get(table, {})))
         if old.get(table, {}).get(key) != new.get(table, {}).get(key)
-        and not _is_arrangeable(table, key)
+        and not (_is_arrangeable(table, key) or (has_layers and (table, key) in _OF_LAYERS))
     ]
     if lost:
         raise NotShownError(

@@ -68,7 +68,7 @@ def outcome(baseline: Baseline, scenario: Scenario) -> Outcome:
         ScenarioError: if it is illegal, or no way to it is known.
     """
     try:
-        check_arrangeable(baseline.before.plan, scenario.plan)
+        check_arrangeable(baseline.before.plan, scenario.plan, has_layers=_has_layers(baseline))
         job = rearranged(
             baseline.program, baseline.before, scenario, model=baseline.model, costs=baseline.costs
         )
@@ -125,6 +125,12 @@ def _growth(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
 
 def _has_device(baseline: Baseline) -> bool:
     return baseline.program.graph.has_device
+
+
+def _has_layers(baseline: Baseline) -> bool:
+    """Whether layers of the model could be made in other number formats, and costed."""
+    is_known = isinstance(baseline.model, Transformer) and baseline.costs is not None
+    return is_known and _has_device(baseline)
 
 
 def _loading(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:

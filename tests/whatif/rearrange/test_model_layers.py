@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrace.base import ScenarioError
+from foretrace.base import MachineError, ScenarioError
 from foretrace.graph import DEVICE_KINDS, NodeKind, Part, verify
 from foretrace.machine import load_machine
 from foretrace.whatif import Edit, Parallelism, PlanKeys, Prediction, baseline_of, predict
@@ -72,6 +72,28 @@ def test_the_answer_is_arranged_and_every_new_piece_has_source_and_interval(
         takes_time = nodes[found.costs.duration_ns[nodes] > 0]
         assert (found.costs.low_ns[takes_time] < found.costs.high_ns[takes_time]).all()
         assert (found.costs.source[nodes] > 0).all()
+
+
+def test_products_in_another_format_are_those_of_the_model() -> None:
+    base = baseline(TINY)
+    assert base.before.plan.precision.products != "fp8"
+
+    found = predict(base, [PlanKeys({"precision.products": "fp8"})])
+
+    assert found.method == "arranged"
+    verify(found.graph)
+    kernels, _ = made_in_layers(found)
+    names = {found.graph.names[at] for at in found.graph.operator[kernels].tolist()}
+    assert "aten::_scaled_mm" in names
+    assert (found.costs.source[kernels] > 0).all()
+    assert any("with products in fp8" in note for note in found.notes)
+
+
+def test_a_format_that_the_chip_lacks_is_refused() -> None:
+    base = baseline_of(recording_of(make_job(SHAPES)), machine=load_machine("dgx-a100"), model=TINY)
+
+    with pytest.raises(MachineError, match="no products in fp8"):
+        predict(base, [PlanKeys({"precision.products": "fp8"})])
 
 
 def test_layers_are_made_in_both_passes_and_nothing_else_is() -> None:

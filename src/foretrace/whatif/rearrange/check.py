@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.buckets import have_sizes
+from foretrace.whatif.rearrange.model_layers import casts_layers
 from foretrace.whatif.rearrange.structure import changed_fields, schedule_or_refusal
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Program
@@ -92,11 +93,12 @@ def _beyond_recordings(before: Scenario, after: Scenario, *, has_model: bool) ->
                 f"{'keys and values' if key == 'cp' else 'tokens between experts'} that could be "
                 f"{'added' if was == 1 else 'taken away'} with what it changes in its operators"
             )
-    is_divided = (old.context, old.expert) != (new.context, new.expert)
-    if is_divided and has_model and (old.tensor > 1) != (new.tensor > 1):
+    is_other = (old.context, old.expert) != (new.context, new.expert)
+    is_other |= casts_layers(before, after)
+    if is_other and has_model and (old.tensor > 1) != (new.tensor > 1):
         yield (
-            f"tp {old.tensor} -> {new.tensor} beside cp or ep: the recording shows neither which "
-            "sums its layers need nor what else they exchange"
+            f"tp {old.tensor} -> {new.tensor} beside cp, ep or products in another format: the "
+            "recording shows neither which sums its layers need nor what else they exchange"
         )
     if old.recompute is not new.recompute and Recompute.SELECTIVE in {old.recompute, new.recompute}:
         yield (

@@ -1,9 +1,10 @@
-"""Layers made from a model, where ranks are to divide them as no recorded ones do.
+"""Layers made from a model, where ranks divide them, or multiply, as no recorded ones do.
 
 Context and expert parallel ranks work on other shapes, and exchange within a layer what was never
-recorded. So each layer's recorded work gives way to the operators and exchanges of the model's
-block under the new plan. What the model's costs miss of this job is carried over: made operators
-take as many times longer as the recorded layers took than the model's under the recorded plan.
+recorded; products in another number format are other kernels, with casts beside them. So each
+layer's recorded work gives way to the operators and exchanges of the model's block under the new
+plan. What the model's costs miss of this job is carried over: made operators take as many times
+longer as the recorded layers took than the model's under the recorded plan.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from foretrace.base import NotShownError
 from foretrace.cost import CostModel
+from foretrace.estimate import peak_flops_per_ns
 from foretrace.graph import DEVICE_KINDS, NodeKind, Phase
 from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.rearrange.made_exchanges import Maker
@@ -64,6 +66,7 @@ class ModelLayers:
         Raises:
             NotShownError: without a model.
             WorkloadError: if the plan is not legal for it.
+            MachineError: if the chip cannot multiply in the plan's number formats.
         """
         if not isinstance(model, Transformer):
             raise NotShownError(
@@ -73,6 +76,9 @@ class ModelLayers:
         unit_index = maker.unit_index
         old, new = model_with(model, before.sizes), model_with(model, after.sizes)
         check_plan(after.plan, new)
+        machine = after.machine or before.machine
+        if machine is not None:
+            peak_flops_per_ns(after.plan, machine.chip)  # refuses formats that it has not
         return ModelLayers(
             unit_index,
             maker,
@@ -168,6 +174,11 @@ def divides_layers(before: Scenario, after: Scenario) -> bool:
         (before.plan.expert, after.plan.expert),
     )
     return any(old != new and 1 in {old, new} for old, new in pairs)
+
+
+def casts_layers(before: Scenario, after: Scenario) -> bool:
+    """Whether layers multiply in another number format than the recorded one."""
+    return before.plan.precision.products != after.plan.precision.products
 
 
 def _block(layer: Passes, *, is_forward: bool) -> Block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foretrace.whatif.rearrange.model_layers import divides_layers
+from foretrace.whatif.rearrange.model_layers import casts_layers, divides_layers
 from foretrace.whatif.rearrange.recorded_parameters import Weights
 from foretrace.whatif.rearrange.structure import Structure, changed_fields
 from foretrace.whatif.rearrange.unit_index import UnitIndex
@@ -88,8 +88,7 @@ def _of_made(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterat
         yield "a gradient norm over all ranks is not among the exchanges: none was recorded"
     if new.data * new.context > 1 and (unit_index.has_backward or new.sharding is Sharding.ZERO3):
         yield from _of_sharding(old.sharding, new)
-    if divides_layers(before, after):
-        yield from _of_model_layers(unit_index, old, new)
+    yield from _of_model_layers(unit_index, before, after)
     is_again = old.recompute is not new.recompute and new.recompute is not Recompute.NONE
     if is_again and unit_index.has_backward:
         yield "recomputed layers take what their forward pass took, exchanges included"
@@ -97,13 +96,21 @@ def _of_made(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterat
         yield "a table shared by the first and the last stage is taken to be summed as before"
 
 
-def _of_model_layers(unit_index: UnitIndex, old: Plan, new: Plan) -> Iterator[str]:
+def _of_model_layers(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterator[str]:
+    new = after.plan
+    is_divided, is_cast = divides_layers(before, after), casts_layers(before, after)
+    if not is_divided and not is_cast:
+        return
+    formats = (f"with products in {new.precision.products}",) if is_cast else ()
+    ranks = (f"under cp {new.context}, ep {new.expert}",) if is_divided else ()
     yield (
-        f"layers under cp {new.context}, ep {new.expert} were not recorded: they are the stated "
+        f"layers {' '.join((*ranks, *formats))} were not recorded: they are the stated "
         "model's; its operators take what costs say of them, times what recorded layers took over "
         "what costs say of those, and are launched as slowly as recorded ones"
     )
-    if old.expert != new.expert and unit_index.has_backward:
+    if is_cast:
+        yield "products of the head, and casts beside the update, stay as recorded"
+    if before.plan.expert != new.expert and unit_index.has_backward:
         yield "gradients of experts are taken to be reduced with all others, in as many bytes"
 
 

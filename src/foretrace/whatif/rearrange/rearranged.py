@@ -14,7 +14,7 @@ from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.dropped_exchanges import Dropped, of_groups, of_layers_and_ends
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.model_layers import ModelLayers, divides_layers
+from foretrace.whatif.rearrange.model_layers import ModelLayers, casts_layers, divides_layers
 from foretrace.whatif.rearrange.new_units import Composer, NewUnit, at_place, without_reductions
 from foretrace.whatif.rearrange.notes import rearrangement_notes
 from foretrace.whatif.rearrange.recompute import Recomputing
@@ -104,7 +104,7 @@ def _made(
         recomputing=Recomputing.of(unit_index),
         dividing=Dividing(unit_index, after.plan, maker, is_gathered_once) if divides else None,
         layers=ModelLayers.of(maker, before, after, model, costs)
-        if divides_layers(before, after)
+        if divides_layers(before, after) or casts_layers(before, after)
         else None,
         gathering=Gathering(maker, before.plan.tensor / after.plan.tensor) if is_deep else None,
         tensor=TensorExchanges(

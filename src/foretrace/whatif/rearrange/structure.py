@@ -47,6 +47,8 @@ def changed_fields(before: Scenario, after: Scenario) -> tuple[str, ...]:
         for name in _OVERLAPS
         if getattr(old.overlap, name) != getattr(new.overlap, name)
     ]
+    if old.precision.products != new.precision.products:
+        found.append("precision.products")
     if before.sizes.layers != after.sizes.layers:
         found.append("layers")
     if new.pipeline == 1 and old.pipeline == 1 and new.num_microbatches == 1:
