@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from foretrace.workload.footprint.software import Loss as Loss
     from foretrace.workload.footprint.software import Software as Software
     from foretrace.workload.footprint.software import software_of as software_of
+    from foretrace.workload.layout.chunks import block_of as block_of
     from foretrace.workload.layout.laid_out import LaidOut as LaidOut
     from foretrace.workload.layout.laid_out import Role as Role
     from foretrace.workload.layout.launch import AT_ONCE as AT_ONCE

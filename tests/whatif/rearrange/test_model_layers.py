@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from foretrace.base import MachineError, ScenarioError
-from foretrace.graph import DEVICE_KINDS, NodeKind, Part, verify
+from foretrace.cost import Source
+from foretrace.graph import DEVICE_KINDS, NodeKind, Part, Phase, verify
 from foretrace.machine import load_machine
 from foretrace.whatif import Edit, Parallelism, PlanKeys, Prediction, baseline_of, predict
 from foretrace.whatif.baseline import Baseline
@@ -87,6 +88,28 @@ def test_products_in_another_format_are_those_of_the_model() -> None:
     assert "aten::_scaled_mm" in names
     assert (found.costs.source[kernels] > 0).all()
     assert any("with products in fp8" in note for note in found.notes)
+
+
+def test_halves_of_backward_passes_are_those_of_the_model() -> None:
+    recording = recording_of(make_job(job(tp=1, dp=2, pp=2, layers=4, microbatches=6)))
+    base = baseline_of(recording, machine=load_machine("dgx-h100"), model=TINY)
+
+    whole = predict(base, [Parallelism(schedule="gpipe")])
+    found = predict(base, [Parallelism(schedule="zb-h1")])
+
+    assert found.method == "arranged"
+    verify(found.graph)
+    kernels, _ = made_in_layers(found)
+    backward = found.graph.phase[kernels] == Phase.BACKWARD
+    assert backward.any()
+    made = found.costs.source[kernels] != Source.MEASURED
+    assert made[backward].all()
+    assert not made[~backward].any()
+    own_ns = found.costs.duration_ns[kernels][backward].sum()
+    recorded, _ = made_in_layers(whole)
+    is_backward = whole.graph.phase[recorded] == Phase.BACKWARD
+    assert own_ns == pytest.approx(whole.costs.duration_ns[recorded][is_backward].sum(), rel=0.05)
+    assert any("halves" in note for note in found.notes)
 
 
 def test_a_format_that_the_chip_lacks_is_refused() -> None:

@@ -14,7 +14,7 @@ from foretrace.whatif.rearrange.structure import seats, structure_of
 from foretrace.whatif.rearrange.tensor import TensorExchanges
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Piece, Placed
-from foretrace.workload import Group
+from foretrace.workload import Group, Pass
 from tests.acceptance.edited_jobs import job
 from tests.truth import JobConfig
 from tests.whatif.rearrange.jobs import edited, new_job, program_under, read_job, shown
@@ -303,7 +303,7 @@ def test_a_divided_vocabulary_is_summed_behind_embedding_and_loss() -> None:
     maker = Maker.of(unit_index, after, weights_of(unit_index, before))
     composer = Composer(unit_index, structure_of(unit_index, before, after), num_recorded=1)
     (seat,) = seats(unit_index, after.plan)
-    unit = composer.unit(seat, 0, (True, 0, 0))
+    unit = composer.unit(seat, 0, (Pass.FORWARD, 0, 0))
 
     exchanging = TensorExchanges(unit_index, before, after, maker, divides_vocabulary=True)
     found = [each.placed for each in exchanging.through(unit).work]

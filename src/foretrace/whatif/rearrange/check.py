@@ -32,7 +32,14 @@ from foretrace.workload import (
 _OF_PASSES = {"num_microbatches", "recompute", "sharding", "overlap.gradients"}
 
 
-def check(program: Program, before: Scenario, after: Scenario, *, has_model: bool = False) -> None:
+def check(
+    program: Program,
+    before: Scenario,
+    after: Scenario,
+    *,
+    has_model: bool = False,
+    has_costs: bool = False,
+) -> None:
     """Refuse what cannot run, and what this recording cannot be rearranged into.
 
     Raises:
@@ -58,7 +65,8 @@ def check(program: Program, before: Scenario, after: Scenario, *, has_model: boo
     for problem in _without_passes(unit_index, before, after, changed):
         raise NotShownError(problem)
     if {"num_microbatches", "schedule", "pipeline", "num_chunks", "contiguous"} & changed:
-        schedule_or_refusal(after.plan)
+        is_known = has_model and has_costs and program.graph.has_device
+        schedule_or_refusal(after.plan, has_layers=is_known)
 
 
 def _problems(after: Scenario, *, is_other: bool) -> Iterator[str]:

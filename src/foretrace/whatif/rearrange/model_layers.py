@@ -33,8 +33,9 @@ from foretrace.workload import (
     Model,
     ModelBlocks,
     Operator,
-    Passes,
+    Pass,
     Transformer,
+    block_of,
     blocks_of_model,
     check_plan,
 )
@@ -51,6 +52,7 @@ class ModelLayers:
     recorded: ModelBlocks  # under the plan that ran
     edited: ModelBlocks
     models: Models
+    are_all: bool  # take the place of all layers, not of halves of backward passes alone
     _factors: dict[bool, tuple[float, int]] = field(default_factory=dict)
 
     @staticmethod
@@ -85,6 +87,7 @@ class ModelLayers:
             blocks_of_model(old, before.plan),
             blocks_of_model(new, after.plan),
             models_of(unit_index.program, before, after, costs=costs, has_new_shapes=True),
+            are_all=divides_layers(before, after) or casts_layers(before, after),
         )
 
     def through(self, unit: NewUnit) -> NewUnit:
@@ -94,7 +97,7 @@ class ModelLayers:
 
     def _slot(self, unit: NewUnit, slot: NewSlot) -> NewSlot:
         layers = self.edited.layers
-        block = _block(layers[min(slot.layer, len(layers) - 1)], is_forward=unit.is_forward)
+        block = block_of(layers[min(slot.layer, len(layers) - 1)], unit.kind)
         kept = [each for each in slot.work if each.role is not Role.LAYER]
         like = next((each.placed for each in slot.work if each.role is Role.LAYER), None)
         if like is None:
@@ -147,7 +150,8 @@ class ModelLayers:
         works = DEVICE_KINDS if graph.has_device else (*_HOST_WORK, NodeKind.OPERATOR)
         recorded_ns = int(took_ns[np.isin(kind, works)].sum())
         layers = self.recorded.layers
-        block = _block(layers[min(slot.source, len(layers) - 1)], is_forward=unit.is_forward)
+        whole = Pass.FORWARD if unit.is_forward else Pass.BACKWARD
+        block = block_of(layers[min(slot.source, len(layers) - 1)], whole)
         modelled_ns = self._modelled_ns([one for one in block.items if isinstance(one, Operator)])
         # A layer of as many operators takes the host as long as the recorded one did.
         host_ns = int(took_ns[is_host].sum()) // max(len(block.items), 1)
@@ -179,10 +183,6 @@ def divides_layers(before: Scenario, after: Scenario) -> bool:
 def casts_layers(before: Scenario, after: Scenario) -> bool:
     """Whether layers multiply in another number format than the recorded one."""
     return before.plan.precision.products != after.plan.precision.products
-
-
-def _block(layer: Passes, *, is_forward: bool) -> Block:
-    return layer.forward if is_forward else layer.backward
 
 
 def _awaited(items: Sequence[Item]) -> dict[int, int]:

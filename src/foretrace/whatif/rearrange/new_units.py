@@ -10,7 +10,7 @@ from itertools import chain, filterfalse
 from foretrace.graph import NO_LAYER, NO_MICROBATCH
 from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit, Role, Slot
 from foretrace.whatif.rearrange.repeated_layers import LayerSources, layer_sources
-from foretrace.whatif.rearrange.structure import Seat, Structure
+from foretrace.whatif.rearrange.structure import Seat, Structure, UnitKey
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import (
     Coordinates,
@@ -20,6 +20,7 @@ from foretrace.whatif.recorded.program import (
     Piece,
     Placed,
 )
+from foretrace.workload import Pass
 
 _TRANSFERS = (Role.RECEIVE, Role.SEND)
 _REDUCTION = (Role.BUCKET, Role.REDUCED)
@@ -51,6 +52,7 @@ class NewUnit:
     microbatch: int
     chunk: int
     is_last_microbatch: bool
+    kind: Pass  # forward, backward, or a half of that
     frame: RecordedUnit  # whose beginning and end it has
     before: tuple[Work, ...]
     slots: tuple[NewSlot, ...]
@@ -58,6 +60,11 @@ class NewUnit:
     # It has to receive or to send, and no recorded stage did.
     lacks_receive: bool = False
     lacks_send: bool = False
+
+    @property
+    def makes_gradients(self) -> bool:
+        """Whether it computes gradients of weights, which may be reduced then."""
+        return self.kind in {Pass.BACKWARD, Pass.WEIGHT}
 
     @property
     def stretches(self) -> tuple[tuple[Work, ...], ...]:
@@ -171,16 +178,20 @@ class Composer:
             return 0
         return 1 + (microbatch - 1) % (last - 1)
 
-    def order(self, seat: Seat, step: int) -> tuple[tuple[bool, int, int], ...]:
+    def order(self, seat: Seat, step: int) -> tuple[UnitKey, ...]:
         """Units of a rank in order: as recorded, or as the new schedule has them."""
         if self.structure.order is not None:
             return self.structure.order[seat.coordinates.pipeline]
         rank = self.unit_index.rank_at(seat.coordinates.pipeline, seat.like)
-        return tuple(unit.key for unit in self.unit_index.step(rank, step).units)
+        return tuple(
+            (Pass.FORWARD if unit.is_forward else Pass.BACKWARD, unit.microbatch, unit.chunk)
+            for unit in self.unit_index.step(rank, step).units
+        )
 
-    def unit(self, seat: Seat, step: int, key: tuple[bool, int, int]) -> NewUnit:
-        """One unit of a new rank."""
-        is_forward, microbatch, chunk = key
+    def unit(self, seat: Seat, step: int, key: UnitKey) -> NewUnit:
+        """One unit of a new rank; of half a backward pass with all of the recorded layers' work."""
+        kind, microbatch, chunk = key
+        is_forward = kind is Pass.FORWARD
         num_new = self.structure.plan.num_microbatches
         source = self.source_microbatch(microbatch, num_new)
         of = _Of(seat.like, step, is_forward, source)
@@ -203,6 +214,7 @@ class Composer:
             microbatch=microbatch,
             chunk=chunk,
             is_last_microbatch=microbatch == num_new - 1,
+            kind=kind,
             frame=frame,
             before=placed((*receive, *before)),
             slots=tuple(
@@ -213,9 +225,9 @@ class Composer:
             lacks_receive=not opens and not receive,
             lacks_send=not closes and not send,
         )
-        if self.num_recorded == 1 and not unit.is_last_microbatch:
-            return without_reductions(unit)
-        return unit
+        if kind is Pass.INPUT or (self.num_recorded == 1 and not unit.is_last_microbatch):
+            unit = without_reductions(unit)
+        return _gradients_of_weights(unit) if kind is Pass.WEIGHT else unit
 
     def _part(self, of: _Of, chunk: int) -> RecordedUnit:
         rank = self.unit_index.rank_at(self.unit_index.stage_of(chunk), of.like)
@@ -262,6 +274,14 @@ class _Of:
     step: int
     is_forward: bool
     microbatch: int  # recorded
+
+
+def _gradients_of_weights(unit: NewUnit) -> NewUnit:
+    """Of a backward pass the layers, and what reduces: all else is of its other half."""
+    before, *layers, after = unit.stretches
+    first, last = ([each for each in own if each.role in _REDUCTION] for own in (before, after))
+    bare = unit.with_stretches([first, *layers, last])
+    return replace(bare, lacks_receive=False, lacks_send=False)
 
 
 def without_reductions(unit: NewUnit) -> NewUnit:

@@ -32,7 +32,7 @@ def rearrangement_notes(
     return (
         *_of_copies(unit_index, after),
         *_of_layers(unit_index, structure, weights),
-        *_of_made(unit_index, before, after),
+        *_of_made(unit_index, structure, before, after),
         *_of_nothing(unit_index, before, after),
     )
 
@@ -64,7 +64,9 @@ def _of_layers(unit_index: UnitIndex, structure: Structure, weights: Weights) ->
         )
 
 
-def _of_made(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterator[str]:
+def _of_made(
+    unit_index: UnitIndex, structure: Structure, before: Scenario, after: Scenario
+) -> Iterator[str]:
     old, new = before.plan, after.plan
     if old.pipeline == 1 and new.pipeline > 1:
         yield "transfers between stages were not recorded: they are made, and their time modelled"
@@ -89,6 +91,11 @@ def _of_made(unit_index: UnitIndex, before: Scenario, after: Scenario) -> Iterat
     if new.data * new.context > 1 and (unit_index.has_backward or new.sharding is Sharding.ZERO3):
         yield from _of_sharding(old.sharding, new)
     yield from _of_model_layers(unit_index, before, after)
+    if structure.has_halves:
+        yield (
+            "gradients of inputs and of weights were recorded as one pass: layers' backward passes "
+            "are the stated model's halves, calibrated by the recorded ones; the head's stays whole"
+        )
     is_again = old.recompute is not new.recompute and new.recompute is not Recompute.NONE
     if is_again and unit_index.has_backward:
         yield "recomputed layers take what their forward pass took, exchanges included"

@@ -20,7 +20,14 @@ from foretrace.whatif.rearrange.notes import rearrangement_notes
 from foretrace.whatif.rearrange.recompute import Recomputing
 from foretrace.whatif.rearrange.recorded_parameters import Weights, weights_of
 from foretrace.whatif.rearrange.sharding import Dividing, Gathering
-from foretrace.whatif.rearrange.structure import Seat, changed_fields, seats, structure_of
+from foretrace.whatif.rearrange.structure import (
+    HALVES,
+    Seat,
+    UnitKey,
+    changed_fields,
+    seats,
+    structure_of,
+)
 from foretrace.whatif.rearrange.tensor import TensorExchanges, divides_vocabulary
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import (
@@ -33,7 +40,7 @@ from foretrace.whatif.recorded.program import (
     Program,
 )
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Group, Model, Recompute, Sharding, Transformer, shard_size
+from foretrace.workload import Group, Model, Pass, Recompute, Sharding, Transformer, shard_size
 
 
 def rearranged(
@@ -61,7 +68,8 @@ def rearranged(
     Raises:
         ScenarioError: for what cannot run, and for what this recording cannot show.
     """
-    check(program, before, after, has_model=isinstance(model, Transformer))
+    has_model = isinstance(model, Transformer)
+    check(program, before, after, has_model=has_model, has_costs=costs is not None)
     if not changed_fields(before, after):
         return None
     try:
@@ -104,7 +112,7 @@ def _made(
         recomputing=Recomputing.of(unit_index),
         dividing=Dividing(unit_index, after.plan, maker, is_gathered_once) if divides else None,
         layers=ModelLayers.of(maker, before, after, model, costs)
-        if divides_layers(before, after) or casts_layers(before, after)
+        if divides_layers(before, after) or casts_layers(before, after) or structure.has_halves
         else None,
         gathering=Gathering(maker, before.plan.tensor / after.plan.tensor) if is_deep else None,
         tensor=TensorExchanges(
@@ -211,7 +219,7 @@ class _Making:
         placed += _kept(run.closing)
         return NewRank(seat.rank, seat.coordinates, source, tuple(self._without_gone(placed)))
 
-    def unit(self, seat: Seat, step: int, key: tuple[bool, int, int]) -> NewUnit:
+    def unit(self, seat: Seat, step: int, key: UnitKey) -> NewUnit:
         """One unit with everything that the new job adds, and without what it has not."""
         unit = self.composer.unit(seat, step, key)
         old, new = self.before.plan, self.after.plan
@@ -219,10 +227,10 @@ class _Making:
             if new.recompute is Recompute.NONE:
                 unit = self.recomputing.without(unit)
             else:
-                forward = self.composer.unit(seat, step, (True, *key[1:]))
+                forward = self.composer.unit(seat, step, (Pass.FORWARD, *key[1:]))
                 unit = self.recomputing.with_forward(unit, forward)
         unit = self.maker.with_transfers(unit)
-        if self.layers is not None:
+        if self.layers is not None and (self.layers.are_all or unit.kind in HALVES):
             unit = self.layers.through(unit)
         elif self.tensor is not None:
             unit = self.tensor.through(unit)
@@ -233,7 +241,7 @@ class _Making:
         old, new = self.before.plan, self.after.plan
         if self.gathering is not None:
             return self.gathering.through(unit)
-        if unit.is_forward or not unit.is_last_microbatch:
+        if not (unit.makes_gradients and unit.is_last_microbatch):
             return unit
         was_reduced, is_reduced = old.data * old.context > 1, new.data * new.context > 1
         if was_reduced and is_reduced:

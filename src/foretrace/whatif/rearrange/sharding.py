@@ -21,7 +21,17 @@ from foretrace.whatif.rearrange.new_units import NewUnit, Work, without_reductio
 from foretrace.whatif.rearrange.recorded_units import Role
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
-from foretrace.workload import Exchange, Group, Plan, Pool, Sharding, gathered, pools_of, reduced
+from foretrace.workload import (
+    Exchange,
+    Group,
+    Pass,
+    Plan,
+    Pool,
+    Sharding,
+    gathered,
+    pools_of,
+    reduced,
+)
 
 _ENDS_WORK = (Role.RETURN, Role.SEND)
 _GROUP = Group.DATA  # all of its ranks: shards over some of them are refused
@@ -137,7 +147,7 @@ class Gathering:
             return unit
         if plan.sharding is Sharding.ZERO3:
             return self._part_by_part(unit)
-        if unit.is_forward or not (plan.pipeline == 1 or unit.is_last_microbatch):
+        if not (unit.makes_gradients and (plan.pipeline == 1 or unit.is_last_microbatch)):
             return unit
         return self.maker.with_buckets(unit, is_first=unit.chunk == 0)
 
@@ -157,7 +167,7 @@ class Gathering:
                 back = len(issued) - 1 - issued.index(at)
                 found[at].append(self._wait(unit, stretch, back))
             found[at] += stretch.work
-            if not unit.is_forward:
+            if unit.makes_gradients:
                 found[at].append(self._reduction(unit, stretch))
                 issued.append(_REDUCED)
         for at, each in enumerate(stretches):
@@ -179,11 +189,13 @@ class Gathering:
     def _joined(self, unit: NewUnit, found: Sequence[Sequence[Work]]) -> NewUnit:
         *inside, after = found
         unit = unit.with_stretches([*inside, after if unit.is_forward else _with_ends_last(after)])
-        is_end = not unit.is_forward and unit.is_last_microbatch
+        is_end = unit.makes_gradients and unit.is_last_microbatch
         return with_wait(unit, _GROUP) if is_end else unit
 
     def _gathers(self, unit: NewUnit) -> bool:
         plan = self._plan
+        if unit.kind is Pass.WEIGHT:
+            return False
         if not unit.is_forward:
             return plan.reshard_after_forward
         return plan.reshard_after_forward or plan.pipeline == 1 or unit.microbatch == 0

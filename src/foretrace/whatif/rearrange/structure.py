@@ -56,6 +56,10 @@ def changed_fields(before: Scenario, after: Scenario) -> tuple[str, ...]:
     return tuple(found)
 
 
+UnitKey = tuple[Pass, int, int]  # of a new unit: which pass, microbatch and chunk
+HALVES = (Pass.INPUT, Pass.WEIGHT)
+
+
 @dataclass(frozen=True)
 class Structure:
     """The new job's order of work."""
@@ -63,8 +67,12 @@ class Structure:
     plan: Plan
     num_layers: int
     layers_of_chunk: dict[int, tuple[int, ...]]
-    # Units by stage as (is forward, microbatch, chunk); `None`: each rank keeps its own order.
-    order: tuple[tuple[tuple[bool, int, int], ...], ...] | None
+    order: tuple[tuple[UnitKey, ...], ...] | None  # by stage; `None`: each rank keeps its own
+
+    @property
+    def has_halves(self) -> bool:
+        """Whether backward passes are taken apart."""
+        return any(key[0] in HALVES for stage in self.order or () for key in stage)
 
     @property
     def layers_of_stage(self) -> tuple[tuple[int, ...], ...]:
@@ -110,11 +118,12 @@ def _divided(plan: Plan, num_layers: int) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _order(plan: Plan, unit_index: UnitIndex) -> tuple[tuple[tuple[bool, int, int], ...], ...]:
-    schedule = schedule_or_refusal(plan)
+def _order(plan: Plan, unit_index: UnitIndex) -> tuple[tuple[UnitKey, ...], ...]:
+    # Whether backward passes may be taken apart was checked.
+    schedule = schedule_or_refusal(plan, has_layers=True)
     return tuple(
         tuple(
-            (unit.kind is Pass.FORWARD, unit.microbatch, unit.chunk)
+            (unit.kind, unit.microbatch, unit.chunk)
             for unit in units
             if unit.kind is Pass.FORWARD or unit_index.has_backward
         )
@@ -122,18 +131,24 @@ def _order(plan: Plan, unit_index: UnitIndex) -> tuple[tuple[tuple[bool, int, in
     )
 
 
-def schedule_or_refusal(plan: Plan) -> Schedule:
-    """The plan's schedule, of whole backward passes.
+def schedule_or_refusal(plan: Plan, *, has_layers: bool) -> Schedule:
+    """The plan's schedule.
+
+    Args:
+        plan: of the new job.
+        has_layers: layers of a model are there, whose backward passes have two halves.
 
     Raises:
-        ScenarioError: if it cannot run with these numbers, or takes backward passes apart.
+        ScenarioError: if it cannot run with these numbers, or takes backward passes apart that
+            were recorded whole.
     """
     try:
         schedule = schedule_of(plan)
     except WorkloadError as err:
         raise ScenarioError(str(err)) from err
-    whole = {Pass.FORWARD, Pass.BACKWARD}
-    if any(unit.kind not in whole or unit.is_joined for units in schedule.units for unit in units):
+    units = [unit for stage in schedule.units for unit in stage]
+    is_apart = any(unit.kind in HALVES for unit in units)
+    if (is_apart and not has_layers) or any(unit.is_joined for unit in units):
         raise NotShownError(
             f"schedule {plan.schedule!r} takes backward passes apart (gradients of inputs, then of "
             "weights) or weaves them with forward ones, which a recording of whole ones cannot "
