@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from foretrace.base import ScenarioError
+from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif.edits.edit import Edit, Holds, Key, Stated, Turn, count_key
 from foretrace.whatif.edits.machine import is_of_machine
 from foretrace.workload import Plan, PlanDraft, plan_table, require_schedule, with_fields
@@ -85,7 +85,10 @@ class Parallelism(Edit):
             name: each for key, name in _COUNTED.items() if (each := getattr(self, key)) is not None
         }
         if self.schedule is not None:
-            require_schedule(self.schedule)  # a plan of one stage would not look at it
+            try:
+                require_schedule(self.schedule)  # a plan of one stage would not look at it
+            except WorkloadError as err:
+                raise ScenarioError(str(err)) from err
             stated["schedule"] = self.schedule
         if self.chunks is not None:
             stated["num_chunks"] = self.chunks
