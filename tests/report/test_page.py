@@ -12,6 +12,7 @@ from foretrace.answer import Chart, ChartKind, Column, Series, Table, Unit, numb
 from foretrace.report import write_page
 from foretrace.report.document import MAX_KEPT_ROWS, three_digits
 from foretrace.report.sheet import one_bar
+from foretrace.whatif import Remedies, Remedy
 from tests.report.sample import Sample, many_ranks, sample
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -235,3 +236,17 @@ def bars(*lengths: int) -> Table:
 )
 def test_a_chart_with_one_bar_is_a_sentence(table: Table, sentence: str) -> None:
     assert one_bar(table) == sentence
+
+
+def test_the_change_that_pays_most_is_the_biggest_saving(tmp_path: Path) -> None:
+    made = sample()
+    pays = Remedy("CUDA graphs", (), "days", "shapes repeat", 1, 1, 1, 900, 0.59)
+    remedies = Remedies(1_000, (pays,), (), 3)
+    page = replace(made.page, answers=replace(made.answers, remedies=remedies))
+
+    write_page(tmp_path / "page.html", page)
+
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "CUDA graphs would save 59\N{NO-BREAK SPACE}%." in text
+    assert "CUDA graphs: -59.0 %" in text
+    assert "takes days, if shapes repeat" in text

@@ -36,7 +36,7 @@ from foretrace.analyze import (
     windows,
 )
 from foretrace.answer import Question
-from foretrace.api.edited import Edited
+from foretrace.api.edited import Edited, remedies
 from foretrace.api.estimates import write_estimate_report
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
@@ -219,6 +219,7 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
         helps=what_helps(levers) if isinstance(levers, Sensitivity) else None,
         hang=asked(lambda: hang(recording)),
         lost=asked(lambda: diagnosis(recording)),
+        remedies=asked(lambda: remedies(job)),
         roofline=roofline(table, chip=chip_of(devices))
         if isinstance(table, OperatorTable)
         else None,

@@ -111,13 +111,22 @@ def _subject(page: ReportPage) -> str:
 
 def _lead(page: ReportPage) -> str:
     """What a reader should know if it reads one sentence alone."""
-    helps = page.answers.helps
     said = [] if page.bound is None else [page.bound.sentence]
-    if said and helps is not None and helps.rows:
-        best = helps.rows[0]
-        what = best.text.split(": step")[0]
-        said.append(f"{what} would save {best.share:.0%}".replace("%", " %"))
-    return f"{'; '.join(said)}." if said else ""
+    best = _best_saving(page.answers)
+    if said and best is not None:
+        what, share = best
+        said.append(f"{what} would save {share:.0%}".replace("%", " %"))
+    return f"{'; '.join(said)}.".replace(" %", f"{NO_BREAK_SPACE}%") if said else ""
+
+
+def _best_saving(answers: Answers) -> tuple[str, float] | None:
+    """The change that pays most, and its share of the step; without any, the best lever."""
+    remedies, helps = answers.remedies, answers.helps
+    if remedies is not None and remedies.rows:
+        return remedies.rows[0].name, remedies.rows[0].share
+    if helps is not None and helps.rows:
+        return helps.rows[0].text.split(": step")[0], helps.rows[0].share
+    return None
 
 
 def _cards(page: ReportPage) -> tuple[Card, ...]:
@@ -133,11 +142,10 @@ def _cards(page: ReportPage) -> tuple[Card, ...]:
         waited = three_digits(cell_text(worst.blame_ns, Unit.NS))
         why = f"others wait {waited} in all for it, most for its {worst.causes[0].cause.words}"
         cards.append(Card("Slowest rank", f"rank{NO_BREAK_SPACE}{worst.rank}", why))
-    helps = page.answers.helps
-    if helps is not None and helps.rows:
-        best = helps.rows[0]
-        what = best.text.split(": step")[0]
-        cards.append(Card("Biggest saving", f"-{_percent(best.share)}", f"of the step: {what}"))
+    best = _best_saving(page.answers)
+    if best is not None:
+        what, share = best
+        cards.append(Card("Biggest saving", f"-{_percent(share)}", f"of the step: {what}"))
     return tuple(cards)
 
 
@@ -162,7 +170,7 @@ def sections_of(page: ReportPage) -> tuple[Section, ...]:
     placed = [
         (0, told_section("hang", ("This run hangs", "Hang"), answers.hang)),
         (10, step_section(page.replay)),
-        (20, help_section(answers.helps, answers.lost, idle=measured)),
+        (20, help_section(answers.helps, answers.lost, idle=measured, remedies=answers.remedies)),
         (30, timeline_section(("measured",))),
         (80, collective_section(collectives)),
         (90, told_section("blocks", ("Blocks", ""), answers.blocks)),

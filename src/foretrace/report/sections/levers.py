@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrace.analyze import ALL_RANKS, Cause, Diagnosis, IdleCauses, WhatHelps
-from foretrace.answer import Sentences, SideBySide, Stretch, duration_text, tables_in
+from foretrace.answer import (
+    Sentences,
+    SideBySide,
+    Stretch,
+    duration_text,
+    percent_text,
+    tables_in,
+)
 from foretrace.report.document import Section
+from foretrace.whatif import Remedies
 
 NUM_SENTENCES = 5
 _MEASURED_NOTE = (
@@ -19,6 +27,7 @@ def help_section(
     lost: Diagnosis | None = None,
     *,
     idle: IdleCauses | None = None,
+    remedies: Remedies | None = None,
     side: str = "replayed",
     note: str = _MEASURED_NOTE,
 ) -> Section | None:
@@ -26,6 +35,7 @@ def help_section(
 
     Args:
         idle: the intervals that `lost` is the sum of.
+        remedies: real changes that were tried; they stand first.
         side: what the timeline that was simulated is called.
         note: what the other durations are.
     """
@@ -34,6 +44,8 @@ def help_section(
     best = tuple(one.sentence for one in helps.rows[:NUM_SENTENCES])
     none = (("Nothing alone shortens the step.", "Other work is as long beside every lever."),)
     lists = [Sentences("Shorten the step by", best or none, is_numbered=bool(best))]
+    if remedies is not None and remedies.rows:
+        lists = [Sentences("Changes that pay", _paying(remedies), is_numbered=True)]
     if lost is not None and lost.causes:
         told = lost.causes[:NUM_SENTENCES]
         texts = tuple(("", one.sentence) for one in told)
@@ -52,6 +64,17 @@ def help_section(
         parts=(SideBySide(tuple(lists)), *charts),
         note=f"{helps.note} {note} All levers, and how far each is linear, are under Sensitivity.",
     )
+
+
+def _paying(remedies: Remedies) -> tuple[tuple[str, str], ...]:
+    """Changes that pay, then the best of them together."""
+    told = []
+    for one in (*remedies.rows[:NUM_SENTENCES], *remedies.together[-1:]):
+        saved = f"{one.name}: -{percent_text(100 * one.share)}"
+        interval = f"{duration_text(one.low_ns)} to {duration_text(one.high_ns)}"
+        rest = f"({duration_text(one.step_ns)}, {interval}); takes {one.effort}, if {one.needs}"
+        told.append((saved, rest))
+    return tuple(told)
 
 
 def _stretch(cause: Cause, idle: IdleCauses | None) -> Stretch | None:
