@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -382,3 +384,38 @@ def test_version_is_one() -> None:
 
     assert project["tool"]["hatch"]["version"]["path"] == "src/foretrace/__init__.py"
     assert re.fullmatch(r"\d+\.\d+\.\d+", foretrace.__version__)
+
+
+# Modules, and names of `os`, that only some systems have; and where one is asked for, guarded.
+_OF_POSIX = {"crypt", "fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+_OF_OS = {
+    *("fork", "forkpty", "geteuid", "getgid", "getloadavg", "getpgid", "getuid", "killpg"),
+    *("mkfifo", "nice", "sched_getaffinity", "sched_setaffinity", "setsid", "wait3", "wait4"),
+}
+_GUARDED = {("base/memory.py", "resource")}
+
+
+def test_nothing_of_posix_alone_is_needed() -> None:
+    found = set()
+    for path in FILES:
+        name, tree = path.relative_to(SOURCE).as_posix(), tree_of(path)
+        found |= {(name, module) for _, module in imported(tree) if module in _OF_POSIX}
+        found |= {
+            (name, f"os.{node.attr}")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and (node.value.id, node.attr in _OF_OS) == ("os", True)
+        }
+
+    assert found == _GUARDED
+
+
+def test_what_is_installed_is_small() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for path in SOURCE.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                wheel.write(path, path.relative_to(SOURCE))
+
+    assert len(packed.getvalue()) < 3_000_000

@@ -50,11 +50,17 @@ def device_of(name: str | None = None) -> Device:
     return Device("cpu", f"CPU, {torch.get_num_threads()} threads", ("fp32", "bf16"))
 
 
+def usable_cores() -> int:
+    """Processor cores that this process may use; where the system does not tell, that there are."""
+    affinity = getattr(os, "sched_getaffinity", None)  # of Linux alone
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
 def num_devices(device: Device) -> int:
     """How many of a device there are: GPUs, or processor cores that this process may use."""
     import torch  # on demand: an optional dependency
 
-    return torch.cuda.device_count() if device.is_gpu else len(os.sched_getaffinity(0))
+    return torch.cuda.device_count() if device.is_gpu else usable_cores()
 
 
 def measured_rows(

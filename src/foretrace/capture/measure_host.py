@@ -7,7 +7,6 @@ takes its turn several times, so that a machine that grows slower does so for al
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import msgspec
 
 from foretrace.base import ModelError
 from foretrace.capture.job import require_torch
-from foretrace.capture.measure import median
+from foretrace.capture.measure import median, usable_cores
 
 NUM_ROUNDS = 4
 _ROWS, _WIDTH, _COLUMNS = 512, 512, 1024  # about 10 ms of one core
@@ -124,7 +123,7 @@ def _speed(turns: tuple[int, ...], rates: list[list[float]]) -> HostSpeed:
         by_count.setdefault(count, []).append(sum(shares) / count)
     alone = median(by_count[1])
     return HostSpeed(
-        num_cores=len(os.sched_getaffinity(0)),
+        num_cores=usable_cores(),
         speed=tuple(median(found) / alone for found in by_count.values()),
         spread=tuple(max(found) / min(found) - 1 for found in by_count.values()),
     )
