@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,15 @@ from foretrace import api
 from foretrace.api import STUDY_MACHINE, STUDY_MODEL
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
+from foretrace.cli.plan_options import with_plan
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders
 from foretrace.machine import load_machine
 from foretrace.report import RiskPage, write_risk_page
-from foretrace.workload import load_model, parsed_keys
+from foretrace.workload import load_model
 
 
+@with_plan("tp", "cp", "pp", "dp")
 def balance(
     *,
     documents: Annotated[
@@ -40,20 +43,7 @@ def balance(
     machine: Annotated[
         str, typer.Option(metavar="NAME", help="A machine or a TOML file.")
     ] = STUDY_MACHINE,
-    tp: Annotated[
-        int | None, typer.Option(metavar="N", help="Ranks that divide each layer.")
-    ] = None,
-    cp: Annotated[
-        int | None, typer.Option(metavar="N", help="Ranks that divide each sequence.")
-    ] = None,
-    pp: Annotated[int | None, typer.Option(metavar="N", help="Pipeline stages.")] = None,
-    dp: Annotated[int | None, typer.Option(metavar="N", help="Copies of the model.")] = None,
-    set_keys: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any other key of a plan; may be given again."
-        ),
-    ] = None,
+    stated: Mapping[str, object],
     longest: Annotated[
         int | None,
         typer.Option(
@@ -79,7 +69,6 @@ def balance(
 
     Without a plan: tp 8, cp 2, pp 4 in two chunks; with any part of one, degrees left out are 1.
     """
-    stated = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, **parsed_keys(set_keys or ())}
     with activity() as doing:
         doing.now("packing documents")
         found = api.balance(
@@ -87,7 +76,7 @@ def balance(
             window=window,
             num_microbatches=microbatches,
             model=load_model(model, model_folders()),
-            plan={key: value for key, value in stated.items() if value is not None},
+            plan=stated,
             machine=load_machine(machine, machine_folders()),
             longest=longest,
             num_steps=steps,

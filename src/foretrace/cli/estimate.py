@@ -10,21 +10,22 @@ import typer
 
 from foretrace import api
 from foretrace.cli import options
+from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import (
     machine_folders,
     model_folders,
-    plan_folders,
     software_folders,
 )
 from foretrace.machine import load_machine
 from foretrace.operators import ModuleProgram
 from foretrace.software import software_called
-from foretrace.workload import Convention, Model, PlanDraft, load_model, load_plan, parsed_keys
+from foretrace.workload import Convention, Model, PlanDraft, load_model
 
 
+@plans.with_plan(*plans.ALL)
 def estimate(
     *,
     machine: Annotated[
@@ -42,10 +43,7 @@ def estimate(
             metavar="FILE:FUNCTION", help="Instead of a model, what makes a PyTorch module."
         ),
     ] = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A plan or a TOML file; other options beat it."),
-    ] = None,
+    plan: plans.PlanName = None,
     software: Annotated[
         str | None,
         typer.Option(
@@ -53,51 +51,8 @@ def estimate(
             help="What runs it, or a TOML file: `foretrace software list`. Default: nobody knows.",
         ),
     ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="GPUs to use, from which dp follows if not given."),
-    ] = None,
-    tp: Annotated[
-        int | None, typer.Option(metavar="N", help="Ranks that divide each layer.")
-    ] = None,
-    cp: Annotated[
-        int | None, typer.Option(metavar="N", help="Ranks that divide each sequence.")
-    ] = None,
-    pp: Annotated[int | None, typer.Option(metavar="N", help="Pipeline stages.")] = None,
-    dp: Annotated[int | None, typer.Option(metavar="N", help="Copies of the model.")] = None,
-    ep: Annotated[
-        int | None, typer.Option(metavar="N", help="Ranks that divide the experts.")
-    ] = None,
-    global_batch: Annotated[
-        int | None, typer.Option(metavar="N", help="Sequences of a step, over all ranks.")
-    ] = None,
-    micro_batch: Annotated[
-        int | None, typer.Option(metavar="N", help="Sequences of one pass.")
-    ] = None,
-    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence.")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Order of passes, or its file.")
-    ] = None,
-    chunks: Annotated[
-        int | None, typer.Option(metavar="N", help="Parts of the model on each stage.")
-    ] = None,
-    sharding: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="none, zero1, zero2 or zero3.")
-    ] = None,
-    recompute: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="none, selective or full.")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Of products: bf16, fp8, ...")
-    ] = None,
-    set_keys: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any other key of a plan, as in overlap.gradients=false; may be given again.",
-        ),
-    ] = None,
+    gpus: plans.Gpus = None,
+    stated: Mapping[str, object],
     convention: Annotated[
         Convention, typer.Option(help="How the model's FLOPs are counted.")
     ] = Convention.CAUSAL,
@@ -132,23 +87,7 @@ def estimate(
     table: options.TableName = None,
 ) -> None:
     """Estimate a training step from a model, a plan and a machine."""
-    keys: dict[str, object] = {
-        "tp": tp,
-        "cp": cp,
-        "pp": pp,
-        "dp": dp,
-        "ep": ep,
-        "global_batch": global_batch,
-        "micro_batch": micro_batch,
-        "batch.sequence": sequence,
-        "schedule": schedule,
-        "chunks": chunks,
-        "sharding.level": sharding,
-        "recompute": recompute,
-        "precision.products": precision,
-        **parsed_keys(set_keys or ()),
-    }
-    draft = _draft(plan, keys)
+    draft = plans.draft_of(plan, stated)
     found_model = _model(model, module, draft)
     found_machine = load_machine(machine, machine_folders())
     with activity() as doing, collector_paused():
@@ -184,9 +123,3 @@ def _model(name: str | None, module: str | None, draft: PlanDraft) -> Model | Mo
     if module is not None and name is None:
         return api.captured_for(module, draft)
     raise typer.BadParameter("name a --model, or a --module, and not both")
-
-
-def _draft(name: str | None, keys: Mapping[str, object]) -> PlanDraft:
-    """What the plan's file states, and what the command line states instead."""
-    draft = PlanDraft() if name is None else load_plan(name, plan_folders())
-    return draft.with_keys(keys)

@@ -85,6 +85,33 @@ def command_with(
     return run
 
 
+def with_options(
+    name: str,
+    told: Iterable[inspect.Parameter],
+    made: Callable[[dict[str, Any]], object],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with several options in the place of one keyword.
+
+    Args:
+        name: of the keyword.
+        told: the options.
+        made: what the keyword gets, of the options' values by name.
+    """
+    listed = list(told)
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        def whole(**given: Any) -> None:
+            values = {one.name: given.pop(one.name) for one in listed}
+            command(**given, **{name: made(values)})
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parts = (listed if one.name == name else [one] for one in own)
+        parameters = [one for part in parts for one in part]
+        return command_with(whole, parameters, name=command.__name__, words=command.__doc__)
+
+    return decorated
+
+
 def keyword(name: str, kind: Any, default: object = None) -> inspect.Parameter:
     """An option of a command that is made at run time."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, TypeAlias, TypeVar, get_type_hints
 
 import typer
 
@@ -155,27 +154,15 @@ REPLICAS = ("replicas", "stall", "away")
 
 
 def with_campaign(*beside: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with the options that tell a campaign before its own.
+    """A command with the options that tell a campaign in the place of `campaign`.
 
     Args:
         beside: those of `FLEET`, `LEMONS` and `REPLICAS` that it has too.
     """
     others = {*FLEET, *LEMONS, *REPLICAS} - set(beside)
-    kinds = get_type_hints(Told, include_extras=True)
-    names = [name for name in kinds if name not in others]
-
-    def made(command: Callable[..., None]) -> Callable[..., None]:
-        def whole(**given: Any) -> None:
-            told = Told(**{name: given.pop(name) for name in names})
-            command(campaign=campaign_of(told), **given)
-
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [options.keyword(name, kinds[name]) for name in names]
-        parameters += [one for one in own if one.name != "campaign"]
-        words = command.__doc__
-        return options.command_with(whole, parameters, name=command.__name__, words=words)
-
-    return made
+    kinds = get_type_hints(Told, include_extras=True).items()
+    told = [options.keyword(name, kind) for name, kind in kinds if name not in others]
+    return options.with_options("campaign", told, lambda given: campaign_of(Told(**given)))
 
 
 def campaign_of(told: Told) -> Campaign:

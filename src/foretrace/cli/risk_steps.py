@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +13,9 @@ from foretrace.answer import Told
 from foretrace.balance import documents_of
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
+from foretrace.cli.plan_options import Gpus, PlanName, draft_of, with_plan
 from foretrace.cli.progress import Activity, activity
-from foretrace.cli.settings import machine_folders, model_folders, plan_folders
+from foretrace.cli.settings import machine_folders, model_folders
 from foretrace.cli.source import Source
 from foretrace.machine import Machine, load_machine
 from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
@@ -37,11 +38,8 @@ from foretrace.risk import (
 from foretrace.workload import (
     Model,
     Plan,
-    PlanDraft,
     complete,
     load_model,
-    load_plan,
-    parsed_keys,
 )
 
 Paths = Annotated[
@@ -56,24 +54,6 @@ ModelName = Annotated[
 ]
 MachineName = Annotated[
     str | None, typer.Option("--machine", metavar="NAME", help="A machine or a TOML file.")
-]
-PlanName = Annotated[
-    str | None,
-    typer.Option("--plan", metavar="NAME", help="A plan or a TOML file; other options beat it."),
-]
-Gpus = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="GPUs to use, from which dp follows if not given."),
-]
-Tp = Annotated[int | None, typer.Option(metavar="N", help="Ranks that divide each layer.")]
-Pp = Annotated[int | None, typer.Option(metavar="N", help="Pipeline stages.")]
-Dp = Annotated[int | None, typer.Option(metavar="N", help="Copies of the model.")]
-GlobalBatch = Annotated[
-    int | None, typer.Option(metavar="N", help="Sequences of a step, over all ranks.")
-]
-SetKeys = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a plan; may be given again."),
 ]
 VariationName = Annotated[
     str,
@@ -90,6 +70,7 @@ Vary = Annotated[
 Samples = Annotated[int, typer.Option(min=1, metavar="N", help="Steps to sample.")]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")]
 DEFAULT_VARIATION = "prism-low"
+_with_plan = with_plan("tp", "pp", "dp", "global_batch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,18 +81,18 @@ class Asked:
     machine: str | None
     plan: str | None
     gpus: int | None
-    keys: dict[str, object]
+    stated: Mapping[str, object]
 
     def found(self) -> tuple[Model, Plan, Machine]:
         """Model, complete plan and machine."""
         if self.model is None or self.machine is None:
             raise typer.BadParameter("name profiler files, or --model and --machine")
         model = load_model(self.model, model_folders())
-        draft = PlanDraft() if self.plan is None else load_plan(self.plan, plan_folders())
-        plan = complete(draft.with_keys(self.keys), model, self.gpus)
+        plan = complete(draft_of(self.plan, self.stated), model, self.gpus)
         return model, plan, load_machine(self.machine, machine_folders())
 
 
+@_with_plan
 def steps(
     paths: Paths = None,
     *,
@@ -119,11 +100,7 @@ def steps(
     machine: MachineName = None,
     plan: PlanName = None,
     gpus: Gpus = None,
-    tp: Tp = None,
-    pp: Pp = None,
-    dp: Dp = None,
-    global_batch: GlobalBatch = None,
-    set_keys: SetKeys = None,
+    stated: Mapping[str, object],
     variation: VariationName = DEFAULT_VARIATION,
     vary: Vary = None,
     documents: Annotated[
@@ -166,9 +143,7 @@ def steps(
     workers: options.Workers = None,
 ) -> None:
     """Tell how long steps take, with their odds: of a recording, or of a plan not yet run."""
-    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, keys=_keys(
-        tp, pp, dp, global_batch=global_batch, set_keys=set_keys or ()
-    ))  # fmt: skip
+    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
     if paths and (model or machine or plan):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
     with activity() as doing:
@@ -234,6 +209,7 @@ def _learnt(
     return fit_models([job.graph for job in jobs])
 
 
+@_with_plan
 def placement(
     paths: Paths = None,
     *,
@@ -247,11 +223,7 @@ def placement(
     machine: MachineName = None,
     plan: PlanName = None,
     gpus: Gpus = None,
-    tp: Tp = None,
-    pp: Pp = None,
-    dp: Dp = None,
-    global_batch: GlobalBatch = None,
-    set_keys: SetKeys = None,
+    stated: Mapping[str, object],
     variation: VariationName = "none",
     vary: Vary = None,
     samples: Samples = 256,
@@ -265,9 +237,7 @@ def placement(
     """Tell what a slow GPU or host costs in each place, and so what replacing it brings."""
     if paths and (model or machine or plan):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
-    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, keys=_keys(
-        tp, pp, dp, global_batch=global_batch, set_keys=set_keys or ()
-    ))  # fmt: skip
+    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
     with activity() as doing:
         if paths:
             job = Source(paths, None, no_cache, workers).job(doing)
@@ -288,18 +258,6 @@ def placement(
                 progress=doing.advance,
             )
     Outputs(json, csv, parquet).tell(found)
-
-
-def _keys(
-    tp: int | None,
-    pp: int | None,
-    dp: int | None,
-    *,
-    global_batch: int | None,
-    set_keys: Sequence[str],
-) -> dict[str, object]:
-    stated = {"tp": tp, "pp": pp, "dp": dp, "global_batch": global_batch}
-    return {**stated, **parsed_keys(set_keys)}
 
 
 def _variation(name: str, vary: Sequence[str] | None) -> Variation:

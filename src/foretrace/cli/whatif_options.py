@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -84,24 +83,6 @@ Trace: TypeAlias = Annotated[
 ]
 
 
-def with_edits(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for every key of an edit before its own.
-
-    Args:
-        command: takes what is stated, by key, as `stated`; its other parameters are its options.
-    """
-
-    def whole(**given: Any) -> None:
-        stated = {key.name: _read(key, given.pop(key.name)) for key in edit_keys().values()}
-        command(stated=stated, **given)
-
-    own = list(inspect.signature(command, eval_str=True).parameters.values())
-    paths, rest = own[0], [one for one in own[1:] if one.name != "stated"]
-    edits = [options.keyword(key.name, _option(key)) for key in edit_keys().values()]
-    told = [paths, *edits, *rest]
-    return options.command_with(whole, told, name=command.__name__, words=command.__doc__)
-
-
 def _option(key: Key) -> Any:
     dashed = key.name.replace("_", "-")
     flags = f"--{dashed}/--no-{dashed}" if key.holds is Holds.FLAG else f"--{dashed}"
@@ -127,3 +108,11 @@ def _read(key: Key, given: Any) -> object:
             )
         return pairs_of([f"data={value}"], option)["data"]
     return given
+
+
+# An option for every key of an edit, in the place of what is stated, by key.
+with_edits = options.with_options(
+    "stated",
+    [options.keyword(key.name, _option(key)) for key in edit_keys().values()],
+    lambda given: {key.name: _read(key, given[key.name]) for key in edit_keys().values()},
+)

@@ -1,0 +1,71 @@
+"""Keys of a plan as options, the same for every command that is told one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from foretrace.cli import options
+from foretrace.cli.settings import plan_folders
+from foretrace.workload import PlanDraft, load_plan, parsed_keys
+
+# Option, key in a plan's file, type, metavar, help.
+_KEYS: tuple[tuple[str, str, type, str, str], ...] = (
+    ("tp", "tp", int, "N", "Ranks that divide each layer."),
+    ("cp", "cp", int, "N", "Ranks that divide each sequence."),
+    ("pp", "pp", int, "N", "Pipeline stages."),
+    ("dp", "dp", int, "N", "Copies of the model."),
+    ("ep", "ep", int, "N", "Ranks that divide the experts."),
+    ("global_batch", "global_batch", int, "N", "Sequences of a step, over all ranks."),
+    ("micro_batch", "micro_batch", int, "N", "Sequences of one pass."),
+    ("sequence", "batch.sequence", int, "N", "Tokens of a sequence."),
+    ("schedule", "schedule", str, "NAME", "Order of passes, or its file."),
+    ("chunks", "chunks", int, "N", "Parts of the model on each stage."),
+    ("sharding", "sharding.level", str, "LEVEL", "none, zero1, zero2 or zero3."),
+    ("recompute", "recompute", str, "WHAT", "none, selective or full."),
+    ("precision", "precision.products", str, "FORMAT", "Of products: bf16, fp8, ..."),
+)
+ALL = tuple(name for name, *_ in _KEYS)
+_SET = typer.Option(
+    "--set",
+    metavar="KEY=VALUE",
+    help="Any other key of a plan, as in overlap.gradients=false; may be given again.",
+)
+PlanName: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="NAME", help="A plan or a TOML file; other options beat it."),
+]
+Gpus: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus", min=1, metavar="N", help="GPUs to use, from which dp follows if not given."
+    ),
+]
+
+
+def with_plan(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with these keys of a plan, and `--set` for others, in the place of `stated`.
+
+    Args:
+        names: of `ALL`.
+    """
+    chosen = [one for one in _KEYS if one[0] in names]
+    told = [
+        options.keyword(name, Annotated[kind | None, typer.Option(metavar=metavar, help=words)])
+        for name, _, kind, metavar, words in chosen
+    ]
+    told.append(options.keyword("set_keys", Annotated[list[str] | None, _SET]))
+
+    def stated(given: dict[str, Any]) -> dict[str, object]:
+        values = {key: given[name] for name, key, *_ in chosen if given[name] is not None}
+        return {**values, **parsed_keys(given["set_keys"] or ())}
+
+    return options.with_options("stated", told, stated)
+
+
+def draft_of(name: str | None, stated: Mapping[str, object]) -> PlanDraft:
+    """What a plan's file states, and what the command line states instead."""
+    draft = PlanDraft() if name is None else load_plan(name, plan_folders())
+    return draft.with_keys(stated)
