@@ -12,7 +12,7 @@ WORKERS ?= 2
 # Hostile inputs of each kind that `make fuzz` tries.
 COUNT ?= 2000
 
-.PHONY: help demo test check tests tests-plain fuzz bench clean
+.PHONY: help demo test check tests tests-plain fuzz bench docs clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ fuzz: $(VENV)/.test ## Hostile files and command lines with a fresh seed
 bench: $(VENV)/.package ## Time what people wait for, beside the stored baselines
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
+docs: $(VENV)/.docs ## The documentation as a site, in out/site
+	$(BIN)/mkdocs build --strict
+
 clean: ## Remove what these commands made
 	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -56,6 +59,10 @@ $(VENV)/.package: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 # One PyTorch release, so that what the recorder's tests see does not change under them.
+$(VENV)/.docs: $(VENV)/.package
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
 $(VENV)/.test: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'

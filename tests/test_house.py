@@ -419,3 +419,15 @@ def test_what_is_installed_is_small() -> None:
                 wheel.write(path, path.relative_to(SOURCE))
 
     assert len(packed.getvalue()) < 3_000_000
+
+
+def test_every_page_is_on_the_site() -> None:
+    told = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = {
+        path.relative_to(ROOT / "docs").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+        if not path.name.startswith("0000-")
+    }
+    named = set(re.findall(r"- (\S+\.md)$", told, flags=re.MULTILINE))
+
+    assert named == pages
