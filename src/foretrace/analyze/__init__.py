@@ -123,7 +123,6 @@ if TYPE_CHECKING:
     from foretrace.analyze.slack import slack_ns as slack_ns
     from foretrace.analyze.spans import StepSpan as StepSpan
     from foretrace.analyze.spans import step_span as step_span
-    from foretrace.analyze.stalls import HostStalls as HostStalls
     from foretrace.analyze.stalls import Stall as Stall
     from foretrace.analyze.stalls import StallKind as StallKind
     from foretrace.analyze.stalls import Stalls as Stalls

@@ -103,8 +103,9 @@ def middle_of(group: Int64s, took_ns: Int64s) -> Middle:
 
 def _lower_median(group: Int64s, value: _Values) -> _Values:
     order = np.lexsort((value, group))
-    ordered = group[order]
-    first = np.searchsorted(ordered, group, side="left")
-    last = np.searchsorted(ordered, group, side="right") - 1
-    found: _Values = value[order[(first + last) // 2]]
+    is_new = np.append(True, np.diff(group[order]) != 0)[: len(group)]
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], len(group)) - 1
+    found: _Values = np.empty_like(value)
+    found[order] = value[order[(first + last[: len(first)]) // 2]][np.cumsum(is_new) - 1]
     return found

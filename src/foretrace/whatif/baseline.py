@@ -11,10 +11,12 @@ from foretrace.cost import CostModel, step_costs
 from foretrace.graph import Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
+from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.inflation import Slowdowns, slowdowns_of
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.resize.read import read_sizes
+from foretrace.whatif.resize.resized import Resizing, resizing
 from foretrace.whatif.resize.sizes import Sizes
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Model, PlanDraft
@@ -37,6 +39,12 @@ class Baseline:
     def slowdowns(self) -> Slowdowns:
         """How much slower communication beside them made its kernels."""
         return slowdowns_of(self.replayed)
+
+    @cached_property
+    def as_recorded(self) -> tuple[Arranged, Resizing]:
+        """The recorded job as it is: what edits of work alone begin with."""
+        start = unchanged(self.program.graph)
+        return start, resizing(start, self.program, self.before, self.before, costs=self.costs)
 
 
 def baseline_of(

@@ -77,8 +77,13 @@ def outcome(baseline: Baseline, scenario: Scenario) -> Outcome:
     if job is None and scenario != baseline.before and not _has_device(baseline):
         # Which waits there are was seen only where somebody had to wait; now others may.
         job = replace(same_job(baseline.program), settles=True)
-    start = unchanged(baseline.program.graph) if job is None else arranged(baseline.program, job)
-    found = resizing(start, baseline.program, baseline.before, scenario, costs=baseline.costs)
+    if job is None and replace(scenario, changes=()) == baseline.before:
+        start, found = baseline.as_recorded
+    else:
+        start = (
+            unchanged(baseline.program.graph) if job is None else arranged(baseline.program, job)
+        )
+        found = resizing(start, baseline.program, baseline.before, scenario, costs=baseline.costs)
     costs = costs_of(start, found)
     notes = (
         *(() if job is None else job.notes),

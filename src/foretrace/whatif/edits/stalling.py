@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze import StallKind, stalls_among
-from foretrace.base import Bools, ScenarioError
+from foretrace.base import ScenarioError
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
 
 if TYPE_CHECKING:
-    from foretrace.analyze import HostStalls
     from foretrace.whatif.scenario import Scenario
 
 # They have edits of their own.
@@ -45,24 +44,21 @@ class NoStalls(WorkEdit):
         return "no call of a host thread takes longer than it usually does"
 
     def check(self, job: CostedJob) -> None:
-        """Something must have stalled."""
-        if not self._meant(self._found(job)).any():
+        """Nothing here: it finds its own calls, and says what it found."""
+
+    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+        """Usual times where there was a stall.
+
+        Raises:
+            ScenarioError: if there was none.
+        """
+        found = stalls_among(job.graph, np.rint(job.duration_ns).astype(np.int64))
+        meant = ~np.isin(found.kind, _NOT_MEANT)
+        if not meant.any():
             raise ScenarioError(
                 "no host thread stood still, so nothing can be taken away: `foretrace stalls` says "
                 "what is looked for."
             )
-
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
-        """Usual times where there was a stall."""
-        found = self._found(job)
-        meant = self._meant(found)
         extra_ns = np.zeros(len(job.duration_ns))
         extra_ns[found.node[meant]] = (found.usual_ns - found.took_ns)[meant]
         return job.plus(extra_ns)
-
-    def _found(self, job: CostedJob) -> HostStalls:
-        return stalls_among(job.graph, np.rint(job.duration_ns).astype(np.int64))
-
-    def _meant(self, found: HostStalls) -> Bools:
-        meant: Bools = ~np.isin(found.kind, _NOT_MEANT)
-        return meant
