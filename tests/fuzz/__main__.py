@@ -27,6 +27,7 @@ from tests.fuzz.draw import cases
 from tests.fuzz.inputs import kinds
 from tests.fuzz.trial import good_recording, tried
 
+_SAID_EVERY = 250  # inputs
 PATIENCE_S = 240  # of the other process, whatever else runs on the machine
 
 
@@ -52,6 +53,8 @@ def main() -> int:
         num_lines, began = 0, time.monotonic()
         for entry in results(kind, seed, arguments.count):
             num_lines += entry.get("lines", 0)
+            if "lines" in entry and not (entry["index"] + 1) % _SAID_EVERY:
+                print(f"  {kind}: {entry['index'] + 1} inputs", flush=True)
             if "fault" in entry:
                 key = (entry["fault"]["kind"], entry["fault"]["where"])
                 times[key] += 1
