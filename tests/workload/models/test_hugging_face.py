@@ -308,3 +308,101 @@ def test_what_cannot_be_described_is_said(config: dict[str, object], sentence: s
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"config\.json' cannot be read: No such file"):
         from_hf_config(tmp_path / "config.json")
+
+
+# config.json and the number of parameters that each model's own page states.
+COUNTED: dict[str, tuple[dict[str, object], int]] = {
+    "gemma-2b": (
+        {
+            "model_type": "gemma",
+            "head_dim": 256,
+            "hidden_size": 2048,
+            "intermediate_size": 16384,
+            "max_position_embeddings": 8192,
+            "num_attention_heads": 8,
+            "num_hidden_layers": 18,
+            "num_key_value_heads": 1,
+            "vocab_size": 256000,
+        },
+        2_506_172_416,
+    ),
+    "phi-3-mini": (
+        {
+            "model_type": "phi3",
+            "hidden_size": 3072,
+            "intermediate_size": 8192,
+            "max_position_embeddings": 4096,
+            "num_attention_heads": 32,
+            "num_hidden_layers": 32,
+            "num_key_value_heads": 32,
+            "sliding_window": 2047,
+            "tie_word_embeddings": False,
+            "vocab_size": 32064,
+        },
+        3_821_079_552,
+    ),
+    "glm-4-9b": (
+        {
+            "model_type": "glm",
+            "attention_bias": True,
+            "head_dim": 128,
+            "hidden_size": 4096,
+            "intermediate_size": 13696,
+            "max_position_embeddings": 131072,
+            "num_attention_heads": 32,
+            "num_hidden_layers": 40,
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": False,
+            "vocab_size": 151552,
+        },
+        9_399_951_360,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_parameters_are_those_that_are_stated(name: str) -> None:
+    config, stated = COUNTED[name]
+
+    assert parameters(from_hf_config(config)).total == stated
+
+
+def test_glm_of_experts_has_as_many_parameters_as_its_report_says() -> None:
+    air = {
+        "model_type": "glm4_moe",
+        "attention_bias": True,
+        "first_k_dense_replace": 1,
+        "head_dim": 128,
+        "hidden_size": 4096,
+        "intermediate_size": 10944,
+        "max_position_embeddings": 131072,
+        "moe_intermediate_size": 1408,
+        "n_routed_experts": 128,
+        "n_shared_experts": 1,
+        "num_attention_heads": 96,
+        "num_experts_per_tok": 8,
+        "num_hidden_layers": 46,
+        "num_key_value_heads": 8,
+        "use_qk_norm": False,
+        "vocab_size": 151552,
+    }
+
+    found = parameters(from_hf_config(air))
+
+    embeddings = 2 * 151552 * 4096
+    assert found.total == pytest.approx(106e9, rel=0.01)  # GLM-4.5-Air: 106B, 12B active
+    assert found.active - embeddings == pytest.approx(12e9, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("gemma2", "post_attention_layernorm"),
+        ("olmo2", "post_feedforward_layernorm"),
+        ("mamba2", "state_size"),
+        ("vit", "patch_size"),
+    ],
+)
+def test_a_type_that_is_unlike_names_the_field(kind: str, field: str) -> None:
+    with pytest.raises(WorkloadError, match=f"{kind!r}, whose {field!r} cannot be described"):
+        from_hf_config({"model_type": kind})

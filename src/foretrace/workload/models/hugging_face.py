@@ -93,6 +93,13 @@ def _read(values: Mapping[str, object], path: Path) -> Transformer:
     if isinstance(inner, Mapping) and inner.get("model_type") in _TABLES:
         values, kind = inner, inner["model_type"]
     where = f"configuration {str(path)!r}"
+    if isinstance(inner, Mapping) and inner.get("model_type") in _UNLIKE:
+        values, kind = inner, inner["model_type"]
+    if isinstance(kind, str) and kind in _UNLIKE:
+        field, why = _UNLIKE[kind]
+        raise WorkloadError(
+            f"{where} has the model_type {kind!r}, whose {field!r} cannot be described: {why}"
+        )
     if not isinstance(kind, str) or kind not in _TABLES:
         near = get_close_matches(str(kind), _TABLES, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -290,6 +297,34 @@ def _gpt_oss(config: _Config) -> Tables:
     return tables
 
 
+def _gemma(config: _Config) -> Tables:
+    tables = _llama(config)
+    # GemmaConfig: embeddings are tied unless told otherwise.
+    tables["shape"]["tied_embeddings"] = config.flag("tie_word_embeddings", default=True)
+    return tables
+
+
+def _glm(config: _Config) -> Tables:
+    tables = _llama(config)
+    tables["attention"]["output_bias"] = False  # only queries, keys and values have one
+    return tables
+
+
+def _glm4_moe(config: _Config) -> Tables:
+    tables = _glm(config)
+    tables["shape"]["prediction_modules"] = config.count_or("num_nextn_predict_layers", 0)
+    tables["attention"]["query_key_norm"] = config.flag("use_qk_norm", default=False)
+    tables["experts"] = {
+        "count": config.count("n_routed_experts"),
+        "active": config.count("num_experts_per_tok"),
+        "width": config.count("moe_intermediate_size"),
+        "shared": config.count_or("n_shared_experts", 0),
+        "dense_first": config.count_or("first_k_dense_replace", 0),
+        "router_bias": True,
+    }
+    return tables
+
+
 def _older(
     config: _Config, shape: dict[str, object], *, hidden: int, heads: int, width: int
 ) -> Tables:
@@ -374,6 +409,9 @@ _TABLES: dict[str, Callable[[_Config], Tables]] = {
     "bloom": _bloom,
     "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,
+    "gemma": _gemma,
+    "glm": _glm,
+    "glm4_moe": _glm4_moe,
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
     "gpt_oss": _gpt_oss,
@@ -383,8 +421,30 @@ _TABLES: dict[str, Callable[[_Config], Tables]] = {
     "mistral": _mistral,
     "mixtral": _mixtral,
     "mpt": _mpt,
+    "phi3": _mistral,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
+}
+
+_BEHIND = "norms behind attention and feed-forward parts have no place in a Transformer"
+_STATES = "layers that carry a state in place of attention are no layers of a Transformer"
+_IMAGES = "it sees pictures in patches; only models of text are read"
+# Types that are known and unlike a `Transformer`: the field that says so, and why.
+_UNLIKE: dict[str, tuple[str, str]] = {
+    "bamba": ("mamba_n_heads", _STATES),
+    "falcon_h1": ("mamba_d_ssm", _STATES),
+    "gemma2": ("post_attention_layernorm", _BEHIND),
+    "gemma3_text": ("post_attention_layernorm", _BEHIND),
+    "glm4": ("post_self_attn_layernorm", _BEHIND),
+    "jamba": ("mamba_d_state", _STATES),
+    "mamba2": ("state_size", _STATES),
+    "nemotron_h": ("hybrid_override_pattern", _STATES),
+    "olmo": ("layer_norm", "its norms have no parameters, which no norm here lacks"),
+    "olmo2": ("post_feedforward_layernorm", _BEHIND),
+    "olmo3": ("post_feedforward_layernorm", _BEHIND),
+    "phi": ("input_layernorm", "attention and feed-forward part stand beside each other"),
+    "siglip_vision_model": ("patch_size", _IMAGES),
+    "vit": ("patch_size", _IMAGES),
 }
