@@ -104,12 +104,12 @@ def test_memory_is_told_where_the_model_is_stated(run: Run, traces: Path) -> Non
     value = json.loads(
         run(
             *("whatif", traces, "--microbatches", 4, "--json"),
-            *("--model", "llama3.2-1b", "--machine", "dgx-h100"),
+            *("--model", "llama3.2-1b", "--machine", "dgx-a100"),
         ).out
     )
 
     assert value["memory"]["after"]["peak_stage"] == 0
-    assert value["before"]["machine"] == "dgx-h100"
+    assert value["before"]["machine"] == "dgx-a100"
 
 
 @pytest.mark.parametrize(
