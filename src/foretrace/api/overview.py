@@ -25,7 +25,9 @@ from foretrace.answer import (
     columns_of,
     component_text,
     count_text,
+    duration_text,
     milliseconds_text,
+    percent_text,
     plain,
     short_name,
     signed_percent_text,
@@ -40,6 +42,7 @@ from foretrace.graph import Timeline
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
 HELPS, CHANGES = "what would help most", "changes that pay"
 _MAX_ROWS = 5
+_DISTORTING = 0.1  # of a step without the profiler: what it costs is said from here on
 _LABEL_WIDTH = 22
 _MAX_CAUSES = 3  # of idle time, and of waiting
 
@@ -171,8 +174,26 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[L
     for wrong in diagnosis.causes[:_MAX_ROWS]:
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
         yield Line(topic, wrong.what, wrong.lost_ns, wrong.share, wrong.sentence)
+    yield from _profiler_lines(job, compared.before.mean_ns)
     for finding in job.findings:
         yield Line("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
+
+
+def _profiler_lines(job: Job, measured_ns: float) -> Iterator[Line]:
+    """What the profiler itself costs, where it distorts all else."""
+    unprofiled_ns = [ns for ns in job.recording.unprofiled_step_ns.values() if ns]
+    if not unprofiled_ns:
+        return
+    without_ns = median(unprofiled_ns)
+    more = measured_ns / without_ns - 1
+    if more < _DISTORTING:
+        return
+    text = (
+        f"profiler: a step takes {duration_text(measured_ns)} with it and "
+        f"{duration_text(without_ns)} without, {percent_text(100 * more)} more: recording costs "
+        "the host time at every call, so that causes on the host are overstated"
+    )
+    yield Line("to know", "profiler", measured_ns - without_ns, more, text)
 
 
 def _changes(job: Job) -> Iterator[Line]:
