@@ -77,6 +77,9 @@ LINES: Mapping[str, str] = {
 LEFT_OUT = {
     "bench check": "runs a program and measures it",
     "calibrate": "fits for minutes, and optimisers end elsewhere on other processors",
+    "ledger add": "keeps the day it was run on; validate/test_ledger.py keeps its figures",
+    "ledger settle": "the same",
+    "ledger show": "the same",
     "measure": "measures this machine",
     "validate live": "measures this machine",
     "validate neighbours": "needs a file of runs; validate/test_neighbours.py keeps its figures",

@@ -33,7 +33,7 @@ COMMANDS = (
     "calibrate",
 )
 # A group's file has its commands as `app`, and its words at `root`.
-GROUPS = ("bench", "cache", "machine", "model", "risk", "software", "validate")
+GROUPS = ("bench", "cache", "ledger", "machine", "model", "risk", "software", "validate")
 
 
 class LazyGroup(TyperGroup):

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from foretrace.validate.kernels import call_times as call_times
     from foretrace.validate.kernels import family_errors as family_errors
     from foretrace.validate.kernels import measured_calls as measured_calls
+    from foretrace.validate.ledger import KeptKind as KeptKind
+    from foretrace.validate.ledger import KeptPrediction as KeptPrediction
+    from foretrace.validate.ledger import Ledger as Ledger
+    from foretrace.validate.ledger import kept as kept
+    from foretrace.validate.ledger import read_ledger as read_ledger
+    from foretrace.validate.ledger import write_ledger as write_ledger
     from foretrace.validate.live.configurations import BASE as BASE
     from foretrace.validate.live.configurations import CONFIGURATIONS as CONFIGURATIONS
     from foretrace.validate.live.configurations import Configuration as Configuration
