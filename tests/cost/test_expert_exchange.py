@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.cost.expert_exchange import CONSTANTS, ExchangeShapes, distinct, exchange_ns
+from foretrace.base import distinct
+from foretrace.cost.expert_exchange import CONSTANTS, ExchangeShapes, exchange_ns
 from foretrace.machine import load_chip
 
 START = {one.name: one.start for one in CONSTANTS}

@@ -27,7 +27,7 @@ def test_each_access_has_its_own_rate() -> None:
     access = np.arange(len(Access), dtype=np.int8)
     rates = {name: 0.1 * (at + 1) for at, name in enumerate(sorted(STARTS)) if "rate" in name}
 
-    found = movement_ns(Movements(np.full(5, 1e9), access), CHIP, {**STARTS, **rates})
+    found = movement_ns(Movements(np.full(len(Access), 1e9), access), CHIP, {**STARTS, **rates})
 
     assert len(set(found.tolist())) == len(Access)
 

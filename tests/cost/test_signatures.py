@@ -63,6 +63,8 @@ def test_attention_has_heads_lengths_and_mask() -> None:
         ("aten::native_layer_norm", "", [([64, 64], HALF), ([64], HALF)], Access.ROWS),
         ("aten::_softmax", "", [([64, 64], HALF)], Access.ROWS),
         ("aten::embedding", "", [([99, 64], HALF), ([8], "long int")], Access.GATHER),
+        ("aten::index_select", "", [([99, 64], HALF), ([], ""), ([8], "long int")], Access.GATHER),
+        ("aten::index_select", "", [([9, 640], HALF), ([], ""), ([8], "long int")], Access.PERMUTE),
         (
             *("aten::_embedding_bag", ""),
             [([99, 64], HALF), ([40], "long int"), ([8], "long int")],

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from foretrace.base.collectives import PARTED as PARTED
     from foretrace.base.collectives import CollectiveKind as CollectiveKind
     from foretrace.base.collectives import collective_kind_of as collective_kind_of
+    from foretrace.base.collectives import distinct as distinct
     from foretrace.base.declared import LARGEST_COUNT as LARGEST_COUNT
     from foretrace.base.declared import MOST_RANKS as MOST_RANKS
     from foretrace.base.declared import Count as Count

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from foretrace.base.arrays import Float64s
+from foretrace.base.arrays import Float64s, Int64s
 
 
 class CollectiveKind(StrEnum):
@@ -90,6 +90,18 @@ _PARTS_OF_NAMES = {
         )
     },
 }
+
+
+def distinct(parts: Float64s | Int64s | float, chosen: Float64s | Int64s | float) -> Float64s:
+    """How many of so many parts hold one or more of what is chosen at random, on average.
+
+    A token that chose 8 experts reaches 5.3 of 8 ranks.
+    """
+    number = np.asarray(parts, np.float64)
+    found: Float64s = number * (1 - (1 - 1 / number) ** np.asarray(chosen, np.float64))
+    return found
+
+
 _ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)
 _MARKS = re.compile(r"[\W\d_]+")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError
+from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s, MachineError, distinct
 from foretrace.cost.fitting import Constant
 from foretrace.machine import Chip
 
@@ -97,14 +97,6 @@ class ExchangeShapes:
     def num_flops(self) -> Float64s:
         """None; float64[rows]."""
         return np.zeros(len(self))
-
-
-def distinct(parts: Int64s | int, chosen: Int64s | int) -> Float64s:
-    """Parts that hold one or more of the experts that a token chose, if all are as likely."""
-    number = np.asarray(parts, np.float64)
-    missed = np.asarray(1 - 1 / number) ** chosen
-    found: Float64s = number * (1 - missed)
-    return found
 
 
 def exchange_ns(shapes: ExchangeShapes, chip: Chip, values: Mapping[str, float]) -> Float64s:

@@ -58,6 +58,8 @@ _GATHER_CLASSES = (OperatorClass.EMBEDDING, OperatorClass.INDEXING)
 # system), which is near what streams reach; its updates take the same rate (TorchRec's planner
 # has them at twice the time of a lookup, for twice the bytes).
 _WHOLE_ROWS = "split_embedding_"
+# Rows so long are read and written as whole lines of memory, in whatever order.
+_ROWS_BY_INDEX, _WHOLE_ROW_BYTES = "index_select", 1024
 _STREAM_CLASSES = (OperatorClass.ELEMENTWISE, OperatorClass.OPTIMIZER, OperatorClass.COPY)
 # Lists of tensors come without their format; a concatenation's kernel has its width in its name.
 _WIDTH_IN_NAME = re.compile(r"OpaqueType<(\d+)")
@@ -173,6 +175,8 @@ def _convolution(operator: str, signature: str, shapes: Shapes, kernel: str) -> 
 def _access(kind: OperatorClass, base: str, shapes: Shapes) -> Access | None:
     if base.startswith(_WHOLE_ROWS):
         return Access.STREAM
+    if base == _ROWS_BY_INDEX and _row_bytes(shapes) >= _WHOLE_ROW_BYTES:
+        return Access.PERMUTE
     if kind in _GATHER_CLASSES:
         return Access.GATHER
     if kind in _ROW_CLASSES:
@@ -180,6 +184,14 @@ def _access(kind: OperatorClass, base: str, shapes: Shapes) -> Access | None:
     if kind not in _STREAM_CLASSES:
         return None
     return Access.UNEVEN if _is_uneven(base, shapes.single) else Access.STREAM
+
+
+def _row_bytes(shapes: Shapes) -> int:
+    """Bytes of one row of the table that an operator picks rows of; 0 if it is not known."""
+    table = shapes.tensor(0)
+    if table is None or not table.shape or not table.num_elements:
+        return 0
+    return table.num_bytes // table.shape[0]
 
 
 def _is_uneven(base: str, tensors: Sequence[Tensor]) -> bool:

@@ -135,6 +135,8 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.placement import describe_placement as describe_placement
     from foretrace.workload.plan.plan import Axis as Axis
     from foretrace.workload.plan.plan import ContextExchange as ContextExchange
+    from foretrace.workload.plan.plan import Copies as Copies
+    from foretrace.workload.plan.plan import Dispatch as Dispatch
     from foretrace.workload.plan.plan import Group as Group
     from foretrace.workload.plan.plan import Implementation as Implementation
     from foretrace.workload.plan.plan import Overlap as Overlap

@@ -9,7 +9,18 @@ import pytest
 from foretrace.base import CollectiveKind, WorkloadError
 from foretrace.graph import Phase
 from foretrace.operators import parsed_shapes
-from foretrace.workload import Convention, Group, Overlap, Passes, Plan, blocks_of_model, flops
+from foretrace.workload import (
+    Convention,
+    Copies,
+    Dispatch,
+    Group,
+    Overlap,
+    Passes,
+    Plan,
+    Precision,
+    blocks_of_model,
+    flops,
+)
 from tests.workload.blocks.counting import (
     exchanges,
     operators,
@@ -41,6 +52,46 @@ def test_tokens_go_to_their_experts_and_back_each_way(expert: int) -> None:
     assert volumes(layer.forward) == {ALL_TO_ALL: 2 * one}
     assert volumes(layer.backward) == {ALL_TO_ALL: 2 * one}
     assert [item.num_bytes for item in exchanges(layer.forward)] == [one, one]
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "copies"),
+    [
+        (Dispatch(copies=Copies.BY_RANK), 64 * (1 - (63 / 64) ** 8)),
+        (Dispatch(copies=Copies.BY_HOST), 8 * (1 - (7 / 8) ** 8)),
+        (Dispatch(copies=Copies.BY_HOST, most_hosts=4), 4),
+        (Dispatch(copies=Copies.BY_HOST, host_ranks=64), 64 * (1 - (63 / 64) ** 8)),
+    ],
+)
+def test_a_token_is_sent_once_to_a_rank_or_a_host(dispatch: Dispatch, copies: float) -> None:
+    plan = replace(PLAN, expert=64, data=64, dispatch=dispatch)
+    layer = with_experts("deepseek-v3", plan)
+
+    sent = [item.num_bytes for item in exchanges(layer.forward)]
+    assert sent == pytest.approx([4096 * copies * 7168 * 2] * 2, rel=1e-4)
+    labels = {item.label for item in operators(layer.forward)}
+    assert {"tokens by expert", "tokens by rank"} <= labels
+    assert not {"tokens in order of experts", "weighted sum of experts"} & labels
+
+
+def test_tokens_are_quantised_on_their_way_there_alone() -> None:
+    precision = Precision(products="fp8")
+    plan = replace(PLAN, expert=8, data=8, precision=precision, dispatch=Dispatch(quantised=True))
+
+    there, home = exchanges(with_experts("mixtral-8x7b", plan).forward)
+
+    assert (there.dtype, home.dtype) == ("fp8", "bf16")
+    assert home.num_bytes == 2 * there.num_bytes
+
+
+def test_rows_are_weighed_by_a_kernel_of_their_own_unless_that_is_fused() -> None:
+    plan = replace(PLAN, expert=8, data=8, dispatch=Dispatch(fuses_permutation=False))
+
+    found = [item.label for item in operators(with_experts("mixtral-8x7b", plan).forward)]
+
+    assert "rows by their weights" in found
+    fused = operators(with_experts("mixtral-8x7b", replace(PLAN, expert=8, data=8)).forward)
+    assert len(found) == len(fused) + 1
 
 
 def test_tensor_ranks_send_their_share_of_the_tokens() -> None:

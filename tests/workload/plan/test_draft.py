@@ -14,6 +14,7 @@ from foretrace.base import DescriptionKey, WorkloadError
 from foretrace.workload import (
     Axis,
     ContextExchange,
+    Dispatch,
     Implementation,
     Overlap,
     Plan,
@@ -148,7 +149,7 @@ def leaves(of: type, prefix: str = "") -> set[str]:
     found = set()
     for field in fields(of):
         parts = {"overlap": Overlap, "precision": Precision, "tables": TableSharding}
-        part = {**parts, "implementation": Implementation}.get(field.name)
+        part = {**parts, "dispatch": Dispatch, "implementation": Implementation}.get(field.name)
         if part is not None and is_dataclass(part):
             found |= leaves(part, f"{field.name}.")
         else:

@@ -45,7 +45,7 @@ def plans_of(run: PublishedRun, model: Transformer) -> Planned:
         WorkloadError: if no legal plan agrees, or what is missing leaves too much open.
     """
     _refuse_unknown(run)
-    base = _base(run)
+    base = _base(run, has_experts=model.experts is not None)
     recompute = _recomputes(run, base.recompute)
     micro_batch = (run.micro_batch,) if run.micro_batch else _MICRO_BATCHES
     sharding = _shardings(run, base.sharding)
@@ -92,7 +92,7 @@ def _refuse_unknown(run: PublishedRun) -> None:
         )
 
 
-def _base(run: PublishedRun) -> Plan:
+def _base(run: PublishedRun, *, has_experts: bool) -> Plan:
     """What the software does unless told otherwise, with what the row states instead."""
     stated = software_draft(run.described_software).plan()
     tensor, pipeline = run.tp or 1, run.pp or 1
@@ -109,11 +109,11 @@ def _base(run: PublishedRun) -> Plan:
         data=run.dp or 1,
         pipeline=pipeline,
         expert=run.ep or 1,
-        expert_tensor=1 if run.has_experts and (run.ep or 1) > 1 else None,
+        expert_tensor=1 if has_experts and (run.ep or 1) > 1 else None,
         global_batch=run.global_batch,
         sequence=run.seq_len,
         schedule=_schedule(run, pipeline=pipeline, chunks=chunks),
-        num_chunks=chunks if pipeline > 1 else 1,
+        num_chunks=chunks if pipeline > 1 and run.schedule != "dualpipe" else 1,
         sequence_parallel=sequence_parallel and tensor > 1,
         reshard_after_forward=run.sharding != "zero2",
         precision=_precision(run, stated.precision),
@@ -124,9 +124,11 @@ def _base(run: PublishedRun) -> Plan:
 def _schedule(run: PublishedRun, *, pipeline: int, chunks: int) -> str:
     if pipeline == 1:
         return "none"
+    named = (run.schedule or "").split(" ")[0]
+    if named == "dualpipe":  # its two chunks of a rank are those of both directions
+        return named
     if chunks > 1:
         return "interleaved"
-    named = (run.schedule or "").split(" ")[0]
     return named if named in _SCHEDULES else "1f1b"
 
 

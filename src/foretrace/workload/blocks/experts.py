@@ -22,6 +22,7 @@ from foretrace.workload.blocks.calls import (
     product,
     row_sum,
     rows_of_table,
+    scaled_rows,
     softmax,
     top,
 )
@@ -32,9 +33,9 @@ from foretrace.workload.blocks.setting import Setting, divided
 from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.blocks.steps import Step, operator
 from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, standing
-from foretrace.workload.exchanges.experts import around_experts, gathers_tokens
+from foretrace.workload.exchanges.experts import around_experts, copies_of, gathers_tokens
 from foretrace.workload.models.transformer import Experts
-from foretrace.workload.plan.plan import Group
+from foretrace.workload.plan.plan import Copies, Group
 
 _WIDE = "fp32"
 
@@ -61,7 +62,15 @@ class Load:
         """Tokens that a rank sends, or, if it is more, that the most loaded one receives."""
         chosen = self.own * self.experts.num_active
         is_even = self.setting.plan.token_shares is None
-        return chosen if is_even else max(chosen, sum(self._received))
+        most = chosen if is_even else max(chosen, sum(self._received))
+        copies = copies_of(self.setting.plan, self.experts.num_active)
+        return round(most * copies / self.experts.num_active)
+
+    @property
+    def is_copied_once(self) -> bool:
+        """Whether the exchange itself reads tokens in place, and sums what comes back."""
+        plan = self.setting.plan
+        return plan.expert > 1 and plan.dispatch.copies is not Copies.BY_EXPERT
 
     @cached_property
     def by_expert(self) -> tuple[int, ...]:
@@ -156,8 +165,9 @@ def _there(load: Load, between: list[Step]) -> list[Step]:
     by_token = (own, load.experts.num_active, width)
     summed = operator("sum of token gradients", row_sum(by_token, kept, 1))
     delay = len(between)
+    # What is copied once is put in order where it arrives, and summed there before it goes home.
     first = [
-        Step((copied,), (summed,)),
+        *(() if load.is_copied_once else (Step((copied,), (summed,)),)),
         Step(load.exchanged(Group.EXPERT, Turn.FORWARD, is_behind=False), delay=delay),
         *between,
         Step((), load.exchanged(Group.EXPERT, Turn.INPUT_GRADIENT, is_behind=True), delay=delay),
@@ -169,7 +179,7 @@ def _there(load: Load, between: list[Step]) -> list[Step]:
             load.exchanged(over, Turn.INPUT_GRADIENT, is_behind=True),
         )
     ]
-    if load.num_local > 1:
+    if load.num_local > 1 or load.is_copied_once:
         sort = operator("tokens by expert", _sorted(load))
         back = operator("token gradients by rank", _sorted(load))
         rest.append(Step((sort,), (back,)))
@@ -192,7 +202,12 @@ def _back(load: Load) -> list[Step]:
     spread = operator("gradients by expert", rows_of_table(own, width, chosen, kept))
     out = load.exchanged(Group.EXPERT, Turn.INPUT_GRADIENT, is_behind=False)
     found: list[Step] = []
-    if load.num_local > 1:
+    if not load.setting.plan.dispatch.fuses_permutation:
+        rows = (load.total, width)
+        weighed = operator("rows by their weights", scaled_rows(rows, kept))
+        gradient = operator("gradients of weighed rows", scaled_rows(rows, kept))
+        found.append(Step((weighed,), (gradient,)))
+    if load.num_local > 1 or load.is_copied_once:
         sort = operator("tokens by rank", _sorted(load))
         back = operator("gradients by expert in order", _sorted(load))
         found.append(Step((sort,), (back,)))
@@ -203,7 +218,10 @@ def _back(load: Load) -> list[Step]:
             load.exchanged(over, Turn.INPUT_GRADIENT, is_behind=False),
         )
     )
-    found.append(Step((*message, summed), (spread, *out)))
+    if load.is_copied_once:
+        found.append(Step(message, out))
+    else:
+        found.append(Step((*message, summed), (spread, *out)))
     return found
 
 

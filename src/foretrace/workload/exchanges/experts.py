@@ -6,15 +6,16 @@ Source:
 
 from __future__ import annotations
 
-from foretrace.base import CollectiveKind
+from foretrace.base import CollectiveKind, distinct
 from foretrace.workload.exchanges.exchange import Anchored, Turn, exchange
 from foretrace.workload.plan.groups import expert_tensor_size
-from foretrace.workload.plan.plan import Group, Plan
+from foretrace.workload.plan.plan import Copies, Group, Plan
 
 # Label, collective, products before or behind which it stands.
 _Row = tuple[str, CollectiveKind, Turn, bool]
+_TO_EXPERTS = "tokens to experts"
 _TOKENS: tuple[_Row, ...] = (
-    ("tokens to experts", CollectiveKind.ALL_TO_ALL, Turn.FORWARD, False),
+    (_TO_EXPERTS, CollectiveKind.ALL_TO_ALL, Turn.FORWARD, False),
     ("tokens home", CollectiveKind.ALL_TO_ALL, Turn.FORWARD, True),
     ("gradients to experts", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, False),
     ("token gradients home", CollectiveKind.ALL_TO_ALL, Turn.INPUT_GRADIENT, True),
@@ -42,10 +43,31 @@ def around_experts(plan: Plan, *, sent: int, total: int) -> tuple[Anchored, ...]
         shared = _GATHERED if gathers_tokens(plan) else _SUMMED
     both = ((rows, Group.EXPERT, sent), (shared, Group.EXPERT_TENSOR, total))
     return tuple(
-        Anchored(exchange(label, name, group, (count, plan.precision.made)), turn, is_behind)
+        Anchored(exchange(label, name, group, (count, _sent_as(label, plan))), turn, is_behind)
         for found, group, count in both
         for label, name, turn, is_behind in found
     )
+
+
+def _sent_as(label: str, plan: Plan) -> str:
+    """Number format of what is sent: tokens may be quantised before they leave."""
+    is_narrow = plan.dispatch.quantised and label == _TO_EXPERTS
+    return plan.precision.sent_operands if is_narrow else plan.precision.made
+
+
+def copies_of(plan: Plan, chosen: int) -> float:
+    """How many copies of a token leave its rank, for so many chosen experts.
+
+    Of copies by host those count that the network carries: hosts forward them over links that are
+    many times as fast.
+    """
+    dispatch = plan.dispatch
+    if dispatch.copies is Copies.BY_EXPERT:
+        return chosen
+    if dispatch.copies is Copies.BY_RANK or plan.expert <= dispatch.host_ranks:
+        return float(distinct(plan.expert, chosen))
+    hosts = float(distinct(plan.expert // dispatch.host_ranks, chosen))
+    return min(hosts, dispatch.most_hosts) if dispatch.most_hosts else hosts
 
 
 def gathers_tokens(plan: Plan) -> bool:

@@ -36,7 +36,7 @@ PLANS = Shelf(
     folder="",
     error=WorkloadError,
 )
-_PARTS = ("overlap", "precision", "implementation", "tables")
+_PARTS = ("overlap", "precision", "dispatch", "implementation", "tables")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from foretrace.workload.models.flops import Recompute
 from foretrace.workload.plan.plan import (
     Axis,
     ContextExchange,
+    Dispatch,
     Implementation,
     Overlap,
     Precision,
@@ -73,7 +74,7 @@ def _of_default(default: object) -> Any:
 
 
 def _part_keys(
-    table: str, part: Overlap | Precision | Implementation | TableSharding
+    table: str, part: Overlap | Precision | Dispatch | Implementation | TableSharding
 ) -> Iterator[DescriptionKey]:
     """One key for each field of a part of `Plan`."""
     for each in fields(part):
@@ -135,6 +136,7 @@ KEYS = (
     *_OWN,
     *_part_keys("overlap", Overlap()),
     *_part_keys("precision", Precision()),
+    *_part_keys("dispatch", Dispatch()),
     *_part_keys("implementation", Implementation()),
     *_part_keys("tables", TableSharding()),
 )

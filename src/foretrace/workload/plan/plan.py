@@ -147,6 +147,31 @@ class Overlap:
     parameters: bool = True  # gathered beside the forward pass
 
 
+class Copies(StrEnum):
+    """How many copies of a token are sent to the experts that it chose."""
+
+    BY_EXPERT = "expert"  # one for each: Megatron's all-to-all dispatcher
+    BY_RANK = "rank"  # one for each rank that holds any of them: DeepEP inside a host, Hybrid-EP
+    BY_HOST = "host"  # one for each host, which forwards it to its ranks: DeepEP between hosts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispatch:
+    """How tokens get to the ranks of their experts, and back.
+
+    Source:
+        deepseek-ai/DeepEP, README; NVIDIA/Megatron-LM, megatron/core/transformer/moe.
+    """
+
+    copies: Copies = Copies.BY_EXPERT
+    host_ranks: int = 8  # ranks of EXPERT on one host, where copies are by host
+    most_hosts: int = 0  # that the router sends a token to; 0: as many as it chooses
+    quantised: bool = False  # tokens go there in the products' format, where that is narrow
+    # One kernel puts rows in order, one sums what experts gave by their weights. Else rows are
+    # weighed by a kernel of its own first.
+    fuses_permutation: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A complete plan: nothing is left open.
@@ -189,6 +214,7 @@ class Plan:
 
     overlap: Overlap = field(default_factory=Overlap)
     precision: Precision = field(default_factory=Precision)
+    dispatch: Dispatch = field(default_factory=Dispatch)
     implementation: Implementation = field(default_factory=Implementation)
     name: str = ""
     path: Path | None = None  # `None`: it was not read from a file
