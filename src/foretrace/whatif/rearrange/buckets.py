@@ -17,15 +17,13 @@ import numpy as np
 from foretrace.base import Bools, Int64s
 from foretrace.graph import (
     NO_LAYER,
-    NO_MICROBATCH,
     Collective,
     EdgeKind,
     ExecutionGraph,
     NodeKind,
     Part,
-    Phase,
 )
-from foretrace.whatif.rearrange.new_units import NewUnit, Work
+from foretrace.whatif.rearrange.new_units import NewUnit, Work, at_place, made_in
 from foretrace.whatif.rearrange.recorded_units import (
     CALLS_WORK,
     Entry,
@@ -34,7 +32,7 @@ from foretrace.whatif.rearrange.recorded_units import (
     begin_of_call,
 )
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import MadeWait, Piece, Placed
+from foretrace.whatif.recorded.program import MadeWait, Piece
 from foretrace.workload import Filled, Group, filled
 
 TOLERANCE = 1e-6  # of a factor that is no change: bytes are whole numbers
@@ -124,7 +122,10 @@ class Buckets:
     def _filled(self, unit: NewUnit, stage: StageWeights, filling: Filling) -> NewUnit:
         """A unit whose buckets are issued where they are full."""
         templates = [
-            Work(at_place_of(unit, entry.piece), Role.BUCKET)
+            Work(
+                at_place(entry.piece, unit.step, layer=NO_LAYER, microbatch=unit.microbatch),
+                Role.BUCKET,
+            )
             for entry in unit.frame.entries
             if entry.role is Role.BUCKET and self._issues(entry.piece)
         ]
@@ -218,17 +219,6 @@ def _is_bucket(each: Work) -> bool:
     return each.role is Role.BUCKET
 
 
-def at_place_of(unit: NewUnit, piece: Piece) -> Placed:
-    """A recorded bucket at a unit's microbatch; its layer is where it becomes full."""
-    return Placed(
-        piece=piece,
-        step=unit.step,
-        part=piece.part,
-        phase=piece.phase,
-        microbatch=unit.microbatch if piece.microbatch != NO_MICROBATCH else NO_MICROBATCH,
-    )
-
-
 def _end_of_work(after: Sequence[Work]) -> int:
     """Where, behind the layers, nothing is added to gradients any more."""
     waiting = (Role.REDUCED, Role.RETURN, Role.SEND)
@@ -270,13 +260,7 @@ def issued(
 
 def with_wait(unit: NewUnit, group: Group) -> NewUnit:
     """A unit that waits, behind all its work, for what it reduces over a group."""
-    wait = Placed(
-        piece=MadeWait(group=group),
-        step=unit.step,
-        part=Part.BUCKET,
-        phase=Phase.BACKWARD,
-        microbatch=unit.microbatch,
-    )
+    wait = made_in(unit, MadeWait(group=group), Part.BUCKET)
     place = _end_of_work(unit.after)
     after = (*unit.after[:place], Work(wait, Role.REDUCED), *unit.after[place:])
     return replace(unit, after=after)

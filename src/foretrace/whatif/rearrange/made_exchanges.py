@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import CollectiveKind, NotShownError
-from foretrace.graph import NO_COLLECTIVE, NodeKind, Part, Phase
+from foretrace.graph import NO_COLLECTIVE, NodeKind, Part
 from foretrace.whatif.rearrange.buckets import TOLERANCE, issued, with_wait
-from foretrace.whatif.rearrange.new_units import NewUnit, Work
+from foretrace.whatif.rearrange.new_units import NewUnit, Work, made_in
 from foretrace.whatif.rearrange.recorded_parameters import Weights
 from foretrace.whatif.rearrange.recorded_units import Role
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed
+from foretrace.whatif.recorded.program import MadeExchange
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
     Exchange,
@@ -54,8 +54,7 @@ class Maker:
     def _transfer(self, unit: NewUnit, kind: CollectiveKind, role: Role) -> Work:
         transfer = replace(handed_over(self.after.plan, self.numbers), collective=kind)
         made = self.made(transfer, is_awaited=kind is CollectiveKind.RECV)
-        phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
-        return Work(self.at(unit, made, Part.TRANSFER, phase), role)
+        return Work(made_in(unit, made, Part.TRANSFER), role)
 
     def made(self, exchange: Exchange, *, is_awaited: bool = True) -> MadeExchange:
         """An exchange of the new job's plan, launched as recorded ones are."""
@@ -136,13 +135,7 @@ class Maker:
 
     def _bucket(self, unit: NewUnit, exchange: Exchange) -> Work:
         made = self.made(exchange, is_awaited=False)
-        return Work(self.at(unit, made, Part.BUCKET, Phase.BACKWARD), Role.BUCKET)
-
-    def at(self, unit: NewUnit, made: MadeExchange | MadeWait, part: Part, phase: Phase) -> Placed:
-        """Something made, at a unit's place."""
-        return Placed(
-            piece=made, step=unit.step, part=part, phase=phase, microbatch=unit.microbatch
-        )
+        return Work(made_in(unit, made, Part.BUCKET), Role.BUCKET)
 
 
 def _launch_ns(unit_index: UnitIndex) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, filterfalse
 
-from foretrace.graph import NO_LAYER, NO_MICROBATCH
+from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part, Phase
 from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit, Role, Slot
 from foretrace.whatif.rearrange.repeated_layers import LayerSources, layer_sources
 from foretrace.whatif.rearrange.structure import Seat, Structure, UnitKey
@@ -60,6 +60,11 @@ class NewUnit:
     # It has to receive or to send, and no recorded stage did.
     lacks_receive: bool = False
     lacks_send: bool = False
+
+    @property
+    def phase(self) -> Phase:
+        """Of its layers' own work."""
+        return Phase.FORWARD if self.is_forward else Phase.BACKWARD
 
     @property
     def makes_gradients(self) -> bool:
@@ -287,6 +292,13 @@ def _gradients_of_weights(unit: NewUnit) -> NewUnit:
 def without_reductions(unit: NewUnit) -> NewUnit:
     """A unit that reduces nothing."""
     return unit.without(lambda each: each.role in _REDUCTION)
+
+
+def made_in(unit: NewUnit, made: MadeExchange | MadeWait, part: Part) -> Placed:
+    """Something made, in a unit."""
+    return Placed(
+        piece=made, step=unit.step, part=part, phase=unit.phase, microbatch=unit.microbatch
+    )
 
 
 def in_place_of(like: Placed, piece: MadeExchange | MadeOperator | MadeWait) -> Placed:

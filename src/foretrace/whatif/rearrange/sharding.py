@@ -17,7 +17,7 @@ from foretrace.base import CollectiveKind, number_format
 from foretrace.graph import NO_LAYER, Part, Phase
 from foretrace.whatif.rearrange.buckets import ended_in, with_wait
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.new_units import NewUnit, Work, without_reductions
+from foretrace.whatif.rearrange.new_units import NewUnit, Work, made_in, without_reductions
 from foretrace.whatif.rearrange.recorded_units import Role
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
@@ -224,8 +224,7 @@ class Gathering:
         return Work(replace(self._at(unit, made), layer=stretch.layer), Role.OTHER)
 
     def _at(self, unit: NewUnit, made: MadeExchange | MadeWait) -> Placed:
-        phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
-        return self.maker.at(unit, made, Part.BUCKET, phase)
+        return made_in(unit, made, Part.BUCKET)
 
 
 def _with_ends_last(after: Sequence[Work]) -> list[Work]:

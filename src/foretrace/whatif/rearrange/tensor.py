@@ -85,7 +85,7 @@ class TensorExchanges:
 
     def _ends(self, works: tuple[Work, ...], unit: NewUnit) -> tuple[Work, ...]:
         """Work at an end of the model, with what its divided vocabulary needs."""
-        phase = Phase.FORWARD if unit.is_forward else Phase.BACKWARD
+        phase = unit.phase
         cuts: list[_Cut] = []
         for part, divided in ((Part.EMBEDDING, _OF_EMBEDDING), (Part.HEAD, _OF_HEAD)):
             own = [each for each in works if each.placed.part is part]
