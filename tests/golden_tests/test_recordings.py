@@ -63,12 +63,14 @@ def test_a_recording_gives_what_it_gave(
 def _answered(path: Path) -> dict[str, object]:
     try:
         job = ft.load(path)
+    except ModelError as error:
+        return _refusal(error)
+    try:
         replay = plain(ft.replay(job))
         parts = plain(ft.breakdown(job))
         by_class = plain(ft.critical_path(job))["by_class"]
     except ModelError as error:
-        sentence = re.sub(r"/\S*/", "", str(error))
-        return {"refused": " ".join(sentence.split()[:FIRST_WORDS])}
+        return {**counts(job.graph), **_refusal(error)}
     sums: Counter[str] = Counter()
     for row in parts:
         sums.update(row["components"])
@@ -81,6 +83,11 @@ def _answered(path: Path) -> dict[str, object]:
         "breakdown_ns": dict(sums),
         "critical_path_ns": {row["label"]: row["time_ns"] for row in by_class},
     }
+
+
+def _refusal(error: ModelError) -> dict[str, object]:
+    sentence = re.sub(r"/\S*/", "", str(error))
+    return {"refused": " ".join(sentence.split()[:FIRST_WORDS])}
 
 
 def _short(values: list[Any]) -> object:

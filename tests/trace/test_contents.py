@@ -81,6 +81,34 @@ def test_launches_without_device_work_and_the_reverse_are_told_apart() -> None:
     assert "launches: what the host did" in lacks(contents_of(trace_from([file_text(device)])))
 
 
+def test_launches_that_are_lost_are_counted() -> None:
+    events = [x("cpu_op", "aten::mm", 0, 5)]
+    events += [x("cuda_runtime", "cudaLaunchKernel", 3, 1, correlation=1)]
+    events += [x("kernel", "k", 10 * at, 1, correlation=at) for at in range(1, 5)]
+
+    contents = contents_of(trace_from([file_text(events)]))
+
+    assert "launches of 3 of 4 device operations" in lacks(contents)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_backward"),
+    [
+        ("CudnnConvolutionBackward", True),
+        ("AddmmBackward0", True),
+        ("torch::autograd::AccumulateGrad", True),
+        ("aten::convolution_backward_overrideable", False),
+        ("Falcon::Backward", False),
+    ],
+)
+def test_nodes_of_autograd_tell_a_backward_pass_where_its_engine_is_not_recorded(
+    name: str, has_backward: bool
+) -> None:
+    events = [x("cpu_op", "aten::mm", 0, 5), x("cpu_op", name, 10, 5)]
+
+    assert contents_of(trace_from([file_text(events)])).has_backward == has_backward
+
+
 def test_an_empty_trace_says_that_nothing_can_be_replayed() -> None:
     contents = contents_of(trace_from([b'{"traceEvents": []}']))
 

@@ -75,6 +75,11 @@ def test_roles_of_many_names_are_a_column() -> None:
         ("nccl:_all_gather_base", "allgather"),
         ("void vllm::cross_device_reduce_1stage<half, 8>(x)", "allreduce"),
         ("two_shot_all_reduce_kernel", "allreduce"),
+        ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16>(int4*)", "alltoall"),
+        ("void deep_ep::intranode::dispatch<8, 768>(int4*)", "alltoall"),
+        ("void deep_ep::internode_ll::dispatch<true>(x)", "alltoall"),
+        ("void quickreduce::allreduce_prototype_twoshot<x>(y)", "allreduce"),
+        ("void mscclpp::collective::allreducePacket<x>(y)", "allreduce"),
     ],
 )
 def test_communication_is_known_by_its_name(name: str, kind: str) -> None:

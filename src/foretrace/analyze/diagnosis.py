@@ -40,7 +40,7 @@ from foretrace.answer import (
     percent_text,
 )
 from foretrace.base import Bools
-from foretrace.graph import Recording, Timeline
+from foretrace.graph import ExecutionGraph, NodeKind, Part, Recording, Timeline
 
 ALL_RANKS = -2
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves
@@ -108,6 +108,9 @@ class Cause:
             return f"{self.what} in group {self.subject}{slow}"
         if self.rank == UNRECORDED_RANK:
             return "ranks wait for what was not recorded"
+        if self.cause is IdleCause.UNRECORDED and self.rank != ALL_RANKS:
+            named = f" ({self.subject})" if is_most and self.subject != "ghost" else ""
+            return f"rank {self.rank} waits for what was not recorded{named}"
         if self.rank == ALL_RANKS:
             what, *rest = self.what.split(", ")
             where = f"{what} on {count_text(self.num_ranks, 'rank')}"
@@ -240,16 +243,23 @@ def _per_cell(one: Cause, cells: int, step_ns: int) -> Cause:
 
 def _entries(lost: IdleCauses, timeline: Timeline) -> Iterator[Cause]:
     """All entries, those of the recording's own making left out."""
-    collectives = timeline.graph.collectives
-    is_pair = np.array([*collectives.each(lambda one: one.is_transfer), False], np.bool_)
     waiting = lost.kind == Stillness.WAITING
-    of_transfer = is_pair[lost.collective]
+    of_transfer = _is_between_stages(timeline.graph)[lost.collective]
     for cause in IdleCause:
         if cause in _NOT_WRONG:
             continue
         for what, mine in _kinds(lost, cause):
             yield from _pipeline(lost, mine & waiting & of_transfer, (cause, what))
             yield from _by_rank(lost, mine & waiting & ~of_transfer, mine & ~waiting, (cause, what))
+
+
+def _is_between_stages(graph: ExecutionGraph) -> Bools:
+    """Sends and receives of a pipeline, bool[collectives + 1]; an all-to-all has that name too."""
+    is_pair = np.array([*graph.collectives.each(lambda one: one.is_transfer), False], np.bool_)
+    finish = graph.nodes_of(NodeKind.FINISH)
+    of_stage = graph.collective[finish[graph.part[finish] == Part.TRANSFER]]
+    is_pair[:-1] &= np.isin(np.arange(len(graph.collectives)), of_stage)
+    return is_pair
 
 
 def _kinds(lost: IdleCauses, cause: IdleCause) -> Iterator[tuple[str, Bools]]:

@@ -72,6 +72,9 @@ _IN_TABLES = {
 # The first that is found in a name without capitals and marks is its kind.
 _PARTS_OF_NAMES = {
     "crossdevicereduce": CollectiveKind.ALL_REDUCE,
+    "quickreduce": CollectiveKind.ALL_REDUCE,
+    "internode": CollectiveKind.ALL_TO_ALL,  # DeepEP: dispatch, combine, and what announces them
+    "intranode": CollectiveKind.ALL_TO_ALL,
     **{
         kind.value: kind
         for kind in (

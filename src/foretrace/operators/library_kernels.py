@@ -44,7 +44,11 @@ COMMUNICATION = (
         "multimem_one_shot",
         "multimem_all_gather",
     ),
-    rule("NVSHMEM", OperatorClass.COLLECTIVE, "nvshmem", "deep_ep"),
+    # deepseek-ai/DeepEP csrc/kernels (seen as dpsk::ep::internode::dispatch); microsoft/mscclpp
+    rule("DeepEP", OperatorClass.COLLECTIVE, "deep_ep", "::internode::", "::intranode::"),
+    rule("DeepEP", OperatorClass.COLLECTIVE, "::internode_ll::"),
+    rule("NVSHMEM", OperatorClass.COLLECTIVE, "nvshmem"),
+    rule("MSCCL++", OperatorClass.COLLECTIVE, "mscclpp"),
 )
 
 ATTENTION = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _SYNC_EVENTS = (
 )
 _WHOLE = "wait until the profiler has written the file before the process ends or it is copied"
 _DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+_LEAST_LOST = 0.01  # of device operations without a launch, from which it is told
+_BACKWARD_NODE = re.compile(r"(torch::autograd::|.*Backward\d*$|.*Backward\d*_jvp$)")
 
 
 @dataclass(frozen=True)
@@ -161,11 +164,30 @@ def _is_communicating(trace: Trace) -> Bools:
     return is_both
 
 
+def is_autograd_node(name: str) -> bool:
+    """Whether an operator is a node of the autograd graph: "AddmmBackward0", "MulBackward".
+
+    Older profilers record these alone, without the engine's `autograd::engine::evaluate_function`.
+    """
+    is_named = _BACKWARD_NODE.match(name) is not None
+    return is_named and ("::" not in name or name.startswith("torch::autograd::"))
+
+
 def _has_backward(trace: Trace) -> bool:
-    """Whether the autograd engine ran; its operators' names are the same in every version."""
+    """Whether the autograd engine ran."""
+    names = np.unique(trace.name[trace.category == Category.OPERATOR]).tolist()
     return len(trace.flows.from_ns) > 0 or any(
-        text.startswith("autograd::engine::evaluate_function") for text in trace.strings
+        text.startswith("autograd::engine::evaluate_function") or is_autograd_node(text)
+        for text in (trace.strings[name] for name in names)
     )
+
+
+def _unlaunched(trace: Trace) -> tuple[int, int]:
+    """Device operations that no recorded call launched, and all."""
+    on_device = np.isin(trace.category, _DEVICE_WORK)
+    called = trace.correlation[trace.category == Category.RUNTIME]
+    joined = np.isin(trace.correlation[on_device], called[called != NO_ID])
+    return int((~joined).sum()), int(on_device.sum())
 
 
 def _lacks(
@@ -180,6 +202,7 @@ def _lacks(
     is_host_known = bool(np.any(trace.category == Category.OPERATOR))
     is_joined = bool(np.any(trace.correlation[trace.category == Category.RUNTIME] != NO_ID))
     wants_edges = has["stream_waits"] and not has["sync_events"]
+    num_lost, num_device = _unlaunched(trace)
     size = meta.world_size
     pairs = (
         (trace.num_events == 0, "no events that can be replayed", _RECORD),
@@ -197,6 +220,14 @@ def _lacks(
         (
             has["device_work"] and has["launches"] and not is_joined,
             "correlation ids: which call launched which operation is unknown",
+            _RECORD,
+        ),
+        (
+            has["launches"] and is_joined and num_lost > _LEAST_LOST * num_device,
+            (
+                f"launches of {num_lost:,} of {num_device:,} device operations: those start when "
+                "they did, whatever changes"
+            ),
             _RECORD,
         ),
         (

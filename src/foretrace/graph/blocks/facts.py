@@ -18,11 +18,9 @@ from foretrace.base import Bools, Int32s, Int64s, UInt8s, used_positions
 from foretrace.graph._compiled import inherit
 from foretrace.graph.nodes import Part, Phase
 from foretrace.graph.operations.scopes import NO_SCOPE, Scopes
-from foretrace.trace import NO_ID, Trace
+from foretrace.trace import NO_ID, Trace, is_autograd_node
 
 _ENGINE = "autograd::engine::evaluate_function"
-# Nodes of the autograd graph: "AddmmBackward0", "torch::autograd::AccumulateGrad", "MulBackward".
-_BACKWARD_NODE = re.compile(r"(torch::autograd::|.*Backward\d*$|.*Backward\d*_jvp$)")
 _RECOMPUTES = re.compile(r"CheckpointFunctionBackward|Checkpoint\w*Backward")
 # Operators that only updates use: fused and multi-tensor ones.
 _UPDATE = re.compile(r"aten::_(fused_(adam|sgd|adagrad)|foreach_|amp_)|apex::|.*multi_tensor")
@@ -64,7 +62,7 @@ def phase_of_operator(name: str) -> Phase:
         return Phase.BACKWARD
     if _RECOMPUTES.match(name):
         return Phase.RECOMPUTE
-    if _BACKWARD_NODE.match(name) and ("::" not in name or name.startswith("torch::autograd::")):
+    if is_autograd_node(name):
         return Phase.BACKWARD
     if _UPDATE.match(name) or name.startswith("Optimizer."):
         return Phase.OPTIMIZER

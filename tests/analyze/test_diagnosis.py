@@ -1,0 +1,47 @@
+"""What causes are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import foretrace as ft
+from foretrace.analyze import Cause, IdleCause
+from tests.graph.recorded import recording_of
+from tests.truth import JobConfig, make_job
+
+
+def test_an_all_to_all_of_sends_and_receives_is_no_pipeline(data_dir: Path) -> None:
+    job = ft.load(data_dir / "traces" / "a100-dlrm-rank3-of-8")
+
+    found = ft.diagnose(job)
+
+    assert not [one for one in found.causes if one.topic == "pipeline"]
+    assert any("rank 3 waits for what was not recorded" in one.sentence for one in found.causes)
+
+
+def test_stages_of_a_pipeline_wait_for_each_other() -> None:
+    config = JobConfig(pp=2, num_layers=2, num_steps=2, num_microbatches=2)
+    job = ft.api.job.Job(recording_of(make_job(config)), ())
+
+    found = ft.diagnose(job)
+
+    assert [one for one in found.causes if one.topic == "pipeline"]
+
+
+def test_what_stands_for_unrecorded_work_is_named_and_ghosts_are_not() -> None:
+    def cause(subject: str) -> Cause:
+        return Cause(
+            "idle",
+            0,
+            IdleCause.UNRECORDED,
+            "not recorded",
+            subject,
+            2_000_000,
+            subject_ns=2_000_000,
+        )
+
+    assert cause("ghost").sentence.startswith("rank 0 waits for what was not recorded: 2")
+    assert (
+        "(unrecorded kernels of a CUDA graph)"
+        in cause("unrecorded kernels of a CUDA graph").sentence
+    )
