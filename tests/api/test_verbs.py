@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import foretrace as ft
-from foretrace.base import ModelError
+from foretrace.base import ModelError, TraceError
 from foretrace.graph import Ablation
 from tests.truth import Job, JobConfig, make_job, write
 
@@ -107,3 +107,10 @@ def test_progress_is_told(folder: Path) -> None:
 
 def test_contents_are_told_for_every_file(folder: Path) -> None:
     assert len(ft.inspect(folder).files) == 2
+
+
+def test_files_without_durations_are_not_replayed(data_dir: Path) -> None:
+    job = ft.load(data_dir / "traces" / "execution-traces" / "linear_et.json.gz")
+
+    with pytest.raises(TraceError, match=r"linear_et\.json\.gz says how long nothing took"):
+        ft.replay(job)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from foretrace.base import ModelError
-from foretrace.graph import Finding, Recording
+from foretrace.graph import GRAPH_KERNELS, Finding, Recording
 from foretrace.simulate import simulate
 from foretrace.validate import ReplayReport, Trust, replay_report
 from tests.graph.recorded import call, file_text, kernel, launch, recording_of_files, step
@@ -37,7 +34,7 @@ def test_a_replay_within_the_limits_is_believed() -> None:
 
 
 def test_a_replay_beyond_the_limits_is_doubted_with_what_is_missing() -> None:
-    lacking = replace(exact(), findings=(Finding("CUDA graphs", "3 of 4 lack kernels."),))
+    lacking = replace(exact(), findings=(Finding(GRAPH_KERNELS, "3 of 4 lack kernels."),))
 
     report = held_against(lacking, 1.5)
 
@@ -45,7 +42,7 @@ def test_a_replay_beyond_the_limits_is_doubted_with_what_is_missing() -> None:
     first, why = report.verdict.sentences
     worst = report.summary.worst_step_error_percent
     assert first.startswith(f"do not believe this replay: a step ends {worst:.1f} % off")
-    assert why == "CUDA graphs: 3 of 4 lack kernels."
+    assert why == f"{GRAPH_KERNELS}: 3 of 4 lack kernels."
 
 
 def test_what_is_not_known_to_lack_anything_is_said_to_seem_complete() -> None:
@@ -73,11 +70,3 @@ def test_a_replay_of_operations_without_launches_repeats_the_measurement() -> No
     verdict = replay_report(recording, null_models=()).verdict
     assert verdict.trust is Trust.UNTESTED
     assert verdict.sentences[0].startswith("this replay proves little: 83.3 % of the device")
-
-
-def test_files_without_durations_are_not_replayed() -> None:
-    graph = training_graph(_STEPS)
-    timeless = replace(graph, measured_ns=0 * graph.measured_ns)
-
-    with pytest.raises(ModelError, match="say how long nothing took"):
-        replay_report(recording_of(timeless, simulate(timeless)), null_models=())

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretrace.base import MachineError
+from foretrace.base import MachineError, TraceError
 from foretrace.graph import LACKING, ExecutionGraph, Finding, Recording, Timeline
 from foretrace.simulate import simulate
 from foretrace.trace import TraceMeta
@@ -42,6 +42,18 @@ class Job:
     def measured(self) -> Timeline:
         """What was observed, on one clock for all ranks."""
         return self.recording.measured
+
+    def check_times(self, doing: str) -> None:
+        """Refuse a run of which nothing says how long anything took, as in execution traces.
+
+        Raises:
+            TraceError: naming the run.
+        """
+        if not self.measured.end_ns.any():
+            raise TraceError(
+                f"{self.title} says how long nothing took: a graph without times has nothing to "
+                f"{doing}. Give files of a run, or `foretrace convert` it for a tool that costs it."
+            )
 
     @cached_property
     def replayed(self) -> Timeline:

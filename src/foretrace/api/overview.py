@@ -35,7 +35,7 @@ from foretrace.answer import (
 from foretrace.api.analyses import compare, diagnose, what_helps
 from foretrace.api.edited import remedies
 from foretrace.api.job import Job
-from foretrace.base import ScenarioError, TraceError
+from foretrace.base import ScenarioError
 from foretrace.graph import Timeline
 
 # Times of these are of the mean rank and step; of the path, of one step.
@@ -133,11 +133,7 @@ def overview(job: Job, *, step: str | int | None = None) -> Overview:
         TraceError: if nothing in the files says how long anything took.
         GraphError: if there is no such step.
     """
-    if not job.measured.end_ns.any():
-        raise TraceError(
-            f"{job.title} says how long nothing took: a graph without times has nothing to "
-            "analyze. Give files of a run, or `foretrace convert` it for a tool that costs it."
-        )
+    job.check_times("analyze")
     wrong = diagnose(job)
     return Overview(_title(job), tuple(_lines(job, wrong, step)), wrong.headline)
 

@@ -142,7 +142,9 @@ def replay(
 
     Raises:
         ModelError: if the recording has no such step.
+        TraceError: if nothing in the files says how long anything took.
     """
+    job.check_times("replay")
     return replay_report(
         job.recording,
         simulated=simulate(job, without=without),

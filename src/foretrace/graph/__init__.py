@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from foretrace.graph.collective import Collectives as Collectives
     from foretrace.graph.dependencies import DEFAULT_NS as DEFAULT_NS
     from foretrace.graph.draft import Edges as Edges
+    from foretrace.graph.findings import BEFORE as BEFORE
+    from foretrace.graph.findings import CUT_OFF as CUT_OFF
+    from foretrace.graph.findings import GRAPH_KERNELS as GRAPH_KERNELS
     from foretrace.graph.findings import LACKING as LACKING
+    from foretrace.graph.findings import LOST_LAUNCHES as LOST_LAUNCHES
     from foretrace.graph.graph import EdgeConstant as EdgeConstant
     from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
     from foretrace.graph.graph import Finding as Finding

@@ -14,8 +14,12 @@ from foretrace.trace import KEPT_OF_CUT
 
 CUT_OFF = "cut off"
 LOST_LAUNCHES = "lost launches"
+BEFORE = "work before the recording"
+GRAPH_KERNELS = "kernels of CUDA graphs"
 # Findings of these topics bear on every number of the recording; others say how it was read.
-LACKING = frozenset({CUT_OFF, LOST_LAUNCHES, "clock", "collectives", "ghosts"})
+LACKING = frozenset(
+    {CUT_OFF, LOST_LAUNCHES, BEFORE, GRAPH_KERNELS, "clock", "collectives", "ghosts"}
+)
 _MANY = 0.05  # of device operations; fewer lost launches move no number that is shown
 
 
@@ -69,7 +73,7 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
         rank = operations.ranks[int(ops.rank[op])]
         busy_ns = int(ops.start_ns[op] - operations.first_ns[ops.rank[op]])
         yield Finding(
-            "work before the recording",
+            BEFORE,
             f"rank {rank}: for {duration_text(busy_ns)} its device was at work on what had been "
             "launched before the recording began; that time is kept as it was, whatever changes.",
         )
@@ -77,7 +81,7 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
         ops = operations.ops
         lost_ns = int((ops.start_ns[found.graphs.op] - found.graphs.since_ns).sum())
         yield Finding(
-            "CUDA graphs",
+            GRAPH_KERNELS,
             f"{found.graphs.num_lacking} of {found.graphs.num_graphs} launched CUDA graphs lack "
             f"kernels: {duration_text(lost_ns)} of device time in and behind them are kept as "
             "unrecorded work of the graph. Record with a newer CUPTI, or without graphs.",

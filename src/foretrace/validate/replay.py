@@ -65,14 +65,8 @@ def replay_report(
         step_names: steps to report on, all if left out; the replay is of the whole trace anyway.
 
     Raises:
-        ModelError: if `simulated` is of another graph, there is no step to report on, or nothing
-            has a duration.
+        ModelError: if `simulated` is of another graph, or there is no step to report on.
     """
-    if not recording.graph.measured_ns.any():
-        raise ModelError(
-            "the files say how long nothing took: there is nothing to replay. Give profiler files "
-            "of a run; `foretrace bench` and `convert` take execution traces."
-        )
     timeline = simulate(recording.graph) if simulated is None else simulated
     observed = _Observation(recording.measured, step_names)
     chosen_steps = observed.compared_with(timeline)

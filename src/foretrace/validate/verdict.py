@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.answer import Plain, component_text, percent_text
-from foretrace.graph import EdgeKind, Finding, Recording
+from foretrace.graph import (
+    BEFORE,
+    CUT_OFF,
+    GRAPH_KERNELS,
+    LOST_LAUNCHES,
+    EdgeKind,
+    Finding,
+    Recording,
+)
 
 if TYPE_CHECKING:
     from foretrace.validate.results import DurationMix, ReplaySummary
@@ -22,10 +30,12 @@ MOST_ESTIMATED = 0.5  # of the replayed time, that may rest on work that was not
 
 # What makes a replay wrong, what weighs most first; other findings are no excuse.
 _CAUSES = (
-    "CUDA graphs",
+    CUT_OFF,
+    GRAPH_KERNELS,
+    LOST_LAUNCHES,
     "launches",
-    "work before the recording",
-    "file",
+    BEFORE,
+    "clock",
     "collectives",
     "ghosts",
     "streams",

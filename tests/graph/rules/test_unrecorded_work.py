@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.graph import NodeKind, Recording
+from foretrace.graph import BEFORE, GRAPH_KERNELS, NodeKind, Recording
 from foretrace.simulate import simulate
 from tests.graph.recorded import (
     Event,
@@ -18,7 +18,7 @@ from tests.graph.recorded import (
     step,
 )
 
-BEFORE, GRAPH = "work from before the recording", "unrecorded kernels of a CUDA graph"
+HELD, GRAPH = "work from before the recording", "unrecorded kernels of a CUDA graph"
 
 
 def recorded(*events: Event) -> Recording:
@@ -43,8 +43,8 @@ def test_a_blocking_copy_that_waited_for_work_from_before_the_recording_still_wa
 
     assert replay_is_exact(recording)
     assert abs(replayed_step_ns(recording)[0] - 10_000_000) < 20_000
-    assert len(nodes_of(recording.graph, NodeKind.GHOST, name=BEFORE)) == 1
-    (said,) = [one for one in recording.findings if one.topic == BEFORE.replace("from ", "")]
+    assert len(nodes_of(recording.graph, NodeKind.GHOST, name=HELD)) == 1
+    (said,) = [one for one in recording.findings if one.topic == BEFORE]
     assert "9.00 ms" in said.text
 
 
@@ -63,7 +63,7 @@ def test_a_first_operation_behind_other_recorded_work_waited_for_that() -> None:
         *(launch(30, 5, correlation=2), kernel("side", 9_002, 10, correlation=2, stream=8)),
     )
 
-    assert not nodes_of(recording.graph, NodeKind.GHOST, name=BEFORE)
+    assert not nodes_of(recording.graph, NodeKind.GHOST, name=HELD)
 
 
 def graph_of(*starts: int, behind: int) -> list[Event]:
@@ -82,7 +82,7 @@ def test_gaps_in_and_behind_a_graph_are_its_unrecorded_work() -> None:
 
     assert len(nodes_of(recording.graph, NodeKind.GHOST, name=GRAPH)) == 2
     assert replay_is_exact(recording)
-    (said,) = [one for one in recording.findings if one.topic == "CUDA graphs"]
+    (said,) = [one for one in recording.findings if one.topic == GRAPH_KERNELS]
     assert "1 of 1 launched CUDA graphs lack kernels" in said.text
 
 
