@@ -12,6 +12,7 @@ import pytest
 
 from foretrace.api import write_whatif_report
 from foretrace.report.document import three_digits
+from foretrace.report.slices import TRACKS
 from foretrace.whatif import Prediction, difference_rows, figures, subject_text
 from tests.report.conftest import Opener
 from tests.report.test_page import NAMES_OF_XML, Outline, outline_of
@@ -99,7 +100,7 @@ def test_both_jobs_are_drawn_with_their_own_ranks(data: dict[str, Any]) -> None:
     drawn = {
         (row["title"], row["rank"])
         for row in strip["rows"]
-        if row["num_slices"] and not row["track"]
+        if row["num_slices"] and row["track"] == TRACKS.index("host")
     }
 
     assert drawn == {
