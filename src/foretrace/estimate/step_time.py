@@ -13,6 +13,7 @@ contention) is one more part, relative to the step.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,19 +29,25 @@ from foretrace.software import Knowledge
 
 # What no cost model knows, as logarithmic widths each way: with them 80% of published runs lie
 # inside their intervals, each source of runs (of experts, each release) given what the others need
-# (docs/accuracy.md, `foretrace validate runs`). Of software of which less is known, the same runs
-# under its class alone, and under a name that means nothing.
+# (docs/accuracy.md, `foretrace validate runs`).
+_OF_DENSE, _OF_EXPERTS = 0.135, 0.58
+# Further widths: the same dense runs with the class of their software known alone need 0.21, those
+# of one source under a name that means nothing 0.17; the less is known, the wider.
+OF_KNOWLEDGE: Mapping[Knowledge, float] = {
+    Knowledge.RELEASE: 0.0,
+    Knowledge.CLASS: 0.165,
+    Knowledge.UNKNOWN: 0.18,
+}
+# Of a step that was recorded, whose software is in the recording: as wide as runs need that are
+# predicted from their neighbours.
 UNMODELLED = 0.106
-_OF_EXPERTS = 0.45
-_OF_CLASS, _OF_UNKNOWN = 0.06, 0.12  # further widths
 NOT_MODELLED = "not modelled"  # in place of a family
 _NEVER_FREE = (OperatorClass.GEMM, OperatorClass.ATTENTION, OperatorClass.CONVOLUTION)
 
 
 def unmodelled_width(*, has_experts: bool, knowledge: Knowledge) -> float:
     """Logarithmic width each way of what no cost model knows, by what is known of the job."""
-    further = {Knowledge.RELEASE: 0.0, Knowledge.CLASS: _OF_CLASS, Knowledge.UNKNOWN: _OF_UNKNOWN}
-    return math.hypot(_OF_EXPERTS if has_experts else UNMODELLED, further[knowledge])
+    return math.hypot(_OF_EXPERTS if has_experts else _OF_DENSE, OF_KNOWLEDGE[knowledge])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrace.estimate import UNMODELLED
+from foretrace.estimate import OF_KNOWLEDGE, UNMODELLED
+from foretrace.software import Knowledge
 from foretrace.validate.runs.results import RunPrediction
 
 MOST_SHARE = 0.2  # of a kind's rows that its constant is fitted on
@@ -123,7 +124,15 @@ def all_widened(rows: Sequence[RunPrediction]) -> tuple[RunPrediction, ...]:
         if (alike := [one for one in rows if one.has_experts == has_experts])
         for origin in {one.origin for one in alike}
     }
-    return tuple(widened(one, spreads[one.has_experts, one.origin]) for one in rows)
+    return tuple(
+        widened(one, math.hypot(spreads[one.has_experts, one.origin], _further(one)))
+        for one in rows
+    )
+
+
+def _further(row: RunPrediction) -> float:
+    """More, where less than the release of its software is known."""
+    return OF_KNOWLEDGE[Knowledge(row.knowledge)] if row.knowledge else 0.0
 
 
 def widened(row: RunPrediction, spread: float) -> RunPrediction:
