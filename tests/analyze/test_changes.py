@@ -191,7 +191,7 @@ def test_a_rank_is_what_it_computes_and_its_host_where_that_is_said() -> None:
         ("gemm|=0.8", "names nothing"),
         ("edges:launch ranks:3=0.8", "edges are chosen by their kind alone"),
         ("gemm=removed", "only edges can be removed"),
-        ("gem=0.8", "no family here is 'gem': there are 'gemm'"),
+        ("gem=0.8", "no family here is 'gem': there are 'cuBLAS gemm', 'gemm'"),
         ("copy=0.8", "no family here is 'copy': there are "),
         ("kernels:*sgem ranks:1=0.8", f"no kernel here is '\\*sgem': there are '{KERNELS[0]}'"),
         ("ranks:7=0.8", "no rank here is 7: there are '0-1'."),
