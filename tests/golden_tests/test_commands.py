@@ -75,7 +75,9 @@ LINES: Mapping[str, str] = {
 
 # Commands that answer in JSON and are not kept, and why.
 LEFT_OUT = {
+    "balance": "times its packers; estimate/test_packings.py keeps its figures",
     "bench check": "runs a program and measures it",
+    "cache list": "lists what this machine has cached",
     "calibrate": "fits for minutes, and optimisers end elsewhere on other processors",
     "ledger add": "keeps the day it was run on; validate/test_ledger.py keeps its figures",
     "ledger settle": "the same",
