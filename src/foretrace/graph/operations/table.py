@@ -35,6 +35,7 @@ NOT_LAUNCHED = -1
 # From a call's return to its operation, where nothing recorded ran in between: at most 22 us, or
 # at least 3.9 ms, in 98 public recordings.
 HELD_NS = 500_000
+HELD_AT_MOST_NS = 2_000_000_000  # longer, and the clocks of host and device differ
 HELD_FACTOR = 10  # and so many times what others need: a device's clock may be ahead
 # Names of nodes that no event of a trace names; they stand first in every graph's names.
 BEFORE_RECORDING = "work from before the recording"
@@ -160,7 +161,7 @@ class Operations:
             trace, event = self.traces[int(ops.rank[op])], int(items.event[ops.launch[op]])
             returned_ns = int(trace.start_ns[event] + trace.duration_ns[event])
             waited_ns = int(ops.start_ns[op]) - returned_ns
-            if waited_ns < HELD_NS:
+            if not HELD_NS <= waited_ns <= HELD_AT_MOST_NS:
                 continue
             own = self.op_rows(int(ops.rank[op]))
             other = own[into_empty[own]]
