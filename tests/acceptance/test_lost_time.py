@@ -82,7 +82,7 @@ def test_most_idle_time_of_the_loader_trace_is_waiting_for_data(data_dir: Path) 
         assert causes[IdleCause.DATA] > 0.25 * row.step_ns
 
 
-def test_the_ranks_that_megatron_waits_for_are_the_two_whose_hosts_are_slow(
+def test_the_ranks_that_megatron_waits_for_are_the_two_whose_hosts_stall_most(
     data_dir: Path,
 ) -> None:
     paths = sorted((data_dir / "traces" / "megatron-tp8").glob("kineto_rank*"))
@@ -95,6 +95,6 @@ def test_the_ranks_that_megatron_waits_for_are_the_two_whose_hosts_are_slow(
     slow = sorted(idle_ns, key=lambda rank: -idle_ns[rank])[:2]
     assert sorted(rank.rank for rank in found.ranks[:2]) == sorted(slow)
     assert all(rank.is_systematic for rank in found.ranks[:2])
-    assert {rank.causes[0].cause for rank in found.ranks[:2]} == {IdleCause.HOST}
+    assert {rank.causes[0].cause for rank in found.ranks[:2]} == {IdleCause.STALL}
     blamed = np.array([rank.blame_ns for rank in found.ranks])
     assert blamed[:2].sum() > 0.9 * blamed.sum()

@@ -24,7 +24,7 @@ def test_a_slow_rank_is_named_first(opener: Opener, tmp_path: Path) -> None:
 
     page = opener(tmp_path / "page.html").page
     assert (
-        "rank 3 makes ranks lose"
+        "rank 3's slow chip, 1.30 times as long"
         in page.locator("#help ol").nth(1).locator("li").first.inner_text()
     )
     first = page.locator('figure[data-table="stragglers-ranks"] tbody tr').first

@@ -138,9 +138,9 @@ def test_the_replay_and_the_edited_job_are_compared(job: ft.Job, edited: ft.Edit
 
 
 def test_a_roofline_takes_the_chip_that_was_stated(job: ft.Job) -> None:
-    roof = ft.roofline(job.edit(ft.Speed(2.0), machine="dgx-h100"))
+    roof = ft.roofline(job.edit(ft.Speed(2.0), machine="dgx-a100"))
 
-    assert roof.chip_name == "h100-sxm"
+    assert roof.chip_name == "a100-sxm-80gb"
 
 
 def test_the_report_has_no_step_to_choose(edited: ft.Edited, tmp_path: Path) -> None:

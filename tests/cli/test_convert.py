@@ -89,7 +89,7 @@ def test_inspect_says_how_execution_traces_link(run: Run, data_dir: Path) -> Non
     table = run("inspect", folder)
     found = json.loads(run("inspect", folder, "--json").out)
 
-    assert table.out.count("100.0%") == 8
+    assert table.out.count("100.0 %") == 8
     assert [row["execution_trace"]["coverage"] for row in found] == [1.0] * 8
 
 

@@ -2,7 +2,8 @@
 
 Fixed beforehand: 8 chunks a stage (126 layers and two that are left out make 16 x 8), as many
 microbatches in a row as stages, FLOPs counted causally; gradients reduced layer by layer once a
-step; axes placed as the paper orders them; attention kernels made for Hopper.
+step; axes placed as the paper orders them; attention kernels made for Hopper, products as in
+software of which nothing is known.
 
 Source:
     Llama Team, "The Llama 3 Herd of Models", arXiv:2407.21783, table 4 and section 3.3.2.
@@ -17,6 +18,7 @@ import pytest
 from foretrace.cost import step_costs
 from foretrace.estimate import estimate
 from foretrace.machine import load_machine
+from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 from foretrace.workload import Axis, Implementation, Plan, Sharding, load_model
 
 _NUM_CHUNKS = 8
@@ -65,7 +67,8 @@ def _plan(row: Row) -> Plan:
 def relative() -> list[float]:
     """Predicted over printed FLOP/s of rows 2 and 3, times the efficiency of row 1."""
     machine, model = load_machine("llama3-24k"), load_model("llama3-405b")
-    costs = step_costs(machine, {"attention": _NATIVE_ATTENTION})
+    products = kernel_factors(load_software(UNKNOWN_SOFTWARE), machine.chip.architecture)
+    costs = step_costs(machine, {**products, "attention": _NATIVE_ATTENTION})
     found = [
         estimate(model, _plan(row), machine, costs=costs).flops_per_ns_per_rank / 1e3
         for row in _ROWS

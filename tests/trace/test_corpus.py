@@ -54,7 +54,7 @@ def test_every_record_of_a_public_trace_is_accounted_for(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OTHERS, ids=name_of)
 def test_files_of_another_kind_are_refused_with_their_name(path: Path) -> None:
-    words = r"execution trace|Chakra file|the archive holds 2 files"
+    words = r"execution trace|Chakra f|the archive holds 2 files"
     with pytest.raises(TraceError, match=words) as caught:
         load_traces(path)
 

@@ -97,7 +97,7 @@ def test_key_heads_that_heads_do_not_share_evenly_are_refused() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, True, 2.5])
 def test_what_is_no_count_is_refused(count: int) -> None:
-    with pytest.raises(ScenarioError, match="whole number from 1 on"):
+    with pytest.raises(ScenarioError, match="whole number from 1 to"):
         Widths(hidden=count)
 
 
