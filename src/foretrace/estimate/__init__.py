@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
+    from foretrace.estimate.packed_steps import document_mix as document_mix
+    from foretrace.estimate.packed_steps import drawn_mix as drawn_mix
+    from foretrace.estimate.packed_steps import packings as packings
     from foretrace.estimate.packings import DocumentMix as DocumentMix
     from foretrace.estimate.packings import Packing as Packing
     from foretrace.estimate.packings import Packings as Packings
-    from foretrace.estimate.packings import document_mix as document_mix
-    from foretrace.estimate.packings import drawn_mix as drawn_mix
-    from foretrace.estimate.packings import packings as packings
     from foretrace.estimate.parts import COLOUR_OF_SOURCE as COLOUR_OF_SOURCE
     from foretrace.estimate.parts import certainty_lead as certainty_lead
     from foretrace.estimate.parts import certainty_parts as certainty_parts
