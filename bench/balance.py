@@ -142,18 +142,14 @@ def by_flops(work: DocumentWork) -> DocumentWork:
     return DocumentWork(WINDOW, LENGTHS, attention * whole, per_token * whole)
 
 
-def predicted(
-    work: DocumentWork, found: list[dict[str, dict[str, list[list[list[int]]]]]], name: str
-) -> Float64s:
+def predicted(work: DocumentWork, copies: list[list[list[list[int]]]]) -> Float64s:
     """Steps of both copies: the slower one's microbatches."""
     each = [
-        [
-            sum(float(work.work_of(np.array(one)).sum()) for one in step)
-            for step in copy[name]["steps"]
-        ]
-        for copy in found
+        [sum(float(work.work_of(np.array(one)).sum()) for one in step) for step in steps]
+        for steps in copies
     ]
-    return np.array(each).max(axis=0)
+    longest: Float64s = np.array(each).max(axis=0)
+    return longest
 
 
 def main() -> None:
