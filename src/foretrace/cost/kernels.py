@@ -155,7 +155,7 @@ class FittedKernels:
             if one.model != UNKNOWN:
                 alike.setdefault((one.model, one.kind, one.dtype), []).append(at)
         for key, rows in alike.items():
-            sizes = np.array([operations[at].sizes for at in rows], np.int64)
+            sizes = _sizes([operations[at].sizes for at in rows])
             self._answer(key, sizes, np.array(rows), answer)
             name = " ".join(text for text in key if text)
             family[rows] = families.setdefault(name, len(families))
@@ -225,6 +225,16 @@ class FittedKernels:
             product_ns = gemm_ns(product, self.chip, chosen.fit.values)
         others = sizes[:, 4:6].T.astype(np.float64)
         return ConvolutionShapes(product_ns, others[0], others[1])
+
+
+def _sizes(sizes: list[tuple[int, ...]]) -> Int64s:
+    try:
+        return np.array(sizes, np.int64)
+    except OverflowError as err:
+        largest = max(max(one) for one in sizes)
+        raise MachineError(
+            f"an operation {largest:,} wide cannot be costed: state smaller sizes"
+        ) from err
 
 
 def _multiplied(model: str, dtype: str) -> str:

@@ -39,3 +39,11 @@ def test_a_table_without_a_needed_column_names_it(tmp_path: Path) -> None:
 
     with pytest.raises(WorkloadError, match="lacks the columns gpu, num_gpus"):
         read_runs(path, DESCRIPTION)
+
+
+@pytest.mark.parametrize("number", ["inf", "nan"])
+def test_a_row_whose_number_has_no_end_is_left_out(tmp_path: Path, number: str) -> None:
+    path = write_table(tmp_path / "runs.csv", {}, {"id": "second", "layers": number})
+
+    assert [run.id for run in read_runs(path, DESCRIPTION)] == ["made-up-1"]
+    assert f"layers '{number}', which is no number" in unread_rows(path, DESCRIPTION)[0]

@@ -158,3 +158,11 @@ def test_a_file_for_other_numbers_than_the_plans_is_refused(tmp_path: Path) -> N
 def test_a_file_that_does_not_exist_is_named() -> None:
     with pytest.raises(WorkloadError, match=r"'nowhere\.toml' does not exist"):
         schedule_of(Plan(schedule="nowhere.toml"))
+
+
+def test_a_table_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "order.csv"
+    path.write_bytes(b"0F0,\xff,0B0\n")
+
+    with pytest.raises(WorkloadError, match="it is no table of text"):
+        schedule_of(Plan(global_batch=1, schedule=str(path)))

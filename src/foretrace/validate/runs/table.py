@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -192,12 +193,15 @@ class _Cells:
         if found is None:
             return None
         try:
-            return float(found)
-        except ValueError as err:
+            number = float(found)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
             raise WorkloadError(
                 f"{self.where} has {name} {found!r}, which is no number: correct it, or leave it "
                 "empty."
-            ) from err
+            )
+        return number
 
     def count(self, name: str) -> int | None:
         found = self.number(name)

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import NamedTuple
 
-from foretrace.base import known_format
+from foretrace.base import WorkloadError, known_format
 from foretrace.operators import Tensor
 
 # An operator that PyTorch has not: one kernel that a compiler or a library made of several
@@ -64,6 +64,11 @@ def num_bytes(num_elements: int, dtype: str) -> int:
     """Bytes of that many numbers of a format; half bytes are rounded up.
 
     Raises:
-        WorkloadError: for an unknown format.
+        WorkloadError: for an unknown format, or more numbers than any memory holds.
     """
-    return int(-(-num_elements * known_format(dtype).num_bytes // 1))
+    try:
+        return int(-(-num_elements * known_format(dtype).num_bytes // 1))
+    except OverflowError as err:
+        raise WorkloadError(
+            "a tensor of this model has more numbers than can be counted: state smaller sizes"
+        ) from err

@@ -121,8 +121,11 @@ def _num_microbatches(units: Sequence[Sequence[ScheduleUnit]]) -> int:
 
 
 def _of_csv(path: Path, where: str) -> Schedule:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    except (UnicodeDecodeError, csv.Error) as err:
+        raise WorkloadError(f"cannot read {where}: it is no table of text ({err})") from err
     units = tuple(
         tuple(unit for cell in row for unit in _csv_units(cell, f"row {at + 1} of {where}"))
         for at, row in enumerate(rows)
