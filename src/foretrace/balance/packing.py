@@ -100,6 +100,8 @@ class Arriving:
 class Packer(ABC):
     """Packs pieces into steps; one object packs one stream."""
 
+    room: Room
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -114,17 +116,27 @@ class Packer(ABC):
     def packed(self, arrived: Sequence[Piece]) -> list[PackedStep]:
         """The steps that are complete now that these pieces have arrived."""
 
+    @property
     @abstractmethod
-    def emptied(self) -> list[PackedStep]:
-        """Steps of all that is held back, at the end of the data; they may be shorter."""
+    def waiting(self) -> tuple[deque[Piece], ...]:
+        """What is held back, queue by queue: all its state."""
 
-    @abstractmethod
+    def emptied(self) -> list[PackedStep]:
+        """Steps of all that is held back, at the end of the data; no piece is cut for them."""
+        left = list(chain.from_iterable(self.waiting))
+        for queue in self.waiting:
+            queue.clear()
+        return _last_steps(left, self.room, whole=self.keeps_documents_whole)
+
     def held(self) -> list[list[Piece]]:
         """What is held back, to go on from."""
+        return [list(queue) for queue in self.waiting]
 
-    @abstractmethod
     def restore(self, held: Sequence[Sequence[Piece]]) -> None:
         """Go on from what was held back."""
+        for queue, pieces in zip(self.waiting, held, strict=True):
+            queue.clear()
+            queue.extend(pieces)
 
 
 @dataclass
@@ -156,18 +168,10 @@ class AsItComes(Packer):
             for _ in range(count)
         ]
 
-    def emptied(self) -> list[PackedStep]:
-        """One step, or none; documents may be cut, as before."""
-        left, self._held = list(self._held), deque()
-        return _last_steps(left, self.room, self.room.window)
-
-    def held(self) -> list[list[Piece]]:
-        """One list."""
-        return [list(self._held)]
-
-    def restore(self, held: Sequence[Sequence[Piece]]) -> None:
-        """One list."""
-        self._held = deque(held[0])
+    @property
+    def waiting(self) -> tuple[deque[Piece], ...]:
+        """One queue."""
+        return (self._held,)
 
 
 @dataclass
@@ -207,18 +211,10 @@ class AsItComesWhole(Packer):
         self._held.extendleft(reversed(list(chain.from_iterable(step))))
         return []
 
-    def emptied(self) -> list[PackedStep]:
-        """One step, or none."""
-        left, self._held = list(self._held), deque()
-        return _last_steps(left, self.room, self.room.longest)
-
-    def held(self) -> list[list[Piece]]:
-        """One list."""
-        return [list(self._held)]
-
-    def restore(self, held: Sequence[Sequence[Piece]]) -> None:
-        """One list."""
-        self._held = deque(held[0])
+    @property
+    def waiting(self) -> tuple[deque[Piece], ...]:
+        """One queue."""
+        return (self._held,)
 
 
 @dataclass
@@ -270,18 +266,10 @@ class Greedy(Packer):
         for step in best:
             yield tuple(_in_order(held) for _, held in step)
 
-    def emptied(self) -> list[PackedStep]:
-        """One step, or none; documents may be cut, as before."""
-        left, self._held = list(self._held), deque()
-        return _last_steps(left, self.room, self.room.window)
-
-    def held(self) -> list[list[Piece]]:
-        """One list."""
-        return [list(self._held)]
-
-    def restore(self, held: Sequence[Sequence[Piece]]) -> None:
-        """One list."""
-        self._held = deque(held[0])
+    @property
+    def waiting(self) -> tuple[deque[Piece], ...]:
+        """One queue."""
+        return (self._held,)
 
 
 @dataclass
@@ -295,7 +283,7 @@ class OutlierQueues(Packer):
     work: DocumentWork
     thresholds: tuple[int, ...]  # tokens from which a document waits in each queue, rising
     _queues: list[deque[Piece]] = field(init=False)
-    _left: list[Piece] = field(default_factory=list)
+    _left: deque[Piece] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         """One queue for each threshold."""
@@ -326,10 +314,12 @@ class OutlierQueues(Packer):
                 fresh.extend(queue.popleft() for _ in range(count))
         # What was left before comes first: documents leave in the order of their arrival.
         fresh.sort(key=lambda piece: -piece.length)
-        step, self._left = self._filled([*self._left, *fresh])
+        step, left = self._filled([*self._left, *fresh])
+        self._left.clear()
         if all(step):
+            self._left.extend(left)
             return [step]
-        self._left = [*chain.from_iterable(step), *self._left]
+        self._left.extend([*chain.from_iterable(step), *left])
         return []
 
     def _queue_of(self, length: int) -> deque[Piece] | None:
@@ -357,25 +347,15 @@ class OutlierQueues(Packer):
             tokens[place] += piece.length
         return tuple(_in_order(microbatch) for microbatch in step), left
 
-    def emptied(self) -> list[PackedStep]:
-        """Steps until no document waits."""
-        self._left += chain.from_iterable(self._queues)
-        self._queues = [deque() for _ in self.thresholds]
-        left, self._left = self._left, []
-        return _last_steps(left, self.room, self.room.longest)
-
-    def held(self) -> list[list[Piece]]:
+    @property
+    def waiting(self) -> tuple[deque[Piece], ...]:
         """What was left over, and every queue."""
-        return [self._left, *(list(queue) for queue in self._queues)]
-
-    def restore(self, held: Sequence[Sequence[Piece]]) -> None:
-        """What was left over, and every queue."""
-        self._left = list(held[0])
-        self._queues = [deque(queue) for queue in held[1:]]
+        return (self._left, *self._queues)
 
 
-def _last_steps(pieces: Sequence[Piece], room: Room, longest: int) -> list[PackedStep]:
+def _last_steps(pieces: Sequence[Piece], room: Room, *, whole: bool) -> list[PackedStep]:
     """Steps of what is left: each piece where there are fewest tokens, none cut."""
+    longest = room.longest if whole else room.window
     found: list[list[list[Piece]]] = []
     tokens: list[int] = []
     for piece in sorted(pieces, key=lambda one: -one.length):
