@@ -23,6 +23,7 @@ from foretrace.base import (
     read_keys,
 )
 from foretrace.software import TrainingSoftware, load_software, software_called
+from foretrace.validate.runs.beside import BESIDE_KEYS, SideTable, read_side_table
 from foretrace.validate.runs.logged_memory import logged_memory
 from foretrace.workload import PlanDraft, draft_of, software_draft
 
@@ -36,7 +37,7 @@ _KEYS = (
     DescriptionKey("models", dict[str, str], expected="a table of texts"),
     *(
         DescriptionKey(name, list[dict[str, object]], expected="a list of tables")
-        for name in ("software", "plans", "refused", "scalings")
+        for name in ("software", "plans", "refused", "scalings", "beside")
     ),
     DescriptionKey("rival", dict[str, object], expected="a table"),
     DescriptionKey("columns", dict[str, object], expected="a table"),
@@ -76,6 +77,14 @@ class RunsDescription:
     software: tuple[RowRule[TrainingSoftware], ...] = ()
     plans: tuple[RowRule[PlanDraft], ...] = ()
     refused: tuple[RowRule[str], ...] = ()  # why
+    beside: tuple[SideTable, ...] = ()  # what is known of rows elsewhere
+
+    def known_beside(self, row: Row) -> Row:
+        """What tables beside say of a row, by column; a row's own cells count first."""
+        found: dict[str, str] = {}
+        for table in self.beside:
+            found = {**table.line_of(row), **found}
+        return {**found, **{column: text for column, text in row.items() if text}}
 
     def software_of(self, row: Row) -> TrainingSoftware:
         """What the first rule that fits says; else what is called so, as far as that is known."""
@@ -161,6 +170,7 @@ def description_of(document: Document) -> RunsDescription:
         refused=tuple(
             RowRule(one["where"], one["because"]) for one in entries("refused", _REFUSED_KEYS)
         ),
+        beside=tuple(read_side_table(one, folder) for one in entries("beside", BESIDE_KEYS)),
     )
 
 

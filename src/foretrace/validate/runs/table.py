@@ -58,6 +58,7 @@ class PublishedRun:
     measured_s: float | None
     peak_memory_gib: float | None
     description: RunsDescription = field(repr=False)  # of the table
+    beside: Row = field(default_factory=dict, repr=False)  # what is known of it elsewhere
     software_class: TrainingSoftware | None = field(default=None, repr=False)  # if that is to count
 
     @property
@@ -67,12 +68,13 @@ class PublishedRun:
 
     @property
     def texts(self) -> Row:
-        """The columns that rules of a description look at."""
-        return {
+        """The columns that rules of a description look at, those of tables beside among them."""
+        own = {
             one.name: getattr(self, one.name) or ""
             for one in fields(self)
             if str(one.type).startswith("str")
         }
+        return {**self.beside, **own}
 
     @cached_property
     def described_software(self) -> TrainingSoftware:
@@ -149,7 +151,8 @@ def run_of(
     Raises:
         WorkloadError: if a needed value is missing, or one is no number.
     """
-    cells = _Cells(texts, where)
+    beside = description.known_beside({name: text or "" for name, text in texts.items()})
+    cells = _Cells({**texts, **beside}, where)
     group = cells.text("group") or cells.text("source") or ""
     # Columns of text that are empty where nothing was printed; the others are `None`.
     own: dict[str, Any] = {name: cells.text(name) or "" for name in ("source", "software", "notes")}
@@ -159,6 +162,7 @@ def run_of(
         "measured_s": _measured_s(cells),
         "peak_memory_gib": cells.number("peak_memory_gib"),
         "description": description,
+        "beside": {name: text for name, text in beside.items() if name not in texts},
     }
     read: dict[str, Callable[[str], object]] = {
         "int": cells.needed_count,
