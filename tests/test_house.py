@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "foretrace"
 FILES = sorted(SOURCE.rglob("*.py"))
 MAX_POSITIONAL = 3
+MAX_LINES = 500
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -191,6 +192,15 @@ def test_offered_functions_take_at_most_three_positional_arguments() -> None:
 
     assert len(counts) > 20
     assert {what: count for what, count in counts.items() if count > MAX_POSITIONAL} == {}
+
+
+def test_files_stay_short() -> None:
+    lengths = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in FILES
+    }
+
+    assert {path: lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
 def test_code_is_ascii() -> None:

@@ -61,3 +61,33 @@ def test_kept_code_runs_without_the_compiler_and_beside_code_that_is_not_kept(
 
     assert compiled[:-1] == kept[:-1] == half[:-1]
     assert [each[-1] for each in (compiled, kept, half)] == ["True", "False", "True"]
+
+
+def test_kept_code_is_made_anew_after_a_change_of_a_file_it_takes_functions_from(
+    tmp_path: Path,
+) -> None:
+    inner, outer = (tmp_path / "apart" / name / "_compiled.py" for name in ("inner", "outer"))
+    for path in (inner, outer):
+        path.parent.mkdir(parents=True)
+    head = "from foretrace.base import njit\n"
+    outer.write_text(
+        f"{head}from foretrace.apart.inner._compiled import one\n\n"
+        "@njit(cache=True)\ndef twice(x):\n    return 2 * one() * x\n"
+    )
+    program = (
+        "import foretrace\n"
+        f"foretrace.__path__.append({str(tmp_path)!r})\n"
+        "from foretrace.apart.outer._compiled import twice\n"
+        "print(twice(1), len(twice.stats.cache_hits))\n"
+    )
+
+    said = []
+    for value in (1, 1, 7):
+        text = f"{head}\n@njit(cache=True)\ndef one():\n    return {value}\n"
+        if not inner.exists() or inner.read_text() != text:
+            inner.write_text(text)
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        said.append(done.stdout.split())
+
+    assert said == [["2", "0"], ["2", "1"], ["14", "0"]]

@@ -183,7 +183,7 @@ def test_a_feeder_s_json_becomes_a_file_that_readers_take(tmp_path: Path) -> Non
     done = anonymise(path, tmp_path / "out")
 
     made = read_chakra(done.paths[0]).nodes
-    assert [made.texts.text_of(int(name)) for name in made.name] == [
+    assert [made.texts[int(name)] for name in made.name] == [
         "own::name_1(0)",
         "aten::mm(1)",
     ]

@@ -117,7 +117,7 @@ def test_columns_hold_what_the_library_reads(folder: Path, listed: list[Any]) ->
     assert [number % 2**64 for number in read.node_id.tolist()] == [one.id for one in listed]
     assert read.kind.tolist() == [one.type for one in listed]
     for row, one in enumerate(listed):
-        assert read.texts.text_of(int(read.name[row])) == one.name
+        assert read.texts[int(read.name[row])] == one.name
         first, last = read.first_data[row : row + 2]
         assert [number % 2**64 for number in read.data[first:last].tolist()] == list(one.data_deps)
         assert (read.values[row, 0] >= 0) == one.HasField("inputs")
@@ -137,7 +137,7 @@ def test_attributes_are_found_by_name_whatever_their_type(folder: Path) -> None:
     assert read.numbers("comm_size", default=9).tolist() == [9, -5]
     assert read.numbers("ratio").tolist() == [0, 2]
     assert read.numbers("stream", -1).tolist() == [-1, 7]
-    assert read.texts.text_of(int(read.text_numbers("pg_name")[1])) == "tp"
+    assert read.texts[int(read.text_numbers("pg_name")[1])] == "tp"
     assert listed_numbers(read.texts.bytes_of(int(read.list_numbers("dims")[1]))) == [3, -1]
     assert read.has("dims").tolist() == [False, True]
     assert read.attributes.field.tolist()[-1] == ValueField.INT64_LIST

@@ -92,7 +92,7 @@ def test_a_program_that_repeats_is_learned_exactly(tmp_path: Path) -> None:
     made = made_of(source(), tmp_path, num_nodes=50)
 
     nodes = read_chakra(made.paths[0]).nodes
-    names = [nodes.texts.text_of(int(name)) for name in nodes.name]
+    names = [nodes.texts[int(name)] for name in nodes.name]
     kernels = [name for name in names if name in ("gemm", "relu")]
     assert kernels == (["gemm", "relu"] * 25)[: len(kernels)]
     assert np.count_nonzero(nodes.kind == NodeType.COMM_COLL) >= 8

@@ -8,6 +8,8 @@ ranks are left out: of a pipeline's neighbours one waits by design.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, lgamma, log, log1p
 
@@ -65,9 +67,8 @@ class Late:
     def sentence(self) -> str:
         """The reason as a reader says it."""
         name = of_it_text(self.subject, self.subject_ns, self.waiting_ns)
-        who = (
-            "a rank that was not recorded" if self.rank == UNRECORDED_RANK else f"rank {self.rank}"
-        )
+        is_recorded = self.rank != UNRECORDED_RANK
+        who = f"rank {self.rank}" if is_recorded else "a rank that was not recorded"
         lost = f"{duration_text(self.waiting_ns)} of waiting"
         return f"{who} makes others lose {lost} by its {self.cause.words}{name}"
 
@@ -95,15 +96,11 @@ class RankBlame:
         """The rank's blame, its main reason and how regular it is."""
         if not self.causes:
             return f"rank {self.rank} delays nobody"
-        how = (
-            "it was last systematically"
-            if self.is_systematic
-            else "it may have been last by chance"
-        )
         if self.rank == UNRECORDED_RANK:
             return self.causes[0].sentence
+        how = "was last systematically" if self.is_systematic else "may have been last by chance"
         times = f"{self.num_last} of {self.num_collectives} collectives"
-        return f"{self.causes[0].sentence}; {how} ({times}, {self.expected_last:.1f} expected)"
+        return f"{self.causes[0].sentence}; it {how} ({times}, {self.expected_last:.1f} expected)"
 
 
 @dataclass(frozen=True)
@@ -320,11 +317,13 @@ def stragglers(timeline: Timeline) -> Stragglers:
     rows, waiting_ns = _late_arrivals(waits, shared)
     delays = waits.delays
     lead = delays.first_share[rows]
+    step = np.full(len(delays), NO_STEP, np.int32)
+    step[waits.delay] = timeline.graph.step[waits.arrive]  # that of one who waited
     return Stragglers(
         collectives=timeline.graph.collectives,
         step_names=timeline.graph.step_names,
         collective=delays.collective[rows],
-        step=_steps(timeline, waits, rows),
+        step=step[rows],
         last_rank=delays.late_rank[rows],
         late_ns=delays.late_ns[rows],
         waiting_ns=waiting_ns,
@@ -372,27 +371,20 @@ def _late_arrivals(waits: Waits, shared: _Shared) -> tuple[Int64s, Int64s]:
     return rows, waiting_ns[rows]
 
 
-def _steps(timeline: Timeline, waits: Waits, rows: Int64s) -> Int32s:
-    """Step of each delay: that of one who waited."""
-    step = np.full(len(waits.delays), NO_STEP, np.int32)
-    step[waits.delay] = timeline.graph.step[waits.arrive]
-    return step[rows]
-
-
 def _ranks(
     timeline: Timeline, waits: Waits, shared: _Shared, rows: Int64s
 ) -> tuple[RankBlame, ...]:
     """Every rank's blame, most first."""
     delays = waits.delays
     causes = _causes(waits, shared)
-    met, chances = _expected(timeline)
+    chances = _chances(timeline)
     last = _times_last(delays.late_rank[rows])
     blamed = [
         RankBlame(
             rank=rank,
             blame_ns=sum(cause.waiting_ns for cause in causes.get(rank, ())),
             own_wait_ns=int(shared.delayed_ns[shared.is_counted & (waits.rank == rank)].sum()),
-            num_collectives=met.get(rank, 0),
+            num_collectives=len(chances.get(rank, ())),
             num_last=last.get(rank, 0),
             expected_last=sum(chances.get(rank, ())),
             chance=_chance(last.get(rank, 0), chances.get(rank, ())),
@@ -404,8 +396,8 @@ def _ranks(
 
 
 def _times_last(late_rank: Int32s) -> dict[int, int]:
-    rank, count = np.unique(late_rank, return_counts=True)
-    return dict(zip(rank.tolist(), count.tolist(), strict=True))
+    """How often each rank was last, most first."""
+    return dict(Counter(np.sort(late_rank).tolist()).most_common())
 
 
 def _causes(waits: Waits, shared: _Shared) -> dict[int, tuple[Late, ...]]:
@@ -439,20 +431,17 @@ def _causes(waits: Waits, shared: _Shared) -> dict[int, tuple[Late, ...]]:
     }
 
 
-def _expected(timeline: Timeline) -> tuple[dict[int, int], dict[int, tuple[float, ...]]]:
-    """How many collectives each rank met others in, and its chance to be last at each."""
+def _chances(timeline: Timeline) -> dict[int, list[float]]:
+    """Each rank's chance to be last at each collective in which it met others."""
     chances: dict[int, list[float]] = {rank: [] for rank in timeline.graph.ranks}
     for one in timeline.graph.collectives:
         if len(one.recorded_ranks) > 1 and not one.is_transfer:
             for rank in one.recorded_ranks:
                 chances[rank].append(1 / len(one.recorded_ranks))
-    return (
-        {rank: len(each) for rank, each in chances.items()},
-        {rank: tuple(each) for rank, each in chances.items()},
-    )
+    return chances
 
 
-def _chance(num_last: int, chances: tuple[float, ...]) -> float:
+def _chance(num_last: int, chances: Sequence[float]) -> float:
     """Probability of being last at least this often: a binomial of the mean chance."""
     total = len(chances)
     if not num_last or not total:
@@ -493,20 +482,16 @@ def _groups(
                 ranks=ranks,
                 num_collectives=total[index],
                 waiting_ns=waiting,
-                last_by_rank=_most_first(_times_last(delays.late_rank[rows[of_delay == index]])),
-                blame_by_rank=_most_first(
-                    _sums(delays.share_rank[shared.share[mine]], shared.ns[mine])
-                ),
+                last_by_rank=_times_last(delays.late_rank[rows[of_delay == index]]),
+                blame_by_rank=_sums(delays.share_rank[shared.share[mine]], shared.ns[mine]),
             )
         )
     return tuple(sorted(found, key=lambda one: -one.waiting_ns))
 
 
 def _sums(rank: Int32s, ns: Float64s) -> dict[int, int]:
+    """Time by rank, most first."""
     ranks, row = np.unique(rank, return_inverse=True)
     sums = np.rint(np.bincount(row, weights=ns, minlength=len(ranks))).astype(np.int64)
-    return dict(zip(ranks.tolist(), sums.tolist(), strict=True))
-
-
-def _most_first(count: dict[int, int]) -> dict[int, int]:
-    return dict(sorted(count.items(), key=lambda item: -item[1]))
+    order = np.argsort(-sums, kind="stable")
+    return dict(zip(ranks[order].tolist(), sums[order].tolist(), strict=True))

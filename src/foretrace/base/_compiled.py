@@ -6,6 +6,9 @@ Compiled files take it from here and not through the folder: nobody else pays fo
 from __future__ import annotations
 
 import contextlib
+import sys
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -39,7 +42,25 @@ class _KeptCode(FunctionCache):
     is kept, the compiler makes itself ready.
     """
 
+    def __init__(self, py_func: Any) -> None:
+        super().__init__(py_func)
+        # numba looks at the function's own file; what it calls is compiled into it.
+        self._cache_file._source_stamp = _stamps(py_func.__module__)  # noqa: SLF001
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         rtsys.initialize(target_context)
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
+
+
+@cache
+def _stamps(module: str) -> frozenset[tuple[str, int, int]]:
+    """Every file that has a hand in a module's machine code, when it was written, its size."""
+    file = Path(sys.modules[module].__file__ or "")
+    found = file.stat()
+    stamps = frozenset({(file.name, found.st_mtime_ns, found.st_size)})
+    if file.name != "_compiled.py":
+        return stamps
+    used = {str(getattr(value, "__module__", "")) for value in vars(sys.modules[module]).values()}
+    ours = (other for other in used - {module} if other.startswith("foretrace."))
+    return stamps.union(*map(_stamps, ours))

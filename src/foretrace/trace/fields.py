@@ -7,8 +7,8 @@ skipped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -224,19 +224,17 @@ class State(IntEnum):
     IS_BARE_LIST = 2
     NUM_EVENTS = 3
     NUM_ROWS = 4
-    NUM_STRINGS = 5
-    ARENA_USED = 6
-    NUM_LANES = 7
-    NUM_COLLECTIVES = 8
-    NUM_SYNCS = 9
-    NUM_MEMORY = 10
-    NUM_FLOWS = 11
-    NUM_HALVES = 12
-    NUM_NEGATIVE = 13  # negative durations, taken as 0
-    KEY_BEGIN = 14  # of the member that Status.MEMBER hands out
-    VALUE_BEGIN = 15
-    VALUE_END = 16
-    HAS_LIST = 17  # whether a list of events has begun
+    NUM_LANES = 5
+    NUM_COLLECTIVES = 6
+    NUM_SYNCS = 7
+    NUM_MEMORY = 8
+    NUM_FLOWS = 9
+    NUM_HALVES = 10
+    NUM_NEGATIVE = 11  # negative durations, taken as 0
+    KEY_BEGIN = 12  # of the member that Status.MEMBER hands out
+    VALUE_BEGIN = 13
+    VALUE_END = 14
+    HAS_LIST = 15  # whether a list of events has begun
 
 
 class Phase(IntEnum):
@@ -268,8 +266,7 @@ COLLECTIVE_FIELDS = 14  # row, then the columns of `CollectiveColumns` in their 
 SYNC_FIELDS = 6  # row, then the columns of `SyncColumns` in their order
 
 
-@dataclass(frozen=True)
-class KeyTable:
+class KeyTable(NamedTuple):
     """Keys by hash of their length, first and last byte, in open addressing."""
 
     slots: Int32s  # int32[256], position in the columns below; -1 empty

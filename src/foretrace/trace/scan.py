@@ -9,19 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from foretrace.base import Int64s, TraceError, UInt8s
-from foretrace.trace._compiled import (
-    Counts,
-    Keys,
-    Known,
-    Pool,
-    Scratch,
-    Tables,
-    fill_lane_slots,
-    fill_slots,
-    hash_of,
-    scan,
-    string_of,
-)
+from foretrace.trace._compiled import Counts, Known, scan
 from foretrace.trace.fields import (
     CATEGORY_TEXTS,
     COLLECTIVE_FIELDS,
@@ -40,7 +28,9 @@ from foretrace.trace.fields import (
     Status,
     key_table,
 )
+from foretrace.trace.record._compiled import Scratch, Tables, fill_lane_slots
 from foretrace.trace.source import CutShortError, Source
+from foretrace.trace.texts._compiled import Pool, fill_slots, text_at
 
 _Array = TypeVar("_Array", Int64s, UInt8s)
 _MAX_SHOWN = 5
@@ -88,8 +78,7 @@ class _Work:
     members: dict[str, bytes]
 
 
-_TABLE = key_table()
-_KEYS = Keys(_TABLE.slots, _TABLE.texts, _TABLE.begins, _TABLE.keys, _TABLE.kinds)
+_KEYS = key_table()
 _WORDS = (np.frombuffer(b"traceEvents", np.uint8), np.frombuffer(b"nodes", np.uint8))
 _LABELS = np.frombuffer("".join(label for label, _ in SIGNATURE_MEMBERS).encode(), np.uint8)
 _LABEL_BEGINS = np.cumsum([0, *(len(label) for label, _ in SIGNATURE_MEMBERS)], dtype=np.int64)
@@ -167,13 +156,13 @@ def _new_work(likely_json_bytes: int) -> _Work:
         begins=np.zeros((1 << 14) + 1, np.int64),
         hashes=np.empty(1 << 14, np.int64),
         slots=np.full(1 << 15, -1, np.int32),
-        dropped=np.zeros(1 << 14, np.int64),
+        size=np.zeros(1, np.int64),
     )
     state = np.zeros(len(State), np.int64)
     texts = [text for text, _ in CATEGORY_TEXTS]
     for text in (*texts, "Trace", "fwdbwd", ""):
         raw = np.frombuffer(text.encode(), np.uint8)
-        string_of(raw, 0, len(raw), hash_of(raw, 0, len(raw)), pool, state)
+        text_at(raw, 0, len(raw), pool)
     known = Known(
         categories=np.array([int(category) for _, category in CATEGORY_TEXTS], np.int64),
         trace=len(texts),
@@ -204,7 +193,11 @@ def _new_work(likely_json_bytes: int) -> _Work:
         tables=tables,
         pool=pool,
         known=known,
-        counts=Counts(np.zeros(len(DROP_TEXTS), np.int64), np.zeros(256, np.int64)),
+        counts=Counts(
+            by_reason=np.zeros(len(DROP_TEXTS), np.int64),
+            by_category=np.zeros(len(pool.hashes), np.int64),
+            by_phase=np.zeros(256, np.int64),
+        ),
         state=state,
         members={},
     )
@@ -301,7 +294,7 @@ def _enlarge(work: _Work) -> None:
         lane_slots = np.full(2 * len(lane_slots), -1, np.int32)
         fill_lane_slots(lane_slots, tables.lanes, int(state[State.NUM_LANES]))
     work.tables = Tables(**{**tables._asdict(), **grown, "lane_slots": lane_slots})
-    num_strings = int(state[State.NUM_STRINGS])
+    num_strings = int(work.pool.size[0])
     is_pool_full = 2 * num_strings >= len(work.pool.hashes)
     if is_pool_full:
         slots = np.full(2 * len(work.pool.slots), -1, np.int32)
@@ -309,10 +302,11 @@ def _enlarge(work: _Work) -> None:
         work.pool = work.pool._replace(
             begins=_doubled(work.pool.begins, num_strings + 1),
             hashes=_doubled(work.pool.hashes, num_strings),
-            dropped=_doubled(work.pool.dropped, num_strings),
             slots=slots,
         )
-    used = int(state[State.ARENA_USED])
+        by_category = work.counts.by_category
+        work.counts = work.counts._replace(by_category=np.append(by_category, 0 * by_category))
+    used = int(work.pool.begins[num_strings])
     if 2 * used >= len(work.pool.arena) or not (grown or is_pool_full):
         work.pool = work.pool._replace(arena=_doubled(work.pool.arena, used))
 
@@ -325,15 +319,15 @@ def _doubled(array: _Array, used: int) -> _Array:
 
 def _result(work: _Work, json_bytes: int, cut: str | None, notes: tuple[str, ...]) -> Scanned:
     state = work.state
-    num_strings = int(state[State.NUM_STRINGS])
+    num_strings = int(work.pool.size[0])
     dropped = {text: int(work.counts.by_reason[reason]) for reason, text in DROP_TEXTS.items()}
     for phase in np.flatnonzero(work.counts.by_phase):
         dropped[f"records of phase {chr(phase)!r}"] = int(work.counts.by_phase[phase])
     begins = work.pool.begins
-    for string in np.flatnonzero(work.pool.dropped[:num_strings]):
+    for string in np.flatnonzero(work.counts.by_category):
         text = work.pool.arena[begins[string] : begins[string + 1]].tobytes()
         reason = f"category {text.decode('utf-8', 'replace')!r}"
-        dropped[reason] = dropped.get(reason, 0) + int(work.pool.dropped[string])
+        dropped[reason] = dropped.get(reason, 0) + int(work.counts.by_category[string])
     tables = work.tables
     return Scanned(
         rows=tables.rows[: state[State.NUM_ROWS]],
@@ -343,7 +337,7 @@ def _result(work: _Work, json_bytes: int, cut: str | None, notes: tuple[str, ...
         flows=tables.flows[: state[State.NUM_FLOWS]],
         halves=tables.halves[: state[State.NUM_HALVES]],
         lanes=tables.lanes[: state[State.NUM_LANES]],
-        arena=work.pool.arena[: state[State.ARENA_USED]],
+        arena=work.pool.arena[: begins[num_strings]],
         begins=begins[: num_strings + 1],
         members=work.members,
         dropped={reason: count for reason, count in dropped.items() if count},

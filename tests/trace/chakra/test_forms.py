@@ -82,7 +82,7 @@ def test_the_jsonizers_objects_stand_one_after_the_other(tmp_path: Path) -> None
     assert (nodes.node_id.tolist(), nodes.data.tolist()) == ([7], [3])
     assert nodes.duration_micros.tolist() == [12]
     assert nodes.numbers("stream").tolist() == [20]
-    assert nodes.texts.text_of(int(nodes.values[0, 1])) == "[[2]]"
+    assert nodes.texts[int(nodes.values[0, 1])] == "[[2]]"
 
 
 def test_a_linked_trace_counts_time_once_and_keeps_nanoseconds(tmp_path: Path) -> None:

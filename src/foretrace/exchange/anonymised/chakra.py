@@ -76,7 +76,7 @@ class ChakraAnonymiser:
     def version(self, metadata: ChakraNodes) -> ChakraNodes:
         """The metadata's one row: its name is the version and stays."""
         made = self.nodes(replace(metadata, name=np.array([NO_TEXT], np.int32)))
-        version = metadata.texts.text_of(int(metadata.name[0]))
+        version = metadata.texts[int(metadata.name[0])]
         texts = made.texts.with_text(version)
         return replace(made, texts=texts, name=np.array([texts.found(version)], np.int32))
 
@@ -89,7 +89,7 @@ class ChakraAnonymiser:
     ) -> Int32s:
         unique, place = np.unique(column, return_inverse=True)
         new = [
-            NO_TEXT if text == NO_TEXT else pool.of(renamed(nodes.texts.text_of(int(text))))
+            NO_TEXT if text == NO_TEXT else pool.of(renamed(nodes.texts[int(text)]))
             for text in unique.tolist()
         ]
         renumbered: Int32s = np.array(new, np.int32)[place.reshape(-1)]
@@ -101,7 +101,7 @@ class ChakraAnonymiser:
         value = attributes.value.copy()
         name = np.full(len(attributes.name), NO_TEXT, np.int32)
         for text in np.unique(attributes.name).tolist():
-            called = nodes.texts.text_of(int(text))
+            called = nodes.texts[int(text)]
             rows = np.flatnonzero(attributes.name == text)
             if called not in _KEPT and called not in self._texts:
                 self._remove(nodes, called, rows)
@@ -130,9 +130,9 @@ class ChakraAnonymiser:
     def _remove(self, nodes: ChakraNodes, called: str, rows: Int64s) -> None:
         is_text = np.isin(nodes.attributes.field[rows], _TEXT_FIELDS)
         texts = np.unique(nodes.attributes.value[rows[is_text]]).tolist()
-        self._names.remove(called, [nodes.texts.text_of(int(text)) for text in texts])
+        self._names.remove(called, [nodes.texts[int(text)] for text in texts])
         docs = np.unique(nodes.attributes.doc[rows]).tolist()
-        self._names.remove(called, [nodes.texts.text_of(int(text)) for text in docs])
+        self._names.remove(called, [nodes.texts[int(text)] for text in docs])
 
     def _name(self, text: str) -> str:
         found = _NUMBERED.match(text)

@@ -74,7 +74,7 @@ def _keys(
     keys: list[tuple[int, tuple[object, ...]]] = []
     for at, row in enumerate(rows.tolist()):
         what = NodeType(int(nodes.kind[row]))
-        group_name = nodes.texts.text_of(group[at]) if group[at] != NO_TEXT else ""
+        group_name = nodes.texts[group[at]] if group[at] != NO_TEXT else ""
         ranks = groups.get(group_name, ())
         if what in (NodeType.COMM_SEND, NodeType.COMM_RECV):
             pair = _pair(rank, what, sender[at], receiver[at])
@@ -82,7 +82,7 @@ def _keys(
             name, ranks = CollectiveKind.SEND_RECV.value, pair
         else:
             base = ("group", group_name, *ranks)
-            name = _name(nodes.texts.text_of(int(nodes.name[row])), comm_type[at])
+            name = _name(nodes.texts[int(nodes.name[row])], comm_type[at])
         position = count.get(base, 0)
         count[base] = position + 1
         key = (*base, position)
@@ -129,13 +129,11 @@ def group_ranks(trace: ChakraTrace) -> dict[str, tuple[int, ...]]:
     """Members of the process groups that a file lists in its `process_group:init` nodes."""
     nodes = trace.nodes
     named = [
-        text
-        for text in np.unique(nodes.name).tolist()
-        if "process_group:init" in nodes.texts.text_of(text)
+        text for text in np.unique(nodes.name).tolist() if "process_group:init" in nodes.texts[text]
     ]
     found: dict[str, tuple[int, ...]] = {}
     for row in np.flatnonzero(np.isin(nodes.name, named)).tolist():
-        text = nodes.texts.text_of(int(nodes.values[row, 0]))
+        text = nodes.texts[int(nodes.values[row, 0])]
         # The value is a list of one text, which is JSON itself.
         begin, end = text.find("[{"), text.rfind("}]")
         try:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from foretrace.base import NS_PER_US, Bools, CircleError, GraphError, Int64s, UInt8s
 from foretrace.graph.chakra.collectives import Meetings, meetings_of
-from foretrace.graph.chakra.records import COLUMNS, NamePool, StatedRecords
+from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Finding, Lane
 from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
-from foretrace.graph.operations import OWN_NAMES
+from foretrace.graph.operations import OWN_NAMES, NamePool
 from foretrace.trace import ChakraNodes, ChakraTrace, NodeType
 
 STEP = "trace"  # a file without step marks is one step
@@ -144,7 +144,7 @@ def _kinds(nodes: ChakraNodes) -> tuple[UInt8s, Bools]:
     kind[~is_cpu & np.isin(nodes.kind, _MEMORY)] = NodeKind.MEMCPY
     used = np.unique(nodes.name)
     for prefix, what in (("Memcpy", NodeKind.MEMCPY), ("Memset", NodeKind.MEMSET)):
-        named = [text for text in used.tolist() if nodes.texts.text_of(text).startswith(prefix)]
+        named = [text for text in used.tolist() if nodes.texts[text].startswith(prefix)]
         kind[~is_cpu & np.isin(nodes.name, named)] = what
     kind[~is_cpu & np.isin(nodes.kind, _COMMUNICATION)] = NodeKind.FINISH
     return kind, ~is_cpu
@@ -328,7 +328,9 @@ def _file_columns(
     columns["rank"][:] = file.rank
     columns["step"][1:] = 0
     names = [OWN_NAMES.index(name) for name in ("rank start", "step begin", "step end")]
-    columns["name"][:] = _with_marks(pool.of_column(file.trace.nodes, file.trace.nodes.name), names)
+    columns["name"][:] = _with_marks(
+        pool.of_column(file.trace.nodes.texts, file.trace.nodes.name), names
+    )
     main = place[_lane_of(file, is_device=False, number=_main_thread(file))]
     columns["lane"][:NUM_MARKS] = main
     for is_device in (False, True):

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import GraphError, Int32s, Int64s, UInt8s
-from foretrace.graph.chakra.records import COLUMNS, NamePool, StatedRecords
+from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.collective import Collective
 from foretrace.graph.graph import EdgeConstant, Lane
 from foretrace.graph.nodes import NO_LANE, EdgeKind, NodeKind, Part, Phase
+from foretrace.graph.operations import NamePool
 from foretrace.trace import NO_TEXT, ChakraNodes, ChakraTrace, listed_numbers
 
 TO_MEETING = 64  # added to an edge's kind where it leads to a collective's meeting
@@ -174,7 +175,7 @@ def _columns(one: _Rank, pool: NamePool) -> dict[str, NDArray[np.integer]]:
     """The columns of one file's records."""
     nodes = one.trace.nodes
     columns: dict[str, NDArray[np.integer]] = {
-        name: pool.of_column(nodes, nodes.text_numbers(name))
+        name: pool.of_column(nodes.texts, nodes.text_numbers(name))
         if column.table == "names"
         else nodes.numbers(name, column.neutral)
         for name, column in COLUMNS.items()
@@ -182,7 +183,7 @@ def _columns(one: _Rank, pool: NamePool) -> dict[str, NDArray[np.integer]]:
     }
     columns["kind"] = nodes.numbers("node_kind")
     columns["rank"] = np.where(columns["kind"] == NodeKind.GHOST, NO_RANK, one.rank)
-    columns["name"] = pool.of_column(nodes, nodes.name)
+    columns["name"] = pool.of_column(nodes.texts, nodes.name)
     columns["duration_ns"] = nodes.numbers("duration_ns")
     columns["start_ns"] = nodes.numbers("start_ns")
     columns["end_ns"] = nodes.numbers("end_ns")
@@ -295,15 +296,15 @@ def _described(one: _Rank, rows: Int64s, numbers: NDArray[np.integer]) -> dict[i
     )
     found = {}
     for number, name, group, dtype, position, num_bytes, is_estimated in values:
-        group_name, members = groups.get(nodes.texts.text_of(group), ("", (one.rank,)))
+        group_name, members = groups.get(nodes.texts[group], ("", (one.rank,)))
         found[number] = Collective(
-            name=nodes.texts.text_of(name),
+            name=nodes.texts[name],
             group=group_name,
             ranks=members,
             recorded_ranks=(),
             position=position,
             num_bytes=num_bytes,
-            dtype=nodes.texts.text_of(dtype),
+            dtype=nodes.texts[dtype],
             is_transfer_estimated=bool(is_estimated),
         )
     return found

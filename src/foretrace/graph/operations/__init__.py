@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
-    from foretrace.graph.operations.table import BEFORE_RECORDING as BEFORE_RECORDING
-    from foretrace.graph.operations.table import GRAPH_WORK as GRAPH_WORK
+    from foretrace.graph.operations.names import BEFORE_RECORDING as BEFORE_RECORDING
+    from foretrace.graph.operations.names import GRAPH_WORK as GRAPH_WORK
+    from foretrace.graph.operations.names import OWN_NAMES as OWN_NAMES
+    from foretrace.graph.operations.names import NamePool as NamePool
     from foretrace.graph.operations.table import NOT_LAUNCHED as NOT_LAUNCHED
-    from foretrace.graph.operations.table import OWN_NAMES as OWN_NAMES
     from foretrace.graph.operations.table import DeviceOps as DeviceOps
     from foretrace.graph.operations.table import HostItems as HostItems
     from foretrace.graph.operations.table import Operations as Operations

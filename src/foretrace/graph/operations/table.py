@@ -28,6 +28,7 @@ from foretrace.graph.operations.host import (
     operator_rows,
     worker_rows,
 )
+from foretrace.graph.operations.names import OWN_NAMES, NamePool
 from foretrace.graph.operations.steps import StepMarks, marked_steps, step_table
 from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication
 
@@ -37,21 +38,6 @@ NOT_LAUNCHED = -1
 HELD_NS = 500_000
 HELD_AT_MOST_NS = 2_000_000_000  # longer, and the clocks of host and device differ
 HELD_FACTOR = 10  # and so many times what others need: a device's clock may be ahead
-# Names of nodes that no event of a trace names; they stand first in every graph's names.
-BEFORE_RECORDING = "work from before the recording"
-GRAPH_WORK = "unrecorded kernels of a CUDA graph"
-OWN_NAMES = (
-    "host",
-    "thread wait",
-    "rank start",
-    "step begin",
-    "step end",
-    "ghost",
-    "copy wait",
-    BEFORE_RECORDING,
-    GRAPH_WORK,
-)
-
 Columns = dict[str, NDArray[Any]]
 
 
@@ -199,28 +185,6 @@ def first_of_ranks(rank: Int32s, num_ranks: int) -> list[int]:
     return first
 
 
-class NameTable:
-    """One table of texts for all ranks, `OWN_NAMES` first, filled while the traces are read."""
-
-    def __init__(self) -> None:
-        self._position: dict[str, int] = {text: index for index, text in enumerate(OWN_NAMES)}
-
-    def position(self, text: str) -> int:
-        """Where `text` stands; added if it is new."""
-        return self._position.setdefault(text, len(self._position))
-
-    def positions(self, strings: Sequence[str], used: Int32s) -> Int32s:
-        """Positions of a trace's string column; -1 stays -1."""
-        table = np.full(len(strings) + 1, -1, np.int32)
-        for index in used_positions(used, len(strings)).tolist():
-            table[index] = self.position(strings[index])
-        return table[used]
-
-    def texts(self) -> tuple[str, ...]:
-        """The texts in order of position."""
-        return tuple(self._position)
-
-
 @dataclass(frozen=True)
 class _RankColumns:
     """One rank's columns, lanes and names already common to all ranks."""
@@ -236,7 +200,7 @@ def operations_of(traces: Sequence[Trace]) -> Operations:
     Raises:
         GraphError: if no trace holds anything that could be replayed.
     """
-    names = NameTable()
+    names = NamePool()
     lanes: list[Lane] = []
     ranks = tuple(
         index if trace.meta.rank is None else trace.meta.rank for index, trace in enumerate(traces)
@@ -258,17 +222,17 @@ def operations_of(traces: Sequence[Trace]) -> Operations:
         traces=tuple(traces),
         ranks=ranks,
         lanes=tuple(lanes),
-        names=names.texts(),
+        names=names.names(),
         step_names=step_names,
         marks=tuple(part.marks for part in parts),
         items=items,
-        ops=_device_ops(parts, items, names.texts()),
+        ops=_device_ops(parts, items, names.names()),
         first_ns=np.array([_first_ns(part) for part in parts], np.int64),
     )
 
 
 def _rank_columns(
-    trace: Trace, position: int, rank: int, lanes: list[Lane], names: NameTable
+    trace: Trace, position: int, rank: int, lanes: list[Lane], names: NamePool
 ) -> _RankColumns:
     first_lane = len(lanes)
     lanes.extend(_lanes(trace, rank))
@@ -298,7 +262,7 @@ def _rank_columns(
     ops["kind"] = _KIND_OF_CATEGORY[trace.category[op_rows]]
     ops["issue"] = issue
     ops["start_ns"] = begins_of_sends(trace, ops["start_ns"], issue)
-    items = with_split_copies(items, ops, names.texts(), OWN_NAMES.index("copy wait"))
+    items = with_split_copies(items, ops, names.names(), OWN_NAMES.index("copy wait"))
     marks = marked_steps(trace, items["lane"], items["start_ns"], items["end_ns"], first_lane)
     if marks.lane < 0:
         lanes.append(Lane(rank, is_device=False, process=-1, device=-1, number=-1))
@@ -333,7 +297,7 @@ def _is_communication(name: Int32s, names: Sequence[str]) -> Bools:
 
 
 def _columns(
-    trace: Trace, rows: Int64s, position: int, first_lane: int, names: NameTable
+    trace: Trace, rows: Int64s, position: int, first_lane: int, names: NamePool
 ) -> Columns:
     start_ns = trace.start_ns[rows]
     duration_ns = trace.duration_ns[rows]
@@ -343,19 +307,19 @@ def _columns(
         "start_ns": start_ns,
         "end_ns": start_ns + duration_ns,
         "recorded_ns": duration_ns,
-        "name": names.positions(trace.strings, trace.name[rows]),
-        "signature": names.positions(trace.strings, trace.signature[rows]),
+        "name": names.of_column(trace.strings, trace.name[rows]),
+        "signature": names.of_column(trace.strings, trace.signature[rows]),
         "correlation": trace.correlation[rows],
         "event": rows.astype(np.int32),
     }
 
 
-def _with_marks(items: Columns, marks: StepMarks, position: int, names: NameTable) -> Columns:
+def _with_marks(items: Columns, marks: StepMarks, position: int, names: NamePool) -> Columns:
     """The rank's items and its step marks, sorted by start within each lane."""
     num_steps = len(marks.number)
     none = np.full(2 * num_steps, -1, np.int64)
     at_ns = np.stack([marks.begin_ns, marks.end_ns], axis=1).reshape(-1)
-    name = [names.position("step begin"), names.position("step end")] * num_steps
+    name = [names.of("step begin"), names.of("step end")] * num_steps
     mark_columns: Columns = {
         "rank": np.full(2 * num_steps, position, np.int32),
         "lane": np.full(2 * num_steps, marks.lane, np.int32),

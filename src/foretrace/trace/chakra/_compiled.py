@@ -17,26 +17,15 @@ import numpy as np
 
 from foretrace.base import Int32s, Int64s, UInt8s, njit
 from foretrace.trace.chakra.schema import NO_TEXT, State, Status
+from foretrace.trace.texts._compiled import Pool, text_at
 
 Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 BAD = -1  # instead of a position: this is no protobuf
-HASH_START = 2166136261  # FNV-1a, 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/
-HASH_FACTOR = 16777619
-HASH_MASK = 0xFFFFFFFF
 
 # Nothing here allocates, so arrays need no reference counts. Tuples of arrays are passed by value:
 # what is called once a field is inlined.
 compiled = njit(cache=True, nogil=True, _nrt=False)
 inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-
-
-class Pool(NamedTuple):
-    """Unique texts; text `s` is `arena[begins[s]:begins[s + 1]]`."""
-
-    arena: UInt8s  # uint8[bytes]
-    begins: Int64s  # int64[texts + 1]
-    hashes: Int64s  # int64[texts]
-    slots: Int32s  # int32[a power of two], text; -1 empty
 
 
 class Tables(NamedTuple):
@@ -83,42 +72,6 @@ def fixed_at(buffer: UInt8s, at: int, size: int) -> Scalar:
     return np.int64(value)
 
 
-@compiled
-def text_of(buffer: UInt8s, begin: int, end: int, pool: Pool, state: Int64s) -> Scalar:
-    """The text with these bytes, added if it is new; there is room. out: pool, state."""
-    h = np.int64(HASH_START)
-    for k in range(begin, end):
-        h = ((h ^ np.int64(buffer[k])) * HASH_FACTOR) & HASH_MASK
-    mask = len(pool.slots) - 1
-    length = end - begin
-    slot = h & mask
-    while True:
-        s = np.int64(pool.slots[slot])
-        if s < 0:
-            break
-        if pool.hashes[s] == h:
-            other = pool.begins[s]
-            if pool.begins[s + 1] - other == length:
-                difference = np.int64(0)
-                mine, its = np.uint64(begin), np.uint64(other)
-                for k in range(np.uint64(length)):
-                    difference |= np.int64(buffer[mine + k]) ^ np.int64(pool.arena[its + k])
-                if difference == 0:
-                    return s
-        slot = (slot + 1) & mask
-    s = state[State.NUM_TEXTS]
-    used = pool.begins[s]
-    # Unsigned places: signed ones might count from the end, which costs a branch a byte.
-    to, start = np.uint64(used), np.uint64(begin)
-    for k in range(np.uint64(length)):
-        pool.arena[to + k] = buffer[start + k]
-    pool.begins[s + 1] = used + length
-    pool.hashes[s] = h
-    pool.slots[slot] = s
-    state[State.NUM_TEXTS] = s + 1
-    return s
-
-
 @inlined
 def skipped(buffer: UInt8s, at: int, end: int, wire: int) -> Scalar:
     """Where a field of this wire type ends that begins here; BAD if nowhere."""
@@ -155,7 +108,7 @@ def attribute_at(
             return False
         if wire == 2 and (field == 1 or field == 2 or field == 29 or field == 31):
             _, begin = varint_at(buffer, begin, end)
-            text = text_of(buffer, begin, at, pool, state)
+            text = text_at(buffer, begin, at, pool)
             if field == 1:
                 name = text
             elif field == 2:
@@ -164,7 +117,7 @@ def attribute_at(
                 kind, value = field, text
         elif wire == 2 and 4 <= field <= 32 and field % 2 == 0:
             _, begin = varint_at(buffer, begin, end)
-            kind, value = field, text_of(buffer, begin, at, pool, state)
+            kind, value = field, text_at(buffer, begin, at, pool)
         elif wire == 0 and (7 <= field <= 17 or field == 27) and field % 2 == 1:
             bits, _ = varint_at(buffer, begin, end)
             if field == 15 or field == 17:
@@ -191,7 +144,7 @@ def attribute_at(
 @inlined
 def values_at(buffer: UInt8s, at: int, end: int, into: Int32s, pool: Pool, state: Int64s) -> Scalar:
     """Read one IOInfo that fills these bytes; whether it is one. out: into, pool, state."""
-    empty = text_of(buffer, at, at, pool, state)
+    empty = text_at(buffer, at, at, pool)
     for k in range(3):
         into[k] = empty
     while at < end:
@@ -205,7 +158,7 @@ def values_at(buffer: UInt8s, at: int, end: int, into: Int32s, pool: Pool, state
             return False
         if wire == 2 and 1 <= field <= 3:
             _, begin = varint_at(buffer, begin, end)
-            into[field - 1] = text_of(buffer, begin, at, pool, state)
+            into[field - 1] = text_at(buffer, begin, at, pool)
         else:
             state[State.NUM_UNKNOWN] += 1
     return True
@@ -238,7 +191,7 @@ def message_at(
     The metadata's version stands where a node's name does. out: tables, pool, state
     """
     row = state[State.NUM_NODES]
-    empty = text_of(buffer, at, at, pool, state)
+    empty = text_at(buffer, at, at, pool)
     tables.node_id[row] = 0
     tables.name[row] = empty
     tables.kind[row] = 0
@@ -283,7 +236,7 @@ def message_at(
         elif wire == 2:
             _, begin = varint_at(buffer, begin, end)
             if field == 2:
-                tables.name[row] = text_of(buffer, begin, at, pool, state)
+                tables.name[row] = text_at(buffer, begin, at, pool)
             elif field == 4:
                 num_control = dependencies_at(buffer, begin, at, tables.control, num_control)
                 if num_control == BAD:
@@ -317,7 +270,7 @@ def message_at(
 @inlined
 def has_room(tables: Tables, pool: Pool, state: Int64s, length: int) -> Scalar:
     """Whether any message of this length fits every table."""
-    num_texts = state[State.NUM_TEXTS]
+    num_texts = pool.size[0]
     most_texts = num_texts + length // 2 + 8
     return (
         state[State.NUM_NODES] < len(tables.node_id)

@@ -44,7 +44,7 @@ class Texts:
             return b""
         return self.arena[self.begins[text] : self.begins[text + 1]].tobytes()
 
-    def text_of(self, text: int) -> str:
+    def __getitem__(self, text: int) -> str:
         """One text; what is no UTF-8 is replaced."""
         return self.bytes_of(text).decode("utf-8", "replace")
 
@@ -117,7 +117,7 @@ class ChakraNodes:
         value[is_float] = bits.view(np.float32).astype(np.int64)
         is_number = field % 2 == 1
         for at in np.flatnonzero(np.isin(field, _TEXT_FIELDS)).tolist():
-            text = self.texts.text_of(int(value[at]))
+            text = self.texts[int(value[at])]
             is_number[at] = text.lstrip("-").isdigit()
             value[at] = int(text) if is_number[at] else 0
         found[owners[is_number]] = value[is_number]
@@ -200,7 +200,7 @@ class ChakraTrace:
         """The file's own attribute of that name as text; "" if there is none."""
         text = int(self.metadata.text_numbers(name)[0])
         if text != NO_TEXT:
-            return self.metadata.texts.text_of(text)
+            return self.metadata.texts[text]
         return str(int(self.metadata.numbers(name)[0])) if self.metadata.has(name)[0] else ""
 
 

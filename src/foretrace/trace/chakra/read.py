@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import TraceError, UInt8s
-from foretrace.trace._compiled import fill_slots
 from foretrace.trace.archives import num_bytes
-from foretrace.trace.chakra._compiled import Pool, Tables, messages
+from foretrace.trace.chakra._compiled import Tables, messages
 from foretrace.trace.chakra.columns import Attributes, ChakraNodes, ChakraTrace, Texts
 from foretrace.trace.chakra.schema import State, Status
 from foretrace.trace.ranks import rank_in_name
 from foretrace.trace.source import CutShortError, opened_bytes
+from foretrace.trace.texts._compiled import Pool, fill_slots
 
 BATCH_NODES = 1 << 16
 # Not the last part of a version, as in `resnet_et_1.1.1.json`.
@@ -45,7 +45,7 @@ def read_chakra(path: Path) -> ChakraTrace:
         nodes = reader.nodes(_ALL)
         return ChakraTrace(
             path=path,
-            version=metadata.texts.text_of(int(metadata.name[0])),
+            version=metadata.texts[int(metadata.name[0])],
             metadata=metadata,
             nodes=nodes,
             rank=rank_of(path, metadata),
@@ -119,7 +119,7 @@ class _Reader:
         state = self._state
         for counter in (
             State.NUM_NODES, State.NUM_CONTROL, State.NUM_DATA, State.NUM_ATTRIBUTES,
-            State.NUM_TEXTS, State.NUM_UNKNOWN,
+            State.NUM_UNKNOWN,
         ):  # fmt: skip
             state[counter] = 0
         while True:
@@ -209,6 +209,7 @@ def _new_room() -> _Room:
             begins=np.zeros(_LEAST + 1, np.int64),
             hashes=np.zeros(_LEAST, np.int64),
             slots=np.full(4 * _LEAST, -1, np.int32),
+            size=np.zeros(1, np.int64),
         ),
     )
 
@@ -217,7 +218,7 @@ def _wider(room: _Room, state: NDArray[np.int64]) -> _Room:
     """The same tables with room for a message of `state[NEEDED]` bytes more."""
     length = int(state[State.NEEDED])
     tables, pool = room.tables, room.pool
-    num_texts = int(state[State.NUM_TEXTS])
+    num_texts = int(pool.size[0])
     nodes, control, data, attributes, texts, arena = (
         _size(have, used, more)
         for have, used, more in (
@@ -253,6 +254,7 @@ def _wider(room: _Room, state: NDArray[np.int64]) -> _Room:
             _grown(pool.begins, texts + 1),
             _grown(pool.hashes, texts),
             slots,
+            pool.size,
         ),
     )
 
@@ -272,13 +274,11 @@ def _grown(column: NDArray[_Number], size: int) -> NDArray[_Number]:
 def _nodes_of(room: _Room, state: NDArray[np.int64]) -> ChakraNodes:
     """The columns, cut to what was read."""
     tables, pool = room.tables, room.pool
-    nodes, control, data, attributes, texts = (
+    texts = int(pool.size[0])
+    nodes, control, data, attributes = (
         int(state[counter])
-        for counter in (
-            State.NUM_NODES, State.NUM_CONTROL, State.NUM_DATA, State.NUM_ATTRIBUTES,
-            State.NUM_TEXTS,
-        )
-    )  # fmt: skip
+        for counter in (State.NUM_NODES, State.NUM_CONTROL, State.NUM_DATA, State.NUM_ATTRIBUTES)
+    )
     return ChakraNodes(
         texts=Texts(pool.arena[: pool.begins[texts]], pool.begins[: texts + 1]),
         node_id=tables.node_id[:nodes],

@@ -108,11 +108,10 @@ class State(IntEnum):
     NUM_CONTROL = 1
     NUM_DATA = 2
     NUM_ATTRIBUTES = 3
-    NUM_TEXTS = 4
-    AT = 5
-    NEEDED = 6
-    NUM_UNKNOWN = 7
-    IS_METADATA = 8
+    AT = 4
+    NEEDED = 5
+    NUM_UNKNOWN = 6
+    IS_METADATA = 7
 
 
 class Status(IntEnum):

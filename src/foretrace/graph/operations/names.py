@@ -1,0 +1,47 @@
+"""Names of nodes: one table of texts for all ranks of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from foretrace.base import Int32s, used_positions
+from foretrace.trace import Texts
+
+# Names of nodes that no event of a trace names; they stand first in every graph's names.
+BEFORE_RECORDING = "work from before the recording"
+GRAPH_WORK = "unrecorded kernels of a CUDA graph"
+OWN_NAMES = (
+    "host",
+    "thread wait",
+    "rank start",
+    "step begin",
+    "step end",
+    "ghost",
+    "copy wait",
+    BEFORE_RECORDING,
+    GRAPH_WORK,
+)
+
+
+class NamePool:
+    """Every name once, `OWN_NAMES` first, filled while the files of ranks are read."""
+
+    def __init__(self) -> None:
+        self._position: dict[str, int] = {name: at for at, name in enumerate(OWN_NAMES)}
+
+    def of(self, name: str) -> int:
+        """Where a name stands; added if it is new."""
+        return self._position.setdefault(name, len(self._position))
+
+    def of_column(self, texts: Sequence[str] | Texts, column: Int32s) -> Int32s:
+        """Positions of the texts in a column; -1 stays -1."""
+        table = np.full(len(texts) + 1, -1, np.int32)
+        for text in used_positions(column, len(texts)).tolist():
+            table[text] = self.of(texts[text])
+        return table[column]
+
+    def names(self) -> tuple[str, ...]:
+        """All names so far."""
+        return tuple(self._position)

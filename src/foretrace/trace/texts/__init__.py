@@ -1,0 +1,1 @@
+"""Unique texts, stored once each."""
