@@ -120,9 +120,11 @@ def test_outliers_of_a_queue_leave_it_in_the_order_of_their_arrival(lengths: lis
 
 
 def test_balance_comes_in_the_published_order(room: Room, work: DocumentWork) -> None:
-    lengths = Documents("law", law=LogNormal(4.8, 1.4)).arriving(400 * room.step_tokens, seed=1)
+    documents = Documents("law", law=LogNormal(4.8, 1.4))
+    lengths = documents.arriving(400 * room.step_tokens, seed=1)
+    queues = tuned_queues(room, work, documents, num_queues=2, seed=1)
     found = {}
-    for packer in [*all_packers(room, work), tuned_queues(room, work, lengths, num_queues=2)]:
+    for packer in [*all_packers(room, work), queues]:
         stream = packed_stream(packer, lengths.tolist(), room)
         found[packer.name] = imbalance(work_by_microbatch(stream, work))
 

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
+from foretrace.balance.documents import Documents
 from foretrace.balance.packing import (
     OutlierQueues,
     PackedStep,
@@ -22,6 +23,7 @@ from foretrace.base import NS_PER_S, Float64s, Int64s
 # Where thresholds of queues are looked for, in parts of the window, and on how many steps.
 _PARTS = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4)
 _TUNED_ON = 60
+_OTHER_DRAW = 2**32  # seeds of samples are so far from those of the steps that are told
 _DELAY = 0.5  # steps that a token waits at most, on the average: Wang et al., arXiv:2503.17924
 
 
@@ -90,17 +92,21 @@ def imbalance(work_ns: Float64s) -> float:
 
 
 def tuned_queues(
-    room: Room, work: DocumentWork, lengths: Int64s, *, num_queues: int
+    room: Room, work: DocumentWork, documents: Documents, *, num_queues: int, seed: int = 0
 ) -> OutlierQueues:
     """Queues whose thresholds balance a sample best without delaying tokens by half a step.
+
+    The sample is another draw than the one of that seed, so that what the queues are judged on
+    was not seen.
 
     Args:
         room: of a step.
         work: of documents.
-        lengths: of documents in order of arrival; the first steps are the sample.
+        documents: of the dataset.
         num_queues: 1 or more.
+        seed: of the draw that they will be judged on.
     """
-    sample = lengths[: int(np.searchsorted(np.cumsum(lengths), _TUNED_ON * room.step_tokens)) + 1]
+    sample = documents.arriving(_TUNED_ON * room.step_tokens, seed=seed + _OTHER_DRAW)
     listed = sample.tolist()
     best: tuple[tuple[bool, float], tuple[int, ...]] | None = None
     for parts in combinations(_PARTS, num_queues):

@@ -81,8 +81,7 @@ def packings(
     priced = costs or step_costs(machine)
     study = _Study.of(model, plan, machine, priced, longest)
     room = study.room
-    lengths = documents.arriving(num_steps * room.step_tokens, seed=seed)
-    found = list(study.told(lengths, progress))
+    found = list(study.told(documents, num_steps, seed=seed, progress=progress))
     notes = [
         (
             f"{num_steps:,} steps of {room.step_tokens:,} tokens; intervals are of what steps "
@@ -302,10 +301,16 @@ class _Study:
         return float(self.step.step_ns(even, even)[0])
 
     def told(
-        self, lengths: Int64s, progress: Callable[[int, int], None] | None
+        self,
+        documents: Documents,
+        num_steps: int,
+        *,
+        seed: int,
+        progress: Callable[[int, int], None] | None,
     ) -> Iterator[Packing | str]:
         """Every packer with every way of sharding; the name of one that made too few steps."""
-        tried = self._tried(lengths)
+        tried = self._tried(documents, seed)
+        lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed)
         first: _Run | None = None
         listed = lengths.tolist()
         for done, (packer, shards) in enumerate(tried):
@@ -319,24 +324,28 @@ class _Study:
             if progress is not None:
                 progress(done + 1, len(tried))
 
-    def _tried(self, lengths: Int64s) -> list[tuple[Packer, ContextShards]]:
+    def _tried(self, documents: Documents, seed: int) -> list[tuple[Packer, ContextShards]]:
         room, work = self.room, self.work
         plain = ContextShards.BY_SEQUENCE
         packers: list[Packer] = [AsItComes(room), AsItComesWhole(room)]
         packers += [Greedy(room, work, count) for count in (1, 2, 4, 8)]
-        packers += [tuned_queues(room, work, lengths, num_queues=count) for count in (1, 2, 3)]
+
+        def queues(count: int) -> Packer:
+            return tuned_queues(room, work, documents, num_queues=count, seed=seed)
+
+        packers += [queues(count) for count in (1, 2, 3)]
         found = [(packer, plain) for packer in packers]
         if self.context > 1:
             found.insert(1, (AsItComes(room), ContextShards.ADAPTIVE))
             others = [shards for shards in ContextShards if shards is not plain]
-            found += [(tuned_queues(room, work, lengths, num_queues=2), one) for one in others]
+            found += [(queues(2), one) for one in others]
         return found
 
-    def best(self, lengths: Int64s) -> tuple[Packing, Packing]:
+    def best(self, documents: Documents, num_steps: int, seed: int) -> tuple[Packing, Packing]:
         """Documents as they come, and two queues with shards as they suit."""
-        listed = lengths.tolist()
+        listed = documents.arriving(num_steps * self.room.step_tokens, seed=seed).tolist()
         shards = ContextShards.ADAPTIVE if self.context > 1 else ContextShards.BY_SEQUENCE
-        queues = tuned_queues(self.room, self.work, lengths, num_queues=2)
+        queues = tuned_queues(self.room, self.work, documents, num_queues=2, seed=seed)
         came = packed_stream(AsItComes(self.room), listed, self.room)
         first = self.run(came, ContextShards.BY_SEQUENCE)
         last = self.run(packed_stream(queues, listed, self.room), shards)
@@ -398,8 +407,7 @@ def _windows(
         tried.append(tried[-1] // 2)
     for length in reversed(tried):
         one = study(length)
-        drawn = documents.arriving(_WINDOW_STEPS * one.room.step_tokens, seed=seed)
-        first, best = one.best(drawn)
+        first, best = one.best(documents, _WINDOW_STEPS, seed)
         yield WindowGain(
             window=length,
             attention_share=one.work.attention_share,
