@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from foretrace.base import Int32s
-from foretrace.graph.blocks.layers import common_layer, place_of
+from foretrace.graph.blocks.layers import common_layer, of_usual_passes, place_of
+from foretrace.graph.blocks.repetition import RepeatedUnit
 
 NAMES = ("select", "embedding", "layer_norm", "attention", "linear", "add", "loss", "gelu")
 FIRST = np.array([0, 1, 5, 2, 3, 4, 5], np.int32)  # embeds, then the layer
@@ -38,3 +39,14 @@ def test_no_layer_is_made_up(tokens: list[Int32s], stages: list[int]) -> None:
 def test_a_pass_without_the_layer_has_none() -> None:
     assert place_of(np.array([2, 3], np.int32), np.array([4], np.int32)) == ()
     assert place_of(np.zeros(0, np.int32), LAST) == ()
+
+
+def test_units_of_one_odd_pass_are_none() -> None:
+    twice = (RepeatedUnit(0, 1, 0), RepeatedUnit(2, 3, 0))
+    found = {b"usual": (), b"stalled": twice, b"last": twice}
+
+    kept = of_usual_passes(
+        found, {b"usual": [0, 1, 2], b"stalled": [3], b"last": [4, 5]}, [0, 0, 0, 0, 1, 1]
+    )
+
+    assert kept == {b"usual": (), b"stalled": (), b"last": twice}

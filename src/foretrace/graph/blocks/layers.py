@@ -129,6 +129,7 @@ def _repeated_layers(
             weights[key] = np.median(times, axis=0).astype(np.int64)
             units[key] = repeating_units(own, weights[key], names)
     units = _that_matter(units, weights, {key: tokens[own[0]] for key, own in alike.items()})
+    units = of_usual_passes(units, alike, [int(points.rank[rows[0]]) for rows in passes])
     if not any(units.values()):
         stages = [int(stage[points.rank[rows[0]]]) for rows in passes]
         layer_tokens = common_layer([own.astype(np.int32) for own in tokens], stages, names)
@@ -161,6 +162,23 @@ def _that_matter(
         key: own
         for key, own in units.items()
         if any(tokens[key][unit.first : unit.last + 1].tobytes() in layers for unit in own)
+    }
+
+
+def of_usual_passes(
+    units: Mapping[bytes, tuple[RepeatedUnit, ...]],
+    alike: Mapping[bytes, Sequence[int]],
+    rank_of_pass: Sequence[int],
+) -> dict[bytes, tuple[RepeatedUnit, ...]]:
+    """Units that half the passes of a rank show; in one odd pass, a stall makes a detail heavy."""
+    shown: Counter[int] = Counter()
+    for key, members in alike.items():
+        shown.update(rank_of_pass[index] for index in members if units.get(key))
+    of_rank = Counter(rank_of_pass)
+    usual = {rank for rank, count in shown.items() if 2 * count >= of_rank[rank]}
+    return {
+        key: own if any(rank_of_pass[index] in usual for index in alike[key]) else ()
+        for key, own in units.items()
     }
 
 
