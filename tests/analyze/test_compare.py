@@ -16,7 +16,7 @@ from foretrace.analyze import Comparison, Verdict, compare, is_compute, particip
 from foretrace.analyze.compare import middle_half
 from foretrace.analyze.comparison.anatomy import Anatomy, Doing, anatomy
 from foretrace.analyze.comparison.noise import noise_of
-from foretrace.analyze.comparison.results import Share
+from foretrace.analyze.comparison.results import SideShare
 from foretrace.analyze.comparison.views import apportioned, contribution
 from foretrace.base import GraphError
 from foretrace.graph import NodeKind, Part, Phase, Recording, Timeline, build_recording
@@ -294,7 +294,7 @@ def test_differences_of_every_whole_view_sum_to_the_steps(
 
 
 shares = st.builds(
-    lambda busy, hidden, count: Share(
+    lambda busy, hidden, count: SideShare(
         step_ns=max(busy - hidden, 0) if count else 0, busy_ns=busy if count else 0, count=count
     ),
     st.integers(1, 10**9),
@@ -304,7 +304,9 @@ shares = st.builds(
 
 
 @given(before=shares, after=shares)
-def test_effects_sum_and_change_their_sign_with_the_sides(before: Share, after: Share) -> None:
+def test_effects_sum_and_change_their_sign_with_the_sides(
+    before: SideShare, after: SideShare
+) -> None:
     there, back = contribution("x", before, after), contribution("x", after, before)
 
     assert there.count_effect_ns == -back.count_effect_ns

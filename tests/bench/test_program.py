@@ -10,10 +10,10 @@ import foretrace
 from foretrace.base import TraceError
 from foretrace.bench import generate
 from foretrace.bench.assembly import program_of
-from foretrace.bench.repetition import Item, Run, runs_of, wiring
+from foretrace.bench.repetition import Item, RepeatedCalls, runs_of, wiring
 from foretrace.bench.schema import parsed_schema
 from foretrace.bench.text import text_of
-from foretrace.bench.timing import NOTHING_MEASURED, Measured
+from foretrace.bench.timing import NOTHING_MEASURED, OperatorTimes
 from foretrace.bench.tree import tree_of
 from foretrace.trace import read_execution_nodes
 from tests.bench.traces import ADD_, LINEAR, MM, RELU, TRANSPOSE, Seen, Written
@@ -163,7 +163,7 @@ def test_streams_wait_for_what_they_need(tmp_path: Path) -> None:
     trace.add(29, RELU, [Seen(27, 28)], makes=[Seen(30, 31)])
     tree = tree_of(read_execution_nodes(trace.write(tmp_path)))
     stream = {20: 7, 23: 20, 26: 7, 29: 7}
-    measured = Measured({}, stream, 0, 0, is_joined=True)
+    measured = OperatorTimes({}, stream, 0, 0, is_joined=True)
 
     text = text_of(program_of(tree, source="", measured=measured), recipe="{}")
 
@@ -236,7 +236,7 @@ def test_layers_in_a_row_are_one_run() -> None:
     items += [one for i in range(4) for one in layer(3 * i, 100 + i)]
     items += [Item("last", (12,), (13,))]
 
-    assert runs_of(items) == (Run(1, 3, 4),)
+    assert runs_of(items) == (RepeatedCalls(1, 3, 4),)
 
 
 def test_a_layer_wired_otherwise_ends_a_run() -> None:
@@ -244,7 +244,7 @@ def test_a_layer_wired_otherwise_ends_a_run() -> None:
     items[11] = Item("add", (11, 2), (12,))  # skips from the first layer
 
     (run,) = runs_of(items[:9])
-    windows = [wiring([items[at] for at in window]) for window in Run(0, 3, 6).windows()]
+    windows = [wiring([items[at] for at in window]) for window in RepeatedCalls(0, 3, 6).windows()]
 
     assert (run.period, run.count) == (3, 3)
     assert windows[3] != windows[2]

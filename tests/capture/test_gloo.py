@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.capture.files import write_completed
-from foretrace.capture.gloo import Entry, GlooCall, calls_in, named_calls
+from foretrace.capture.gloo import FlightRecord, GlooCall, calls_in, named_calls
 from foretrace.trace import ProcessGroup
 from tests.capture.kineto_files import contents, spans
 
@@ -52,9 +52,11 @@ def kineto(layout: str, events: list[tuple[str, int, int]]) -> bytes:
     return (head + ",\n".join(bodies) + "\n  ]\n}\n").encode()
 
 
-def entry(at_ns: int, *, name: str = "gloo:all_reduce", number: int = 1, size: int = 10) -> Entry:
+def entry(
+    at_ns: int, *, name: str = "gloo:all_reduce", number: int = 1, size: int = 10
+) -> FlightRecord:
     """A collective of group `1`."""
-    return Entry(
+    return FlightRecord(
         name, ("1", "tensor"), number, ZERO_NS + at_ns, [[size, 2]], [[size, 2]], ["Float"]
     )
 
@@ -157,7 +159,7 @@ def test_each_call_gets_its_own_entry_in_any_file_order(
     shuffled: object,
 ) -> None:
     calls: list[GlooCall] = []
-    entries: list[Entry] = []
+    entries: list[FlightRecord] = []
     now_ns = 0
     for number, gap_ns in enumerate(gaps):
         start_ns = now_ns + gap_ns + 20_000  # farther apart than the slack

@@ -17,7 +17,7 @@ from foretrace.cost import (
     joined,
     read_tables,
 )
-from foretrace.cost.baselines import Work
+from foretrace.cost.baselines import RowWork
 from foretrace.cost.errors import Predictions
 from foretrace.cost.memory_bound import CONSTANTS, movement_ns
 from foretrace.machine import load_chip
@@ -38,7 +38,7 @@ def movements(chip: str, noise: float, count: int = 80) -> Measured:
         gpu=chip,
         chip=described,
         shapes=shapes,
-        work=Work(np.zeros(count), num_bytes, "fp32"),
+        work=RowWork(np.zeros(count), num_bytes, "fp32"),
         measured_ns=times,
         group=np.arange(count),
         source="made up",

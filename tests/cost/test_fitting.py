@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretrace.cost.fitting import Constant, Rows, fitted, folds
+from foretrace.cost.fitting import Constant, MeasuredRows, fitted, folds
 
 START = Constant("start_ns", "ns", "of each", 10, 10_000, 200)
 RATE = Constant("rate", "", "per ns", 0.1, 100, 1)
@@ -13,7 +13,7 @@ def test_known_constants_are_found_in_spite_of_outliers() -> None:
     sizes = np.geomspace(1e3, 1e7, 200)
     measured = 1500 + sizes / 20
     measured[::10] *= 3  # every tenth row ran another kernel
-    rows = Rows(lambda v: v["start_ns"] + sizes / v["rate"], measured, np.ones(200))
+    rows = MeasuredRows(lambda v: v["start_ns"] + sizes / v["rate"], measured, np.ones(200))
 
     found = fitted((START, RATE), [rows])
 
@@ -23,7 +23,7 @@ def test_known_constants_are_found_in_spite_of_outliers() -> None:
 
 def test_constants_stay_within_their_bounds() -> None:
     sizes = np.geomspace(1e3, 1e7, 50)
-    rows = Rows(lambda v: v["start_ns"] + sizes / v["rate"], sizes / 1e4, np.ones(50))
+    rows = MeasuredRows(lambda v: v["start_ns"] + sizes / v["rate"], sizes / 1e4, np.ones(50))
 
     found = fitted((START, RATE), [rows])
 
@@ -32,7 +32,7 @@ def test_constants_stay_within_their_bounds() -> None:
 
 
 def test_fewer_rows_than_constants_are_refused() -> None:
-    rows = Rows(lambda v: np.array([v["start_ns"]]), np.array([5.0]), np.ones(1))
+    rows = MeasuredRows(lambda v: np.array([v["start_ns"]]), np.array([5.0]), np.ones(1))
 
     with pytest.raises(ValueError, match="2 constants cannot be fitted to 1"):
         fitted((START, RATE), [rows])
@@ -50,7 +50,7 @@ def test_rows_of_a_group_share_a_fold() -> None:
 
 def test_what_rows_do_not_tell_stays_where_it_was_known() -> None:
     sizes = np.geomspace(1e6, 1e7, 50)  # too large for their start to show
-    rows = Rows(lambda v: v["start_ns"] + sizes / v["rate"], sizes / 20, np.ones(50))
+    rows = MeasuredRows(lambda v: v["start_ns"] + sizes / v["rate"], sizes / 20, np.ones(50))
 
     found = fitted((START, RATE), [rows], near={"start_ns": 77.0}, pull=0.5)
 

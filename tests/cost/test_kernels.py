@@ -22,7 +22,7 @@ from foretrace.cost import (
     operation_of,
     scaled,
 )
-from foretrace.cost.baselines import Work
+from foretrace.cost.baselines import RowWork
 from foretrace.machine import load_chip, load_machine
 
 A100 = FittedKernels(load_chip("a100-sxm-80gb"))
@@ -107,7 +107,7 @@ def test_without_any_constants_the_roofline_answers() -> None:
 def table(*rows: tuple[int, float]) -> Measured:
     shapes = GemmShapes.of(np.array([[1, m, 4096, 1024] for m, _ in rows]), "bf16")
     times = np.array([time_ns for _, time_ns in rows])
-    work = Work(shapes.num_flops, shapes.num_bytes, "bf16")
+    work = RowWork(shapes.num_flops, shapes.num_bytes, "bf16")
     group = np.zeros(len(rows), np.int64)
     return Measured(
         "gemm", "library", "gemm", "mine", A100.chip, shapes, work, times, group, "me", "bf16"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from foretrace.trace import Trace
 from foretrace.trace.read import trace_of
-from foretrace.trace.source import Source
+from foretrace.trace.source import OpenFile
 
 Event = dict[str, Any]
 
@@ -71,7 +71,7 @@ def trace_from(pieces: Iterable[bytes], path: Path = Path("rank0.json")) -> Trac
     """The trace in a text that arrives in these pieces."""
     listed = list(pieces)
     size = sum(len(piece) for piece in listed)
-    return trace_of(Source(path, size, size, iter(listed)))
+    return trace_of(OpenFile(path, size, size, iter(listed)))
 
 
 def assert_same(one: Trace, other: Trace) -> None:

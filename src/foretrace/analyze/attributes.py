@@ -34,7 +34,7 @@ class WorkKind(StrEnum):
     UNRECORDED = "unrecorded"  # ranks that were not recorded
 
 
-class Field(StrEnum):
+class SelectionKey(StrEnum):
     """Attributes of a node, and of an edge, that work is selected by."""
 
     CLASS = "class"  # of work: "gemm", "allreduce", "host", "launch"
@@ -53,7 +53,7 @@ class Field(StrEnum):
     EDGE = "edge"  # kind of edge: its lag, not a node
 
 
-NUMBERED = frozenset({Field.LAYER, Field.MICROBATCH, Field.RANK})
+NUMBERED = frozenset({SelectionKey.LAYER, SelectionKey.MICROBATCH, SelectionKey.RANK})
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Attribute:
         return with_none[self.label]
 
 
-def attribute(graph: ExecutionGraph, field: Field) -> Attribute:
+def attribute(graph: ExecutionGraph, field: SelectionKey) -> Attribute:
     """A field's value for every node that works; marks and rank starts have none."""
     found = _OF_FIELD[field](graph)
     works = graph.kind > NodeKind.STEP_END
@@ -174,18 +174,18 @@ def _numbered(texts: Iterable[str]) -> tuple[tuple[str, ...], Int32s]:
     return tuple(position), np.array(number, np.int32)
 
 
-_OF_FIELD: dict[Field, Callable[[ExecutionGraph], Attribute]] = {
-    Field.CLASS: _class,
-    Field.FAMILY: _family,
-    Field.KERNEL: _name_of(WorkKind.COMPUTE, WorkKind.COMMUNICATION),
-    Field.CALL: _name_of(WorkKind.HOST),
-    Field.OPERATOR: _operator,
-    Field.PART: _enumerated(lambda graph: graph.part, Part),
-    Field.PHASE: _enumerated(lambda graph: graph.phase, Phase),
-    Field.LAYER: _number(lambda graph: graph.layer),
-    Field.MICROBATCH: _number(lambda graph: graph.microbatch),
-    Field.RANK: _number(lambda graph: graph.rank),
-    Field.COLLECTIVE: _transfer(lambda one: one.name),
-    Field.GROUP: _transfer(lambda one: one.group),
-    Field.WORK: _work,
+_OF_FIELD: dict[SelectionKey, Callable[[ExecutionGraph], Attribute]] = {
+    SelectionKey.CLASS: _class,
+    SelectionKey.FAMILY: _family,
+    SelectionKey.KERNEL: _name_of(WorkKind.COMPUTE, WorkKind.COMMUNICATION),
+    SelectionKey.CALL: _name_of(WorkKind.HOST),
+    SelectionKey.OPERATOR: _operator,
+    SelectionKey.PART: _enumerated(lambda graph: graph.part, Part),
+    SelectionKey.PHASE: _enumerated(lambda graph: graph.phase, Phase),
+    SelectionKey.LAYER: _number(lambda graph: graph.layer),
+    SelectionKey.MICROBATCH: _number(lambda graph: graph.microbatch),
+    SelectionKey.RANK: _number(lambda graph: graph.rank),
+    SelectionKey.COLLECTIVE: _transfer(lambda one: one.name),
+    SelectionKey.GROUP: _transfer(lambda one: one.group),
+    SelectionKey.WORK: _work,
 }

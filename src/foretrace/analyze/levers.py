@@ -12,7 +12,7 @@ import numpy as np
 from foretrace.analyze.attributes import (
     NO_VALUE,
     Attribute,
-    Field,
+    SelectionKey,
     WorkKind,
     attribute,
     edge_values,
@@ -44,7 +44,7 @@ class LeverKind(StrEnum):
     STRAGGLERS = "stragglers"
 
 
-Labels: TypeAlias = tuple[tuple[Field, str], ...]  # what nodes have there, exactly
+Labels: TypeAlias = tuple[tuple[SelectionKey, str], ...]  # what nodes have there, exactly
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,20 @@ class Ways:
 
 
 # Kinds of levers with a value each: field, and the work that it is limited to.
-_BY_VALUE: tuple[tuple[LeverKind, Field, WorkKind | None], ...] = (
-    (LeverKind.CLASS, Field.CLASS, None),
-    (LeverKind.FAMILY, Field.FAMILY, None),
-    (LeverKind.KERNEL, Field.KERNEL, WorkKind.COMPUTE),
-    (LeverKind.COLLECTIVE, Field.COLLECTIVE, None),
-    (LeverKind.GROUP, Field.GROUP, None),
-    (LeverKind.PART, Field.PART, None),
-    (LeverKind.PHASE, Field.PHASE, None),
-    (LeverKind.LAYER, Field.LAYER, None),
-    (LeverKind.HOST, Field.WORK, WorkKind.HOST),
-    (LeverKind.COMPUTE, Field.WORK, WorkKind.COMPUTE),
-    (LeverKind.COMMUNICATION, Field.WORK, WorkKind.COMMUNICATION),
-    (LeverKind.RANK_COMPUTE, Field.RANK, WorkKind.COMPUTE),
-    (LeverKind.RANK_HOST, Field.RANK, WorkKind.HOST),
+_BY_VALUE: tuple[tuple[LeverKind, SelectionKey, WorkKind | None], ...] = (
+    (LeverKind.CLASS, SelectionKey.CLASS, None),
+    (LeverKind.FAMILY, SelectionKey.FAMILY, None),
+    (LeverKind.KERNEL, SelectionKey.KERNEL, WorkKind.COMPUTE),
+    (LeverKind.COLLECTIVE, SelectionKey.COLLECTIVE, None),
+    (LeverKind.GROUP, SelectionKey.GROUP, None),
+    (LeverKind.PART, SelectionKey.PART, None),
+    (LeverKind.PHASE, SelectionKey.PHASE, None),
+    (LeverKind.LAYER, SelectionKey.LAYER, None),
+    (LeverKind.HOST, SelectionKey.WORK, WorkKind.HOST),
+    (LeverKind.COMPUTE, SelectionKey.WORK, WorkKind.COMPUTE),
+    (LeverKind.COMMUNICATION, SelectionKey.WORK, WorkKind.COMMUNICATION),
+    (LeverKind.RANK_COMPUTE, SelectionKey.RANK, WorkKind.COMPUTE),
+    (LeverKind.RANK_HOST, SelectionKey.RANK, WorkKind.HOST),
 )
 
 
@@ -97,10 +97,10 @@ class LeverTable:
     """All levers of a step, and the attributes that their nodes are found by."""
 
     levers: tuple[Lever, ...]
-    attributes: Mapping[Field, Attribute]
+    attributes: Mapping[SelectionKey, Attribute]
 
 
-def nodes_of(select: Labels, attributes: Mapping[Field, Attribute]) -> Bools:
+def nodes_of(select: Labels, attributes: Mapping[SelectionKey, Attribute]) -> Bools:
     """Nodes that a lever on work selects; bool[nodes]."""
     masks = [
         attributes[field].label == attributes[field].values.index(value) for field, value in select
@@ -113,13 +113,13 @@ def selection_with(select: Labels) -> Selection:
     """The selection of exactly these nodes, or edges."""
     stated: dict[str, object] = {}
     for field, value in select:
-        if field == Field.WORK:
+        if field == SelectionKey.WORK:
             stated["works"] = (WorkKind(value),)
         elif field in _PLACES:
             place = selection_of(f"{field}:{value}")
             stated |= {_PLACES[field]: getattr(place, _PLACES[field])}
         else:
-            is_host = field == Field.CLASS and value in HOST_CLASSES
+            is_host = field == SelectionKey.CLASS and value in HOST_CLASSES
             # A `|` would stand between alternatives; `?` is any one letter.
             stated["of_class" if is_host else _TEXTS[field]] = value.replace("|", "?")
     if stated.keys() <= set(_PLACES.values()):  # a place alone is all that is done there
@@ -128,31 +128,31 @@ def selection_with(select: Labels) -> Selection:
 
 
 _TEXTS = {
-    Field.CLASS: "named",
-    Field.FAMILY: "named",
-    Field.COLLECTIVE: "named",
-    Field.KERNEL: "kernels",
-    Field.GROUP: "groups",
-    Field.EDGE: "edges",
+    SelectionKey.CLASS: "named",
+    SelectionKey.FAMILY: "named",
+    SelectionKey.COLLECTIVE: "named",
+    SelectionKey.KERNEL: "kernels",
+    SelectionKey.GROUP: "groups",
+    SelectionKey.EDGE: "edges",
 }
 _PLACES = {
-    Field.PART: "parts",
-    Field.PHASE: "phases",
-    Field.LAYER: "layers",
-    Field.RANK: "ranks",
+    SelectionKey.PART: "parts",
+    SelectionKey.PHASE: "phases",
+    SelectionKey.LAYER: "layers",
+    SelectionKey.RANK: "ranks",
 }
 
 
 def levers_of(graph: ExecutionGraph, ways: Ways, *, top: int) -> LeverTable:
     """The `top` levers of each kind: steepest first, then those with most time, then by label."""
-    fields = {field for _, field, _ in _BY_VALUE} | {Field.WORK}
+    fields = {field for _, field, _ in _BY_VALUE} | {SelectionKey.WORK}
     attributes = {field: attribute(graph, field) for field in sorted(fields)}
     duration_ns = ways.timeline.duration_ns.astype(np.float64)
     found: list[Lever] = []
     for kind, field, work in _BY_VALUE:
         label = attributes[field].label
         if work is not None:
-            of_work = attributes[Field.WORK]
+            of_work = attributes[SelectionKey.WORK]
             label = np.where(of_work.label == of_work.values.index(work), label, NO_VALUE)
         column = Attribute(attributes[field].values, label)
         found += _steepest(_of_values((kind, field, work), column, ways, duration_ns), top)
@@ -169,7 +169,7 @@ def _steepest(levers: Iterable[Lever], top: int) -> list[Lever]:
 
 
 def _of_values(
-    of: tuple[LeverKind, Field, WorkKind | None],
+    of: tuple[LeverKind, SelectionKey, WorkKind | None],
     column: Attribute,
     ways: Ways,
     duration_ns: Float64s,
@@ -181,8 +181,8 @@ def _of_values(
     for value in np.flatnonzero(time_ns + slopes[0] + slopes[1] > 0).tolist():
         name = column.values[value]
         select: Labels = ((field, name),)
-        if work is not None and field != Field.WORK:
-            select = (*select, (Field.WORK, work))
+        if work is not None and field != SelectionKey.WORK:
+            select = (*select, (SelectionKey.WORK, work))
         yield Lever(
             kind=kind,
             label=_label(kind, name),
@@ -236,7 +236,7 @@ def _latencies(graph: ExecutionGraph, ways: Ways) -> Iterator[Lever]:
             yield Lever(
                 kind=LeverKind.LATENCY,
                 label=f"{name.replace('-', ' ')} latency",
-                select=((Field.EDGE, name),),
+                select=((SelectionKey.EDGE, name),),
                 num_nodes=int(count[kind]),
                 time_ns=int(time_ns[kind]),
                 slope_ns=(int(slopes[0][kind]), int(slopes[1][kind])),

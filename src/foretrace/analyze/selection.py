@@ -27,7 +27,7 @@ import numpy as np
 from foretrace.analyze.attributes import (
     NUMBERED,
     Attribute,
-    Field,
+    SelectionKey,
     WorkKind,
     attribute,
     edge_values,
@@ -298,7 +298,7 @@ def fitting(graph: ExecutionGraph, selection: Selection) -> Bools:
 def in_place(graph: ExecutionGraph, selection: Selection) -> Bools:
     """Nodes of any kind whose operator, block and rank fit; bool[nodes]."""
     mask = np.ones(graph.num_nodes, np.bool_)
-    for criterion in _criteria(graph, selection, (Field.OPERATOR, *_PLACES)):
+    for criterion in _criteria(graph, selection, (SelectionKey.OPERATOR, *_PLACES)):
         mask = criterion.mask(mask)
     return mask
 
@@ -337,30 +337,38 @@ def nearest(wanted: str, have: Iterable[str]) -> str:
     return f"there are {', '.join(repr(_shortened(one)) for one in named)}{rest}"
 
 
-_PLACES = (Field.PART, Field.PHASE, Field.LAYER, Field.MICROBATCH, Field.RANK)
-_OF_NODES: Mapping[str, tuple[Field, ...]] = {
-    "named": (Field.CLASS, Field.FAMILY),
-    "of_class": (Field.CLASS,),
-    "kernels": (Field.KERNEL,),
-    "calls": (Field.CALL,),
-    "operators": (Field.OPERATOR,),
-    "groups": (Field.GROUP,),
-    "parts": (Field.PART,),
-    "phases": (Field.PHASE,),
-    "layers": (Field.LAYER,),
-    "microbatches": (Field.MICROBATCH,),
-    "ranks": (Field.RANK,),
+_PLACES = (
+    SelectionKey.PART,
+    SelectionKey.PHASE,
+    SelectionKey.LAYER,
+    SelectionKey.MICROBATCH,
+    SelectionKey.RANK,
+)
+_OF_NODES: Mapping[str, tuple[SelectionKey, ...]] = {
+    "named": (SelectionKey.CLASS, SelectionKey.FAMILY),
+    "of_class": (SelectionKey.CLASS,),
+    "kernels": (SelectionKey.KERNEL,),
+    "calls": (SelectionKey.CALL,),
+    "operators": (SelectionKey.OPERATOR,),
+    "groups": (SelectionKey.GROUP,),
+    "parts": (SelectionKey.PART,),
+    "phases": (SelectionKey.PHASE,),
+    "layers": (SelectionKey.LAYER,),
+    "microbatches": (SelectionKey.MICROBATCH,),
+    "ranks": (SelectionKey.RANK,),
 }
 
 
 def _among(graph: ExecutionGraph, selection: Selection) -> Bools:
     """Work that the selection could be about."""
-    found = attribute(graph, Field.WORK)
+    found = attribute(graph, SelectionKey.WORK)
     return found.mask(np.array([one in selection.kinds for one in WorkKind], np.bool_))
 
 
 def _criteria(
-    graph: ExecutionGraph, selection: Selection, only: tuple[Field, ...] = tuple(Field)
+    graph: ExecutionGraph,
+    selection: Selection,
+    only: tuple[SelectionKey, ...] = tuple(SelectionKey),
 ) -> Iterator[_Criterion]:
     for one in fields(selection):
         read = _OF_NODES.get(one.name, ())
@@ -379,7 +387,7 @@ def _told(wanted: object) -> str:
     return repr(wanted)
 
 
-def _test(wanted: object, field: Field) -> Callable[[str], bool]:
+def _test(wanted: object, field: SelectionKey) -> Callable[[str], bool]:
     if isinstance(wanted, str):
         return lambda value: is_meant(wanted, value)
     assert isinstance(wanted, tuple)  # noqa: S101  texts and tuples are all there is

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.analyze.attributes import Field
+from foretrace.analyze.attributes import SelectionKey
 from foretrace.analyze.changes import Change
 from foretrace.analyze.effects import effects, replayed_of, scaling_of, step_times
 from foretrace.analyze.evened import evened_ranks
@@ -270,7 +270,7 @@ def _whole(timeline: Timeline, span: StepSpan, goal: Int32s) -> list[Sensitivity
     is_wake = into_step & (graph.edge_kind == EdgeKind.WAKE)
     found = []
     if is_wake.any():
-        wake = (Field.EDGE, WAKE)
+        wake = (SelectionKey.EDGE, WAKE)
         removed = Change(select=selection_with((wake,)), factor=0.0, is_removed=True)
         lags_ns = int(graph.lag_ns[is_wake].sum())
         made = _Made(LeverKind.SYNCHRONISATION, "no waiting for the device", (wake,))

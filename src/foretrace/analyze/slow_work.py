@@ -16,7 +16,7 @@ import numpy as np
 from foretrace.analyze.activity import activity_by_rank, is_compute, participations
 from foretrace.analyze.intervals import Intervals
 from foretrace.analyze.stalls import host_stalls
-from foretrace.analyze.usual import MIN_ALIKE, Places, middle_of, places_of
+from foretrace.analyze.usual import MIN_ALIKE, NodesByLane, middle_of, places_of
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import NO_STEP, Timeline
 
@@ -63,7 +63,7 @@ class Compute:
     """Compute of all ranks, place by place of the step."""
 
     timeline: Timeline
-    places: Places
+    places: NodesByLane
     took_ns: Int64s
 
     @classmethod

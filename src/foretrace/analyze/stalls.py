@@ -19,7 +19,7 @@ from foretrace.analyze.steps import steps
 from foretrace.analyze.usual import (
     MIN_ALIKE,
     Middle,
-    Places,
+    NodesByLane,
     middle_of,
     numbered,
     places_of,
@@ -143,7 +143,7 @@ def stalls_among(graph: ExecutionGraph, node_ns: Int64s) -> HostStalls:
     return HostStalls(places.node[rows], kind[rows], took_ns[rows], usual_ns, middle.count[rows])
 
 
-def _kinds(graph: ExecutionGraph, places: Places, took_ns: Int64s, middle: Middle) -> UInt8s:
+def _kinds(graph: ExecutionGraph, places: NodesByLane, took_ns: Int64s, middle: Middle) -> UInt8s:
     """Each row's StallKind."""
     node = places.node
     is_long = _is_far(took_ns, middle)
@@ -181,7 +181,7 @@ def _is_far(took_ns: Int64s, middle: Middle) -> Bools:
     return far
 
 
-def _recurs(graph: ExecutionGraph, places: Places, took_ns: Int64s, is_long: Bools) -> Bools:
+def _recurs(graph: ExecutionGraph, places: NodesByLane, took_ns: Int64s, is_long: Bools) -> Bools:
     """Which rows are long alike at their place in most steps of their rank, of two or more."""
     rows = np.flatnonzero(is_long)
     recurs = np.zeros(len(is_long), np.bool_)

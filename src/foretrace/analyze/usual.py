@@ -30,7 +30,7 @@ class Middle:
 
 
 @dataclass(frozen=True)
-class Places:
+class NodesByLane:
     """Nodes by thread or stream, in the order in which each ran them."""
 
     node: Int64s  # int64[rows]
@@ -57,7 +57,7 @@ class Places:
         return found
 
 
-def places_of(graph: ExecutionGraph, nodes: Int64s) -> Places:
+def places_of(graph: ExecutionGraph, nodes: Int64s) -> NodesByLane:
     """The places of some nodes.
 
     Args:
@@ -70,7 +70,7 @@ def places_of(graph: ExecutionGraph, nodes: Int64s) -> Places:
     before = np.append(np.int64(-1), np.where(is_joined, call[:-1], -1))[: len(node)]
     after = np.append(np.where(is_joined, call[1:], -1), np.int64(-1))[: len(node)]
     site = numbered(before, call, after)
-    return Places(node, call, site, numbered(site, times_met(graph, node, site)))
+    return NodesByLane(node, call, site, numbered(site, times_met(graph, node, site)))
 
 
 def times_met(graph: ExecutionGraph, node: Int64s, site: Int64s) -> Int64s:

@@ -48,7 +48,7 @@ _MAX_CAUSES = 3  # of idle time, and of waiting
 
 
 @dataclass(frozen=True)
-class Line(Plain):
+class OverviewLine(Plain):
     """One answer."""
 
     topic: str
@@ -63,7 +63,7 @@ class Overview(Answer):
     """The answers, in the order in which they matter."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[OverviewLine, ...]
     verdict: str  # what holds the step up, or that it cannot be told
 
     @property
@@ -71,7 +71,7 @@ class Overview(Answer):
         """What was looked at."""
         return self.title
 
-    def of(self, topic: str) -> tuple[Line, ...]:
+    def of(self, topic: str) -> tuple[OverviewLine, ...]:
         """The answers to one question."""
         return tuple(line for line in self.lines if line.topic == topic)
 
@@ -110,7 +110,7 @@ class Overview(Answer):
 
     def tables(self) -> tuple[Table, ...]:
         """One row per answer."""
-        return (Table.of("lines", self.lines, *columns_of(Line)),)
+        return (Table.of("lines", self.lines, *columns_of(OverviewLine)),)
 
     def as_json(self) -> Json:
         """The verdict, and answers by topic; times in ns."""
@@ -145,7 +145,7 @@ def _title(job: Job) -> str:
     return f"{job.title}: {', '.join((ranks, steps, *devices[:2]))}"
 
 
-def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[Line]:
+def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[OverviewLine]:
     """Every answer of which the recording allows one."""
     replayed = job.replayed
     compared = compare(job.measured, replayed, step=step)
@@ -153,29 +153,29 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[L
     whole_ns = max(compared.before.mean_ns, 1)
     for part in COMPONENTS:
         time_ns = compared.view("component").row(part).before.step_ns
-        yield Line(BREAKDOWN, component_text(part), time_ns, time_ns / whole_ns)
+        yield OverviewLine(BREAKDOWN, component_text(part), time_ns, time_ns / whole_ns)
     table, num_ranks = operators(job, step=step), max(len(job.ranks), 1)
     for row in table.by("class")[:_MAX_ROWS]:
-        yield Line(DEVICE_TIME, row.kind, row.time_ns / num_ranks, row.share)
+        yield OverviewLine(DEVICE_TIME, row.kind, row.time_ns / num_ranks, row.share)
     lost = table.unrecognised
-    yield Line(DEVICE_TIME, "not recognised", lost.time_ns / num_ranks, lost.share)
+    yield OverviewLine(DEVICE_TIME, "not recognised", lost.time_ns / num_ranks, lost.share)
     for share in critical_path(replayed, step=step).by_class()[:_MAX_ROWS]:
-        yield Line(PATH, share.label, share.time_ns, share.share)
+        yield OverviewLine(PATH, share.label, share.time_ns, share.share)
     num_steps = len(job.steps) if step is None else 1
     yield from _idle_lines(replayed, step, num_ranks * num_steps)
     yield from _changes(job)
     for one in what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
-        yield Line(HELPS, label, one.gain_ns, one.share, one.text)
+        yield OverviewLine(HELPS, label, one.gain_ns, one.share, one.text)
     for wrong in diagnosis.causes[:_MAX_ROWS]:
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
-        yield Line(topic, wrong.what, wrong.lost_ns, wrong.share, wrong.sentence)
+        yield OverviewLine(topic, wrong.what, wrong.lost_ns, wrong.share, wrong.sentence)
     yield from _profiler_lines(job, compared.before.mean_ns)
     for finding in job.findings:
-        yield Line("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
+        yield OverviewLine("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
 
 
-def _profiler_lines(job: Job, measured_ns: float) -> Iterator[Line]:
+def _profiler_lines(job: Job, measured_ns: float) -> Iterator[OverviewLine]:
     """What the profiler itself costs, where it distorts all else."""
     unprofiled_ns = [ns for ns in job.recording.unprofiled_step_ns.values() if ns]
     if not unprofiled_ns:
@@ -189,34 +189,40 @@ def _profiler_lines(job: Job, measured_ns: float) -> Iterator[Line]:
         f"{duration_text(without_ns)} without, {percent_text(100 * more)} more: recording costs "
         "the host time at every call, so that causes on the host are overstated"
     )
-    yield Line("to know", "profiler", measured_ns - without_ns, more, text)
+    yield OverviewLine("to know", "profiler", measured_ns - without_ns, more, text)
 
 
-def _changes(job: Job) -> Iterator[Line]:
+def _changes(job: Job) -> Iterator[OverviewLine]:
     """Changes that pay, then the best together."""
     with suppress(ScenarioError):
         found = remedies(job)
         for one in (*found.rows[:_MAX_ROWS], *found.together):
-            yield Line(CHANGES, one.name, one.gain_ns, one.share, one.effort)
+            yield OverviewLine(CHANGES, one.name, one.gain_ns, one.share, one.effort)
 
 
-def _idle_lines(replayed: Timeline, step: str | int | None, num_rows: int) -> Iterator[Line]:
+def _idle_lines(
+    replayed: Timeline, step: str | int | None, num_rows: int
+) -> Iterator[OverviewLine]:
     """The main causes of idle time, then of waiting, over so many steps of ranks."""
     lost = idle(replayed, step=step)
     whole_ns = max(lost.total_ns(), 1)
     for kind in Stillness:
         prefix = "waiting: " if kind is Stillness.WAITING else "idle: "
         for cause, lost_ns in list(lost.by_cause(kind).items())[:_MAX_CAUSES]:
-            yield Line(IDLE, prefix + cause.words, lost_ns / num_rows, lost_ns / whole_ns)
+            yield OverviewLine(IDLE, prefix + cause.words, lost_ns / num_rows, lost_ns / whole_ns)
 
 
-def _step_lines(job: Job, compared: Comparison) -> Iterator[Line]:
+def _step_lines(job: Job, compared: Comparison) -> Iterator[OverviewLine]:
     """The step's length: measured, replayed and, if recorded, without the profiler."""
     before, after = compared.before, compared.after
     used = before.used_names
     which = used[0] if len(used) == 1 else f"mean of {len(used)} steps"
-    yield Line("step", "measured", before.mean_ns, None, which)
-    yield Line("step", "replayed", after.mean_ns, None, signed_percent_text(compared.percent))
+    yield OverviewLine("step", "measured", before.mean_ns, None, which)
+    yield OverviewLine(
+        "step", "replayed", after.mean_ns, None, signed_percent_text(compared.percent)
+    )
     unprofiled_ns = job.recording.unprofiled_step_ns.values()
     if unprofiled_ns:
-        yield Line("step", "without profiler", median(unprofiled_ns), None, "median over ranks")
+        yield OverviewLine(
+            "step", "without profiler", median(unprofiled_ns), None, "median over ranks"
+        )

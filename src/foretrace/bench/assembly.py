@@ -8,9 +8,16 @@ from itertools import zip_longest
 
 from foretrace.base import TraceError
 from foretrace.bench.arguments import Opaque
-from foretrace.bench.collectives import Collective, collective_of, groups_of, is_collective
+from foretrace.bench.collectives import ProgramCollective, collective_of, groups_of, is_collective
 from foretrace.bench.contents import contents_of
-from foretrace.bench.identities import Identities, Use, Value, ValueId, identities, value_indices
+from foretrace.bench.identities import (
+    Identities,
+    OperatorUse,
+    Value,
+    ValueId,
+    identities,
+    value_indices,
+)
 from foretrace.bench.mode import Mode
 from foretrace.bench.opening import replayed
 from foretrace.bench.program import (
@@ -24,7 +31,7 @@ from foretrace.bench.program import (
     records_in,
 )
 from foretrace.bench.schema import parsed_schema
-from foretrace.bench.timing import NOTHING_MEASURED, Measured
+from foretrace.bench.timing import NOTHING_MEASURED, OperatorTimes
 from foretrace.bench.tree import Tree, chosen, is_operator
 
 _BUILT_IN = ("aten", "prims", "quantized")
@@ -46,7 +53,7 @@ def program_of(
     mode: Mode = Mode.FULL,
     step: str | None = None,
     subgraph: str | None = None,
-    measured: Measured = NOTHING_MEASURED,
+    measured: OperatorTimes = NOTHING_MEASURED,
 ) -> BenchProgram:
     """The program that replays a trace.
 
@@ -104,7 +111,11 @@ class _Assembly:
     """The state while calls are put together: which tensors are there."""
 
     def __init__(
-        self, tree: Tree, found: Identities, uses: Mapping[int, Use], measured: Measured
+        self,
+        tree: Tree,
+        found: Identities,
+        uses: Mapping[int, OperatorUse],
+        measured: OperatorTimes,
     ) -> None:
         self.tree, self.found, self.uses, self.measured = tree, found, uses, measured
         self.contents = contents_of(tree, found.values, uses)
@@ -158,7 +169,7 @@ class _Assembly:
             return Number(_WRAPPED[self.found.values[value.index].record.dtype])
         return value
 
-    def _collective(self, node: int, use: Use) -> Collective | None:
+    def _collective(self, node: int, use: OperatorUse) -> ProgramCollective | None:
         if not is_collective(self.tree.nodes[node].name):
             return None
         return collective_of(self.tree, node, use.reads)
@@ -168,7 +179,7 @@ class _Assembly:
         is_usual = stream == self.usual_stream or is_collective(self.tree.nodes[node].name)
         return USUAL_STREAM if is_usual else stream
 
-    def _after(self, node: int, use: Use) -> tuple[int, ...]:
+    def _after(self, node: int, use: OperatorUse) -> tuple[int, ...]:
         """Other streams that used its tensors last."""
         stream = self._stream_of(node)
         values = [self.found.values[one] for one in value_indices((use.reads, use.returns))]
@@ -178,7 +189,7 @@ class _Assembly:
             self._stream_by_memory[memory] = stream
         return tuple(sorted(others))
 
-    def _waits(self, node: int, use: Use, *, is_collective: bool) -> tuple[int, ...]:
+    def _waits(self, node: int, use: OperatorUse, *, is_collective: bool) -> tuple[int, ...]:
         """Collectives that must have ended: those on memory that is used now."""
         values = [self.found.values[one] for one in value_indices((use.reads, use.returns))]
         memories = dict.fromkeys(value.memory.index for value in values)
@@ -209,7 +220,7 @@ class _Assembly:
         return None
 
 
-def _wrapped_numbers(tree: Tree, found: Identities, uses: Mapping[int, Use]) -> set[int]:
+def _wrapped_numbers(tree: Tree, found: Identities, uses: Mapping[int, OperatorUse]) -> set[int]:
     """Tensors that are plain numbers: of no dimension, made by nobody, read and never written."""
     numbers, others = set(), set()
     for node, use in uses.items():
@@ -243,7 +254,7 @@ def _label(tree: Tree, node: int) -> str:
     return ""
 
 
-def _reason(name: str, schema: str, use: Use) -> str:
+def _reason(name: str, schema: str, use: OperatorUse) -> str:
     """Why an operator cannot be replayed by PyTorch alone; "" if it can."""
     told = parsed_schema(schema)
     if told is None:
@@ -262,7 +273,7 @@ def _reason(name: str, schema: str, use: Use) -> str:
     return f"takes a {unknown[0]}, which the trace does not hold" if unknown else ""
 
 
-def _device(found: Identities, uses: Mapping[int, Use]) -> str:
+def _device(found: Identities, uses: Mapping[int, OperatorUse]) -> str:
     """Where most tensors lie."""
     counts = Counter(
         found.values[index].record.device.partition(":")[0]
@@ -274,7 +285,7 @@ def _device(found: Identities, uses: Mapping[int, Use]) -> str:
 
 
 def _coverage(
-    tree: Tree, topmost: Sequence[int], calls: Sequence[BenchCall], *, measured: Measured
+    tree: Tree, topmost: Sequence[int], calls: Sequence[BenchCall], *, measured: OperatorTimes
 ) -> Coverage:
     missing = {call.node: call for call in calls if not call.is_supported}
     lost = {one: next((c for c in _family(tree, one) if c in missing), None) for one in topmost}

@@ -20,7 +20,7 @@ from foretrace.bench.arguments import recorded, tensors_in
 from foretrace.bench.assembly import replayed_nodes
 from foretrace.bench.collectives import is_collective
 from foretrace.bench.recipe import recipe_in
-from foretrace.bench.timing import NOTHING_MEASURED, Measured, measured_of
+from foretrace.bench.timing import NOTHING_MEASURED, OperatorTimes, measured_of
 from foretrace.bench.tree import Tree, chosen, tree_of
 from foretrace.operators import work_of
 from foretrace.trace import ExecutionNode, read_execution_nodes
@@ -43,7 +43,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Side:
+class CheckedSide:
     """One of the two that are compared."""
 
     operators: Counter[Key]
@@ -56,8 +56,8 @@ class Side:
 class BenchCheck(Answer):
     """A benchmark beside its source."""
 
-    source: Side
-    bench: Side
+    source: CheckedSide
+    bench: CheckedSide
     median_ns: int  # of a step without profiler, of the slowest rank
     device: str
     has_collectives: bool  # whether collectives of the source were really run
@@ -234,12 +234,12 @@ def compared(
 
 
 def _side(
-    tree: Tree, nodes: tuple[int, ...], measured: Measured, *, cuts: int | None = None
-) -> Side:
+    tree: Tree, nodes: tuple[int, ...], measured: OperatorTimes, *, cuts: int | None = None
+) -> CheckedSide:
     operators = Counter(_key(tree.nodes[node]) for node in nodes)
     if cuts is not None:  # cuts belong to the program, not to the step: leave out what is too many
         operators = _without_cuts(operators, cuts)
-    return Side(
+    return CheckedSide(
         operators=operators,
         flops=sum(_flops(tree.nodes[node]) for node in nodes),
         span_ns=measured.span_ns,

@@ -20,7 +20,7 @@ _COMMUNICATION = "record_param_comms"
 
 
 @dataclass(frozen=True)
-class Collective:
+class ProgramCollective:
     """One communication: which function of `Communication` in the program, on what."""
 
     function: str  # "all_reduce"
@@ -29,7 +29,7 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Group:
+class DescribedGroup:
     """A process group as the trace describes it."""
 
     name: str
@@ -78,7 +78,7 @@ def is_collective(name: str) -> bool:
     return namespace == NAMESPACE and operator in _FUNCTIONS
 
 
-def collective_of(tree: Tree, node: int, reads: Sequence[object]) -> Collective:
+def collective_of(tree: Tree, node: int, reads: Sequence[object]) -> ProgramCollective:
     """The call that stands for a collective of the trace.
 
     Args:
@@ -87,7 +87,7 @@ def collective_of(tree: Tree, node: int, reads: Sequence[object]) -> Collective:
         reads: its arguments.
     """
     function, arguments = _FUNCTIONS[tree.nodes[node].name.partition("::")[2]](reads)
-    return Collective(function, tuple(arguments), _group(tree, node))
+    return ProgramCollective(function, tuple(arguments), _group(tree, node))
 
 
 def _group(tree: Tree, node: int) -> str:
@@ -106,7 +106,7 @@ def _name_among(node: ExecutionNode) -> object:
     return next((pair[0] for pair in pairs if isinstance(pair, list) and pair), None)
 
 
-def groups_of(tree: Tree) -> tuple[Group, ...]:
+def groups_of(tree: Tree) -> tuple[DescribedGroup, ...]:
     """Process groups that the trace describes."""
     for node in tree.nodes.values():
         if node.name == _GROUP_INIT and node.inputs and isinstance(node.inputs[0].value, str):
@@ -114,11 +114,11 @@ def groups_of(tree: Tree) -> tuple[Group, ...]:
     return ()
 
 
-def _described(entry: Mapping[str, object]) -> Group:
+def _described(entry: Mapping[str, object]) -> DescribedGroup:
     ranks = entry.get("ranks")
     listed = tuple(one for one in ranks if isinstance(one, int)) if isinstance(ranks, list) else ()
     size = entry.get("group_size")
-    return Group(
+    return DescribedGroup(
         str(entry.get("pg_name", DEFAULT_GROUP)),
         listed,
         size if isinstance(size, int) else len(listed),

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from foretrace.bench.identities import Use, Value, ValueId, value_indices
+from foretrace.bench.identities import OperatorUse, Value, ValueId, value_indices
 from foretrace.bench.tree import Tree
 
 # Operators whose result holds the integers of their inputs.
@@ -74,7 +74,7 @@ _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
 
 @dataclass(frozen=True)
-class Contents:
+class IntegerContents:
     """What to fill an integer tensor with."""
 
     low: int
@@ -85,8 +85,8 @@ class Contents:
 
 
 def contents_of(
-    tree: Tree, values: Sequence[Value], uses: Mapping[int, Use]
-) -> dict[int, Contents]:
+    tree: Tree, values: Sequence[Value], uses: Mapping[int, OperatorUse]
+) -> dict[int, IntegerContents]:
     """Contents of integer tensors, by position of the value; the others are not listed.
 
     Args:
@@ -94,7 +94,7 @@ def contents_of(
         values: its tensors.
         uses: what the replayed operators read and return, in the order in which they began.
     """
-    found: dict[int, Contents] = {}
+    found: dict[int, IntegerContents] = {}
     for node in reversed(list(uses)):
         use, name = uses[node], tree.nodes[node].name.partition("::")[2]
         for index, contents in _demands(name, use, values):
@@ -113,13 +113,15 @@ def contents_of(
     }
 
 
-def _narrow(found: dict[int, Contents], index: int, contents: Contents) -> None:
+def _narrow(found: dict[int, IntegerContents], index: int, contents: IntegerContents) -> None:
     known = found.get(index)
     if known is None or (not known.is_recorded and contents.high < known.high):
         found[index] = contents
 
 
-def _recorded(attributes: Mapping[str, object], use: Use) -> list[tuple[int, Contents]]:
+def _recorded(
+    attributes: Mapping[str, object], use: OperatorUse
+) -> list[tuple[int, IntegerContents]]:
     """Ranges that the observer noted: text of {position among the inputs: [least, greatest]}."""
     text = attributes.get("tensor_range")
     if not isinstance(text, str) or not text:
@@ -128,17 +130,19 @@ def _recorded(attributes: Mapping[str, object], use: Use) -> list[tuple[int, Con
     for position, (low, high) in json.loads(text).items():
         value = use.reads[int(position)] if int(position) < len(use.reads) else None
         if isinstance(value, ValueId):
-            found.append((value.index, Contents(int(low), int(high), is_recorded=True)))
+            found.append((value.index, IntegerContents(int(low), int(high), is_recorded=True)))
     return found
 
 
-def _demands(name: str, use: Use, values: Sequence[Value]) -> list[tuple[int, Contents]]:
+def _demands(
+    name: str, use: OperatorUse, values: Sequence[Value]
+) -> list[tuple[int, IntegerContents]]:
     """What this operator asks of the numbers that it reads."""
     reads = use.reads
-    found: list[tuple[int, Contents]] = []
+    found: list[tuple[int, IntegerContents]] = []
     if name in _POSITIVE:
         wanted = reads[_POSITIVE[name]] if len(reads) > _POSITIVE[name] else None
-        found += [(one, Contents(0, 0, is_positive=True)) for one in value_indices(wanted)]
+        found += [(one, IntegerContents(0, 0, is_positive=True)) for one in value_indices(wanted)]
     if name in _TARGETS:
         target, scores = _TARGETS[name]
         shape = _shape(reads, scores, values)
@@ -150,7 +154,7 @@ def _demands(name: str, use: Use, values: Sequence[Value]) -> list[tuple[int, Co
 
 def _indices_demanded(
     name: str, reads: Sequence[object], values: Sequence[Value]
-) -> list[tuple[int, Contents]]:
+) -> list[tuple[int, IntegerContents]]:
     """What an operator asks of indices: that they lie inside what they index."""
     if name in _LOOK_UPS:
         table, indices = _LOOK_UPS[name]
@@ -169,16 +173,18 @@ def _indices_demanded(
     return []
 
 
-def _below(reads: Sequence[object], position: int, size: int) -> list[tuple[int, Contents]]:
+def _below(reads: Sequence[object], position: int, size: int) -> list[tuple[int, IntegerContents]]:
     value = reads[position] if position < len(reads) else None
-    return [(value.index, Contents(0, max(size - 1, 0)))] if isinstance(value, ValueId) else []
+    return (
+        [(value.index, IntegerContents(0, max(size - 1, 0)))] if isinstance(value, ValueId) else []
+    )
 
 
-def _offsets(reads: Sequence[object], values: Sequence[Value]) -> list[tuple[int, Contents]]:
+def _offsets(reads: Sequence[object], values: Sequence[Value]) -> list[tuple[int, IntegerContents]]:
     indices = _shape(reads, 1, values)
     if len(reads) < 3 or not isinstance(reads[2], ValueId) or not indices:  # noqa: PLR2004  third
         return []
-    return [(reads[2].index, Contents(0, indices[0], is_offsets=True))]
+    return [(reads[2].index, IntegerContents(0, indices[0], is_offsets=True))]
 
 
 def _shape(reads: Sequence[object], position: int, values: Sequence[Value]) -> tuple[int, ...]:

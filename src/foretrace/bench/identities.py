@@ -19,7 +19,7 @@ NO_NODE = -1
 
 
 @dataclass
-class Memory:
+class Storage:
     """What one or several tensors lie in."""
 
     index: int
@@ -35,12 +35,12 @@ class Value:
 
     index: int
     record: TensorRecord
-    memory: Memory
+    memory: Storage
     makers: list[int]  # nodes that returned it, innermost first; empty: it was there before
 
 
 @dataclass(frozen=True)
-class Use:
+class OperatorUse:
     """What one operator read and returned; tensors are positions in `Identities.values`."""
 
     reads: tuple[object, ...]  # `ValueId`, lists of these, or plain values
@@ -59,7 +59,7 @@ class Identities:
     """All tensors of a trace and who uses them."""
 
     values: tuple[Value, ...]
-    uses: dict[int, Use]  # by node
+    uses: dict[int, OperatorUse]  # by node
 
 
 def identities(tree: Tree, topmost: Sequence[int]) -> Identities:
@@ -81,9 +81,9 @@ class _Walk:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.values: list[Value] = []
-        self.uses: dict[int, Use] = {}
+        self.uses: dict[int, OperatorUse] = {}
         self._by_tensor: dict[int, Value] = {}
-        self._by_storage: dict[int, Memory] = {}
+        self._by_storage: dict[int, Storage] = {}
         self._num_memories = 0
 
     def visit(self, topmost: int) -> None:
@@ -95,7 +95,7 @@ class _Walk:
             if has_ended:
                 first_new, reads = began.pop(node)
                 returns = self._returned(node, reads, first_new=first_new)
-                self.uses[node] = Use(reads, returns)
+                self.uses[node] = OperatorUse(reads, returns)
                 continue
             if is_operator(self.tree.nodes[node]):
                 reads = tuple(
@@ -128,7 +128,7 @@ class _Walk:
         self._by_tensor[record.tensor] = found
         return found
 
-    def _latest_alike(self, record: TensorRecord, memory: Memory) -> Value | None:
+    def _latest_alike(self, record: TensorRecord, memory: Storage) -> Value | None:
         """The latest tensor at that place; one that a topmost operator returned goes before."""
         alike = [
             self.values[i]
@@ -144,7 +144,7 @@ class _Walk:
         inputs = set(value_indices(reads))
         held = {self.values[i].memory.index for i in inputs}
         outputs = [recorded(argument) for argument in self.tree.nodes[node].outputs]
-        made: dict[int, Memory] = {}
+        made: dict[int, Storage] = {}
 
         def resolve(value: Recorded) -> object:
             if isinstance(value, list):
@@ -175,19 +175,19 @@ class _Walk:
 
         return tuple(resolve(one) for one in outputs)
 
-    def _fits(self, record: TensorRecord, memory: Memory) -> bool:
+    def _fits(self, record: TensorRecord, memory: Storage) -> bool:
         """Whether this memory can be meant: else its id was given to another since."""
         is_inside = memory.is_given or record.end_bytes <= memory.num_bytes
         dtypes = {self.values[i].record.dtype for i in memory.values}
         return is_inside and memory.device == record.device and record.dtype in dtypes
 
-    def _new_memory(self, record: TensorRecord, *, is_given: bool) -> Memory:
-        memory = Memory(self._num_memories, record.device, is_given, 0)
+    def _new_memory(self, record: TensorRecord, *, is_given: bool) -> Storage:
+        memory = Storage(self._num_memories, record.device, is_given, 0)
         self._num_memories += 1
         self._by_storage[record.storage] = memory
         return memory
 
-    def _new(self, record: TensorRecord, memory: Memory, *, maker: int) -> Value:
+    def _new(self, record: TensorRecord, memory: Storage, *, maker: int) -> Value:
         value = Value(len(self.values), record, memory, [] if maker == NO_NODE else [maker])
         memory.values.append(value.index)
         memory.num_bytes = max(memory.num_bytes, record.end_bytes)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from foretrace.bench.arguments import Opaque, TensorRecord
-from foretrace.bench.collectives import Collective, Group
-from foretrace.bench.contents import Contents
+from foretrace.bench.collectives import DescribedGroup, ProgramCollective
+from foretrace.bench.contents import IntegerContents
 from foretrace.bench.schema import Schema
 
 USUAL_STREAM = -1  # what most operators run on
@@ -19,7 +19,7 @@ class Given:
 
     value: int
     record: TensorRecord
-    contents: Contents | None
+    contents: IntegerContents | None
     lies_in: int  # the given value whose memory it shares; itself, if its own
 
 
@@ -53,7 +53,7 @@ class BenchCall:
     returns: tuple[object, ...]
     makes: frozenset[int]  # values that are new
     label: str  # what it ran inside of: "AddmmBackward0"
-    collective: Collective | None
+    collective: ProgramCollective | None
     cuts: tuple[TensorCut, ...]  # made just before
     waits: tuple[int, ...]  # nodes of collectives that must have ended before
     stream: int  # device stream of its kernels; -1: the usual one
@@ -98,7 +98,7 @@ class BenchProgram:
     given: tuple[Given, ...]
     calls: tuple[BenchCall, ...]
     values: tuple[TensorRecord, ...]  # every tensor, by position
-    groups: tuple[Group, ...]
+    groups: tuple[DescribedGroup, ...]
     coverage: Coverage
 
     @property

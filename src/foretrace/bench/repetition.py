@@ -19,7 +19,7 @@ _MOST_PERIOD = 1024
 
 
 @dataclass(frozen=True)
-class Run:
+class RepeatedCalls:
     """`count` windows of `period` calls from `start` on."""
 
     start: int
@@ -46,7 +46,7 @@ class Item:
     makes: tuple[int, ...]
 
 
-def runs_of(items: Sequence[Item]) -> tuple[Run, ...]:
+def runs_of(items: Sequence[Item]) -> tuple[RepeatedCalls, ...]:
     """Runs that do not overlap, in order; those that save most are taken first."""
     ids: dict[Hashable, int] = {}
     keys = np.array(
@@ -59,7 +59,9 @@ def runs_of(items: Sequence[Item]) -> tuple[Run, ...]:
     return tuple(_within(items, keys, start=0, stop=len(items)))
 
 
-def _within(items: Sequence[Item], keys: Int64s, *, start: int, stop: int) -> Iterator[Run]:
+def _within(
+    items: Sequence[Item], keys: Int64s, *, start: int, stop: int
+) -> Iterator[RepeatedCalls]:
     best = _best_run(items, keys[start:stop], offset=start)
     if best is not None:
         yield from _within(items, keys, start=start, stop=best.start)
@@ -67,7 +69,7 @@ def _within(items: Sequence[Item], keys: Int64s, *, start: int, stop: int) -> It
         yield from _within(items, keys, start=best.stop, stop=stop)
 
 
-def _best_run(items: Sequence[Item], keys: Int64s, *, offset: int) -> Run | None:
+def _best_run(items: Sequence[Item], keys: Int64s, *, offset: int) -> RepeatedCalls | None:
     found: list[tuple[int, int, int]] = []  # saved, -period, start
     for period in range(_LEAST_PERIOD, min(_MOST_PERIOD, len(keys) // 2) + 1):
         is_same = keys[:-period] == keys[period:]
@@ -77,7 +79,7 @@ def _best_run(items: Sequence[Item], keys: Int64s, *, offset: int) -> Run | None
             if saved >= _LEAST_SAVED:
                 found.append((saved, -period, begin))
     found.sort(reverse=True)
-    best: Run | None = None
+    best: RepeatedCalls | None = None
     for saved, negative_period, begin in found:
         if best is not None and saved <= best.period * (best.count - 1):
             break
@@ -88,17 +90,17 @@ def _best_run(items: Sequence[Item], keys: Int64s, *, offset: int) -> Run | None
     return best
 
 
-def _alike(items: Sequence[Item], start: int, period: int, *, count: int) -> Run:
+def _alike(items: Sequence[Item], start: int, period: int, *, count: int) -> RepeatedCalls:
     """The longest run inside of one, of windows whose wiring is the same."""
     wirings = [
         wiring(items[begin : begin + period])
         for begin in range(start, start + period * count, period)
     ]
-    best, first = Run(start, period, 1), 0
+    best, first = RepeatedCalls(start, period, 1), 0
     for i in range(1, count + 1):
         if i == count or wirings[i] != wirings[first]:
             if i - first > best.count:
-                best = Run(start + first * period, period, i - first)
+                best = RepeatedCalls(start + first * period, period, i - first)
             first = i
     return best
 

@@ -8,12 +8,12 @@ from importlib.resources import files
 
 from foretrace.base import NS_PER_MS
 from foretrace.bench.arguments import TensorRecord, contiguous_strides
-from foretrace.bench.contents import Contents
+from foretrace.bench.contents import IntegerContents
 from foretrace.bench.identities import value_indices
 from foretrace.bench.layout import deletion, escaped, target_list, with_comment, wrapped
 from foretrace.bench.portable import PORTABLE
 from foretrace.bench.program import BenchCall, BenchProgram, Given
-from foretrace.bench.repetition import Run, runs_of
+from foretrace.bench.repetition import RepeatedCalls, runs_of
 from foretrace.bench.statements import (
     comment_of,
     dtype_text,
@@ -132,7 +132,7 @@ class _Writer:
         if names:
             yield deletion(names)
 
-    def _run(self, run: Run) -> Iterator[str]:
+    def _run(self, run: RepeatedCalls) -> Iterator[str]:
         windows = list(run.windows())
         outsides = [self._outside(window) for window in windows]
         left = sorted({i for window in windows for i in self._left(window)})
@@ -338,7 +338,7 @@ def _filled(one: Given, device: str) -> str:
     return _integers(parts, one.contents)
 
 
-def _integers(parts: list[str], contents: Contents | None) -> str:
+def _integers(parts: list[str], contents: IntegerContents | None) -> str:
     if contents is not None and contents.is_offsets:
         return f"make.offsets({', '.join([*parts, f'total={contents.high}'])})"
     limits = {} if contents is None else {"low": contents.low, "high": contents.high}

@@ -33,7 +33,7 @@ _ON_HOST = (Category.OPERATOR, Category.ANNOTATION)
 
 
 @dataclass(frozen=True)
-class Measured:
+class OperatorTimes:
     """Times of operators, by node."""
 
     duration_ns: Mapping[int, int]  # of its device operations; on the host where it has none
@@ -48,10 +48,10 @@ class Measured:
         return self.busy_ns / self.span_ns if self.span_ns else None
 
 
-NOTHING_MEASURED = Measured({}, {}, 0, 0, is_joined=False)
+NOTHING_MEASURED = OperatorTimes({}, {}, 0, 0, is_joined=False)
 
 
-def measured_of(tree: Tree, topmost: Sequence[int], *, path: Path, kineto: Path) -> Measured:
+def measured_of(tree: Tree, topmost: Sequence[int], *, path: Path, kineto: Path) -> OperatorTimes:
     """Times of these operators.
 
     Args:
@@ -92,10 +92,10 @@ def measured_of(tree: Tree, topmost: Sequence[int], *, path: Path, kineto: Path)
     busy_ns = _covered_ns(begins[counted], ends[counted])
     if len(joined) < _NEARLY_ALL * len(topmost):  # of another run: first and last mean nothing
         span_ns = busy_ns = 0
-    return Measured(duration_ns, stream, span_ns, busy_ns, is_joined=True)
+    return OperatorTimes(duration_ns, stream, span_ns, busy_ns, is_joined=True)
 
 
-def _means(tree: Tree, topmost: Sequence[int], trace: Trace) -> Measured:
+def _means(tree: Tree, topmost: Sequence[int], trace: Trace) -> OperatorTimes:
     """Mean times of the operators' names."""
     rows = _outermost(trace, {tree.nodes[node].name for node in topmost})
     launched = _launched(trace, rows)

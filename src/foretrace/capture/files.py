@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from foretrace.base import TraceError, written_beside
-from foretrace.capture.gloo import Entry, calls_in, metadata_line, named_calls
+from foretrace.capture.gloo import FlightRecord, calls_in, metadata_line, named_calls
 from foretrace.trace import ProcessGroup
 
 # zlib's default: 168 KB for a 2.7 MB Kineto file in 18 ms; level 9 makes 144 KB in 80 ms, and
@@ -79,7 +79,7 @@ def write_completed(
     raw: Path,
     path: Path,
     *,
-    entries: tuple[Entry, ...],
+    entries: tuple[FlightRecord, ...],
     groups: tuple[ProcessGroup, ...],
     unfinished_step: int | None,
 ) -> int:

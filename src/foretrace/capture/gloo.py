@@ -51,7 +51,7 @@ _SPAN = re.compile(rb'"ts": (\d+)\.(\d{3}),\s*"dur": (\d+)(?:\.(\d{3}))?')
 _ZERO = re.compile(rb'"baseTimeNanoseconds": (\d+)')
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FlightRecord(msgspec.Struct, frozen=True):
     """One collective as the flight recorder has it; its other fields are not read."""
 
     profiling_name: str
@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class _Dump(msgspec.Struct, frozen=True):
-    entries: list[Entry] = []
+    entries: list[FlightRecord] = []
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class GlooCall:
     end_ns: int
 
 
-def flight_entries() -> tuple[Entry, ...]:
+def flight_entries() -> tuple[FlightRecord, ...]:
     """Collectives that gloo ran in this process, the last 2,000 or so, in order of issue."""
     # Private, and not in every version or build: without it there is nothing to add.
     import torch.distributed as dist  # torch is optional
@@ -118,14 +118,14 @@ def calls_in(lines: Iterable[bytes]) -> Iterator[GlooCall]:
 
 
 def named_calls(
-    calls: Iterable[GlooCall], entries: Sequence[Entry]
-) -> dict[int, tuple[str, Entry]]:
+    calls: Iterable[GlooCall], entries: Sequence[FlightRecord]
+) -> dict[int, tuple[str, FlightRecord]]:
     """Line of each call that has an entry -> NCCL's name of it, and the entry.
 
     A call takes the first free entry of its kind inside its span, in order of time; a call
     without one (older than the flight recorder's memory) has no name.
     """
-    found: dict[int, tuple[str, Entry]] = {}
+    found: dict[int, tuple[str, FlightRecord]] = {}
     position = 0
     for call in sorted(calls, key=lambda call: (call.start_ns, call.line)):
         if call.operator not in _NAMES:
@@ -143,7 +143,7 @@ def named_calls(
     return found
 
 
-def metadata_line(name: str, entry: Entry, groups: dict[str, ProcessGroup]) -> bytes:
+def metadata_line(name: str, entry: FlightRecord, groups: dict[str, ProcessGroup]) -> bytes:
     """NCCL's keys and this collective's values, to stand first among an event's arguments."""
     group_name, description = entry.process_group
     group = groups.get(group_name)

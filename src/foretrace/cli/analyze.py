@@ -6,7 +6,7 @@ from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 
 
 def analyze(
@@ -22,7 +22,7 @@ def analyze(
     workers: options.Workers = None,
 ) -> None:
     """Show on one screen what a step is and what would help most."""
-    source = Source(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
         doing.now("asking every question")

@@ -13,7 +13,7 @@ from foretrace.analyze import chip_of
 from foretrace.base import MachineError, ModelError, written_beside
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
-from foretrace.cli.progress import Activity, activity
+from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import cache_folder, machine_folders
 from foretrace.cost import (
     Constants,
@@ -102,7 +102,7 @@ def calibrate(
 
 
 def _recorded(
-    paths: list[str], chip: str | None, constants: tuple[Constants, ...], doing: Activity
+    paths: list[str], chip: str | None, constants: tuple[Constants, ...], doing: ProgressLine
 ) -> list[Measured]:
     measured: list[Measured] = []
     for path in paths:

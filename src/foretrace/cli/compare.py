@@ -16,7 +16,7 @@ from foretrace.base import NS_PER_UNIT
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source, timeline_of
+from foretrace.cli.source import RunSource, timeline_of
 
 SLOWER, INCONCLUSIVE = 1, 4  # exit codes of a gate that does not hold, and of one that cannot tell
 
@@ -74,7 +74,7 @@ def compare(
     if after is None and replayed:
         raise typer.BadParameter("one run's replay against itself: leave --replayed out")
     sources = [
-        Source([path], ranks, no_cache, workers) for path in (before, after) if path is not None
+        RunSource([path], ranks, no_cache, workers) for path in (before, after) if path is not None
     ]
     with activity() as doing:
         jobs = [source.job(doing, blocks=blocks_file) for source in sources]
@@ -136,7 +136,7 @@ def _gate_text(limit: Limit, found: Comparison, code: int) -> str:
     )
 
 
-def _titles(jobs: list[Job], sources: list[Source]) -> tuple[str, str]:
+def _titles(jobs: list[Job], sources: list[RunSource]) -> tuple[str, str]:
     """What to call the two; by their paths where their titles are the same."""
     names = [job.title for job in jobs]
     if len(jobs) > 1 and names[0] == names[1]:

@@ -12,7 +12,7 @@ from foretrace.answer import bytes_text
 from foretrace.api import Format
 from foretrace.cli import options
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 
 
 def convert(
@@ -37,7 +37,7 @@ def convert(
 ) -> None:
     """Write a run as Chakra, Perfetto, Kineto or Parquet files."""
     chosen = to or Format.of_name(output)
-    source = Source(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing)
         doing.now(f"writing {chosen.value}")

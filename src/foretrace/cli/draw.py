@@ -10,7 +10,7 @@ import typer
 from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 
 
 def draw(
@@ -39,7 +39,7 @@ def draw(
     workers: options.Workers = None,
 ) -> None:
     """Draw some nodes of the graph and what they wait for."""
-    source = Source(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing)
         doing.now("drawing")

@@ -12,7 +12,7 @@ from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import cache_folder
-from foretrace.cli.source import Source, read_from
+from foretrace.cli.source import RunSource, read_from
 from foretrace.graph import BlocksWithEvidence
 
 _MOST_FILES = 24  # more rows scroll the summary off the screen
@@ -43,7 +43,7 @@ def inspect(
     if blocks_file is not None and not blocks:
         raise typer.BadParameter("--blocks-file has no effect without --blocks")
     if blocks:
-        source = Source(paths, None, no_cache, None)
+        source = RunSource(paths, None, no_cache, None)
         with activity() as doing:
             job = source.job(doing, blocks=blocks_file)
             notes = tuple(one.text for one in job.findings if one.topic == "blocks")

@@ -12,7 +12,7 @@ from foretrace.api import Job
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 
 
 def memory(
@@ -49,7 +49,7 @@ def memory(
     job: Job | None = None
     with activity() as doing:
         if snapshot is None:
-            job = Source(paths or [], ranks, no_cache, workers).job(doing)
+            job = RunSource(paths or [], ranks, no_cache, workers).job(doing)
             doing.now("adding allocations up")
             found = api.memory(job, step=step)
         else:

@@ -11,7 +11,7 @@ from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source, timeline_of
+from foretrace.cli.source import RunSource, timeline_of
 
 
 class By(StrEnum):
@@ -47,7 +47,7 @@ def operators(
     workers: options.Workers = None,
 ) -> None:
     """Say what device time is made of, and how near its peak."""
-    source, outputs = Source(paths, ranks, no_cache, workers), Outputs(json, csv, parquet, table)
+    source, outputs = RunSource(paths, ranks, no_cache, workers), Outputs(json, csv, parquet, table)
     with activity() as doing:
         job = source.job(doing)
         timeline = timeline_of(job, doing, is_replayed=replayed)

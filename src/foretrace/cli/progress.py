@@ -15,7 +15,7 @@ from rich.progress import TimeElapsedColumn as Elapsed
 from foretrace.cli.settings import ProgressKind, progress_kind
 
 
-class Activity(Protocol):
+class ProgressLine(Protocol):
     """Says what is being done, and how far it is."""
 
     def now(self, what: str) -> None:
@@ -62,7 +62,7 @@ class OneLine:
 
 
 @contextmanager
-def activity() -> Iterator[Activity]:
+def activity() -> Iterator[ProgressLine]:
     """Progress as the command line's `--progress` asks for it.
 
     Without it a line that is shown on a terminal only, and gone when the block ends.

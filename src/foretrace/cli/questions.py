@@ -13,7 +13,7 @@ from foretrace.answer import Answer, Gate, Instead, Question
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source, timeline_of
+from foretrace.cli.source import RunSource, timeline_of
 from foretrace.graph import MEASURED, RECORDING, REPLAYED, SIMULATED
 
 SHUT = 1  # the exit code of a gate
@@ -74,7 +74,7 @@ def _flag(told: Gate | Instead) -> Any:
 def _answer(
     question: Question[Any, Any, ..., Any], own: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Answer:
-    source = Source(given["paths"], given["ranks"], given["no_cache"], given["workers"])
+    source = RunSource(given["paths"], given["ranks"], given["no_cache"], given["workers"])
     outputs = Outputs(given["json"], given["csv"], given["parquet"], given["table"])
     is_replayed = given.get("replayed", question.of is SIMULATED)
     with activity() as doing:

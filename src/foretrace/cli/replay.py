@@ -12,7 +12,7 @@ from foretrace.base import written_together
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 from foretrace.graph import Ablation
 from foretrace.validate import Trust
 
@@ -59,7 +59,7 @@ def replay(
     workers: options.Workers = None,
 ) -> None:
     """Rebuild every rank's step from its dependencies and compare with the measurement."""
-    source, left_out = Source(paths, ranks, no_cache, workers), tuple(without or ())
+    source, left_out = RunSource(paths, ranks, no_cache, workers), tuple(without or ())
     with activity() as doing:
         job = source.job(doing)
         doing.now("replaying, with null models beside")

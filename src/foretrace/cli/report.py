@@ -11,7 +11,7 @@ from foretrace import api
 from foretrace.answer import bytes_text
 from foretrace.cli import options
 from foretrace.cli.progress import activity
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 from foretrace.graph import Ablation
 
 
@@ -38,7 +38,7 @@ def report(
     workers: options.Workers = None,
 ) -> None:
     """Write one HTML page with all answers; it opens offline."""
-    source = Source(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
         doing.now("replaying, and asking every question")

@@ -14,9 +14,9 @@ from foretrace.balance import documents_of
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.plan_options import Gpus, PlanName, draft_of, with_plan
-from foretrace.cli.progress import Activity, activity
+from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders, model_folders
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 from foretrace.machine import Machine, load_machine
 from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
 from foretrace.risk import (
@@ -74,7 +74,7 @@ _with_plan = with_plan("tp", "pp", "dp", "global_batch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PlanOptions:
     """The plan that a command line names."""
 
     model: str | None
@@ -143,7 +143,7 @@ def steps(
     workers: options.Workers = None,
 ) -> None:
     """Tell how long steps take, with their odds: of a recording, or of a plan not yet run."""
-    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
+    asked = PlanOptions(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
     if paths and (model or machine or plan):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
     with activity() as doing:
@@ -154,7 +154,7 @@ def steps(
         if paths:
             if documents:
                 raise typer.BadParameter("--documents is for a plan: a recording has its own")
-            job = Source(paths, None, no_cache, workers).job(doing)
+            job = RunSource(paths, None, no_cache, workers).job(doing)
             models = _learnt(learn_from, doing, no_cache=no_cache, workers=workers)
             doing.now("sampling steps")
             found = recorded_steps(job.graph, models, sampling, title=job.title)
@@ -182,13 +182,13 @@ def _page(found: StepDistribution, told: tuple[Told, ...]) -> RiskPage:
 
 
 def _of_plan(
-    asked: Asked,
+    asked: PlanOptions,
     variation: Variation,
     sampling: Sampling,
     *,
     folded: bool,
     documents: str | None,
-    doing: Activity,
+    doing: ProgressLine,
 ) -> StepDistribution:
     model, plan, machine = asked.found()
     doing.now("sampling steps")
@@ -199,12 +199,12 @@ def _of_plan(
 
 
 def _learnt(
-    paths: Sequence[str] | None, doing: Activity, *, no_cache: bool, workers: int | None
+    paths: Sequence[str] | None, doing: ProgressLine, *, no_cache: bool, workers: int | None
 ) -> FittedModels | None:
     """Models of the recordings that durations are to come from; `None`: of the run itself."""
     if not paths:
         return None
-    jobs = [Source([path], None, no_cache, workers).job(doing) for path in paths]
+    jobs = [RunSource([path], None, no_cache, workers).job(doing) for path in paths]
     doing.now("fitting durations")
     return fit_models([job.graph for job in jobs])
 
@@ -237,10 +237,10 @@ def placement(
     """Tell what a slow GPU or host costs in each place, and so what replacing it brings."""
     if paths and (model or machine or plan):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
-    asked = Asked(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
+    asked = PlanOptions(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
     with activity() as doing:
         if paths:
-            job = Source(paths, None, no_cache, workers).job(doing)
+            job = RunSource(paths, None, no_cache, workers).job(doing)
             doing.now("slowing each rank")
             found = recorded_placement(job.graph, slowdown=slowdown, title=job.title)
         else:

@@ -16,7 +16,7 @@ import typer
 from foretrace import api
 from foretrace.api import Job
 from foretrace.base import visible
-from foretrace.cli.progress import Activity
+from foretrace.cli.progress import ProgressLine
 from foretrace.cli.settings import cache_folder, max_cache_bytes
 from foretrace.graph import Timeline
 
@@ -24,7 +24,7 @@ STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
-class Source:
+class RunSource:
     """Where a run is, and how to read it."""
 
     paths: list[str]
@@ -36,7 +36,7 @@ class Source:
         """Refuse ranks that are none, before any file is read."""
         parsed_ranks(self.ranks)
 
-    def job(self, doing: Activity, *, blocks: Path | None = None) -> Job:
+    def job(self, doing: ProgressLine, *, blocks: Path | None = None) -> Job:
         """The run, read; `blocks` is a file that corrects its blocks.
 
         What its files lack that bears on every answer is said on stderr.
@@ -48,7 +48,7 @@ class Source:
             typer.echo(visible(f"lacking: {sentence}"), err=True)
         return job
 
-    def _loaded(self, paths: list[str], doing: Activity, blocks: Path | None) -> Job:
+    def _loaded(self, paths: list[str], doing: ProgressLine, blocks: Path | None) -> Job:
         return api.load(
             paths,
             ranks=parsed_ranks(self.ranks),
@@ -73,7 +73,7 @@ def read_from(paths: list[str]) -> Iterator[list[str]]:
         yield [str(file) if path == STANDARD_INPUT else path for path in paths]
 
 
-def timeline_of(job: Job, doing: Activity, *, is_replayed: bool) -> Timeline:
+def timeline_of(job: Job, doing: ProgressLine, *, is_replayed: bool) -> Timeline:
     """The job's replay, or what was measured."""
     if not is_replayed:
         return job.measured

@@ -14,7 +14,7 @@ from foretrace.base import WorkloadError, written_beside
 from foretrace.capture import device_of
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
-from foretrace.cli.progress import Activity, activity
+from foretrace.cli.progress import ProgressLine, activity
 from foretrace.report import cost_plot, standalone_html
 from foretrace.validate import (
     LiveReport,
@@ -302,11 +302,11 @@ def live(
         typer.echo(f"kept {out}: foretrace validate live --from {out}", err=True)
 
 
-def _report(folder: Path, doing: Activity) -> LiveReport:
+def _report(folder: Path, doing: ProgressLine) -> LiveReport:
     doing.now("predicting")
     return live_report(folder, progress=doing.advance)
 
 
-def _tell(doing: Activity, what: str, done: int, total: int) -> None:
+def _tell(doing: ProgressLine, what: str, done: int, total: int) -> None:
     doing.now(what)
     doing.advance(done, total)

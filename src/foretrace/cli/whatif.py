@@ -14,9 +14,9 @@ from foretrace.cli import options
 from foretrace.cli import whatif_options as own
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
-from foretrace.cli.progress import Activity, activity
+from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 from foretrace.machine import load_machine
 from foretrace.simulate import Cores
 from foretrace.whatif import Edit, Order, Prediction, edits_of, stated_of
@@ -60,7 +60,7 @@ def whatif(
         of = None if model is None else load_model(model, model_folders())
         under = _plan(plan, draft)
         if paths:
-            source = Source(paths, ranks, no_cache, workers)
+            source = RunSource(paths, ranks, no_cache, workers)
             base = source.job(doing, blocks=blocks_file).edit(
                 *edits,
                 machine=on,
@@ -123,7 +123,7 @@ def _check(
 
 
 def _write(
-    found: Prediction, base: Edited, doing: Activity, *, report: Path | None, trace: Path | None
+    found: Prediction, base: Edited, doing: ProgressLine, *, report: Path | None, trace: Path | None
 ) -> None:
     """The files that were asked for."""
     with written_together():

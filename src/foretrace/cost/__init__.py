@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from foretrace.cost.of_graph import graph_costs as graph_costs
     from foretrace.cost.of_recording import MeasuredTransfer as MeasuredTransfer
     from foretrace.cost.of_recording import RecordedCosts as RecordedCosts
-    from foretrace.cost.of_recording import Transfers as Transfers
+    from foretrace.cost.of_recording import TransferLines as TransferLines
     from foretrace.cost.of_recording import costs_of_recording as costs_of_recording
     from foretrace.cost.of_recording import fitted_transfers as fitted_transfers
     from foretrace.cost.operations import measured_operations as measured_operations

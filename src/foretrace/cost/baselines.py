@@ -19,7 +19,7 @@ LINEAR_CONSTANTS = (
 
 
 @dataclass(frozen=True)
-class Work:
+class RowWork:
     """Arithmetic and least traffic of each row."""
 
     flops: Float64s  # float64[rows]
@@ -27,7 +27,7 @@ class Work:
     dtype: str
 
 
-def roofline_ns(work: Work, chip: Chip) -> Float64s:
+def roofline_ns(work: RowWork, chip: Chip) -> Float64s:
     """The longer of arithmetic at the data sheet's peak and traffic at its bandwidth, in ns."""
     peak = chip.peak_flops_per_ns(work.dtype)
     moving_ns = work.num_bytes / chip.memory_bytes_per_ns
@@ -35,7 +35,7 @@ def roofline_ns(work: Work, chip: Chip) -> Float64s:
     return longest
 
 
-def linear_ns(work: Work, values: Mapping[str, float]) -> Float64s:
+def linear_ns(work: RowWork, values: Mapping[str, float]) -> Float64s:
     """A start, plus FLOPs and bytes at fitted rates, in ns."""
     arithmetic_ns = work.flops / values["flops_per_ns"]
     return values["start_ns"] + arithmetic_ns + work.num_bytes / values["bytes_per_ns"]

@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 
 from foretrace.base import Bools, Float64s
-from foretrace.cost.baselines import LINEAR_CONSTANTS, Work, linear_ns, roofline_ns
+from foretrace.cost.baselines import LINEAR_CONSTANTS, RowWork, linear_ns, roofline_ns
 from foretrace.cost.choosing import chosen_fit
 from foretrace.cost.constants import ELSEWHERE, Constants, Fit, LeftOut, Spread, width_of
 from foretrace.cost.errors import LONG_NS, Errors, Predictions
-from foretrace.cost.fitting import PULL, Rows, fitted, folds
+from foretrace.cost.fitting import PULL, MeasuredRows, fitted, folds
 from foretrace.cost.measured import Measured
 from foretrace.cost.predicting import CONSTANTS_BY_MODEL, fitted_model, model_ns, taken
 
@@ -193,7 +193,7 @@ def _fitted(
     if near is not None:
         pull = _PULL_TO_KNOWN
     parts = [
-        Rows(
+        MeasuredRows(
             partial(_predicted_ns, one),
             one.measured_ns,
             np.where(one.measured_ns >= LONG_NS, 1.0, _SHORT_WEIGHT),
@@ -209,7 +209,7 @@ def _predicted_ns(one: Measured, values: Mapping[str, float]) -> Float64s:
 
 def _linear(measured: Sequence[Measured]) -> dict[str, float]:
     parts = [
-        Rows(
+        MeasuredRows(
             partial(linear_ns, one.work),
             one.measured_ns,
             np.ones(len(one.measured_ns)),
@@ -283,7 +283,7 @@ def _taken(measured: Measured, rows: Bools) -> Measured:
         gpu=measured.gpu,
         chip=measured.chip,
         shapes=taken(measured.shapes, rows),
-        work=Work(work.flops[rows], work.num_bytes[rows], work.dtype),
+        work=RowWork(work.flops[rows], work.num_bytes[rows], work.dtype),
         measured_ns=measured.measured_ns[rows],
         group=measured.group[rows],
         source=measured.source,

@@ -40,7 +40,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Rows:
+class MeasuredRows:
     """Measured rows of one chip, as the model sees them."""
 
     predicted_ns: Callable[[Values], Float64s]  # float64[rows] of constants
@@ -50,7 +50,7 @@ class Rows:
 
 def fitted(
     constants: Sequence[Constant],
-    parts: Sequence[Rows],
+    parts: Sequence[MeasuredRows],
     *,
     pull: float = PULL,
     near: Values | None = None,

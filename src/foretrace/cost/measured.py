@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, ModelError
-from foretrace.cost.baselines import Work
+from foretrace.cost.baselines import RowWork
 from foretrace.cost.columns import read_columns
 from foretrace.cost.labels import chip_labelled
 from foretrace.cost.older import for_older_kernels
@@ -32,7 +32,7 @@ class Measured:
     gpu: str  # as the file has it
     chip: Chip
     shapes: ModelShapes
-    work: Work
+    work: RowWork
     measured_ns: Float64s  # float64[rows]
     group: Int64s  # int64[rows]; rows of a group are left out together
     source: str

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
-from foretrace.cost.baselines import Work
+from foretrace.cost.baselines import RowWork
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.measured import ANY_DTYPE, Measured
 from foretrace.cost.memory_bound import Movements
@@ -89,15 +89,15 @@ def _table(
 
 def _shapes(
     model: str, operations: Sequence[Operation], sizes: Int64s, kernels: FittedKernels
-) -> tuple[ModelShapes, Work]:
+) -> tuple[ModelShapes, RowWork]:
     dtype = operations[0].dtype
     if model == MOVEMENT:
         num_bytes = sizes[:, 0].astype(np.float64)
         movements = Movements(num_bytes, sizes[:, 1].astype(np.int8))
-        return movements, Work(np.zeros(len(sizes)), num_bytes, dtype)
+        return movements, RowWork(np.zeros(len(sizes)), num_bytes, dtype)
     if model == CONVOLUTION:
         flops = 2.0 * sizes[:, :5].prod(axis=1)
         convolutions = kernels.convolution_shapes(sizes, dtype)
-        return convolutions, Work(flops, convolutions.num_bytes, dtype)
+        return convolutions, RowWork(flops, convolutions.num_bytes, dtype)
     shapes = shapes_of(model, sizes, dtype)
-    return shapes, Work(shapes.num_flops, shapes.num_bytes, dtype)
+    return shapes, RowWork(shapes.num_flops, shapes.num_bytes, dtype)

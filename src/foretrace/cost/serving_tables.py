@@ -13,7 +13,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.cost.attention import AttentionShapes
-from foretrace.cost.baselines import Work
+from foretrace.cost.baselines import RowWork
 from foretrace.cost.decode import DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes, operand_formats
@@ -250,7 +250,7 @@ def _table(
         gpu=str(rows["gpu"][0]),
         chip=chip,
         shapes=shapes,
-        work=Work(shapes.num_flops, shapes.num_bytes, needs),
+        work=RowWork(shapes.num_flops, shapes.num_bytes, needs),
         measured_ns=rows["time_ns"].to_numpy().astype(np.float64),
         group=groups_of(rows, grouped_by),
         source=str(rows["source"][0]).partition("@")[0],

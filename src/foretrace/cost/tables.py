@@ -16,7 +16,7 @@ import numpy as np
 
 from foretrace.base import ModelError
 from foretrace.cost.attention import AttentionShapes
-from foretrace.cost.baselines import Work
+from foretrace.cost.baselines import RowWork
 from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.measured import (
     Measured,
@@ -161,7 +161,7 @@ def _gemm(
             gpu=gpu,
             chip=chip,
             shapes=shapes,
-            work=Work(factor * shapes.num_flops, factor * shapes.num_bytes, dtype),
+            work=RowWork(factor * shapes.num_flops, factor * shapes.num_bytes, dtype),
             measured_ns=kept[column].to_numpy().astype(np.float64),
             group=groups_of(kept, ("n", "k")),
             source=source,
@@ -227,7 +227,7 @@ def _attention(
         gpu=gpu,
         chip=chip,
         shapes=shapes,
-        work=Work(shapes.num_flops, shapes.num_bytes, dtype),
+        work=RowWork(shapes.num_flops, shapes.num_bytes, dtype),
         measured_ns=rows[column].to_numpy().astype(np.float64),
         group=groups_of(rows, ("heads", "kv_heads", "head_dim")),
         source=source,

@@ -15,7 +15,7 @@ from foretrace.exchange.tracks import (
     Argument,
     Counter,
     Layout,
-    Rows,
+    SliceRows,
     Slices,
     Track,
     Values,
@@ -131,7 +131,7 @@ def _drawn_once(rows: Int64s, begin_ns: Int64s, end_ns: Int64s) -> tuple[Int64s,
     return rows[kept], from_ns[kept]
 
 
-def added_rows(track: Slices, layout: Layout, where: tuple[Processes, int]) -> Rows:
+def added_rows(track: Slices, layout: Layout, where: tuple[Processes, int]) -> SliceRows:
     """A caller's slices on a track of their own; `where` says the processes and the order."""
     processes, order = where
     place = layout.place(_process_of(track, processes), track.track, ADDED_ORDER + order)
@@ -143,7 +143,7 @@ def added_rows(track: Slices, layout: Layout, where: tuple[Processes, int]) -> R
         for key, texts in track.arguments
         if any(texts)
     ]
-    return Rows(
+    return SliceRows(
         place=np.full(len(track.name), place, np.int64),
         name=first + track.name,
         start_ns=track.start_ns,

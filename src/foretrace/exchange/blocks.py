@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Int32s, Int64s
-from foretrace.exchange.tracks import Layout, Rows, no_nodes
+from foretrace.exchange.tracks import Layout, SliceRows, no_nodes
 from foretrace.graph import (
     DEVICE_KINDS,
     NO_LAYER,
@@ -46,12 +46,12 @@ class _Runs:
     end_ns: Int64s  # int64[runs]
 
 
-def block_rows(timeline: Timeline, layout: Layout, process_by_rank: dict[int, int]) -> Rows:
+def block_rows(timeline: Timeline, layout: Layout, process_by_rank: dict[int, int]) -> SliceRows:
     """Runs of work of one block, inside runs of one phase and microbatch, on a track per rank."""
     work = _known_work(timeline)
     if not len(work):
         nothing = np.zeros(0, np.int64)
-        return Rows(nothing, nothing, nothing, nothing, nothing)
+        return SliceRows(nothing, nothing, nothing, nothing, nothing)
     # Outer ones first.
     both = (_phase_runs(timeline, work), _part_runs(timeline, work))
     rank = np.concatenate([runs.rank for runs in both])
@@ -61,7 +61,7 @@ def block_rows(timeline: Timeline, layout: Layout, process_by_rank: dict[int, in
         each: layout.place(process_by_rank[each], "blocks", BLOCKS_ORDER)
         for each in np.unique(rank[shown]).tolist()
     }
-    return Rows(
+    return SliceRows(
         place=np.array([place_by_rank[each] for each in rank[shown].tolist()], np.int64),
         name=np.array([layout.text(each) for each in text if each], np.int64),
         start_ns=np.concatenate([runs.start_ns for runs in both])[shown],

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from foretrace.base import NS_PER_US, Int64s
-from foretrace.exchange.tracks import MISSING, Content, Flows, Layout, Rows, Values
+from foretrace.exchange.tracks import MISSING, Content, Flows, Layout, SliceRows, Values
 
 # Slices per chunk: about 40 MB of text in memory at 200 bytes a slice.
 CHUNK = 200_000
@@ -75,7 +75,7 @@ def _named(name: str, where: tuple[int, int], args: dict[str, object]) -> dict[s
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
 
 
-def _slice_text(rows: Rows, part: slice, shared: tuple[pl.Series, pl.Series]) -> str:
+def _slice_text(rows: SliceRows, part: slice, shared: tuple[pl.Series, pl.Series]) -> str:
     """The slices as JSON text, each with a comma before it."""
     heads, texts = shared
     frame = pl.DataFrame(
@@ -97,7 +97,7 @@ def _slice_text(rows: Rows, part: slice, shared: tuple[pl.Series, pl.Series]) ->
     return ",\n" + ",\n".join(lines.to_list())
 
 
-def _argument_text(rows: Rows, part: slice, texts: pl.Series) -> pl.Series:
+def _argument_text(rows: SliceRows, part: slice, texts: pl.Series) -> pl.Series:
     """`,"args":{...}` of each row, or nothing."""
     nothing = pl.repeat("", len(rows.place[part]), dtype=pl.String, eager=True)
     if not rows.arguments:

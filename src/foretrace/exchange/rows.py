@@ -16,7 +16,15 @@ import numpy as np
 from foretrace.base import Bools, Int64s
 from foretrace.exchange._compiled import sublanes
 from foretrace.exchange.blocks import block_rows
-from foretrace.exchange.tracks import MISSING, Argument, Flows, Layout, Rows, no_nodes, numbered
+from foretrace.exchange.tracks import (
+    MISSING,
+    Argument,
+    Flows,
+    Layout,
+    SliceRows,
+    no_nodes,
+    numbered,
+)
 from foretrace.graph import (
     DEVICE_KINDS,
     HOST_KINDS,
@@ -40,7 +48,7 @@ _COPIES = (NodeKind.MEMCPY, NodeKind.MEMSET)
 class DrawnRows:
     """A timeline's rows, and where in them each node stands."""
 
-    rows: tuple[Rows, ...]
+    rows: tuple[SliceRows, ...]
     row_of_node: Int64s  # int64[nodes], over all rows joined; -1 not drawn
     transfer_of_node: Int64s  # int64[nodes], row of a collective's transfer alone; -1 none
 
@@ -69,7 +77,7 @@ def collective_pairs(graph: ExecutionGraph) -> tuple[Int64s, Int64s]:
     return arrive[by_finish], finish[by_finish]
 
 
-def _step_rows(timeline: Timeline, layout: Layout, where: tuple[int, dict[int, int]]) -> Rows:
+def _step_rows(timeline: Timeline, layout: Layout, where: tuple[int, dict[int, int]]) -> SliceRows:
     """The host's mark of each step, from begin to end."""
     graph = timeline.graph
     first_name, process_by_rank = where
@@ -82,7 +90,7 @@ def _step_rows(timeline: Timeline, layout: Layout, where: tuple[int, dict[int, i
         rank: layout.place(process_by_rank[rank], "steps", STEPS_ORDER)
         for rank in np.unique(graph.rank[begin]).tolist()
     }
-    return Rows(
+    return SliceRows(
         place=np.array([place_by_rank[rank] for rank in graph.rank[begin].tolist()], np.int64),
         name=first_name + len(graph.names) + graph.step[begin].astype(np.int64),
         start_ns=timeline.start_ns[begin],
@@ -93,7 +101,7 @@ def _step_rows(timeline: Timeline, layout: Layout, where: tuple[int, dict[int, i
 
 def _lane_rows(
     timeline: Timeline, layout: Layout, where: tuple[int, dict[int, int]]
-) -> tuple[Rows, tuple[Rows, Rows]]:
+) -> tuple[SliceRows, tuple[SliceRows, SliceRows]]:
     """Every node with a span; the waits and the transfers of the collectives among them."""
     graph = timeline.graph
     first_name, process_by_rank = where
@@ -106,7 +114,7 @@ def _lane_rows(
     num_names = len(graph.names) + len(graph.step_names)
     nameless = np.where(graph.kind[node] == NodeKind.FINISH, num_names + 1, num_names + 2)
     place = _lane_places(timeline, layout, (process_by_rank, node, start_ns))
-    lanes = Rows(
+    lanes = SliceRows(
         place=place,
         name=first_name + np.where(name < 0, nameless, name),
         start_ns=start_ns,
@@ -132,12 +140,14 @@ def _shown(timeline: Timeline) -> Int64s:
     return np.flatnonzero(is_shown)
 
 
-def _part_rows(whole: tuple[Int64s, Int64s], name: int, spans_ns: tuple[Int64s, Int64s]) -> Rows:
+def _part_rows(
+    whole: tuple[Int64s, Int64s], name: int, spans_ns: tuple[Int64s, Int64s]
+) -> SliceRows:
     """A part of each collective that has one, inside the slice of the whole."""
     node, place = whole
     start_ns, end_ns = spans_ns
     there = np.flatnonzero(end_ns > start_ns)
-    return Rows(
+    return SliceRows(
         place=place[there],
         name=np.full(len(there), name, np.int64),
         start_ns=start_ns[there],

@@ -1,7 +1,7 @@
 """What can be drawn: spans and values over time, in words of no file format.
 
 A caller hands `Slices` and `Counter`s to `write_trace`, which puts them beside the timeline they
-belong to. Inside this folder a timeline itself becomes `Rows` on `Layout.tracks`; each writer
+belong to. Inside this folder a timeline itself becomes `SliceRows` on `Layout.tracks`; each writer
 turns those into its own bytes.
 """
 
@@ -76,7 +76,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Place:
+class DrawnTrack:
     """One track of slices of a process."""
 
     process: int  # position in `Layout.processes`
@@ -89,7 +89,7 @@ class Layout:
     """Processes, tracks and shared text of a file, growing while it is laid out."""
 
     processes: list[Process] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    places: list[DrawnTrack] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     _position: dict[str, int] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class Layout:
 
     def place(self, process: int, name: str, order: int) -> int:
         """A new track of slices."""
-        self.places.append(Place(process, name, order))
+        self.places.append(DrawnTrack(process, name, order))
         return len(self.places) - 1
 
     def text(self, text: str) -> int:
@@ -126,7 +126,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SliceRows:
     """Slices of one timeline; those of one track nest, outer ones first."""
 
     place: Int64s  # int64[rows], position in `Layout.places`
@@ -143,7 +143,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Flows:
-    """Arrows between rows of one timeline, by position over all of its `Rows` joined."""
+    """Arrows between rows of one timeline, by position over all of its `SliceRows` joined."""
 
     category: str  # "launch", "inter-stream", ...
     source: Int64s  # int64[flows], row
@@ -166,7 +166,7 @@ class Values:
 class Content:
     """Everything that one timeline adds to the file."""
 
-    rows: tuple[Rows, ...]
+    rows: tuple[SliceRows, ...]
     flows: tuple[Flows, ...]
     values: tuple[Values, ...]
 
@@ -181,7 +181,7 @@ def no_nodes(count: int) -> Int64s:
     return np.full(count, NO_NODE, np.int64)
 
 
-def numbered(rows: tuple[Rows, ...]) -> Iterator[tuple[int, Rows]]:
+def numbered(rows: tuple[SliceRows, ...]) -> Iterator[tuple[int, SliceRows]]:
     """Each table with the position of its first row over all of them."""
     first = 0
     for table in rows:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from foretrace.graph.nodes import Part as Part
     from foretrace.graph.nodes import Phase as Phase
     from foretrace.graph.nodes import block_words as block_words
+    from foretrace.graph.operations import NamePool as NamePool
     from foretrace.graph.recording import Begun as Begun
     from foretrace.graph.recording import ChakraOrigin as ChakraOrigin
     from foretrace.graph.recording import Clock as Clock

@@ -19,12 +19,12 @@ from foretrace.graph.chakra import chakra_recording
 from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication.ghosts import ghost_nodes
-from foretrace.graph.communication.groups import Group, groups_of, guessed_lanes
+from foretrace.graph.communication.groups import NamedGroup, groups_of, guessed_lanes
 from foretrace.graph.communication.peers import with_named_peers
 from foretrace.graph.communication.same_run import check_same_run, suspects
 from foretrace.graph.communication.transfers import (
     Communication,
-    Transfers,
+    MemberTransfers,
     split_transfers,
     with_ends_of_transfers,
 )
@@ -122,7 +122,7 @@ UNTOLD_GROUPS = Finding(
 def _with_groups(
     operations: Operations,
     comm: CommunicationOps,
-    groups: Sequence[Group],
+    groups: Sequence[NamedGroup],
     corrections: Corrections,
 ) -> Recording:
     """The recording, the groups of all communication given."""
@@ -305,7 +305,7 @@ def _finish_nodes(
     operations: Operations,
     comm: CommunicationOps,
     collective: Int64s,
-    transfers: Transfers,
+    transfers: MemberTransfers,
     collector: NodeCollector,
 ) -> Int64s:
     """Nodes in which each member of a collective leaves it, in rows of `comm`."""
@@ -356,7 +356,7 @@ class _NamesWithHubs:
 
 
 def _rendezvous(
-    matches: Matches, transfers: Transfers, arrive: Int64s, hub: Int64s, finish: Int64s
+    matches: Matches, transfers: MemberTransfers, arrive: Int64s, hub: Int64s, finish: Int64s
 ) -> Edges:
     """Arrive to hub to finish; who does not wait for the others leaves from its own arrival."""
     row, collective = matches.row, matches.collective

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.graph.communication import CommunicationOps
-from foretrace.graph.communication.transfers import Transfers
+from foretrace.graph.communication.transfers import MemberTransfers
 from foretrace.graph.draft import Edges, Places
 from foretrace.graph.graph import EdgeConstant
 from foretrace.graph.nodes import EdgeKind, NodeKind
@@ -49,7 +49,7 @@ class Dependencies:
 
 
 def found_dependencies(
-    operations: Operations, comm: CommunicationOps, transfers: Transfers, places: Places
+    operations: Operations, comm: CommunicationOps, transfers: MemberTransfers, places: Places
 ) -> Dependencies:
     """All edges that the rules find, and the constant of every kind.
 
@@ -110,7 +110,7 @@ def found_dependencies(
 
 
 def _seen(
-    operations: Operations, comm: CommunicationOps, transfers: Transfers, margins: Margins
+    operations: Operations, comm: CommunicationOps, transfers: MemberTransfers, margins: Margins
 ) -> Seen:
     """What the trace shows of every operation.
 

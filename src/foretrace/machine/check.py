@@ -18,18 +18,18 @@ from foretrace.machine.chip import (
     chip_named,
     load_chip,
 )
-from foretrace.machine.figures import Field, Figure
+from foretrace.machine.figures import Figure, FigureField
 from foretrace.machine.files import PRESETS
 from foretrace.machine.host import HOST_FIELDS, Host, load_host
 from foretrace.machine.machine import TIER_FIELDS, Description, Machine, load_machine
-from foretrace.machine.units import Kind, quantity
+from foretrace.machine.units import QuantityKind, quantity
 
 # A figure this many times the description's it extends is taken for a slip.
 _SLIP = 2.0
 _BITS_PER_BYTE = 8.0
 _NEARLY = 0.02
 # How much and how many a variant has is its maker's choice; how fast is not.
-_CHOSEN = {Kind.SIZE, Kind.COUNT, Kind.RATIO}
+_CHOSEN = {QuantityKind.SIZE, QuantityKind.COUNT, QuantityKind.RATIO}
 # Data sheets round peaks to two or three digits, and clocks to 5 MHz.
 _PEAK_TOLERANCE = 0.03
 # Of two formats the second has at least the first one's peak on every chip known.
@@ -195,7 +195,7 @@ def _host_remarks(host: Host, folders: Sequence[Path]) -> Iterator[Remark]:
 
 def _machine_remarks(machine: Machine, folders: Sequence[Path]) -> Iterator[Remark]:
     subject = f"machine {machine.name}"
-    fields: dict[str, Field] = {}
+    fields: dict[str, FigureField] = {}
     for tier in machine.tiers:
         fields |= _by_key(TIER_FIELDS, f"tier {tier.name}.")
     yield from _figure_remarks(subject, machine.figures, fields)
@@ -219,12 +219,12 @@ def _machine_remarks(machine: Machine, folders: Sequence[Path]) -> Iterator[Rema
     yield from _missing(subject, machine.figures, wanted)
 
 
-def _by_key(fields: Sequence[Field], prefix: str = "") -> dict[str, Field]:
+def _by_key(fields: Sequence[FigureField], prefix: str = "") -> dict[str, FigureField]:
     return {f"{prefix}{field.key}": field for field in fields}
 
 
 def _figure_remarks(
-    subject: str, figures: Sequence[Figure], fields: dict[str, Field]
+    subject: str, figures: Sequence[Figure], fields: dict[str, FigureField]
 ) -> Iterator[Remark]:
     for figure in figures:
         field = fields[figure.key]
@@ -253,14 +253,14 @@ def _slips(subject: str, figures: Sequence[Figure], base: Description) -> Iterat
         yield Remark(Severity.IMPLAUSIBLE, subject, figure.key, text)
 
 
-def _guess(ratio: float, kind: Kind) -> str:
-    if kind is Kind.BANDWIDTH:
+def _guess(ratio: float, kind: QuantityKind) -> str:
+    if kind is QuantityKind.BANDWIDTH:
         for factor in (_BITS_PER_BYTE, 1 / _BITS_PER_BYTE):
             if abs(ratio / factor - 1) < _NEARLY:
                 return ": bits and bytes exchanged (Gb/s, GB/s)?"
         if abs(ratio / 2 - 1) < _NEARLY:
             return ": both directions counted?"
-    if kind is Kind.OPERATIONS and abs(ratio / 2 - 1) < _NEARLY:
+    if kind is QuantityKind.OPERATIONS and abs(ratio / 2 - 1) < _NEARLY:
         return ": the peak with sparsity? Dense ones are meant"
     return ""
 

@@ -14,8 +14,8 @@ from foretrace.answer import Paragraph, Told
 from foretrace.base import DescriptionKey, Document, MachineError, number_format, read_value
 from foretrace.machine.figures import (
     DataSheet,
-    Field,
     Figure,
+    FigureField,
     as_table,
     check_keys,
     number,
@@ -25,34 +25,54 @@ from foretrace.machine.figures import (
     whole,
 )
 from foretrace.machine.files import DescriptionKind, document, names
-from foretrace.machine.units import Kind
+from foretrace.machine.units import QuantityKind
 
 CHIP_FIELDS = (
-    Field("memory", Kind.SIZE, "1 GiB", "4 TiB", "device memory", is_required=True),
-    Field(
+    FigureField("memory", QuantityKind.SIZE, "1 GiB", "4 TiB", "device memory", is_required=True),
+    FigureField(
         "memory_bandwidth",
-        Kind.BANDWIDTH,
+        QuantityKind.BANDWIDTH,
         "20 GB/s",
         "30 TB/s",
         "device memory, reads and writes together",
         is_required=True,
     ),
-    Field("l2_cache", Kind.SIZE, "256 KiB", "1 GiB", "level 2 cache, all of the chip"),
-    Field("last_level_cache", Kind.SIZE, "1 MiB", "4 GiB", "cache between level 2 and memory"),
-    Field("shared_memory", Kind.SIZE, "16 KiB", "256 MiB", "scratchpad of one processor"),
-    Field("num_processors", Kind.COUNT, 1, 1024, "SMs, compute units, cores"),
-    Field("boost_clock", Kind.CLOCK, "300 MHz", "6 GHz", "clock of the vector units at the peak"),
-    Field("matrix_clock", Kind.CLOCK, "300 MHz", "6 GHz", "clock of the matrix units, if another"),
-    Field(
+    FigureField(
+        "l2_cache", QuantityKind.SIZE, "256 KiB", "1 GiB", "level 2 cache, all of the chip"
+    ),
+    FigureField(
+        "last_level_cache", QuantityKind.SIZE, "1 MiB", "4 GiB", "cache between level 2 and memory"
+    ),
+    FigureField(
+        "shared_memory", QuantityKind.SIZE, "16 KiB", "256 MiB", "scratchpad of one processor"
+    ),
+    FigureField("num_processors", QuantityKind.COUNT, 1, 1024, "SMs, compute units, cores"),
+    FigureField(
+        "boost_clock",
+        QuantityKind.CLOCK,
+        "300 MHz",
+        "6 GHz",
+        "clock of the vector units at the peak",
+    ),
+    FigureField(
+        "matrix_clock",
+        QuantityKind.CLOCK,
+        "300 MHz",
+        "6 GHz",
+        "clock of the matrix units, if another",
+    ),
+    FigureField(
         "link_bandwidth",
-        Kind.BANDWIDTH,
+        QuantityKind.BANDWIDTH,
         "1 GB/s",
         "5 TB/s",
         "all links to other chips together, one direction",
     ),
-    Field("num_links", Kind.COUNT, 1, 64, "links to other chips"),
-    Field("host_bandwidth", Kind.BANDWIDTH, "1 GB/s", "1 TB/s", "to the host, one direction"),
-    Field("power", Kind.POWER, "10 W", "3 kW", "power limit as delivered"),
+    FigureField("num_links", QuantityKind.COUNT, 1, 64, "links to other chips"),
+    FigureField(
+        "host_bandwidth", QuantityKind.BANDWIDTH, "1 GB/s", "1 TB/s", "to the host, one direction"
+    ),
+    FigureField("power", QuantityKind.POWER, "10 W", "3 kW", "power limit as delivered"),
 )
 
 DTYPES = (
@@ -68,11 +88,15 @@ DTYPES = (
     "int8",
 )
 PEAK_FIELDS = tuple(
-    Field(dtype, Kind.OPERATIONS, "0.01 TFLOP/s", "100 PFLOP/s", f"dense peak in {dtype}")
+    FigureField(
+        dtype, QuantityKind.OPERATIONS, "0.01 TFLOP/s", "100 PFLOP/s", f"dense peak in {dtype}"
+    )
     for dtype in DTYPES
 )
 PER_CLOCK_FIELDS = tuple(
-    Field(dtype, Kind.COUNT, 1, 65536, f"operations of one processor in a clock, {dtype}")
+    FigureField(
+        dtype, QuantityKind.COUNT, 1, 65536, f"operations of one processor in a clock, {dtype}"
+    )
     for dtype in DTYPES
 )
 
@@ -196,7 +220,7 @@ def _chip(found: Document) -> Chip:
     check_keys(found.table, _KEYS, found.where)
     sources = read_sources(found.table.get("sources"), found.where)
 
-    def figures(key: str, fields: Sequence[Field]) -> dict[str, Figure]:
+    def figures(key: str, fields: Sequence[FigureField]) -> dict[str, Figure]:
         table = as_table(found.table.get(key), f"[{key}] of {found.where}")
         where = f"[{key}] of {found.where}"
         return read_figures(table, fields, sources=sources, where=where)

@@ -20,7 +20,7 @@ from foretrace.base import (
     Table,
     read_statements,
 )
-from foretrace.machine.units import Kind, Quantity, quantity
+from foretrace.machine.units import Quantity, QuantityKind, quantity
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class DataSheet(Answer):
 
 
 @dataclass(frozen=True)
-class Field:
+class FigureField:
     """A number that a description may hold, and the range in which hardware has it."""
 
     key: str
-    kind: Kind
+    kind: QuantityKind
     low: str | float  # as written in a file; smaller is reported as implausible
     high: str | float
     meaning: str
@@ -104,7 +104,7 @@ def read_sources(table: object, where: str) -> dict[str, Citation]:
 
 
 def read_figures(
-    table: Table, fields: Sequence[Field], *, sources: Mapping[str, Citation], where: str
+    table: Table, fields: Sequence[FigureField], *, sources: Mapping[str, Citation], where: str
 ) -> dict[str, Figure]:
     """The figures of one table of a file, by key; keys that `fields` does not know are refused.
 
@@ -125,7 +125,7 @@ def read_figures(
     return {key: _figure(key, one, kinds[key], where) for key, one in stated.items()}
 
 
-def _figure(key: str, stated: Statement, kind: Kind, where: str) -> Figure:
+def _figure(key: str, stated: Statement, kind: QuantityKind, where: str) -> Figure:
     try:
         found = quantity(stated.value, kind)
     except MachineError as err:

@@ -11,8 +11,8 @@ from foretrace.base import Document, MachineError
 from foretrace.machine.chip import Chip, load_chip
 from foretrace.machine.figures import (
     DataSheet,
-    Field,
     Figure,
+    FigureField,
     as_table,
     check_keys,
     number,
@@ -21,23 +21,27 @@ from foretrace.machine.figures import (
     whole,
 )
 from foretrace.machine.files import DescriptionKind, document, names
-from foretrace.machine.units import Kind
+from foretrace.machine.units import QuantityKind
 
 HOST_FIELDS = (
-    Field("num_chips", Kind.COUNT, 1, 64, "chips that a program sees", is_required=True),
-    Field(
+    FigureField(
+        "num_chips", QuantityKind.COUNT, 1, 64, "chips that a program sees", is_required=True
+    ),
+    FigureField(
         "scale_up_bandwidth",
-        Kind.BANDWIDTH,
+        QuantityKind.BANDWIDTH,
         "1 GB/s",
         "5 TB/s",
         "of one chip to the others of its domain, one direction",
     ),
-    Field("num_nics", Kind.COUNT, 1, 64, "network cards for the chips' traffic"),
-    Field("nic_bandwidth", Kind.BANDWIDTH, "1 Gb/s", "1.6 Tb/s", "of one card, one direction"),
-    Field("num_cpus", Kind.COUNT, 1, 16, "sockets"),
-    Field("num_cores_per_cpu", Kind.COUNT, 1, 512, "cores of one socket"),
-    Field("cpu_memory", Kind.SIZE, "1 GiB", "32 TiB", "memory of all sockets"),
-    Field("power", Kind.POWER, "50 W", "200 kW", "at most, of the whole host"),
+    FigureField("num_nics", QuantityKind.COUNT, 1, 64, "network cards for the chips' traffic"),
+    FigureField(
+        "nic_bandwidth", QuantityKind.BANDWIDTH, "1 Gb/s", "1.6 Tb/s", "of one card, one direction"
+    ),
+    FigureField("num_cpus", QuantityKind.COUNT, 1, 16, "sockets"),
+    FigureField("num_cores_per_cpu", QuantityKind.COUNT, 1, 512, "cores of one socket"),
+    FigureField("cpu_memory", QuantityKind.SIZE, "1 GiB", "32 TiB", "memory of all sockets"),
+    FigureField("power", QuantityKind.POWER, "50 W", "200 kW", "at most, of the whole host"),
 )
 
 _KEYS = ("kind", "title", "chip", "cpu", "topology", "network", "sources", "figures")

@@ -14,8 +14,8 @@ from foretrace.base import Citation, Document, MachineError
 from foretrace.machine.chip import Chip, chip_names, load_chip
 from foretrace.machine.figures import (
     DataSheet,
-    Field,
     Figure,
+    FigureField,
     as_table,
     check_keys,
     number,
@@ -27,20 +27,28 @@ from foretrace.machine.figures import (
 from foretrace.machine.files import DescriptionKind, document, names
 from foretrace.machine.host import Host, host_names, load_host
 from foretrace.machine.tiers import Tier, TierKind, tiers_spanned
-from foretrace.machine.units import Kind
+from foretrace.machine.units import QuantityKind
 
 TIER_FIELDS = (
-    Field("ranks", Kind.COUNT, 2, 10_000_000, "chips in one instance", is_required=True),
-    Field(
+    FigureField(
+        "ranks", QuantityKind.COUNT, 2, 10_000_000, "chips in one instance", is_required=True
+    ),
+    FigureField(
         "bandwidth",
-        Kind.BANDWIDTH,
+        QuantityKind.BANDWIDTH,
         "0.1 Gb/s",
         "5 TB/s",
         "of one chip, one direction; left out: as its host has it",
     ),
-    Field("oversubscription", Kind.RATIO, 1, 64, "7:1 leaves a seventh when all send"),
-    Field("latency", Kind.TIME, "50 ns", "100 ms", "one small message from chip to chip"),
-    Field("rails", Kind.COUNT, 1, 64, "separate networks, one for each chip of a host"),
+    FigureField(
+        "oversubscription", QuantityKind.RATIO, 1, 64, "7:1 leaves a seventh when all send"
+    ),
+    FigureField(
+        "latency", QuantityKind.TIME, "50 ns", "100 ms", "one small message from chip to chip"
+    ),
+    FigureField(
+        "rails", QuantityKind.COUNT, 1, 64, "separate networks, one for each chip of a host"
+    ),
 )
 
 _KEYS = ("kind", "title", "host", "sources", "tiers")

@@ -18,7 +18,7 @@ from typing import Any
 
 from foretrace.base import MachineError
 from foretrace.machine.chip import CHIP_FIELDS, PEAK_FIELDS, Chip
-from foretrace.machine.figures import Field, Figure
+from foretrace.machine.figures import Figure, FigureField
 from foretrace.machine.host import HOST_FIELDS, Host
 from foretrace.machine.machine import TIER_FIELDS, Machine
 from foretrace.machine.tiers import Tier, TierKind
@@ -194,7 +194,7 @@ def _of_host(tier: Tier, host: Host) -> Tier:
     return tier if found is None else replace(tier, bytes_per_ns=found)
 
 
-def _figure(key: str, value: object, fields: Sequence[Field], *, where: str) -> Figure:
+def _figure(key: str, value: object, fields: Sequence[FigureField], *, where: str) -> Figure:
     """A figure whose source is whoever states it.
 
     Raises:
@@ -217,7 +217,7 @@ def _figure(key: str, value: object, fields: Sequence[Field], *, where: str) -> 
     return Figure(key, found, source=None, assumed="", note="stated")
 
 
-def _as_written(value: str | float, field: Field) -> str | float:
+def _as_written(value: str | float, field: FigureField) -> str | float:
     """A count that a command line hands over as text is a number."""
     if isinstance(value, str) and value.isdecimal() and field.kind.value == "count":
         return int(value)

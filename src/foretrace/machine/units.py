@@ -16,7 +16,7 @@ from enum import StrEnum
 from foretrace.base import NS_PER_S, NS_PER_UNIT, MachineError
 
 
-class Kind(StrEnum):
+class QuantityKind(StrEnum):
     """What a number measures, and with it the unit it has inside."""
 
     SIZE = "size"  # bytes
@@ -39,23 +39,23 @@ _BITS_PER_BYTE = 8
 _MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
 
 # What one of each unit is worth inside.
-UNITS: dict[Kind, dict[str, float]] = {
-    Kind.SIZE: {
+UNITS: dict[QuantityKind, dict[str, float]] = {
+    QuantityKind.SIZE: {
         **_prefixed("B", ",k,M,G,T"),
         **{f"{prefix}B": factor for prefix, factor in _BINARY.items()},
     },
-    Kind.BANDWIDTH: {
+    QuantityKind.BANDWIDTH: {
         **_prefixed("B/s", "k,M,G,T,P", per=NS_PER_S),
         **{f"{prefix}B/s": factor / NS_PER_S for prefix, factor in _BINARY.items()},
         **_prefixed("b/s", "k,M,G,T,P", per=NS_PER_S * _BITS_PER_BYTE),
     },
-    Kind.OPERATIONS: {
+    QuantityKind.OPERATIONS: {
         **_prefixed("FLOP/s", "G,T,P", per=NS_PER_S),
         **_prefixed("OP/s", "G,T,P", per=NS_PER_S),
     },
-    Kind.TIME: {unit: float(ns) for unit, ns in reversed(NS_PER_UNIT.items())},
-    Kind.CLOCK: {"MHz": 1e-3, "GHz": 1.0},
-    Kind.POWER: {"W": 1.0, "kW": 1e3},
+    QuantityKind.TIME: {unit: float(ns) for unit, ns in reversed(NS_PER_UNIT.items())},
+    QuantityKind.CLOCK: {"MHz": 1e-3, "GHz": 1.0},
+    QuantityKind.POWER: {"W": 1.0, "kW": 1e3},
 }
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z][A-Za-z/]*)\s*")
@@ -66,20 +66,20 @@ _RATIO = re.compile(r"\s*(\d+(?:\.\d+)?)\s*:\s*(\d+(?:\.\d+)?)\s*")
 class Quantity:
     """A number in the unit used inside, beside the text it was written as."""
 
-    value: float  # see `Kind` for the unit
+    value: float  # see `QuantityKind` for the unit
     text: str
-    kind: Kind
+    kind: QuantityKind
 
 
-def quantity(written: str | float, kind: Kind) -> Quantity:
+def quantity(written: str | float, kind: QuantityKind) -> Quantity:
     """The number written, in the unit that `kind` has inside.
 
     Raises:
         MachineError: if it is no number, lacks its unit, or has a unit of another kind.
     """
-    if kind is Kind.COUNT:
+    if kind is QuantityKind.COUNT:
         return Quantity(_count(written), str(written), kind)
-    if kind is Kind.RATIO:
+    if kind is QuantityKind.RATIO:
         return Quantity(_ratio(written), str(written), kind)
     if not isinstance(written, str):
         raise MachineError(
@@ -102,7 +102,7 @@ def quantity(written: str | float, kind: Kind) -> Quantity:
     return Quantity(value, written.strip(), kind)
 
 
-def _unknown_unit(written: str, unit: str, kind: Kind) -> str:
+def _unknown_unit(written: str, unit: str, kind: QuantityKind) -> str:
     spelled = unit.replace("bps", "b/s").replace("Bps", "B/s").replace("FLOPS", "FLOP/s")
     spelled = spelled.replace("TOPS", "TOP/s")
     allowed = UNITS[kind]
@@ -131,17 +131,17 @@ def _ratio(written: str | float) -> float:
     return value
 
 
-def _allowed(kind: Kind) -> str:
+def _allowed(kind: QuantityKind) -> str:
     return ", ".join(UNITS[kind])
 
 
-def _example(kind: Kind) -> str:
+def _example(kind: QuantityKind) -> str:
     examples = {
-        Kind.SIZE: "80 GiB",
-        Kind.BANDWIDTH: "3.35 TB/s",
-        Kind.OPERATIONS: "312 TFLOP/s",
-        Kind.TIME: "1.2 us",
-        Kind.CLOCK: "1410 MHz",
-        Kind.POWER: "700 W",
+        QuantityKind.SIZE: "80 GiB",
+        QuantityKind.BANDWIDTH: "3.35 TB/s",
+        QuantityKind.OPERATIONS: "312 TFLOP/s",
+        QuantityKind.TIME: "1.2 us",
+        QuantityKind.CLOCK: "1410 MHz",
+        QuantityKind.POWER: "700 W",
     }
     return examples[kind]

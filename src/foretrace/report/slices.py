@@ -1,4 +1,4 @@
-"""`Slices`: what a timeline's drawing is made of; few enough for a page after `thinned`."""
+"""`DrawnSlices`: what a timeline's drawing is made of; few enough for a page after `thinned`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TRACK_OF_KIND[[NodeKind.ARRIVE, NodeKind.HUB, NodeKind.FINISH]] = COMMUNICATION
 
 
 @dataclass(frozen=True)
-class Slices:
+class DrawnSlices:
     """Slices of one timeline; sorted by rank, track, kind, start."""
 
     rank: Int32s  # int32[slices]
@@ -66,14 +66,14 @@ class Slices:
         """Number of slices."""
         return len(self.rank)
 
-    def of(self, rank: int, track: int) -> Slices:
+    def of(self, rank: int, track: int) -> DrawnSlices:
         """One row of the drawing, by start."""
         own = self.chosen((self.rank == rank) & (self.track == track))
         return own.chosen(np.argsort(own.start_ns, kind="stable"))
 
-    def chosen(self, rows: Int64s | Bools) -> Slices:
+    def chosen(self, rows: Int64s | Bools) -> DrawnSlices:
         """These rows alone."""
-        return Slices(
+        return DrawnSlices(
             self.rank[rows],
             self.track[rows],
             self.kind[rows],
@@ -82,9 +82,9 @@ class Slices:
             self.end_ns[rows],
         )
 
-    def joined(self, other: Slices) -> Slices:
+    def joined(self, other: DrawnSlices) -> DrawnSlices:
         """Both."""
-        both = Slices(
+        both = DrawnSlices(
             *(
                 np.concatenate([getattr(self, one.name), getattr(other, one.name)])
                 for one in fields(self)
@@ -92,12 +92,12 @@ class Slices:
         )
         return both.chosen(np.lexsort((both.start_ns, both.kind, both.track, both.rank)))
 
-    def numbered_from(self, first: int) -> Slices:
+    def numbered_from(self, first: int) -> DrawnSlices:
         """The same with `first` as the number of the graph's first node."""
         return replace(self, node=np.where(self.node == MERGED, self.node, self.node + first))
 
 
-def slices(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, ...]) -> Slices:
+def slices(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, ...]) -> DrawnSlices:
     """All slices of these ranks: calls, operators, kernels, copies, collectives in two parts."""
     graph = timeline.graph
     nodes = np.flatnonzero((_KIND[graph.kind] != _NOT_DRAWN) & np.isin(graph.rank, ranks))
@@ -113,7 +113,7 @@ def slices(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, .
     kinds, places, starts, ends = (np.concatenate(part) for part in zip(*sides, strict=True))
     kind = np.concatenate([_KIND[graph.kind[nodes]], kinds])
     of_collective = np.full(len(places), COMMUNICATION, np.uint8)
-    found = Slices(
+    found = DrawnSlices(
         rank=np.concatenate([graph.rank[nodes], collectives.rank[places]]),
         track=np.concatenate([TRACK_OF_KIND[graph.kind[nodes]], of_collective]),
         kind=kind,
@@ -124,12 +124,14 @@ def slices(timeline: Timeline, collectives: CollectiveTable, ranks: tuple[int, .
     return found.chosen(np.lexsort((found.start_ns, found.kind, found.track, found.rank)))
 
 
-def with_idle(slices: Slices, idle: IdleCauses, reason: Int64s, ranks: tuple[int, ...]) -> Slices:
+def with_idle(
+    slices: DrawnSlices, idle: IdleCauses, reason: Int64s, ranks: tuple[int, ...]
+) -> DrawnSlices:
     """The slices, and a track of the stretches in which nothing was done, each with its reason."""
     chosen = np.flatnonzero(np.isin(idle.rank, ranks))
     is_waiting = idle.kind[chosen] == Stillness.WAITING
     return slices.joined(
-        Slices(
+        DrawnSlices(
             rank=idle.rank[chosen],
             track=np.full(len(chosen), IDLE, np.uint8),
             kind=np.where(is_waiting, _ONLY_WAITING, _IDLE).astype(np.uint8),
@@ -140,11 +142,11 @@ def with_idle(slices: Slices, idle: IdleCauses, reason: Int64s, ranks: tuple[int
     )
 
 
-def frame_slices(frames: HostFrames, ranks: tuple[int, ...], first: int) -> Slices:
+def frame_slices(frames: HostFrames, ranks: tuple[int, ...], first: int) -> DrawnSlices:
     """What host threads were inside of; a frame's number is its name's place from `first` on."""
     rows = np.flatnonzero(np.isin(frames.rank, ranks))
     is_python = frames.kind[rows] == FRAME_KINDS.index(Category.PYTHON)
-    return Slices(
+    return DrawnSlices(
         rank=frames.rank[rows],
         track=np.where(is_python, PYTHON, OPERATORS).astype(np.uint8),
         kind=frames.kind[rows] + np.uint8(_FRAME),
@@ -160,8 +162,8 @@ def frame_kind_text(kind: int) -> str:
 
 
 def thinned(
-    whole: Mapping[str, Slices], *, window_ns: int, max_slices: int
-) -> tuple[Mapping[str, Slices], int]:
+    whole: Mapping[str, DrawnSlices], *, window_ns: int, max_slices: int
+) -> tuple[Mapping[str, DrawnSlices], int]:
     """Slices that are few enough for a page, and the tick in ns that it took."""
     tick_ns = max(1, window_ns >> 31)  # a tick and its count fit 32 bits
     merged = whole
@@ -184,7 +186,7 @@ def _finish_nodes(graph: ExecutionGraph, collectives: CollectiveTable) -> Int64s
     return finish[order][place]
 
 
-def _merged(rows: Slices, tick_ns: int) -> Slices:
+def _merged(rows: DrawnSlices, tick_ns: int) -> DrawnSlices:
     """Slices of one kind that stand closer than a tick as one."""
     if not len(rows):
         return rows
@@ -201,7 +203,7 @@ def _merged(rows: Slices, tick_ns: int) -> Slices:
     first = np.flatnonzero(starts_new)
     last = np.append(first[1:], len(starts_new)) - 1
     blocks = rows.chosen(first)
-    return Slices(
+    return DrawnSlices(
         rank=blocks.rank,
         track=blocks.track,
         kind=blocks.kind,

@@ -34,14 +34,14 @@ from foretrace.report.slices import (
     SLICE_KINDS,
     TRACK_OF_KIND,
     TRACKS,
-    Slices,
+    DrawnSlices,
     frame_kind_text,
     frame_slices,
     slices,
     thinned,
     with_idle,
 )
-from foretrace.report.subjects import FACETS, Subjects, shortened, subjects
+from foretrace.report.subjects import FACETS, SliceSubjects, shortened, subjects
 
 # 194,000 slices (a public trace, both sides) take 0.5 MB; a page of this many stays below 2 MB.
 MAX_SLICES = 250_000
@@ -261,7 +261,7 @@ class _Frames:
     def longest_left_out_ns(self) -> int:
         return max((one.longest_left_out_ns for one in self._found), default=0)
 
-    def beside(self, rows: Slices, title: str, ranks: tuple[int, ...]) -> Slices:
+    def beside(self, rows: DrawnSlices, title: str, ranks: tuple[int, ...]) -> DrawnSlices:
         """The slices of a timeline with its frames."""
         frames = self.drawn_by_title[title].frames
         return rows if frames is None else rows.joined(frame_slices(frames, ranks, self.first))
@@ -282,14 +282,14 @@ class _Numbered:
     first_by_title: Mapping[str, int]
     num_nodes: int  # of all of them
 
-    def subjects(self, numbers: Int64s) -> Subjects:
+    def subjects(self, numbers: Int64s) -> SliceSubjects:
         """What these nodes are about; `numbers` rise."""
         parts = [
             subjects(graph, own - first, labels)
             for graph, labels, first in zip(self.graphs, self.labels, self.firsts, strict=True)
             for own in (numbers[(numbers >= first) & (numbers < first + graph.num_nodes)],)
         ]
-        return reduce(Subjects.joined, parts)
+        return reduce(SliceSubjects.joined, parts)
 
 
 def _numbered(drawn_by_title: Mapping[str, DrawnTimeline], labels: NodeLabels) -> _Numbered:
@@ -312,7 +312,7 @@ def _numbered(drawn_by_title: Mapping[str, DrawnTimeline], labels: NodeLabels) -
 
 def _whole(
     title: str, one: DrawnTimeline, why: Reasons, place: tuple[int, tuple[int, ...]]
-) -> Slices:
+) -> DrawnSlices:
     """All slices of one timeline, its nodes under their numbers."""
     first, ranks = place
     found = slices(one.timeline, one.collectives, ranks).numbered_from(first)
@@ -343,7 +343,12 @@ class _Layout:
     places: Mapping[tuple[int, int, str], int]  # rank, track and title to the row's position
 
     def row(
-        self, drawn: DrawnTimeline, rows: Slices, place: tuple[int, int, str], *, awaited: Awaited
+        self,
+        drawn: DrawnTimeline,
+        rows: DrawnSlices,
+        place: tuple[int, int, str],
+        *,
+        awaited: Awaited,
     ) -> StripRow:
         """One row in ticks, its nodes as subjects."""
         rank, track, title = place
@@ -370,7 +375,7 @@ class _Layout:
             awaited_since=(start - awaited_ns // self.tick_ns).astype(np.int32),
         )
 
-    def _awaited(self, rows: Slices, title: str, awaited: Awaited) -> tuple[Int32s, Int64s]:
+    def _awaited(self, rows: DrawnSlices, title: str, awaited: Awaited) -> tuple[Int32s, Int64s]:
         """The row, and the moment in ns, that each slice waited for."""
         row = np.full(len(rows), NOBODY, np.int32)
         at_ns = rows.start_ns.copy()

@@ -1,4 +1,4 @@
-"""`Subjects`: what a node is about, in words: name, operator, class and block, each text once."""
+"""`SliceSubjects`: what a node is about: name, operator, class and block, each text once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FACETS = ("name", "operator", "class", "block")
 
 
 @dataclass(frozen=True)
-class Subjects:
+class SliceSubjects:
     """Distinct subjects of some nodes, and which of them each node is about."""
 
     texts: tuple[str, ...]
     facets: tuple[tuple[int, ...], ...]  # per subject, positions in `texts` by `FACETS`; NO_TEXT
     of_node: Int64s  # int64[nodes asked for], position in `facets`
 
-    def extended(self, more: Sequence[tuple[str, ...]]) -> Subjects:
+    def extended(self, more: Sequence[tuple[str, ...]]) -> SliceSubjects:
         """With these after the nodes, each given by its texts."""
         pool = {text: place for place, text in enumerate(self.texts)}
         facets = tuple(
@@ -36,11 +36,11 @@ class Subjects:
             for texts in more
         )
         places = len(self.facets) + np.arange(len(more))
-        return Subjects(
+        return SliceSubjects(
             tuple(pool), (*self.facets, *facets), np.concatenate([self.of_node, places])
         )
 
-    def joined(self, other: Subjects) -> Subjects:
+    def joined(self, other: SliceSubjects) -> SliceSubjects:
         """With the nodes of another graph behind these."""
         pool = {text: place for place, text in enumerate(self.texts)}
         places = [pool.setdefault(text, len(pool)) for text in other.texts]
@@ -49,10 +49,10 @@ class Subjects:
             for one in other.facets
         )
         of_node = np.concatenate([self.of_node, other.of_node + len(self.facets)])
-        return Subjects(tuple(pool), (*self.facets, *facets), of_node)
+        return SliceSubjects(tuple(pool), (*self.facets, *facets), of_node)
 
 
-def subjects(graph: ExecutionGraph, nodes: Int64s, labels: NodeLabels) -> Subjects:
+def subjects(graph: ExecutionGraph, nodes: Int64s, labels: NodeLabels) -> SliceSubjects:
     """What these nodes are about."""
     is_collective = graph.kind[nodes] == NodeKind.FINISH
     # A collective is called by its kind, size and group, so its number stands for its name.
@@ -75,7 +75,7 @@ def subjects(graph: ExecutionGraph, nodes: Int64s, labels: NodeLabels) -> Subjec
         )
         for own_name, node in zip(name[first].tolist(), nodes[first].tolist(), strict=True)
     )
-    return Subjects(tuple(pool), facets, of_node)
+    return SliceSubjects(tuple(pool), facets, of_node)
 
 
 def collective_text(collective: Collective) -> str:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from foretrace.trace.contents import contents_of as contents_of
     from foretrace.trace.contents import inspect as inspect
     from foretrace.trace.contents import is_autograd_node as is_autograd_node
-    from foretrace.trace.discover import Found as Found
+    from foretrace.trace.discover import FoundFiles as FoundFiles
     from foretrace.trace.discover import discover as discover
     from foretrace.trace.discover import files_named as files_named
     from foretrace.trace.execution import ExecutionArgument as ExecutionArgument

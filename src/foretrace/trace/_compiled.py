@@ -19,11 +19,11 @@ import numpy as np
 
 from foretrace.base import Int64s, UInt8s, njit
 from foretrace.trace.columns import Category
-from foretrace.trace.fields import Drop, Key, KeyTable, Phase, Row, State, Status
+from foretrace.trace.fields import Drop, KeyTable, RecordKey, Row, ScanPhase, ScanState, ScanStatus
 from foretrace.trace.json._compiled import ABSENT, BAD, MORE, is_text, string_end, value_end
 from foretrace.trace.record._compiled import (
+    RecordTables,
     Scratch,
-    Tables,
     id_or_absent,
     is_memory,
     lane_number,
@@ -43,19 +43,19 @@ Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 COLLECTIVE_KEYS = np.array(
     [
         ABSENT,
-        Key.COLLECTIVE,
-        Key.GROUP,
-        Key.GROUP_DESCRIPTION,
-        Key.GROUP_RANKS,
-        Key.DTYPE,
-        Key.GROUP_SIZE,
-        Key.GROUP_SEQUENCE,
-        Key.IN_ELEMENTS,
-        Key.OUT_ELEMENTS,
-        Key.SOURCE_RANK,
-        Key.DESTINATION_RANK,
-        Key.IN_SPLITS,
-        Key.OUT_SPLITS,
+        RecordKey.COLLECTIVE,
+        RecordKey.GROUP,
+        RecordKey.GROUP_DESCRIPTION,
+        RecordKey.GROUP_RANKS,
+        RecordKey.DTYPE,
+        RecordKey.GROUP_SIZE,
+        RecordKey.GROUP_SEQUENCE,
+        RecordKey.IN_ELEMENTS,
+        RecordKey.OUT_ELEMENTS,
+        RecordKey.SOURCE_RANK,
+        RecordKey.DESTINATION_RANK,
+        RecordKey.IN_SPLITS,
+        RecordKey.OUT_SPLITS,
     ],
     np.int64,
 )
@@ -86,18 +86,18 @@ class Counts(NamedTuple):
 
 @compiled
 def add_collective(
-    buffer: UInt8s, row: int, scratch: Scratch, tables: Tables, pool: Pool, state: Int64s
+    buffer: UInt8s, row: int, scratch: Scratch, tables: RecordTables, pool: Pool, state: Int64s
 ) -> Scalar:
     """Add the record's collective metadata; NO_ROOM if a string did not fit.
 
     out: tables.collectives, pool, state
     """
-    out = tables.collectives[state[State.NUM_COLLECTIVES]]
+    out = tables.collectives[state[ScanState.NUM_COLLECTIVES]]
     out[0] = row
     for column in range(1, len(COLLECTIVE_KEYS)):
         key = COLLECTIVE_KEYS[column]
-        if key == Key.GROUP and scratch.known[key] == 0:
-            key = np.int64(Key.GROUP_NUMBER)
+        if key == RecordKey.GROUP and scratch.known[key] == 0:
+            key = np.int64(RecordKey.GROUP_NUMBER)
         if scratch.known[key] == 0:
             out[column] = ABSENT
         elif IS_COLLECTIVE_TEXT[column]:
@@ -119,14 +119,14 @@ def keep_duration(
     labels: UInt8s,
     label_begins: Int64s,
     known: Known,
-    tables: Tables,
+    tables: RecordTables,
     pool: Pool,
     state: Int64s,
 ) -> Scalar:
     """Add a row; False if some table or pool is full. out: tables, pool, state."""
     name = np.int64(known.empty)
-    if scratch.known[Key.NAME] != 0:
-        name = string_or_absent(buffer, scratch, Key.NAME, pool)
+    if scratch.known[RecordKey.NAME] != 0:
+        name = string_or_absent(buffer, scratch, RecordKey.NAME, pool)
     signature = np.int64(ABSENT)
     if (
         category == Category.OPERATOR
@@ -136,56 +136,56 @@ def keep_duration(
         signature = signature_at(buffer, scratch, labels, label_begins, pool)
     if name == NO_ROOM or signature == NO_ROOM:
         return False
-    row = state[State.NUM_ROWS]
+    row = state[ScanState.NUM_ROWS]
     has_collective = (
-        scratch.known[Key.COLLECTIVE] != 0
-        or scratch.known[Key.GROUP] != 0
-        or scratch.known[Key.GROUP_SIZE] != 0
+        scratch.known[RecordKey.COLLECTIVE] != 0
+        or scratch.known[RecordKey.GROUP] != 0
+        or scratch.known[RecordKey.GROUP_SIZE] != 0
     )
     if has_collective:
         if add_collective(buffer, row, scratch, tables, pool, state) == NO_ROOM:
             return False
     # MTIA device records may turn out to be synchronisations when their name is read
     if category >= Category.SYNC and category != Category.DEVICE_ANNOTATION:
-        kind = string_or_absent(buffer, scratch, Key.SYNC_KIND, pool)
+        kind = string_or_absent(buffer, scratch, RecordKey.SYNC_KIND, pool)
         if kind == NO_ROOM:
             return False
-        sync = tables.syncs[state[State.NUM_SYNCS]]
+        sync = tables.syncs[state[ScanState.NUM_SYNCS]]
         sync[0] = row
         sync[1] = kind
-        sync[2] = id_or_absent(scratch, Key.STREAM)
-        sync[3] = id_or_absent(scratch, Key.WAIT_STREAM)
-        sync[4] = id_or_absent(scratch, Key.WAIT_CORRELATION)
-        sync[5] = id_or_absent(scratch, Key.WAIT_EVENT)
-        state[State.NUM_SYNCS] += 1
+        sync[2] = id_or_absent(scratch, RecordKey.STREAM)
+        sync[3] = id_or_absent(scratch, RecordKey.WAIT_STREAM)
+        sync[4] = id_or_absent(scratch, RecordKey.WAIT_CORRELATION)
+        sync[5] = id_or_absent(scratch, RecordKey.WAIT_EVENT)
+        state[ScanState.NUM_SYNCS] += 1
     if has_collective:
-        state[State.NUM_COLLECTIVES] += 1
+        state[ScanState.NUM_COLLECTIVES] += 1
     duration = np.int64(ABSENT)
     if is_half:
-        half = tables.halves[state[State.NUM_HALVES]]
+        half = tables.halves[state[ScanState.NUM_HALVES]]
         half[0] = 0
-        half[1] = scratch.number[Key.START]
+        half[1] = scratch.number[RecordKey.START]
         half[2] = lane
         half[3] = row
-        state[State.NUM_HALVES] += 1
+        state[ScanState.NUM_HALVES] += 1
     else:
-        duration = scratch.number[Key.DURATION]
+        duration = scratch.number[RecordKey.DURATION]
         if duration < 0:
             duration = np.int64(0)
-            state[State.NUM_NEGATIVE] += 1
+            state[ScanState.NUM_NEGATIVE] += 1
     out = tables.rows[row]
-    out[Row.START] = scratch.number[Key.START]
+    out[Row.START] = scratch.number[RecordKey.START]
     out[Row.DURATION] = duration
     out[Row.CATEGORY] = category
     out[Row.NAME] = name
     out[Row.LANE] = lane
-    out[Row.CORRELATION] = number_or_absent(scratch, Key.CORRELATION)
-    out[Row.EXTERNAL] = number_or_absent(scratch, Key.EXTERNAL)
-    out[Row.RECORD_FUNCTION] = number_or_absent(scratch, Key.RECORD_FUNCTION)
-    out[Row.SEQUENCE] = number_or_absent(scratch, Key.SEQUENCE)
-    out[Row.BYTES] = number_or_absent(scratch, Key.COPY_BYTES)
+    out[Row.CORRELATION] = number_or_absent(scratch, RecordKey.CORRELATION)
+    out[Row.EXTERNAL] = number_or_absent(scratch, RecordKey.EXTERNAL)
+    out[Row.RECORD_FUNCTION] = number_or_absent(scratch, RecordKey.RECORD_FUNCTION)
+    out[Row.SEQUENCE] = number_or_absent(scratch, RecordKey.SEQUENCE)
+    out[Row.BYTES] = number_or_absent(scratch, RecordKey.COPY_BYTES)
     out[Row.SIGNATURE] = signature
-    state[State.NUM_ROWS] = row + 1
+    state[ScanState.NUM_ROWS] = row + 1
     return True
 
 
@@ -197,7 +197,7 @@ def keep_record(
     labels: UInt8s,
     label_begins: Int64s,
     known: Known,
-    tables: Tables,
+    tables: RecordTables,
     pool: Pool,
     counts: Counts,
     state: Int64s,
@@ -224,7 +224,7 @@ def keep_record(
         return True
     category_text = np.int64(ABSENT)
     if is_flow or is_span:
-        category_text = string_or_absent(buffer, scratch, Key.CATEGORY, pool)
+        category_text = string_or_absent(buffer, scratch, RecordKey.CATEGORY, pool)
         if category_text == NO_ROOM:
             return False
     if is_flow and (category_text != known.forward_backward or phase == 116):
@@ -242,10 +242,10 @@ def keep_record(
             counts.by_category[category_text] += 1
             return True
         category = known.categories[category_text]
-    if scratch.known[Key.START] == 0:
+    if scratch.known[RecordKey.START] == 0:
         counts.by_reason[Drop.NO_START] += 1
         return True
-    if phase == 88 and scratch.known[Key.DURATION] == 0:
+    if phase == 88 and scratch.known[RecordKey.DURATION] == 0:
         counts.by_reason[Drop.NO_DURATION] += 1
         return True
     lane = np.int64(ABSENT)
@@ -269,45 +269,49 @@ def keep_record(
             state,
         )
     if is_instant:
-        out = tables.memory[state[State.NUM_MEMORY]]
-        out[0] = scratch.number[Key.START]
-        out[1] = scratch.number[Key.CHANGE_BYTES] if scratch.known[Key.CHANGE_BYTES] != 0 else 0
-        out[2] = number_or_absent(scratch, Key.ALLOCATED)
-        out[3] = number_or_absent(scratch, Key.RESERVED)
-        out[4] = number_or_absent(scratch, Key.DEVICE_TYPE)
-        out[5] = number_or_absent(scratch, Key.DEVICE_ID)
-        state[State.NUM_MEMORY] += 1
+        out = tables.memory[state[ScanState.NUM_MEMORY]]
+        out[0] = scratch.number[RecordKey.START]
+        out[1] = (
+            scratch.number[RecordKey.CHANGE_BYTES]
+            if scratch.known[RecordKey.CHANGE_BYTES] != 0
+            else 0
+        )
+        out[2] = number_or_absent(scratch, RecordKey.ALLOCATED)
+        out[3] = number_or_absent(scratch, RecordKey.RESERVED)
+        out[4] = number_or_absent(scratch, RecordKey.DEVICE_TYPE)
+        out[5] = number_or_absent(scratch, RecordKey.DEVICE_ID)
+        state[ScanState.NUM_MEMORY] += 1
         return True
     if phase == 69:
-        half = tables.halves[state[State.NUM_HALVES]]
+        half = tables.halves[state[ScanState.NUM_HALVES]]
         half[0] = 1
-        half[1] = scratch.number[Key.START]
+        half[1] = scratch.number[RecordKey.START]
         half[2] = lane
         half[3] = ABSENT
-        state[State.NUM_HALVES] += 1
+        state[ScanState.NUM_HALVES] += 1
         return True
     flow = np.int64(ABSENT)
-    if scratch.known[Key.FLOW] != 0:
-        flow = lane_number(buffer, scratch.begin[Key.FLOW], scratch.end[Key.FLOW], n)
-    out = tables.flows[state[State.NUM_FLOWS]]
+    if scratch.known[RecordKey.FLOW] != 0:
+        flow = lane_number(buffer, scratch.begin[RecordKey.FLOW], scratch.end[RecordKey.FLOW], n)
+    out = tables.flows[state[ScanState.NUM_FLOWS]]
     out[0] = 0 if phase == 115 else 1
     out[1] = flow
-    out[2] = scratch.number[Key.START]
+    out[2] = scratch.number[RecordKey.START]
     out[3] = lane
-    state[State.NUM_FLOWS] += 1
+    state[ScanState.NUM_FLOWS] += 1
     return True
 
 
 @inlined
-def has_room(tables: Tables, state: Int64s) -> Scalar:
+def has_room(tables: RecordTables, state: Int64s) -> Scalar:
     """Whether every table takes one more row."""
     return (
-        state[State.NUM_ROWS] < len(tables.rows)
-        and state[State.NUM_COLLECTIVES] < len(tables.collectives)
-        and state[State.NUM_SYNCS] < len(tables.syncs)
-        and state[State.NUM_MEMORY] < len(tables.memory)
-        and state[State.NUM_FLOWS] < len(tables.flows)
-        and state[State.NUM_HALVES] < len(tables.halves)
+        state[ScanState.NUM_ROWS] < len(tables.rows)
+        and state[ScanState.NUM_COLLECTIVES] < len(tables.collectives)
+        and state[ScanState.NUM_SYNCS] < len(tables.syncs)
+        and state[ScanState.NUM_MEMORY] < len(tables.memory)
+        and state[ScanState.NUM_FLOWS] < len(tables.flows)
+        and state[ScanState.NUM_HALVES] < len(tables.halves)
     )
 
 
@@ -321,98 +325,98 @@ def scan(
     label_begins: Int64s,
     known: Known,
     scratch: Scratch,
-    tables: Tables,
+    tables: RecordTables,
     pool: Pool,
     counts: Counts,
     state: Int64s,
 ) -> Scalar:
-    """Read as much of `buffer[:n]` as is whole; why it stopped, as `Status`.
+    """Read as much of `buffer[:n]` as is whole; why it stopped, as `ScanStatus`.
 
     `buffer` has at least 64 zeros from `n` on. `words` is (b"traceEvents", b"nodes") as arrays.
     out: scratch, tables, pool, counts, state
     """
-    i = np.int64(state[State.POSITION])
+    i = np.int64(state[ScanState.POSITION])
     while True:
         # The state stands at a boundary here: between members, or between records.
         c = buffer[i]
         while c == 32 or c == 10 or c == 44 or c == 13 or c == 9:
             i += 1
             c = buffer[i]
-        state[State.POSITION] = i
+        state[ScanState.POSITION] = i
         if i >= n:
-            state[State.POSITION] = n
-            return Status.MORE
-        phase = state[State.PHASE]
-        if phase == Phase.EVENTS:
+            state[ScanState.POSITION] = n
+            return ScanStatus.MORE
+        phase = state[ScanState.PHASE]
+        if phase == ScanPhase.EVENTS:
             if c == 123:
                 if not has_room(tables, state):
-                    return Status.FULL
+                    return ScanStatus.FULL
                 end = read_record(buffer, i, n, keys, scratch)
                 if end == MORE:
-                    return Status.MORE
+                    return ScanStatus.MORE
                 if end == BAD:
-                    return Status.MALFORMED
+                    return ScanStatus.MALFORMED
                 if not keep_record(
                     buffer, n, scratch, labels, label_begins, known, tables, pool, counts, state
                 ):
-                    return Status.FULL
+                    return ScanStatus.FULL
                 i = np.int64(end)
             elif c == 93:
                 i += 1
-                is_bare = state[State.IS_BARE_LIST] != 0
-                state[State.PHASE] = Phase.AFTER if is_bare else Phase.TOP
+                is_bare = state[ScanState.IS_BARE_LIST] != 0
+                state[ScanState.PHASE] = ScanPhase.AFTER if is_bare else ScanPhase.TOP
                 continue
             elif c == 125 or c == 58:
-                return Status.MALFORMED
+                return ScanStatus.MALFORMED
             else:
                 end = value_end(buffer, i, n)
                 if end < 0:
-                    return Status.MORE
+                    return ScanStatus.MORE
                 counts.by_reason[Drop.NOT_AN_OBJECT] += 1
                 i = np.int64(end)
-            state[State.NUM_EVENTS] += 1
-        elif phase == Phase.TOP:
+            state[ScanState.NUM_EVENTS] += 1
+        elif phase == ScanPhase.TOP:
             if c == 125:
-                state[State.PHASE] = Phase.AFTER
+                state[ScanState.PHASE] = ScanPhase.AFTER
                 i += 1
                 continue
             if c != 34:
-                return Status.MALFORMED
+                return ScanStatus.MALFORMED
             begin = i + 1
             end = string_end(buffer, begin, n)
             if end < 0:
-                return Status.MORE
+                return ScanStatus.MORE
             value = end + 1
             c = buffer[value]
             while c == 32 or c == 10 or c == 13 or c == 9 or c == 58:
                 value += 1
                 c = buffer[value]
             if value >= n:
-                return Status.MORE
+                return ScanStatus.MORE
             if c == 91 and is_text(buffer, begin, end, words[0]):
-                state[State.PHASE] = Phase.EVENTS
-                state[State.HAS_LIST] = 1
+                state[ScanState.PHASE] = ScanPhase.EVENTS
+                state[ScanState.HAS_LIST] = 1
                 i = np.int64(value + 1)
                 continue
             if c == 91 and is_text(buffer, begin, end, words[1]):
-                return Status.NODES
+                return ScanStatus.NODES
             value_stop = value_end(buffer, value, n)
             if value_stop < 0:
-                return Status.MORE
-            state[State.KEY_BEGIN] = i
-            state[State.VALUE_BEGIN] = value
-            state[State.VALUE_END] = value_stop
-            state[State.POSITION] = value_stop
-            return Status.MEMBER
-        elif phase == Phase.BEFORE:
+                return ScanStatus.MORE
+            state[ScanState.KEY_BEGIN] = i
+            state[ScanState.VALUE_BEGIN] = value
+            state[ScanState.VALUE_END] = value_stop
+            state[ScanState.POSITION] = value_stop
+            return ScanStatus.MEMBER
+        elif phase == ScanPhase.BEFORE:
             if c == 123:
-                state[State.PHASE] = Phase.TOP
+                state[ScanState.PHASE] = ScanPhase.TOP
             elif c == 91:
-                state[State.PHASE] = Phase.EVENTS
-                state[State.IS_BARE_LIST] = 1
-                state[State.HAS_LIST] = 1
+                state[ScanState.PHASE] = ScanPhase.EVENTS
+                state[ScanState.IS_BARE_LIST] = 1
+                state[ScanState.HAS_LIST] = 1
             else:
-                return Status.MALFORMED
+                return ScanStatus.MALFORMED
             i += 1
         else:
-            return Status.DONE
+            return ScanStatus.DONE

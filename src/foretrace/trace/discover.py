@@ -19,7 +19,7 @@ Kind: TypeAlias = AnyFormat | str | None
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """Files to read, all of one format, and what stood beside them."""
 
     format: AnyFormat
@@ -38,7 +38,9 @@ class Found:
         return f"beside the traces, not read: {what}"
 
 
-def discover(paths: Iterable[str | Path] | str | Path, wanted: Sequence[AnyFormat] = ()) -> Found:
+def discover(
+    paths: Iterable[str | Path] | str | Path, wanted: Sequence[AnyFormat] = ()
+) -> FoundFiles:
     """The files of one format that these files, globs and folders name.
 
     A file that is named is taken as it is, so that a wrong one is refused with its reason. In a
@@ -66,7 +68,7 @@ def discover(paths: Iterable[str | Path] | str | Path, wanted: Sequence[AnyForma
     chosen = {*own, *(path for path in files if files[path])}
     found = [path for path in files if path in chosen]
     skipped = Counter(_words(kinds[path]) for path in files if path not in chosen)
-    result = Found(taken, tuple(found), dict(skipped))
+    result = FoundFiles(taken, tuple(found), dict(skipped))
     if not found:
         what = ", ".join(repr(str(each)) for each in listed[:5]) or "nothing"
         raise TraceError(

@@ -16,7 +16,7 @@ from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.trace.columns import Category
 
 
-class Kind(IntEnum):
+class ValueKind(IntEnum):
     """How a key's value is read."""
 
     SPAN = 0  # where it stands is remembered, it is read when the record is kept
@@ -25,7 +25,7 @@ class Kind(IntEnum):
     ARGS = 3  # the object of arguments
 
 
-class Key(IntEnum):
+class RecordKey(IntEnum):
     """Positions in the scanner's table of one record's values."""
 
     PHASE = 0
@@ -76,69 +76,69 @@ class Key(IntEnum):
     BLOCK = 44
 
 
-FIRST_ARGUMENT = int(Key.EXTERNAL)
+FIRST_ARGUMENT = int(RecordKey.EXTERNAL)
 
 # Spellings by profiler version: lower-case "external id" and category names with a capital are
 # from 2021 (torch 1.8, 1.9); "size" is what HIP runtime and MTIA copies carry; "Process Group ID"
 # stood before "Process Group Name" (torch 2.3).
-KEY_TEXTS: tuple[tuple[str, Key, Kind], ...] = (
-    ("ph", Key.PHASE, Kind.SPAN),
-    ("cat", Key.CATEGORY, Kind.SPAN),
-    ("name", Key.NAME, Kind.SPAN),
-    ("pid", Key.PROCESS, Kind.SPAN),
-    ("tid", Key.THREAD, Kind.SPAN),
-    ("ts", Key.START, Kind.TIME),
-    ("dur", Key.DURATION, Kind.TIME),
-    ("id", Key.FLOW, Kind.SPAN),
-    ("args", Key.ARGS, Kind.ARGS),
-    ("External id", Key.EXTERNAL, Kind.NUMBER),
-    ("external id", Key.EXTERNAL, Kind.NUMBER),
-    ("correlation", Key.CORRELATION, Kind.NUMBER),
-    ("Record function id", Key.RECORD_FUNCTION, Kind.NUMBER),
-    ("Sequence number", Key.SEQUENCE, Kind.NUMBER),
-    ("stream", Key.STREAM, Kind.NUMBER),
-    ("device", Key.DEVICE, Kind.NUMBER),
-    ("bytes", Key.COPY_BYTES, Kind.NUMBER),
-    ("size", Key.COPY_BYTES, Kind.NUMBER),
-    ("Bytes", Key.CHANGE_BYTES, Kind.NUMBER),
-    ("Total Allocated", Key.ALLOCATED, Kind.NUMBER),
-    ("Total Reserved", Key.RESERVED, Kind.NUMBER),
-    ("Device Type", Key.DEVICE_TYPE, Kind.NUMBER),
-    ("Device Id", Key.DEVICE_ID, Kind.NUMBER),
-    ("wait_on_stream", Key.WAIT_STREAM, Kind.NUMBER),
-    ("wait_on_cuda_event_record_corr_id", Key.WAIT_CORRELATION, Kind.NUMBER),
-    ("wait_on_cuda_event_id", Key.WAIT_EVENT, Kind.NUMBER),
-    ("cuda_sync_kind", Key.SYNC_KIND, Kind.SPAN),
-    ("Collective name", Key.COLLECTIVE, Kind.SPAN),
-    ("dtype", Key.DTYPE, Kind.SPAN),
-    ("Process Group Name", Key.GROUP, Kind.SPAN),
-    ("Process Group ID", Key.GROUP_NUMBER, Kind.SPAN),
-    ("Process Group Description", Key.GROUP_DESCRIPTION, Kind.SPAN),
-    ("Process Group Ranks", Key.GROUP_RANKS, Kind.SPAN),
-    ("Group size", Key.GROUP_SIZE, Kind.NUMBER),
-    ("Seq", Key.GROUP_SEQUENCE, Kind.NUMBER),
-    ("In msg nelems", Key.IN_ELEMENTS, Kind.NUMBER),
-    ("Out msg nelems", Key.OUT_ELEMENTS, Kind.NUMBER),
-    ("Src Rank", Key.SOURCE_RANK, Kind.NUMBER),
-    ("Dst Rank", Key.DESTINATION_RANK, Kind.NUMBER),
-    ("In split size", Key.IN_SPLITS, Kind.SPAN),
-    ("Out split size", Key.OUT_SPLITS, Kind.SPAN),
-    ("Input Dims", Key.INPUT_DIMS, Kind.SPAN),
-    ("Input type", Key.INPUT_TYPES, Kind.SPAN),
-    ("Input Strides", Key.INPUT_STRIDES, Kind.SPAN),
-    ("Concrete Inputs", Key.CONCRETE_INPUTS, Kind.SPAN),
-    ("grid", Key.GRID, Kind.SPAN),
-    ("block", Key.BLOCK, Kind.SPAN),
+KEY_TEXTS: tuple[tuple[str, RecordKey, ValueKind], ...] = (
+    ("ph", RecordKey.PHASE, ValueKind.SPAN),
+    ("cat", RecordKey.CATEGORY, ValueKind.SPAN),
+    ("name", RecordKey.NAME, ValueKind.SPAN),
+    ("pid", RecordKey.PROCESS, ValueKind.SPAN),
+    ("tid", RecordKey.THREAD, ValueKind.SPAN),
+    ("ts", RecordKey.START, ValueKind.TIME),
+    ("dur", RecordKey.DURATION, ValueKind.TIME),
+    ("id", RecordKey.FLOW, ValueKind.SPAN),
+    ("args", RecordKey.ARGS, ValueKind.ARGS),
+    ("External id", RecordKey.EXTERNAL, ValueKind.NUMBER),
+    ("external id", RecordKey.EXTERNAL, ValueKind.NUMBER),
+    ("correlation", RecordKey.CORRELATION, ValueKind.NUMBER),
+    ("Record function id", RecordKey.RECORD_FUNCTION, ValueKind.NUMBER),
+    ("Sequence number", RecordKey.SEQUENCE, ValueKind.NUMBER),
+    ("stream", RecordKey.STREAM, ValueKind.NUMBER),
+    ("device", RecordKey.DEVICE, ValueKind.NUMBER),
+    ("bytes", RecordKey.COPY_BYTES, ValueKind.NUMBER),
+    ("size", RecordKey.COPY_BYTES, ValueKind.NUMBER),
+    ("Bytes", RecordKey.CHANGE_BYTES, ValueKind.NUMBER),
+    ("Total Allocated", RecordKey.ALLOCATED, ValueKind.NUMBER),
+    ("Total Reserved", RecordKey.RESERVED, ValueKind.NUMBER),
+    ("Device Type", RecordKey.DEVICE_TYPE, ValueKind.NUMBER),
+    ("Device Id", RecordKey.DEVICE_ID, ValueKind.NUMBER),
+    ("wait_on_stream", RecordKey.WAIT_STREAM, ValueKind.NUMBER),
+    ("wait_on_cuda_event_record_corr_id", RecordKey.WAIT_CORRELATION, ValueKind.NUMBER),
+    ("wait_on_cuda_event_id", RecordKey.WAIT_EVENT, ValueKind.NUMBER),
+    ("cuda_sync_kind", RecordKey.SYNC_KIND, ValueKind.SPAN),
+    ("Collective name", RecordKey.COLLECTIVE, ValueKind.SPAN),
+    ("dtype", RecordKey.DTYPE, ValueKind.SPAN),
+    ("Process Group Name", RecordKey.GROUP, ValueKind.SPAN),
+    ("Process Group ID", RecordKey.GROUP_NUMBER, ValueKind.SPAN),
+    ("Process Group Description", RecordKey.GROUP_DESCRIPTION, ValueKind.SPAN),
+    ("Process Group Ranks", RecordKey.GROUP_RANKS, ValueKind.SPAN),
+    ("Group size", RecordKey.GROUP_SIZE, ValueKind.NUMBER),
+    ("Seq", RecordKey.GROUP_SEQUENCE, ValueKind.NUMBER),
+    ("In msg nelems", RecordKey.IN_ELEMENTS, ValueKind.NUMBER),
+    ("Out msg nelems", RecordKey.OUT_ELEMENTS, ValueKind.NUMBER),
+    ("Src Rank", RecordKey.SOURCE_RANK, ValueKind.NUMBER),
+    ("Dst Rank", RecordKey.DESTINATION_RANK, ValueKind.NUMBER),
+    ("In split size", RecordKey.IN_SPLITS, ValueKind.SPAN),
+    ("Out split size", RecordKey.OUT_SPLITS, ValueKind.SPAN),
+    ("Input Dims", RecordKey.INPUT_DIMS, ValueKind.SPAN),
+    ("Input type", RecordKey.INPUT_TYPES, ValueKind.SPAN),
+    ("Input Strides", RecordKey.INPUT_STRIDES, ValueKind.SPAN),
+    ("Concrete Inputs", RecordKey.CONCRETE_INPUTS, ValueKind.SPAN),
+    ("grid", RecordKey.GRID, ValueKind.SPAN),
+    ("block", RecordKey.BLOCK, ValueKind.SPAN),
 )
 
 # The members of a signature's text, in this order; the text is JSON without spaces.
-SIGNATURE_MEMBERS: tuple[tuple[str, Key], ...] = (
-    ("dims", Key.INPUT_DIMS),
-    ("types", Key.INPUT_TYPES),
-    ("strides", Key.INPUT_STRIDES),
-    ("inputs", Key.CONCRETE_INPUTS),
-    ("grid", Key.GRID),
-    ("block", Key.BLOCK),
+SIGNATURE_MEMBERS: tuple[tuple[str, RecordKey], ...] = (
+    ("dims", RecordKey.INPUT_DIMS),
+    ("types", RecordKey.INPUT_TYPES),
+    ("strides", RecordKey.INPUT_STRIDES),
+    ("inputs", RecordKey.CONCRETE_INPUTS),
+    ("grid", RecordKey.GRID),
+    ("block", RecordKey.BLOCK),
 )
 
 # `cat` of a record that is kept. MTIA_DEVICE is told apart by its name when columns are made.
@@ -216,7 +216,7 @@ class Row(IntEnum):
     SIGNATURE = 10
 
 
-class State(IntEnum):
+class ScanState(IntEnum):
     """The scanner's registers between two calls."""
 
     POSITION = 0  # next byte to read
@@ -237,7 +237,7 @@ class State(IntEnum):
     HAS_LIST = 15  # whether a list of events has begun
 
 
-class Phase(IntEnum):
+class ScanPhase(IntEnum):
     """Where in the file the scanner stands."""
 
     BEFORE = 0
@@ -246,7 +246,7 @@ class Phase(IntEnum):
     AFTER = 3
 
 
-class Status(IntEnum):
+class ScanStatus(IntEnum):
     """Why the scanner returned."""
 
     MORE = 0  # the bytes end inside something; hand in the rest from POSITION, and more

@@ -32,7 +32,7 @@ from foretrace.trace.cache import (
 )
 from foretrace.trace.chakra import ChakraTrace
 from foretrace.trace.columns import ProcessGroup, Trace
-from foretrace.trace.discover import Found, discover
+from foretrace.trace.discover import FoundFiles, discover
 from foretrace.trace.formats import read_graph, read_profile
 from foretrace.trace.ranks import rank_in_head, rank_in_name, ranked
 from foretrace.trace.source import content_key, opened_source
@@ -112,7 +112,7 @@ def load_run(
 
 
 def _profiles(
-    found: Found,
+    found: FoundFiles,
     *,
     ranks: Collection[int] | None,
     steps: Collection[str | int] | None,
@@ -138,7 +138,7 @@ def _profiles(
 
 
 def _graphs(
-    found: Found, *, ranks: Collection[int] | None, steps: Collection[str | int] | None
+    found: FoundFiles, *, ranks: Collection[int] | None, steps: Collection[str | int] | None
 ) -> tuple[ChakraTrace, ...]:
     if steps is not None:
         raise TraceError(

@@ -8,7 +8,7 @@ from foretrace.trace.assemble import assembled
 from foretrace.trace.columns import Trace
 from foretrace.trace.meta import described, trace_meta
 from foretrace.trace.scan import scanned
-from foretrace.trace.source import Source, opened_source
+from foretrace.trace.source import OpenFile, opened_source
 
 # Words of a Kineto file's head. The list of events may begin far behind them.
 _WORDS = (b'"traceEvents"', b'"ph"', b'"deviceProperties"', b'"schemaVersion"')
@@ -32,7 +32,7 @@ def read_trace(path: Path) -> Trace:
         return trace_of(source)
 
 
-def trace_of(source: Source) -> Trace:
+def trace_of(source: OpenFile) -> Trace:
     """The trace in an open file, or in any text of this form."""
     scan = scanned(source)
     told = described(scan.members)

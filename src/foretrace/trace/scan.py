@@ -21,15 +21,15 @@ from foretrace.trace.fields import (
     SIGNATURE_MEMBERS,
     SYNC_FIELDS,
     Drop,
-    Key,
-    Phase,
+    RecordKey,
     Row,
-    State,
-    Status,
+    ScanPhase,
+    ScanState,
+    ScanStatus,
     key_table,
 )
-from foretrace.trace.record._compiled import Scratch, Tables, fill_lane_slots
-from foretrace.trace.source import CutShortError, Source
+from foretrace.trace.record._compiled import RecordTables, Scratch, fill_lane_slots
+from foretrace.trace.source import CutShortError, OpenFile
 from foretrace.trace.texts._compiled import Pool, fill_slots, text_at
 
 _Array = TypeVar("_Array", Int64s, UInt8s)
@@ -70,7 +70,7 @@ class _Work:
     buffer: UInt8s
     filled: int
     scratch: Scratch
-    tables: Tables
+    tables: RecordTables
     pool: Pool
     known: Known
     counts: Counts
@@ -84,7 +84,7 @@ _LABELS = np.frombuffer("".join(label for label, _ in SIGNATURE_MEMBERS).encode(
 _LABEL_BEGINS = np.cumsum([0, *(len(label) for label, _ in SIGNATURE_MEMBERS)], dtype=np.int64)
 
 
-def scanned(source: Source) -> Scanned:
+def scanned(source: OpenFile) -> Scanned:
     """Everything a file says, read once and in bounded memory beside the tables.
 
     Raises:
@@ -110,19 +110,19 @@ def scanned(source: Source) -> Scanned:
     if work.filled:
         _scan_buffer(work, source, json_bytes)
     _check_is_trace(work, source, cut)
-    phase = work.state[State.PHASE]
+    phase = work.state[ScanState.PHASE]
     notes: tuple[str, ...] = ()
-    if phase == Phase.AFTER and work.filled:
+    if phase == ScanPhase.AFTER and work.filled:
         notes = ("text after the end of the JSON is ignored",)
-    if phase != Phase.AFTER and cut is None:
+    if phase != ScanPhase.AFTER and cut is None:
         cut = "the text ends inside its JSON"
     return _result(work, json_bytes, cut, notes)
 
 
-def _check_is_trace(work: _Work, source: Source, cut: str | None) -> None:
+def _check_is_trace(work: _Work, source: OpenFile, cut: str | None) -> None:
     state, by_reason = work.state, work.counts.by_reason
-    if not state[State.HAS_LIST]:
-        if cut is not None or state[State.PHASE] != Phase.AFTER:
+    if not state[ScanState.HAS_LIST]:
+        if cut is not None or state[ScanState.PHASE] != ScanPhase.AFTER:
             reason = cut or "the text ends"
             raise TraceError(
                 f"cannot read {source.path}: {reason} before any event; record or copy it again"
@@ -132,7 +132,7 @@ def _check_is_trace(work: _Work, source: Source, cut: str | None) -> None:
             f"cannot read {source.path}: found JSON with the members {names}, expected a list "
             "'traceEvents'; name the file that torch.profiler's export_chrome_trace wrote"
         )
-    num_events = int(state[State.NUM_EVENTS])
+    num_events = int(state[ScanState.NUM_EVENTS])
     num_odd = int(by_reason[Drop.NOT_AN_OBJECT] + by_reason[Drop.NO_PHASE])
     if num_events and num_odd == num_events:
         raise TraceError(
@@ -158,7 +158,7 @@ def _new_work(likely_json_bytes: int) -> _Work:
         slots=np.full(1 << 15, -1, np.int32),
         size=np.zeros(1, np.int64),
     )
-    state = np.zeros(len(State), np.int64)
+    state = np.zeros(len(ScanState), np.int64)
     texts = [text for text, _ in CATEGORY_TEXTS]
     for text in (*texts, "Trace", "fwdbwd", ""):
         raw = np.frombuffer(text.encode(), np.uint8)
@@ -169,7 +169,7 @@ def _new_work(likely_json_bytes: int) -> _Work:
         forward_backward=len(texts) + 1,
         empty=len(texts) + 2,
     )
-    tables = Tables(
+    tables = RecordTables(
         rows=np.empty((num_rows, len(Row)), np.int64),
         collectives=np.empty((1024, COLLECTIVE_FIELDS), np.int64),
         syncs=np.empty((1024, SYNC_FIELDS), np.int64),
@@ -184,10 +184,10 @@ def _new_work(likely_json_bytes: int) -> _Work:
         buffer=np.zeros(size, np.uint8),
         filled=0,
         scratch=Scratch(
-            number=np.zeros(len(Key), np.int64),
-            known=np.zeros(len(Key), np.uint8),
-            begin=np.zeros(len(Key), np.int64),
-            end=np.zeros(len(Key), np.int64),
+            number=np.zeros(len(RecordKey), np.int64),
+            known=np.zeros(len(RecordKey), np.uint8),
+            begin=np.zeros(len(RecordKey), np.int64),
+            end=np.zeros(len(RecordKey), np.int64),
             text=np.empty(size + _SCRATCH_ROOM, np.uint8),
         ),
         tables=tables,
@@ -216,7 +216,7 @@ def _append(work: _Work, piece: bytes) -> None:
     work.filled = end
 
 
-def _scan_buffer(work: _Work, source: Source, json_bytes: int) -> int:
+def _scan_buffer(work: _Work, source: OpenFile, json_bytes: int) -> int:
     """Scan what is buffered and move the rest to the front; the length of the rest."""
     while True:
         status = scan(
@@ -233,38 +233,39 @@ def _scan_buffer(work: _Work, source: Source, json_bytes: int) -> int:
             work.counts,
             work.state,
         )
-        if status == Status.FULL:
+        if status == ScanStatus.FULL:
             _enlarge(work)
-        elif status == Status.MEMBER:
+        elif status == ScanStatus.MEMBER:
             _take_member(work)
         else:
             break
-    position = int(work.state[State.POSITION])
-    if status == Status.NODES:
+    position = int(work.state[ScanState.POSITION])
+    if status == ScanStatus.NODES:
         raise TraceError(
             f"cannot read {source.path}: it is an execution trace (a list of nodes, without "
             "timestamps), which cannot be replayed by itself; name the Kineto file of the same "
             "run, the one that torch.profiler's export_chrome_trace wrote"
         )
-    if status == Status.MALFORMED:
+    if status == ScanStatus.MALFORMED:
         at = json_bytes - work.filled + position
         found = work.buffer[position : position + 24].tobytes().rstrip(b"\0")
         raise TraceError(
             f"cannot read {source.path}: not JSON at byte {at:,} of the text, after "
-            f"{int(work.state[State.NUM_EVENTS]):,} events: found {found!r}; record or copy the "
-            "file again"
+            f"{int(work.state[ScanState.NUM_EVENTS]):,} events: found {found!r}; record or copy "
+            "the file again"
         )
     rest = work.filled - position
     work.buffer[:rest] = work.buffer[position : work.filled].copy()
     work.buffer[rest : rest + _TAIL] = 0
     work.filled = rest
-    work.state[State.POSITION] = 0
+    work.state[ScanState.POSITION] = 0
     return rest
 
 
 def _take_member(work: _Work) -> None:
     begin, value, end = (
-        int(work.state[at]) for at in (State.KEY_BEGIN, State.VALUE_BEGIN, State.VALUE_END)
+        int(work.state[at])
+        for at in (ScanState.KEY_BEGIN, ScanState.VALUE_BEGIN, ScanState.VALUE_END)
     )
     text = work.buffer[begin:end].tobytes()
     key = text[1 : text.index(b'"', 1)].decode("utf-8", "replace")
@@ -276,13 +277,13 @@ def _enlarge(work: _Work) -> None:
     state = work.state
     tables = work.tables
     counts = {
-        "rows": State.NUM_ROWS,
-        "collectives": State.NUM_COLLECTIVES,
-        "syncs": State.NUM_SYNCS,
-        "memory": State.NUM_MEMORY,
-        "flows": State.NUM_FLOWS,
-        "halves": State.NUM_HALVES,
-        "lanes": State.NUM_LANES,
+        "rows": ScanState.NUM_ROWS,
+        "collectives": ScanState.NUM_COLLECTIVES,
+        "syncs": ScanState.NUM_SYNCS,
+        "memory": ScanState.NUM_MEMORY,
+        "flows": ScanState.NUM_FLOWS,
+        "halves": ScanState.NUM_HALVES,
+        "lanes": ScanState.NUM_LANES,
     }
     grown = {
         name: _doubled(getattr(tables, name), int(state[count]))
@@ -292,8 +293,8 @@ def _enlarge(work: _Work) -> None:
     lane_slots = tables.lane_slots
     if "lanes" in grown:
         lane_slots = np.full(2 * len(lane_slots), -1, np.int32)
-        fill_lane_slots(lane_slots, tables.lanes, int(state[State.NUM_LANES]))
-    work.tables = Tables(**{**tables._asdict(), **grown, "lane_slots": lane_slots})
+        fill_lane_slots(lane_slots, tables.lanes, int(state[ScanState.NUM_LANES]))
+    work.tables = RecordTables(**{**tables._asdict(), **grown, "lane_slots": lane_slots})
     num_strings = int(work.pool.size[0])
     is_pool_full = 2 * num_strings >= len(work.pool.hashes)
     if is_pool_full:
@@ -330,19 +331,19 @@ def _result(work: _Work, json_bytes: int, cut: str | None, notes: tuple[str, ...
         dropped[reason] = dropped.get(reason, 0) + int(work.counts.by_category[string])
     tables = work.tables
     return Scanned(
-        rows=tables.rows[: state[State.NUM_ROWS]],
-        collectives=tables.collectives[: state[State.NUM_COLLECTIVES]],
-        syncs=tables.syncs[: state[State.NUM_SYNCS]],
-        memory=tables.memory[: state[State.NUM_MEMORY]],
-        flows=tables.flows[: state[State.NUM_FLOWS]],
-        halves=tables.halves[: state[State.NUM_HALVES]],
-        lanes=tables.lanes[: state[State.NUM_LANES]],
+        rows=tables.rows[: state[ScanState.NUM_ROWS]],
+        collectives=tables.collectives[: state[ScanState.NUM_COLLECTIVES]],
+        syncs=tables.syncs[: state[ScanState.NUM_SYNCS]],
+        memory=tables.memory[: state[ScanState.NUM_MEMORY]],
+        flows=tables.flows[: state[ScanState.NUM_FLOWS]],
+        halves=tables.halves[: state[ScanState.NUM_HALVES]],
+        lanes=tables.lanes[: state[ScanState.NUM_LANES]],
         arena=work.pool.arena[: begins[num_strings]],
         begins=begins[: num_strings + 1],
         members=work.members,
         dropped={reason: count for reason, count in dropped.items() if count},
-        num_events=int(state[State.NUM_EVENTS]),
-        num_negative=int(state[State.NUM_NEGATIVE]),
+        num_events=int(state[ScanState.NUM_EVENTS]),
+        num_negative=int(state[ScanState.NUM_NEGATIVE]),
         json_bytes=json_bytes,
         cut=cut,
         notes=notes,

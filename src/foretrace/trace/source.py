@@ -52,7 +52,7 @@ class CutShortError(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class OpenFile:
     """An open file that looks like JSON."""
 
     path: Path
@@ -77,7 +77,7 @@ def content_key(path: Path) -> str:
 
 
 @contextmanager
-def opened_source(path: Path) -> Iterator[Source]:
+def opened_source(path: Path) -> Iterator[OpenFile]:
     """The file's text, plain, from gzip, or from the one file in a tar archive.
 
     Raises:
@@ -96,7 +96,7 @@ def opened_source(path: Path) -> Iterator[Source]:
         first, pieces = _text_of(file, head, path)
         first = first.removeprefix(_BYTE_ORDER_MARK)
         _check_is_json(path, first)
-        yield Source(path, file_bytes, likely, _chained(first, pieces))
+        yield OpenFile(path, file_bytes, likely, _chained(first, pieces))
 
 
 @contextmanager

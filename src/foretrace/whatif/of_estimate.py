@@ -23,7 +23,7 @@ from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edited_model import model_with, sizes_of
 from foretrace.whatif.edits.changed import changed
 from foretrace.whatif.edits.edit import Edit
-from foretrace.whatif.outcome import Outcome
+from foretrace.whatif.outcome import ScenarioOutcome
 from foretrace.whatif.predict import effects_of
 from foretrace.whatif.prediction import Memory, Prediction
 from foretrace.whatif.resize.sizes import Sizes
@@ -60,7 +60,7 @@ def predict_estimate(
     for edit in edits:
         scenarios.append(edit.applied(scenarios[-1]))
 
-    def made(scenario: Scenario) -> tuple[Estimate, Outcome]:
+    def made(scenario: Scenario) -> tuple[Estimate, ScenarioOutcome]:
         estimated = _estimated(before, base, scenario, costs)
         return estimated, _outcome(estimated, scenario, costs, inflation)
 
@@ -118,11 +118,11 @@ def _estimated(
 
 def _outcome(
     estimated: Estimate, scenario: Scenario, costs: CostModel | None, inflation: Inflation | None
-) -> Outcome:
+) -> ScenarioOutcome:
     """An estimate with a scenario's edits of work."""
     if not scenario.changes:
         spread = estimated.interval
-        return Outcome(
+        return ScenarioOutcome(
             estimated.costs,
             estimated.timeline,
             spread.step_ns,
@@ -141,7 +141,9 @@ def _outcome(
     )
     done = SimulatedStep(simulate(job.graph, duration_ns), alone, duration_ns)
     spread = interval(done, unmodelled=unmodelled_of(estimated.model, estimated.software))
-    return Outcome(alone, done.timeline, spread.step_ns, spread.low_ns, spread.high_ns, ESTIMATED)
+    return ScenarioOutcome(
+        alone, done.timeline, spread.step_ns, spread.low_ns, spread.high_ns, ESTIMATED
+    )
 
 
 def _memory(before: Footprint | None, after: Footprint | None) -> Memory | None:

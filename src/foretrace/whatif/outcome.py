@@ -49,7 +49,7 @@ _WIDTH_80 = 1.2816  # of a normal distribution: its 90th percentile, in standard
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScenarioOutcome:
     """One scenario, simulated."""
 
     costs: Costs
@@ -61,7 +61,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def outcome(baseline: Baseline, scenario: Scenario) -> Outcome:
+def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
     """A scenario's step: arranged from recorded pieces, else scaled by the ratio of estimates.
 
     Raises:
@@ -108,7 +108,7 @@ def outcome(baseline: Baseline, scenario: Scenario) -> Outcome:
         *_loading(baseline, scenario),
         *_hidden(baseline, timeline, step_ns),
     )
-    return Outcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
+    return ScenarioOutcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
 
 
 def _grown(baseline: Baseline, scenario: Scenario) -> float:
@@ -216,7 +216,7 @@ def _unmodelled(baseline: Baseline, edited: float) -> float:
     return math.hypot(missed, edited, _WIDTH_80 * deviation)
 
 
-def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError) -> Outcome:
+def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError) -> ScenarioOutcome:
     """What the recorded step becomes by the ratio of two estimates."""
     model, machine = baseline.model, baseline.before.machine
     if not isinstance(model, Transformer) or machine is None:
@@ -242,7 +242,7 @@ def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError)
         f"not arranged from recorded work, but the recorded step x {found.ratio:.3f}, the ratio of "
         f"two estimates: {reason}"
     )
-    return Outcome(
+    return ScenarioOutcome(
         costs=after.costs,
         timeline=_stretched(after.timeline, found.step_ns),
         step_ns=found.step_ns,

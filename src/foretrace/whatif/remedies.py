@@ -37,7 +37,7 @@ _MAX_TOGETHER = 3
 
 
 @dataclass(frozen=True)
-class Change:
+class PossibleChange:
     """One thing that somebody could do."""
 
     name: str
@@ -130,7 +130,7 @@ def tried_remedies(baseline: Baseline) -> Remedies:
         best = rows[:count]
         found = _tried(
             baseline,
-            Change(
+            PossibleChange(
                 name=" + ".join(one.name for one in best),
                 edits=tuple(edit for one in best for edit in one.edits),
                 effort=max((one.effort for one in best), key=_EFFORTS.index),
@@ -142,7 +142,7 @@ def tried_remedies(baseline: Baseline) -> Remedies:
     return Remedies(baseline.replayed_step_ns, tuple(rows), tuple(together), len(tried))
 
 
-def _tried(baseline: Baseline, change: Change) -> Remedy | None:
+def _tried(baseline: Baseline, change: PossibleChange) -> Remedy | None:
     """A change's what-if; None where it cannot be made to this recording."""
     scenario = baseline.before
     with suppress(ScenarioError):
@@ -169,17 +169,17 @@ def _tried(baseline: Baseline, change: Change) -> Remedy | None:
 _EFFORTS = ("hours", "days", "weeks")
 
 
-def changes(baseline: Baseline) -> Iterator[Change]:
+def changes(baseline: Baseline) -> Iterator[PossibleChange]:
     """The changes that this recording could be told of; some may turn out not to apply."""
     graph = baseline.program.graph
-    yield Change(
+    yield PossibleChange(
         "no host stalls",
         (NoStalls(),),
         "hours",
         "threads get cores of their own, and collections of garbage and allocations happen outside "
         "of steps",
     )
-    yield Change(
+    yield PossibleChange(
         "data loaded ahead",
         (DataLoading(duration_ns=0),),
         "hours",
@@ -188,7 +188,7 @@ def changes(baseline: Baseline) -> Iterator[Change]:
     waits = graph.nodes_of(NodeKind.SYNC)
     names = sorted({graph.names[name] for name in np.unique(graph.name[waits]).tolist()})
     if names:
-        yield Change(
+        yield PossibleChange(
             "no blocking synchronisation",
             tuple(RemoveSync(name) for name in names),
             "hours",
@@ -199,21 +199,21 @@ def changes(baseline: Baseline) -> Iterator[Change]:
     yield from _equal_ranks(baseline)
 
 
-def _of_launches() -> Iterator[Change]:
+def _of_launches() -> Iterator[PossibleChange]:
     """What spares launches."""
-    yield Change(
+    yield PossibleChange(
         "CUDA graphs",
         (CudaGraphs(),),
         "days",
         "shapes stay the same and nothing inside waits for the device",
     )
-    yield Change(
+    yield PossibleChange(
         "fused elementwise kernels",
         (Fuse(selection_of("elementwise")),),
         "days",
         "`torch.compile` can trace the model; memory traffic that fusing saves is not counted",
     )
-    yield Change(
+    yield PossibleChange(
         "fused optimizer",
         (Fuse(selection_of("phase:optimizer")),),
         "hours",
@@ -221,13 +221,13 @@ def _of_launches() -> Iterator[Change]:
     )
 
 
-def _equal_ranks(baseline: Baseline) -> Iterator[Change]:
+def _equal_ranks(baseline: Baseline) -> Iterator[PossibleChange]:
     """Ranks as fast as the fastest that does the same."""
     timeline, steps = baseline.replayed, windows(baseline.replayed)
     evened = evened_ranks(timeline, np.isin(timeline.graph.step, steps.step))
     if evened is None:
         return
-    yield Change(
+    yield PossibleChange(
         "ranks as fast as the fastest",
         tuple(
             Speed(1 / factor, selection_of(f"compute ranks:{rank}"))

@@ -9,7 +9,6 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.workload.arrange.arrange import Columns as Columns
     from foretrace.workload.arrange.arrange import Issued as Issued
-    from foretrace.workload.arrange.arrange import Names as Names
     from foretrace.workload.arrange.arrange import graph_of_issued as graph_of_issued
     from foretrace.workload.arrange.arrange import neutral_columns as neutral_columns
     from foretrace.workload.arrange.meetings import BY_HUB as BY_HUB
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from foretrace.workload.exchanges.exchange import Exchange as Exchange
     from foretrace.workload.exchanges.exchange import Turn as Turn
     from foretrace.workload.exchanges.gradients import Filled as Filled
-    from foretrace.workload.exchanges.gradients import Pool as Pool
+    from foretrace.workload.exchanges.gradients import ParameterPool as ParameterPool
     from foretrace.workload.exchanges.gradients import bucket_numbers as bucket_numbers
     from foretrace.workload.exchanges.gradients import filled as filled
     from foretrace.workload.exchanges.gradients import gathered as gathered

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.analyze.idle.walks import Pieces, Walks, binding_edges, walked_apart, walked_back
+from foretrace.analyze.idle.walks import WalkPieces, Walks, binding_edges, walked_apart, walked_back
 from foretrace.graph import ExecutionGraph, NodeKind, Timeline
 from foretrace.simulate import simulate
 from tests.graphs import Edge, GraphBuilder, timeline_of
@@ -12,7 +12,7 @@ from tests.oracles import walks as oracle
 from tests.simulate.strategies import graphs
 
 
-def rows_of(pieces: Pieces, walk: int) -> list[oracle.Piece]:
+def rows_of(pieces: WalkPieces, walk: int) -> list[oracle.Piece]:
     columns = (pieces.node, pieces.edge, pieces.what, pieces.begin_ns, pieces.end_ns)
     chosen = pieces.walk == walk
     return [

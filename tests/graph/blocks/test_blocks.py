@@ -17,7 +17,7 @@ from foretrace.graph import (
     Phase,
     blocks_of,
 )
-from foretrace.graph.blocks.corrections import Rule
+from foretrace.graph.blocks.corrections import Correction
 from foretrace.graph.blocks.facts import phase_of_annotation, phase_of_operator
 from tests.graph.block_truth import judged
 from tests.graph.recorded import recording_of
@@ -260,7 +260,7 @@ def test_the_table_holds_every_node_and_all_time_once() -> None:
 
 
 def test_a_rule_s_layers_come_before_repetition() -> None:
-    rules = (Rule("operator", "aten::linear", part=Part.LAYER),)
+    rules = (Correction("operator", "aten::linear", part=Part.LAYER),)
     config = replace(PLAIN, num_microbatches=1)
 
     found = judged(config, Corrections(rules))
@@ -271,7 +271,7 @@ def test_a_rule_s_layers_come_before_repetition() -> None:
 
 
 def test_a_rule_says_where_layers_begin() -> None:
-    rules = (Rule("operator", "FusedLayerNormAffineFunction", begins_layer=True),)
+    rules = (Correction("operator", "FusedLayerNormAffineFunction", begins_layer=True),)
 
     found = judged(replace(PLAIN, num_layers=1, dp=2), Corrections(rules))
 
@@ -284,8 +284,8 @@ def test_a_rule_says_where_layers_begin() -> None:
 
 def test_rules_about_operators_and_kernels_name_parts_and_phases() -> None:
     rules = (
-        Rule("operator", "aten::cross_entropy_loss", part=Part.HEAD),
-        Rule("kernel", "*flash_fwd*", phase=Phase.DATA),
+        Correction("operator", "aten::cross_entropy_loss", part=Part.HEAD),
+        Correction("kernel", "*flash_fwd*", phase=Phase.DATA),
     )
 
     graph = judged(PLAIN, Corrections(rules)).recording.graph
@@ -299,8 +299,8 @@ def test_rules_about_operators_and_kernels_name_parts_and_phases() -> None:
 def test_rules_about_modules_and_annotations_name_parts() -> None:
     config = replace(PLAIN, layer_marks="modules", style=FileStyle())
     rules = (
-        Rule("module", "TransformerLayer_1", part=Part.HEAD),
-        Rule("annotation", "Optimizer.step*", part=Part.DATA),
+        Correction("module", "TransformerLayer_1", part=Part.HEAD),
+        Correction("annotation", "Optimizer.step*", part=Part.DATA),
     )
 
     graph = judged(config, Corrections(rules)).recording.graph

@@ -12,7 +12,7 @@ import pytest
 from foretrace.analyze import Selection
 from foretrace.validate import BASE, Configuration, LiveReport, live_report
 from foretrace.validate.live.host import write_host
-from foretrace.validate.live.measure import BASE_NAME, LivePaths, Run, Runs
+from foretrace.validate.live.measure import BASE_NAME, LivePaths, LiveRun, Runs
 from foretrace.whatif import Batch, Parallelism, Speed
 from tests.validate.live.made import CPU, MIB, host, row
 
@@ -40,7 +40,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> LiveRe
         paths.host,
     )
     runs = [
-        Run(name=name, round=number, step_ns=(0, step_ns + number * 1_000_000, 9 * step_ns))
+        LiveRun(name=name, round=number, step_ns=(0, step_ns + number * 1_000_000, 9 * step_ns))
         for name, step_ns in STEP_NS.items()
         for number in range(3)
     ]

@@ -15,7 +15,7 @@ from foretrace.whatif import Arranged, Edit, Scenario, Sizes
 from foretrace.whatif.arrange.arrange import arranged
 from foretrace.whatif.baseline import base_scenario
 from foretrace.whatif.rearrange.rearranged import rearranged
-from foretrace.whatif.recorded.program import NewJob, NewRank, Piece, Placed, Program
+from foretrace.whatif.recorded.program import NewJob, NewRank, Placed, Program, RecordedPiece
 from foretrace.whatif.recorded.read import program_of
 from tests.graph.recorded import recording_of
 from tests.truth import JobConfig, make_job
@@ -112,5 +112,5 @@ def _words(placed: Placed) -> str:
     letter = placed.phase.name[:1] if placed.phase.name != "UNKNOWN" else ""
     number = str(placed.microbatch) if placed.microbatch >= 0 else ""
     layer = f" {placed.layer}" if placed.layer >= 0 else ""
-    made = "" if isinstance(placed.piece, Piece) else "made "
+    made = "" if isinstance(placed.piece, RecordedPiece) else "made "
     return f"{letter}{number} {made}{placed.part.name.lower()}{layer}".strip()

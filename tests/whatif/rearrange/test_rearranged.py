@@ -13,7 +13,7 @@ from foretrace.whatif.rearrange.recorded_parameters import weights_of
 from foretrace.whatif.rearrange.structure import seats, structure_of
 from foretrace.whatif.rearrange.tensor import TensorExchanges
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Piece, Placed
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Placed, RecordedPiece
 from foretrace.workload import Group, Pass
 from tests.acceptance.edited_jobs import job
 from tests.truth import JobConfig
@@ -29,7 +29,7 @@ def made(new: NewJob, rank: int = 0, step: int = 1) -> list[Placed]:
     return [
         each
         for each in new.ranks[rank].placed
-        if each.step == step and not isinstance(each.piece, Piece)
+        if each.step == step and not isinstance(each.piece, RecordedPiece)
     ]
 
 
@@ -49,7 +49,7 @@ def flat(new: NewJob) -> list[tuple[object, ...]]:
             each.microbatch,
             each.scale,
             each.scale_bytes,
-            each.piece.nodes.tobytes() if isinstance(each.piece, Piece) else each.piece,
+            each.piece.nodes.tobytes() if isinstance(each.piece, RecordedPiece) else each.piece,
         )
         for rank in new.ranks
         for each in rank.placed
@@ -203,7 +203,10 @@ def test_no_node_is_lost_where_exchanges_are_put_between() -> None:
     def nodes(placed: tuple[Placed, ...]) -> list[int]:
         pieces = [each.piece for each in placed]
         return [
-            node for piece in pieces if isinstance(piece, Piece) for node in piece.nodes.tolist()
+            node
+            for piece in pieces
+            if isinstance(piece, RecordedPiece)
+            for node in piece.nodes.tolist()
         ]
 
     assert nodes(new.placed) == nodes(plain.placed)

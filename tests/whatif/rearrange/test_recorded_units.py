@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretrace.whatif.rearrange.recorded_units import RankRun, RecordedUnit, Role, parsed
+from foretrace.whatif.rearrange.recorded_units import PieceRole, RankRun, RecordedUnit, parsed
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from tests.truth import JobConfig
 from tests.whatif.rearrange.jobs import program_under
@@ -21,7 +21,7 @@ def words(unit: RecordedUnit) -> str:
     """A unit in words: its roles before, its layers, its roles behind them."""
     before = [entry.role.value for entry in unit.before]
     layers = [
-        f"{slot.layer}{'+' * sum(each.role is Role.BUCKET for each in slot.entries)}"
+        f"{slot.layer}{'+' * sum(each.role is PieceRole.BUCKET for each in slot.entries)}"
         for slot in unit.slots
     ]
     after = [entry.role.value for entry in unit.after]

@@ -11,7 +11,7 @@ from foretrace.machine import load_machine
 from foretrace.simulate import simulate
 from foretrace.whatif import Edit, Parallelism, PlanKeys, baseline_of, predict
 from foretrace.whatif.arrange.arrange import arranged
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, Piece
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait, NewJob, RecordedPiece
 from tests.acceptance.edited_jobs import job
 from tests.graph.recorded import recording_of
 from tests.truth import make_job
@@ -34,7 +34,7 @@ def shown(new: NewJob, step: int = 1) -> list[str]:
             )
         elif isinstance(what, MadeWait):
             found.append(f"wait {what.back}")
-        elif each.layer >= 0 and each.part.name == "LAYER" and isinstance(what, Piece):
+        elif each.layer >= 0 and each.part.name == "LAYER" and isinstance(what, RecordedPiece):
             word = f"{'F' if each.phase.name == 'FORWARD' else 'B'}{each.layer}"
             found += [word] if found[-1:] != [word] else []
     return found

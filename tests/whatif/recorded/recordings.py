@@ -12,7 +12,7 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind, Part, Phase, Recording
 from foretrace.simulate import simulate
 from foretrace.whatif.recorded.pieces import pieces_of
-from foretrace.whatif.recorded.program import Piece
+from foretrace.whatif.recorded.program import RecordedPiece
 from foretrace.workload import Plan, Transformer, blocks_of_model, layout, load_model
 from tests.acceptance.recovery import recording_of_job
 from tests.truth import JobConfig, make_job
@@ -69,7 +69,7 @@ def of_layers(recording: Recording) -> Recording:
     return replace(recording, graph=replace(graph, part=part))
 
 
-def places(recording: Recording, pieces: Sequence[Piece]) -> Int64s:
+def places(recording: Recording, pieces: Sequence[RecordedPiece]) -> Int64s:
     """Place of each node in the order of all pieces; -1 of others."""
     nodes = np.concatenate([piece.nodes for piece in pieces])
     found = np.full(recording.graph.num_nodes, -1, np.int64)

@@ -20,7 +20,7 @@ from foretrace.graph import (
     Phase,
 )
 from foretrace.whatif.recorded.pieces import pieces_of
-from foretrace.whatif.recorded.program import Piece
+from foretrace.whatif.recorded.program import RecordedPiece
 from tests.acceptance.recovery import recording_of_job
 from tests.strategies import job_configs, small_jobs
 from tests.truth import Job, JobConfig, make_job
@@ -48,7 +48,7 @@ def test_every_node_of_any_small_program_is_in_one_piece_behind_what_it_waits_fo
     check_pieces(recording_of_job(job))
 
 
-def words(piece: Piece) -> str:
+def words(piece: RecordedPiece) -> str:
     """What it is: `LAYER FORWARD 1 of 0`."""
     inside = f" {piece.layer}" if piece.part == Part.LAYER else ""
     of = f" of {piece.microbatch}" if piece.microbatch != NO_MICROBATCH else ""
@@ -96,7 +96,7 @@ def test_two_host_threads_do_not_tear_a_backward_pass_to_bits() -> None:
     assert len(pieces) == 2 * 8  # steps; of each microbatch a transfer, two layers, the embedding
 
 
-def host(graph: ExecutionGraph, piece: Piece) -> Int64s:
+def host(graph: ExecutionGraph, piece: RecordedPiece) -> Int64s:
     """Its host nodes."""
     return piece.nodes[np.isin(graph.kind[piece.nodes], HOST_KINDS)]
 

@@ -11,7 +11,7 @@ from foretrace.machine import Machine, load_machine
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.recorded.read import program_of
 from foretrace.whatif.resize.named import Dimensions, Divided, dimensions
-from foretrace.whatif.resize.rewriting import Context, Ran, Rewritten, rewritten_block
+from foretrace.whatif.resize.rewriting import Context, RecordedOperator, Rewritten, rewritten_block
 from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Operator, Plan, PlanDraft, Transformer, blocks_of_model, layout
 from tests.whatif.recorded.recordings import recording_of_graph
@@ -72,7 +72,9 @@ def rewritten(
     model: Transformer, plan: Plan, known: Dimensions, *, part: Part, phase: Phase
 ) -> list[Rewritten]:
     """The operators of one part's pass, at other sizes."""
-    block = [Ran(one.name, one.signature) for one in operators(model, plan, part, phase)]
+    block = [
+        RecordedOperator(one.name, one.signature) for one in operators(model, plan, part, phase)
+    ]
     tables = (model.context,) if part is Part.EMBEDDING else ()
     return rewritten_block(block, Context(part, phase, known, tables))
 

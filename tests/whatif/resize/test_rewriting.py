@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from foretrace.base import ScenarioError
 from foretrace.graph import Part, Phase
-from foretrace.whatif.resize.named import Dimensions, Kind
-from foretrace.whatif.resize.rewriting import Context, Ran, rewritten_block
+from foretrace.whatif.resize.named import DimensionKind, Dimensions
+from foretrace.whatif.resize.rewriting import Context, RecordedOperator, rewritten_block
 from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Implementation, Plan, Transformer, load_model
 from tests.whatif.resize.models import PARTS, known_of, operators, rewritten, sizes_of, with_sizes
@@ -162,8 +162,8 @@ def test_any_sizes_become_any_others_where_no_two_are_equal(
 ) -> None:
     model, plan, after, new_plan = job
     known = known_of((sizes_of(model), plan), (after, new_plan))
-    widths = [one.before for one in known.by_name.values() if one.kind is Kind.WIDTH]
-    tokens = {one.before for one in known.by_name.values() if one.kind is Kind.TOKENS}
+    widths = [one.before for one in known.by_name.values() if one.kind is DimensionKind.WIDTH]
+    tokens = {one.before for one in known.by_name.values() if one.kind is DimensionKind.TOKENS}
     assume(len(set(widths)) == len(widths))
     assume(not tokens & set(widths))
 
@@ -180,15 +180,17 @@ def test_there_and_back_again_is_where_it_began(
     model, plan, after, new_plan = job
     there = known_of((sizes_of(model), plan), (after, new_plan))
     back = known_of((after, new_plan), (sizes_of(model), plan))
-    widths = [one.after for one in there.by_name.values() if one.kind is Kind.WIDTH]
-    tokens = {one.after for one in there.by_name.values() if one.kind is Kind.TOKENS}
+    widths = [one.after for one in there.by_name.values() if one.kind is DimensionKind.WIDTH]
+    tokens = {one.after for one in there.by_name.values() if one.kind is DimensionKind.TOKENS}
     assume(len(set(widths)) == len(widths))
     assume(not tokens & set(widths))
 
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         block = operators(model, plan, Part.LAYER, phase)
         gone = rewritten(model, plan, there, part=Part.LAYER, phase=phase)
-        moved = [Ran(one.name, new.signature) for one, new in zip(block, gone, strict=True)]
+        moved = [
+            RecordedOperator(one.name, new.signature) for one, new in zip(block, gone, strict=True)
+        ]
         found = rewritten_block(moved, Context(Part.LAYER, phase, back))
 
         pairs = zip(block, gone, found, strict=True)
@@ -243,9 +245,9 @@ def test_a_feed_forward_share_as_wide_as_the_model_is_told_by_its_place() -> Non
     ]
 
 
-def _ran(operator: str, dims: list[list[int]]) -> Ran:
+def _ran(operator: str, dims: list[list[int]]) -> RecordedOperator:
     signature = {"dims": dims, "types": ["c10::BFloat16"] * len(dims)}
-    return Ran(operator, json.dumps(signature, separators=(",", ":")))
+    return RecordedOperator(operator, json.dumps(signature, separators=(",", ":")))
 
 
 def test_a_kernel_that_clears_a_products_output_is_part_of_the_product() -> None:

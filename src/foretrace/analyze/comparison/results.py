@@ -111,7 +111,7 @@ class Side(Plain):
 
 
 @dataclass(frozen=True)
-class Share:
+class SideShare:
     """What something takes on one side; means over ranks and steps."""
 
     step_ns: int  # of the step: moments that are this thing's alone, so that shares add up
@@ -119,7 +119,7 @@ class Share:
     count: float  # calls
 
 
-NOTHING = Share(0, 0, 0.0)
+NOTHING = SideShare(0, 0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class Contribution(Plain):
     json_also: ClassVar = ("difference_ns",)
 
     label: str
-    before: Share
-    after: Share
+    before: SideShare
+    after: SideShare
     count_effect_ns: int
     call_effect_ns: int
     overlap_effect_ns: int

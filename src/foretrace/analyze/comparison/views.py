@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foretrace.analyze.breakdown import COMPONENTS
 from foretrace.analyze.comparison.anatomy import Anatomy, Doing
-from foretrace.analyze.comparison.results import NOTHING, Contribution, RankTime, Share, View
+from foretrace.analyze.comparison.results import NOTHING, Contribution, RankTime, SideShare, View
 from foretrace.analyze.critical_path import path_of
 from foretrace.analyze.labels import class_labels
 from foretrace.analyze.spans import step_spans
@@ -39,18 +39,18 @@ _DOING_TEXT = {Doing.WAIT: WAITING, Doing.TRANSFER: TRANSFER}
 
 
 @dataclass(frozen=True)
-class Labels:
+class RowLabels:
     """One label per row."""
 
     texts: tuple[str, ...]
     label: Int64s  # int64[rows], position in `texts`
 
 
-Tally: TypeAlias = dict[str, Share]
-Labelling: TypeAlias = Callable[[Anatomy], Labels]
+Tally: TypeAlias = dict[str, SideShare]
+Labelling: TypeAlias = Callable[[Anatomy], RowLabels]
 
 
-def tally(parts: Anatomy, labels: Labels, *, rank: int | None = None) -> Tally:
+def tally(parts: Anatomy, labels: RowLabels, *, rank: int | None = None) -> Tally:
     """Mean share of each label, with idle as one; the shares sum to the mean window exactly.
 
     The mean is over the windows and, unless one is asked for, over the ranks.
@@ -67,10 +67,10 @@ def tally(parts: Anatomy, labels: Labels, *, rank: int | None = None) -> Tally:
     totals[IDLE] = whole_ns - sum(totals.values())
     means = apportioned(totals, count, whole_ns // count)
     shares = {
-        text: Share(means[text], round(int(busy_ns[at]) / count), int(calls[at]) / count)
+        text: SideShare(means[text], round(int(busy_ns[at]) / count), int(calls[at]) / count)
         for at, text in enumerate(labels.texts)
     }
-    return shares | {IDLE: Share(means[IDLE], means[IDLE], 0.0)}
+    return shares | {IDLE: SideShare(means[IDLE], means[IDLE], 0.0)}
 
 
 def path_tally(timeline: Timeline, step_names: Sequence[str]) -> Tally:
@@ -88,7 +88,8 @@ def path_tally(timeline: Timeline, step_names: Sequence[str]) -> Tally:
     count = len(step_names)
     means = apportioned(time_ns, count, whole_ns // count)
     return {
-        label: Share(mean_ns, mean_ns, pieces[label] / count) for label, mean_ns in means.items()
+        label: SideShare(mean_ns, mean_ns, pieces[label] / count)
+        for label, mean_ns in means.items()
     }
 
 
@@ -104,7 +105,7 @@ def component_tally(parts: Anatomy) -> Tally:
         "idle": whole_ns - int(parts.own_ns.sum()),
     }
     means = apportioned(totals, parts.num_rank_steps, whole_ns // parts.num_rank_steps)
-    return {name: Share(mean_ns, mean_ns, 0.0) for name, mean_ns in means.items()}
+    return {name: SideShare(mean_ns, mean_ns, 0.0) for name, mean_ns in means.items()}
 
 
 def rank_time(parts: Anatomy, rank: int) -> RankTime:
@@ -155,18 +156,20 @@ def host_tally(
     np.add.at(total_ns, labels.label, length_ns)
     np.add.at(calls, labels.label, 1)
     return {
-        text: Share(round(int(total_ns[at]) / count), round(int(total_ns[at]) / count), n / count)
+        text: SideShare(
+            round(int(total_ns[at]) / count), round(int(total_ns[at]) / count), n / count
+        )
         for at, (text, n) in enumerate(zip(labels.texts, calls.tolist(), strict=True))
     }
 
 
-def by_class(parts: Anatomy) -> Labels:
+def by_class(parts: Anatomy) -> RowLabels:
     """Operator class, or collective and what it does."""
     of_node = class_labels(parts.graph)
     return _labelled(parts, [of_node.label], lambda row: of_node.labels[row[0]])
 
 
-def by_class_and_name(parts: Anatomy) -> Labels:
+def by_class_and_name(parts: Anatomy) -> RowLabels:
     """Class, SEPARATOR, and within the class the kernel, or the collective by kind and size."""
     graph, of_node = parts.graph, class_labels(parts.graph)
     return _labelled(
@@ -177,7 +180,7 @@ def by_class_and_name(parts: Anatomy) -> Labels:
     )
 
 
-def by_family(parts: Anatomy) -> Labels:
+def by_family(parts: Anatomy) -> RowLabels:
     """Kernel family, or collective and what it does."""
     graph = parts.graph
     return _labelled(
@@ -189,12 +192,12 @@ def by_family(parts: Anatomy) -> Labels:
     )
 
 
-def by_kernel(parts: Anatomy) -> Labels:
+def by_kernel(parts: Anatomy) -> RowLabels:
     """Name of the kernel, copy or operator, or collective and what it does."""
     return _labelled(parts, [parts.graph.name], lambda row: _name(parts.graph, row[0]))
 
 
-def by_operator(parts: Anatomy) -> Labels:
+def by_operator(parts: Anatomy) -> RowLabels:
     """Framework operator and its shapes, or collective and what it does."""
     graph = parts.graph
 
@@ -205,19 +208,19 @@ def by_operator(parts: Anatomy) -> Labels:
     return _labelled(parts, [graph.operator, graph.operator_signature], text)
 
 
-def by_block(parts: Anatomy) -> Labels:
+def by_block(parts: Anatomy) -> RowLabels:
     """Part, layer, phase and microbatch: `layer 3 backward, microbatch 1`."""
     graph, node = parts.graph, parts.node
     columns = [column[node] for column in (graph.part, graph.phase, graph.layer, graph.microbatch)]
     return _texts(columns, lambda row: block_text(*row))
 
 
-def by_phase(parts: Anatomy) -> Labels:
+def by_phase(parts: Anatomy) -> RowLabels:
     """Phase of the step."""
     return _texts([parts.graph.phase[parts.node]], lambda row: Phase(row[0]).name.lower())
 
 
-def by_collective(parts: Anatomy, *, with_group: bool) -> Labels:
+def by_collective(parts: Anatomy, *, with_group: bool) -> RowLabels:
     """Kind, size and group of collectives, their waits and transfers; compute as one."""
     return _labelled(
         parts,
@@ -268,7 +271,7 @@ def _labelled(
     text_of: Callable[[Sequence[int]], str],
     *,
     called: Callable[[Collective], str] = lambda one: one.name,
-) -> Labels:
+) -> RowLabels:
     """Compute by columns of its nodes, collectives by what they are called and what they do."""
     kinds: dict[str, int] = {}
     kind = parts.graph.collectives.each(lambda one: kinds.setdefault(called(one), len(kinds)))
@@ -289,7 +292,7 @@ def _name(graph: ExecutionGraph, position: int) -> str:
 
 def _texts(
     columns: Sequence[NDArray[np.generic]], text_of: Callable[[Sequence[int]], str]
-) -> Labels:
+) -> RowLabels:
     """Each row's text, made once per different row of the columns."""
     key = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -303,7 +306,7 @@ def _texts(
         position.setdefault(text_of([int(column[at]) for column in columns]), len(position))
         for at in first.tolist()
     ]
-    return Labels(tuple(position), np.array(of_row, np.int64)[row.reshape(-1)])
+    return RowLabels(tuple(position), np.array(of_row, np.int64)[row.reshape(-1)])
 
 
 def view_of(name: str, before: Tally, after: Tally, *, is_whole: bool) -> View:
@@ -317,7 +320,7 @@ def view_of(name: str, before: Tally, after: Tally, *, is_whole: bool) -> View:
     return View(name, tuple(kept), is_whole)
 
 
-def contribution(label: str, before: Share, after: Share) -> Contribution:
+def contribution(label: str, before: SideShare, after: SideShare) -> Contribution:
     """One label's difference, split into three effects that sum to it exactly.
 
     The share of the step is a product: calls x time per call x part of that time which is the
@@ -343,7 +346,7 @@ def contribution(label: str, before: Share, after: Share) -> Contribution:
     return Contribution(label, before, after, *effects_ns)
 
 
-def _factors(share: Share) -> tuple[float, float, float]:
+def _factors(share: SideShare) -> tuple[float, float, float]:
     """Calls, time per call, and the part of it that is the label's alone.
 
     What has a share without calls (idle, or what began outside the steps) counts as all alone.

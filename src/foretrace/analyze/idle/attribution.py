@@ -18,7 +18,7 @@ from foretrace.analyze.idle.subjects import Subjects
 from foretrace.analyze.idle.table import IdleCauses, Stillness
 from foretrace.analyze.idle.waiting import waiting_stretches
 from foretrace.analyze.idle.waits import waits_of
-from foretrace.analyze.idle.walks import Pieces, Walks, binding_edges, walked_back
+from foretrace.analyze.idle.walks import WalkPieces, Walks, binding_edges, walked_back
 from foretrace.analyze.options import Step, step_name
 from foretrace.analyze.steps import StepTable, steps
 from foretrace.answer import Place, question
@@ -139,7 +139,7 @@ def idle_stretches(
     return _of_pieces(pieces, replace(described, cause=cause), rank)
 
 
-def _of_pieces(pieces: Pieces, described: ExplainedPieces, rank: Int32s) -> Stretches:
+def _of_pieces(pieces: WalkPieces, described: ExplainedPieces, rank: Int32s) -> Stretches:
     return Stretches(
         rank=rank[pieces.walk],
         kind=np.full(len(pieces), Stillness.IDLE, np.uint8),

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretrace.analyze.idle._compiled import LAG, NOTHING_BEFORE, OWN, UNEXPLAINED
 from foretrace.analyze.idle.subjects import Subjects
-from foretrace.analyze.idle.walks import Pieces
+from foretrace.analyze.idle.walks import WalkPieces
 from foretrace.analyze.stalls import item_before_ns, loads_data
 from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import HOST_KINDS, EdgeKind, ExecutionGraph, NodeKind, Timeline
@@ -142,7 +142,7 @@ class ExplainedPieces:
 
 
 def described_pieces(
-    timeline: Timeline, pieces: Pieces, excuses: Excuses, subjects: Subjects
+    timeline: Timeline, pieces: WalkPieces, excuses: Excuses, subjects: Subjects
 ) -> ExplainedPieces:
     """What each piece of a walk says about its time."""
     graph = timeline.graph
@@ -163,7 +163,7 @@ def described_pieces(
     return ExplainedPieces(cause, rank.astype(np.int32), subject)
 
 
-def _causes(graph: ExecutionGraph, pieces: Pieces) -> UInt8s:
+def _causes(graph: ExecutionGraph, pieces: WalkPieces) -> UInt8s:
     of_kind = np.zeros(max(NodeKind) + 1, np.uint8)
     of_kind[list(_OF_KIND)] = list(_OF_KIND.values())
     of_edge = np.zeros(max(EdgeKind) + 1, np.uint8)

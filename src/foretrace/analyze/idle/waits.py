@@ -18,7 +18,7 @@ import numpy as np
 from foretrace.analyze.activity import participations
 from foretrace.analyze.idle.causes import Excuses, ExplainedPieces, IdleCause, described_pieces
 from foretrace.analyze.idle.subjects import Subjects
-from foretrace.analyze.idle.walks import Pieces, binding_predecessor, walked_apart
+from foretrace.analyze.idle.walks import WalkPieces, binding_predecessor, walked_apart
 from foretrace.base import Bools, Float64s, Int32s, Int64s, UInt8s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 
@@ -201,7 +201,7 @@ class _Differences:
 
 
 def _differences(
-    pieces: Pieces, described: ExplainedPieces, end_rank: Int32s, num_delays: int
+    pieces: WalkPieces, described: ExplainedPieces, end_rank: Int32s, num_delays: int
 ) -> _Differences:
     """Sum pieces by delay, rank, cause and subject, the typical rank's with a minus.
 

@@ -34,7 +34,7 @@ class Walks:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class WalkPieces:
     """One row per piece, by walk, then from its end to its begin."""
 
     walk: Int32s  # int32[pieces], row of `Walks`
@@ -70,10 +70,10 @@ def binding_predecessor(graph: ExecutionGraph, binding: Int64s, node: Int64s) ->
     return np.where(edge >= 0, graph.predecessor[np.maximum(edge, 0)], -1)
 
 
-def walked_back(timeline: Timeline, walks: Walks, binding: Int64s) -> Pieces:
+def walked_back(timeline: Timeline, walks: Walks, binding: Int64s) -> WalkPieces:
     """The pieces of every walk; the pieces of a walk cover it without gap or overlap."""
 
-    def some(first_walk: int, out: Pieces) -> tuple[int, int]:
+    def some(first_walk: int, out: WalkPieces) -> tuple[int, int]:
         reached: tuple[int, int] = _walk_back(
             timeline.graph.predecessor,
             timeline.graph.lag_ns,
@@ -93,14 +93,14 @@ def walked_back(timeline: Timeline, walks: Walks, binding: Int64s) -> Pieces:
 
 def walked_apart(
     timeline: Timeline, from_node: Int64s, from_edge: Int64s, until_ns: Int64s, binding: Int64s
-) -> Pieces:
+) -> WalkPieces:
     """The pieces of pairs of walks from two nodes back to where their ways meet.
 
     Walks 2k and 2k + 1 are a pair; each goes over its `from_edge` first. Where the two ways
     never meet, both go back to where the recording begins.
     """
 
-    def some(first_pair: int, out: Pieces) -> tuple[int, int]:
+    def some(first_pair: int, out: WalkPieces) -> tuple[int, int]:
         reached: tuple[int, int] = _walk_apart(
             timeline.graph.predecessor,
             timeline.graph.lag_ns,
@@ -118,24 +118,24 @@ def walked_apart(
     return _in_rounds(len(from_node) // 2, some)
 
 
-def _in_rounds(total: int, some: Callable[[int, Pieces], tuple[int, int]]) -> Pieces:
+def _in_rounds(total: int, some: Callable[[int, WalkPieces], tuple[int, int]]) -> WalkPieces:
     """All pieces of a loop that stops where its outputs are full and goes on from there."""
-    found: list[Pieces] = []
+    found: list[WalkPieces] = []
     room, reached = max(_LEAST_ROOM, 8 * total), 0
     while reached < total:
         out = _empty_pieces(room)
         reached, count = some(reached, out)
-        found.append(Pieces(*(column[:count] for column in _columns(out))))
+        found.append(WalkPieces(*(column[:count] for column in _columns(out))))
         room *= 2
     return _joined(found)
 
 
-def _columns(pieces: Pieces) -> list[Any]:
-    return [getattr(pieces, field.name) for field in fields(Pieces)]
+def _columns(pieces: WalkPieces) -> list[Any]:
+    return [getattr(pieces, field.name) for field in fields(WalkPieces)]
 
 
-def _empty_pieces(room: int) -> Pieces:
-    return Pieces(
+def _empty_pieces(room: int) -> WalkPieces:
+    return WalkPieces(
         walk=np.empty(room, np.int32),
         node=np.empty(room, np.int32),
         edge=np.empty(room, np.int64),
@@ -145,8 +145,11 @@ def _empty_pieces(room: int) -> Pieces:
     )
 
 
-def _joined(parts: list[Pieces]) -> Pieces:
+def _joined(parts: list[WalkPieces]) -> WalkPieces:
     parts = parts or [_empty_pieces(0)]
-    return Pieces(
-        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Pieces))
+    return WalkPieces(
+        *(
+            np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(WalkPieces)
+        )
     )

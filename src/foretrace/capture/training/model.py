@@ -44,7 +44,7 @@ class TrainedAttention(nn.Module):
         return left(self.out(joined), self.ranks)
 
 
-class FeedForward(nn.Module):
+class ParallelFeedForward(nn.Module):
     """Two products with GELU between them, over this rank's share of the channels."""
 
     def __init__(self, settings: TrainingSettings, ranks: TensorRanks) -> None:
@@ -59,7 +59,7 @@ class FeedForward(nn.Module):
         return left(self.down(hidden), self.ranks)
 
 
-class Layer(nn.Module):
+class ParallelLayer(nn.Module):
     """Attention and feed-forward, each behind a norm and beside a residual."""
 
     def __init__(self, settings: TrainingSettings, ranks: TensorRanks, *, extra_ns: int) -> None:
@@ -68,7 +68,7 @@ class Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(settings.hidden)
         self.attention = TrainedAttention(settings, ranks)
         self.feed_forward_norm = nn.LayerNorm(settings.hidden)
-        self.feed_forward = FeedForward(settings, ranks)
+        self.feed_forward = ParallelFeedForward(settings, ranks)
 
     def forward(self, hidden: Tensor) -> Tensor:
         if self.extra_ns:
@@ -91,7 +91,7 @@ class Stage(nn.Module):
             self.embedding = DividedEmbedding(settings.vocabulary, settings.hidden, ranks)
             self.positions = nn.Embedding(settings.sequence, settings.hidden)
         self.layers = nn.ModuleList(
-            Layer(settings, ranks, extra_ns=extra_ns)
+            ParallelLayer(settings, ranks, extra_ns=extra_ns)
             for _ in range(settings.layers // settings.pipeline)
         )
         if self.is_last:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from foretrace.base import Float64s
-from foretrace.cost.fitting import Constant, Rows, fitted
+from foretrace.cost.fitting import Constant, MeasuredRows, fitted
 from foretrace.cost.network.tables import MeasuredCollectives
 
 LINE_CONSTANTS = (
@@ -27,5 +27,7 @@ def fitted_line(measured: Sequence[MeasuredCollectives]) -> dict[str, float]:
     return fitted(LINE_CONSTANTS, [_rows(one) for one in measured])
 
 
-def _rows(one: MeasuredCollectives) -> Rows:
-    return Rows(lambda values: line_ns(one, values), one.measured_ns, np.ones(len(one.measured_ns)))
+def _rows(one: MeasuredCollectives) -> MeasuredRows:
+    return MeasuredRows(
+        lambda values: line_ns(one, values), one.measured_ns, np.ones(len(one.measured_ns))
+    )

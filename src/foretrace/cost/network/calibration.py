@@ -14,10 +14,10 @@ import numpy as np
 
 from foretrace.base import CollectiveKind, Float64s, Int64s
 from foretrace.cost.constants import Constants, Fit, LeftOut, Spread
-from foretrace.cost.fitting import Rows, fitted, folds
+from foretrace.cost.fitting import MeasuredRows, fitted, folds
 from foretrace.cost.network.baseline import fitted_line, line_ns
 from foretrace.cost.network.domain import CONSTANTS, domain_ns
-from foretrace.cost.network.errors import Answers, error_rows
+from foretrace.cost.network.errors import RowsAndAnswers, error_rows
 from foretrace.cost.network.network import fitted_network
 from foretrace.cost.network.tables import MeasuredCollectives, read_collectives
 
@@ -75,7 +75,7 @@ def _of_chip(measured: Sequence[MeasuredCollectives], made: str) -> Constants:
     """Constants of the hosts known best, and the errors of each host on its own groups."""
     best = {(one.system, one.collective) for one in _best_known(measured)}
     fits: list[Fit] = []
-    answers: list[Answers] = []
+    answers: list[RowsAndAnswers] = []
     for alike in _alike(measured):
         left_out = _left_out(alike)
         answers += left_out
@@ -88,7 +88,7 @@ def _of_chip(measured: Sequence[MeasuredCollectives], made: str) -> Constants:
 
 
 def _fit(
-    alike: Sequence[MeasuredCollectives], left_out: Sequence[Answers], *, num_rows: int
+    alike: Sequence[MeasuredCollectives], left_out: Sequence[RowsAndAnswers], *, num_rows: int
 ) -> Fit:
     spread = {row.errors.region: row.errors for row in error_rows(left_out, by_label=False)}
     return Fit(
@@ -131,8 +131,8 @@ def _domain_values(measured: Sequence[MeasuredCollectives]) -> dict[str, float]:
     return fitted(CONSTANTS, [_rows(one) for one in measured])
 
 
-def _rows(one: MeasuredCollectives) -> Rows:
-    return Rows(
+def _rows(one: MeasuredCollectives) -> MeasuredRows:
+    return MeasuredRows(
         lambda values: _predicted(one, values), one.measured_ns, np.ones(len(one.measured_ns))
     )
 
@@ -142,7 +142,7 @@ def _predicted(one: MeasuredCollectives, values: Mapping[str, float]) -> Float64
     return domain_ns(one.collective, sizes, ranks, chip=one.chip, values=values, mesh=one.mesh)
 
 
-def _left_out(alike: Sequence[MeasuredCollectives]) -> list[Answers]:
+def _left_out(alike: Sequence[MeasuredCollectives]) -> list[RowsAndAnswers]:
     """Each group size as constants of the others predict it; of pairs, each fifth of the sizes.
 
     Nothing for a collective of groups that was measured at one size of group only.
@@ -164,7 +164,10 @@ def _left_out(alike: Sequence[MeasuredCollectives]) -> list[Answers]:
             linear[at][rows] = line_ns(one.taken(rows), line)
     what = OTHER_MESSAGES if is_pair else OTHER_SIZES
     columns = zip(alike, predicted, linear, strict=True)
-    return [Answers(one, by_model_ns, by_line_ns, what) for one, by_model_ns, by_line_ns in columns]
+    return [
+        RowsAndAnswers(one, by_model_ns, by_line_ns, what)
+        for one, by_model_ns, by_line_ns in columns
+    ]
 
 
 def _message_folds(one: MeasuredCollectives) -> Int64s:

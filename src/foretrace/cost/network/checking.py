@@ -17,7 +17,7 @@ from foretrace.cost.network.costs import (
     shipped_collectives,
 )
 from foretrace.cost.network.domain import domain_ns
-from foretrace.cost.network.errors import Answers, error_rows
+from foretrace.cost.network.errors import RowsAndAnswers, error_rows
 from foretrace.cost.network.network import bound_between_hosts_ns, machine_of, network_ns
 from foretrace.cost.network.span import span_of
 from foretrace.cost.network.tables import MeasuredCollectives, read_collectives
@@ -45,7 +45,9 @@ def collective_errors(
     return error_rows(answers)
 
 
-def _answers(one: MeasuredCollectives, *, constants: Sequence[Constants]) -> Iterator[Answers]:
+def _answers(
+    one: MeasuredCollectives, *, constants: Sequence[Constants]
+) -> Iterator[RowsAndAnswers]:
     inside = chosen_inside(one.collective, one.kind, one.chip, constants=constants)
     on_one_host = one.num_hosts == 1
     if on_one_host.any():
@@ -63,16 +65,16 @@ def _answers(one: MeasuredCollectives, *, constants: Sequence[Constants]) -> Ite
     predicted_ns = network_ns(rows, machine, inside=inside.fit.values, values=values)
     bound_ns = bound_between_hosts_ns(rows, machine)
     line = line_ns(rows, chosen.fit.line)
-    yield Answers(rows, predicted_ns, line, _fitted_on(chosen), bound_ns)
+    yield RowsAndAnswers(rows, predicted_ns, line, _fitted_on(chosen), bound_ns)
 
 
-def _inside(rows: MeasuredCollectives, chosen: ChosenCollective) -> Answers:
+def _inside(rows: MeasuredCollectives, chosen: ChosenCollective) -> RowsAndAnswers:
     sizes, ranks = rows.num_bytes.astype(np.float64), rows.num_ranks.astype(np.float64)
     values = chosen.fit.values
     predicted_ns = domain_ns(
         rows.collective, sizes, ranks, chip=rows.chip, values=values, mesh=rows.mesh
     )
-    return Answers(rows, predicted_ns, line_ns(rows, chosen.fit.line), _fitted_on(chosen))
+    return RowsAndAnswers(rows, predicted_ns, line_ns(rows, chosen.fit.line), _fitted_on(chosen))
 
 
 def _fitted_on(chosen: ChosenCollective) -> str:

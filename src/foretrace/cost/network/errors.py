@@ -18,7 +18,7 @@ BELOW, FROM, LONG = "below_64KiB", "from_64KiB", "from_16MiB"
 
 
 @dataclass(frozen=True)
-class Answers:
+class RowsAndAnswers:
     """Measured rows, and what a model and a straight line say of them."""
 
     rows: MeasuredCollectives
@@ -44,14 +44,14 @@ def in_regions(num_bytes: Int64s) -> dict[str, Bools]:
     }
 
 
-def error_rows(answers: Sequence[Answers], *, by_label: bool = True) -> tuple[LeftOut, ...]:
+def error_rows(answers: Sequence[RowsAndAnswers], *, by_label: bool = True) -> tuple[LeftOut, ...]:
     """One row per label and region that has measurements.
 
     Args:
         answers: what was predicted.
         by_label: if not, all count as one, under the first one's labels.
     """
-    by: dict[tuple[str, str, str, str], list[Answers]] = {}
+    by: dict[tuple[str, str, str, str], list[RowsAndAnswers]] = {}
     for one in answers:
         by.setdefault(one.labels if by_label else answers[0].labels, []).append(one)
     return tuple(
@@ -61,7 +61,7 @@ def error_rows(answers: Sequence[Answers], *, by_label: bool = True) -> tuple[Le
     )
 
 
-def _errors(ones: Sequence[Answers]) -> Iterator[Errors]:
+def _errors(ones: Sequence[RowsAndAnswers]) -> Iterator[Errors]:
     measured = np.concatenate([one.rows.measured_ns for one in ones])
     predicted = np.concatenate([one.predicted_ns for one in ones]) / measured
     linear = np.concatenate([one.linear_ns for one in ones]) / measured
@@ -86,7 +86,7 @@ def _errors(ones: Sequence[Answers]) -> Iterator[Errors]:
         )
 
 
-def _bound_ns(one: Answers) -> Float64s:
+def _bound_ns(one: RowsAndAnswers) -> Float64s:
     """Bus traffic over the data sheet's links, the counterpart of a roofline."""
     if one.bound_ns is not None:
         return one.bound_ns

@@ -12,11 +12,11 @@ import numpy as np
 
 from foretrace.base import Bools, Float64s
 from foretrace.cost.constants import Constants, Fit, LeftOut, Spread
-from foretrace.cost.fitting import Rows, fitted
+from foretrace.cost.fitting import MeasuredRows, fitted
 from foretrace.cost.network.baseline import fitted_line, line_ns
 from foretrace.cost.network.domain import CONSTANTS as DOMAIN_CONSTANTS
 from foretrace.cost.network.domain import domain_ns
-from foretrace.cost.network.errors import LONG_BYTES, Answers, error_rows
+from foretrace.cost.network.errors import LONG_BYTES, RowsAndAnswers, error_rows
 from foretrace.cost.network.span import GroupSpan, span_of
 from foretrace.cost.network.tables import MeasuredCollectives
 from foretrace.cost.network.tiers import CONSTANTS, TAPER, TAPER_BEYOND, tiers_ns
@@ -69,7 +69,7 @@ def _fit(one: MeasuredCollectives, machine: Machine) -> tuple[Fit, Sequence[Left
     inside = fitted(DOMAIN_CONSTANTS, [_inside_rows(single)])
     small = one.taken((one.num_hosts > 1) & (one.num_hosts <= SMALL_HOSTS))
     weight = np.where(small.num_bytes >= LONG_BYTES, 1.0, _SHORT_WEIGHT)
-    part = Rows(
+    part = MeasuredRows(
         lambda values: network_ns(small, machine, inside=inside, values=values),
         small.measured_ns,
         weight,
@@ -81,7 +81,7 @@ def _fit(one: MeasuredCollectives, machine: Machine) -> tuple[Fit, Sequence[Left
     predicted_ns = network_ns(large, machine, inside=inside, values=values)
     bound_ns = bound_between_hosts_ns(large, machine)
     line = fitted_line([small])
-    answers = [Answers(large, predicted_ns, line_ns(large, line), FROM_SMALL, bound_ns)]
+    answers = [RowsAndAnswers(large, predicted_ns, line_ns(large, line), FROM_SMALL, bound_ns)]
     left_out = error_rows(answers)
     spread = {row.errors.region: Spread(row.errors.low, row.errors.high) for row in left_out}
     fit = Fit(
@@ -97,8 +97,8 @@ def _fit(one: MeasuredCollectives, machine: Machine) -> tuple[Fit, Sequence[Left
     return fit, left_out
 
 
-def _inside_rows(single: MeasuredCollectives) -> Rows:
-    return Rows(
+def _inside_rows(single: MeasuredCollectives) -> MeasuredRows:
+    return MeasuredRows(
         lambda values: domain_ns(
             single.collective,
             single.num_bytes.astype(np.float64),

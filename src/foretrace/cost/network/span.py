@@ -17,7 +17,7 @@ from foretrace.machine import Machine, Tier
 
 
 @dataclass(frozen=True)
-class Level:
+class TierSpan:
     """One tier beyond the innermost, as a group uses it."""
 
     technology: str
@@ -40,7 +40,7 @@ class GroupSpan:
     num_ranks: int
     num_inside: int  # members in the fullest scale-up domain
     num_domains: int  # scale-up domains with a member
-    levels: tuple[Level, ...]  # beyond the scale-up domain, innermost first; empty inside one
+    levels: tuple[TierSpan, ...]  # beyond the scale-up domain, innermost first; empty inside one
     nearest_ns: float | None = None  # latency of the machine's first tier beyond that domain
 
     @property
@@ -79,11 +79,11 @@ def _instances(places: Sequence[int], tier: Tier) -> list[int]:
     return [place // tier.num_ranks for place in places]
 
 
-def _level(places: Sequence[int], inner: Tier, tier: Tier) -> Level:
+def _level(places: Sequence[int], inner: Tier, tier: Tier) -> TierSpan:
     inside = Counter(_instances(places, inner))
     per_inner = tier.num_ranks // inner.num_ranks
     branches = Counter(instance // per_inner for instance in inside)
-    return Level(
+    return TierSpan(
         technology=tier.technology,
         bytes_per_ns=tier.shared_bytes_per_ns,
         num_inside=min(inside.values()),

@@ -16,7 +16,7 @@ import numpy as np
 from foretrace.base import CollectiveKind, Float64s
 from foretrace.cost.fitting import Constant
 from foretrace.cost.network.domain import DIRECT
-from foretrace.cost.network.span import GroupSpan, Level
+from foretrace.cost.network.span import GroupSpan, TierSpan
 
 CONSTANTS = (
     Constant("start_ns", "ns", "launch, and the first message", 5_000, 100_000, 20_000),
@@ -148,7 +148,7 @@ def _further_ns(collective: CollectiveKind, span: GroupSpan) -> float:
     )
 
 
-def _num_in_turn(collective: CollectiveKind, level: Level) -> float:
+def _num_in_turn(collective: CollectiveKind, level: TierSpan) -> float:
     if collective in _TREES:
         return float(np.log2(level.num_branches))
     return 1 if collective in DIRECT else level.num_crossings

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from foretrace.cost.of_recording.costs import RecordedCosts as RecordedCosts
     from foretrace.cost.of_recording.costs import costs_of_recording as costs_of_recording
     from foretrace.cost.of_recording.transfers import MeasuredTransfer as MeasuredTransfer
-    from foretrace.cost.of_recording.transfers import Transfers as Transfers
+    from foretrace.cost.of_recording.transfers import TransferLines as TransferLines
     from foretrace.cost.of_recording.transfers import fitted_transfers as fitted_transfers
 
 lazily(__name__)

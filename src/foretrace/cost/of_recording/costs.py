@@ -16,7 +16,7 @@ from foretrace.base import Float64s, Int64s
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.model import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
 from foretrace.cost.of_recording.lines import Line, Points, fitted_line
-from foretrace.cost.of_recording.transfers import Transfers
+from foretrace.cost.of_recording.transfers import TransferLines
 from foretrace.cost.signatures import (
     ATTENTION,
     ATTENTION_BACKWARD,
@@ -39,7 +39,7 @@ class RecordedCosts:
     """Costs from one recording."""
 
     lines: Mapping[str, Line]  # by class
-    transfers: Transfers | None = None
+    transfers: TransferLines | None = None
 
     def kernel_costs(self, requests: KernelRequests) -> Costs:
         """Duration of each call, by the line of its class; unknown where the class was not met."""
@@ -87,7 +87,7 @@ class RecordedCosts:
 
 
 def costs_of_recording(
-    requests: KernelRequests, measured_ns: Int64s, *, transfers: Transfers | None = None
+    requests: KernelRequests, measured_ns: Int64s, *, transfers: TransferLines | None = None
 ) -> RecordedCosts:
     """Lines through recorded operators.
 

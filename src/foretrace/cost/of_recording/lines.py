@@ -15,7 +15,7 @@ import numpy as np
 from foretrace.base import Float64s, Int64s
 from foretrace.cost.choosing import UNTESTED_SPREAD
 from foretrace.cost.constants import Spread
-from foretrace.cost.fitting import Constant, Rows, fitted
+from foretrace.cost.fitting import Constant, MeasuredRows, fitted
 
 _START, _RATE, _BANDWIDTH = "start_ns", "flops_per_ns", "bytes_per_ns"
 # So many times slower or faster than the quickest row: what a rate may be at most.
@@ -144,7 +144,7 @@ def _fit(points: Points, names: tuple[str, ...], shortest_ns: float) -> dict[str
         return found
 
     weight = np.sqrt(points.total_ns / points.total_ns.mean())
-    rows = Rows(predicted_ns, points.measured_ns, weight)
+    rows = MeasuredRows(predicted_ns, points.measured_ns, weight)
     return fitted(constants, [rows], pull=1e-3)
 
 

@@ -32,7 +32,7 @@ class MeasuredTransfer:
 
 
 @dataclass(frozen=True)
-class Reach:
+class LineReach:
     """A line, and the most bytes that were recorded for it."""
 
     line: Line
@@ -44,12 +44,12 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Transfers:
+class TransferLines:
     """Lines of each group, of each kind of collective, and one through all."""
 
-    by_group: Mapping[Hashable, Reach]
-    by_kind: Mapping[Hashable, Reach]
-    of_all: Reach
+    by_group: Mapping[Hashable, LineReach]
+    by_kind: Mapping[Hashable, LineReach]
+    of_all: LineReach
 
     def costs_ns(
         self, group: Hashable, collective: str, *, num_ranks: int, num_bytes: int
@@ -75,7 +75,7 @@ class Transfers:
         return ns, ns * float(low[0]), ns * float(high[0])
 
 
-def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> Transfers:
+def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> TransferLines:
     """Lines through what was recorded.
 
     Raises:
@@ -88,7 +88,7 @@ def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> Transfers:
             "the machine, or give costs from a table that `foretrace measure` makes."
         )
 
-    def lines(key: Callable[[MeasuredTransfer], Hashable]) -> dict[Hashable, Reach]:
+    def lines(key: Callable[[MeasuredTransfer], Hashable]) -> dict[Hashable, LineReach]:
         found: dict[Hashable, list[MeasuredTransfer]] = {}
         for one in kept:
             found.setdefault(key(one), []).append(one)
@@ -96,10 +96,10 @@ def fitted_transfers(measured: Sequence[MeasuredTransfer]) -> Transfers:
 
     kinds = lines(lambda one: collective_named(one.collective))
     by_group = lines(lambda one: one.group)
-    return Transfers(by_group, kinds, _line(kept, kept))
+    return TransferLines(by_group, kinds, _line(kept, kept))
 
 
-def _line(rows: Sequence[MeasuredTransfer], kept: Sequence[MeasuredTransfer]) -> Reach:
+def _line(rows: Sequence[MeasuredTransfer], kept: Sequence[MeasuredTransfer]) -> LineReach:
     """A start is what far smaller transfers take, of whatever group; without any there is none."""
     points = _points(rows)
     largest = points.num_bytes.max()
@@ -109,7 +109,7 @@ def _line(rows: Sequence[MeasuredTransfer], kept: Sequence[MeasuredTransfer]) ->
         if _traffic(one.collective, one.num_ranks, one.num_bytes) * _FAR <= largest
     ]
     line = fitted_line(points, min(small, default=_NO_START_NS))
-    return Reach(line, float(largest))
+    return LineReach(line, float(largest))
 
 
 def _points(measured: Sequence[MeasuredTransfer]) -> Points:

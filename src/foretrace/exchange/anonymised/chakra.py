@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foretrace.base import Bools, Int32s, Int64s
 from foretrace.exchange.anonymised.kineto import FIRST_MICROS
-from foretrace.exchange.anonymised.replacements import Names, Scale
+from foretrace.exchange.anonymised.replacements import DimensionScale, Names
 from foretrace.exchange.chakra.messages import TextPool
 from foretrace.trace import NO_TEXT, Attributes, ChakraNodes, ChakraTrace, ValueField
 
@@ -35,7 +35,7 @@ _STRING_LISTS = (ValueField.STRING_LIST, ValueField.BYTES_LIST)
 class ChakraAnonymiser:
     """Makes Chakra files anew; the same for all files of a run."""
 
-    def __init__(self, names: Names, scale: Scale, earliest_micros: int) -> None:
+    def __init__(self, names: Names, scale: DimensionScale, earliest_micros: int) -> None:
         self._names = names
         self._scale = scale
         self._shift = earliest_micros - FIRST_MICROS if earliest_micros > 0 else 0

@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from foretrace.exchange.anonymised.kineto import FIRST_MICROS, KinetoAnonymiser, Record
-from foretrace.exchange.anonymised.replacements import Names, Scale
+from foretrace.exchange.anonymised.replacements import DimensionScale, Names
 
 _FILE = ("schema", "nodes")
 _NUMBERS = frozenset((
@@ -48,7 +48,12 @@ class ExecutionAnonymiser:
     """Writes execution traces anew; the same for all files of a run."""
 
     def __init__(
-        self, names: Names, scale: Scale, *, earliest: Decimal | None, events: KinetoAnonymiser
+        self,
+        names: Names,
+        scale: DimensionScale,
+        *,
+        earliest: Decimal | None,
+        events: KinetoAnonymiser,
     ) -> None:
         self._names = names
         self._scale = scale

@@ -23,7 +23,7 @@ from foretrace.exchange.anonymised.chakra import ChakraAnonymiser, earliest_micr
 from foretrace.exchange.anonymised.execution import ExecutionAnonymiser, execution_content
 from foretrace.exchange.anonymised.kineto import VERSIONS, KinetoAnonymiser, taken_apart
 from foretrace.exchange.anonymised.public import folded, is_number_text
-from foretrace.exchange.anonymised.replacements import Names, Scale
+from foretrace.exchange.anonymised.replacements import DimensionScale, Names
 from foretrace.exchange.anonymised.result import Anonymised, Left, hints_of
 from foretrace.exchange.chakra.messages import copied_metadata, write_nodes
 from foretrace.trace import (
@@ -74,7 +74,7 @@ def anonymise(
     """
     files = _found(paths)
     names = Names(keep=keep, drop=drop, known=known_names)
-    run = _Run(names, Scale(scale_shapes), _glance(files, names))
+    run = _Run(names, DimensionScale(scale_shapes), _glance(files, names))
     with inputs_kept(file.path for file in files), written_together():
         written = {file: _write(run, file, out, files) for file in files}
         _write_steps(run, written)
@@ -100,7 +100,7 @@ class _File:
 class _Run:
     """What is the same for all files, and what they were found to hold."""
 
-    def __init__(self, names: Names, scale: Scale, earliest: Decimal | None) -> None:
+    def __init__(self, names: Names, scale: DimensionScale, earliest: Decimal | None) -> None:
         self.names = names
         self.scale = scale
         self.kineto = KinetoAnonymiser(names, scale, earliest or Decimal(0))

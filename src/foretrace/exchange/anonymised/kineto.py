@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from foretrace.base import NS_PER_US
-from foretrace.exchange.anonymised.replacements import Names, Scale
+from foretrace.exchange.anonymised.replacements import DimensionScale, Names
 
 Record: TypeAlias = dict[str, object]
 
@@ -122,7 +122,7 @@ def _micros(value: object) -> Decimal | None:
 class KinetoAnonymiser:
     """Writes Kineto files anew with neutral names; the same for all files of a run."""
 
-    def __init__(self, names: Names, scale: Scale, earliest: Decimal) -> None:
+    def __init__(self, names: Names, scale: DimensionScale, earliest: Decimal) -> None:
         self._names = names
         self._scale = scale
         self._shift = Decimal(int(earliest) - FIRST_MICROS)

@@ -1,4 +1,4 @@
-"""`Names` and `Scale`: neutral names for texts that are not public, other sizes for shapes.
+"""`Names` and `DimensionScale`: neutral names for texts that are not public, other sizes.
 
 A text has one neutral name in all files of a run, whatever it names there, so that what belonged
 together still does. Shapes may be multiplied by a factor.
@@ -226,7 +226,7 @@ def _texts_in(value: object) -> Iterable[str]:
 
 
 @dataclass(frozen=True)
-class Scale:
+class DimensionScale:
     """Multiplies every dimension above 1: equal dimensions stay equal, so products still fit."""
 
     factor: float = 1.0

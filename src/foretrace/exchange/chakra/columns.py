@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from foretrace.base import NS_PER_US, Bools, Int32s, Int64s, joined_ranges
 from foretrace.exchange.chakra.messages import TextPool, list_message
-from foretrace.exchange.chakra.records import CommunicationColumns, Records
+from foretrace.exchange.chakra.records import FinishColumns, Records
 from foretrace.graph import (
     HOST_KINDS,
     NO_LANE,
@@ -50,16 +50,16 @@ class _Column:
 
 
 @dataclass(frozen=True)
-class Source:
+class WrittenGraph:
     """What is written, the same for all ranks."""
 
     records: Records
-    communication: CommunicationColumns
+    communication: FinishColumns
     timeline: Timeline | None
     pool: TextPool
 
 
-def node_batches(source: Source, rank: int) -> Iterator[ChakraNodes]:
+def node_batches(source: WrittenGraph, rank: int) -> Iterator[ChakraNodes]:
     """The records of one rank, by number, so many at a time: memory does not grow with them."""
     records = source.records
     is_record = records.record == np.arange(records.graph.num_nodes)
@@ -68,7 +68,7 @@ def node_batches(source: Source, rank: int) -> Iterator[ChakraNodes]:
         yield _nodes(source, rows[begin : begin + BATCH_NODES])
 
 
-def _nodes(source: Source, rows: Int64s) -> ChakraNodes:
+def _nodes(source: WrittenGraph, rows: Int64s) -> ChakraNodes:
     graph = source.records.graph
     data = _dependencies(source, rows)
     columns = [*_standard(source, rows), *_ours(source, rows, data)]
@@ -91,7 +91,7 @@ def _nodes(source: Source, rows: Int64s) -> ChakraNodes:
     )
 
 
-def _start_ns(source: Source, rows: Int64s) -> Int64s:
+def _start_ns(source: WrittenGraph, rows: Int64s) -> Int64s:
     if source.timeline is None:
         return np.zeros(len(rows), np.int64)
     arrive = source.records.arrive[rows]
@@ -108,7 +108,7 @@ class _Dependencies:
     more: Int32s  # int32[rows], text of the list of further edges between the same; NO_TEXT
 
 
-def _dependencies(source: Source, rows: Int64s) -> _Dependencies:
+def _dependencies(source: WrittenGraph, rows: Int64s) -> _Dependencies:
     """What each row waits for; two edges between the same nodes are one dependency."""
     records = source.records
     begin = np.searchsorted(records.edge_target, rows)
@@ -189,7 +189,7 @@ def _packed_lists(pool: TextPool, values: Int64s, first: Int64s, count: Int64s) 
     return found
 
 
-def _standard(source: Source, rows: Int64s) -> list[_Column]:
+def _standard(source: WrittenGraph, rows: Int64s) -> list[_Column]:
     """Attributes that Chakra's converter and feeder know."""
     graph = source.records.graph
     lane = graph.lane[rows]
@@ -214,7 +214,7 @@ def _standard(source: Source, rows: Int64s) -> list[_Column]:
     ]
 
 
-def _ours(source: Source, rows: Int64s, data: _Dependencies) -> list[_Column]:
+def _ours(source: WrittenGraph, rows: Int64s, data: _Dependencies) -> list[_Column]:
     """What makes the graph again, to the nanosecond."""
     graph, communication = source.records.graph, source.communication
     member = communication.collective[rows]
@@ -264,7 +264,7 @@ def _optional(name: str, field: ValueField, value: NDArray[np.integer], absent: 
     return _Column(name, field, value.astype(np.int64), value != absent)
 
 
-def _waits(source: Source, rows: Int64s) -> Int32s:
+def _waits(source: WrittenGraph, rows: Int64s) -> Int32s:
     """Lanes whose arrivals a finish waits for in place of the meeting; NO_TEXT: the meeting."""
     records = source.records
     at = np.searchsorted(rows, records.waits_target)
@@ -274,7 +274,7 @@ def _waits(source: Source, rows: Int64s) -> Int32s:
     return _lists_by_row(source.pool, len(rows), at[chosen], records.waits_lane[chosen][:, None])
 
 
-def _remote_edges(source: Source, rows: Int64s) -> Int32s:
+def _remote_edges(source: WrittenGraph, rows: Int64s) -> Int32s:
     """Rank, number and kind of edge of what each row waits for on other ranks."""
     records = source.records
     begin = np.searchsorted(records.remote_target, rows)

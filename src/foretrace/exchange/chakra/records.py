@@ -154,7 +154,7 @@ def _remote(graph: ExecutionGraph, rank: Int64s, source: Int64s, target: Int64s)
 
 
 @dataclass(frozen=True)
-class CommunicationColumns:
+class FinishColumns:
     """Columns over all nodes of a graph; those of FINISH nodes count."""
 
     kind: UInt8s  # uint8[nodes], NodeType, of all records
@@ -173,7 +173,7 @@ class CommunicationColumns:
 
 
 @dataclass(frozen=True)
-class Communicator:
+class NumberedGroup:
     """A group of ranks that communicate, as files number them."""
 
     number: int  # from 1: ASTRA-sim takes names that are numbers above 0
@@ -181,15 +181,15 @@ class Communicator:
     ranks: tuple[int, ...]
 
 
-def communicators(graph: ExecutionGraph) -> tuple[Communicator, ...]:
+def communicators(graph: ExecutionGraph) -> tuple[NumberedGroup, ...]:
     """The distinct groups of a graph's collectives, in order of appearance."""
     keys = dict.fromkeys((one.group, one.ranks) for one in graph.collectives)
-    return tuple(Communicator(number, name, ranks) for number, (name, ranks) in enumerate(keys, 1))
+    return tuple(NumberedGroup(number, name, ranks) for number, (name, ranks) in enumerate(keys, 1))
 
 
 def communication_columns(
-    graph: ExecutionGraph, groups: tuple[Communicator, ...], pool: TextPool
-) -> CommunicationColumns:
+    graph: ExecutionGraph, groups: tuple[NumberedGroup, ...], pool: TextPool
+) -> FinishColumns:
     """Of every record its node type; of every finish what its collective is."""
     number_of = {(group.name, group.ranks): group.number for group in groups}
     member = np.where(graph.kind == NodeKind.FINISH, graph.collective, NO_COLLECTIVE)
@@ -207,7 +207,7 @@ def communication_columns(
     kind[finishes] = np.where(
         is_pair, np.where(is_sender, NodeType.COMM_SEND, NodeType.COMM_RECV), NodeType.COMM_COLL
     )
-    return CommunicationColumns(kind, member.astype(np.int64), *columns[1:])
+    return FinishColumns(kind, member.astype(np.int64), *columns[1:])
 
 
 def _described(one: Collective, number: int, pool: TextPool) -> tuple[int, ...]:

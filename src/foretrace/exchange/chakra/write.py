@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from foretrace.base import NS_PER_US, Bools, Int64s, written_beside, written_together
-from foretrace.exchange.chakra.columns import Source, node_batches
+from foretrace.exchange.chakra.columns import WrittenGraph, node_batches
 from foretrace.exchange.chakra.messages import (
     TextPool,
     Value,
@@ -29,7 +29,7 @@ from foretrace.exchange.chakra.messages import (
     write_nodes,
 )
 from foretrace.exchange.chakra.records import (
-    Communicator,
+    NumberedGroup,
     communication_columns,
     communicators,
     records_of,
@@ -95,7 +95,9 @@ def write_chakra(
 def _files(graph: ExecutionGraph, timeline: Timeline | None) -> Iterator[_File]:
     pool = TextPool(graph.names)
     groups = communicators(graph)
-    source = Source(records_of(graph), communication_columns(graph, groups, pool), timeline, pool)
+    source = WrittenGraph(
+        records_of(graph), communication_columns(graph, groups, pool), timeline, pool
+    )
     for rank in graph.ranks:
         metadata = metadata_message(CHAKRA_VERSION, _metadata(graph, rank, groups))
         yield rank, metadata, node_batches(source, rank)
@@ -108,7 +110,7 @@ def _files_again(graph: ExecutionGraph, origin: ChakraOrigin) -> Iterator[_File]
 
 
 def _metadata(
-    graph: ExecutionGraph, rank: int, groups: tuple[Communicator, ...]
+    graph: ExecutionGraph, rank: int, groups: tuple[NumberedGroup, ...]
 ) -> Mapping[str, tuple[ValueField, Value]]:
     """What is said once per file; tables of the graph as JSON text."""
     lanes = {
@@ -140,7 +142,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _write_groups(path: Path, groups: tuple[Communicator, ...]) -> None:
+def _write_groups(path: Path, groups: tuple[NumberedGroup, ...]) -> None:
     members = {str(group.number): list(group.ranks) for group in groups}
     with written_beside(path) as beside:
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(members), indent=0))

@@ -68,13 +68,13 @@ def _legend(kinds: list[int]) -> Iterator[str]:
         yield f'<text class="small" x="{x + 30}" y="20">{edge_text(EdgeKind(kind))}</text>'
 
 
-def _heads(where: Places) -> Iterator[str]:
+def _heads(where: NodePlaces) -> Iterator[str]:
     for column, title in enumerate(where.titles):
         x = _LEFT + column * _COLUMN
         yield f'<text class="head" x="{x}" y="{_TOP - 14}">{escape(visible(title))}</text>'
 
 
-def _boxes(part: Subgraph, where: Places) -> Iterator[str]:
+def _boxes(part: Subgraph, where: NodePlaces) -> Iterator[str]:
     graph = part.graph
     for at, node in enumerate(part.node.tolist()):
         x, y = _corner(where, at)
@@ -90,14 +90,14 @@ def _boxes(part: Subgraph, where: Places) -> Iterator[str]:
         yield f'<text class="small" x="{x + 8}" y="{y + 27}">{told}</text></g>'
 
 
-def _edges(part: Subgraph, where: Places) -> Iterator[str]:
+def _edges(part: Subgraph, where: NodePlaces) -> Iterator[str]:
     edges = zip(part.source.tolist(), part.target.tolist(), part.edge_kind.tolist(), strict=True)
     for source, target, kind in edges:
         colour = edge_colour(EdgeKind(kind))
         yield f'<path d="{_curve(where, source, target)}" style="stroke:{colour}"/>'
 
 
-def _curve(where: Places, source: int, target: int) -> str:
+def _curve(where: NodePlaces, source: int, target: int) -> str:
     """From box to box: straight to the one below, else out at the side and in at the side."""
     (x, y), (to_x, to_y) = _corner(where, source), _corner(where, target)
     rows = int(where.row[target] - where.row[source])
@@ -114,12 +114,12 @@ def _curve(where: Places, source: int, target: int) -> str:
     return f"M{begin} {middle}C{bend} {middle} {bend} {to_middle} {end} {to_middle}"
 
 
-def _corner(where: Places, at: int) -> tuple[int, int]:
+def _corner(where: NodePlaces, at: int) -> tuple[int, int]:
     return _LEFT + int(where.column[at]) * _COLUMN, _TOP + int(where.row[at]) * _ROW
 
 
 @dataclass(frozen=True)
-class Places:
+class NodePlaces:
     """A column and a row of each node."""
 
     column: Int64s  # int64[nodes]
@@ -127,7 +127,7 @@ class Places:
     titles: tuple[str, ...]  # of the columns
 
 
-def places(part: Subgraph) -> Places:
+def places(part: Subgraph) -> NodePlaces:
     """Where to draw each node."""
     graph = part.graph
     lane = graph.lane[part.node]
@@ -141,7 +141,7 @@ def places(part: Subgraph) -> Places:
         column_of[NO_LANE] = len(titles)
         titles.append("all ranks")
     column = np.array([column_of[int(one)] for one in lane], np.int64)
-    return Places(column, _rows(part, column, len(titles)), tuple(titles))
+    return NodePlaces(column, _rows(part, column, len(titles)), tuple(titles))
 
 
 def _rows(part: Subgraph, column: Int64s, num_columns: int) -> Int64s:

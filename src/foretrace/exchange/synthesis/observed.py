@@ -58,7 +58,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Waits:
+class LaneWaits:
     """What a node waits for on other lanes: a lane, and how many of its nodes ago."""
 
     lanes: tuple[LaneRole, ...]
@@ -72,7 +72,7 @@ class Observed:
     tokens: list[Token] = field(default_factory=list)  # each once
     token: list[int] = field(default_factory=list)  # of each node, position in `tokens`
     duration_ns: list[int] = field(default_factory=list)
-    waits: list[Waits] = field(default_factory=list)  # of each node
+    waits: list[LaneWaits] = field(default_factory=list)  # of each node
     begins: list[int] = field(default_factory=lambda: [0])  # first node of each rank, and the end
     path_ns: list[int] = field(default_factory=list)  # durations on the critical path
 
@@ -160,7 +160,7 @@ def _add_rank(
             seen.tokens.append(token)
         seen.token.append(number)
         seen.duration_ns.append(int(graph.measured_ns[node]))
-        seen.waits.append(Waits(tuple(one for one, _ in waits), tuple(ago for _, ago in waits)))
+        seen.waits.append(LaneWaits(tuple(one for one, _ in waits), tuple(ago for _, ago in waits)))
         place[node] = (lane, count[lane])
         count[lane] += 1
     seen.begins.append(len(seen.token))

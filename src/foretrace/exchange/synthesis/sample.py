@@ -19,7 +19,7 @@ NO_WAIT = -1
 
 
 @dataclass(frozen=True)
-class Program:
+class SampledProgram:
     """What every rank of the made job runs."""
 
     token: Int64s  # int64[nodes], position in `Observed.tokens`
@@ -29,7 +29,9 @@ class Program:
     standing: Int64s  # int64[nodes], how many of that rank's nodes of the token took less
 
 
-def program(seen: Observed, num_nodes: int, *, order: int, rng: np.random.Generator) -> Program:
+def program(
+    seen: Observed, num_nodes: int, *, order: int, rng: np.random.Generator
+) -> SampledProgram:
     """Draw a program of so many nodes."""
     followers = [_followers(seen, length) for length in range(order + 1)]
     draws = rng.random(num_nodes).tolist()
@@ -58,7 +60,7 @@ def program(seen: Observed, num_nodes: int, *, order: int, rng: np.random.Genera
         occurrences.append(occurrence)
         context = (*context, token)[-order:] if order else ()
     drawn = np.array(occurrences, np.int64)
-    return Program(
+    return SampledProgram(
         token=np.array(tokens, np.int64),
         lane_before=np.array(before, np.int64),
         waits=tuple(waits),
@@ -90,7 +92,7 @@ def _after(followers: list[_Followers], context: tuple[int, ...]) -> list[int]:
     return followers[0][()]
 
 
-def durations(seen: Observed, made: Program, rng: np.random.Generator) -> Int64s:
+def durations(seen: Observed, made: SampledProgram, rng: np.random.Generator) -> Int64s:
     """One rank's durations in ns, int64[nodes].
 
     Every node was drawn from an observed one, which took long or short among its rank's nodes of

@@ -22,7 +22,7 @@ from foretrace.base import (
 from foretrace.exchange.chakra.messages import metadata_message, write_nodes
 from foretrace.exchange.synthesis.closeness import Closeness, closeness
 from foretrace.exchange.synthesis.observed import Message, Observed, Token, observed
-from foretrace.exchange.synthesis.sample import NO_WAIT, Program, durations, program
+from foretrace.exchange.synthesis.sample import NO_WAIT, SampledProgram, durations, program
 from foretrace.graph import ExecutionGraph, chakra_recording
 from foretrace.trace import (
     CHAKRA_VERSION,
@@ -171,7 +171,7 @@ class Groups:
 def write_rank(
     path: Path,
     seen: Observed,
-    made: Program,
+    made: SampledProgram,
     *,
     duration_ns: Int64s,
     rank: int,

@@ -11,7 +11,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph.blocks.facts import ScopeFacts
-from foretrace.graph.blocks.layers import Stretches
+from foretrace.graph.blocks.layers import LabelStretches
 from foretrace.graph.blocks.passes import NO_PASS
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.nodes import Phase
@@ -29,7 +29,7 @@ def undone_points(
     facts: ScopeFacts,
     scopes: Scopes,
     *,
-    found: Stretches,
+    found: LabelStretches,
     backward: Int64s,
 ) -> tuple[Int64s, str]:
     """For each backward point, a forward point with its label, and what joined them.

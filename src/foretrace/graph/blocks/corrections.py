@@ -43,7 +43,7 @@ _FILE_KEYS = (
 
 
 @dataclass(frozen=True)
-class Rule:
+class Correction:
     """One correction: what it is about, and what it says."""
 
     subject: str  # one of `SUBJECTS`
@@ -61,7 +61,7 @@ class Rule:
 class Corrections:
     """All that a file says; empty without a file."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[Correction, ...] = ()
     layers_per_stage: tuple[int, ...] = ()
     path: Path | None = None
 
@@ -109,7 +109,7 @@ def read_corrections(path: Path) -> Corrections:
     )
 
 
-def _rule(table: Table, where: str) -> Rule:
+def _rule(table: Table, where: str) -> Correction:
     stated = read_keys(table, _RULE_KEYS, where, error=GraphError)
     subjects = [key for key in SUBJECTS if key in stated]
     if len(subjects) != 1:
@@ -129,7 +129,7 @@ def _rule(table: Table, where: str) -> Rule:
             f"'begins_layer' of {where}: a kernel cannot begin a layer, since it runs later than "
             "it is launched; name the operator that launches it."
         )
-    return Rule(
+    return Correction(
         subject=subject,
         pattern=pattern,
         part=PARTS[stated["part"]] if "part" in stated else Part.UNKNOWN,

@@ -34,7 +34,7 @@ _PARAMETERS = (
 
 
 @dataclass(frozen=True)
-class Transfers:
+class StageTransfers:
     """Points that pass data between two pipeline stages, or make room for it."""
 
     is_transfer: Bools  # bool[points]
@@ -80,7 +80,7 @@ def transfers_of(
     comm: CommunicationOps,
     names: Sequence[str],
     ranks: Sequence[int],
-) -> Transfers:
+) -> StageTransfers:
     """Sends and receives, by the communication's own kind or the operator that issued it."""
     is_send, is_receive = np.zeros((2, len(points)), np.bool_)
     peer = np.full(len(points), NO_PEER, np.int64)
@@ -104,7 +104,7 @@ def transfers_of(
     for point in np.flatnonzero(is_receive).tolist():
         for row in _buffers(points, point, names):
             is_receive[row], peer[row] = True, peer[point]
-    return Transfers(is_send | is_receive, is_send, peer)
+    return StageTransfers(is_send | is_receive, is_send, peer)
 
 
 def _buffers(points: WorkPoints, receive: int, names: Sequence[str]) -> Iterator[int]:
@@ -121,7 +121,7 @@ def _buffers(points: WorkPoints, receive: int, names: Sequence[str]) -> Iterator
 
 
 @dataclass(frozen=True)
-class Stages:
+class StageOrder:
     """The pipeline's order."""
 
     stage: Int64s  # int64[ranks], from 0; 0 where there is no pipeline
@@ -129,7 +129,7 @@ class Stages:
     upstream: frozenset[tuple[int, int]]  # (earlier, later) positions of ranks that exchange
 
 
-def pipeline_stages(points: WorkPoints, moved: Transfers, ranks: Sequence[int]) -> Stages:
+def pipeline_stages(points: WorkPoints, moved: StageTransfers, ranks: Sequence[int]) -> StageOrder:
     """Who comes before whom: the first thing that two stages exchange goes forward."""
     position = {rank: index for index, rank in enumerate(ranks)}
     before: set[tuple[int, int]] = set()
@@ -151,11 +151,15 @@ def pipeline_stages(points: WorkPoints, moved: Transfers, ranks: Sequence[int]) 
                 stage[other], changed = stage[one] + 1, True
         if not changed:
             break
-    return Stages(stage, int(stage.max(initial=0)) + 1, frozenset(before))
+    return StageOrder(stage, int(stage.max(initial=0)) + 1, frozenset(before))
 
 
 def transfer_phases(
-    points: WorkPoints, phase: UInt8s, moved: Transfers, stages: Stages, ranks: Sequence[int]
+    points: WorkPoints,
+    phase: UInt8s,
+    moved: StageTransfers,
+    stages: StageOrder,
+    ranks: Sequence[int],
 ) -> UInt8s:
     """Phases of transfers: what goes downstream is forward, what comes back is backward."""
     position = {rank: index for index, rank in enumerate(ranks)}
@@ -172,7 +176,7 @@ def transfer_phases(
 def bucket_points(
     points: WorkPoints,
     met: CommunicationPoints,
-    moved: Transfers,
+    moved: StageTransfers,
     *,
     phase: UInt8s,
     facts: ScopeFacts,

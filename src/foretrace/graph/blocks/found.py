@@ -17,8 +17,8 @@ from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph.blocks.autograd import NO_POINT, undone_points, with_late_recompute
 from foretrace.graph.blocks.corrections import Corrections
 from foretrace.graph.blocks.exchange import (
-    Stages,
-    Transfers,
+    StageOrder,
+    StageTransfers,
     bucket_points,
     communication_points,
     pipeline_stages,
@@ -115,7 +115,7 @@ def with_blocks(
 class _Found:
     labels: Labels
     layers: ForwardLayers
-    stages: Stages
+    stages: StageOrder
     backward_source: str
 
 
@@ -193,7 +193,7 @@ def _with_communication(
     points: WorkPoints,
     labels: Labels,
     is_bucket: np.ndarray,
-    moved: Transfers,
+    moved: StageTransfers,
     phase: UInt8s,
 ) -> Labels:
     """Labels with buckets, transfers, updates and data in their own parts."""
@@ -212,7 +212,7 @@ def _with_communication(
 
 
 def _transfer_microbatches(
-    points: WorkPoints, microbatch: Int64s, moved: Transfers, phase: UInt8s
+    points: WorkPoints, microbatch: Int64s, moved: StageTransfers, phase: UInt8s
 ) -> Int64s:
     """A send belongs to the pass before it, a receive to the pass after it, of its own phase."""
     segment = points.rank.astype(np.int64) * (int(points.step.max()) + 2) + points.step + 1
@@ -230,7 +230,7 @@ def _with_stages(
     points: WorkPoints,
     labels: Labels,
     layers: ForwardLayers,
-    stages: Stages,
+    stages: StageOrder,
     corrections: Corrections,
 ) -> Labels:
     """Layers counted over all pipeline stages."""

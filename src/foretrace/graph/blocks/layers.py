@@ -1,7 +1,8 @@
 """Layers in forward passes: which points belong to which, and the times where each begins.
 
-In: the points of every forward pass. Out: `Stretches`, times from which on a rank's forward work
-belongs to a part and layer, by which autograd's numbers carry labels over to the backward pass.
+In: the points of every forward pass. Out: `LabelStretches`, times from which on a rank's forward
+work belongs to a part and layer, by which autograd's numbers carry labels over to the
+backward pass.
 
 Where every pipeline stage has one layer alone, nothing repeats in a rank: the layer is then the
 longest sequence of tokens that stands in passes of all stages, from its first normalisation on.
@@ -20,7 +21,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
 from foretrace.graph.blocks.marks import LayerMarks, span_of_points
-from foretrace.graph.blocks.passes import NO_PASS, Passes
+from foretrace.graph.blocks.passes import NO_PASS, PassTable
 from foretrace.graph.blocks.points import WorkPoints
 from foretrace.graph.blocks.repetition import (
     ATTENTION,
@@ -254,7 +255,7 @@ def _parts(layer: Int64s, known: UInt8s) -> UInt8s:
 
 
 @dataclass(frozen=True)
-class Stretches:
+class LabelStretches:
     """From when on a rank's forward work has a label, sorted by rank, then time."""
 
     rank: Int32s  # int32[stretches]
@@ -274,7 +275,7 @@ class Stretches:
         return found
 
 
-def stretches(points: WorkPoints, scopes: Scopes, forward: Int64s, label: Int64s) -> Stretches:
+def stretches(points: WorkPoints, scopes: Scopes, forward: Int64s, label: Int64s) -> LabelStretches:
     """Where the label of forward points changes.
 
     A label begins with the outermost operator around its first point that began after the point
@@ -298,7 +299,7 @@ def stretches(points: WorkPoints, scopes: Scopes, forward: Int64s, label: Int64s
         is_first = begin == 0 or points.rank[rows[begin - 1]] != points.rank[row]
         before_ns = None if is_first else int(points.at_ns[rows[begin - 1]])
         start_ns[index] = _start_ns(points, scopes, row, before_ns)
-    return Stretches(points.rank[rows[begins]], start_ns, rows[begins])
+    return LabelStretches(points.rank[rows[begins]], start_ns, rows[begins])
 
 
 def _start_ns(points: WorkPoints, scopes: Scopes, row: int, before_ns: int | None) -> int:
@@ -373,7 +374,7 @@ class ReversedLayers:
 
 def layers_by_reversal(
     points: WorkPoints,
-    passes: Passes,
+    passes: PassTable,
     layers: ForwardLayers,
     is_left_out: Bools,
     names: Sequence[str],

@@ -32,7 +32,7 @@ _BACKWARDS = (Phase.BACKWARD, Phase.RECOMPUTE)
 
 
 @dataclass(frozen=True)
-class Passes:
+class PassTable:
     """Passes of all ranks; points of one pass follow each other among the points of its kind."""
 
     forward: Int64s  # int64[points], forward pass of each point; NO_PASS
@@ -49,7 +49,9 @@ class Passes:
         return np.where(self.backward != NO_PASS, backward, found)
 
 
-def passes_of(points: WorkPoints, phase: UInt8s, facts: ScopeFacts, is_transfer: Bools) -> Passes:
+def passes_of(
+    points: WorkPoints, phase: UInt8s, facts: ScopeFacts, is_transfer: Bools
+) -> PassTable:
     """Forward and backward passes of all ranks.
 
     Args:
@@ -81,7 +83,7 @@ def passes_of(points: WorkPoints, phase: UInt8s, facts: ScopeFacts, is_transfer:
     backward_microbatch = _ordinals(points, backward, num_backward)
     is_joined = joined != NO_PASS
     backward_microbatch[is_joined] = forward_microbatch[joined[is_joined]]
-    return Passes(
+    return PassTable(
         forward, backward, num_forward, num_backward, forward_microbatch, backward_microbatch
     )
 

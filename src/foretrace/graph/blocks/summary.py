@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph.blocks.corrections import Corrections
-from foretrace.graph.blocks.exchange import Stages
+from foretrace.graph.blocks.exchange import StageOrder
 from foretrace.graph.blocks.layers import ForwardLayers
 from foretrace.graph.draft import DraftNodes
 from foretrace.graph.graph import Finding
@@ -20,7 +20,7 @@ _WORK = (*DEVICE_KINDS, NodeKind.FINISH, NodeKind.OPERATOR)
 
 
 def evidence_of(
-    nodes: DraftNodes, layers: ForwardLayers, stages: Stages, backward_source: str
+    nodes: DraftNodes, layers: ForwardLayers, stages: StageOrder, backward_source: str
 ) -> tuple[BlockEvidence, ...]:
     """What answered each question, and the share of all work that has the answer.
 
@@ -82,7 +82,7 @@ def _layers_note(layers: ForwardLayers) -> str:
 
 
 def findings_of(
-    evidence: Sequence[BlockEvidence], stages: Stages, corrections: Corrections
+    evidence: Sequence[BlockEvidence], stages: StageOrder, corrections: Corrections
 ) -> tuple[Finding, ...]:
     """What could not be told, and what would help."""
     source = {one.about: one.source for one in evidence}

@@ -20,7 +20,7 @@ FileRecords = tuple[ChakraTrace, int, UInt8s, Int64s]
 
 
 @dataclass(frozen=True)
-class Meetings:
+class StatedMeetings:
     """The collectives of all files, and which each record takes part in."""
 
     collectives: tuple[Collective, ...]
@@ -40,7 +40,7 @@ class _Meeting:
     members: list[int] = field(default_factory=list)
 
 
-def meetings_of(files: Sequence[FileRecords]) -> Meetings:
+def meetings_of(files: Sequence[FileRecords]) -> StatedMeetings:
     """The k-th operation of a group on one rank meets the k-th on every other."""
     found: dict[tuple[object, ...], _Meeting] = {}
     columns: list[Int64s] = []
@@ -56,7 +56,7 @@ def meetings_of(files: Sequence[FileRecords]) -> Meetings:
             column[row] = place[key]
         columns.append(column)
     collectives = tuple(_collective(found[key]) for key in listed)
-    return Meetings(collectives, tuple(columns), _findings(collectives, len(files)))
+    return StatedMeetings(collectives, tuple(columns), _findings(collectives, len(files)))
 
 
 def _keys(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrace.base import NS_PER_US, Bools, CircleError, GraphError, Int64s, UInt8s
-from foretrace.graph.chakra.collectives import Meetings, meetings_of
+from foretrace.graph.chakra.collectives import StatedMeetings, meetings_of
 from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Finding, Lane
 from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
@@ -247,7 +247,7 @@ def _untimed(files: Sequence[_File], *, has_times: bool) -> list[Finding]:
 
 
 def _records(
-    files: Sequence[_File], meetings: Meetings, pool: NamePool, *, has_times: bool
+    files: Sequence[_File], meetings: StatedMeetings, pool: NamePool, *, has_times: bool
 ) -> StatedRecords:
     """All files' records, each file's start and step marks before its own."""
     lanes = _lanes(files)

@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.graph.communication import CommunicationOps
-from foretrace.graph.communication.transfers import Communication, Transfers
+from foretrace.graph.communication.transfers import Communication, MemberTransfers
 from foretrace.graph.draft import Edges, NodeCollector
 from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, Operations
@@ -78,7 +78,7 @@ def ghost_nodes(
 
 
 def _first_ns(
-    operations: Operations, comm: CommunicationOps, transfers: Transfers, row: int
+    operations: Operations, comm: CommunicationOps, transfers: MemberTransfers, row: int
 ) -> int:
     """The rank's first moment on the clock of the transfers."""
     position = int(comm.rank[row])

@@ -29,7 +29,7 @@ MAX_ASSIGNMENTS = 5_000  # per rank; beyond, every lane is taken to serve all ra
 
 
 @dataclass(frozen=True)
-class Group:
+class NamedGroup:
     """A process group: what it is called and who is in it."""
 
     name: str
@@ -46,7 +46,7 @@ class Group:
 
 def groups_of(
     operations: Operations, comm: CommunicationOps, *, is_guessing: bool = True
-) -> tuple[Group, ...]:
+) -> tuple[NamedGroup, ...]:
     """The group of every communication operation, one entry per row of `comm`.
 
     Args:
@@ -59,12 +59,12 @@ def groups_of(
     if not is_guessing:
         for lane in guessed_lanes(operations, comm):
             own = operations.lanes[lane]
-            lane_groups[lane] = Group(own.label, (own.rank,))
+            lane_groups[lane] = NamedGroup(own.label, (own.rank,))
     pairs = _pair_groups(operations, comm)
     world = _world(operations)
-    shared: dict[Group, Group] = {}  # one object per group: comparing it is then cheap
-    groups: dict[tuple[object, ...], Group] = {}
-    of_row: list[Group] = []
+    shared: dict[NamedGroup, NamedGroup] = {}  # one object per group: comparing it is then cheap
+    groups: dict[tuple[object, ...], NamedGroup] = {}
+    of_row: list[NamedGroup] = []
     for name, members, source, destination, lane in zip(
         comm.group,
         comm.members,
@@ -78,11 +78,11 @@ def groups_of(
         key = (name, source, destination) if is_pair else (name, id(members), lane)
         if key not in groups:
             if is_pair:
-                group = Group(name, (source, destination))
+                group = NamedGroup(name, (source, destination))
             elif lane in pairs:
                 group = pairs[lane]
             elif members or name:
-                group = Group(name, tuple(sorted(members)))
+                group = NamedGroup(name, tuple(sorted(members)))
             else:
                 group = lane_groups.get(lane) or _stream_group(operations, lane, world)
             groups[key] = shared.setdefault(group, group)
@@ -90,7 +90,7 @@ def groups_of(
     return tuple(of_row)
 
 
-def _pair_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Group]:
+def _pair_groups(operations: Operations, comm: CommunicationOps) -> dict[int, NamedGroup]:
     """The two ranks of each stream of transfers that name a larger group but not their peer.
 
     A process group gives every pair of ranks a communicator and a stream of its own, on which
@@ -106,10 +106,10 @@ def _pair_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
         lane: operations.lanes[lane] for lane in groups_of_lane if operations.lanes[lane].is_device
     }
     pairs = {pair for members in groups_of_lane.values() for pair in combinations(members, PAIR)}
-    found = {lane: Group(own.label, (own.rank,)) for lane, own in lanes.items()}
+    found = {lane: NamedGroup(own.label, (own.rank,)) for lane, own in lanes.items()}
     for one, other in coinciding_lanes(comm, lanes, pairs) if lanes else ():
         ranks = tuple(sorted((lanes[one].rank, lanes[other].rank)))
-        found[one] = found[other] = Group(f"stream {lanes[one].number}", ranks)
+        found[one] = found[other] = NamedGroup(f"stream {lanes[one].number}", ranks)
     return found
 
 
@@ -131,20 +131,20 @@ def _worker_lanes(operations: Operations, comm: CommunicationOps) -> Int64s:
     )
 
 
-def _stream_group(operations: Operations, lane: int, world: tuple[int, ...]) -> Group:
+def _stream_group(operations: Operations, lane: int, world: tuple[int, ...]) -> NamedGroup:
     if not operations.lanes[lane].is_device and (operations.items.lane == lane).any():
         # A transfer on the calling thread (gloo send) that does not name its peer stands alone.
-        return Group(operations.lanes[lane].label, (operations.lanes[lane].rank,))
-    return Group(f"stream {operations.lanes[lane].number}", world)
+        return NamedGroup(operations.lanes[lane].label, (operations.lanes[lane].rank,))
+    return NamedGroup(f"stream {operations.lanes[lane].number}", world)
 
 
-def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Group]:
+def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, NamedGroup]:
     """Group of each lane whose operations carry no metadata, where the header's groups fit."""
     is_silent = np.array(
         [not members and not name for members, name in zip(comm.members, comm.group, strict=True)],
         np.bool_,
     )
-    candidates: dict[int, list[dict[int, Group]]] = {}
+    candidates: dict[int, list[dict[int, NamedGroup]]] = {}
     workers = _worker_lanes(operations, comm)
     first_row = np.searchsorted(comm.rank, np.arange(len(operations.ranks) + 1)).tolist()
     for position, trace in enumerate(operations.traces):
@@ -152,7 +152,7 @@ def _lane_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Gr
         rows = low + np.flatnonzero(is_silent[low:high])
         rows = rows[np.isin(comm.lane[rows], workers)]
         groups = [
-            Group(group.name, tuple(sorted(group.ranks)))
+            NamedGroup(group.name, tuple(sorted(group.ranks)))
             for group in trace.meta.process_groups
             if len(group.ranks) > 1
         ]
@@ -180,7 +180,7 @@ def guessed_lanes(operations: Operations, comm: CommunicationOps) -> list[int]:
     return lanes if max(per_rank.values(), default=0) >= MIN_STREAMS else []
 
 
-def _stream_groups(operations: Operations, comm: CommunicationOps) -> dict[int, Group]:
+def _stream_groups(operations: Operations, comm: CommunicationOps) -> dict[int, NamedGroup]:
     """Group of each silent stream, where ranks have several: by ends that coincide."""
     lanes = {lane: operations.lanes[lane] for lane in guessed_lanes(operations, comm)}
     listed = {
@@ -189,10 +189,10 @@ def _stream_groups(operations: Operations, comm: CommunicationOps) -> dict[int, 
         for group in trace.meta.process_groups
         if len(group.ranks) > 1
     }
-    groups: dict[int, Group] = {}
+    groups: dict[int, NamedGroup] = {}
     for cluster in coinciding_lanes(comm, lanes, listed):
         ranks = tuple(sorted(operations.lanes[lane].rank for lane in cluster))
-        group = Group(f"stream {operations.lanes[cluster[0]].number}", ranks)
+        group = NamedGroup(f"stream {operations.lanes[cluster[0]].number}", ranks)
         groups.update(dict.fromkeys(cluster, group))
     for lane in set(lanes) - set(groups):
         near = _nearest_group(operations, comm, lane, groups)
@@ -202,8 +202,8 @@ def _stream_groups(operations: Operations, comm: CommunicationOps) -> dict[int, 
 
 
 def _nearest_group(
-    operations: Operations, comm: CommunicationOps, lane: int, groups: Mapping[int, Group]
-) -> Group | None:
+    operations: Operations, comm: CommunicationOps, lane: int, groups: Mapping[int, NamedGroup]
+) -> NamedGroup | None:
     """The group of the streams that are most like one that matched none: it lost an operation."""
     own = operations.lanes[lane]
     size = int((comm.lane == lane).sum())
@@ -224,9 +224,9 @@ def _lanes_in_order(operations: Operations, comm: CommunicationOps, rows: Int64s
     return sorted(lanes, key=lambda lane: operations.lanes[lane].number)
 
 
-def _assignments(lanes: Sequence[int], groups: Sequence[Group]) -> list[dict[int, Group]]:
+def _assignments(lanes: Sequence[int], groups: Sequence[NamedGroup]) -> list[dict[int, NamedGroup]]:
     """All ways to give rising lanes to groups without going back in their order."""
-    options: list[dict[int, Group]] = []
+    options: list[dict[int, NamedGroup]] = []
     for choice in combinations_with_replacement(range(len(groups)), len(lanes)):
         if len(options) == MAX_ASSIGNMENTS:
             return []
@@ -246,7 +246,7 @@ Sequence_ = tuple[tuple[str, int], ...]
 def _drop_contradictions(
     operations: Operations,
     comm: CommunicationOps,
-    candidates: dict[int, list[dict[int, Group]]],
+    candidates: dict[int, list[dict[int, NamedGroup]]],
 ) -> None:
     """Keep assignments for which each recorded member of each group has one with equal sequences.
 
@@ -258,7 +258,7 @@ def _drop_contradictions(
     }
     memo: dict[tuple[int, ...], Sequence_] = {}
 
-    def sequence(option: Mapping[int, Group], group: Group) -> Sequence_:
+    def sequence(option: Mapping[int, NamedGroup], group: NamedGroup) -> Sequence_:
         lanes = tuple(lane for lane, served in option.items() if served == group)
         if lanes not in memo:
             rows = np.concatenate([np.zeros(0, np.int64), *(rows_of_lane[lane] for lane in lanes)])

@@ -7,7 +7,7 @@ import numpy as np
 from foretrace.base import PARTED, CollectiveKind, GraphError
 from foretrace.graph.communication import CommunicationOps
 from foretrace.graph.communication.clocks import Clocks
-from foretrace.graph.communication.transfers import Transfers
+from foretrace.graph.communication.transfers import MemberTransfers
 from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.steps import WHOLE_TRACE
@@ -30,7 +30,7 @@ def check_same_run(
     comm: CommunicationOps,
     matches: Matches,
     clocks: Clocks,
-    transfers: Transfers,
+    transfers: MemberTransfers,
 ) -> None:
     """Refuse traces that show they are of different runs.
 
@@ -69,7 +69,7 @@ def _check_job_known(operations: Operations, clocks: Clocks) -> None:
 
 
 def _check_meetings(
-    operations: Operations, comm: CommunicationOps, matches: Matches, transfers: Transfers
+    operations: Operations, comm: CommunicationOps, matches: Matches, transfers: MemberTransfers
 ) -> None:
     is_meeting = np.array([kind in _MEETINGS for kind in comm.kind], np.bool_)[matches.row]
     row, collective = matches.row[is_meeting], matches.collective[is_meeting]

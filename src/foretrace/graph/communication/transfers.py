@@ -42,7 +42,7 @@ GHOST_MIN_WAIT_NS = 5_000  # a shorter wait is jitter of the transfer, no ghost 
 
 
 @dataclass(frozen=True)
-class Transfers:
+class MemberTransfers:
     """What each member of each collective did; rows as in `CommunicationOps`."""
 
     arrival_ns: Int64s  # int64[rows], aligned
@@ -63,12 +63,12 @@ class Communication:
     comm: CommunicationOps
     matches: Matches
     clocks: Clocks
-    transfers: Transfers
+    transfers: MemberTransfers
 
 
 def split_transfers(
     operations: Operations, comm: CommunicationOps, matches: Matches, clocks: Clocks
-) -> Transfers:
+) -> MemberTransfers:
     """Wait and transfer of every communication operation."""
     arrival_ns = clocks.aligned(comm.rank, comm.start_ns)
     end_ns = clocks.aligned(comm.rank, comm.end_ns)
@@ -93,7 +93,7 @@ def split_transfers(
     np.maximum.at(last_hub_ns, waiting, arrival_ns[awaited])
     may_leave = np.array([kind in _ONE_SIDED for kind in comm.kind], np.bool_)
     is_held = ~(may_leave & (end_ns < last_hub_ns - EARLY_NS))
-    return Transfers(
+    return MemberTransfers(
         arrival_ns=arrival_ns,
         end_ns=end_ns,
         is_held=is_held,

@@ -18,7 +18,7 @@ from foretrace.base import CollectiveKind
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
 from foretrace.graph.communication.clocks import Clocks
 from foretrace.graph.communication.description import issued_operations
-from foretrace.graph.communication.groups import Group
+from foretrace.graph.communication.groups import NamedGroup
 from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 from foretrace.graph.recording import Begun, Unmatched
@@ -38,7 +38,7 @@ class _Operation:
 
 
 def unmatched_operations(
-    operations: Operations, comm: CommunicationOps, groups: Sequence[Group], clocks: Clocks
+    operations: Operations, comm: CommunicationOps, groups: Sequence[NamedGroup], clocks: Clocks
 ) -> tuple[Unmatched, ...]:
     """Every place of a group at which members differ: who is missing, or does something else."""
     found: list[Unmatched] = []
@@ -67,10 +67,10 @@ def cut_off_findings(operations: Operations, unmatched: Sequence[Unmatched]) -> 
 
 
 def _begun(
-    operations: Operations, comm: CommunicationOps, groups: Sequence[Group], clocks: Clocks
-) -> dict[Group, dict[int, list[_Operation]]]:
+    operations: Operations, comm: CommunicationOps, groups: Sequence[NamedGroup], clocks: Clocks
+) -> dict[NamedGroup, dict[int, list[_Operation]]]:
     """What each rank began in each group, in its order."""
-    begun: dict[Group, dict[int, list[_Operation]]] = defaultdict(lambda: defaultdict(list))
+    begun: dict[NamedGroup, dict[int, list[_Operation]]] = defaultdict(lambda: defaultdict(list))
     launch = operations.ops.launch[comm.op]
     called_ns = np.where(
         launch >= 0, operations.items.start_ns[np.maximum(launch, 0)], comm.start_ns
@@ -91,7 +91,7 @@ def _begun(
         rank = operations.ranks[issued.position]
         is_pair = issued.source_rank >= 0 and issued.destination_rank >= 0
         members = (issued.source_rank, issued.destination_rank) if is_pair else issued.members
-        group = Group(issued.group, members if is_pair else tuple(sorted(members)))
+        group = NamedGroup(issued.group, members if is_pair else tuple(sorted(members)))
         ran = begun[group][rank]
         at = clocks.aligned(np.array([issued.position]), np.array([issued.start_ns]))
         start_ns = int(at[0]) - zero_ns
@@ -108,7 +108,7 @@ def _begun(
     }
 
 
-def _of_group(group: Group, by_rank: dict[int, list[_Operation]]) -> Iterator[Unmatched]:
+def _of_group(group: NamedGroup, by_rank: dict[int, list[_Operation]]) -> Iterator[Unmatched]:
     """Places at which the members of one group differ."""
     begin = _first_sequence(by_rank)
     placed = {

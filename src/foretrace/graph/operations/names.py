@@ -26,14 +26,21 @@ OWN_NAMES = (
 
 
 class NamePool:
-    """Every name once, `OWN_NAMES` first, filled while the files of ranks are read."""
+    """A graph's table of names, each text once; filled while its nodes are made."""
 
-    def __init__(self) -> None:
-        self._position: dict[str, int] = {name: at for at, name in enumerate(OWN_NAMES)}
+    def __init__(self, names: Sequence[str] = OWN_NAMES) -> None:
+        """Begin with some; one that stands there twice keeps both places."""
+        self._names = list(names)
+        self._position: dict[str, int] = {}
+        for at, name in enumerate(names):
+            self._position.setdefault(name, at)
 
     def of(self, name: str) -> int:
         """Where a name stands; added if it is new."""
-        return self._position.setdefault(name, len(self._position))
+        if name not in self._position:
+            self._position[name] = len(self._names)
+            self._names.append(name)
+        return self._position[name]
 
     def of_column(self, texts: Sequence[str] | Texts, column: Int32s) -> Int32s:
         """Positions of the texts in a column; -1 stays -1."""
@@ -44,4 +51,4 @@ class NamePool:
 
     def names(self) -> tuple[str, ...]:
         """All names so far."""
-        return tuple(self._position)
+        return tuple(self._names)

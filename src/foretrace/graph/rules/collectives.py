@@ -17,7 +17,7 @@ import numpy as np
 from foretrace.base import CollectiveKind, Int32s, Int64s
 from foretrace.graph.collective import Collective
 from foretrace.graph.communication import UNKNOWN, CommunicationOps
-from foretrace.graph.communication.groups import Group
+from foretrace.graph.communication.groups import NamedGroup
 from foretrace.graph.graph import Finding
 from foretrace.graph.operations import Operations
 
@@ -47,14 +47,14 @@ class _Member:
 
 
 def matched_collectives(
-    operations: Operations, comm: CommunicationOps, groups: Sequence[Group]
+    operations: Operations, comm: CommunicationOps, groups: Sequence[NamedGroup]
 ) -> Matches:
     """Match operations of the same group across ranks, by place in the group.
 
     Where all recorded members have equally many operations of the same types, the k-th of each
     rank meet. Where they have not, sequence numbers decide, else the ends of the operations.
     """
-    rows_by_group: dict[tuple[bool, Group], list[int]] = defaultdict(list)
+    rows_by_group: dict[tuple[bool, NamedGroup], list[int]] = defaultdict(list)
     for row, (kind, group) in enumerate(zip(comm.kind, groups, strict=True)):
         rows_by_group[kind in _PAIRWISE, group].append(row)
     matched_rows = [np.zeros(0, np.int64)]
@@ -78,7 +78,7 @@ def matched_collectives(
     )
 
 
-def _order_of_group(key: tuple[bool, Group]) -> str:
+def _order_of_group(key: tuple[bool, NamedGroup]) -> str:
     is_pairwise, group = key
     word = "transfer" if is_pairwise else "collective"
     return str((word, group.name, group.members))
@@ -118,7 +118,7 @@ def _meetings(members: Sequence[_Member], places: Sequence[Int64s]) -> _Meetings
 
 
 def _collectives(
-    comm: CommunicationOps, group: Group, members: Sequence[_Member], meetings: _Meetings
+    comm: CommunicationOps, group: NamedGroup, members: Sequence[_Member], meetings: _Meetings
 ) -> Iterator[Collective]:
     """One collective per meeting."""
     ranks = tuple(sorted(group.members))
@@ -150,7 +150,7 @@ def _name(kind: CollectiveKind) -> str:
 
 
 def _places(
-    comm: CommunicationOps, members: list[_Member], group: Group, findings: list[Finding]
+    comm: CommunicationOps, members: list[_Member], group: NamedGroup, findings: list[Finding]
 ) -> list[Int64s]:
     """Place in the group of every member's operations, int64[operations of the member] each."""
     kinds = [tuple(comm.kind[row] for row in member.rows.tolist()) for member in members]
@@ -231,7 +231,7 @@ def _matched_by_end(comm: CommunicationOps, reference: Int64s, rows: Int64s) -> 
     return found
 
 
-def _unmatched(members: list[_Member], places: list[Int64s], group: Group) -> list[Finding]:
+def _unmatched(members: list[_Member], places: list[Int64s], group: NamedGroup) -> list[Finding]:
     """One sentence per rank that lacks operations which others of the group have."""
     count: dict[int, int] = defaultdict(int)
     for column in places:

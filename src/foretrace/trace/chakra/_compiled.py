@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from foretrace.base import Int32s, Int64s, UInt8s, njit
-from foretrace.trace.chakra.schema import NO_TEXT, State, Status
+from foretrace.trace.chakra.schema import NO_TEXT, MessageState, MessageStatus
 from foretrace.trace.texts._compiled import Pool, text_at
 
 Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
@@ -28,7 +28,7 @@ compiled = njit(cache=True, nogil=True, _nrt=False)
 inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 
 
-class Tables(NamedTuple):
+class MessageTables(NamedTuple):
     """Where nodes go, as `ChakraNodes` has them."""
 
     node_id: Int64s
@@ -92,10 +92,10 @@ def skipped(buffer: UInt8s, at: int, end: int, wire: int) -> Scalar:
 
 @inlined
 def attribute_at(
-    buffer: UInt8s, at: int, end: int, tables: Tables, pool: Pool, state: Int64s
+    buffer: UInt8s, at: int, end: int, tables: MessageTables, pool: Pool, state: Int64s
 ) -> Scalar:
     """Read one AttributeProto that fills these bytes; whether it is one. out: all tables."""
-    row = state[State.NUM_ATTRIBUTES]
+    row = state[MessageState.NUM_ATTRIBUTES]
     name, doc, kind, value = np.int64(NO_TEXT), np.int64(NO_TEXT), np.int64(0), np.int64(0)
     while at < end:
         tag, at = varint_at(buffer, at, end)
@@ -132,12 +132,12 @@ def attribute_at(
                 bits -= 0x100000000
             kind, value = field, bits
         else:
-            state[State.NUM_UNKNOWN] += 1
+            state[MessageState.NUM_UNKNOWN] += 1
     tables.attribute_name[row] = name
     tables.attribute_doc[row] = doc
     tables.attribute_field[row] = kind
     tables.attribute_value[row] = value
-    state[State.NUM_ATTRIBUTES] = row + 1
+    state[MessageState.NUM_ATTRIBUTES] = row + 1
     return True
 
 
@@ -160,7 +160,7 @@ def values_at(buffer: UInt8s, at: int, end: int, into: Int32s, pool: Pool, state
             _, begin = varint_at(buffer, begin, end)
             into[field - 1] = text_at(buffer, begin, at, pool)
         else:
-            state[State.NUM_UNKNOWN] += 1
+            state[MessageState.NUM_UNKNOWN] += 1
     return True
 
 
@@ -182,7 +182,7 @@ def message_at(
     at: int,
     end: int,
     is_metadata: bool,
-    tables: Tables,
+    tables: MessageTables,
     pool: Pool,
     state: Int64s,
 ) -> Scalar:
@@ -190,7 +190,7 @@ def message_at(
 
     The metadata's version stands where a node's name does. out: tables, pool, state
     """
-    row = state[State.NUM_NODES]
+    row = state[MessageState.NUM_NODES]
     empty = text_at(buffer, at, at, pool)
     tables.node_id[row] = 0
     tables.name[row] = empty
@@ -199,7 +199,7 @@ def message_at(
     tables.duration[row] = 0
     for k in range(6):
         tables.values[row, k] = NO_TEXT
-    num_control, num_data = state[State.NUM_CONTROL], state[State.NUM_DATA]
+    num_control, num_data = state[MessageState.NUM_CONTROL], state[MessageState.NUM_DATA]
     while at < end:
         tag, at = varint_at(buffer, at, end)
         if at == BAD:
@@ -232,7 +232,7 @@ def message_at(
             elif field == 7:
                 tables.duration[row] = value
             else:
-                state[State.NUM_UNKNOWN] += 1
+                state[MessageState.NUM_UNKNOWN] += 1
         elif wire == 2:
             _, begin = varint_at(buffer, begin, end)
             if field == 2:
@@ -255,28 +255,28 @@ def message_at(
                 if not attribute_at(buffer, begin, at, tables, pool, state):
                     return False
             else:
-                state[State.NUM_UNKNOWN] += 1
+                state[MessageState.NUM_UNKNOWN] += 1
         else:
-            state[State.NUM_UNKNOWN] += 1
-    state[State.NUM_NODES] = row + 1
-    state[State.NUM_CONTROL] = num_control
-    state[State.NUM_DATA] = num_data
+            state[MessageState.NUM_UNKNOWN] += 1
+    state[MessageState.NUM_NODES] = row + 1
+    state[MessageState.NUM_CONTROL] = num_control
+    state[MessageState.NUM_DATA] = num_data
     tables.first_control[row + 1] = num_control
     tables.first_data[row + 1] = num_data
-    tables.first_attribute[row + 1] = state[State.NUM_ATTRIBUTES]
+    tables.first_attribute[row + 1] = state[MessageState.NUM_ATTRIBUTES]
     return True
 
 
 @inlined
-def has_room(tables: Tables, pool: Pool, state: Int64s, length: int) -> Scalar:
+def has_room(tables: MessageTables, pool: Pool, state: Int64s, length: int) -> Scalar:
     """Whether any message of this length fits every table."""
     num_texts = pool.size[0]
     most_texts = num_texts + length // 2 + 8
     return (
-        state[State.NUM_NODES] < len(tables.node_id)
-        and state[State.NUM_CONTROL] + length <= len(tables.control)
-        and state[State.NUM_DATA] + length <= len(tables.data)
-        and state[State.NUM_ATTRIBUTES] + length // 2 + 1 <= len(tables.attribute_name)
+        state[MessageState.NUM_NODES] < len(tables.node_id)
+        and state[MessageState.NUM_CONTROL] + length <= len(tables.control)
+        and state[MessageState.NUM_DATA] + length <= len(tables.data)
+        and state[MessageState.NUM_ATTRIBUTES] + length // 2 + 1 <= len(tables.attribute_name)
         and most_texts <= len(pool.hashes)
         and 2 * most_texts <= len(pool.slots)
         and pool.begins[num_texts] + length <= len(pool.arena)
@@ -285,28 +285,28 @@ def has_room(tables: Tables, pool: Pool, state: Int64s, length: int) -> Scalar:
 
 @compiled
 def messages(
-    buffer: UInt8s, end: int, most_nodes: int, tables: Tables, pool: Pool, state: Int64s
+    buffer: UInt8s, end: int, most_nodes: int, tables: MessageTables, pool: Pool, state: Int64s
 ) -> Scalar:
     """Read messages from `state[AT]` on, up to `most_nodes` of them; why it stopped, a Status.
 
     out: tables, pool, state; `state[NEEDED]` is the length of the message that did not fit.
     """
-    while state[State.AT] < end:
-        if state[State.NUM_NODES] >= most_nodes:
-            return np.int64(Status.ENOUGH)
-        length, begin = varint_at(buffer, state[State.AT], end)
+    while state[MessageState.AT] < end:
+        if state[MessageState.NUM_NODES] >= most_nodes:
+            return np.int64(MessageStatus.ENOUGH)
+        length, begin = varint_at(buffer, state[MessageState.AT], end)
         if begin == BAD:
-            is_cut = end - state[State.AT] < 10
-            return np.int64(Status.MORE) if is_cut else np.int64(Status.BAD)
+            is_cut = end - state[MessageState.AT] < 10
+            return np.int64(MessageStatus.MORE) if is_cut else np.int64(MessageStatus.BAD)
         if length < 0:
-            return np.int64(Status.BAD)
-        state[State.NEEDED] = length
+            return np.int64(MessageStatus.BAD)
+        state[MessageState.NEEDED] = length
         if length > end - begin:
-            return np.int64(Status.MORE)
+            return np.int64(MessageStatus.MORE)
         if not has_room(tables, pool, state, length):
-            return np.int64(Status.NO_ROOM)
-        is_metadata = state[State.IS_METADATA] != 0
+            return np.int64(MessageStatus.NO_ROOM)
+        is_metadata = state[MessageState.IS_METADATA] != 0
         if not message_at(buffer, begin, begin + length, is_metadata, tables, pool, state):
-            return np.int64(Status.BAD)
-        state[State.AT] = begin + length
-    return np.int64(Status.MORE)
+            return np.int64(MessageStatus.BAD)
+        state[MessageState.AT] = begin + length
+    return np.int64(MessageStatus.MORE)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from foretrace.base import TraceError, UInt8s
 from foretrace.trace.archives import num_bytes
-from foretrace.trace.chakra._compiled import Tables, messages
+from foretrace.trace.chakra._compiled import MessageTables, messages
 from foretrace.trace.chakra.columns import Attributes, ChakraNodes, ChakraTrace, Texts
-from foretrace.trace.chakra.schema import State, Status
+from foretrace.trace.chakra.schema import MessageState, MessageStatus
 from foretrace.trace.ranks import rank_in_name
 from foretrace.trace.source import CutShortError, opened_bytes
 from foretrace.trace.texts._compiled import Pool, fill_slots
@@ -85,7 +85,7 @@ def _opened(path: Path) -> Iterator[_Reader]:
 class _Room:
     """Tables of the reading loop, which grow."""
 
-    tables: Tables
+    tables: MessageTables
     pool: Pool
 
 
@@ -96,16 +96,16 @@ class _Reader:
         self._path = path
         self._pieces = pieces
         self._buffer = np.zeros(0, np.uint8)
-        self._state = np.zeros(len(State), np.int64)
+        self._state = np.zeros(len(MessageState), np.int64)
         self._is_over = False
         self.is_truncated = False
         self._offset = 0  # of the buffer's begin, in the file's text
 
     def metadata(self) -> ChakraNodes:
         """The first message, as one row whose name is the version."""
-        self._state[State.IS_METADATA] = 1
+        self._state[MessageState.IS_METADATA] = 1
         found = self.nodes(1)
-        self._state[State.IS_METADATA] = 0
+        self._state[MessageState.IS_METADATA] = 0
         if not len(found):
             raise TraceError(
                 f"cannot read {self._path}: no whole message in it, expected Chakra protobuf "
@@ -118,17 +118,19 @@ class _Reader:
         room = _new_room()
         state = self._state
         for counter in (
-            State.NUM_NODES, State.NUM_CONTROL, State.NUM_DATA, State.NUM_ATTRIBUTES,
-            State.NUM_UNKNOWN,
+            MessageState.NUM_NODES, MessageState.NUM_CONTROL, MessageState.NUM_DATA,
+            MessageState.NUM_ATTRIBUTES, MessageState.NUM_UNKNOWN,
         ):  # fmt: skip
             state[counter] = 0
         while True:
             status = messages(self._buffer, len(self._buffer), most, room.tables, room.pool, state)
-            if status == Status.BAD:
+            if status == MessageStatus.BAD:
                 raise self._bad()
-            if status == Status.ENOUGH or (status == Status.MORE and not self._filled()):
+            if status == MessageStatus.ENOUGH or (
+                status == MessageStatus.MORE and not self._filled()
+            ):
                 break
-            if status == Status.NO_ROOM:
+            if status == MessageStatus.NO_ROOM:
                 room = _wider(room, state)
         return _nodes_of(room, state)
 
@@ -145,12 +147,12 @@ class _Reader:
 
     def _filled(self) -> bool:
         """Whether the file had more; the buffer then begins with what was not read yet."""
-        at = int(self._state[State.AT])
+        at = int(self._state[MessageState.AT])
         if self._is_over:
             self.is_truncated |= at < len(self._buffer)
             return False
         rest = self._buffer[at:]
-        wanted = max(_BUFFER_BYTES, int(self._state[State.NEEDED]) + 16)
+        wanted = max(_BUFFER_BYTES, int(self._state[MessageState.NEEDED]) + 16)
         if wanted > _MOST_MESSAGE_BYTES:
             raise self._bad()
         parts: list[UInt8s] = [rest]
@@ -163,7 +165,7 @@ class _Reader:
             parts.append(np.frombuffer(piece, np.uint8))
             have += len(piece)
         self._offset += at
-        self._state[State.AT] = 0
+        self._state[MessageState.AT] = 0
         self._buffer = np.concatenate(parts)
         if have > len(rest):
             return True
@@ -178,16 +180,16 @@ class _Reader:
             return b""
 
     def _bad(self) -> TraceError:
+        at = self._offset + int(self._state[MessageState.AT])
         return TraceError(
-            f"cannot read {self._path}: no Chakra message at byte "
-            f"{self._offset + int(self._state[State.AT]):,} of its text, expected a length and a "
-            "Node of et_def.proto; record or copy it again"
+            f"cannot read {self._path}: no Chakra message at byte {at:,} of its text, expected a "
+            "length and a Node of et_def.proto; record or copy it again"
         )
 
 
 def _new_room() -> _Room:
     return _Room(
-        Tables(
+        MessageTables(
             node_id=np.zeros(_LEAST, np.int64),
             name=np.zeros(_LEAST, np.int32),
             kind=np.zeros(_LEAST, np.uint8),
@@ -216,16 +218,16 @@ def _new_room() -> _Room:
 
 def _wider(room: _Room, state: NDArray[np.int64]) -> _Room:
     """The same tables with room for a message of `state[NEEDED]` bytes more."""
-    length = int(state[State.NEEDED])
+    length = int(state[MessageState.NEEDED])
     tables, pool = room.tables, room.pool
     num_texts = int(pool.size[0])
     nodes, control, data, attributes, texts, arena = (
         _size(have, used, more)
         for have, used, more in (
-            (len(tables.node_id), int(state[State.NUM_NODES]), 1),
-            (len(tables.control), int(state[State.NUM_CONTROL]), length),
-            (len(tables.data), int(state[State.NUM_DATA]), length),
-            (len(tables.attribute_name), int(state[State.NUM_ATTRIBUTES]), length // 2 + 1),
+            (len(tables.node_id), int(state[MessageState.NUM_NODES]), 1),
+            (len(tables.control), int(state[MessageState.NUM_CONTROL]), length),
+            (len(tables.data), int(state[MessageState.NUM_DATA]), length),
+            (len(tables.attribute_name), int(state[MessageState.NUM_ATTRIBUTES]), length // 2 + 1),
             (len(pool.hashes), num_texts, length // 2 + 8),
             (len(pool.arena), int(pool.begins[num_texts]), length),
         )
@@ -248,7 +250,7 @@ def _wider(room: _Room, state: NDArray[np.int64]) -> _Room:
         for name, column in tables._asdict().items()
     }
     return _Room(
-        Tables(**grown),
+        MessageTables(**grown),
         Pool(
             _grown(pool.arena, arena),
             _grown(pool.begins, texts + 1),
@@ -277,7 +279,12 @@ def _nodes_of(room: _Room, state: NDArray[np.int64]) -> ChakraNodes:
     texts = int(pool.size[0])
     nodes, control, data, attributes = (
         int(state[counter])
-        for counter in (State.NUM_NODES, State.NUM_CONTROL, State.NUM_DATA, State.NUM_ATTRIBUTES)
+        for counter in (
+            MessageState.NUM_NODES,
+            MessageState.NUM_CONTROL,
+            MessageState.NUM_DATA,
+            MessageState.NUM_ATTRIBUTES,
+        )
     )
     return ChakraNodes(
         texts=Texts(pool.arena[: pool.begins[texts]], pool.begins[: texts + 1]),
@@ -298,5 +305,5 @@ def _nodes_of(room: _Room, state: NDArray[np.int64]) -> ChakraNodes:
             tables.attribute_field[:attributes],
             tables.attribute_value[:attributes],
         ),
-        num_unknown=int(state[State.NUM_UNKNOWN]),
+        num_unknown=int(state[MessageState.NUM_UNKNOWN]),
     )

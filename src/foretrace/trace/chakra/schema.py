@@ -101,7 +101,7 @@ class ValueField(IntEnum):
     BYTES_LIST = 32
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     """Positions in the array of the reading loop's counters."""
 
     NUM_NODES = 0
@@ -114,7 +114,7 @@ class State(IntEnum):
     IS_METADATA = 7
 
 
-class Status(IntEnum):
+class MessageStatus(IntEnum):
     """Why the reading loop stopped."""
 
     MORE = 0  # the buffer holds no further whole message

@@ -12,7 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from foretrace.base import Int32s, Int64s, UInt8s, njit
-from foretrace.trace.fields import FIRST_ARGUMENT, NUM_SLOTS, Key, KeyTable, Kind, State
+from foretrace.trace.fields import (
+    FIRST_ARGUMENT,
+    NUM_SLOTS,
+    KeyTable,
+    RecordKey,
+    ScanState,
+    ValueKind,
+)
 from foretrace.trace.json._compiled import (
     ABSENT,
     BAD,
@@ -45,7 +52,7 @@ compiled = njit(cache=True, nogil=True, _nrt=False)
 inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 
 
-class Tables(NamedTuple):
+class RecordTables(NamedTuple):
     """Where records go."""
 
     rows: Int64s  # int64[rows, len(Row)]
@@ -59,7 +66,7 @@ class Tables(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """One record's values, by `Key`."""
+    """One record's values, by `RecordKey`."""
 
     number: Int64s  # int64[keys]
     known: UInt8s  # uint8[keys], whether the record has it
@@ -145,7 +152,7 @@ def read_record(buffer: UInt8s, i: int, n: int, keys: KeyTable, scratch: Scratch
                 return MORE
             continue
         kind = kinds[position]
-        if kind == Kind.SPAN:
+        if kind == ValueKind.SPAN:
             begins[key] = i
             i = value_end(buffer, i, n)
             if i < 0:
@@ -153,7 +160,7 @@ def read_record(buffer: UInt8s, i: int, n: int, keys: KeyTable, scratch: Scratch
             ends[key] = i
             # "null" and nothing at all are no value
             known[key] = i > begins[key] and c != 110
-        elif kind == Kind.ARGS:
+        elif kind == ValueKind.ARGS:
             if c == 123:
                 is_inside_args = True
                 i += 1
@@ -167,7 +174,7 @@ def read_record(buffer: UInt8s, i: int, n: int, keys: KeyTable, scratch: Scratch
             if i < 0:
                 return MORE
         else:
-            if kind == Kind.TIME:
+            if kind == ValueKind.TIME:
                 is_number, value, i = number_at(buffer, i, n, 3, LARGEST_NS)
             else:
                 is_number, value, i = number_at(buffer, i, n, 0, LARGEST_ID)
@@ -193,8 +200,8 @@ def id_or_absent(scratch: Scratch, key: int) -> Scalar:
 @inlined
 def phase_of(buffer: UInt8s, scratch: Scratch) -> Scalar:
     """The letter of the record's phase; 0 if it has none."""
-    begin = scratch.begin[Key.PHASE]
-    if scratch.known[Key.PHASE] == 0 or scratch.end[Key.PHASE] - begin != 3:
+    begin = scratch.begin[RecordKey.PHASE]
+    if scratch.known[RecordKey.PHASE] == 0 or scratch.end[RecordKey.PHASE] - begin != 3:
         return np.int64(0)
     return np.int64(buffer[begin + 1])
 
@@ -202,10 +209,10 @@ def phase_of(buffer: UInt8s, scratch: Scratch) -> Scalar:
 @inlined
 def is_memory(buffer: UInt8s, scratch: Scratch) -> Scalar:
     """Whether the record's name is "[memory]"."""
-    begin = scratch.begin[Key.NAME]
+    begin = scratch.begin[RecordKey.NAME]
     return (
-        scratch.known[Key.NAME] != 0
-        and scratch.end[Key.NAME] - begin == 10
+        scratch.known[RecordKey.NAME] != 0
+        and scratch.end[RecordKey.NAME] - begin == 10
         and buffer[begin + 1] == 91
         and buffer[begin + 2] == 109
         and buffer[begin + 7] == 121
@@ -278,7 +285,7 @@ def signature_at(
     for k in range(len(label_begins) - 1):
         begin = label_begins[k]
         length = label_begins[k + 1] - begin
-        at = append_member(buffer, scratch, Key.INPUT_DIMS + k, labels[begin:], length, at)
+        at = append_member(buffer, scratch, RecordKey.INPUT_DIMS + k, labels[begin:], length, at)
     if at == 0:
         return np.int64(ABSENT)
     scratch.text[at] = 125
@@ -332,7 +339,7 @@ def fill_lane_slots(slots: Int32s, lanes: Int64s, num_lanes: int) -> None:
 
 @inlined
 def lane_of(
-    kind: int, process: int, device: int, number: int, tables: Tables, state: Int64s
+    kind: int, process: int, device: int, number: int, tables: RecordTables, state: Int64s
 ) -> Scalar:
     """The lane with this identity, added if it is new; NO_ROOM if there is none.
 
@@ -352,7 +359,7 @@ def lane_of(
         ):
             return lane
         slot = (slot + 1) & mask
-    lane = np.int64(state[State.NUM_LANES])
+    lane = np.int64(state[ScanState.NUM_LANES])
     if lane >= len(tables.lanes) or 2 * lane + 2 > len(tables.lane_slots):
         return np.int64(NO_ROOM)
     tables.lanes[lane, 0] = kind
@@ -360,13 +367,13 @@ def lane_of(
     tables.lanes[lane, 2] = device
     tables.lanes[lane, 3] = number
     tables.lane_slots[slot] = lane
-    state[State.NUM_LANES] = lane + 1
+    state[ScanState.NUM_LANES] = lane + 1
     return lane
 
 
 @inlined
 def record_lane(
-    buffer: UInt8s, n: int, scratch: Scratch, is_device: bool, tables: Tables, state: Int64s
+    buffer: UInt8s, n: int, scratch: Scratch, is_device: bool, tables: RecordTables, state: Int64s
 ) -> Scalar:
     """The lane that a record stands on. Device and stream arguments come before pid and tid.
 
@@ -374,18 +381,22 @@ def record_lane(
     """
     process = np.int64(ABSENT)
     number = np.int64(ABSENT)
-    if scratch.known[Key.PROCESS] != 0:
-        process = lane_number(buffer, scratch.begin[Key.PROCESS], scratch.end[Key.PROCESS], n)
-    if scratch.known[Key.THREAD] != 0:
-        number = lane_number(buffer, scratch.begin[Key.THREAD], scratch.end[Key.THREAD], n)
+    if scratch.known[RecordKey.PROCESS] != 0:
+        process = lane_number(
+            buffer, scratch.begin[RecordKey.PROCESS], scratch.end[RecordKey.PROCESS], n
+        )
+    if scratch.known[RecordKey.THREAD] != 0:
+        number = lane_number(
+            buffer, scratch.begin[RecordKey.THREAD], scratch.end[RecordKey.THREAD], n
+        )
     device = np.int64(ABSENT)
     if is_device:
         device = process
         process = np.int64(ABSENT)
-        if scratch.known[Key.DEVICE] != 0:
-            device = scratch.number[Key.DEVICE]
-        if scratch.known[Key.STREAM] != 0:
-            number = scratch.number[Key.STREAM]
+        if scratch.known[RecordKey.DEVICE] != 0:
+            device = scratch.number[RecordKey.DEVICE]
+        if scratch.known[RecordKey.STREAM] != 0:
+            number = scratch.number[RecordKey.STREAM]
         if number == UNSIGNED_MINUS_ONE:
             number = np.int64(ABSENT)
         if device < -1 or device >= 2147483647:

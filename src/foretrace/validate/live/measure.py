@@ -31,7 +31,7 @@ _PROFILED_BASE, _PROFILED = 12, 3  # steps
 Progress = Callable[[str, int, int], None]
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one configuration."""
 
     name: str
@@ -44,7 +44,7 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
 
     device: Device  # of each rank
     num_devices: int  # GPUs; of a CPU, processor cores
-    runs: tuple[Run, ...] = ()
+    runs: tuple[LiveRun, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def measure_live(
             tell(f"round {number + 1} of {rounds}: {name}", done, len(ready))
             recording = paths.recording(name) if number == 0 and name != BASE_NAME else None
             found = trained(settings, steps=steps, recording=recording, profiled=_PROFILED)
-            run = Run(name=name, round=number, step_ns=found.step_ns)
+            run = LiveRun(name=name, round=number, step_ns=found.step_ns)
             runs = msgspec.structs.replace(runs, runs=(*runs.runs, run))
             _write_runs(runs, paths)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foretrace.base import CircleError, Int64s, ScenarioError
-from foretrace.graph import NO_NODE, Edges, ExecutionGraph
+from foretrace.graph import NO_NODE, Edges, ExecutionGraph, NamePool
 from foretrace.whatif.arrange.arranged import Arranged, without_lone
 from foretrace.whatif.arrange.columns import columns_of, scales_of
 from foretrace.whatif.arrange.dependencies import edges_in_ranks, without_guesses_back
@@ -15,7 +15,7 @@ from foretrace.whatif.arrange.partners import Partners
 from foretrace.whatif.arrange.sequence import NewSequence, sequence_of
 from foretrace.whatif.arrange.source import source_of
 from foretrace.whatif.recorded.program import NewJob, NewRank, Placed, Program
-from foretrace.workload import Issued, Names, graph_of_issued
+from foretrace.workload import Issued, graph_of_issued
 
 
 def arranged(program: Program, job: NewJob) -> Arranged:
@@ -37,7 +37,7 @@ def arranged(program: Program, job: NewJob) -> Arranged:
     partners = Partners(source, job)
     meetings = meetings_of_job(source, sequence, job, partners)
     ghosts = ghosts_of(source, sequence, job, meetings)
-    names = Names(program.graph.names)
+    names = NamePool(program.graph.names)
     issued = Issued(
         columns=columns_of(
             source, sequence, job, meetings=meetings.members, ghosts=ghosts, names=names

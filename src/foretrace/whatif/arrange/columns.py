@@ -8,13 +8,14 @@ from foretrace.base import Bools, Float64s, Int64s
 from foretrace.graph import (
     NO_COLLECTIVE,
     NODE_COLUMNS,
+    NamePool,
     NodeKind,
 )
 from foretrace.whatif.arrange.ghosts import Ghosts
 from foretrace.whatif.arrange.sequence import NO_PLACED, NewSequence
-from foretrace.whatif.arrange.source import Source
-from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, NewJob, Piece
-from foretrace.workload import Columns, Meetings, Names, neutral_columns
+from foretrace.whatif.arrange.source import RecordedNodes
+from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, NewJob, RecordedPiece
+from foretrace.workload import Columns, Meetings, neutral_columns
 
 _SCALED = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
 _LABELS = ("step", "part", "phase", "layer", "microbatch")
@@ -28,13 +29,13 @@ def scales_of(sequence: NewSequence) -> Float64s:
 
 
 def columns_of(
-    source: Source,
+    source: RecordedNodes,
     sequence: NewSequence,
     job: NewJob,
     *,
     meetings: Meetings,
     ghosts: Ghosts,
-    names: Names,
+    names: NamePool,
 ) -> Columns:
     """Columns of the sequence's nodes, room for the hubs, and columns of ghosts."""
     size = len(sequence)
@@ -52,7 +53,9 @@ def columns_of(
     return columns
 
 
-def _of_sequence(source: Source, sequence: NewSequence, job: NewJob, names: Names) -> Columns:
+def _of_sequence(
+    source: RecordedNodes, sequence: NewSequence, job: NewJob, names: NamePool
+) -> Columns:
     graph = source.graph
     is_copied = sequence.source >= 0
     node = np.maximum(sequence.source, 0)
@@ -70,12 +73,12 @@ def _of_sequence(source: Source, sequence: NewSequence, job: NewJob, names: Name
         what = made.what
         own = slice(made.first, made.first + made.num_nodes)
         if isinstance(what, MadeOperator):
-            columns["name"][own] = columns["operator"][own] = names.place(what.operator)
-            columns["operator_signature"][own] = names.place(what.signature)
+            columns["name"][own] = columns["operator"][own] = names.of(what.operator)
+            columns["operator_signature"][own] = names.of(what.signature)
             columns["measured_ns"][made.first] = what.host_ns if source.has_device else 0
             continue
         name = what.collective.in_tables if isinstance(what, MadeExchange) else "wait"
-        columns["name"][own] = names.place(name)
+        columns["name"][own] = names.of(name)
         if isinstance(what, MadeExchange):
             columns["measured_ns"][made.first] = what.host_ns
     return columns
@@ -106,13 +109,13 @@ def _stated(sequence: NewSequence, name: str) -> tuple[Int64s, Int64s]:
     neutral = NODE_COLUMNS[name].neutral
     new = [int(getattr(each, name)) for each in sequence.all_placed]
     old = [
-        int(getattr(each.piece, name)) if isinstance(each.piece, Piece) else neutral
+        int(getattr(each.piece, name)) if isinstance(each.piece, RecordedPiece) else neutral
         for each in sequence.all_placed
     ]
     return np.array([*new, neutral], np.int64), np.array([*old, neutral], np.int64)
 
 
-def _work_ns(source: Source, sequence: NewSequence, columns: Columns) -> Int64s:
+def _work_ns(source: RecordedNodes, sequence: NewSequence, columns: Columns) -> Int64s:
     """What recorded nodes took, times the scale of their piece."""
     scale = scales_of(sequence)
     work_ns = columns["measured_ns"].astype(np.int64)

@@ -14,14 +14,14 @@ from foretrace.whatif.arrange.slots import NO_PLACE, SlotIndex
 from foretrace.whatif.arrange.source import (
     DEVICE_IN,
     OPERATIONS,
-    Source,
+    RecordedNodes,
     is_of_role,
     queue_numbers,
 )
 from foretrace.whatif.recorded.program import MadeOperator, MadeWait
 
 
-def edges_in_ranks(source: Source, sequence: NewSequence) -> Edges:
+def edges_in_ranks(source: RecordedNodes, sequence: NewSequence) -> Edges:
     """Edges between places of the sequence, but for host order, collectives and ghosts."""
     carried = _carried(source, sequence)
     return Edges.joined(
@@ -50,7 +50,7 @@ def without_guesses_back(edges: Edges) -> Edges:
     return Edges(edges.source[is_kept], edges.target[is_kept], edges.kind[is_kept])
 
 
-def _carried(source: Source, sequence: NewSequence) -> Edges:
+def _carried(source: RecordedNodes, sequence: NewSequence) -> Edges:
     """Edges that copies bring along: inside their piece, or to what stands so far back."""
     carried = source.carried
     copied = np.flatnonzero(sequence.source >= 0)
@@ -65,7 +65,9 @@ def _carried(source: Source, sequence: NewSequence) -> Edges:
     return Edges(place[is_kept], target[is_kept], kind[is_kept])
 
 
-def _in_own_piece(source: Source, sequence: NewSequence, target: Int64s, edge: Int64s) -> Int64s:
+def _in_own_piece(
+    source: RecordedNodes, sequence: NewSequence, target: Int64s, edge: Int64s
+) -> Int64s:
     """Places of what came along with each target; NO_PLACE: it did not."""
     carried = source.carried
     before = carried.source[edge]
@@ -93,7 +95,9 @@ def _in_own_piece(source: Source, sequence: NewSequence, target: Int64s, edge: I
     return place
 
 
-def _found_again(source: Source, sequence: NewSequence, target: Int64s, edge: Int64s) -> Int64s:
+def _found_again(
+    source: RecordedNodes, sequence: NewSequence, target: Int64s, edge: Int64s
+) -> Int64s:
     """Places of what stands as far back of a target as in the recording; NO_PLACE: nothing."""
     carried, graph, index = source.carried, source.graph, sequence.index
     before, back = carried.source[edge], carried.back[edge]
@@ -136,7 +140,7 @@ def _later_copies(sequence: NewSequence, target: Int64s, edge: Int64s, slot: Int
     return found
 
 
-def _stream_order_of_copies(source: Source, sequence: NewSequence) -> Edges:
+def _stream_order_of_copies(source: RecordedNodes, sequence: NewSequence) -> Edges:
     """What came first on its stream in the recording follows what its copies stand behind."""
     copied = np.flatnonzero(sequence.source >= 0)
     entry = copied[source.is_first[sequence.source[copied]]]
@@ -146,7 +150,7 @@ def _stream_order_of_copies(source: Source, sequence: NewSequence) -> Edges:
     return Edges.of(EdgeKind.STREAM, before[is_kept], entry[is_kept])
 
 
-def _queue(source: Source, sequence: NewSequence, carried: Edges) -> Edges:
+def _queue(source: RecordedNodes, sequence: NewSequence, carried: Edges) -> Edges:
     """A launch waits while as many operations of its stream are pending as the queue holds."""
     if not source.queue_depth:
         return Edges.joined([])
@@ -164,7 +168,7 @@ def _queue(source: Source, sequence: NewSequence, carried: Edges) -> Edges:
     return Edges.of(EdgeKind.QUEUE, ending + is_arrival, launch[held])
 
 
-def _of_all_made(source: Source, sequence: NewSequence) -> Edges:
+def _of_all_made(source: RecordedNodes, sequence: NewSequence) -> Edges:
     """What made exchanges and waits wait for, and what waits for them."""
     if not sequence.made:
         return Edges.joined([])
@@ -258,14 +262,14 @@ _BETWEEN_STREAMS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED)
 
 
 @dataclass(frozen=True)
-class Awaited:
+class AwaitedExchanges:
     """Recorded communication that the next operation of another piece waits for."""
 
     kind: UInt8s  # uint8[nodes], EdgeKind of the wait; 0 of what is not awaited at once
     following: Int64s  # int64[nodes], of such a finish the operation that its rank issues next
 
 
-def awaited_at_once(source: Source) -> Awaited:
+def awaited_at_once(source: RecordedNodes) -> AwaitedExchanges:
     """What of a recording is awaited by the next operation of the waiting stream."""
     graph, carried = source.graph, source.carried
     target = np.repeat(np.arange(graph.num_nodes), np.diff(carried.first))
@@ -290,17 +294,17 @@ def awaited_at_once(source: Source) -> Awaited:
     after = _next_issued(graph.kind[source.sequence], graph.rank[source.sequence])
     place = after[source.place[at_once]]
     following[at_once] = np.where(place == NO_PLACE, NO_PLACE, source.sequence[place])
-    return Awaited(kind, following)
+    return AwaitedExchanges(kind, following)
 
 
-def _is_send(source: Source) -> Bools:
+def _is_send(source: RecordedNodes) -> Bools:
     """Finishes of what a stage sends to another, bool[nodes]."""
     sends = np.array([*(role.is_transfer and role.is_send for role in source.roles.roles), False])
     found: Bools = sends[source.roles.of_node]
     return found
 
 
-def onward_edges(source: Source, sequence: NewSequence) -> Edges:
+def onward_edges(source: RecordedNodes, sequence: NewSequence) -> Edges:
     """Waits of what newly comes behind such communication: the next, and the compute stream."""
     awaited = awaited_at_once(source)
     node = np.maximum(sequence.source, 0)

@@ -16,7 +16,7 @@ from foretrace.base import Int64s
 from foretrace.graph import EdgeKind, Edges, NodeKind
 from foretrace.whatif.arrange.meetings import JobMeetings
 from foretrace.whatif.arrange.sequence import NewSequence
-from foretrace.whatif.arrange.source import Source
+from foretrace.whatif.arrange.source import RecordedNodes
 from foretrace.whatif.recorded.program import NewJob
 
 
@@ -29,7 +29,9 @@ class Ghosts:
     notes: tuple[str, ...]
 
 
-def ghosts_of(source: Source, sequence: NewSequence, job: NewJob, meetings: JobMeetings) -> Ghosts:
+def ghosts_of(
+    source: RecordedNodes, sequence: NewSequence, job: NewJob, meetings: JobMeetings
+) -> Ghosts:
     """The ghosts of a new job."""
     graph = source.graph
     ghost = graph.nodes_of(NodeKind.GHOST)
@@ -60,7 +62,7 @@ def ghosts_of(source: Source, sequence: NewSequence, job: NewJob, meetings: JobM
 
 
 def _before_hubs(
-    source: Source,
+    source: RecordedNodes,
     sequence: NewSequence,
     meetings: JobMeetings,
     *,
@@ -98,7 +100,7 @@ def _before_hubs(
 
 
 def _finish_of(
-    source: Source, sequence: NewSequence, meetings: JobMeetings, at: int, node: int
+    source: RecordedNodes, sequence: NewSequence, meetings: JobMeetings, at: int, node: int
 ) -> int | None:
     """Where a recorded finish ends the `at`-th collective; `None` if it does not."""
     if meetings.source_collective[at] != source.graph.collective[node]:
@@ -110,7 +112,7 @@ def _finish_of(
 
 
 def _before_operations(
-    source: Source, sequence: NewSequence, job: NewJob, ghost: Int64s, operation: Int64s
+    source: RecordedNodes, sequence: NewSequence, job: NewJob, ghost: Int64s, operation: Int64s
 ) -> list[tuple[int, int, int]]:
     """Work without a launch, on ranks that did the same since their start."""
     found = []

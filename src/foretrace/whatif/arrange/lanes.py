@@ -15,7 +15,7 @@ import numpy as np
 from foretrace.base import Int64s
 from foretrace.graph import ExecutionGraph, Lane, NodeKind
 from foretrace.whatif.arrange.roles import NO_ROLE, ExchangeRole
-from foretrace.whatif.arrange.source import Source
+from foretrace.whatif.arrange.source import RecordedNodes
 
 _Use = tuple[object, ...]  # what a lane is used for; equal on ranks that do the same
 
@@ -31,7 +31,7 @@ class LaneUses:
     role: tuple[ExchangeRole | None, ...]  # whom each lane communicates with most
 
 
-def lane_uses(source: Source) -> LaneUses:
+def lane_uses(source: RecordedNodes) -> LaneUses:
     """The use of every lane."""
     graph = source.graph
     lanes_of_rank: dict[int, list[int]] = {}
@@ -63,7 +63,7 @@ def lane_uses(source: Source) -> LaneUses:
     )
 
 
-def _threads(source: Source) -> dict[int, tuple[int, ...]]:
+def _threads(source: RecordedNodes) -> dict[int, tuple[int, ...]]:
     graph = source.graph
     chained = source.sequence[source.is_chained[source.sequence]]
     lanes, first = np.unique(graph.lane[chained], return_index=True)
@@ -85,7 +85,7 @@ def _compute(graph: ExecutionGraph) -> dict[int, int]:
     return found
 
 
-def _main_roles(source: Source) -> list[ExchangeRole | None]:
+def _main_roles(source: RecordedNodes) -> list[ExchangeRole | None]:
     graph, roles = source.graph, source.roles
     found: list[ExchangeRole | None] = [None] * len(graph.lanes)
     arrive = np.flatnonzero((graph.kind == NodeKind.ARRIVE) & (roles.of_node != NO_ROLE))

@@ -17,7 +17,7 @@ from foretrace.whatif.arrange.made import Made
 from foretrace.whatif.arrange.partners import Communicator, Partners
 from foretrace.whatif.arrange.roles import PAIR
 from foretrace.whatif.arrange.sequence import NewSequence
-from foretrace.whatif.arrange.source import Source
+from foretrace.whatif.arrange.source import RecordedNodes
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, MadeExchange, NewJob
 from foretrace.workload import (
     BY_HUB,
@@ -43,7 +43,7 @@ class JobMeetings:
 
 
 def meetings_of_job(
-    source: Source, sequence: NewSequence, job: NewJob, partners: Partners
+    source: RecordedNodes, sequence: NewSequence, job: NewJob, partners: Partners
 ) -> JobMeetings:
     """The collectives of a job.
 
@@ -78,7 +78,7 @@ def meetings_of_job(
     )
 
 
-def _finishes(source: Source, sequence: NewSequence, arrive: Int64s) -> Int64s:
+def _finishes(source: RecordedNodes, sequence: NewSequence, arrive: Int64s) -> Int64s:
     """The finish of every arrival, as places; int64[arrivals]."""
     finish = np.flatnonzero(sequence.kind == NodeKind.FINISH)
     node = np.maximum(sequence.source[finish], 0)
@@ -117,7 +117,7 @@ def _check_met(communicators: tuple[Communicator, ...], job: NewJob, members: Me
 
 
 def _collectives(
-    source: Source,
+    source: RecordedNodes,
     sequence: NewSequence,
     members: Meetings,
     communicators: tuple[Communicator, ...],
@@ -187,7 +187,7 @@ def _of_made(made: Made) -> Collective:
 
 
 def _held_by(
-    source: Source,
+    source: RecordedNodes,
     sequence: NewSequence,
     members: Meetings,
     collectives: Collectives,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from foretrace.base import ScenarioError
 from foretrace.whatif.arrange.roles import PAIR, ExchangeRole
-from foretrace.whatif.arrange.source import Source
+from foretrace.whatif.arrange.source import RecordedNodes
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP, NewJob
 from foretrace.workload import Group, groups_of
 
@@ -44,7 +44,7 @@ def shown_ranks(ranks: tuple[int, ...]) -> str:
 class Partners:
     """With whom the ranks of a job meet."""
 
-    def __init__(self, source: Source, job: NewJob) -> None:
+    def __init__(self, source: RecordedNodes, job: NewJob) -> None:
         self._job = job
         self._groups: dict[Group, dict[int, tuple[int, ...]]] = {}
         old, new = source.program.plan, job.plan

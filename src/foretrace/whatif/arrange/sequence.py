@@ -17,9 +17,9 @@ from foretrace.whatif.arrange.source import (
     OPERATIONS,
     OTHERS,
     PlaceIndex,
-    Source,
+    RecordedNodes,
 )
-from foretrace.whatif.recorded.program import MadeWait, NewJob, NewRank, Piece, Placed
+from foretrace.whatif.recorded.program import MadeWait, NewJob, NewRank, Placed, RecordedPiece
 from foretrace.workload import Group
 
 NO_PLACED = -1
@@ -67,7 +67,7 @@ class _Rows:
     made: tuple[Made, ...]
 
 
-def sequence_of(source: Source, job: NewJob) -> NewSequence:
+def sequence_of(source: RecordedNodes, job: NewJob) -> NewSequence:
     """The nodes of a job's ranks in issue order.
 
     Raises:
@@ -145,7 +145,7 @@ def _threads_of_calls(rows: _Rows, recorded: Int64s, uses: LaneUses) -> Int64s:
     return np.where(is_moved, own, recorded)
 
 
-def _rows(source: Source, job: NewJob) -> _Rows:
+def _rows(source: RecordedNodes, job: NewJob) -> _Rows:
     """Recorded nodes and room for made ones, a rank's start first."""
     chunks = [np.zeros(0, np.int64)]
     sizes: list[int] = []  # of rank starts and everything placed, in turn
@@ -169,7 +169,7 @@ def _rows(source: Source, job: NewJob) -> _Rows:
         placed_of.append(NO_PLACED)
         count += 1
         for placed, role in settled(source, rank.placed) if is_new else _as_placed(rank.placed):
-            if isinstance(placed.piece, Piece):
+            if isinstance(placed.piece, RecordedPiece):
                 nodes = placed.piece.nodes
                 if len(nodes) and int(nodes[0]) in starts:
                     nodes = nodes[1:]
@@ -198,7 +198,7 @@ def _as_placed(placed: Iterable[Placed]) -> Iterator[tuple[Placed, None]]:
 
 def _recorded_ranks(rank: NewRank) -> tuple[int, ...]:
     """Ranks whose pieces a new rank runs; the source rank first."""
-    own = (each.piece.rank for each in rank.placed if isinstance(each.piece, Piece))
+    own = (each.piece.rank for each in rank.placed if isinstance(each.piece, RecordedPiece))
     return tuple(dict.fromkeys((rank.source_rank, *own)))
 
 
@@ -223,7 +223,7 @@ class _Columns:
 
 
 def _fill_made(
-    source: Source,
+    source: RecordedNodes,
     rows: _Rows,
     lanes: NewLanes,
     roles: dict[ExchangeRole, int],
@@ -262,7 +262,7 @@ def _fill_made(
             columns.slot_kind[node] = _SLOT_KINDS.get(kind, OTHERS)
 
 
-def is_recorded(source: Source, job: NewJob) -> bool:
+def is_recorded(source: RecordedNodes, job: NewJob) -> bool:
     """Whether a job is the recorded one: the same plan, and every piece at its place."""
     recorded = source.program.pieces_by_rank
     if job.plan != source.program.plan or len(job.ranks) != len(recorded):
@@ -280,7 +280,7 @@ def is_recorded(source: Source, job: NewJob) -> bool:
 
 
 def settled(
-    source: Source, placed: Sequence[Placed]
+    source: RecordedNodes, placed: Sequence[Placed]
 ) -> Iterator[tuple[Placed, ExchangeRole | None]]:
     """What a rank runs, with a wait for each process group that reduces before each update.
 
@@ -303,7 +303,9 @@ def settled(
         yield each, None
 
 
-def _awaited_by_step(source: Source, placed: Sequence[Placed]) -> dict[int, set[ExchangeRole]]:
+def _awaited_by_step(
+    source: RecordedNodes, placed: Sequence[Placed]
+) -> dict[int, set[ExchangeRole]]:
     """What each step's threads wait for behind its backward passes, as recorded.
 
     A thread that is seen to wait is not made to wait again: of long waits a part may have been
@@ -311,16 +313,16 @@ def _awaited_by_step(source: Source, placed: Sequence[Placed]) -> dict[int, set[
     """
     found: dict[int, set[ExchangeRole]] = {}
     for each in placed:
-        if isinstance(each.piece, Piece) and each.part in {Part.BUCKET, Part.OPTIMIZER}:
+        if isinstance(each.piece, RecordedPiece) and each.part in {Part.BUCKET, Part.OPTIMIZER}:
             role = source.awaited_role[each.piece.nodes]
             own = found.setdefault(each.step, set())
             own |= {source.roles.roles[number] for number in np.unique(role[role >= 0]).tolist()}
     return found
 
 
-def _roles(source: Source, piece: object) -> Iterator[ExchangeRole]:
+def _roles(source: RecordedNodes, piece: object) -> Iterator[ExchangeRole]:
     """Whom a piece of the recording communicates with."""
-    if not isinstance(piece, Piece):
+    if not isinstance(piece, RecordedPiece):
         return
     finish = piece.nodes[source.graph.kind[piece.nodes] == NodeKind.FINISH]
     for number in np.unique(source.roles.of_node[finish]).tolist():

@@ -50,7 +50,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Source:
+class RecordedNodes:
     """A program's recording, node by node."""
 
     program: Program
@@ -74,7 +74,7 @@ class Source:
     queue_depth: int  # operations that a stream's launches may be ahead by; 0: no limit seen
 
 
-def source_of(program: Program) -> Source:
+def source_of(program: Program) -> RecordedNodes:
     """Everything that arranging asks of a recording."""
     graph = program.graph
     target = graph.edge_target
@@ -108,7 +108,7 @@ def source_of(program: Program) -> Source:
     carried = _carried(graph, target, place=place, piece_of=piece_of, index=index)
     starts = graph.nodes_of(NodeKind.RANK_START)
     arrive_of = _arrivals(graph)
-    return Source(
+    return RecordedNodes(
         program=program,
         graph=graph,
         roles=roles,

@@ -26,7 +26,7 @@ from foretrace.whatif.edits.attention_calls import (
     plain_calls,
 )
 from foretrace.whatif.edits.costed import CostedJob
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 from foretrace.whatif.edits.fusing import first_of_runs, merged
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class Attention(WorkEdit):
 
     ATTENTION = Key("attention", Holds.NAME, "flash or plain attention.", "flash or plain", "KIND")
     KEYS = (ATTENTION,)
-    TURNS = (Turn.ATTENTION,)
+    TURNS = (EditTurn.ATTENTION,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Attention]:
+    def stated(cls, stated: StatedValues) -> Iterator[Attention]:
         """Of the kind that is named."""
         kind = stated.fields(cls.KEYS).get(cls.ATTENTION.name)
         if kind is not None:
@@ -76,7 +76,7 @@ class Attention(WorkEdit):
     def check(self, job: CostedJob) -> None:
         """Nothing here: it finds its own kernels, and says what it found."""
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """Every attention call of the other kind, as this one.
 
         Raises:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from foretrace.cost import CostModel, Costs
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.edits.costed import CostedJob
-from foretrace.whatif.edits.edit import Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, WorkEdit
 from foretrace.whatif.recorded.program import Program
 
 
@@ -44,7 +44,7 @@ def changed(
     effective = [edit for edit in edits if not edit.changes_nothing]
     if not effective:
         return arranged, costs
-    for turn in Turn:
+    for turn in EditTurn:
         ordered = sorted((one for one in effective if turn in one.TURNS), key=_order)
         for edit in ordered:
             job = edit.made(job, turn)

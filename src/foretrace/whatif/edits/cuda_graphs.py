@@ -12,7 +12,7 @@ from foretrace.analyze import Selection, fitting, selected, selection_of
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import CostedJob, check_device, launches
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -39,10 +39,10 @@ class CudaGraphs(WorkEdit):
         "WORK",
     )
     KEYS = (CUDA_GRAPHS,)
-    TURNS = (Turn.GRAPHS,)
+    TURNS = (EditTurn.GRAPHS,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[CudaGraphs]:
+    def stated(cls, stated: StatedValues) -> Iterator[CudaGraphs]:
         """One for each work."""
         for work in stated.names(cls.CUDA_GRAPHS):
             yield cls(selection_of(work))
@@ -62,7 +62,7 @@ class CudaGraphs(WorkEdit):
                 "Select what is launched between them too."
             )
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """Host time from each run's first launch to its last is gone."""
         return job.lasting(self._spared(job.graph), 0.0)
 

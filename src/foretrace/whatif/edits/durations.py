@@ -13,7 +13,7 @@ from foretrace.base import Int64s, ScenarioError, numbered_rows
 from foretrace.cost import STATED, Source
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import BLOCK_COLUMNS, CostedJob, launches, previous_on_host
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -44,7 +44,7 @@ class Speed(WorkEdit):
         "RANK=FACTOR",
     )
     KEYS = (SPEED, SLOW_RANK)
-    TURNS = (Turn.FACTORS,)
+    TURNS = (EditTurn.FACTORS,)
 
     def __post_init__(self) -> None:
         """Refuse what is no speed."""
@@ -52,7 +52,7 @@ class Speed(WorkEdit):
             raise ScenarioError(f"a speed must be above 0, got {self.factor}")
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Speed]:
+    def stated(cls, stated: StatedValues) -> Iterator[Speed]:
         """Of work, then of ranks."""
         for work, factor in stated.factors(cls.SPEED):
             yield cls(factor, selection_of(work))
@@ -74,7 +74,7 @@ class Speed(WorkEdit):
         """Something must be selected."""
         selected(job.graph, self.of)
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """The factor on its nodes."""
         return job.with_factor(fitting(job.graph, self.of), 1 / self.factor)
 
@@ -94,7 +94,7 @@ class Lasts(WorkEdit):
         "WORK=TIME",
     )
     KEYS = (TAKES,)
-    TURNS = (Turn.LENGTHS,)
+    TURNS = (EditTurn.LENGTHS,)
 
     def __post_init__(self) -> None:
         """Refuse what is no duration."""
@@ -102,7 +102,7 @@ class Lasts(WorkEdit):
             raise ScenarioError(f"a duration must be 0 or more, got {self.duration_ns} ns")
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Lasts]:
+    def stated(cls, stated: StatedValues) -> Iterator[Lasts]:
         """One for each work."""
         for work, time_ns in stated.times(cls.TAKES):
             yield cls(time_ns, selection_of(work))
@@ -120,7 +120,7 @@ class Lasts(WorkEdit):
         """Something must be selected."""
         selected(job.graph, self.of)
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """Selected operations take what was stated; what a user states is a measurement."""
         mask = fitting(job.graph, self.of)
         return replace(
@@ -151,10 +151,10 @@ class Delay(WorkEdit):
         "WORK=TIME",
     )
     KEYS = (DELAY,)
-    TURNS = (Turn.DELAYS,)
+    TURNS = (EditTurn.DELAYS,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Delay]:
+    def stated(cls, stated: StatedValues) -> Iterator[Delay]:
         """One for each work."""
         for work, time_ns in stated.times(cls.DELAY):
             yield cls(time_ns, selection_of(work))
@@ -176,7 +176,7 @@ class Delay(WorkEdit):
         """Something must be selected."""
         selected(job.graph, self.of)
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """The time on its nodes."""
         return job.with_delay(_delayed_nodes(job.graph, self), self.extra_ns)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*(s|ms|us|ns)\s*")
 
 
-class Turn(IntEnum):
+class EditTurn(IntEnum):
     """When an edit acts, whatever the order in which edits were given."""
 
     SIZES = 0
@@ -81,7 +81,7 @@ def count_key(name: str, text: str, field: str = "") -> Key:
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedValues:
     """What was stated, and where, for errors."""
 
     values: Mapping[str, object]  # by key
@@ -172,11 +172,11 @@ class Edit(ABC):
     """A frozen value that changes one thing about a scenario."""
 
     KEYS: ClassVar[tuple[Key, ...]] = ()
-    TURNS: ClassVar[tuple[Turn, ...]]
+    TURNS: ClassVar[tuple[EditTurn, ...]]
 
     @classmethod
     @abstractmethod
-    def stated(cls, stated: Stated) -> Iterator[Self]:
+    def stated(cls, stated: StatedValues) -> Iterator[Self]:
         """The edits of this class that keys state."""
 
     @abstractmethod
@@ -223,7 +223,7 @@ class WorkEdit(Edit):
         """
 
     @abstractmethod
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:
         """The job with this edit's part of a turn."""
 
 

@@ -19,7 +19,7 @@ from foretrace.whatif.edits.costed import (
     previous_on_host,
     without_nodes,
 )
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -48,7 +48,7 @@ class Fuse(WorkEdit):
         "WORK=SHARE",
     )
     KEYS = (FUSE,)
-    TURNS = (Turn.FUSION,)
+    TURNS = (EditTurn.FUSION,)
 
     def __post_init__(self) -> None:
         """Refuse what is no share of a time."""
@@ -56,7 +56,7 @@ class Fuse(WorkEdit):
             raise ScenarioError(f"a factor must be 0 or more, got {self.factor}")
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Fuse]:
+    def stated(cls, stated: StatedValues) -> Iterator[Fuse]:
         """One for each work."""
         for work, factor in stated.factors(cls.FUSE):
             yield cls(selection_of(work), factor)
@@ -78,7 +78,7 @@ class Fuse(WorkEdit):
                 "Select the kernels between them too, or state how much faster they become."
             )
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """Every run of two or more as one kernel, with the first one's place and name."""
         return merged(job, self._first(job.graph), self.factor)
 

@@ -12,10 +12,10 @@ from foretrace.base import Float64s, Int64s, ScenarioError, numbered_rows
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind, Part
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import (
+    EditTurn,
     Holds,
     Key,
-    Stated,
-    Turn,
+    StatedValues,
     WorkEdit,
     duration_ns_of,
     is_factor,
@@ -46,7 +46,7 @@ class DataLoading(WorkEdit):
         "TIME",
     )
     KEYS = (DATA_LOADING,)
-    TURNS = (Turn.LOADING,)
+    TURNS = (EditTurn.LOADING,)
 
     def __post_init__(self) -> None:
         """Refuse a length and a factor together, and what is neither."""
@@ -61,7 +61,7 @@ class DataLoading(WorkEdit):
             )
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[DataLoading]:
+    def stated(cls, stated: StatedValues) -> Iterator[DataLoading]:
         """A factor where it is a bare number, else a time."""
         value = stated.values.get(cls.DATA_LOADING.name)
         if is_factor(value):
@@ -92,7 +92,7 @@ class DataLoading(WorkEdit):
         """The loading must be known."""
         loading_nodes(job.graph, self.ranks)
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """The length of each step's loading on each rank, or the factor."""
         nodes = loading_nodes(job.graph, self.ranks)
         factor = np.ones(job.graph.num_nodes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretrace.base import MachineError, ScenarioError
 from foretrace.machine import Machine, figure_text, load_machine, with_figures
-from foretrace.whatif.edits.edit import Edit, Holds, Key, Stated, Turn
+from foretrace.whatif.edits.edit import Edit, EditTurn, Holds, Key, StatedValues
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -35,10 +35,10 @@ class OnMachine(Edit):
         "NAME",
     )
     KEYS = (ON_MACHINE,)
-    TURNS = (Turn.MACHINE,)
+    TURNS = (EditTurn.MACHINE,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[OnMachine]:
+    def stated(cls, stated: StatedValues) -> Iterator[OnMachine]:
         """The machine of that name."""
         for name in stated.fields(cls.KEYS).values():
             yield cls(load_machine(str(name), stated.folders))
@@ -64,10 +64,10 @@ class SetMachine(Edit):
     figures: Mapping[str, object] = field(default_factory=dict)
 
     SET = Key("set", Holds.TABLE, "", "a table of keys of a plan or a machine")  # as `PlanKeys`
-    TURNS = (Turn.FIGURES,)
+    TURNS = (EditTurn.FIGURES,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[SetMachine]:
+    def stated(cls, stated: StatedValues) -> Iterator[SetMachine]:
         """One of all keys of `set` that are a machine's."""
         table = stated.table(cls.SET)
         figures = {name: each for name, each in table.items() if is_of_machine(name)}

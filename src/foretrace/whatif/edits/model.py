@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from foretrace.base import LARGEST_COUNT, ScenarioError
-from foretrace.whatif.edits.edit import Edit, Stated, Turn, count_key
+from foretrace.whatif.edits.edit import Edit, EditTurn, StatedValues, count_key
 from foretrace.whatif.resize.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class Layers(Edit):
     count: int
 
     KEYS = (count_key("layers", "Layers, over all stages.", "count"),)
-    TURNS = (Turn.SIZES,)
+    TURNS = (EditTurn.SIZES,)
 
     def __post_init__(self) -> None:
         """Refuse what is no number of layers."""
         _check("layers", self.count, most=_MOST_LAYERS)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Layers]:
+    def stated(cls, stated: StatedValues) -> Iterator[Layers]:
         """One, if their number is stated."""
         for each in stated.fields(cls.KEYS).values():
             yield cls(int(each))
@@ -84,7 +84,7 @@ class Widths(Edit):
         count_key("vocabulary", "Tokens there are."),
         count_key("experts", "Experts of a layer."),
     )
-    TURNS = (Turn.SIZES,)
+    TURNS = (EditTurn.SIZES,)
 
     def __post_init__(self) -> None:
         """Refuse what is no width."""
@@ -98,7 +98,7 @@ class Widths(Edit):
         return {name: each for name in names if (each := getattr(self, name)) is not None}
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Widths]:
+    def stated(cls, stated: StatedValues) -> Iterator[Widths]:
         """One of all widths that are stated."""
         widths = {name: int(each) for name, each in stated.fields(cls.KEYS).items()}
         if widths:

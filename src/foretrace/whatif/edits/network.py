@@ -12,7 +12,7 @@ from foretrace.analyze import EVERYTHING, nearest
 from foretrace.base import Bools, ScenarioError
 from foretrace.graph import NodeKind
 from foretrace.whatif.edits.costed import CostedJob
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 from foretrace.whatif.recorded.program import GROUPS, NO_GROUP
 from foretrace.workload import Group
 
@@ -48,7 +48,7 @@ class Network(WorkEdit):
         "GROUP=TIME",
     )
     KEYS = (TRANSFERS, TRANSFER_DELAY)
-    TURNS = (Turn.FACTORS, Turn.DELAYS)
+    TURNS = (EditTurn.FACTORS, EditTurn.DELAYS)
 
     def __post_init__(self) -> None:
         """Refuse what is no factor."""
@@ -56,7 +56,7 @@ class Network(WorkEdit):
             raise ScenarioError(f"a factor must be 0 or more, got {self.factor}")
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Network]:
+    def stated(cls, stated: StatedValues) -> Iterator[Network]:
         """Factors, then times."""
         for group, factor in stated.factors(cls.TRANSFERS):
             yield cls(factor=factor, groups=_groups(group))
@@ -77,10 +77,10 @@ class Network(WorkEdit):
         """There must be such transfers."""
         transfers_of(job, self.groups)
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:
         """The factor first, the time with all other delays."""
         mask = transfers_of(job, self.groups)
-        if turn is Turn.FACTORS:
+        if turn is EditTurn.FACTORS:
             return job.with_factor(mask, self.factor)
         return job.with_delay(np.flatnonzero(mask), self.extra_ns)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from foretrace.base import ScenarioError, WorkloadError
-from foretrace.whatif.edits.edit import Edit, Holds, Key, Stated, Turn, count_key
+from foretrace.whatif.edits.edit import Edit, EditTurn, Holds, Key, StatedValues, count_key
 from foretrace.whatif.edits.machine import is_of_machine
 from foretrace.workload import Plan, PlanDraft, plan_table, require_schedule, with_fields
 
@@ -62,7 +62,7 @@ class Parallelism(Edit):
             "true or false",
         ),
     )
-    TURNS = (Turn.DEGREES,)
+    TURNS = (EditTurn.DEGREES,)
 
     def __post_init__(self) -> None:
         """Refuse what is no degree."""
@@ -72,7 +72,7 @@ class Parallelism(Edit):
                 raise ScenarioError(f"{key} must be a whole number from 1 on, got {each!r}")
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Parallelism]:
+    def stated(cls, stated: StatedValues) -> Iterator[Parallelism]:
         """One of all degrees that are stated."""
         found = stated.fields(cls.KEYS)
         if found:
@@ -126,10 +126,10 @@ class Batch(Edit):
         count_key("microbatches", "Passes of a step on each rank.", "num_microbatches"),
         count_key("global_batch", "Sequences of a step, over all ranks."),
     )
-    TURNS = (Turn.BATCH,)
+    TURNS = (EditTurn.BATCH,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Batch]:
+    def stated(cls, stated: StatedValues) -> Iterator[Batch]:
         """One of all that is stated."""
         found = {name: int(each) for name, each in stated.fields(cls.KEYS).items()}
         if found:
@@ -218,10 +218,10 @@ class PlanKeys(Edit):
         "KEY=VALUE",
     )
     KEYS = (SHARDING, RECOMPUTE, SET)
-    TURNS = (Turn.PLAN,)
+    TURNS = (EditTurn.PLAN,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[PlanKeys]:
+    def stated(cls, stated: StatedValues) -> Iterator[PlanKeys]:
         """One of all keys that are a plan's."""
         found: dict[str, object] = {**stated.fields((cls.SHARDING, cls.RECOMPUTE))}
         table = stated.table(cls.SET)

@@ -11,7 +11,7 @@ import numpy as np
 from foretrace.analyze import StallKind, stalls_among
 from foretrace.base import ScenarioError
 from foretrace.whatif.edits.costed import CostedJob
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -31,10 +31,10 @@ class NoStalls(WorkEdit):
         "true",
     )
     KEYS = (WITHOUT_STALLS,)
-    TURNS = (Turn.LENGTHS,)
+    TURNS = (EditTurn.LENGTHS,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[NoStalls]:
+    def stated(cls, stated: StatedValues) -> Iterator[NoStalls]:
         """If it is stated as true."""
         if stated.fields(cls.KEYS).get(cls.WITHOUT_STALLS.name):
             yield cls()
@@ -46,7 +46,7 @@ class NoStalls(WorkEdit):
     def check(self, job: CostedJob) -> None:
         """Nothing here: it finds its own calls, and says what it found."""
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """Usual times where there was a stall.
 
         Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from foretrace.base import ModelError, ScenarioError, check_keys
 from foretrace.whatif import edits
-from foretrace.whatif.edits.edit import Edit, Key, Stated
+from foretrace.whatif.edits.edit import Edit, Key, StatedValues
 from foretrace.whatif.edits.model import Layers, Widths
 from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import PlanDraft, parsed_keys
@@ -49,7 +49,7 @@ def edits_of(
         values, tuple(edit_keys()), where, error=ScenarioError, listed="foretrace whatif --help"
     )
     given = {key: each for key, each in values.items() if each is not None}
-    stated = Stated(given, where, folders)
+    stated = StatedValues(given, where, folders)
     try:
         return tuple(edit for kind in edit_kinds() for edit in kind.stated(stated))
     except ModelError as err:
@@ -90,7 +90,7 @@ def stated_of(texts: Sequence[str]) -> tuple[PlanDraft | None, Sizes | None]:
         WorkloadError: if no plan has a key, or it cannot hold the value.
     """
     values = parsed_keys(texts)
-    stated = Stated(values, "--stated")
+    stated = StatedValues(values, "--stated")
     sizes = {name: int(each) for name, each in stated.fields(Widths.KEYS).items()}
     for each in stated.fields(Layers.KEYS).values():
         sizes["layers"] = int(each)

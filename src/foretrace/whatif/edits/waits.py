@@ -12,7 +12,7 @@ from foretrace.analyze import EVERYTHING, Selection, fitting, in_place, is_meant
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import CostedJob, with_edges
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit
+from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -36,10 +36,10 @@ class RemoveSync(WorkEdit):
         "CALLS",
     )
     KEYS = (REMOVE_SYNC,)
-    TURNS = (Turn.WAITS,)
+    TURNS = (EditTurn.WAITS,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[RemoveSync]:
+    def stated(cls, stated: StatedValues) -> Iterator[RemoveSync]:
         """One for each name."""
         for calls in stated.names(cls.REMOVE_SYNC):
             yield cls(_pattern(calls))
@@ -52,7 +52,7 @@ class RemoveSync(WorkEdit):
         """The host must wait there."""
         _check_calls(job.graph, self)
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """Without these waits."""
         smaller = with_edges(job.graph, ~_chosen_edges(job.graph, self))
         return replace(job, arranged=replace(job.arranged, graph=smaller))
@@ -77,7 +77,7 @@ class MoveSync(WorkEdit):
         "CALLS",
     )
     KEYS = (MOVE_SYNC,)
-    TURNS = (Turn.WAITS,)
+    TURNS = (EditTurn.WAITS,)
 
     def __post_init__(self) -> None:
         """Refuse what moves nothing."""
@@ -88,7 +88,7 @@ class MoveSync(WorkEdit):
             )
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[MoveSync]:
+    def stated(cls, stated: StatedValues) -> Iterator[MoveSync]:
         """One for each name."""
         for calls in stated.names(cls.MOVE_SYNC):
             yield cls(calls=_pattern(calls))
@@ -103,7 +103,7 @@ class MoveSync(WorkEdit):
         """The host must wait there."""
         _check_calls(job.graph, self)
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:  # noqa: ARG002  it has one
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """With what they waited for some steps before."""
         chosen = _chosen_edges(job.graph, self)
         moved = _with_older(job.graph, chosen, self.steps)

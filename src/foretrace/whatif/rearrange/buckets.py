@@ -23,16 +23,16 @@ from foretrace.graph import (
     NodeKind,
     Part,
 )
-from foretrace.whatif.rearrange.new_units import NewUnit, Work, at_place, made_in
+from foretrace.whatif.rearrange.new_units import NewUnit, PlacedPiece, at_place, made_in
 from foretrace.whatif.rearrange.recorded_units import (
     CALLS_WORK,
-    Entry,
+    PieceInRole,
+    PieceRole,
     RecordedUnit,
-    Role,
     begin_of_call,
 )
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import MadeWait, Piece
+from foretrace.whatif.recorded.program import MadeWait, RecordedPiece
 from foretrace.workload import Filled, Group, filled
 
 TOLERANCE = 1e-6  # of a factor that is no change: bytes are whole numbers
@@ -98,23 +98,23 @@ class Buckets:
         if filling.is_put_off:
             unit = self._put_off(unit)
         num_new = sum(self._issues(each.placed.piece) for each in unit.work if _is_bucket(each))
-        recorded = [each.piece for each in unit.frame.entries if each.role is Role.BUCKET]
+        recorded = [each.piece for each in unit.frame.entries if each.role is PieceRole.BUCKET]
         num_old = sum(self._issues(piece) for piece in recorded)
         after, is_tied = self._waits(unit.after, num_old, num_new)
         unit = replace(unit, after=after)
         own, old = self._bytes(unit), sum(map(self._bytes_of, recorded))
         factor_bytes = stage.factor * old / own if own and old else 1.0
         if abs(factor_bytes - 1) > TOLERANCE:
-            unit = _scaled(unit, Role.BUCKET, scale_bytes=factor_bytes)
+            unit = _scaled(unit, PieceRole.BUCKET, scale_bytes=factor_bytes)
         copied = stage.factor * num_old / max(num_new, 1) if is_tied else stage.factor
         if abs(copied - 1) > TOLERANCE:
-            unit = _scaled(unit, Role.REDUCED, scale=copied, scale_bytes=copied)
+            unit = _scaled(unit, PieceRole.REDUCED, scale=copied, scale_bytes=copied)
         return unit
 
     def _each_layer_closes(self, unit: RecordedUnit) -> bool:
         """Whether all layers issue as many buckets, one at least."""
         counts = {
-            sum(self._issues(each.piece) for each in slot.entries if each.role is Role.BUCKET)
+            sum(self._issues(each.piece) for each in slot.entries if each.role is PieceRole.BUCKET)
             for slot in unit.slots
         }
         return len(counts) == 1 and 0 not in counts
@@ -122,12 +122,12 @@ class Buckets:
     def _filled(self, unit: NewUnit, stage: StageWeights, filling: Filling) -> NewUnit:
         """A unit whose buckets are issued where they are full."""
         templates = [
-            Work(
+            PlacedPiece(
                 at_place(entry.piece, unit.step, layer=NO_LAYER, microbatch=unit.microbatch),
-                Role.BUCKET,
+                PieceRole.BUCKET,
             )
             for entry in unit.frame.entries
-            if entry.role is Role.BUCKET and self._issues(entry.piece)
+            if entry.role is PieceRole.BUCKET and self._issues(entry.piece)
         ]
         if not templates:
             return unit
@@ -148,30 +148,34 @@ class Buckets:
         """A unit that issues its buckets behind its backward work, and waits for each."""
         bare = unit.without(self._is_issued)
         place = _end_of_work(bare.after)
-        late: list[Work] = []
+        late: list[PlacedPiece] = []
         for each in filter(self._is_issued, unit.work):
             late.append(each)
             if not self.has_device:
                 wait = replace(each.placed, piece=MadeWait(group=self.group), scale_bytes=1.0)
-                late.append(Work(wait, Role.REDUCED))
+                late.append(PlacedPiece(wait, PieceRole.REDUCED))
         return replace(bare, after=(*bare.after[:place], *late, *bare.after[place:]))
 
-    def _is_issued(self, each: Work) -> bool:
+    def _is_issued(self, each: PlacedPiece) -> bool:
         return _is_bucket(each) and self._issues(each.placed.piece)
 
     def _issues(self, piece: object) -> bool:
         """Whether a piece takes part in a collective."""
-        if not isinstance(piece, Piece):
+        if not isinstance(piece, RecordedPiece):
             return False
         return bool((self.unit_index.program.graph.kind[piece.nodes] == NodeKind.ARRIVE).any())
 
     def _waits(
-        self, after: tuple[Work, ...], num_old: int, num_new: int
-    ) -> tuple[tuple[Work, ...], bool]:
+        self, after: tuple[PlacedPiece, ...], num_old: int, num_new: int
+    ) -> tuple[tuple[PlacedPiece, ...], bool]:
         """What waits for each bucket, once per new bucket, if it can be told apart."""
-        reduced = [each for each in after if each.role is Role.REDUCED]
+        reduced = [each for each in after if each.role is PieceRole.REDUCED]
         pieces = [each.placed.piece for each in reduced]
-        entries = [Entry(each, Role.REDUCED) for each in pieces if isinstance(each, Piece)]
+        entries = [
+            PieceInRole(each, PieceRole.REDUCED)
+            for each in pieces
+            if isinstance(each, RecordedPiece)
+        ]
         parts = self.waits.parts(entries, num_old)
         if not (num_old and reduced) or len(parts) != num_old:
             return after, False
@@ -184,8 +188,8 @@ class Buckets:
             for part in chosen
             for entry in part
         )
-        first = next(at for at, each in enumerate(after) if each.role is Role.REDUCED)
-        rest = tuple(each for each in after if each.role is not Role.REDUCED)
+        first = next(at for at, each in enumerate(after) if each.role is PieceRole.REDUCED)
+        rest = tuple(each for each in after if each.role is not PieceRole.REDUCED)
         return (*rest[:first], *work, *rest[first:]), True
 
     def _bytes(self, unit: NewUnit) -> float:
@@ -196,13 +200,13 @@ class Buckets:
         )
 
     def _bytes_of(self, piece: object) -> int:
-        if not isinstance(piece, Piece):
+        if not isinstance(piece, RecordedPiece):
             return 0
         found = ended_in(self.unit_index.program.graph, piece)
         return sum(max(each.num_bytes, 0) for each in found) if self.has_sizes else len(found)
 
 
-def ended_in(graph: ExecutionGraph, piece: Piece) -> list[Collective]:
+def ended_in(graph: ExecutionGraph, piece: RecordedPiece) -> list[Collective]:
     """The collectives that end in a piece."""
     finishes = piece.nodes[graph.kind[piece.nodes] == NodeKind.FINISH]
     return [graph.collectives[each] for each in np.unique(graph.collective[finishes]).tolist()]
@@ -215,13 +219,13 @@ def have_sizes(graph: ExecutionGraph) -> bool:
     return all(graph.collectives[each].num_bytes > 0 for each in found.tolist())
 
 
-def _is_bucket(each: Work) -> bool:
-    return each.role is Role.BUCKET
+def _is_bucket(each: PlacedPiece) -> bool:
+    return each.role is PieceRole.BUCKET
 
 
-def _end_of_work(after: Sequence[Work]) -> int:
+def _end_of_work(after: Sequence[PlacedPiece]) -> int:
     """Where, behind the layers, nothing is added to gradients any more."""
-    waiting = (Role.REDUCED, Role.RETURN, Role.SEND)
+    waiting = (PieceRole.REDUCED, PieceRole.RETURN, PieceRole.SEND)
     return next((at for at, each in enumerate(after) if each.role in waiting), len(after))
 
 
@@ -236,7 +240,7 @@ def _without_scrap(full: float, total: float) -> float:
 
 
 def issued(
-    unit: NewUnit, buckets: Sequence[tuple[Filled, Work]], full: float, *, is_inside: bool
+    unit: NewUnit, buckets: Sequence[tuple[Filled, PlacedPiece]], full: float, *, is_inside: bool
 ) -> NewUnit:
     """A unit that issues buckets where they are full, and those that never are behind all work.
 
@@ -249,7 +253,7 @@ def issued(
     """
     end = _end_of_work(unit.after)
     stretches = [*unit.stretches[:-1], unit.after[:end]]
-    by_place: list[list[tuple[float, Work]]] = [[] for _ in stretches]
+    by_place: list[list[tuple[float, PlacedPiece]]] = [[] for _ in stretches]
     for one, bucket in buckets:
         is_full = one.amount >= full
         place = one.place if is_full else len(stretches) - 1
@@ -262,14 +266,16 @@ def with_wait(unit: NewUnit, group: Group) -> NewUnit:
     """A unit that waits, behind all its work, for what it reduces over a group."""
     wait = made_in(unit, MadeWait(group=group), Part.BUCKET)
     place = _end_of_work(unit.after)
-    after = (*unit.after[:place], Work(wait, Role.REDUCED), *unit.after[place:])
+    after = (*unit.after[:place], PlacedPiece(wait, PieceRole.REDUCED), *unit.after[place:])
     return replace(unit, after=after)
 
 
-def _with_buckets(work: Sequence[Work], buckets: Sequence[tuple[float, Work]]) -> tuple[Work, ...]:
+def _with_buckets(
+    work: Sequence[PlacedPiece], buckets: Sequence[tuple[float, PlacedPiece]]
+) -> tuple[PlacedPiece, ...]:
     """Work with buckets, each behind a share of it."""
     layer = next((each.placed.layer for each in work if each.placed.layer >= 0), NO_LAYER)
-    found: list[Work] = []
+    found: list[PlacedPiece] = []
     begin = 0
     for share, bucket in buckets:
         place = min(math.ceil(len(work) * share - TOLERANCE), len(work))
@@ -279,8 +285,10 @@ def _with_buckets(work: Sequence[Work], buckets: Sequence[tuple[float, Work]]) -
     return (*found, *work[begin:])
 
 
-def _scaled(unit: NewUnit, role: Role, *, scale: float = 1.0, scale_bytes: float = 1.0) -> NewUnit:
-    def of(each: Work) -> Work:
+def _scaled(
+    unit: NewUnit, role: PieceRole, *, scale: float = 1.0, scale_bytes: float = 1.0
+) -> NewUnit:
+    def of(each: PlacedPiece) -> PlacedPiece:
         if each.role is not role:
             return each
         return replace(each, placed=replace(each.placed, scale=scale, scale_bytes=scale_bytes))
@@ -298,7 +306,9 @@ class BucketWaits:
         self._kind = graph.kind
         self._is_wait = _waits(graph)
 
-    def parts(self, entries: Sequence[Entry], count: int) -> tuple[tuple[Entry, ...], ...]:
+    def parts(
+        self, entries: Sequence[PieceInRole], count: int
+    ) -> tuple[tuple[PieceInRole, ...], ...]:
         """Entries cut into as many parts as there are buckets; one part if that cannot be told.
 
         Each part waits for another bucket; where waits left no trace in the recording, because
@@ -323,10 +333,10 @@ class BucketWaits:
 
 
 def _parts(
-    entries: Sequence[Entry], begins: Sequence[Sequence[int]], every: int
-) -> tuple[tuple[Entry, ...], ...]:
+    entries: Sequence[PieceInRole], begins: Sequence[Sequence[int]], every: int
+) -> tuple[tuple[PieceInRole, ...], ...]:
     """Entries cut at every so many beginnings, but the first."""
-    found: list[list[Entry]] = [[]]
+    found: list[list[PieceInRole]] = [[]]
     count = 0
     for entry, places in zip(entries, begins, strict=True):
         begin = 0
@@ -340,7 +350,7 @@ def _parts(
     return tuple(tuple(part) for part in found)
 
 
-def _cut(entry: Entry, begin: int, end: int) -> list[Entry]:
+def _cut(entry: PieceInRole, begin: int, end: int) -> list[PieceInRole]:
     if begin >= end:
         return []
     return [replace(entry, piece=replace(entry.piece, nodes=entry.piece.nodes[begin:end]))]

@@ -13,7 +13,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_COLLECTIVE, EdgeKind, ExecutionGraph, NodeKind, Part
-from foretrace.whatif.recorded.program import GROUPS, Piece, Program
+from foretrace.whatif.recorded.program import GROUPS, Program, RecordedPiece
 from foretrace.workload import Group
 
 # Operators under which frameworks prepare and launch communication.
@@ -29,7 +29,7 @@ class Dropped:
         if is_gone.any():
             self.nodes = _dropped(program.graph, is_gone)
 
-    def without(self, piece: Piece) -> Piece | None:
+    def without(self, piece: RecordedPiece) -> RecordedPiece | None:
         """A piece without them; `None` if nothing is left."""
         is_dropped = self.nodes[piece.nodes]
         if not is_dropped.any():

@@ -10,9 +10,9 @@ import numpy as np
 from foretrace.base import CollectiveKind, NotShownError
 from foretrace.graph import NO_COLLECTIVE, NodeKind, Part
 from foretrace.whatif.rearrange.buckets import TOLERANCE, issued, with_wait
-from foretrace.whatif.rearrange.new_units import NewUnit, Work, made_in
+from foretrace.whatif.rearrange.new_units import NewUnit, PlacedPiece, made_in
 from foretrace.whatif.rearrange.recorded_parameters import Weights
-from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.recorded_units import PieceRole
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange
 from foretrace.whatif.scenario import Scenario
@@ -43,18 +43,18 @@ class Maker:
     def with_transfers(self, unit: NewUnit) -> NewUnit:
         """A unit that receives and sends where no recorded stage did."""
         if unit.lacks_receive:
-            receive = self._transfer(unit, CollectiveKind.RECV, Role.RECEIVE)
+            receive = self._transfer(unit, CollectiveKind.RECV, PieceRole.RECEIVE)
             unit = replace(unit, before=(receive, *unit.before))
         if unit.lacks_send:
             unit = replace(
-                unit, after=(*unit.after, self._transfer(unit, CollectiveKind.SEND, Role.SEND))
+                unit, after=(*unit.after, self._transfer(unit, CollectiveKind.SEND, PieceRole.SEND))
             )
         return unit
 
-    def _transfer(self, unit: NewUnit, kind: CollectiveKind, role: Role) -> Work:
+    def _transfer(self, unit: NewUnit, kind: CollectiveKind, role: PieceRole) -> PlacedPiece:
         transfer = replace(handed_over(self.after.plan, self.numbers), collective=kind)
         made = self.made(transfer, is_awaited=kind is CollectiveKind.RECV)
-        return Work(made_in(unit, made, Part.TRANSFER), role)
+        return PlacedPiece(made_in(unit, made, Part.TRANSFER), role)
 
     def made(self, exchange: Exchange, *, is_awaited: bool = True) -> MadeExchange:
         """An exchange of the new job's plan, launched as recorded ones are."""
@@ -133,9 +133,9 @@ class Maker:
                 "data-parallel job"
             )
 
-    def _bucket(self, unit: NewUnit, exchange: Exchange) -> Work:
+    def _bucket(self, unit: NewUnit, exchange: Exchange) -> PlacedPiece:
         made = self.made(exchange, is_awaited=False)
-        return Work(made_in(unit, made, Part.BUCKET), Role.BUCKET)
+        return PlacedPiece(made_in(unit, made, Part.BUCKET), PieceRole.BUCKET)
 
 
 def _launch_ns(unit_index: UnitIndex) -> int:

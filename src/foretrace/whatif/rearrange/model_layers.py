@@ -20,10 +20,10 @@ from foretrace.estimate import peak_flops_per_ns
 from foretrace.graph import DEVICE_KINDS, NodeKind, Phase
 from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work
-from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece
+from foretrace.whatif.rearrange.recorded_units import PieceRole
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, MadeWait, Piece
+from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, MadeWait, RecordedPiece
 from foretrace.whatif.resize.models import Models, filled, models_of, requests_of
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
@@ -98,13 +98,16 @@ class ModelLayers:
     def _slot(self, unit: NewUnit, slot: NewSlot) -> NewSlot:
         layers = self.edited.layers
         block = block_of(layers[min(slot.layer, len(layers) - 1)], unit.kind)
-        kept = [each for each in slot.work if each.role is not Role.LAYER]
-        like = next((each.placed for each in slot.work if each.role is Role.LAYER), None)
+        kept = [each for each in slot.work if each.role is not PieceRole.LAYER]
+        like = next((each.placed for each in slot.work if each.role is PieceRole.LAYER), None)
         if like is None:
             return slot
         factor, host_ns = self._calibrated(unit, slot)
         made = [
-            Work(replace(like, piece=piece, phase=phase, scale=factor, scale_bytes=1.0), Role.LAYER)
+            PlacedPiece(
+                replace(like, piece=piece, phase=phase, scale=factor, scale_bytes=1.0),
+                PieceRole.LAYER,
+            )
             for piece, phase in self._pieces(block, host_ns)
         ]
         return replace(slot, work=(*made, *kept))
@@ -142,8 +145,10 @@ class ModelLayers:
 
     def _measured(self, unit: NewUnit, slot: NewSlot) -> tuple[float, int]:
         graph = self.unit_index.program.graph
-        pieces = [each.placed.piece for each in slot.work if each.role is Role.LAYER]
-        nodes = np.concatenate([piece.nodes for piece in pieces if isinstance(piece, Piece)])
+        pieces = [each.placed.piece for each in slot.work if each.role is PieceRole.LAYER]
+        nodes = np.concatenate(
+            [piece.nodes for piece in pieces if isinstance(piece, RecordedPiece)]
+        )
         kind = graph.kind[nodes]
         is_host = np.isin(kind, _HOST_WORK)
         took_ns = graph.measured_ns[nodes]

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain, filterfalse
 
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part, Phase
-from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit, Role, Slot
+from foretrace.whatif.rearrange.recorded_units import PieceInRole, PieceRole, RecordedUnit, Slot
 from foretrace.whatif.rearrange.repeated_layers import LayerSources, layer_sources
 from foretrace.whatif.rearrange.structure import Seat, Structure, UnitKey
 from foretrace.whatif.rearrange.unit_index import UnitIndex
@@ -17,21 +17,21 @@ from foretrace.whatif.recorded.program import (
     MadeExchange,
     MadeOperator,
     MadeWait,
-    Piece,
     Placed,
+    RecordedPiece,
 )
 from foretrace.workload import Pass
 
-_TRANSFERS = (Role.RECEIVE, Role.SEND)
-_REDUCTION = (Role.BUCKET, Role.REDUCED)
+_TRANSFERS = (PieceRole.RECEIVE, PieceRole.SEND)
+_REDUCTION = (PieceRole.BUCKET, PieceRole.REDUCED)
 
 
 @dataclass(frozen=True)
-class Work:
+class PlacedPiece:
     """A piece at its new place, in its role."""
 
     placed: Placed
-    role: Role
+    role: PieceRole
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class NewSlot:
 
     layer: int  # in the new job
     source: int  # recorded layer that it repeats
-    work: tuple[Work, ...]
+    work: tuple[PlacedPiece, ...]
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class NewUnit:
     is_last_microbatch: bool
     kind: Pass  # forward, backward, or a half of that
     frame: RecordedUnit  # whose beginning and end it has
-    before: tuple[Work, ...]
+    before: tuple[PlacedPiece, ...]
     slots: tuple[NewSlot, ...]
-    after: tuple[Work, ...]
+    after: tuple[PlacedPiece, ...]
     # It has to receive or to send, and no recorded stage did.
     lacks_receive: bool = False
     lacks_send: bool = False
@@ -72,28 +72,28 @@ class NewUnit:
         return self.kind in {Pass.BACKWARD, Pass.WEIGHT}
 
     @property
-    def stretches(self) -> tuple[tuple[Work, ...], ...]:
+    def stretches(self) -> tuple[tuple[PlacedPiece, ...], ...]:
         """What stands before the layers, each layer's, and what stands behind them."""
         return (self.before, *(slot.work for slot in self.slots), self.after)
 
     @property
-    def work(self) -> Iterator[Work]:
+    def work(self) -> Iterator[PlacedPiece]:
         """All of it, in order."""
         return chain.from_iterable(self.stretches)
 
-    def with_stretches(self, stretches: Iterable[Iterable[Work]]) -> NewUnit:
+    def with_stretches(self, stretches: Iterable[Iterable[PlacedPiece]]) -> NewUnit:
         """The unit with other work in each of its stretches."""
         before, *layers, after = map(tuple, stretches)
         pairs = zip(self.slots, layers, strict=True)
         slots = tuple(replace(slot, work=work) for slot, work in pairs)
         return replace(self, before=before, slots=slots, after=after)
 
-    def without(self, is_gone: Callable[[Work], bool]) -> NewUnit:
+    def without(self, is_gone: Callable[[PlacedPiece], bool]) -> NewUnit:
         """The unit without some of its work."""
         return self.with_stretches(filterfalse(is_gone, own) for own in self.stretches)
 
 
-def at_place(piece: Piece, step: int, *, layer: int, microbatch: int) -> Placed:
+def at_place(piece: RecordedPiece, step: int, *, layer: int, microbatch: int) -> Placed:
     """A piece at a new layer and microbatch, where it has any."""
     return Placed(
         piece=piece,
@@ -203,13 +203,17 @@ class Composer:
         frame = self._part(of, self.frame_of_chunk[chunk])
         is_first, is_last = chunk == 0, chunk == self._last_chunk
         opens, closes = (is_first, is_last) if is_forward else (is_last, is_first)
-        receive = () if opens else self._transfer(of, frame, Role.RECEIVE)
-        send = () if closes else self._transfer(of, frame, Role.SEND)
+        receive = () if opens else self._transfer(of, frame, PieceRole.RECEIVE)
+        send = () if closes else self._transfer(of, frame, PieceRole.SEND)
         before, after = self._frame_entries(of, chunk, frame)
 
-        def placed(entries: Iterable[Entry], layer: int = NO_LAYER) -> tuple[Work, ...]:
+        def placed(
+            entries: Iterable[PieceInRole], layer: int = NO_LAYER
+        ) -> tuple[PlacedPiece, ...]:
             return tuple(
-                Work(at_place(each.piece, step, layer=layer, microbatch=microbatch), each.role)
+                PlacedPiece(
+                    at_place(each.piece, step, layer=layer, microbatch=microbatch), each.role
+                )
                 for each in entries
             )
 
@@ -238,7 +242,7 @@ class Composer:
         rank = self.unit_index.rank_at(self.unit_index.stage_of(chunk), of.like)
         return self.unit_index.unit(rank, of.step, (of.is_forward, of.microbatch, chunk))
 
-    def _transfer(self, of: _Of, frame: RecordedUnit, role: Role) -> tuple[Entry, ...]:
+    def _transfer(self, of: _Of, frame: RecordedUnit, role: PieceRole) -> tuple[PieceInRole, ...]:
         """How a recorded stage received or sent, the frame's own if it did."""
         own = _in_role(frame, role)
         if own or self.unit_index.num_chunks == 1:
@@ -255,7 +259,7 @@ class Composer:
 
     def _frame_entries(
         self, of: _Of, chunk: int, frame: RecordedUnit
-    ) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    ) -> tuple[tuple[PieceInRole, ...], tuple[PieceInRole, ...]]:
         """What stands before and behind the layers, without transfers."""
         last_old = self.unit_index.num_chunks - 1
         is_first, is_last = chunk == 0, chunk == self._last_chunk
@@ -306,24 +310,24 @@ def in_place_of(like: Placed, piece: MadeExchange | MadeOperator | MadeWait) -> 
     return replace(like, piece=piece, scale=1.0, scale_bytes=1.0)
 
 
-def _in_role(unit: RecordedUnit, role: Role) -> tuple[Entry, ...]:
+def _in_role(unit: RecordedUnit, role: PieceRole) -> tuple[PieceInRole, ...]:
     return tuple(entry for entry in unit.entries if entry.role is role)
 
 
-def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def _kept(entries: Iterable[PieceInRole]) -> tuple[PieceInRole, ...]:
     return tuple(entry for entry in entries if entry.role not in _TRANSFERS)
 
 
-def _ends(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    return tuple(entry for entry in entries if entry.role is Role.END)
+def _ends(entries: Iterable[PieceInRole]) -> tuple[PieceInRole, ...]:
+    return tuple(entry for entry in entries if entry.role is PieceRole.END)
 
 
 def _with_ends(
-    entries: tuple[Entry, ...], ends: tuple[Entry, ...], *, at_end: bool
-) -> tuple[Entry, ...]:
+    entries: tuple[PieceInRole, ...], ends: tuple[PieceInRole, ...], *, at_end: bool
+) -> tuple[PieceInRole, ...]:
     """Other ends among what every stage does: behind it, or before its hand-over."""
-    rest = tuple(entry for entry in entries if entry.role is not Role.END)
+    rest = tuple(entry for entry in entries if entry.role is not PieceRole.END)
     if at_end:
         return (*rest, *ends)
-    place = next((at for at, entry in enumerate(rest) if entry.role is Role.RETURN), len(rest))
+    place = next((at for at, entry in enumerate(rest) if entry.role is PieceRole.RETURN), len(rest))
     return (*rest[:place], *ends, *rest[place:])

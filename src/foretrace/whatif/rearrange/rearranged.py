@@ -35,9 +35,9 @@ from foretrace.whatif.recorded.program import (
     MadeExchange,
     NewJob,
     NewRank,
-    Piece,
     Placed,
     Program,
+    RecordedPiece,
 )
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Group, Model, Pass, Recompute, Sharding, Transformer, shard_size
@@ -305,7 +305,7 @@ class _Making:
 
     def _without_gone(self, placed: Sequence[Placed]) -> Iterator[Placed]:
         for each in placed:
-            if not isinstance(each.piece, Piece):
+            if not isinstance(each.piece, RecordedPiece):
                 yield each
                 continue
             piece = self.dropped.without(each.piece)
@@ -313,7 +313,7 @@ class _Making:
                 yield each if piece is each.piece else replace(each, piece=piece)
 
 
-def _kept(pieces: Sequence[Piece], factor: float = 1.0) -> Iterator[Placed]:
+def _kept(pieces: Sequence[RecordedPiece], factor: float = 1.0) -> Iterator[Placed]:
     """Pieces as they were; work on parameters takes `factor` times as long."""
     for piece in pieces:
         placed = at_place(piece, piece.step, layer=NO_LAYER, microbatch=NO_MICROBATCH)

@@ -13,10 +13,10 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s
 from foretrace.graph import NO_LANE, EdgeKind, NodeKind, Part, Phase
-from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work
-from foretrace.whatif.rearrange.recorded_units import Role, thread_of
+from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece
+from foretrace.whatif.rearrange.recorded_units import PieceRole, thread_of
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import Piece
+from foretrace.whatif.recorded.program import RecordedPiece
 
 _ACROSS = (EdgeKind.INTER_STREAM, EdgeKind.INTER_STREAM_INFERRED, EdgeKind.THREAD)
 
@@ -63,25 +63,27 @@ class Recomputing:
         for slot in unit.slots:
             graph = self.unit_index.program.graph
             pieces = (each.placed.piece for each in slot.work)
-            lanes = (thread_of(graph, one.nodes) for one in pieces if isinstance(one, Piece))
+            lanes = (
+                thread_of(graph, one.nodes) for one in pieces if isinstance(one, RecordedPiece)
+            )
             lane = next((one for one in lanes if one != NO_LANE), NO_LANE)
             again = [
                 replace(each, placed=replace(each.placed, phase=Phase.RECOMPUTE, thread=lane))
                 for each in slot_of[slot.layer].work
-                if each.role is Role.LAYER
+                if each.role is PieceRole.LAYER
             ]
             slots.append(replace(slot, work=(*self._waits(slot.work), *again, *slot.work)))
         return replace(unit, slots=tuple(slots))
 
-    def _waits(self, works: Sequence[Work]) -> list[Work]:
+    def _waits(self, works: Sequence[PlacedPiece]) -> list[PlacedPiece]:
         """What of some work waits for another stage, without the work itself."""
         found = []
         for each in works:
             piece = each.placed.piece
-            if not isinstance(piece, Piece):
+            if not isinstance(piece, RecordedPiece):
                 continue
             nodes: Int64s = piece.nodes[self.awaits_transfer[piece.nodes]]
             if len(nodes):
                 placed = replace(each.placed, piece=replace(piece, nodes=nodes), scale=0.0)
-                found.append(Work(placed, Role.OTHER))
+                found.append(PlacedPiece(placed, PieceRole.OTHER))
         return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from foretrace.graph import NO_NODE, NodeKind, Part
 from foretrace.operators import parsed_shapes
-from foretrace.whatif.rearrange.recorded_units import Entry, RecordedUnit
+from foretrace.whatif.rearrange.recorded_units import PieceInRole, RecordedUnit
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.scenario import Scenario
 
@@ -81,7 +81,7 @@ def _first_forward_units(unit_index: UnitIndex) -> list[RecordedUnit]:
     return list(found.values())
 
 
-def _numbers(unit_index: UnitIndex, entries: Sequence[Entry], *parts: Part) -> float:
+def _numbers(unit_index: UnitIndex, entries: Sequence[PieceInRole], *parts: Part) -> float:
     graph = unit_index.program.graph
     total, before = 0, (NO_NODE, NO_NODE)
     for entry in entries:

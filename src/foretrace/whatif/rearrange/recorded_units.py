@@ -27,10 +27,10 @@ from foretrace.graph import (
     Phase,
 )
 from foretrace.whatif.recorded.passes import runs_of_layers
-from foretrace.whatif.recorded.program import Coordinates, Piece, Program
+from foretrace.whatif.recorded.program import Coordinates, Program, RecordedPiece
 
 
-class Role(Enum):
+class PieceRole(Enum):
     """What a piece is to its unit."""
 
     LAYER = "layer"
@@ -45,11 +45,11 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class PieceInRole:
     """A piece, possibly a cut of a recorded one, in its role."""
 
-    piece: Piece
-    role: Role
+    piece: RecordedPiece
+    role: PieceRole
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Slot:
     """What one unit does for one layer: recomputing it, its own work, its bucket."""
 
     layer: int
-    entries: tuple[Entry, ...]
+    entries: tuple[PieceInRole, ...]
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class RecordedUnit:
     is_forward: bool
     microbatch: int
     chunk: int
-    before: tuple[Entry, ...]  # what stands before the first layer
+    before: tuple[PieceInRole, ...]  # what stands before the first layer
     slots: tuple[Slot, ...]  # layers in the order of the pass
-    after: tuple[Entry, ...]
+    after: tuple[PieceInRole, ...]
 
     @property
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[PieceInRole]:
         """All of it, in order."""
         yield from self.before
         for slot in self.slots:
@@ -90,9 +90,9 @@ class StepRun:
     """One step of one rank."""
 
     step: int
-    prologue: tuple[Piece, ...]  # data, zeroing, the step's mark
+    prologue: tuple[RecordedPiece, ...]  # data, zeroing, the step's mark
     units: tuple[RecordedUnit, ...]
-    epilogue: tuple[Piece, ...]  # optimizer, synchronisation, the step's end
+    epilogue: tuple[RecordedPiece, ...]  # optimizer, synchronisation, the step's end
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class RankRun:
 
     rank: int
     coordinates: Coordinates
-    opening: tuple[Piece, ...]  # before the first step
+    opening: tuple[RecordedPiece, ...]  # before the first step
     steps: tuple[StepRun, ...]
-    closing: tuple[Piece, ...]  # behind the last one
+    closing: tuple[RecordedPiece, ...]  # behind the last one
 
 
 CALLS_WORK = (NodeKind.LAUNCH, NodeKind.OPERATOR)  # calls of a host thread that launch or do work
@@ -116,9 +116,9 @@ _Key = tuple[bool, int]  # forward or not, microbatch
 class _Marked:
     """A piece with what it tells of its unit."""
 
-    piece: Piece
+    piece: RecordedPiece
     key: _Key | None
-    role: Role
+    role: PieceRole
     exchanges: bool = False  # it takes part in a collective
 
 
@@ -168,14 +168,18 @@ def chunk_layers_of(layers_of_stage: Sequence[Sequence[int]]) -> dict[int, tuple
 
 
 def _split_steps(
-    pieces: Sequence[Piece],
-) -> tuple[tuple[Piece, ...], list[tuple[int, tuple[Piece, ...]]], tuple[Piece, ...]]:
+    pieces: Sequence[RecordedPiece],
+) -> tuple[
+    tuple[RecordedPiece, ...],
+    list[tuple[int, tuple[RecordedPiece, ...]]],
+    tuple[RecordedPiece, ...],
+]:
     """Before the first step, each step, behind the last; what is in none follows its step."""
     inside = [place for place, piece in enumerate(pieces) if piece.step != NO_STEP]
     if not inside:
         return tuple(pieces), [], ()
     first, last = inside[0], inside[-1]
-    steps: list[tuple[int, list[Piece]]] = []
+    steps: list[tuple[int, list[RecordedPiece]]] = []
     for piece in pieces[first : last + 1]:
         if not steps or (piece.step not in {NO_STEP, steps[-1][0]} and piece.step > steps[-1][0]):
             steps.append((piece.step, []))
@@ -188,7 +192,7 @@ def _split_steps(
 
 
 def _step_run(
-    step: int, pieces: list[Piece], hands: _Hands, chunk_of_layer: Mapping[int, int]
+    step: int, pieces: list[RecordedPiece], hands: _Hands, chunk_of_layer: Mapping[int, int]
 ) -> StepRun:
     marked = _joined(_without_afterthoughts(list(hands.cut(pieces))))
     keyed = [place for place, each in enumerate(marked) if each.key is not None]
@@ -226,7 +230,7 @@ def _without_afterthoughts(marked: list[_Marked]) -> list[_Marked]:
     return found
 
 
-def _key(piece: Piece) -> _Key | None:
+def _key(piece: RecordedPiece) -> _Key | None:
     if piece.microbatch == NO_MICROBATCH:
         return None
     if piece.phase is Phase.FORWARD:
@@ -234,12 +238,12 @@ def _key(piece: Piece) -> _Key | None:
     return (False, piece.microbatch) if piece.phase in _BACKWARD else None
 
 
-def _role(piece: Piece) -> Role:
+def _role(piece: RecordedPiece) -> PieceRole:
     if piece.part is Part.LAYER:
-        return Role.LAYER
+        return PieceRole.LAYER
     if piece.part is Part.BUCKET:
-        return Role.BUCKET
-    return Role.END if piece.part in _ENDS else Role.OTHER
+        return PieceRole.BUCKET
+    return PieceRole.END if piece.part in _ENDS else PieceRole.OTHER
 
 
 def _joined(marked: list[_Marked]) -> list[_Marked]:
@@ -270,7 +274,7 @@ def _keys_behind(marked: Sequence[_Marked]) -> list[_Key | None]:
 
 
 def _is_of_pass(each: _Marked) -> bool:
-    return each.role is Role.RETURN or each.piece.phase in (Phase.FORWARD, *_BACKWARD)
+    return each.role is PieceRole.RETURN or each.piece.phase in (Phase.FORWARD, *_BACKWARD)
 
 
 def _units(run: list[_Marked], chunk_of_layer: Mapping[int, int]) -> Iterator[RecordedUnit]:
@@ -278,7 +282,7 @@ def _units(run: list[_Marked], chunk_of_layer: Mapping[int, int]) -> Iterator[Re
     is_forward, microbatch = run[0].key or (True, 0)
     chunks: list[tuple[int, list[_Marked]]] = []
     for each in run:
-        chunk = chunk_of_layer.get(each.piece.layer) if each.role is Role.LAYER else None
+        chunk = chunk_of_layer.get(each.piece.layer) if each.role is PieceRole.LAYER else None
         if chunk is not None and (not chunks or chunks[-1][0] not in {chunk, -1}):
             chunks.append((chunk, []))
         elif not chunks:
@@ -291,26 +295,28 @@ def _units(run: list[_Marked], chunk_of_layer: Mapping[int, int]) -> Iterator[Re
 
 
 def _unit(marked: list[_Marked], *, is_forward: bool, microbatch: int, chunk: int) -> RecordedUnit:
-    of_layers = [place for place, each in enumerate(marked) if each.role is Role.LAYER]
+    of_layers = [place for place, each in enumerate(marked) if each.role is PieceRole.LAYER]
     first = of_layers[0] if of_layers else _first_behind_ends(marked)
     last = of_layers[-1] if of_layers else first - 1
     while last + 1 < len(marked) and _is_bucket_of_layer(marked[last + 1]):
         last += 1
-    issued = [at for at, each in enumerate(marked) if each.role is Role.BUCKET and each.exchanges]
+    issued = [
+        at for at, each in enumerate(marked) if each.role is PieceRole.BUCKET and each.exchanges
+    ]
     last_bucket = issued[-1] if issued else -1
-    slots: list[tuple[int, list[Entry]]] = []
+    slots: list[tuple[int, list[PieceInRole]]] = []
     for each in marked[first : last + 1]:
-        is_next = each.role is Role.LAYER and (not slots or slots[-1][0] != each.piece.layer)
+        is_next = each.role is PieceRole.LAYER and (not slots or slots[-1][0] != each.piece.layer)
         if is_next:
             slots.append((each.piece.layer, []))
-        slots[-1][1].append(Entry(each.piece, each.role))
+        slots[-1][1].append(PieceInRole(each.piece, each.role))
     return RecordedUnit(
         is_forward=is_forward,
         microbatch=microbatch,
         chunk=chunk,
-        before=tuple(_outside(marked[:first], Role.RECEIVE)),
+        before=tuple(_outside(marked[:first], PieceRole.RECEIVE)),
         slots=tuple(Slot(layer, tuple(entries)) for layer, entries in slots),
-        after=tuple(_outside(marked[last + 1 :], Role.SEND, last_bucket - last - 1)),
+        after=tuple(_outside(marked[last + 1 :], PieceRole.SEND, last_bucket - last - 1)),
     )
 
 
@@ -323,18 +329,20 @@ def _first_behind_ends(marked: list[_Marked]) -> int:
 
 
 def _is_bucket_of_layer(each: _Marked) -> bool:
-    return each.role is Role.BUCKET and each.piece.layer >= 0
+    return each.role is PieceRole.BUCKET and each.piece.layer >= 0
 
 
-def _outside(marked: Sequence[_Marked], transfer: Role, last_bucket: int = 0) -> Iterator[Entry]:
+def _outside(
+    marked: Sequence[_Marked], transfer: PieceRole, last_bucket: int = 0
+) -> Iterator[PieceInRole]:
     """Entries beside the layers; behind the last bucket stands what is made of all of them."""
     for place, each in enumerate(marked):
         role = each.role
-        if each.piece.part is Part.TRANSFER and role is Role.OTHER:
+        if each.piece.part is Part.TRANSFER and role is PieceRole.OTHER:
             role = transfer
-        elif role is Role.BUCKET and transfer is Role.SEND and place > last_bucket:
-            role = Role.REDUCED
-        yield Entry(each.piece, role)
+        elif role is PieceRole.BUCKET and transfer is PieceRole.SEND and place > last_bucket:
+            role = PieceRole.REDUCED
+        yield PieceInRole(each.piece, role)
 
 
 class _Hands:
@@ -348,7 +356,7 @@ class _Hands:
         self.is_woken: Bools = np.zeros(graph.num_nodes, bool)
         self.is_woken[target[is_host & is_other]] = True
 
-    def cut(self, pieces: Sequence[Piece]) -> Iterator[_Marked]:
+    def cut(self, pieces: Sequence[RecordedPiece]) -> Iterator[_Marked]:
         """Pieces with their roles; waits of host threads for each other stand alone."""
         backward_lane = self._backward_lane(pieces)
         before: tuple[_Key | None, int] | None = None
@@ -359,7 +367,7 @@ class _Hands:
                 heads, rest = self._heads(piece)
                 for head in heads:
                     is_begin = self.graph.lane[head.nodes[-1]] == backward_lane
-                    role = Role.BEGIN if is_begin else Role.RETURN
+                    role = PieceRole.BEGIN if is_begin else PieceRole.RETURN
                     yield _Marked(head, key if is_begin else None, role)
             if lane >= 0:
                 before = key, lane
@@ -367,7 +375,7 @@ class _Hands:
                 exchanges = bool((self.graph.kind[rest.nodes] == NodeKind.ARRIVE).any())
                 yield _Marked(rest, key, _role(rest), exchanges)
 
-    def _heads(self, piece: Piece) -> tuple[list[Piece], Piece]:
+    def _heads(self, piece: RecordedPiece) -> tuple[list[RecordedPiece], RecordedPiece]:
         """What stands before each wait of a piece's beginning, up to it; and the rest."""
         nodes = piece.nodes
         work = np.flatnonzero(np.isin(self.graph.kind[nodes], CALLS_WORK))
@@ -378,7 +386,7 @@ class _Hands:
             begin = place + 1
         return heads, replace(piece, nodes=nodes[begin:]) if heads else piece
 
-    def _backward_lane(self, pieces: Sequence[Piece]) -> int:
+    def _backward_lane(self, pieces: Sequence[RecordedPiece]) -> int:
         lanes = [
             thread_of(self.graph, piece.nodes)
             for piece in pieces

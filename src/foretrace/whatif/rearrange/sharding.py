@@ -17,23 +17,23 @@ from foretrace.base import CollectiveKind, number_format
 from foretrace.graph import NO_LAYER, Part, Phase
 from foretrace.whatif.rearrange.buckets import ended_in, with_wait
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.new_units import NewUnit, Work, made_in, without_reductions
-from foretrace.whatif.rearrange.recorded_units import Role
+from foretrace.whatif.rearrange.new_units import NewUnit, PlacedPiece, made_in, without_reductions
+from foretrace.whatif.rearrange.recorded_units import PieceRole
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed, RecordedPiece
 from foretrace.workload import (
     Exchange,
     Group,
+    ParameterPool,
     Pass,
     Plan,
-    Pool,
     Sharding,
     gathered,
     pools_of,
     reduced,
 )
 
-_ENDS_WORK = (Role.RETURN, Role.SEND)
+_ENDS_WORK = (PieceRole.RETURN, PieceRole.SEND)
 _GROUP = Group.DATA  # all of its ranks: shards over some of them are refused
 _REDUCED = -1  # in place of a part
 
@@ -54,10 +54,10 @@ class Dividing:
             unit: of the last microbatch, with its buckets.
         """
 
-        def of(work: Iterable[Work]) -> Iterator[Work]:
+        def of(work: Iterable[PlacedPiece]) -> Iterator[PlacedPiece]:
             for each in work:
                 kind, size, dtype = self._collective(each.placed)
-                if each.role is not Role.BUCKET or kind is None:
+                if each.role is not PieceRole.BUCKET or kind is None:
                     yield each
                 elif kind is not CollectiveKind.ALL_GATHER:
                     num_bytes = round(size * each.placed.scale_bytes)
@@ -105,7 +105,7 @@ class Dividing:
         graph = self.unit_index.program.graph
         if isinstance(placed.piece, MadeExchange):
             return placed.piece.collective, placed.piece.num_bytes, placed.piece.dtype
-        if not isinstance(placed.piece, Piece) or placed.part is not Part.BUCKET:
+        if not isinstance(placed.piece, RecordedPiece) or placed.part is not Part.BUCKET:
             return None, 0, ""
         found = ended_in(graph, placed.piece)
         if not found:
@@ -118,7 +118,7 @@ class Dividing:
 class _Stretch:
     """A part of the model in one pass, with the parameters it needs."""
 
-    work: tuple[Work, ...]
+    work: tuple[PlacedPiece, ...]
     numbers: float  # parameters on a rank, whole; 0 of what has none
     layer: int = NO_LAYER
 
@@ -154,7 +154,7 @@ class Gathering:
     def _part_by_part(self, unit: NewUnit) -> NewUnit:
         stretches = self._stretches(unit)
         parts = [at for at, each in enumerate(stretches) if each.numbers]
-        found: list[list[Work]] = [[] for _ in stretches]
+        found: list[list[PlacedPiece]] = [[] for _ in stretches]
         ahead = self._plan.prefetch if self._plan.overlap.parameters else 0
         issued: list[int] = []  # parts gathered, or NOTHING of a reduction, in order of issue
         for turn, at in enumerate(parts):
@@ -186,7 +186,7 @@ class Gathering:
         ]
         return [_Stretch(unit.before, opens), *layers, _Stretch(unit.after, closes)]
 
-    def _joined(self, unit: NewUnit, found: Sequence[Sequence[Work]]) -> NewUnit:
+    def _joined(self, unit: NewUnit, found: Sequence[Sequence[PlacedPiece]]) -> NewUnit:
         *inside, after = found
         unit = unit.with_stretches([*inside, after if unit.is_forward else _with_ends_last(after)])
         is_end = unit.makes_gradients and unit.is_last_microbatch
@@ -200,33 +200,33 @@ class Gathering:
             return plan.reshard_after_forward
         return plan.reshard_after_forward or plan.pipeline == 1 or unit.microbatch == 0
 
-    def _gather(self, unit: NewUnit, stretch: _Stretch) -> Work:
+    def _gather(self, unit: NewUnit, stretch: _Stretch) -> PlacedPiece:
         exchange = gathered(round(stretch.numbers), self._pool, self._plan, phase=Phase.FORWARD)
         return self._exchange(unit, stretch, exchange, is_awaited=False)
 
-    def _reduction(self, unit: NewUnit, stretch: _Stretch) -> Work:
+    def _reduction(self, unit: NewUnit, stretch: _Stretch) -> PlacedPiece:
         exchange, *_ = reduced(round(stretch.numbers), self._pool, self._plan)
         is_awaited = not self._plan.overlap.gradients
         return self._exchange(unit, stretch, exchange, is_awaited=is_awaited)
 
     @cached_property
-    def _pool(self) -> Pool:
+    def _pool(self) -> ParameterPool:
         return pools_of(self._plan)[0]
 
     def _exchange(
         self, unit: NewUnit, stretch: _Stretch, exchange: Exchange, *, is_awaited: bool
-    ) -> Work:
+    ) -> PlacedPiece:
         made = self.maker.made(replace(exchange, group=_GROUP), is_awaited=is_awaited)
-        return Work(replace(self._at(unit, made), layer=stretch.layer), Role.OTHER)
+        return PlacedPiece(replace(self._at(unit, made), layer=stretch.layer), PieceRole.OTHER)
 
-    def _wait(self, unit: NewUnit, stretch: _Stretch, back: int) -> Work:
+    def _wait(self, unit: NewUnit, stretch: _Stretch, back: int) -> PlacedPiece:
         made = MadeWait(group=_GROUP, back=back)
-        return Work(replace(self._at(unit, made), layer=stretch.layer), Role.OTHER)
+        return PlacedPiece(replace(self._at(unit, made), layer=stretch.layer), PieceRole.OTHER)
 
     def _at(self, unit: NewUnit, made: MadeExchange | MadeWait) -> Placed:
         return made_in(unit, made, Part.BUCKET)
 
 
-def _with_ends_last(after: Sequence[Work]) -> list[Work]:
+def _with_ends_last(after: Sequence[PlacedPiece]) -> list[PlacedPiece]:
     """What hands over to a thread or a stage, behind what is made for the last part."""
     return sorted(after, key=lambda each: each.role in _ENDS_WORK)

@@ -17,14 +17,14 @@ from foretrace.base import NotShownError
 from foretrace.graph import NodeKind, Part, Phase
 from foretrace.whatif.rearrange.dropped_exchanges import of_layers_and_ends
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, Work, in_place_of
-from foretrace.whatif.rearrange.recorded_units import CALLS_WORK, Role, begin_of_call
+from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece, in_place_of
+from foretrace.whatif.rearrange.recorded_units import CALLS_WORK, PieceRole, begin_of_call
 from foretrace.whatif.rearrange.unit_index import UnitIndex
-from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Piece, Placed
+from foretrace.whatif.recorded.program import MadeExchange, MadeWait, Placed, RecordedPiece
 from foretrace.whatif.resize.named import dimensions
 from foretrace.whatif.resize.read import read_sizes
 from foretrace.whatif.resize.recorded_blocks import is_on_host, operator_nodes
-from foretrace.whatif.resize.rewriting import Context, Ran, Rewritten, rewritten_block
+from foretrace.whatif.resize.rewriting import Context, RecordedOperator, Rewritten, rewritten_block
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import (
     Anchored,
@@ -83,7 +83,7 @@ class TensorExchanges:
         after = self._with_loss(after) if unit.is_forward else after
         return replace(unit, before=before, after=after)
 
-    def _ends(self, works: tuple[Work, ...], unit: NewUnit) -> tuple[Work, ...]:
+    def _ends(self, works: tuple[PlacedPiece, ...], unit: NewUnit) -> tuple[PlacedPiece, ...]:
         """Work at an end of the model, with what its divided vocabulary needs."""
         phase = unit.phase
         cuts: list[_Cut] = []
@@ -92,7 +92,7 @@ class TensorExchanges:
             cuts += self._cuts(own, (part, phase), divided) if own else ()
         return tuple(_with_cuts(works, cuts, self._begin_of))
 
-    def _with_loss(self, after: tuple[Work, ...]) -> tuple[Work, ...]:
+    def _with_loss(self, after: tuple[PlacedPiece, ...]) -> tuple[PlacedPiece, ...]:
         """What stands behind the layers, with what the loss sums over divided logits."""
         parts = [each.placed.part for each in after]
         if not {Part.LOSS, Part.HEAD} & set(parts) or self.before.plan.tensor > 1:
@@ -101,7 +101,7 @@ class TensorExchanges:
         place = parts.index(Part.LOSS) if Part.LOSS in parts else last_head + 1
         like = after[place - 1 if place else place].placed
         made = [
-            Work(in_place_of(like, self.maker.made(one)), Role.OTHER)
+            PlacedPiece(in_place_of(like, self.maker.made(one)), PieceRole.OTHER)
             for one in sums_of_loss(self._plan, self.maker.tokens)
         ]
         return (*after[:place], *made, *after[place:])
@@ -117,7 +117,7 @@ class TensorExchanges:
         return plan
 
     def _slot(self, slot: NewSlot) -> NewSlot:
-        found: list[Work] = []
+        found: list[PlacedPiece] = []
         for phase, works in _by_phase(slot.work):
             cuts: list[_Cut] = []
             if phase is not None:
@@ -127,7 +127,7 @@ class TensorExchanges:
 
     def _cuts(
         self,
-        works: Sequence[Work],
+        works: Sequence[PlacedPiece],
         place: tuple[Part, Phase],
         divided: Sequence[tuple[tuple[str, ...], Around]],
     ) -> Iterator[_Cut]:
@@ -151,16 +151,16 @@ class TensorExchanges:
                 products = [(node, turn) for node in nodes]
             yield from _around(products, needed, self.maker)
 
-    def _operators(self, works: Sequence[Work]) -> list[int]:
+    def _operators(self, works: Sequence[PlacedPiece]) -> list[int]:
         """Nodes that work, in order."""
         pieces = [each.placed.piece for each in works]
-        nodes = [each.nodes for each in pieces if isinstance(each, Piece)]
+        nodes = [each.nodes for each in pieces if isinstance(each, RecordedPiece)]
         together = np.concatenate(nodes) if nodes else np.zeros(0, np.int64)
         working = operator_nodes(self.unit_index.program.graph)
         found: list[int] = together[np.isin(together, working)].tolist()
         return found
 
-    def _begin_of(self, piece: Piece, place: int) -> int:
+    def _begin_of(self, piece: RecordedPiece, place: int) -> int:
         """Where, in a piece, the host's way to the work at a place begins."""
         kind = self.unit_index.program.graph.kind[piece.nodes]
         calls = np.flatnonzero(np.isin(kind[: place + 1], CALLS_WORK))
@@ -170,7 +170,7 @@ class TensorExchanges:
         graph = self.unit_index.program.graph
         names = (*graph.names, "")  # -1: none
         block = [
-            Ran(
+            RecordedOperator(
                 names[graph.operator[node]]
                 or (names[graph.name[node]] if graph.kind[node] == NodeKind.OPERATOR else ""),
                 names[graph.operator_signature[node]],
@@ -189,7 +189,7 @@ class TensorExchanges:
             self._context[place] = Context(*place, known)
         return self._context[place]
 
-    def _refuse(self, works: Sequence[Work], weights: Sequence[str], phase: Phase) -> None:
+    def _refuse(self, works: Sequence[PlacedPiece], weights: Sequence[str], phase: Phase) -> None:
         layer = works[0].placed.layer
         raise NotShownError(
             f"tp {self.after.plan.tensor}: the {phase.name.lower()} pass of layer {layer} shows no "
@@ -242,12 +242,12 @@ def divides_vocabulary(unit_index: UnitIndex, before: Scenario, after: Scenario)
     return read.divided.vocabulary and after.sizes.vocabulary is not None
 
 
-def _by_phase(works: Sequence[Work]) -> Iterator[tuple[Phase | None, list[Work]]]:
+def _by_phase(works: Sequence[PlacedPiece]) -> Iterator[tuple[Phase | None, list[PlacedPiece]]]:
     """A layer's work in runs: recomputed, backward; `None` for what is no layer's."""
-    run: list[Work] = []
+    run: list[PlacedPiece] = []
     phase: Phase | None = None
     for each in works:
-        own = each.placed.phase if each.role is Role.LAYER else phase
+        own = each.placed.phase if each.role is PieceRole.LAYER else phase
         if run and own is not phase:
             yield phase, run
             run = []
@@ -258,13 +258,15 @@ def _by_phase(works: Sequence[Work]) -> Iterator[tuple[Phase | None, list[Work]]
 
 
 def _with_cuts(
-    works: Sequence[Work], cuts: Sequence[_Cut], begin_of: Callable[[Piece, int], int]
-) -> list[Work]:
+    works: Sequence[PlacedPiece],
+    cuts: Sequence[_Cut],
+    begin_of: Callable[[RecordedPiece, int], int],
+) -> list[PlacedPiece]:
     """Work with what was made between its pieces' nodes."""
-    found: list[Work] = []
+    found: list[PlacedPiece] = []
     for each in works:
         piece = each.placed.piece
-        if not isinstance(piece, Piece):
+        if not isinstance(piece, RecordedPiece):
             found.append(each)
             continue
         begin = 0
@@ -278,14 +280,14 @@ def _with_cuts(
             if place > begin:
                 found.append(_sub(each, piece, begin, place))
             begin = place
-            found.append(Work(in_place_of(each.placed, cuts[index].made), Role.OTHER))
+            found.append(PlacedPiece(in_place_of(each.placed, cuts[index].made), PieceRole.OTHER))
         if begin < len(piece.nodes):
             found.append(_sub(each, piece, begin, len(piece.nodes)))
     return found
 
 
-def _sub(each: Work, piece: Piece, begin: int, end: int) -> Work:
+def _sub(each: PlacedPiece, piece: RecordedPiece, begin: int, end: int) -> PlacedPiece:
     if (begin, end) == (0, len(piece.nodes)):
         return each
     placed: Placed = replace(each.placed, piece=replace(piece, nodes=piece.nodes[begin:end]))
-    return Work(placed, each.role)
+    return PlacedPiece(placed, each.role)

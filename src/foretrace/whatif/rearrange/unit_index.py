@@ -9,10 +9,10 @@ import numpy as np
 from foretrace.base import NotShownError
 from foretrace.graph import NodeKind
 from foretrace.whatif.rearrange.recorded_units import (
-    Entry,
+    PieceInRole,
+    PieceRole,
     RankRun,
     RecordedUnit,
-    Role,
     Slot,
     StepRun,
     chunk_layers_of,
@@ -179,11 +179,11 @@ class UnitIndex:
         for entry in _of_layer(forward, layer):
             nodes = entry.piece.nodes
             work += graph.name[nodes[graph.is_of(*working)[nodes]]].tolist()
-        buckets = sum(entry.role is Role.BUCKET for entry in _of_layer(backward, layer))
+        buckets = sum(entry.role is PieceRole.BUCKET for entry in _of_layer(backward, layer))
         return tuple(work), buckets > 0
 
 
-def _of_layer(unit: RecordedUnit | None, layer: int) -> Iterator[Entry]:
+def _of_layer(unit: RecordedUnit | None, layer: int) -> Iterator[PieceInRole]:
     for slot in unit.slots if unit is not None else ():
         if slot.layer == layer:
             yield from slot.entries

@@ -9,7 +9,7 @@ import numpy as np
 from foretrace.base import SIXTEEN_BITS, number_format
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.whatif.recorded.exchanges import GATHER, REDUCE, SCATTER, RecordedExchange
-from foretrace.whatif.recorded.program import Piece
+from foretrace.whatif.recorded.program import RecordedPiece
 from foretrace.workload import Group, Plan, Recompute, Sharding, groups_of
 
 _REDUCED = (*SIXTEEN_BITS, "fp32")  # formats that gradients are added in
@@ -26,7 +26,7 @@ Field = bool | int | str | tuple[int, ...] | None  # what a field of a plan hold
 
 def habits_of(
     graph: ExecutionGraph,
-    pieces_by_rank: Mapping[int, tuple[Piece, ...]],
+    pieces_by_rank: Mapping[int, tuple[RecordedPiece, ...]],
     exchanges: Sequence[RecordedExchange],
     plan: Plan,
 ) -> tuple[dict[str, Field], list[str]]:
@@ -123,7 +123,9 @@ def _is_sequence_parallel(exchanges: Sequence[RecordedExchange], plan: Plan) -> 
     )
 
 
-def _is_overlapped(graph: ExecutionGraph, pieces_by_rank: Mapping[int, tuple[Piece, ...]]) -> bool:
+def _is_overlapped(
+    graph: ExecutionGraph, pieces_by_rank: Mapping[int, tuple[RecordedPiece, ...]]
+) -> bool:
     """Whether any bucket is launched with backward work of its step still to come."""
     for pieces in pieces_by_rank.values():
         reduced: set[int] = set()  # steps in which something was reduced already

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from foretrace.base import WorkloadError
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, NO_STEP, Part, Phase
-from foretrace.whatif.recorded.program import Piece
+from foretrace.whatif.recorded.program import RecordedPiece
 from foretrace.whatif.recorded.stages import Stages
 from foretrace.workload import Pass, Plan, chunk_layers, schedule_of
 
@@ -31,7 +31,7 @@ class RecordedPasses:
 
 
 def passes_of(
-    pieces_by_rank: Mapping[int, tuple[Piece, ...]],
+    pieces_by_rank: Mapping[int, tuple[RecordedPiece, ...]],
     stages: Stages,
     plan: Plan,
     *,
@@ -71,7 +71,9 @@ def passes_of(
     )
 
 
-def _num_microbatches(pieces_by_rank: Mapping[int, tuple[Piece, ...]], notes: list[str]) -> int:
+def _num_microbatches(
+    pieces_by_rank: Mapping[int, tuple[RecordedPiece, ...]], notes: list[str]
+) -> int:
     """Of a step; the most of any, where steps differ. Out: `notes` if they do."""
     seen: dict[tuple[int, int], set[int]] = {}
     has_layers = any(each.part == Part.LAYER for own in pieces_by_rank.values() for each in own)
@@ -116,7 +118,7 @@ def runs_of_layers(layers: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def _orders(
-    pieces_by_rank: Mapping[int, tuple[Piece, ...]],
+    pieces_by_rank: Mapping[int, tuple[RecordedPiece, ...]],
     stages: Stages,
     chunks: Sequence[tuple[int, ...]],
 ) -> dict[int, tuple[_Unit, ...]]:

@@ -7,7 +7,7 @@ import numpy as np
 from foretrace.base import Int64s
 from foretrace.graph import ExecutionGraph, NodeKind, Part, Phase, Recording
 from foretrace.whatif.recorded.issue_order import IssueOrder, issue_order, next_where
-from foretrace.whatif.recorded.program import Piece
+from foretrace.whatif.recorded.program import RecordedPiece
 
 # Work of its own; all else on the host belongs to the work that comes next.
 _WORKING = (
@@ -22,7 +22,7 @@ _WORKING = (
 _MARKS = (NodeKind.RANK_START, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
 
 
-def pieces_of(recording: Recording) -> dict[int, tuple[Piece, ...]]:
+def pieces_of(recording: Recording) -> dict[int, tuple[RecordedPiece, ...]]:
     """The pieces of every recorded rank, in issue order; each node but hubs and ghosts in one."""
     graph = recording.graph
     order = issue_order(graph, recording.measured)
@@ -40,11 +40,11 @@ def pieces_of(recording: Recording) -> dict[int, tuple[Piece, ...]]:
     ).astype(np.int64)
     first = np.flatnonzero(np.append(True, (key[:, 1:] != key[:, :-1]).any(axis=0)))
     runs = np.split(order.nodes, first[1:]) if len(order.nodes) else []
-    pieces: dict[int, list[Piece]] = {rank: [] for rank in graph.ranks}
+    pieces: dict[int, list[RecordedPiece]] = {rank: [] for rank in graph.ranks}
     for nodes, (rank, step, part, phase, layer, microbatch, is_mark) in zip(
         runs, key[:, first].T.tolist(), strict=True
     ):
-        piece = Piece(
+        piece = RecordedPiece(
             rank=rank,
             step=step,
             part=Part.UNKNOWN if is_mark else Part(part),

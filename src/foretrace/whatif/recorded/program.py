@@ -27,7 +27,7 @@ GROUPS = tuple(Group)  # what `Program.group_of_collective` refers to
 
 
 @dataclass(frozen=True)
-class Piece:
+class RecordedPiece:
     """A run of one rank's nodes, all of one block, in the order in which they were issued.
 
     Issue order is that of the host's calls over all threads of the rank. A device operation
@@ -75,7 +75,9 @@ class Program:
     graph: ExecutionGraph  # of the recording
     plan: Plan  # under which it ran: stated, or read off its groups and blocks
     layers_of_stage: tuple[tuple[int, ...], ...]  # layers that each stage runs
-    pieces_by_rank: Mapping[int, tuple[Piece, ...]]  # of the whole recording, in issue order
+    pieces_by_rank: Mapping[
+        int, tuple[RecordedPiece, ...]
+    ]  # of the whole recording, in issue order
     coordinates_by_rank: Mapping[int, Coordinates]  # of recorded ranks
     group_of_collective: Int8s  # int8[collectives], position in GROUPS; NO_GROUP
     notes: tuple[str, ...] = field(default=())  # what the plan was read from, what is unsure
@@ -105,7 +107,7 @@ class Program:
 class Placed:
     """A piece, or work made for it, at a place of a new program."""
 
-    piece: Piece | MadeExchange | MadeOperator | MadeWait
+    piece: RecordedPiece | MadeExchange | MadeOperator | MadeWait
     step: int
     part: Part
     phase: Phase

@@ -26,7 +26,7 @@ from foretrace.cost import (
     MeasuredTransfer,
     RecordedCosts,
     Source,
-    Transfers,
+    TransferLines,
     collective_named,
     fitted_transfers,
 )
@@ -59,7 +59,7 @@ class Exchanged:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SizedCollective:
     """One collective before or after the edit."""
 
     name: str
@@ -93,15 +93,15 @@ def exchanged(
     is_made = source == NO_COLLECTIVE
     known = ~is_made & (found.num_bytes > 0)
     found.num_bytes[known] = np.rint(found.num_bytes[known] * factors[source[known]])
-    pairs: list[tuple[int, Asked | None, Asked]] = []
+    pairs: list[tuple[int, SizedCollective | None, SizedCollective]] = []
     for at, one in enumerate(graph.collectives):
         group = found.group[at]
-        after = Asked(one.name, int(found.num_bytes[at]), one.dtype, one.ranks, group)
+        after = SizedCollective(one.name, int(found.num_bytes[at]), one.dtype, one.ranks, group)
         if is_made[at]:
             pairs.append((at, None, after))
             continue
         old = program.graph.collectives[int(source[at])]
-        before = Asked(old.name, old.num_bytes, old.dtype, old.ranks, group)
+        before = SizedCollective(old.name, old.num_bytes, old.dtype, old.ranks, group)
         if _is_other(before, after, models):
             pairs.append((at, before, after))
     if pairs:
@@ -109,7 +109,7 @@ def exchanged(
     return found
 
 
-def _is_other(before: Asked, after: Asked, models: Models) -> bool:
+def _is_other(before: SizedCollective, after: SizedCollective, models: Models) -> bool:
     if max(len(before.ranks), len(after.ranks)) < 2:  # noqa: PLR2004  whoever else met is unknown
         return False
     if models.is_other_network or before.num_bytes != after.num_bytes:
@@ -206,7 +206,7 @@ def width_of(dtype: str) -> int:
 
 def _cost(
     into: Exchanged,
-    pairs: Sequence[tuple[int, Asked | None, Asked]],
+    pairs: Sequence[tuple[int, SizedCollective | None, SizedCollective]],
     program: Program,
     models: Models,
 ) -> None:
@@ -240,10 +240,12 @@ def _cost(
 
 
 def _without_unsized(
-    into: Exchanged, pairs: Sequence[tuple[int, Asked | None, Asked]], models: Models
-) -> list[tuple[int, Asked | None, Asked]]:
+    into: Exchanged,
+    pairs: Sequence[tuple[int, SizedCollective | None, SizedCollective]],
+    models: Models,
+) -> list[tuple[int, SizedCollective | None, SizedCollective]]:
     """All but recorded collectives whose bytes nobody recorded. Out: `into`, of those."""
-    found: dict[tuple[Asked, Asked], tuple[float, float, float]] = {}
+    found: dict[tuple[SizedCollective, SizedCollective], tuple[float, float, float]] = {}
     rest = []
     for at, before, after in pairs:
         if before is None or after.num_bytes >= 0:
@@ -257,7 +259,9 @@ def _without_unsized(
     return rest
 
 
-def _unsized(before: Asked, after: Asked, models: Models) -> tuple[float, float, float]:
+def _unsized(
+    before: SizedCollective, after: SizedCollective, models: Models
+) -> tuple[float, float, float]:
     """New time over recorded, and both ends: of large ones, with none and tiny ones inside.
 
     Large ones take what every rank's links carry, tiny ones as many turns as there are ranks
@@ -278,7 +282,7 @@ def _unsized(before: Asked, after: Asked, models: Models) -> tuple[float, float,
     return ratios[0], min(1.0, *ratios), max(1.0, *ratios)
 
 
-def _traffic(one: Asked) -> float:
+def _traffic(one: SizedCollective) -> float:
     """What every rank's links carry one way, of the bytes that it has."""
     known, num_ranks = collective_named(one.name), len(one.ranks)
     if known is None:
@@ -288,11 +292,11 @@ def _traffic(one: Asked) -> float:
     return float(known.bus_share(np.array([float(num_ranks)]))[0]) or 1.0
 
 
-def _turns(one: Asked) -> int:
+def _turns(one: SizedCollective) -> int:
     return max(len(one.ranks) - 1, 1)
 
 
-def _untold(asked: Asked) -> ScenarioError:
+def _untold(asked: SizedCollective) -> ScenarioError:
     if asked.num_bytes <= 0:
         return ScenarioError(
             f"nothing tells what {asked.name} over {len(asked.ranks)} ranks takes: the recording "
@@ -309,7 +313,7 @@ _Answer = tuple[float, float, float] | None  # duration and both ends, in ns
 
 
 def _answers(
-    asked: Sequence[Asked], model: CostModel, transfers: Transfers | None
+    asked: Sequence[SizedCollective], model: CostModel, transfers: TransferLines | None
 ) -> list[_Answer]:
     """What a model says, else what the recording's own transfers say."""
     if isinstance(model, RecordedCosts):
@@ -343,7 +347,7 @@ def _answers(
     return answers
 
 
-def _by_recording(one: Asked, transfers: Transfers | None) -> _Answer:
+def _by_recording(one: SizedCollective, transfers: TransferLines | None) -> _Answer:
     if len(one.ranks) < 2:  # noqa: PLR2004
         return 0.0, 0.0, 0.0
     if transfers is None:
@@ -356,7 +360,7 @@ def _by_recording(one: Asked, transfers: Transfers | None) -> _Answer:
         raise ScenarioError(str(err)) from err
 
 
-def _requests(asked: Sequence[Asked]) -> CollectiveRequests:
+def _requests(asked: Sequence[SizedCollective]) -> CollectiveRequests:
     names = tuple(dict.fromkeys(one.name for one in asked))
     dtypes = tuple(dict.fromkeys(one.dtype for one in asked))
     groups = tuple(dict.fromkeys(one.ranks for one in asked))
@@ -375,7 +379,7 @@ def _requests(asked: Sequence[Asked]) -> CollectiveRequests:
 class _Recorded:
     """A kind of collective as recorded."""
 
-    asked: Asked
+    asked: SizedCollective
     transfer_ns: float  # median
 
 
@@ -399,14 +403,14 @@ def _transfers(program: Program) -> list[_Recorded]:
         ranks.setdefault(key, one.ranks)
     return [
         _Recorded(
-            Asked(key[0], key[1], key[2], ranks[key], key[4]),
+            SizedCollective(key[0], key[1], key[2], ranks[key], key[4]),
             float(np.median(np.concatenate(found))),
         )
         for key, found in by_kind.items()
     ]
 
 
-def _fitted(program: Program) -> Transfers | None:
+def _fitted(program: Program) -> TransferLines | None:
     measured = [
         MeasuredTransfer(
             one.asked.group,
@@ -424,7 +428,7 @@ def _fitted(program: Program) -> Transfers | None:
 def _model_factors(
     recorded: Sequence[_Recorded],
     models: Models,
-    transfers: Transfers | None,
+    transfers: TransferLines | None,
 ) -> dict[str, float]:
     """Recorded over modelled, by kind of group: how far a model is off on this job's network.
 

@@ -18,7 +18,7 @@ from foretrace.whatif.resize.sizes import Sizes
 from foretrace.workload import Plan
 
 
-class Kind(StrEnum):
+class DimensionKind(StrEnum):
     """What a dimension stands for."""
 
     TOKENS = "t"  # of a microbatch, batch and sequence in one
@@ -46,7 +46,7 @@ class Named:
     """One dimension, under both scenarios."""
 
     name: str
-    kind: Kind
+    kind: DimensionKind
     before: int
     after: Fraction  # whole, where a rank can have it at all
 
@@ -165,45 +165,45 @@ EXPERTS, TOKENS, OWN_TOKENS = "experts", "tokens", "own tokens"
 SEQUENCE, MICROBATCH, HEAD_WIDTH = "sequence", "microbatch", "head width"
 
 # In order of preference where nothing else tells two of a value apart.
-_TABLE: tuple[tuple[str, Kind, _Value], ...] = (
-    (TOKENS, Kind.TOKENS, _tokens),
-    (OWN_TOKENS, Kind.TOKENS, lambda at: _tokens(at) * at.own),
-    ("tokens and one", Kind.TOKENS, lambda at: _tokens(at) + 1),
-    ("tokens x heads", Kind.ROWS, lambda at: _times(_tokens(at), at.heads)),
-    ("tokens x key heads", Kind.ROWS, lambda at: _times(_tokens(at), at.key_heads)),
-    (MICROBATCH, Kind.BATCH, lambda at: Fraction(at.plan.micro_batch)),
+_TABLE: tuple[tuple[str, DimensionKind, _Value], ...] = (
+    (TOKENS, DimensionKind.TOKENS, _tokens),
+    (OWN_TOKENS, DimensionKind.TOKENS, lambda at: _tokens(at) * at.own),
+    ("tokens and one", DimensionKind.TOKENS, lambda at: _tokens(at) + 1),
+    ("tokens x heads", DimensionKind.ROWS, lambda at: _times(_tokens(at), at.heads)),
+    ("tokens x key heads", DimensionKind.ROWS, lambda at: _times(_tokens(at), at.key_heads)),
+    (MICROBATCH, DimensionKind.BATCH, lambda at: Fraction(at.plan.micro_batch)),
     (
         "microbatch x heads",
-        Kind.BATCH_HEADS,
+        DimensionKind.BATCH_HEADS,
         lambda at: _times(Fraction(at.plan.micro_batch), at.heads),
     ),
     (
         "microbatch x key heads",
-        Kind.BATCH_HEADS,
+        DimensionKind.BATCH_HEADS,
         lambda at: _times(Fraction(at.plan.micro_batch), at.key_heads),
     ),
-    (SEQUENCE, Kind.SEQUENCE, lambda at: at.sequence),
-    ("own sequence", Kind.SEQUENCE, lambda at: at.sequence * at.own),
-    ("whole sequence", Kind.SEQUENCE, lambda at: Fraction(at.plan.sequence)),
-    ("half of a sequence", Kind.SEQUENCE, lambda at: at.sequence / 2),
-    ("sequence and one", Kind.SEQUENCE, lambda at: at.sequence + 1),
-    ("heads", Kind.HEADS, lambda at: at.heads),
-    ("key heads", Kind.HEADS, lambda at: at.key_heads),
-    ("heads and key heads", Kind.HEADS, lambda at: _plus(at.heads, at.key_heads)),
-    ("heads of q, k and v", Kind.HEADS, lambda at: _plus(at.heads, _twice(at.key_heads))),
-    ("heads per key head", Kind.SHARED, _shared),
-    (HIDDEN, Kind.WIDTH, lambda at: _count(at.sizes.hidden)),
-    (FEED_FORWARD, Kind.WIDTH, lambda at: at.feed_forward),
-    (GATE_AND_UP, Kind.WIDTH, lambda at: _twice(at.feed_forward)),
-    (ATTENTION_WIDTH, Kind.WIDTH, _queries),
-    (QKV_WIDTH, Kind.WIDTH, lambda at: _plus(_queries(at), _twice(_keys(at)))),
-    (KEY_WIDTH, Kind.WIDTH, _keys),
-    (KEYS_AND_VALUES, Kind.WIDTH, lambda at: _twice(_keys(at))),
-    (VOCABULARY, Kind.WIDTH, lambda at: at.vocabulary),
-    (EXPERTS, Kind.WIDTH, lambda at: _count(at.sizes.experts)),
-    (HEAD_WIDTH, Kind.SIZE, lambda at: at.size),
-    ("query, key and value of a head", Kind.SIZE, lambda at: _times(Fraction(3), at.size)),
-    ("half of a head", Kind.SIZE, lambda at: _times(Fraction(1, 2), at.size)),
+    (SEQUENCE, DimensionKind.SEQUENCE, lambda at: at.sequence),
+    ("own sequence", DimensionKind.SEQUENCE, lambda at: at.sequence * at.own),
+    ("whole sequence", DimensionKind.SEQUENCE, lambda at: Fraction(at.plan.sequence)),
+    ("half of a sequence", DimensionKind.SEQUENCE, lambda at: at.sequence / 2),
+    ("sequence and one", DimensionKind.SEQUENCE, lambda at: at.sequence + 1),
+    ("heads", DimensionKind.HEADS, lambda at: at.heads),
+    ("key heads", DimensionKind.HEADS, lambda at: at.key_heads),
+    ("heads and key heads", DimensionKind.HEADS, lambda at: _plus(at.heads, at.key_heads)),
+    ("heads of q, k and v", DimensionKind.HEADS, lambda at: _plus(at.heads, _twice(at.key_heads))),
+    ("heads per key head", DimensionKind.SHARED, _shared),
+    (HIDDEN, DimensionKind.WIDTH, lambda at: _count(at.sizes.hidden)),
+    (FEED_FORWARD, DimensionKind.WIDTH, lambda at: at.feed_forward),
+    (GATE_AND_UP, DimensionKind.WIDTH, lambda at: _twice(at.feed_forward)),
+    (ATTENTION_WIDTH, DimensionKind.WIDTH, _queries),
+    (QKV_WIDTH, DimensionKind.WIDTH, lambda at: _plus(_queries(at), _twice(_keys(at)))),
+    (KEY_WIDTH, DimensionKind.WIDTH, _keys),
+    (KEYS_AND_VALUES, DimensionKind.WIDTH, lambda at: _twice(_keys(at))),
+    (VOCABULARY, DimensionKind.WIDTH, lambda at: at.vocabulary),
+    (EXPERTS, DimensionKind.WIDTH, lambda at: _count(at.sizes.experts)),
+    (HEAD_WIDTH, DimensionKind.SIZE, lambda at: at.size),
+    ("query, key and value of a head", DimensionKind.SIZE, lambda at: _times(Fraction(3), at.size)),
+    ("half of a head", DimensionKind.SIZE, lambda at: _times(Fraction(1, 2), at.size)),
 )
 
 
@@ -214,14 +214,14 @@ class Dimensions:
     by_name: Mapping[str, Named]
     by_value: Mapping[int, tuple[Named, ...]]  # of the recording; in order of preference
 
-    def of(self, value: int, kind: Kind) -> tuple[Named, ...]:
+    def of(self, value: int, kind: DimensionKind) -> tuple[Named, ...]:
         """What a size can mean as a kind of dimension, the likeliest first."""
         return tuple(one for one in self.by_value.get(value, ()) if one.kind is kind)
 
     @property
     def gaps(self) -> dict[int, int]:
         """Heads that lie between two of one head: what becomes of their number."""
-        kinds = (Kind.HEADS, Kind.SHARED)
+        kinds = (DimensionKind.HEADS, DimensionKind.SHARED)
         heads = [one for one in self.by_name.values() if one.kind in kinds and one.before > 1]
         return {one.before: int(one.after) for one in reversed(heads)}
 

@@ -37,7 +37,7 @@ _TURNED = ("linear", "mkldnn_linear")  # their weight is n x k
 
 
 @dataclass(frozen=True)
-class Weight:
+class SizedWeight:
     """A matrix of the model, by the names of its two sizes, and when in a layer it is used."""
 
     name: str
@@ -48,17 +48,17 @@ class Weight:
 
 
 WEIGHTS = (
-    Weight("qkv", HIDDEN, QKV_WIDTH, 0, is_single=True),
-    Weight("query", HIDDEN, ATTENTION_WIDTH, 0, is_single=False),
-    Weight("key or value", HIDDEN, KEY_WIDTH, 0, is_single=False),
-    Weight("keys and values", HIDDEN, KEYS_AND_VALUES, 0, is_single=True),
-    Weight("output", ATTENTION_WIDTH, HIDDEN, 2, is_single=True),
-    Weight("router", HIDDEN, EXPERTS, 3, is_single=True),
-    Weight("up", HIDDEN, FEED_FORWARD, 3, is_single=False),
-    Weight("gate and up", HIDDEN, GATE_AND_UP, 3, is_single=True),
-    Weight("down", FEED_FORWARD, HIDDEN, 4, is_single=True),
-    Weight("square", HIDDEN, HIDDEN, 5, is_single=False),
-    Weight("head", HIDDEN, VOCABULARY, 6, is_single=True),
+    SizedWeight("qkv", HIDDEN, QKV_WIDTH, 0, is_single=True),
+    SizedWeight("query", HIDDEN, ATTENTION_WIDTH, 0, is_single=False),
+    SizedWeight("key or value", HIDDEN, KEY_WIDTH, 0, is_single=False),
+    SizedWeight("keys and values", HIDDEN, KEYS_AND_VALUES, 0, is_single=True),
+    SizedWeight("output", ATTENTION_WIDTH, HIDDEN, 2, is_single=True),
+    SizedWeight("router", HIDDEN, EXPERTS, 3, is_single=True),
+    SizedWeight("up", HIDDEN, FEED_FORWARD, 3, is_single=False),
+    SizedWeight("gate and up", HIDDEN, GATE_AND_UP, 3, is_single=True),
+    SizedWeight("down", FEED_FORWARD, HIDDEN, 4, is_single=True),
+    SizedWeight("square", HIDDEN, HIDDEN, 5, is_single=False),
+    SizedWeight("head", HIDDEN, VOCABULARY, 6, is_single=True),
 )
 ATTENTION_PLACE = 1
 _ENDS = ("square", "head")
@@ -85,7 +85,7 @@ class Multiplied:
 class ProductRole:
     """What one product is."""
 
-    weight: Weight
+    weight: SizedWeight
     turn: Turn
     is_swapped: bool = False  # of a weight's gradient: inputs x outputs, not outputs x inputs
 

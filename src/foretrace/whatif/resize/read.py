@@ -27,7 +27,12 @@ from foretrace.whatif.recorded.program import GROUPS, Program
 from foretrace.whatif.resize.named import Divided
 from foretrace.whatif.resize.products import Multiplied, multiplied
 from foretrace.whatif.resize.recorded_blocks import RecordedBlocks, recorded_blocks
-from foretrace.whatif.resize.rewriting import Ran, base_name, is_attention, is_beside_product
+from foretrace.whatif.resize.rewriting import (
+    RecordedOperator,
+    base_name,
+    is_attention,
+    is_beside_product,
+)
 from foretrace.whatif.resize.sizes import Sizes
 from foretrace.whatif.resize.vocabulary import vocabulary_of
 from foretrace.workload import Group
@@ -162,7 +167,7 @@ def _origin(read: Mapping[str, int | None], stated: Sizes, local: _Local) -> dic
     return found
 
 
-def _forward_layers(blocks: RecordedBlocks) -> Iterator[tuple[Ran, ...]]:
+def _forward_layers(blocks: RecordedBlocks) -> Iterator[tuple[RecordedOperator, ...]]:
     """Forward passes of layers, what takes most time first; of unknown parts, if there are none."""
     for parts in ((Part.LAYER,), (Part.UNKNOWN,)):
         for one in blocks.of(*parts):
@@ -198,7 +203,7 @@ def _batch_of_images(blocks: RecordedBlocks) -> int | None:
     return counts.most_common(1)[0][0] if counts else None
 
 
-def _of_layer(layer: Sequence[Ran]) -> _Local:
+def _of_layer(layer: Sequence[RecordedOperator]) -> _Local:
     """One layer's forward pass."""
     parsed = [parsed_shapes(one.signature) for one in layer]
     before, behind = _products(layer, parsed)
@@ -220,7 +225,7 @@ def _of_layer(layer: Sequence[Ran]) -> _Local:
 
 
 def _products(
-    layer: Sequence[Ran], parsed: Sequence[Shapes | None]
+    layer: Sequence[RecordedOperator], parsed: Sequence[Shapes | None]
 ) -> tuple[list[Multiplied], list[Multiplied]]:
     """Products with weights before a layer's attention, and behind it up to the next."""
     before: list[Multiplied] = []
@@ -240,7 +245,9 @@ def _products(
     return before, behind
 
 
-def _hidden(layer: Sequence[Ran], parsed: Sequence[Shapes | None], first: Multiplied) -> int:
+def _hidden(
+    layer: Sequence[RecordedOperator], parsed: Sequence[Shapes | None], first: Multiplied
+) -> int:
     """The width that is normalised, else what the first product takes."""
     widths: Counter[int] = Counter()
     for one, shapes in zip(layer, parsed, strict=True):
@@ -251,14 +258,16 @@ def _hidden(layer: Sequence[Ran], parsed: Sequence[Shapes | None], first: Multip
     return first.inner if not widths or first.inner in widths else widths.most_common(1)[0][0]
 
 
-def _dtype(layer: Sequence[Ran], parsed: Sequence[Shapes | None]) -> str:
+def _dtype(layer: Sequence[RecordedOperator], parsed: Sequence[Shapes | None]) -> str:
     for one, shapes in zip(layer, parsed, strict=True):
         if shapes is not None and multiplied(base_name(one.operator), shapes) is not None:
             return next((each.dtype for each in shapes.single if each.shape), "")
     return ""
 
 
-def _with_attention(found: _Local, layer: Sequence[Ran], parsed: Sequence[Shapes | None]) -> _Local:
+def _with_attention(
+    found: _Local, layer: Sequence[RecordedOperator], parsed: Sequence[Shapes | None]
+) -> _Local:
     for one in layer:
         shape = attention_shape(one.operator, one.signature)
         if shape is not None and not shape.is_backward:
@@ -283,7 +292,10 @@ def _with_attention(found: _Local, layer: Sequence[Ran], parsed: Sequence[Shapes
 
 
 def _plain(
-    found: _Local, softmax: Ran, layer: Sequence[Ran], parsed: Sequence[Shapes | None]
+    found: _Local,
+    softmax: RecordedOperator,
+    layer: Sequence[RecordedOperator],
+    parsed: Sequence[Shapes | None],
 ) -> _Local:
     """Scores in memory: (sequences x heads, positions, positions), or sequences and heads apart."""
     scores = scores_shape(softmax.operator, softmax.signature)

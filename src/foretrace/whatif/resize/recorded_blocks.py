@@ -14,7 +14,7 @@ import numpy as np
 from foretrace.base import Int32s, Int64s
 from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, Part, Phase
 from foretrace.whatif.recorded.program import Program
-from foretrace.whatif.resize.rewriting import Ran
+from foretrace.whatif.resize.rewriting import RecordedOperator
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RecordedBlocks:
         node = int(self.nodes[self.first[block]])
         return Part(int(self.graph.part[node])), Phase(int(self.graph.phase[node]))
 
-    def ran(self, block: int) -> tuple[Ran, ...]:
+    def ran(self, block: int) -> tuple[RecordedOperator, ...]:
         """The operators of one block."""
         return tuple(_ran(self.graph, self.nodes_of(block)))
 
@@ -103,11 +103,11 @@ def recorded_blocks(program: Program) -> RecordedBlocks:
     return RecordedBlocks(graph, nodes, first, distinct, tuple(example), total_ns)
 
 
-def _ran(graph: ExecutionGraph, nodes: Int64s) -> Iterator[Ran]:
+def _ran(graph: ExecutionGraph, nodes: Int64s) -> Iterator[RecordedOperator]:
     names = graph.names
     columns = (graph.operator[nodes], graph.operator_signature[nodes], graph.name[nodes])
     for operator, signature, kernel in zip(*(one.tolist() for one in columns), strict=True):
-        yield Ran(
+        yield RecordedOperator(
             names[operator] if operator >= 0 else "",
             names[signature] if signature >= 0 else "",
             names[kernel],

@@ -36,7 +36,7 @@ from foretrace.whatif.resize.products import (
     operand_positions,
     roles_of,
 )
-from foretrace.whatif.resize.tensors import Found, Place, meaning_of
+from foretrace.whatif.resize.tensors import FoundDimensions, TensorPlace, meaning_of
 from foretrace.whatif.resize.texts import with_shapes
 from foretrace.workload import Turn
 
@@ -47,7 +47,7 @@ OF_PARAMETERS = (Part.OPTIMIZER, Part.BUCKET)
 
 
 @dataclass(frozen=True)
-class Ran:
+class RecordedOperator:
     """One recorded operator."""
 
     operator: str
@@ -75,12 +75,12 @@ class Context:
     tables: tuple[int, ...] = ()  # rows of tables that stay
     weights: tuple[tuple[str, str], ...] = ALL_WEIGHTS  # outputs and inputs of the model's
     # What was found so far, for all blocks of one recording and edit.
-    memo: dict[tuple[Ran, ProductRole | None, Place], Rewritten] = field(
+    memo: dict[tuple[RecordedOperator, ProductRole | None, TensorPlace], Rewritten] = field(
         default_factory=dict, compare=False
     )
 
 
-def rewritten_block(block: Sequence[Ran], context: Context) -> list[Rewritten]:
+def rewritten_block(block: Sequence[RecordedOperator], context: Context) -> list[Rewritten]:
     """Every operator of a block with the shapes that it has after the edit.
 
     Raises:
@@ -110,7 +110,7 @@ def base_name(operator: str) -> str:
 
 
 def _roles(
-    block: Sequence[Ran], parsed: Sequence[Shapes | None], context: Context
+    block: Sequence[RecordedOperator], parsed: Sequence[Shapes | None], context: Context
 ) -> list[ProductRole | None]:
     at: list[int] = []
     products: list[Multiplied | str] = []
@@ -140,13 +140,13 @@ def _roles(
     return found_roles
 
 
-def is_beside_product(one: Ran) -> bool:
+def is_beside_product(one: RecordedOperator) -> bool:
     """Whether a kernel only serves a product: clears its output, adds up its split sums."""
     lowered = one.kernel.lower()
     return lowered.startswith("memset") or "splitk" in lowered
 
 
-def _lend_roles(block: Sequence[Ran], roles: list[ProductRole | None]) -> None:
+def _lend_roles(block: Sequence[RecordedOperator], roles: list[ProductRole | None]) -> None:
     """What serves a product has its role: what is cleared the next one's, sums the last one's."""
     last = None
     for at, one in enumerate(block):
@@ -162,19 +162,21 @@ def _lend_roles(block: Sequence[Ran], roles: list[ProductRole | None]) -> None:
             roles[at] = roles[last]
 
 
-def _are_one(block: Sequence[Ran], first: int, second: int) -> bool:
+def _are_one(block: Sequence[RecordedOperator], first: int, second: int) -> bool:
     one, other = block[first], block[second]
     return (one.operator, one.signature) == (other.operator, other.signature)
 
 
-def is_attention(one: Ran) -> bool:
+def is_attention(one: RecordedOperator) -> bool:
     """Whether an operator is fused attention, or one of plain attention's products."""
     if base_name(one.operator) in {"bmm", "baddbmm"}:
         return True
     return _attention_shape(one.operator, one.signature) is not None
 
 
-def _neighbours(block: Sequence[Ran], roles: Sequence[ProductRole | None]) -> list[tuple[str, ...]]:
+def _neighbours(
+    block: Sequence[RecordedOperator], roles: Sequence[ProductRole | None]
+) -> list[tuple[str, ...]]:
     """Widths of what was made last and what is taken next, for each operator."""
     made: list[str] = []
     last = ""
@@ -199,12 +201,14 @@ def _neighbours(block: Sequence[Ran], roles: Sequence[ProductRole | None]) -> li
     return [tuple(dict.fromkeys(name for name in pair if name)) for pair in pairs]
 
 
-def _place(one: Ran, shapes: Shapes | None, likely: tuple[str, ...], context: Context) -> Place:
+def _place(
+    one: RecordedOperator, shapes: Shapes | None, likely: tuple[str, ...], context: Context
+) -> TensorPlace:
     kind = _class_of(one.kernel or one.operator, one.operator)
     is_by_row = kind is OperatorClass.NORMALISATION
     tensors = () if shapes is None else shapes.single
     is_flat = all(len(each.shape) <= 1 for each in tensors)
-    return Place(
+    return TensorPlace(
         likely=likely,
         weights=context.weights,
         is_parameter=context.part in OF_PARAMETERS,
@@ -217,7 +221,11 @@ def _place(one: Ran, shapes: Shapes | None, likely: tuple[str, ...], context: Co
 
 
 def _rewritten(
-    one: Ran, shapes: Shapes | None, role: ProductRole | None, place: Place, known: Dimensions
+    one: RecordedOperator,
+    shapes: Shapes | None,
+    role: ProductRole | None,
+    place: TensorPlace,
+    known: Dimensions,
 ) -> Rewritten:
     if shapes is None:
         return Rewritten("", is_known=False)
@@ -259,20 +267,20 @@ def _kernel_of_convolution(operator: str) -> int:
     return 2 if "backward" in base else 1
 
 
-def _is_other_table(one: Ran, table: Tensor, known: Dimensions) -> bool:
+def _is_other_table(one: RecordedOperator, table: Tensor, known: Dimensions) -> bool:
     """Whether rows of a table that is not the vocabulary's are looked up: learned positions."""
     words = known.by_name.get(VOCABULARY)
     is_words = words is not None and table.shape[:1] == (words.before,)
     return base_name(one.operator) in {"embedding", "index_select"} and not is_words
 
 
-def _filled(shape: tuple[int, ...], found: Found | None) -> tuple[int, ...]:
+def _filled(shape: tuple[int, ...], found: FoundDimensions | None) -> tuple[int, ...]:
     if found is None:
         return shape
     return tuple(size if new is None else new for size, new in zip(shape, found.shape, strict=True))
 
 
-def _product(one: Ran, shapes: Shapes, role: ProductRole, known: Dimensions) -> str:
+def _product(one: RecordedOperator, shapes: Shapes, role: ProductRole, known: Dimensions) -> str:
     """A product's operands and what is added to it, by its role."""
     base = base_name(one.operator)
     rows, inner, columns = (known.by_name[name] for name in role.names)
@@ -297,7 +305,7 @@ def _rows(outer: tuple[int, ...], rows: int, known: Dimensions) -> tuple[int, ..
     """Rows, which stand as batch and sequence where the product takes them so."""
     if len(outer) < 2:  # noqa: PLR2004
         return (rows,) * len(outer)
-    found = meaning_of((*outer, 1), "", known, Place())
+    found = meaning_of((*outer, 1), "", known, TensorPlace())
     return tuple(
         size if new is None else new
         for size, new in zip(outer, found.shape if found else outer, strict=False)

@@ -16,7 +16,7 @@ from foretrace.whatif.resize.recorded_blocks import RecordedBlocks
 from foretrace.whatif.resize.rewriting import (
     OF_PARAMETERS,
     Context,
-    Ran,
+    RecordedOperator,
     Rewritten,
     rewritten_block,
 )
@@ -105,7 +105,7 @@ def _nodes_of_alike(blocks: RecordedBlocks, one: int) -> Int32s:
     return blocks.nodes[rows].astype(np.int32)
 
 
-def _state(ran: Ran, found: Rewritten) -> Shaped:
+def _state(ran: RecordedOperator, found: Rewritten) -> Shaped:
     if found.is_known and found.signature == ran.signature:
         return Shaped.UNSURE if found.is_ambiguous else Shaped.SAME
     if not found.is_known:
@@ -113,7 +113,7 @@ def _state(ran: Ran, found: Rewritten) -> Shaped:
     return Shaped.UNSURE if found.is_ambiguous else Shaped.CHANGED
 
 
-def _moves_nothing(ran: Ran) -> bool:
+def _moves_nothing(ran: RecordedOperator) -> bool:
     """Whether an operator on the host only makes another view of a tensor, or reads one number."""
     is_itself = ran.kernel == ran.operator
     return (

@@ -18,8 +18,8 @@ from foretrace.whatif.resize.named import (
     OWN_TOKENS,
     TOKENS,
     VOCABULARY,
+    DimensionKind,
     Dimensions,
-    Kind,
     Named,
 )
 
@@ -66,7 +66,7 @@ _INTEGERS = ("int64", "int32", "bool", "int8", "uint8")
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """Where a tensor is met."""
 
     likely: tuple[str, ...] = ()  # widths of what stands before and behind, the surest first
@@ -82,7 +82,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDimensions:
     """What a tensor's dimensions mean."""
 
     meaning: Meaning
@@ -98,12 +98,14 @@ class Found:
         return tuple(None if one is None else one.new for one in self.meaning)
 
 
-def meaning_of(shape: Sequence[int], dtype: str, known: Dimensions, place: Place) -> Found | None:
+def meaning_of(
+    shape: Sequence[int], dtype: str, known: Dimensions, place: TensorPlace
+) -> FoundDimensions | None:
     """What each dimension of a tensor is; none where no template fits."""
     if all(size <= 1 for size in shape) and not _is_of_one(shape, known):
-        return Found((None,) * len(shape), is_ambiguous=False)
+        return FoundDimensions((None,) * len(shape), is_ambiguous=False)
     if place.is_kernel:
-        return Found((None,) * len(shape), is_ambiguous=False)
+        return FoundDimensions((None,) * len(shape), is_ambiguous=False)
     table = _OF_INTEGERS if dtype in _INTEGERS else _TEMPLATES
     if "heads" not in known.by_name:
         table = _WITHOUT_NAMES
@@ -113,7 +115,7 @@ def meaning_of(shape: Sequence[int], dtype: str, known: Dimensions, place: Place
             sizes = {_elements(one) for one in meanings} if len(meanings) > 1 else set()
             is_open = len(sizes) > 1 and not _is_spoken_for(meanings[0], place)
             is_open = is_open and (len(shape) > 1 or not place.is_parameter)  # a bias, or a norm
-            return Found(meanings[0], is_ambiguous=is_open)
+            return FoundDimensions(meanings[0], is_ambiguous=is_open)
     return None
 
 
@@ -122,15 +124,17 @@ def _is_of_one(shape: Sequence[int], known: Dimensions) -> bool:
     return len(shape) > 2 and any(one.after != 1 for one in known.by_value.get(1, ()))  # noqa: PLR2004
 
 
-def _ordered(templates: tuple[str, ...], shape: Sequence[int], place: Place) -> tuple[str, ...]:
-    first = "ww" if place.is_parameter else Kind.TOKENS if place.is_flat else ""
+def _ordered(
+    templates: tuple[str, ...], shape: Sequence[int], place: TensorPlace
+) -> tuple[str, ...]:
+    first = "ww" if place.is_parameter else DimensionKind.TOKENS if place.is_flat else ""
     if place.is_table or (shape and shape[0] in place.tables):
         first = ".w"
     return tuple(sorted(templates, key=lambda one: one != first))
 
 
 def _fitting(
-    shape: Sequence[int], template: str, known: Dimensions, place: Place
+    shape: Sequence[int], template: str, known: Dimensions, place: TensorPlace
 ) -> Iterator[Meaning]:
     """Readings of a shape by one template, the likeliest first."""
     choices: list[tuple[Named | None, ...]] = []
@@ -140,8 +144,8 @@ def _fitting(
         elif letter == "1":
             choices.append((None,) if size == 1 else ())
         else:
-            found = known.of(size, Kind(letter))
-            if letter == Kind.WIDTH:
+            found = known.of(size, DimensionKind(letter))
+            if letter == DimensionKind.WIDTH:
                 found = _of_place(found, place)
                 found = tuple(sorted(found, key=lambda one: _rank(one.name, place)))
             choices.append(found)
@@ -154,18 +158,20 @@ def _fitting(
 
 
 def _order(
-    meaning: Meaning, choices: Sequence[tuple[Named | None, ...]], template: str, place: Place
+    meaning: Meaning, choices: Sequence[tuple[Named | None, ...]], template: str, place: TensorPlace
 ) -> tuple[int, ...]:
     """Widths decide first: neighbours speak for these alone."""
     at = [found.index(one) for one, found in zip(meaning, choices, strict=True)]
-    widths = [one for one, letter in zip(at, template, strict=True) if letter == Kind.WIDTH]
+    widths = [
+        one for one, letter in zip(at, template, strict=True) if letter == DimensionKind.WIDTH
+    ]
     return (sum(widths), not _is_consistent(meaning, place), *at)
 
 
 _OF_ENDS = (HIDDEN, VOCABULARY)
 
 
-def _of_place(widths: tuple[Named, ...], place: Place) -> tuple[Named, ...]:
+def _of_place(widths: tuple[Named, ...], place: TensorPlace) -> tuple[Named, ...]:
     """Widths that are met at a place of the model, where one of them fits."""
     if place.is_parameter:
         return widths
@@ -177,16 +183,16 @@ def _of_place(widths: tuple[Named, ...], place: Place) -> tuple[Named, ...]:
     return tuple(likely) or widths
 
 
-def _rank(name: str, place: Place) -> int:
+def _rank(name: str, place: TensorPlace) -> int:
     return place.likely.index(name) if name in place.likely else len(place.likely)
 
 
-def _is_weight(meaning: Meaning, place: Place) -> bool:
+def _is_weight(meaning: Meaning, place: TensorPlace) -> bool:
     names = tuple("" if one is None else one.name for one in meaning)
     return names in place.weights or names[::-1] in place.weights
 
 
-def _is_consistent(meaning: Meaning, place: Place) -> bool:
+def _is_consistent(meaning: Meaning, place: TensorPlace) -> bool:
     """Tokens are shared out over ranks where rows are as wide as the model, and only there."""
     names = [one.name for one in meaning if one is not None]
     is_own = OWN_TOKENS in names or "own sequence" in names
@@ -205,7 +211,7 @@ def _elements(meaning: Meaning) -> Fraction:
     return count
 
 
-def _is_spoken_for(meaning: Meaning, place: Place) -> bool:
+def _is_spoken_for(meaning: Meaning, place: TensorPlace) -> bool:
     """Whether a neighbour has the width that was chosen."""
-    widths = [one.name for one in meaning if one is not None and one.kind is Kind.WIDTH]
+    widths = [one.name for one in meaning if one is not None and one.kind is DimensionKind.WIDTH]
     return bool(place.weights) and all(name in place.likely for name in widths)

@@ -23,6 +23,7 @@ from foretrace.graph import (
     Edges,
     ExecutionGraph,
     Lane,
+    NamePool,
     NodeKind,
     renumbered_graph_of,
 )
@@ -30,29 +31,6 @@ from foretrace.workload.arrange.meetings import Meetings
 
 Columns = dict[str, NDArray[np.generic]]
 _LABELS_OF_HUB = ("part", "phase", "layer", "microbatch")
-
-
-class Names:
-    """A graph's table of names, each text once."""
-
-    def __init__(self, names: Sequence[str] = ()) -> None:
-        """Begin with some; one that stands there twice keeps both places."""
-        self._place: dict[str, int] = {}
-        for at, name in enumerate(names):
-            self._place.setdefault(name, at)
-        self._names = list(names)
-
-    def place(self, name: str) -> int:
-        """Where a name stands; added if it is new."""
-        if name not in self._place:
-            self._place[name] = len(self._names)
-            self._names.append(name)
-        return self._place[name]
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The table."""
-        return tuple(self._names)
 
 
 @dataclass(frozen=True)
@@ -81,7 +59,7 @@ def graph_of_issued(
     issued: Issued,
     edges: Edges,
     *,
-    names: Names,
+    names: NamePool,
     constants: Sequence[EdgeConstant],
     step_names: tuple[str, ...],
 ) -> tuple[ExecutionGraph, Int64s]:
@@ -111,7 +89,7 @@ def graph_of_issued(
         columns,
         Edges.joined(all_edges),
         constants=constants,
-        names=names.all,
+        names=names.names(),
         lanes=issued.lanes,
         step_names=step_names,
         collectives=issued.collectives,
@@ -131,12 +109,12 @@ def _host_order(issued: Issued) -> Edges:
     return Edges.of(EdgeKind.HOST_ORDER, before, chained)
 
 
-def _fill_hubs(issued: Issued, hubs: slice, names: Names) -> None:
+def _fill_hubs(issued: Issued, hubs: slice, names: NamePool) -> None:
     """Out: columns of the hubs, labelled as one of their members is."""
     columns, collectives = issued.columns, issued.collectives
     member = issued.meetings.finish[issued.meetings.lead]
     for label in _LABELS_OF_HUB:
         columns[label][hubs] = columns[label][member]
     columns["kind"][hubs] = NodeKind.HUB
-    columns["name"][hubs] = collectives.each(lambda one: names.place(one.name))
+    columns["name"][hubs] = collectives.each(lambda one: names.of(one.name))
     columns["collective"][hubs] = np.arange(len(collectives))

@@ -22,9 +22,9 @@ from foretrace.workload.blocks.diffusion_stages import (
     LayerNorm,
     Linear,
     Moved,
+    NetworkStage,
     Pointwise,
     Scores,
-    Stage,
     step_of,
 )
 from foretrace.workload.blocks.steps import passes_of
@@ -79,7 +79,7 @@ class _Walk:
     def kept(self) -> str:
         return self.plan.precision.activations
 
-    def passes(self, part: Part, key: object, stages: Sequence[Stage]) -> Passes:
+    def passes(self, part: Part, key: object, stages: Sequence[NetworkStage]) -> Passes:
         """Stages in a row as a part of the model."""
         if key not in self.known:
             self.known[key] = passes_of(
@@ -90,15 +90,15 @@ class _Walk:
             )
         return self.known[key]
 
-    def layer(self, stages: Iterator[Stage]) -> Passes:
+    def layer(self, stages: Iterator[NetworkStage]) -> Passes:
         found = tuple(stages)
         return self.passes(Part.LAYER, found, found)
 
-    def begin(self) -> tuple[Stage, ...]:
+    def begin(self) -> tuple[NetworkStage, ...]:
         """The step's number is widened, the latent gets its channels."""
         model, first, batch = self.model, self.model.channels[0], self.plan.micro_batch
         wide = _TIME_WIDTH * first
-        stages: list[Stage] = [
+        stages: list[NetworkStage] = [
             Linear("time embedding", batch, first, wide, self.dtype, has_input_gradient=False),
             self._silu("time embedding", (batch, wide)),
             Linear("time embedding", batch, wide, wide, self.dtype),
@@ -134,7 +134,7 @@ class _Walk:
             if level:
                 yield self.layer(self._larger(channels, level=level))
 
-    def end(self) -> tuple[Stage, ...]:
+    def end(self) -> tuple[NetworkStage, ...]:
         """Noise is read off and held against what was added."""
         model, first = self.model, self.model.channels[0]
         shape = (self.images, model.out_channels, *model.sides(0))
@@ -152,16 +152,18 @@ class _Walk:
         if self.model.has_attention[level]:
             yield self.layer(self._transformer(after, level=level))
 
-    def _smaller(self, channels: int, *, level: int) -> Iterator[Stage]:
+    def _smaller(self, channels: int, *, level: int) -> Iterator[NetworkStage]:
         image = (self.images, *self.model.sides(level))
         yield Convolution("half the side", channels, channels, image, _SQUARE, self.dtype, stride=2)
 
-    def _larger(self, channels: int, *, level: int) -> Iterator[Stage]:
+    def _larger(self, channels: int, *, level: int) -> Iterator[NetworkStage]:
         shape = (self.images, channels, *self.model.sides(level - 1))
         yield Pointwise("twice the side", "aten::clone", shape, self.kept, backward_reads=1)
         yield self._convolution("twice the side", channels, channels, level=level - 1)
 
-    def _residual(self, before: int, after: int, *, level: int, skip: int = 0) -> Iterator[Stage]:
+    def _residual(
+        self, before: int, after: int, *, level: int, skip: int = 0
+    ) -> Iterator[NetworkStage]:
         inputs, sides = before + skip, self.model.sides(level)
         wide, shape = _TIME_WIDTH * self.model.channels[0], (self.images, after, *sides)
         if skip:
@@ -181,7 +183,7 @@ class _Walk:
         if self.model.has_time_layers:
             yield from self._over_time(after, level=level)
 
-    def _over_time(self, channels: int, *, level: int) -> Iterator[Stage]:
+    def _over_time(self, channels: int, *, level: int) -> Iterator[NetworkStage]:
         sides, label = self.model.sides(level), "over time"
         clip = (self.plan.micro_batch, self.model.frames, *sides)
         shape = (self.plan.micro_batch, channels, self.model.frames, *sides)
@@ -194,7 +196,7 @@ class _Walk:
         yield self._sum(label, shape)
         yield Moved("frames", rows, channels, self.kept)
 
-    def _transformer(self, channels: int, *, level: int) -> Iterator[Stage]:
+    def _transformer(self, channels: int, *, level: int) -> Iterator[NetworkStage]:
         """Attention within a frame and to the text, then over time."""
         area = math.prod(self.model.sides(level))
         rows = self.images * area
@@ -212,7 +214,7 @@ class _Walk:
         if self.model.has_time_layers:
             yield from self._time_transformer(channels, channels, level=level)
 
-    def _time_transformer(self, channels: int, inner: int, *, level: int) -> Iterator[Stage]:
+    def _time_transformer(self, channels: int, inner: int, *, level: int) -> Iterator[NetworkStage]:
         """Every position looks at itself in other frames, twice."""
         area, frames = math.prod(self.model.sides(level)), self.model.frames
         rows = self.images * area
@@ -229,7 +231,7 @@ class _Walk:
 
     def _attention(
         self, label: str, width: int, sizes: tuple[int, int, int], *, text_rows: int = 0
-    ) -> Iterator[Stage]:
+    ) -> Iterator[NetworkStage]:
         """Norm, projections, attention proper; sizes are sequences, queries and keys of each.
 
         Keys and values of a text come from a frozen encoder: nothing goes back to it.
@@ -255,7 +257,7 @@ class _Walk:
         yield Linear(f"{label} out", rows, width, width, dtype)
         yield self._sum(label, (rows, width))
 
-    def _feed_forward(self, width: int, rows: int) -> Iterator[Stage]:
+    def _feed_forward(self, width: int, rows: int) -> Iterator[NetworkStage]:
         """Gated: the first layer gives gates and values."""
         inner = _WIDENING * width
         yield LayerNorm("feed-forward norm", rows, width, self.kept)

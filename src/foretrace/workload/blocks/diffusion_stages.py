@@ -17,7 +17,7 @@ _FLASH = "aten::_scaled_dot_product_flash_attention"
 _ONE_GROUP = "1"
 
 
-class Stage(Protocol):
+class NetworkStage(Protocol):
     """One step of a network."""
 
     @property
@@ -289,7 +289,7 @@ class Moved:
         )
 
 
-def step_of(stage: Stage) -> Step:
+def step_of(stage: NetworkStage) -> Step:
     """A stage as a step that passes of parts are made of."""
     forward, backward = ItemWriter(Phase.FORWARD), ItemWriter(Phase.BACKWARD)
     stage.forward(forward)

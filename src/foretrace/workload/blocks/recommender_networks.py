@@ -27,7 +27,7 @@ _LOSS_BACKWARD = ("aten::sigmoid", "aten::sub", "aten::div", "aten::mul")
 
 
 @dataclass(frozen=True)
-class Linear:
+class DenseLayer:
     """One layer of a dense network."""
 
     label: str
@@ -44,11 +44,13 @@ class Gradient:
     num_elements: int
 
 
-def linears(model: Recommender, network: str) -> tuple[Linear, ...]:
+def linears(model: Recommender, network: str) -> tuple[DenseLayer, ...]:
     """Layers of the "bottom" or the "top" network, in order; the very last has no ReLU."""
     shapes = list(model.dense_shapes(network))
     return tuple(
-        Linear(f"{network} layer {at}", inputs, outputs, network != "top" or at + 1 < len(shapes))
+        DenseLayer(
+            f"{network} layer {at}", inputs, outputs, network != "top" or at + 1 < len(shapes)
+        )
         for at, (inputs, outputs) in enumerate(shapes)
     )
 
@@ -85,7 +87,9 @@ class Networks:
                 )
             yield from self._weights(items, layer, has_input=has_input or at > 0)
 
-    def _weights(self, items: ItemWriter, layer: Linear, *, has_input: bool) -> Iterator[Gradient]:
+    def _weights(
+        self, items: ItemWriter, layer: DenseLayer, *, has_input: bool
+    ) -> Iterator[Gradient]:
         products = self.precision.products
         if has_input:
             items.add(

@@ -27,7 +27,7 @@ _LEAST_NUMBERS, _NUMBERS_PER_RANK = 40_000_000, 1_000_000
 
 
 @dataclass(frozen=True)
-class Pool:
+class ParameterPool:
     """Parameters with the same groups: the dense ones, or those of experts."""
 
     is_expert: bool
@@ -41,19 +41,19 @@ class Pool:
         return parameters.expert if self.is_expert else parameters.dense
 
 
-def pools_of(plan: Plan) -> tuple[Pool, Pool]:
+def pools_of(plan: Plan) -> tuple[ParameterPool, ParameterPool]:
     """Dense parameters and those of experts."""
     is_divided = plan.sharding is not Sharding.NONE
     num_data, num_shards = group_size(plan, Group.DATA), group_size(plan, Group.SHARD)
     num_copies = group_size(plan, Group.EXPERT_DATA)
-    dense = Pool(
+    dense = ParameterPool(
         is_expert=False,
         shard=Group.SHARD,
         num_shards=num_shards if is_divided else 1,
         replica=_replica(plan, num_data, num_shards) if is_divided else Group.DATA,
         is_reduced=num_data > 1,
     )
-    expert = Pool(
+    expert = ParameterPool(
         is_expert=True,
         shard=Group.EXPERT_DATA,
         num_shards=num_copies if is_divided else 1,
@@ -67,7 +67,7 @@ def _replica(plan: Plan, num_data: int, num_shards: int) -> Group | None:
     return Group.REPLICA if group_size(plan, Group.REPLICA) > 1 and num_data > num_shards else None
 
 
-def shard_count(parameters: ParameterCount, pools: Sequence[Pool]) -> int:
+def shard_count(parameters: ParameterCount, pools: Sequence[ParameterPool]) -> int:
     """Parameters that one rank updates; uneven shards are rounded up."""
     return sum(-(-pool.count(parameters) // pool.num_shards) for pool in pools)
 
@@ -80,7 +80,7 @@ def total_parameters(parts: Sequence[Passes]) -> ParameterCount:
     )
 
 
-def reduced(num_parameters: int, pool: Pool, plan: Plan) -> tuple[Exchange, ...]:
+def reduced(num_parameters: int, pool: ParameterPool, plan: Plan) -> tuple[Exchange, ...]:
     """Gradients of so many parameters are reduced, and scattered where they are divided."""
     dtype = plan.precision.reduced
     size = num_bytes(num_parameters, dtype)
@@ -95,12 +95,12 @@ def reduced(num_parameters: int, pool: Pool, plan: Plan) -> tuple[Exchange, ...]
     return items
 
 
-def reduction(num_parameters: int, pool: Pool, plan: Plan) -> Block:
+def reduction(num_parameters: int, pool: ParameterPool, plan: Plan) -> Block:
     """A block of what reduces so many gradients."""
     return Block(Part.BUCKET, reduced(num_parameters, pool, plan))
 
 
-def gathered(num_parameters: int, pool: Pool, plan: Plan, *, phase: Phase) -> Exchange:
+def gathered(num_parameters: int, pool: ParameterPool, plan: Plan, *, phase: Phase) -> Exchange:
     """So many divided parameters are made whole on every rank."""
     dtype = plan.precision.parameters
     return Exchange(
@@ -113,7 +113,7 @@ def gathered(num_parameters: int, pool: Pool, plan: Plan, *, phase: Phase) -> Ex
     )
 
 
-def gathering(num_parameters: int, pool: Pool, plan: Plan, phase: Phase) -> Block:
+def gathering(num_parameters: int, pool: ParameterPool, plan: Plan, phase: Phase) -> Block:
     """A block of what gathers so many parameters."""
     return Block(Part.BUCKET, (gathered(num_parameters, pool, plan, phase=phase),))
 
@@ -138,12 +138,14 @@ def _sum(label: str, group: Group, size: int, dtype: str) -> Exchange:
 class Bucket:
     """Parameters of one pool whose gradients are reduced together."""
 
-    pool: Pool
+    pool: ParameterPool
     num_parameters: int
     complete_at: int  # place, in the order of the backward pass, of the part that fills it
 
 
-def buckets_of(parts: Sequence[Passes], pools: Sequence[Pool], plan: Plan) -> tuple[Bucket, ...]:
+def buckets_of(
+    parts: Sequence[Passes], pools: Sequence[ParameterPool], plan: Plan
+) -> tuple[Bucket, ...]:
     """Buckets of a chunk's parts, which stand in the order of the backward pass."""
     found = [
         Bucket(pool, int(full.amount), full.place)
@@ -193,7 +195,7 @@ def filled(amounts: Sequence[float], size: float, *, tolerance: float = 0.0) -> 
 
 
 def last_bucket_of_parts(
-    parts: Sequence[Passes], buckets: Sequence[Bucket], pool: Pool
+    parts: Sequence[Passes], buckets: Sequence[Bucket], pool: ParameterPool
 ) -> list[int]:
     """For each part the bucket with its parameters that is gathered last; -1: it has none.
 

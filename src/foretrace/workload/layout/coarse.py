@@ -112,7 +112,7 @@ def _template(fine: Template, rows: Int64s, item: Int64s, tables: Tables) -> Tem
     for at in np.flatnonzero(is_segment).tolist():
         own = item == at
         phase = Phase(int(columns["phase"][at]))
-        columns["label"][at] = tables.names.place(f"{phase.name.lower()} unit")
+        columns["label"][at] = tables.names.of(f"{phase.name.lower()} unit")
         if len(np.unique(fine.columns["layer"][own])) > 1:
             columns["layer"][at] = NO_LAYER
     source, target = item[fine.source], item[fine.target]

@@ -168,7 +168,7 @@ def _columns(
             columns[key][where] = value
 
     put(nodes.launch, kind=NodeKind.LAUNCH, lane=items.stage, measured_ns=host_ns)
-    put(nodes.launch, name=tables.names.place(_LAUNCHED))
+    put(nodes.launch, name=tables.names.of(_LAUNCHED))
     put(nodes.enter, kind=np.where(is_exchange, NodeKind.ARRIVE, NodeKind.KERNEL))
     put(nodes.leave, measured_ns=items.columns["measured_ns"])
     put(nodes.leave[is_exchange], kind=NodeKind.FINISH)
@@ -179,7 +179,7 @@ def _columns(
         (nodes.end, NodeKind.STEP_END, STEP_NAME),
     ):
         put(where, kind=kind, rank=ranks.rank[:, 0], lane=np.arange(len(ranks.rank)))
-        put(where, name=tables.names.place(name))
+        put(where, name=tables.names.of(name))
         put(where, step=NO_STEP if kind == NodeKind.RANK_START else 0)
     return columns
 

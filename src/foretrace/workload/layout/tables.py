@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrace.base import CollectiveKind
-from foretrace.workload.arrange.arrange import Names
+from foretrace.graph import NamePool
 from foretrace.workload.blocks.block import NO_SIGNATURE, Item
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.plan.plan import Group
@@ -38,7 +38,7 @@ class Tables:
     """Takes texts and exchanges; says which numbers they got."""
 
     def __init__(self) -> None:
-        self.names = Names()
+        self.names = NamePool(())
         self._kinds: dict[ExchangeKind, int] = {}
 
     @property
@@ -51,8 +51,8 @@ class Tables:
         if isinstance(item, Exchange):
             return NOTHING, NOTHING
         if item.signature == NO_SIGNATURE:
-            return self.names.place(item.name), NOTHING
-        return self.names.place(item.name), self.names.place(item.signature)
+            return self.names.of(item.name), NOTHING
+        return self.names.of(item.name), self.names.of(item.signature)
 
     def kind(self, item: Item) -> int:
         """Number of an exchange's kind; NOTHING for an operator."""

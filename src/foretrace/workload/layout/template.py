@@ -111,7 +111,7 @@ def _columns(block: Block, streams: Sequence[int], tables: Tables) -> Columns:
     operators = [tables.operator(item) for item in items]
     values: Mapping[str, object] = {
         "stream": streams,
-        "label": [tables.names.place(item.label) for item in items],
+        "label": [tables.names.of(item.label) for item in items],
         "operator": [pair[0] for pair in operators],
         "operator_signature": [pair[1] for pair in operators],
         "exchange": [tables.kind(item) for item in items],

@@ -11,7 +11,7 @@ from foretrace.base import Int64s
 from foretrace.graph import NO_LAYER, Phase
 from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.exchanges.gradients import (
-    Pool,
+    ParameterPool,
     buckets_of,
     gathering,
     pools_of,
@@ -192,7 +192,7 @@ class UnitTemplates:
                     if (count := pool.count(part.parameters)) and pool.is_reduced
                 ]
             return found
-        same: dict[tuple[int, Pool], Block] = {}
+        same: dict[tuple[int, ParameterPool], Block] = {}
         for bucket in buckets_of(parts, self.pools, self.plan):
             key = (bucket.num_parameters, bucket.pool)
             block = same.setdefault(key, reduction(*key, self.plan))

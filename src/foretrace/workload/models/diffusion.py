@@ -74,7 +74,7 @@ class Diffusion:
 
 
 @dataclass(frozen=True)
-class Piece:
+class NetworkPart:
     """A part of a network: its parameters, and the FLOPs of its forward pass for one sample."""
 
     part: str
@@ -82,7 +82,7 @@ class Piece:
     flops: int
 
 
-def pieces(model: Diffusion) -> Iterator[Piece]:
+def pieces(model: Diffusion) -> Iterator[NetworkPart]:
     """Every piece of the network, from the latent to its noise.
 
     FLOPs are of one forward pass of one image or clip: one denoising step.
@@ -100,11 +100,11 @@ def pieces(model: Diffusion) -> Iterator[Piece]:
     yield from _transformer(model, last, level=deepest)
     yield from _residual(model, last, last, level=deepest)
     yield from _up(model, skips)
-    yield Piece(NORM, 2 * first, 0)
+    yield NetworkPart(NORM, 2 * first, 0)
     yield _convolution(model, first, model.out_channels, level=0)
 
 
-def _down(model: Diffusion, skips: list[int]) -> Iterator[Piece]:
+def _down(model: Diffusion, skips: list[int]) -> Iterator[NetworkPart]:
     """Levels on the way down; the channels that the way up reads again join `skips`."""
     before = skips[0]
     for level, channels in enumerate(model.channels):
@@ -119,7 +119,7 @@ def _down(model: Diffusion, skips: list[int]) -> Iterator[Piece]:
             skips.append(channels)
 
 
-def _up(model: Diffusion, skips: list[int]) -> Iterator[Piece]:
+def _up(model: Diffusion, skips: list[int]) -> Iterator[NetworkPart]:
     before = model.channels[-1]
     for level in reversed(range(len(model.channels))):
         channels = model.channels[level]
@@ -132,15 +132,15 @@ def _up(model: Diffusion, skips: list[int]) -> Iterator[Piece]:
             yield _convolution(model, channels, channels, level=level - 1)
 
 
-def _time_embedding(channels: int) -> Iterator[Piece]:
+def _time_embedding(channels: int) -> Iterator[NetworkPart]:
     """Two layers that widen the step's number; computed once a sample."""
     wide = _TIME_WIDTH * channels
     yield _linear(channels, wide, num_rows=1)
     yield _linear(wide, wide, num_rows=1)
 
 
-def _residual(model: Diffusion, before: int, after: int, *, level: int) -> Iterator[Piece]:
-    yield Piece(NORM, 2 * before + 2 * after, 0)
+def _residual(model: Diffusion, before: int, after: int, *, level: int) -> Iterator[NetworkPart]:
+    yield NetworkPart(NORM, 2 * before + 2 * after, 0)
     yield _convolution(model, before, after, level=level)
     # In a clip every frame has the time embedding of its own copy.
     yield _linear(_TIME_WIDTH * model.channels[0], after, num_rows=model.frames)
@@ -149,25 +149,25 @@ def _residual(model: Diffusion, before: int, after: int, *, level: int) -> Itera
         yield _convolution(model, before, after, level=level, kernel=1)
     if model.has_time_layers:
         weights = _TIME_CONVOLUTIONS * _TIME_KERNEL * after * after
-        yield Piece(
+        yield NetworkPart(
             TIME_CONVOLUTION,
             weights + _TIME_CONVOLUTIONS * after,
             2 * weights * model.frames * _area(model, level),
         )
-        yield Piece(NORM, _TIME_CONVOLUTIONS * 2 * after, 0)
+        yield NetworkPart(NORM, _TIME_CONVOLUTIONS * 2 * after, 0)
 
 
-def _transformer(model: Diffusion, channels: int, *, level: int) -> Iterator[Piece]:
+def _transformer(model: Diffusion, channels: int, *, level: int) -> Iterator[NetworkPart]:
     """Attention within a frame and to the text, between two projections; then over time."""
     area, frames = _area(model, level), model.frames
     rows = area * frames
-    yield Piece(NORM, (2 + 3 * 2) * channels, 0)
+    yield NetworkPart(NORM, (2 + 3 * 2) * channels, 0)
     yield from (_linear(channels, channels, num_rows=rows) for _ in range(2))  # in, out
     yield from _projections(channels, channels, num_rows=rows, num_keys=rows)
-    yield Piece(SPATIAL, 0, 4 * frames * area * area * channels)
+    yield NetworkPart(SPATIAL, 0, 4 * frames * area * area * channels)
     num_keys = frames * model.text_tokens
     yield from _projections(channels, model.text_width, num_rows=rows, num_keys=num_keys)
-    yield Piece(TEXT, 0, 4 * rows * model.text_tokens * channels)
+    yield NetworkPart(TEXT, 0, 4 * rows * model.text_tokens * channels)
     yield from _feed_forward(channels, rows)
     if model.has_time_layers:
         yield from _time_transformer(model, channels, channels, level=level)
@@ -175,43 +175,47 @@ def _transformer(model: Diffusion, channels: int, *, level: int) -> Iterator[Pie
 
 def _time_transformer(
     model: Diffusion, channels: int, inner: int, *, level: int
-) -> Iterator[Piece]:
+) -> Iterator[NetworkPart]:
     """Attention of every position to itself in other frames, twice."""
     area, frames = _area(model, level), model.frames
     rows = area * frames
-    yield Piece(NORM, 2 * channels + 3 * 2 * inner, 0)
+    yield NetworkPart(NORM, 2 * channels + 3 * 2 * inner, 0)
     yield _linear(channels, inner, num_rows=rows)
     yield _linear(inner, channels, num_rows=rows)
     for _ in range(2):
         yield from _projections(inner, inner, num_rows=rows, num_keys=rows)
-        yield Piece(TEMPORAL, 0, 4 * area * frames * frames * inner)
+        yield NetworkPart(TEMPORAL, 0, 4 * area * frames * frames * inner)
     yield from _feed_forward(inner, rows)
 
 
-def _projections(width: int, key_width: int, *, num_rows: int, num_keys: int) -> Iterator[Piece]:
+def _projections(
+    width: int, key_width: int, *, num_rows: int, num_keys: int
+) -> Iterator[NetworkPart]:
     """To queries, keys, values, and back."""
     yield _linear(width, width, num_rows=num_rows, has_bias=False)
     yield from (_linear(key_width, width, num_rows=num_keys, has_bias=False) for _ in range(2))
     yield _linear(width, width, num_rows=num_rows)
 
 
-def _feed_forward(width: int, num_rows: int) -> Iterator[Piece]:
+def _feed_forward(width: int, num_rows: int) -> Iterator[NetworkPart]:
     """Gated: the first layer gives gates and values."""
     yield _linear(width, 2 * _WIDENING * width, num_rows=num_rows)
     yield _linear(_WIDENING * width, width, num_rows=num_rows)
 
 
-def _linear(inputs: int, outputs: int, *, num_rows: int, has_bias: bool = True) -> Piece:
+def _linear(inputs: int, outputs: int, *, num_rows: int, has_bias: bool = True) -> NetworkPart:
     weights = inputs * outputs
-    return Piece(LINEAR, weights + (outputs if has_bias else 0), 2 * num_rows * weights)
+    return NetworkPart(LINEAR, weights + (outputs if has_bias else 0), 2 * num_rows * weights)
 
 
 def _convolution(
     model: Diffusion, inputs: int, outputs: int, *, level: int, kernel: int = _KERNEL
-) -> Piece:
+) -> NetworkPart:
     """A convolution whose output has the side of `level`."""
     weights = kernel * inputs * outputs
-    return Piece(CONVOLUTION, weights + outputs, 2 * weights * model.frames * _area(model, level))
+    return NetworkPart(
+        CONVOLUTION, weights + outputs, 2 * weights * model.frames * _area(model, level)
+    )
 
 
 def _area(model: Diffusion, level: int) -> int:

@@ -35,7 +35,7 @@ _WORTH = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 Value = int | float | bool | str | tuple[int, ...]
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What an entry holds."""
 
     COUNT = "a whole number"
@@ -46,11 +46,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Field:
+class EntryField:
     """An entry that a table may hold."""
 
     key: str
-    kind: Kind
+    kind: EntryKind
     meaning: str
     is_required: bool = False
     low: int = 1  # smallest whole number that makes sense
@@ -123,7 +123,12 @@ class Entries:
 
 
 def read_entries(
-    table: Table, fields: Sequence[Field], *, name: str, sources: Mapping[str, Citation], where: str
+    table: Table,
+    fields: Sequence[EntryField],
+    *,
+    name: str,
+    sources: Mapping[str, Citation],
+    where: str,
 ) -> Entries:
     """The entries of one table, in the order of `fields`; other keys are refused.
 
@@ -138,7 +143,7 @@ def read_entries(
     return Entries(name, place, found)
 
 
-def _entry(stated: Statement, field: Field, name: str, where: str) -> Entry:
+def _entry(stated: Statement, field: EntryField, name: str, where: str) -> Entry:
     return Entry(
         key=f"{name}.{field.key}",
         value=_value(stated.value, field, where),
@@ -157,8 +162,8 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _value(written: object, field: Field, where: str) -> Value:
-    if field.kind is Kind.AMOUNT and isinstance(written, str):
+def _value(written: object, field: EntryField, where: str) -> Value:
+    if field.kind is EntryKind.AMOUNT and isinstance(written, str):
         match = _AMOUNT.fullmatch(written)
         value = float(match[1]) * _WORTH[match[2]] if match else 0.0
         if 0 < value < math.inf:
@@ -169,25 +174,25 @@ def _value(written: object, field: Field, where: str) -> Value:
 
 
 @cache
-def _kind(field: Field) -> Any:
+def _kind(field: EntryField) -> Any:
     """The type that an entry's value converts to."""
     limits = Meta(ge=field.low, le=field.high)
     return {
-        Kind.COUNT: Annotated[int, limits],
-        Kind.COUNTS: Annotated[tuple[Annotated[int, limits], ...], Meta(min_length=1)],
-        Kind.FLAG: bool,
-        Kind.CHOICE: Literal[tuple(map(str, field.choices))] if field.choices else str,
-        Kind.AMOUNT: Annotated[int, limits],
+        EntryKind.COUNT: Annotated[int, limits],
+        EntryKind.COUNTS: Annotated[tuple[Annotated[int, limits], ...], Meta(min_length=1)],
+        EntryKind.FLAG: bool,
+        EntryKind.CHOICE: Literal[tuple(map(str, field.choices))] if field.choices else str,
+        EntryKind.AMOUNT: Annotated[int, limits],
     }[field.kind]
 
 
-def _words(field: Field) -> str:
+def _words(field: EntryField) -> str:
     """What an entry may hold; of a choice what its kind says."""
     limits = ""
-    if field.kind in {Kind.COUNT, Kind.COUNTS}:
+    if field.kind in {EntryKind.COUNT, EntryKind.COUNTS}:
         limits = f" of at least {field.low}"
         limits += f" and at most {field.high}" if field.high < _MAX_COUNT else ""
-    return "" if field.kind is Kind.CHOICE else f"{field.kind}{limits}"
+    return "" if field.kind is EntryKind.CHOICE else f"{field.kind}{limits}"
 
 
 def rounding(text: str) -> float:

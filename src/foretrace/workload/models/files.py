@@ -16,7 +16,7 @@ from foretrace.base import (
     document_names,
     read_sources,
 )
-from foretrace.workload.models.entries import Entries, Entry, Field, read_entries
+from foretrace.workload.models.entries import Entries, Entry, EntryField, read_entries
 from foretrace.workload.models.published import PUBLISHED_FIELDS, Published, read_published
 
 PRESETS = Path(__file__).parent / "presets"
@@ -44,7 +44,7 @@ MODELS = Shelf(
 class ModelFile:
     """The tables of one model file, read as they are asked for."""
 
-    def __init__(self, document: Document, tables: Mapping[str, Sequence[Field]]) -> None:
+    def __init__(self, document: Document, tables: Mapping[str, Sequence[EntryField]]) -> None:
         """Check the names of all tables, and read their entries.
 
         Args:
@@ -64,7 +64,7 @@ class ModelFile:
         }
 
     def _entries(
-        self, name: str, fields: Sequence[Field], sources: Mapping[str, Citation]
+        self, name: str, fields: Sequence[EntryField], sources: Mapping[str, Citation]
     ) -> Entries:
         where = self.document.where
         written = self.document.table.get(name)

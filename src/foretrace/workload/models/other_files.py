@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretrace.base import Document
 from foretrace.workload.models.diffusion import Diffusion
-from foretrace.workload.models.entries import Field, Kind
+from foretrace.workload.models.entries import EntryField, EntryKind
 from foretrace.workload.models.files import ModelFile
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
@@ -12,45 +12,57 @@ from foretrace.workload.models.recommender import Interaction, Recommender
 _MOST = 10_000  # tables, or blocks of a level: far beyond any model
 
 FEATURE_FIELDS = (
-    Field("dense", Kind.COUNT, "dense features of a sample", is_required=True),
-    Field("tables", Kind.COUNT, "embedding tables; as many as rows unless stated", high=_MOST),
-    Field("rows", Kind.COUNTS, "rows of each table; one number if all alike", is_required=True),
-    Field("pooling", Kind.COUNTS, "lookups of a sample in each; one if alike", is_required=True),
-    Field("size", Kind.COUNT, "numbers of a vector", is_required=True),
+    EntryField("dense", EntryKind.COUNT, "dense features of a sample", is_required=True),
+    EntryField(
+        "tables", EntryKind.COUNT, "embedding tables; as many as rows unless stated", high=_MOST
+    ),
+    EntryField(
+        "rows", EntryKind.COUNTS, "rows of each table; one number if all alike", is_required=True
+    ),
+    EntryField(
+        "pooling", EntryKind.COUNTS, "lookups of a sample in each; one if alike", is_required=True
+    ),
+    EntryField("size", EntryKind.COUNT, "numbers of a vector", is_required=True),
 )
 NETWORK_FIELDS = (
-    Field("bottom", Kind.COUNTS, "widths of the layers of dense features", is_required=True),
-    Field("top", Kind.COUNTS, "widths of the layers after the interaction", is_required=True),
-    Field("interaction", Kind.CHOICE, "how they meet", choices=tuple(Interaction)),
-    Field("cross_layers", Kind.COUNT, "cross layers"),
-    Field("cross_rank", Kind.COUNT, "rank of a cross layer"),
+    EntryField(
+        "bottom", EntryKind.COUNTS, "widths of the layers of dense features", is_required=True
+    ),
+    EntryField(
+        "top", EntryKind.COUNTS, "widths of the layers after the interaction", is_required=True
+    ),
+    EntryField("interaction", EntryKind.CHOICE, "how they meet", choices=tuple(Interaction)),
+    EntryField("cross_layers", EntryKind.COUNT, "cross layers"),
+    EntryField("cross_rank", EntryKind.COUNT, "rank of a cross layer"),
 )
 UNET_FIELDS = (
-    Field("in_channels", Kind.COUNT, "channels of a latent", is_required=True),
-    Field("out_channels", Kind.COUNT, "channels of its noise", is_required=True),
-    Field("channels", Kind.COUNTS, "channels of each level", is_required=True),
-    Field(
+    EntryField("in_channels", EntryKind.COUNT, "channels of a latent", is_required=True),
+    EntryField("out_channels", EntryKind.COUNT, "channels of its noise", is_required=True),
+    EntryField("channels", EntryKind.COUNTS, "channels of each level", is_required=True),
+    EntryField(
         "blocks_per_level",
-        Kind.COUNT,
+        EntryKind.COUNT,
         "residual blocks on the way down",
         is_required=True,
         high=_MOST,
     ),
-    Field("attention", Kind.COUNTS, "1 for each level with attention", is_required=True, low=0),
-    Field("heads", Kind.COUNT, "heads of attention"),
-    Field("head_size", Kind.COUNT, "numbers of a head, where heads follow from it"),
-    Field("text_width", Kind.COUNT, "numbers of a text token", is_required=True),
-    Field("text_tokens", Kind.COUNT, "tokens of the text", is_required=True),
-    Field("height", Kind.COUNT, "of the latent", is_required=True),
-    Field("width", Kind.COUNT, "of the latent", is_required=True),
-    Field("frames", Kind.COUNT, "frames of a clip"),
-    Field("time_layers", Kind.FLAG, "attention and convolutions over time"),
+    EntryField(
+        "attention", EntryKind.COUNTS, "1 for each level with attention", is_required=True, low=0
+    ),
+    EntryField("heads", EntryKind.COUNT, "heads of attention"),
+    EntryField("head_size", EntryKind.COUNT, "numbers of a head, where heads follow from it"),
+    EntryField("text_width", EntryKind.COUNT, "numbers of a text token", is_required=True),
+    EntryField("text_tokens", EntryKind.COUNT, "tokens of the text", is_required=True),
+    EntryField("height", EntryKind.COUNT, "of the latent", is_required=True),
+    EntryField("width", EntryKind.COUNT, "of the latent", is_required=True),
+    EntryField("frames", EntryKind.COUNT, "frames of a clip"),
+    EntryField("time_layers", EntryKind.FLAG, "attention and convolutions over time"),
 )
 TOTAL_FIELDS = (
-    Field("parameters", Kind.AMOUNT, "all parameters", is_required=True),
-    Field("active_parameters", Kind.AMOUNT, "those that a token passes through"),
-    Field("experts", Kind.COUNT, "experts"),
-    Field("flops_per_sample", Kind.AMOUNT, "forward"),
+    EntryField("parameters", EntryKind.AMOUNT, "all parameters", is_required=True),
+    EntryField("active_parameters", EntryKind.AMOUNT, "those that a token passes through"),
+    EntryField("experts", EntryKind.COUNT, "experts"),
+    EntryField("flops_per_sample", EntryKind.AMOUNT, "forward"),
 )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrace.workload.models.entries import Entries, Entry, Field, Kind, rounding
+from foretrace.workload.models.entries import Entries, Entry, EntryField, EntryKind, rounding
 
 PUBLISHED_FIELDS = (
-    Field("parameters", Kind.AMOUNT, "all parameters"),
-    Field("active_parameters", Kind.AMOUNT, "those a token passes through, embeddings included"),
+    EntryField("parameters", EntryKind.AMOUNT, "all parameters"),
+    EntryField(
+        "active_parameters", EntryKind.AMOUNT, "those a token passes through, embeddings included"
+    ),
 )
 # A published total that counts something else is kept with the reason.
 DIFFERS = "differs: "

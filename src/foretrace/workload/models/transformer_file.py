@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretrace.base import Document
-from foretrace.workload.models.entries import Entries, Field, Kind
+from foretrace.workload.models.entries import Entries, EntryField, EntryKind
 from foretrace.workload.models.files import ModelFile
 from foretrace.workload.models.transformer import (
     Experts,
@@ -21,47 +21,51 @@ _ALL = "all"
 _MOST_LAYERS = 10_000  # far beyond any model; the deepest here has 128
 
 SHAPE_FIELDS = (
-    Field("layers", Kind.COUNT, "layers", is_required=True, high=_MOST_LAYERS),
-    Field("hidden", Kind.COUNT, "numbers of a token between layers", is_required=True),
-    Field("vocabulary", Kind.COUNT, "tokens known, padding included", is_required=True),
-    Field("context", Kind.COUNT, "longest sequence it is made for"),
-    Field("positions", Kind.CHOICE, "how they enter", choices=tuple(Positions)),
-    Field("norm", Kind.CHOICE, "kind of norm", choices=tuple(Norm)),
-    Field("embedding_norm", Kind.FLAG, "a norm after the embedding"),
-    Field("tied_embeddings", Kind.FLAG, "the output uses the embedding's table"),
-    Field("prediction_modules", Kind.COUNT, "further layers that predict ahead", low=0),
+    EntryField("layers", EntryKind.COUNT, "layers", is_required=True, high=_MOST_LAYERS),
+    EntryField("hidden", EntryKind.COUNT, "numbers of a token between layers", is_required=True),
+    EntryField("vocabulary", EntryKind.COUNT, "tokens known, padding included", is_required=True),
+    EntryField("context", EntryKind.COUNT, "longest sequence it is made for"),
+    EntryField("positions", EntryKind.CHOICE, "how they enter", choices=tuple(Positions)),
+    EntryField("norm", EntryKind.CHOICE, "kind of norm", choices=tuple(Norm)),
+    EntryField("embedding_norm", EntryKind.FLAG, "a norm after the embedding"),
+    EntryField("tied_embeddings", EntryKind.FLAG, "the output uses the embedding's table"),
+    EntryField("prediction_modules", EntryKind.COUNT, "further layers that predict ahead", low=0),
 )
 ATTENTION_FIELDS = (
-    Field("heads", Kind.COUNT, "heads", is_required=True),
-    Field("kv_heads", Kind.COUNT, "heads of keys and values; as many as heads unless stated"),
-    Field("head_size", Kind.COUNT, "numbers of a head", is_required=True),
-    Field("input_bias", Kind.FLAG, "biases of queries, keys and values"),
-    Field("output_bias", Kind.FLAG, "bias of the projection back"),
-    Field("query_key_norm", Kind.FLAG, "a norm with scales over each head's query and key"),
-    Field("sinks", Kind.FLAG, "a learned number per head in the softmax"),
-    Field("reach", Kind.CHOICE, "which tokens are seen", choices=(_ALL, *ReachKind)),
-    Field("reach_tokens", Kind.COUNT, "length of chunk or window"),
-    Field("full_every", Kind.COUNT, "every so manieth layer sees all; 0: none", low=0),
-    Field("latent_rank", Kind.COUNT, "latent attention: rank of keys and values"),
-    Field("query_rank", Kind.COUNT, "latent attention: rank of queries; 0: full", low=0),
-    Field("rotary_size", Kind.COUNT, "latent attention: part of a head with positions"),
-    Field("value_size", Kind.COUNT, "latent attention: numbers of a head's value"),
+    EntryField("heads", EntryKind.COUNT, "heads", is_required=True),
+    EntryField(
+        "kv_heads", EntryKind.COUNT, "heads of keys and values; as many as heads unless stated"
+    ),
+    EntryField("head_size", EntryKind.COUNT, "numbers of a head", is_required=True),
+    EntryField("input_bias", EntryKind.FLAG, "biases of queries, keys and values"),
+    EntryField("output_bias", EntryKind.FLAG, "bias of the projection back"),
+    EntryField(
+        "query_key_norm", EntryKind.FLAG, "a norm with scales over each head's query and key"
+    ),
+    EntryField("sinks", EntryKind.FLAG, "a learned number per head in the softmax"),
+    EntryField("reach", EntryKind.CHOICE, "which tokens are seen", choices=(_ALL, *ReachKind)),
+    EntryField("reach_tokens", EntryKind.COUNT, "length of chunk or window"),
+    EntryField("full_every", EntryKind.COUNT, "every so manieth layer sees all; 0: none", low=0),
+    EntryField("latent_rank", EntryKind.COUNT, "latent attention: rank of keys and values"),
+    EntryField("query_rank", EntryKind.COUNT, "latent attention: rank of queries; 0: full", low=0),
+    EntryField("rotary_size", EntryKind.COUNT, "latent attention: part of a head with positions"),
+    EntryField("value_size", EntryKind.COUNT, "latent attention: numbers of a head's value"),
 )
 FEED_FORWARD_FIELDS = (
-    Field("width", Kind.COUNT, "numbers inside of a dense layer"),
-    Field("gated", Kind.FLAG, "three matrices, not two"),
-    Field("bias", Kind.FLAG, "biases, of experts too"),
+    EntryField("width", EntryKind.COUNT, "numbers inside of a dense layer"),
+    EntryField("gated", EntryKind.FLAG, "three matrices, not two"),
+    EntryField("bias", EntryKind.FLAG, "biases, of experts too"),
 )
 EXPERT_FIELDS = (
-    Field("count", Kind.COUNT, "experts of a layer", is_required=True),
-    Field("active", Kind.COUNT, "experts that a token is sent to", is_required=True),
-    Field("width", Kind.COUNT, "numbers inside of an expert", is_required=True),
-    Field("shared", Kind.COUNT, "experts that all tokens pass", low=0),
-    Field("shared_width", Kind.COUNT, "numbers inside of one; an expert's unless stated"),
-    Field("every", Kind.COUNT, "every so manieth layer has experts"),
-    Field("dense_first", Kind.COUNT, "layers before the first with experts", low=0),
-    Field("router_bias", Kind.FLAG, "a number per expert beside the router's product"),
-    Field("shared_gate", Kind.FLAG, "a vector that weighs the shared expert"),
+    EntryField("count", EntryKind.COUNT, "experts of a layer", is_required=True),
+    EntryField("active", EntryKind.COUNT, "experts that a token is sent to", is_required=True),
+    EntryField("width", EntryKind.COUNT, "numbers inside of an expert", is_required=True),
+    EntryField("shared", EntryKind.COUNT, "experts that all tokens pass", low=0),
+    EntryField("shared_width", EntryKind.COUNT, "numbers inside of one; an expert's unless stated"),
+    EntryField("every", EntryKind.COUNT, "every so manieth layer has experts"),
+    EntryField("dense_first", EntryKind.COUNT, "layers before the first with experts", low=0),
+    EntryField("router_bias", EntryKind.FLAG, "a number per expert beside the router's product"),
+    EntryField("shared_gate", EntryKind.FLAG, "a vector that weighs the shared expert"),
 )
 TABLES = {
     "shape": SHAPE_FIELDS,
