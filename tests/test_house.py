@@ -311,7 +311,7 @@ def test_every_command_and_option_is_in_the_docs() -> None:
     wrong = [one.title for one in commands() if f"## {one.title}\n" not in text]
     shared = re.split(r"\n## ", text[text.find("## Questions about a step\n") + 3 :])[0]
     about_a_step = {one.replace("_", "-") for one in dir(questions)} | {"analyze", "compare"}
-    about_a_step |= {"critical-path", "hang", "memory", "operators", "sensitivity"}
+    about_a_step |= {"critical-path", "hang", "memory", "operators", "sensitivity", "throughput"}
     for command in commands():
         start = text.find(f"## {command.title}\n")
         section = re.split(r"\n## ", text[start + 3 :])[0]

@@ -67,6 +67,7 @@ LINES: Mapping[str, str] = {
     "stalls": f"stalls {JOB}",
     "stragglers": f"stragglers {JOB}",
     "synthesise": "synthesise {made}/tensor -o {out}/synthetic --nodes 500 --ranks 2",
+    "throughput": f"throughput {JOB} --chip a100-sxm-80gb",
     "validate cost": "validate cost",
     "validate lumos": "validate lumos",
     "whatif": f"whatif {JOB} --layers 6 --speed part:optimizer=2",

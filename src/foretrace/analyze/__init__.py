@@ -135,6 +135,10 @@ if TYPE_CHECKING:
     from foretrace.analyze.stragglers import RankBlame as RankBlame
     from foretrace.analyze.stragglers import Stragglers as Stragglers
     from foretrace.analyze.stragglers import stragglers as stragglers
+    from foretrace.analyze.utilization import LayerUse as LayerUse
+    from foretrace.analyze.utilization import StepUse as StepUse
+    from foretrace.analyze.utilization import Utilization as Utilization
+    from foretrace.analyze.utilization import utilization as utilization
     from foretrace.analyze.windows import Windows as Windows
     from foretrace.analyze.windows import step_time_ns as step_time_ns
     from foretrace.analyze.windows import windows as windows

@@ -39,7 +39,14 @@ from foretrace.answer import (
 )
 from foretrace.base import Bools, Int64s
 from foretrace.graph import MEASURED, NO_STEP, Timeline
-from foretrace.operators import HOST_COPY, UNKNOWN_BYTES, OperatorClass, runs_in_tf32, work_of
+from foretrace.operators import (
+    HOST_COPY,
+    UNKNOWN_BYTES,
+    OperatorClass,
+    Work,
+    runs_in_tf32,
+    work_of,
+)
 
 WAITING = "waiting for ranks"  # class of the time from a rank's arrival to a transfer's begin
 COMMUNICATION = "communication"  # family of collectives' rows
@@ -323,16 +330,21 @@ def _with_work(row: OperatorRow, done: _Done) -> OperatorRow:
         return replace(row, num_calls=done.num_calls)
     # A link to the host carries the bytes once; memory reads and writes them.
     num_bytes = work.bytes_written if row.family == HOST_COPY else work.num_bytes
-    is_tf32 = work.is_product and work.dtype == "fp32" and any(map(runs_in_tf32, done.kernels))
     return replace(
         row,
-        dtype="tf32" if is_tf32 else work.dtype,
+        dtype=operand_format(work, done.kernels),
         is_product=work.is_product,
         num_calls=done.num_calls,
         flops=work.flops * done.num_calls,
         num_bytes=None if num_bytes == UNKNOWN_BYTES else num_bytes * done.num_calls,
         worked_ns=done.time_ns,
     )
+
+
+def operand_format(work: Work, kernels: Iterable[str]) -> str:
+    """Number format that these kernels multiply in; `tf32` where fp32 runs on matrix units."""
+    is_tf32 = work.is_product and work.dtype == "fp32" and any(map(runs_in_tf32, kernels))
+    return "tf32" if is_tf32 else work.dtype
 
 
 def _calls_by_operator(calls: Calls) -> dict[tuple[str, str], int]:

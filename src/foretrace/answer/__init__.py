@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretrace.answer.numbers import milliseconds_text as milliseconds_text
     from foretrace.answer.numbers import number_text as number_text
     from foretrace.answer.numbers import parameters_text as parameters_text
+    from foretrace.answer.numbers import per_second_text as per_second_text
     from foretrace.answer.numbers import percent_text as percent_text
     from foretrace.answer.numbers import rate_text as rate_text
     from foretrace.answer.numbers import signed_percent_text as signed_percent_text

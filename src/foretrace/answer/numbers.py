@@ -8,6 +8,7 @@ from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, NS_PER_MS, NS
 
 # From these on a value has three or two digits before its point and needs fewer after it.
 _THREE_DIGITS, _TWO_DIGITS = 100, 10
+_FOUR_DIGITS = 1_000
 _SMALL = 0.01  # percent; below it a fourth decimal says more than a zero
 _NEXT_BINARY_UNIT = 1024
 
@@ -82,6 +83,11 @@ def rate_text(per_second: float, unit: str) -> str:
         if abs(per_second) >= size:
             return f"{_three_digits(per_second / size)} {prefix}{unit}"
     return f"{_three_digits(per_second)} {unit}"
+
+
+def per_second_text(count: float) -> str:
+    """How many in a second: `12,927`, `33.81`."""
+    return f"{count:,.0f}" if count >= _FOUR_DIGITS else f"{count:.4g}"
 
 
 def parameters_text(count: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from foretrace import analyze
@@ -16,12 +17,14 @@ from foretrace.analyze import (
     WhatHelps,
 )
 from foretrace.analyze.questions import operators, sensitivity
-from foretrace.api.edited import Edited
+from foretrace.api.edited import Edited, basis_of
 from foretrace.api.job import Job
 from foretrace.estimate import Estimate
 from foretrace.graph import Run, measured_of
-from foretrace.machine import Chip
+from foretrace.machine import Chip, load_chip
 from foretrace.trace import load_snapshot
+from foretrace.whatif import Throughput
+from foretrace.whatif import throughput as throughput_of
 
 
 def what_helps(
@@ -113,4 +116,41 @@ def compare(
     """
     return analyze.compare(
         measured_of(before), measured_of(after), step=step, confidence=confidence
+    )
+
+
+def throughput(
+    subject: Job | Edited,
+    *,
+    step: str | int | None = None,
+    chip: str = "",
+    global_batch: int | None = None,
+    sequence: int | None = None,
+    folders: Sequence[Path] = (),
+) -> Throughput:
+    """What a recorded step gets done: tokens and samples per second, MFU, how busy devices are.
+
+    Args:
+        subject: a job; or one of which something is stated, without edits: `job.edit(plan=...)`.
+        step: by name or number; the mean of the run's steps, if left out.
+        chip: what the job ran on, by name or file; what its files name, if left out.
+        global_batch: samples of a step over all ranks, where shapes do not tell.
+        sequence: tokens of a sample, likewise.
+        folders: of files that the chip is looked up in, before the presets.
+
+    Raises:
+        ScenarioError: if it is an estimate, has edits, or its steps take no time.
+        MachineError: if there is no such chip.
+        GraphError: if there is no such step.
+    """
+    basis = basis_of(subject, "throughput is told of")
+    job = subject.job if isinstance(subject, Edited) else subject
+    named = None if job is None else _chip_of(job)
+    known = named if basis.machine is None else basis.machine.chip
+    return throughput_of(
+        basis.baseline,
+        chip=load_chip(chip, folders) if chip else known,
+        step=step,
+        global_batch=global_batch,
+        sequence=sequence,
     )

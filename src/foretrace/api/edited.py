@@ -193,10 +193,19 @@ def remedies(subject: Job | Edited) -> Remedies:
     Raises:
         ScenarioError: if it is an estimate, has edits, or its steps take no time.
     """
+    return tried_remedies(basis_of(subject, "changes are tried on").baseline)
+
+
+def basis_of(subject: Job | Edited, doing: str) -> Basis:
+    """A recording without edits, with what is stated about it.
+
+    Raises:
+        ScenarioError: if it is an estimate, or has edits.
+    """
     base = subject if isinstance(subject, Edited) else subject.edit()
     if isinstance(base.basis, EstimateBasis) or base.edits:
         raise ScenarioError(
-            "changes are tried on a recording without edits: give the job itself, or state what it "
-            "is with `job.edit(machine=...)`"
+            f"{doing} a recording without edits: give the job itself, or state what it is with "
+            "`job.edit(machine=...)`"
         )
-    return tried_remedies(base.basis.baseline)
+    return base.basis

@@ -27,20 +27,21 @@ from foretrace.answer import (
     count_text,
     duration_text,
     milliseconds_text,
+    per_second_text,
     percent_text,
     plain,
     short_name,
     signed_percent_text,
 )
-from foretrace.api.analyses import compare, diagnose, what_helps
-from foretrace.api.edited import remedies
+from foretrace.api.analyses import compare, diagnose, throughput, what_helps
+from foretrace.api.edited import Edited, remedies
 from foretrace.api.job import Job
 from foretrace.base import ScenarioError
 from foretrace.graph import Timeline
 
 # Times of these are of the mean rank and step; of the path, of one step.
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
-HELPS, CHANGES = "what would help most", "changes that pay"
+HELPS, CHANGES, DONE = "what would help most", "changes that pay", "throughput"
 _MAX_ROWS = 5
 _DISTORTING = 0.1  # of a step without the profiler: what it costs is said from here on
 _LABEL_WIDTH = 22
@@ -56,6 +57,7 @@ class OverviewLine(Plain):
     time_ns: float | None
     share: float | None  # of what the topic is about
     text: str = ""  # a sentence, where one says more
+    per_s: float | None = None  # of what the label counts
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,13 +80,16 @@ class Overview(Answer):
     def parts(self) -> tuple[Told, ...]:
         """Each topic in one table or list."""
         facts = (
-            Fact(line.label, f"{milliseconds_text(line.time_ns or 0)} ms", line.text)
-            for line in self.of("step")
+            *(
+                Fact(line.label, f"{milliseconds_text(line.time_ns or 0)} ms", line.text)
+                for line in self.of("step")
+            ),
+            *(Fact(line.label, _figure(line), line.text) for line in self.of(DONE)),
         )
         return (
             Sentences.of("", (line.text for line in self.of("hang"))),
             Paragraph("", f"{self.verdict[:1].upper()}{self.verdict[1:]}."),
-            Facts(tuple(facts)),
+            Facts(facts),
             SideBySide((self._shares(BREAKDOWN), self._shares(DEVICE_TIME))),
             SideBySide((self._shares(PATH), self._shares(IDLE))),
             Table.of(
@@ -123,6 +128,13 @@ class Overview(Answer):
         return Table.of(topic, self.of(topic), label, Column("time_ns", "ms"), Column("share"))
 
 
+def _figure(line: OverviewLine) -> str:
+    """A rate, or a share."""
+    if line.per_s is not None:
+        return per_second_text(line.per_s)
+    return "not known" if line.share is None else percent_text(100 * line.share)
+
+
 def overview(job: Job, *, step: str | int | None = None) -> Overview:
     """What a step is made of, what is wrong, and what would help most.
 
@@ -150,6 +162,8 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     replayed = job.replayed
     compared = compare(job.measured, replayed, step=step)
     yield from _step_lines(job, compared)
+    stated = job.edit()
+    yield from _done_lines(stated, step)
     whole_ns = max(compared.before.mean_ns, 1)
     for part in COMPONENTS:
         time_ns = compared.view("component").row(part).before.step_ns
@@ -163,7 +177,7 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
         yield OverviewLine(PATH, share.label, share.time_ns, share.share)
     num_steps = len(job.steps) if step is None else 1
     yield from _idle_lines(replayed, step, num_ranks * num_steps)
-    yield from _changes(job)
+    yield from _changes(stated)
     for one in what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
         yield OverviewLine(HELPS, label, one.gain_ns, one.share, one.text)
@@ -192,12 +206,29 @@ def _profiler_lines(job: Job, measured_ns: float) -> Iterator[OverviewLine]:
     yield OverviewLine("to know", "profiler", measured_ns - without_ns, more, text)
 
 
-def _changes(job: Job) -> Iterator[OverviewLine]:
+def _changes(stated: Edited) -> Iterator[OverviewLine]:
     """Changes that pay, then the best together."""
     with suppress(ScenarioError):
-        found = remedies(job)
+        found = remedies(stated)
         for one in (*found.rows[:_MAX_ROWS], *found.together):
             yield OverviewLine(CHANGES, one.name, one.gain_ns, one.share, one.effort)
+
+
+def _done_lines(stated: Edited, step: str | int | None) -> Iterator[OverviewLine]:
+    """What a step gets done, and what cannot be known of it with the reason."""
+    with suppress(ScenarioError):
+        found = throughput(stated, step=step)
+        for fact, (per_s, share) in zip(
+            found.facts(),
+            (
+                (found.tokens_per_s, None),
+                (found.samples_per_s, None),
+                (None, found.mfu),
+                (None, found.busy_share),
+            ),
+            strict=True,
+        ):
+            yield OverviewLine(DONE, fact.name, None, share, fact.remark, per_s)
 
 
 def _idle_lines(

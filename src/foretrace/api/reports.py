@@ -36,6 +36,7 @@ from foretrace.analyze import (
     windows,
 )
 from foretrace.answer import Question
+from foretrace.api.analyses import throughput
 from foretrace.api.edited import Edited, remedies
 from foretrace.api.estimates import write_estimate_report
 from foretrace.api.folders import cache_folder_of
@@ -207,6 +208,7 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
     path, still = (asked(partial(one, measured, step=step)) for one in (critical_path, idle))
     sides = {"measured": (path, still), "replayed": (found.get("critical_path"), found.get("idle"))}
     devices = [name for meta in job.metas for name in meta.device_names]
+    stated = job.edit()
     table, levers = found.get("operators"), found.get("sensitivity")
     return Answers(
         path_by_title={
@@ -219,7 +221,8 @@ def _answers(job: Job, replayed: Timeline, step: str | None) -> Answers:
         helps=what_helps(levers) if isinstance(levers, Sensitivity) else None,
         hang=asked(lambda: hang(recording)),
         lost=asked(lambda: diagnosis(recording)),
-        remedies=asked(lambda: remedies(job)),
+        remedies=asked(lambda: remedies(stated)),
+        throughput=asked(lambda: throughput(stated)),
         roofline=roofline(table, chip=chip_of(devices))
         if isinstance(table, OperatorTable)
         else None,

@@ -18,6 +18,7 @@ COMMANDS = (
     "inspect",
     "replay",
     "analyze",
+    "throughput",
     "operators",
     "memory",
     "compare",

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from foretrace.answer import Fact, bytes_text, count_text, duration_text, rate_text
+from foretrace.answer import (
+    Fact,
+    bytes_text,
+    count_text,
+    duration_text,
+    per_second_text,
+    rate_text,
+)
 from foretrace.base import NS_PER_S
 from foretrace.workload import Assumption, Convention, Footprint
 
 if TYPE_CHECKING:
     from foretrace.estimate.estimate import Estimate
 
-_MANY = 1000  # a rate from which on no digit after the point is worth showing
 
 _PARTS = {
     "compute": "compute alone",
@@ -92,7 +98,11 @@ def _facts(found: Estimate) -> Iterator[Fact]:
         is_first=True,
     )
     per_rank = found.units_per_s / found.plan.num_ranks
-    yield Fact(f"{unit}s per second", _rate(found.units_per_s), f"{_rate(per_rank)} of each chip")
+    yield Fact(
+        f"{unit}s per second",
+        per_second_text(found.units_per_s),
+        f"{per_second_text(per_rank)} of each chip",
+    )
     yield _flops_fact(found)
     if found.footprint is not None:
         yield _memory_fact(found.footprint)
@@ -124,10 +134,6 @@ def _memory_fact(memory: Footprint) -> Fact:
     capacity, left = bytes_text(memory.capacity), bytes_text(abs(memory.margin))
     says = f"fits, {left} to spare" if memory.fits else f"DOES NOT FIT, {left} too much"
     return Fact("memory, fullest rank", peak, f"of {capacity}: {says}")
-
-
-def _rate(per_second: float) -> str:
-    return f"{per_second:,.0f}" if per_second >= _MANY else f"{per_second:.4g}"
 
 
 def part_text(name: str) -> str:

@@ -16,7 +16,7 @@ from foretrace.analyze import (
 )
 from foretrace.answer import Answer
 from foretrace.graph import BlocksWithEvidence
-from foretrace.whatif import Remedies
+from foretrace.whatif import Remedies, Throughput
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Answers:
     hang: Hang | None = None
     lost: Diagnosis | None = None  # what is wrong; measured
     remedies: Remedies | None = None  # real changes, tried
+    throughput: Throughput | None = None  # what a step gets done; measured
     idle_by_title: Mapping[str, IdleCauses] = field(default_factory=dict)
     # Answers to questions that have a place, by their names; each of the side it is asked of.
     by_question: Mapping[str, Answer] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from foretrace.report.document import (
     NO_BREAK_SPACE,
     Card,
     Section,
+    card_of,
     section_of,
     three_digits,
     told_section,
@@ -136,6 +137,9 @@ def _cards(page: ReportPage) -> tuple[Card, ...]:
         remark = "computing or transferring, mean over ranks and steps; waiting is not counted"
         who = "GPUs busy" if page.bound.is_on_device else "Ranks busy"
         cards.append(Card(who, _percent(page.bound.busy), remark))
+    done = page.answers.throughput
+    if done is not None:
+        cards += [card_of(one) for one in done.facts()[:-1] if not one.is_missing]
     blamed = page.answers.by_question.get("stragglers")
     if isinstance(blamed, Stragglers) and blamed.ranks and blamed.ranks[0].causes:
         worst = blamed.ranks[0]
@@ -174,6 +178,7 @@ def sections_of(page: ReportPage) -> tuple[Section, ...]:
         (30, timeline_section(("measured",))),
         (80, collective_section(collectives)),
         (90, told_section("blocks", ("Blocks", ""), answers.blocks)),
+        (105, told_section("throughput", ("Throughput and MFU", "Throughput"), answers.throughput)),
         (110, told_section("roofline", ("Roofline", ""), answers.roofline)),
         (130, told_section("memory", ("Memory", ""), answers.memory)),
         (150, trust_section(page.replay)),

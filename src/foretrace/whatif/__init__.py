@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from foretrace.whatif.sweep import Sweep as Sweep
     from foretrace.whatif.sweep import SweepRow as SweepRow
     from foretrace.whatif.swept import swept as swept
+    from foretrace.whatif.throughput import Throughput as Throughput
+    from foretrace.whatif.throughput import throughput as throughput
     from foretrace.whatif.unprofiled import Unprofiled as Unprofiled
     from foretrace.whatif.unprofiled import unprofiled as unprofiled
 

@@ -1,0 +1,57 @@
+"""`foretrace throughput`: tokens and samples per second, MFU, and how busy devices are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from foretrace import api
+from foretrace.cli import options
+from foretrace.cli.outputs import Outputs, title_text
+from foretrace.cli.progress import activity
+from foretrace.cli.settings import machine_folders
+from foretrace.cli.source import Source
+
+
+def throughput(
+    paths: options.Paths,
+    *,
+    chip: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What it ran on. Default: what the files name."),
+    ] = None,
+    global_batch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Samples of a step. Default: as shapes show."),
+    ] = None,
+    sequence: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Tokens of a sample. Default: as shapes show."),
+    ] = None,
+    step: options.Step = None,
+    top: options.Top = 48,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    table: options.TableName = None,
+    blocks_file: options.BlocksFile = None,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
+    workers: options.Workers = None,
+) -> None:
+    """Say what a step gets done: tokens/s, samples/s, MFU, busy share."""
+    source = Source(paths, ranks, no_cache, workers)
+    with activity() as doing:
+        job = source.job(doing, blocks=blocks_file)
+        doing.now("counting what a step gets done")
+        found = api.throughput(
+            job,
+            step=step,
+            chip=chip or "",
+            global_batch=global_batch,
+            sequence=sequence,
+            folders=machine_folders(),
+        )
+    outputs = Outputs(json, csv, parquet, table)
+    outputs.tell(found, title=title_text(job, is_replayed=False), top=top, lacks=job.lacks)
