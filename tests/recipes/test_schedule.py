@@ -14,14 +14,13 @@ ORDER = '''
 
 def pairs(num_stages: int, num_microbatches: int) -> Schedule:
     """Two microbatches forward, then the same two backward."""
-    order = [
-        ScheduleUnit(kind, index, 0)
-        for first in range(0, num_microbatches, 2)
-        for kind in (Pass.FORWARD, Pass.BACKWARD)
-        for index in range(first, min(first + 2, num_microbatches))
-    ]
-    units = tuple(_on_chunk(order, stage) for stage in range(num_stages))
-    return one_way("pairs", units, num_microbatches=num_microbatches)
+    index = np.tile(np.arange(num_microbatches), 2)
+    kind = np.repeat([Pass.FORWARD, Pass.BACKWARD], num_microbatches).astype(np.int64)
+    order = np.lexsort((index, kind, index // 2))
+    orders = Orders.of_stages(
+        [(kind[order], index[order], np.full(len(order), stage)) for stage in range(num_stages)]
+    )
+    return one_way("pairs", orders, num_microbatches)
 '''
 PYTHON = """
 import foretrace as ft

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from foretrace.workload.exchanges.tensor import around_lookup as around_lookup
     from foretrace.workload.exchanges.tensor import around_rows as around_rows
     from foretrace.workload.exchanges.tensor import sums_of_loss as sums_of_loss
+    from foretrace.workload.footprint.compose import PlanMemory as PlanMemory
     from foretrace.workload.footprint.compose import footprint as footprint
     from foretrace.workload.footprint.footprint import Footprint as Footprint
     from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint
@@ -146,8 +147,12 @@ if TYPE_CHECKING:
     from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
     from foretrace.workload.schedule.catalogue import require_schedule as require_schedule
     from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
+    from foretrace.workload.schedule.catalogue import steady_schedule as steady_schedule
     from foretrace.workload.schedule.legality import check_schedule as check_schedule
     from foretrace.workload.schedule.legality import needs_of as needs_of
+    from foretrace.workload.schedule.running import UnitTimes as UnitTimes
+    from foretrace.workload.schedule.running import stage_ends_ns as stage_ends_ns
+    from foretrace.workload.schedule.schedule import Orders as Orders
     from foretrace.workload.schedule.schedule import Pass as Pass
     from foretrace.workload.schedule.schedule import Schedule as Schedule
     from foretrace.workload.schedule.schedule import ScheduleUnit as ScheduleUnit

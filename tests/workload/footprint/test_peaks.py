@@ -7,16 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.workload import Plan, Schedule, schedule_of
-from foretrace.workload.footprint.footprint import ChunkBytes, chunk_bytes, stage_peak
+from foretrace.workload.footprint.footprint import ChunkBytes, chunk_bytes, peaks_of
 from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
+from tests.oracles.peaks import worst_moment
+from tests.workload.schedule.schedules import schedules
 
 
 def in_flight(schedule: Schedule, stage: int, *, until_weights: int = 0) -> int:
     """Most chunks that a stage keeps, when each keeps one byte... times a thousand."""
     chunk = ChunkBytes(1000, 1000, 1000, until_weights)
-    chunks = dict.fromkeys(range(len(schedule.stage_of_chunk)), chunk)
-    return stage_peak(schedule.units[stage], chunks).kept // 1000
+    peaks = peaks_of(schedule, [chunk] * len(schedule.stage_of_chunk))
+    return int(peaks.kept[stage]) // 1000
 
 
 def plan(name: str, *, chunks: int = 1, microbatches: int = 16, stages: int = 4) -> Plan:
@@ -83,34 +85,19 @@ def test_what_waits_for_weights_is_kept_until_their_pass() -> None:
     assert held > without
 
 
-@given(
-    stages=st.integers(2, 5),
-    microbatches=st.integers(1, 12),
-    name=st.sampled_from(["gpipe", "1f1b", "zb-h1"]),
-    kept=st.integers(1, 50),
-    forward=st.integers(0, 50),
-    backward=st.integers(0, 50),
-)
-def test_a_peak_is_what_adding_up_by_hand_gives(
-    stages: int, microbatches: int, name: str, kept: int, forward: int, backward: int
+@given(schedule=schedules(), data=st.data())
+def test_peaks_are_what_adding_up_unit_by_unit_gives(
+    schedule: Schedule, data: st.DataObject
 ) -> None:
-    schedule = schedule_of(plan(name, stages=stages, microbatches=microbatches))
-    chunk = ChunkBytes(kept, kept + forward, kept + backward, 0)
-    chunks = dict.fromkeys(range(stages), chunk)
+    chunks = []
+    for _ in schedule.stage_of_chunk:
+        kept, more, again, until = (data.draw(st.integers(0, 50)) for _ in range(4))
+        chunks.append(ChunkBytes(kept, kept + more, kept + again, until))
 
-    for units in schedule.units:
-        alive: set[int] = set()
-        most = 0
-        for unit in units:
-            if unit.kind.name == "FORWARD":
-                alive.add(unit.microbatch)
-                most = max(most, len(alive) * kept + forward)
-            elif unit.kind.name in {"BACKWARD", "INPUT"}:
-                most = max(most, len(alive) * kept + backward)
-                alive.remove(unit.microbatch)
-        peak = stage_peak(units, chunks)
+    peaks = peaks_of(schedule, chunks)
 
-        assert peak.kept + peak.more == most
+    found = list(zip(peaks.kept.tolist(), peaks.more.tolist(), peaks.unit.tolist(), strict=True))
+    assert found == [worst_moment(units, chunks) for units in schedule.units]
 
 
 def test_a_chunk_is_fullest_where_its_parts_before_and_a_moment_add_up_to_most() -> None:

@@ -14,6 +14,7 @@ from foretrace.workload import (
     Group,
     LaidOut,
     Launch,
+    Orders,
     ParameterCount,
     Pass,
     Plan,
@@ -152,7 +153,7 @@ def test_plans_name_how_operations_are_launched() -> None:
 
 def test_backward_before_forward_is_refused() -> None:
     units = (ScheduleUnit(Pass.BACKWARD, 0, 0), ScheduleUnit(Pass.FORWARD, 0, 0))
-    schedule = Schedule("mine", (units,), (0,), ((0,),), (0,))
+    schedule = Schedule("mine", Orders.of_units((units,)), (0,), ((0,),), (0,))
 
     with pytest.raises(WorkloadError, match="'mine', stage 0: backward of microbatch 0 on chunk 0"):
         layout(model(1), Plan(), schedule)
@@ -163,7 +164,7 @@ def test_a_receive_without_a_send_is_refused() -> None:
         (ScheduleUnit(Pass.BACKWARD, 0, 0),),
         (ScheduleUnit(Pass.FORWARD, 0, 1), ScheduleUnit(Pass.BACKWARD, 0, 1)),
     )
-    schedule = Schedule("mine", units, (0, 1), ((0, 1),), (0,))
+    schedule = Schedule("mine", Orders.of_units(units), (0, 1), ((0, 1),), (0,))
 
     with pytest.raises(WorkloadError, match="receive what no stage sends"):
         layout(model(2), Plan(pipeline=2), schedule)
@@ -175,7 +176,7 @@ def test_stages_that_wait_for_each_other_are_named() -> None:
         return tuple(ScheduleUnit(kinds[one[0]], int(one[1]), chunk) for one in order.split())
 
     stages = (units(0, "F0 B0 F1 B1"), units(1, "F0 F1 B0 B1"))
-    schedule = Schedule("stuck", stages, (0, 1), ((0, 1),), (0, 0))
+    schedule = Schedule("stuck", Orders.of_units(stages), (0, 1), ((0, 1),), (0, 0))
 
     with pytest.raises(WorkloadError, match="'stuck' never ends, because its stages wait"):
         layout(model(2), Plan(pipeline=2, global_batch=2), schedule)

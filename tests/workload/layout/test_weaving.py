@@ -11,6 +11,7 @@ from foretrace.workload import (
     Group,
     Item,
     ModelBlocks,
+    Orders,
     ParameterCount,
     Pass,
     Passes,
@@ -52,7 +53,7 @@ def _block(num_products: int) -> Block:
 
 def _length_ns(blocks: ModelBlocks, units: tuple[ScheduleUnit, ...], exchange_ns: int) -> int:
     plan = Plan(data=2, expert=2, global_batch=4)
-    schedule = Schedule("pair", (units,), (0,), ((0,),), (0, 0))
+    schedule = Schedule("pair", Orders.of_units((units,)), (0,), ((0,),), (0, 0))
     graph = layout(blocks, plan, schedule, launch=AT_ONCE, optimizer=no_update).graph
     verify(graph)
     is_finish = graph.kind == NodeKind.FINISH

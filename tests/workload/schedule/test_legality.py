@@ -7,32 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace.base import WorkloadError
-from foretrace.workload import Pass, Plan, Schedule, ScheduleUnit, check_schedule, schedule_of
+from foretrace.workload import (
+    Orders,
+    Pass,
+    Plan,
+    Schedule,
+    ScheduleUnit,
+    check_schedule,
+    schedule_of,
+)
 from tests.workload.schedule.running import Durations, run
-
-
-@st.composite
-def schedules(draw: st.DrawFn) -> Schedule:
-    """Any order that is known by name, with numbers it can run with."""
-    name = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]))
-    stages = draw(st.integers(1, 6)) * (2 if name == "dualpipe" else 1)
-    microbatches = draw(st.integers(1, 14))
-    chunks, contiguous = 1, None
-    if name == "dualpipe":
-        microbatches = 2 * stages + 2 * draw(st.integers(0, 4))
-    if name == "interleaved":
-        stages, chunks = max(stages, 2), draw(st.integers(1, 4))
-        contiguous = draw(st.sampled_from([stages, max(stages, microbatches)]))
-        microbatches *= contiguous
-    return schedule_of(
-        Plan(
-            pipeline=stages,
-            global_batch=microbatches,
-            schedule=name,
-            num_chunks=chunks,
-            contiguous=contiguous,
-        )
-    )
+from tests.workload.schedule.schedules import schedules
 
 
 def two_stages() -> Schedule:
@@ -42,7 +27,7 @@ def two_stages() -> Schedule:
 def with_order(schedule: Schedule, stage: int, order: tuple[ScheduleUnit, ...]) -> Schedule:
     units = list(schedule.units)
     units[stage] = order
-    return replace(schedule, units=tuple(units))
+    return replace(schedule, orders=Orders.of_units(units))
 
 
 @given(schedules())
@@ -88,7 +73,7 @@ def test_stages_that_wait_for_each_other_are_named() -> None:
     late = tuple(sorted(second, key=lambda unit: (unit.kind, unit.microbatch)))
     early = tuple(sorted(first, key=lambda unit: (unit.microbatch, unit.kind)))
 
-    wrong = replace(two_stages(), units=(early, late))
+    wrong = replace(two_stages(), orders=Orders.of_units((early, late)))
 
     with pytest.raises(WorkloadError, match="wait for each other") as caught:
         check_schedule(wrong, "my order")

@@ -1,20 +1,29 @@
-"""`footprint`: the bytes of every stage of a plan, and when they are the most."""
+"""`footprint`: the bytes of every stage of a plan, and when they are the most.
+
+`PlanMemory` counts for many plans of one model: what plans have in common is counted once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TypeVar
 
-from foretrace.base import WorkloadError
+import numpy as np
+
+from foretrace.base import Int64s, WorkloadError
 from foretrace.machine import Chip
 from foretrace.operators import ModuleProgram
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.footprint import (
     ChunkBytes,
     Footprint,
+    Peaks,
     StageFootprint,
     chunk_bytes,
-    stage_peak,
+    peaks_of,
 )
 from foretrace.workload.footprint.gathered import (
     dummy_gradient_bytes,
@@ -31,10 +40,17 @@ from foretrace.workload.footprint.parts import (
 )
 from foretrace.workload.footprint.sizes import format_bytes, sizes_of
 from foretrace.workload.footprint.software import Software, software_of
-from foretrace.workload.footprint.states import Held, ends_held, layer_held, states_of
+from foretrace.workload.footprint.states import (
+    Held,
+    States,
+    ends_held,
+    layer_held,
+    states_of,
+)
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.transformer import Layer, Reach, Transformer
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
+from foretrace.workload.schedule.catalogue import steady_microbatches, steady_schedule
 from foretrace.workload.schedule.schedule import Schedule
 
 # What a process holds on a device before any tensor: 1343 MiB.
@@ -84,148 +100,317 @@ def footprint(
             f"memory of {model.name!r}, a {model.kind}, cannot be told: only a transformer's "
             "tensors are known one by one; see its weights with foretrace model show"
         )
-    stages = _Stages(model, plan, schedule, software or software_of(plan), chip)
-    return Footprint(
-        stages=tuple(stages.footprint(stage) for stage in range(schedule.num_stages)),
-        capacity=capacity,
-        notes=_NOTES,
-        tensors=stages.layer(model.layers[0]).kept if model.layers else (),
-    )
+    memory = PlanMemory(model, chip=chip, software=software)
+    return replace(memory.footprint(plan, schedule), capacity=capacity)
 
 
-class _Stages:
-    """Work on all stages; layers that are alike are looked at once."""
+class PlanMemory:
+    """Bytes under many plans of one model; what several plans have in common is counted once."""
 
     def __init__(
-        self,
-        model: Transformer,
-        plan: Plan,
-        schedule: Schedule,
-        software: Software,
-        chip: Chip | None,
+        self, model: Transformer, *, chip: Chip | None = None, software: Software | None = None
     ) -> None:
-        self._model, self._plan = model, plan
-        self._schedule, self._software = schedule, software
-        self._chip = chip
-        self._layers = model.layers
-        self._bytes: dict[tuple[bool, Reach | None], PartBytes] = {}
-        self._held: dict[tuple[bool, Reach | None], Held] = {}
-        self._split = chunk_layers(plan, model.num_layers)
-        self._layers_of_chunk = self._assigned()
+        """Count nothing yet; the rest is as in `footprint`."""
+        self._model, self._software = model, software
+        self._rows_only = chip is None or chip.architecture in _ROWS_ONLY
+        self._parts: dict[object, _Parts] = {}
+        self._drawn = _Shapes(model)
+        self._shapes: dict[object, _Shape] = {}
 
-    def layer(self, layer: Layer) -> PartBytes:
-        """Bytes of a layer for one microbatch."""
-        key = (layer.has_experts, layer.reach)
-        if key not in self._bytes:
-            self._bytes[key] = layer_bytes(self._model, self._plan, self._software, layer)
-            self._held[key] = layer_held(self._model, layer, self._plan)
-        return self._bytes[key]
+    def footprint(self, plan: Plan, schedule: Schedule) -> Footprint:
+        """Every stage of a plan.
 
-    def footprint(self, stage: int) -> StageFootprint:
-        """Bytes of one stage."""
-        chunks = [
-            chunk for chunk, home in enumerate(self._schedule.stage_of_chunk) if home == stage
-        ]
-        ends = reduce(Held.__add__, (self._ends(chunk) for chunk in chunks), Held())
-        ends = self._without_copy(ends, chunks)
-        activations = {chunk: self._chunk(chunk, ends) for chunk in chunks}
-        peak = stage_peak(self._schedule.units[stage], activations)
-        layers = tuple(
-            self._layer_held(layer) for chunk in chunks for layer in self._of_chunk(chunk)
+        Raises:
+            WorkloadError: as `footprint`.
+        """
+        parts, shape = self._parts_of(plan), self._drawn.shape(plan, schedule)
+        peaks = parts.peaks(shape)
+        own = [parts.stage(plan, held) for held in shape.distinct_stages]
+        stages = tuple(
+            own[number].with_peak(stage, peaks)
+            for stage, number in enumerate(shape.stage_number.tolist())
         )
-        held = reduce(Held.__add__, layers, ends)
-        states = states_of(held, self._plan, keeps_transposes=self._keeps_transposes())
-        whole = sum(each.kept for each in activations.values())
-        return StageFootprint(
-            stage=stage,
-            parameters=states.parameters,
-            gradients=states.gradients,
-            optimizer=states.optimizer,
-            activations=peak.kept,
-            buffers=peak.more + self._buffers(ends, layers) + self._added_up(chunks),
-            context=_CONTEXT_BYTES,
-            num_in_flight=peak.kept / whole if whole else 0.0,
-            peak_unit=peak.unit,
+        kept = parts.layers[_kind(self._model.layers[0])].kept if self._model.layers else ()
+        return Footprint(stages, capacity=None, notes=_NOTES, tensors=kept)
+
+    def stage_bytes(self, plan: Plan) -> Int64s:
+        """What ranks of every stage hold at its worst moment, all in all; int64[stages].
+
+        Args:
+            plan: a legal plan.
+
+        Raises:
+            WorkloadError: as `footprint`.
+        """
+        parts = self._parts_of(plan)
+        key = (
+            *(plan.schedule, plan.pipeline, plan.num_chunks, plan.contiguous),
+            *(steady_microbatches(plan), plan.layers_of_chunk, plan.path),
         )
-
-    def _added_up(self, chunks: list[int]) -> int:
-        """Whole gradients of one chunk: ZeRO-2 adds them up in a pipeline before it scatters."""
-        if self._plan.sharding is not Sharding.ZERO2 or self._plan.pipeline == 1:
-            return 0
-        held = [
-            reduce(Held.__add__, map(self._layer_held, self._of_chunk(chunk)), self._ends(chunk))
-            for chunk in chunks
-        ]
-        largest = max(each.dense + each.experts for each in held)
-        return round(format_bytes(self._plan.precision.gradients) * largest)
-
-    def _assigned(self) -> dict[int, tuple[Layer, ...]]:
-        """Layers of every chunk of every route."""
-        found: dict[int, tuple[Layer, ...]] = {}
-        for route in self._schedule.routes:
-            at = 0
-            for chunk, count in zip(route, self._split, strict=True):
-                found[chunk] = self._layers[at : at + count]
-                at += count
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._drawn.shape(plan, steady_schedule(plan))
+        highest = parts.highest.get(key)
+        if highest is None:
+            peaks = parts.peaks(shape)
+            highest = parts.highest[key] = peaks.kept + peaks.more
+        own = [parts.stage(plan, held).without_peak for held in shape.distinct_stages]
+        found: Int64s = highest + np.array(own)[shape.stage_number]
         return found
 
-    def _chunk(self, chunk: int, ends: Held) -> ChunkBytes:
-        parts = [self._reduced(self.layer(each), ends, each) for each in self._of_chunk(chunk)]
-        if self._is_first(chunk):
-            embedding = embedding_bytes(self._model, self._plan, self._software)
-            parts.insert(0, self._reduced(embedding, ends, None))
-        if self._is_last(chunk):
-            parts.append(head_bytes(self._model, self._plan, self._software))
-        return chunk_bytes(tuple(parts))
+    def _parts_of(self, plan: Plan) -> _Parts:
+        """What plans have in common that give a rank the same work of a microbatch."""
+        key = (
+            *(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.pipeline == 1),
+            *(plan.micro_batch, plan.sequence, plan.sequence_parallel, plan.context_exchange),
+            *(plan.recompute, plan.sharding is Sharding.ZERO3, plan.token_shares),
+            *(plan.precision, plan.implementation),
+        )
+        found = self._parts.get(key)
+        if found is None:
+            software = self._software or software_of(plan)
+            found = self._parts[key] = _Parts(
+                self._model, plan, software, rows_only=self._rows_only
+            )
+        return found
 
-    def _reduced(self, part: PartBytes, ends: Held, layer: Layer | None) -> PartBytes:
+
+_Kind = tuple[bool, Reach | None]  # layers of one are alike
+
+
+def _kind(layer: Layer) -> _Kind:
+    return layer.has_experts, layer.reach
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Whether something holds the model's embedding, and its output."""
+
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _ChunkParts:
+    """What a chunk is made of; alike ones are one object."""
+
+    layers: tuple[_Kind, ...]
+    ends: _Ends
+    ends_of_stage: _Ends
+
+
+@dataclass(frozen=True, eq=False)
+class _StageParts:
+    """The chunks of a stage; alike ones are one object."""
+
+    chunks: tuple[_ChunkParts, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """A schedule, and what its chunks and stages are made of."""
+
+    schedule: Schedule
+    distinct_chunks: tuple[_ChunkParts, ...]
+    chunk_number: Int64s  # int64[chunks], place among them
+    distinct_stages: tuple[_StageParts, ...]
+    stage_number: Int64s  # int64[stages], place among them
+
+
+class _Shapes:
+    """Makes shapes of one model."""
+
+    def __init__(self, model: Transformer) -> None:
+        self._kinds = tuple(_kind(layer) for layer in model.layers)
+        self._chunks: dict[object, _ChunkParts] = {}
+        self._stages: dict[tuple[_ChunkParts, ...], _StageParts] = {}
+
+    def shape(self, plan: Plan, schedule: Schedule) -> _Shape:
+        """The shape of a plan's schedule."""
+        split = chunk_layers(plan, len(self._kinds))
+        layers: dict[int, tuple[_Kind, ...]] = {}
+        ends: dict[int, _Ends] = {}
+        for route in schedule.routes:
+            at = 0
+            for chunk, count in zip(route, split, strict=True):
+                layers[chunk] = self._kinds[at : at + count]
+                ends[chunk] = _Ends(chunk == route[0], chunk == route[-1])
+                at += count
+        chunks_of_stage: list[list[int]] = [[] for _ in range(schedule.num_stages)]
+        for chunk, stage in enumerate(schedule.stage_of_chunk):
+            chunks_of_stage[stage].append(chunk)
+        chunks: dict[int, _ChunkParts] = {}
+        for own in chunks_of_stage:
+            both = _Ends(any(ends[one].first for one in own), any(ends[one].last for one in own))
+            for one in own:
+                key = (layers[one], ends[one], both)
+                chunks[one] = self._chunks.setdefault(key, _ChunkParts(*key))
+        stages = [
+            self._stages.setdefault(parts, _StageParts(parts))
+            for parts in (tuple(chunks[one] for one in own) for own in chunks_of_stage)
+        ]
+        distinct_chunks, chunk_number = _numbered([chunks[one] for one in range(len(chunks))])
+        distinct_stages, stage_number = _numbered(stages)
+        return _Shape(schedule, distinct_chunks, chunk_number, distinct_stages, stage_number)
+
+
+_Numbered = TypeVar("_Numbered")
+
+
+def _numbered(values: Sequence[_Numbered]) -> tuple[tuple[_Numbered, ...], Int64s]:
+    """The distinct values, and of every one its place among them."""
+    place = {value: at for at, value in enumerate(dict.fromkeys(values))}
+    return tuple(place), np.array([place[value] for value in values], np.int64)
+
+
+@dataclass(frozen=True)
+class _StageBytes:
+    """Bytes of a stage beside what its worst moment adds."""
+
+    states: States
+    buffers: int
+    whole: int  # kept for one microbatch by all of its chunks
+
+    @property
+    def without_peak(self) -> int:
+        """All of them, with the context."""
+        states = self.states
+        return (
+            states.parameters + states.gradients + states.optimizer + self.buffers + _CONTEXT_BYTES
+        )
+
+    def with_peak(self, stage: int, peaks: Peaks) -> StageFootprint:
+        """What the stage holds at its worst moment."""
+        kept = int(peaks.kept[stage])
+        return StageFootprint(
+            stage=stage,
+            parameters=self.states.parameters,
+            gradients=self.states.gradients,
+            optimizer=self.states.optimizer,
+            activations=kept,
+            buffers=int(peaks.more[stage]) + self.buffers,
+            context=_CONTEXT_BYTES,
+            num_in_flight=kept / self.whole if self.whole else 0.0,
+            peak_unit=int(peaks.unit[stage]),
+        )
+
+
+@dataclass(frozen=True)
+class _StageHeld:
+    """What a stage holds, whoever divides it."""
+
+    ends: Held  # the embedding and the output
+    held: Held  # all
+    largest: int  # parameters of its largest chunk
+    whole: int  # bytes kept for one microbatch by all of its chunks
+
+
+class _Parts:
+    """Bytes of a model's parts, and of chunks and stages of them, each counted once."""
+
+    def __init__(
+        self, model: Transformer, plan: Plan, software: Software, *, rows_only: bool
+    ) -> None:
+        self._model, self._plan, self._software = model, plan, software
+        of_kind = {_kind(layer): layer for layer in model.layers}
+        self.layers = {
+            kind: layer_bytes(model, plan, software, layer) for kind, layer in of_kind.items()
+        }
+        self._held = {kind: layer_held(model, layer, plan) for kind, layer in of_kind.items()}
+        self._embedding = embedding_bytes(model, plan, software)
+        self._head = head_bytes(model, plan, software)
+        self._ends = ends_held(model, plan)
+        precision = plan.precision
+        is_narrow = format_bytes(precision.parameters) < format_bytes(precision.activations)
+        self._keeps_transposes = is_narrow and rows_only
+        # What stays: one message that arrives and one that leaves, and what libraries keep.
+        self._buffers = software.workspace_bytes
+        self._buffers += 2 * transfer_bytes(sizes_of(model, plan, software))
+        if software.keeps_dummy_gradients:
+            self._buffers += dummy_gradient_bytes(model, plan)
+        self._chunks: dict[_ChunkParts, ChunkBytes] = {}
+        self._chunks_held: dict[_ChunkParts, Held] = {}
+        self._stages: dict[_StageParts, _StageHeld] = {}
+        self._gathered: dict[tuple[_StageParts, int, bool], int] = {}
+        self.highest: dict[object, Int64s] = {}  # by shape, the worst moments of stages
+
+    def peaks(self, shape: _Shape) -> Peaks:
+        """The worst moment of every stage."""
+        chunks = [self._chunk(chunk) for chunk in shape.distinct_chunks]
+        return peaks_of(shape.schedule, chunks, shape.chunk_number)
+
+    def stage(self, plan: Plan, stage: _StageParts) -> _StageBytes:
+        """Bytes of a stage, under a plan that has these parts."""
+        own = self._stages.get(stage)
+        if own is None:
+            own = self._stages[stage] = self._stage_held(stage.chunks)
+        buffers = self._buffers
+        if plan.sharding is Sharding.ZERO2 and plan.pipeline > 1:
+            # Whole gradients of one chunk are added up before they are scattered.
+            buffers += round(format_bytes(plan.precision.gradients) * own.largest)
+        if plan.sharding is Sharding.ZERO3:
+            key = (stage, plan.prefetch, plan.reshard_after_forward)
+            if key not in self._gathered:
+                layers = tuple(self._held[kind] for chunk in stage.chunks for kind in chunk.layers)
+                self._gathered[key] = gathered_bytes(plan, own.ends, layers)
+            buffers += self._gathered[key]
+        states = states_of(own.held, plan, keeps_transposes=self._keeps_transposes)
+        return _StageBytes(states, buffers, own.whole)
+
+    def _stage_held(self, chunks: Sequence[_ChunkParts]) -> _StageHeld:
+        ends = self._held_ends(chunks[0].ends_of_stage) if chunks else Held()
+        counts = Counter(chunks)
+        layers = {chunk: self._layers_held(chunk) for chunk in counts}
+        both = [own + self._both_ends(chunk.ends) for chunk, own in layers.items()]
+        own = [layers[chunk].times(count) for chunk, count in counts.items()]
+        return _StageHeld(
+            ends=ends,
+            held=reduce(Held.__add__, own, ends),
+            largest=max((one.dense + one.experts for one in both), default=0),
+            whole=sum(self._chunk(chunk).kept * count for chunk, count in counts.items()),
+        )
+
+    def _chunk(self, chunk: _ChunkParts) -> ChunkBytes:
+        found = self._chunks.get(chunk)
+        if found is None:
+            found = self._chunks[chunk] = chunk_bytes(tuple(self._parts_of(chunk)))
+        return found
+
+    def _parts_of(self, chunk: _ChunkParts) -> Sequence[PartBytes]:
+        ends = self._held_ends(chunk.ends_of_stage)
+        distinct = {kind: self._reduced(self.layers[kind], ends, kind) for kind in chunk.layers}
+        parts = [distinct[kind] for kind in chunk.layers]
+        if chunk.ends.first:
+            parts.insert(0, self._reduced(self._embedding, ends, None))
+        if chunk.ends.last:
+            parts.append(self._head)
+        return parts
+
+    def _reduced(self, part: PartBytes, ends: Held, kind: _Kind | None) -> PartBytes:
         """With the whole gradients that ZeRO-3 has for a moment."""
         if self._plan.sharding is not Sharding.ZERO3:
             return part
-        held = Held() if layer is None else self._layer_held(layer)
-        more = reduction_bytes(self._plan, ends, held, is_embedding=layer is None)
+        held = Held() if kind is None else self._held[kind]
+        more = reduction_bytes(self._plan, ends, held, is_embedding=kind is None)
         return replace(part, backward=part.backward + more)
 
-    def _of_chunk(self, chunk: int) -> tuple[Layer, ...]:
-        return self._layers_of_chunk[chunk]
-
-    def _ends(self, chunk: int) -> Held:
-        embedding, output = ends_held(self._model, self._plan)
-        first = embedding if self._is_first(chunk) else Held()
-        return first + (output if self._is_last(chunk) else Held())
-
-    def _without_copy(self, ends: Held, chunks: list[int]) -> Held:
-        """Tied embeddings count once on a stage that holds both."""
-        is_both = any(map(self._is_first, chunks)) and any(map(self._is_last, chunks))
-        if not (self._model.ties_embeddings and is_both):
-            return ends
-        table = Setting(self._model, self._plan).vocabulary * self._model.hidden
-        return Held(ends.matrices, ends.rest - table, ends.experts)
-
-    def _is_first(self, chunk: int) -> bool:
-        return any(route[0] == chunk for route in self._schedule.routes)
-
-    def _is_last(self, chunk: int) -> bool:
-        return any(route[-1] == chunk for route in self._schedule.routes)
-
-    def _layer_held(self, layer: Layer) -> Held:
-        self.layer(layer)
-        return self._held[layer.has_experts, layer.reach]
-
-    def _keeps_transposes(self) -> bool:
-        precision = self._plan.precision
-        is_narrow = format_bytes(precision.parameters) < format_bytes(precision.activations)
-        architecture = self._chip.architecture if self._chip else _ROWS_ONLY[-1]
-        return is_narrow and architecture in _ROWS_ONLY
-
-    def _buffers(self, ends: Held, layers: tuple[Held, ...]) -> int:
-        """What stays, beside what lives within the peak's unit."""
-        plan, model = self._plan, self._model
-        # One message that arrives and one that leaves.
-        found = self._software.workspace_bytes
-        found += 2 * transfer_bytes(sizes_of(model, plan, self._software))
-        if self._software.keeps_dummy_gradients:
-            found += dummy_gradient_bytes(model, plan)
-        if plan.sharding is Sharding.ZERO3:
-            found += gathered_bytes(plan, ends, layers)
+    def _layers_held(self, chunk: _ChunkParts) -> Held:
+        found = self._chunks_held.get(chunk)
+        if found is None:
+            counts = Counter(chunk.layers).items()
+            held = (self._held[kind].times(count) for kind, count in counts)
+            found = self._chunks_held[chunk] = reduce(Held.__add__, held, Held())
         return found
+
+    def _both_ends(self, ends: _Ends) -> Held:
+        embedding, output = self._ends
+        first = embedding if ends.first else Held()
+        return first + (output if ends.last else Held())
+
+    def _held_ends(self, ends: _Ends) -> Held:
+        """Of a stage; tied embeddings count once where it holds both."""
+        found = self._both_ends(ends)
+        if not (self._model.ties_embeddings and ends.first and ends.last):
+            return found
+        table = Setting(self._model, self._plan).vocabulary * self._model.hidden
+        return Held(found.matrices, found.rest - table, found.experts)

@@ -5,14 +5,18 @@ A stage's worst moment is found by walking its units in order, adding up what is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from foretrace.answer import Answer, Column, Plain, Shown, Table, Told, Unit, bytes_text
+from foretrace.base import Int64s
+from foretrace.workload.footprint._compiled import peaks
 from foretrace.workload.footprint.kept import Kept
 from foretrace.workload.footprint.parts import PartBytes
-from foretrace.workload.schedule.schedule import Pass, ScheduleUnit
+from foretrace.workload.schedule.schedule import Schedule
 
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "buffers", "context")
 
@@ -118,12 +122,12 @@ class ChunkBytes:
 
 
 @dataclass(frozen=True)
-class Peak:
-    """The worst moment."""
+class Peaks:
+    """The worst moment of every stage; the first of those that are equal."""
 
-    kept: int  # for backward passes
-    more: int  # what lives within the unit
-    unit: int  # position in the stage's order
+    kept: Int64s  # int64[stages], for backward passes
+    more: Int64s  # int64[stages], what lives within the unit
+    unit: Int64s  # int64[stages], position in the stage's order
 
 
 def chunk_bytes(parts: tuple[PartBytes, ...]) -> ChunkBytes:
@@ -137,30 +141,20 @@ def chunk_bytes(parts: tuple[PartBytes, ...]) -> ChunkBytes:
     return ChunkBytes(kept, forward, backward, sum(part.until_weights for part in parts))
 
 
-def stage_peak(units: tuple[ScheduleUnit, ...], chunks: Mapping[int, ChunkBytes]) -> Peak:
-    """The worst moment of one stage; the first of those that are equal.
+def peaks_of(
+    schedule: Schedule, chunks: Sequence[ChunkBytes], number: Int64s | None = None
+) -> Peaks:
+    """The worst moment of every stage of a schedule.
 
     Args:
-        units: the stage's, in order.
-        chunks: bytes of every chunk that it holds.
+        schedule: of any kind.
+        chunks: bytes of each of its chunks, or of the distinct ones.
+        number: int64[chunks], place of each among the distinct ones.
     """
-    now = 0
-    peak = Peak(0, 0, 0)
-    for place, unit in enumerate(units):
-        chunk = chunks[unit.chunk]
-        before = now
-        if unit.kind is Pass.FORWARD:
-            highest = before + chunk.forward
-            now += chunk.kept
-        elif unit.kind is Pass.WEIGHT:
-            highest = before
-            now -= chunk.until_weights
-        else:
-            highest = before - chunk.kept + chunk.backward
-            now -= chunk.kept
-            if unit.kind is Pass.INPUT:
-                now += chunk.until_weights
-        if highest > peak.kept + peak.more:
-            kept = max(before, now) if unit.kind is Pass.FORWARD else before
-            peak = Peak(kept, highest - kept, place)
-    return peak
+    rows = [(one.kept, one.forward, one.backward, one.until_weights) for one in chunks]
+    own = np.array(rows, np.int64)
+    columns = (own if number is None else own[number]).T.copy()
+    orders = schedule.orders
+    kept, more, unit = np.zeros((3, schedule.num_stages), np.int64)
+    peaks(orders.kind, orders.chunk, orders.begin, *columns, kept, more, unit)
+    return Peaks(kept, more, unit)

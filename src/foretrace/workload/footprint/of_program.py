@@ -13,9 +13,10 @@ from foretrace.operators import ModuleProgram, ProgramPart
 from foretrace.workload.footprint.footprint import (
     ChunkBytes,
     Footprint,
+    Peaks,
     StageFootprint,
     chunk_bytes,
-    stage_peak,
+    peaks_of,
 )
 from foretrace.workload.footprint.gathered import gathered_bytes, reduction_bytes
 from foretrace.workload.footprint.kept import Kept
@@ -57,8 +58,9 @@ def footprint_of_program(
         WorkloadError: if layers do not fit the chunks, or a number format is unknown.
     """
     chunks = _chunks(program, plan, schedule)
+    peaks = peaks_of(schedule, [chunks[at].bytes for at in range(len(chunks))])
     stages = tuple(
-        _stage(stage, program, plan, schedule=schedule, chunks=chunks, context=context)
+        _stage(stage, program, plan, schedule=schedule, chunks=chunks, peaks=peaks, context=context)
         for stage in range(schedule.num_stages)
     )
     return Footprint(
@@ -76,12 +78,13 @@ def _stage(
     *,
     schedule: Schedule,
     chunks: Mapping[int, _Chunk],
+    peaks: Peaks,
     context: int,
 ) -> StageFootprint:
     own = {
         chunk: chunks[chunk] for chunk, home in enumerate(schedule.stage_of_chunk) if home == stage
     }
-    peak = stage_peak(schedule.units[stage], {at: chunk.bytes for at, chunk in own.items()})
+    kept = int(peaks.kept[stage])
     layers = tuple(_held(part) for chunk in own.values() for part in chunk.layers)
     ends = _ends(program, [part for chunk in own.values() for part in chunk.ends])
     total = sum((one.matrices for one in layers), ends.matrices)
@@ -97,11 +100,11 @@ def _stage(
         parameters=states.parameters,
         gradients=states.gradients,
         optimizer=states.optimizer,
-        activations=peak.kept,
-        buffers=peak.more + buffers,
+        activations=kept,
+        buffers=int(peaks.more[stage]) + buffers,
         context=context,
-        num_in_flight=peak.kept / whole if whole else 0.0,
-        peak_unit=peak.unit,
+        num_in_flight=kept / whole if whole else 0.0,
+        peak_unit=int(peaks.unit[stage]),
     )
 
 

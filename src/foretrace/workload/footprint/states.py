@@ -43,6 +43,10 @@ class Held:
             self.experts + other.experts,
         )
 
+    def times(self, count: int) -> Held:
+        """So many of it."""
+        return Held(self.matrices * count, self.rest * count, self.experts * count)
+
 
 @dataclass(frozen=True)
 class States:

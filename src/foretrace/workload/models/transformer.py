@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from foretrace.workload.models.entries import Entry
@@ -140,7 +141,7 @@ class Transformer:
 
     kind = "transformer"
 
-    @property
+    @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """All layers from the first to the last; prediction modules are none of them."""
         return tuple(self._layer(index) for index in range(self.num_layers))

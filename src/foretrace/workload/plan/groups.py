@@ -54,7 +54,21 @@ def group_size(plan: Plan, group: Group) -> int:
     Raises:
         WorkloadError: as `groups_of`.
     """
-    return int(groups_of(plan, group).shape[1])
+    _check_ranks(plan)
+    sizes = axis_sizes(plan)
+    if group in _AXES:
+        return math.prod(sizes[axis] for axis in _AXES[group])
+    if group is Group.EMBEDDING:
+        return min(plan.pipeline, 2)
+    if group is Group.MIRROR:
+        return 2 if _is_mirrored(plan) else 1
+    if group in {Group.SHARD, Group.REPLICA}:
+        size = _checked_shards(plan)
+        return size if group is Group.SHARD else plan.data * plan.context // size
+    tensor = _checked_experts(plan)
+    copies = plan.tensor * plan.context * plan.data // (tensor * plan.expert)
+    by_group = {Group.EXPERT_TENSOR: tensor, Group.EXPERT: plan.expert}
+    return by_group.get(group, copies)
 
 
 def groups_of(plan: Plan, group: Group) -> Int64s:
@@ -132,14 +146,18 @@ def _check_rank(plan: Plan, rank: int) -> None:
 
 def _grid(plan: Plan) -> Int64s:
     """Every rank at its place; the axes are those of `plan.order`, outermost first."""
+    _check_ranks(plan)
+    sizes = axis_sizes(plan)
+    shape = [sizes[axis] for axis in reversed(plan.order)]
+    return np.arange(plan.num_ranks, dtype=np.int64).reshape(shape)
+
+
+def _check_ranks(plan: Plan) -> None:
     if plan.num_ranks > MOST_RANKS:
         raise WorkloadError(
             f"the plan divides the work over {plan.num_ranks:,} ranks, and groups of more than "
             f"{MOST_RANKS:,} would not fit in memory: take smaller tp, cp, pp or dp"
         )
-    sizes = axis_sizes(plan)
-    shape = [sizes[axis] for axis in reversed(plan.order)]
-    return np.arange(plan.num_ranks, dtype=np.int64).reshape(shape)
 
 
 def _along(plan: Plan, axes: tuple[Axis, ...]) -> Int64s:
@@ -154,37 +172,53 @@ def _along(plan: Plan, axes: tuple[Axis, ...]) -> Int64s:
 
 def _mirrors(plan: Plan) -> Int64s:
     stages = _along(plan, (Axis.PIPELINE,))
-    if plan.schedule != "dualpipe" or plan.pipeline == 1:
+    if not _is_mirrored(plan):
         return stages.reshape(-1, 1)
     half = plan.pipeline // 2
     return np.stack([stages[:, :half], stages[:, ::-1][:, :half]], axis=2).reshape(-1, 2)
 
 
-def _shards(plan: Plan, group: Group) -> Int64s:
-    data = _along(plan, (Axis.DATA, Axis.CONTEXT))
-    size = shard_size(plan)
-    if size < 1 or data.shape[1] % size:
+def _is_mirrored(plan: Plan) -> bool:
+    return plan.schedule == "dualpipe" and plan.pipeline > 1
+
+
+def _checked_shards(plan: Plan) -> int:
+    """Ranks of SHARD."""
+    size, data = shard_size(plan), plan.data * plan.context
+    if size < 1 or data % size:
         raise WorkloadError(
             f"shards over {size} ranks do not divide dp {plan.data} x cp {plan.context} = "
-            f"{data.shape[1]} ranks: {nearest_divisor(data.shape[1], size)} would"
+            f"{data} ranks: {nearest_divisor(data, size)} would"
         )
+    return size
+
+
+def _shards(plan: Plan, group: Group) -> Int64s:
+    size = _checked_shards(plan)
+    data = _along(plan, (Axis.DATA, Axis.CONTEXT))
     split = data.reshape(len(data), -1, size)
     if group is Group.SHARD:
         return split.reshape(-1, size)
     return split.transpose(0, 2, 1).reshape(-1, data.shape[1] // size)
 
 
-def _experts(plan: Plan, group: Group) -> Int64s:
-    stages = _along(plan, (Axis.TENSOR, Axis.CONTEXT, Axis.DATA))
+def _checked_experts(plan: Plan) -> int:
+    """Ranks of EXPERT_TENSOR."""
     tensor = expert_tensor_size(plan)
-    size = tensor * plan.expert
-    if tensor < 1 or plan.expert < 1 or stages.shape[1] % size:
+    size, ranks = tensor * plan.expert, plan.tensor * plan.context * plan.data
+    if tensor < 1 or plan.expert < 1 or ranks % size:
         raise WorkloadError(
             f"etp {tensor} x ep {plan.expert} = {size} does not divide the ranks of a stage, "
-            f"tp {plan.tensor} x cp {plan.context} x dp {plan.data} = {stages.shape[1]}: with "
-            f"etp {tensor}, ep {nearest_divisor(stages.shape[1] // max(tensor, 1), plan.expert)} "
+            f"tp {plan.tensor} x cp {plan.context} x dp {plan.data} = {ranks}: with "
+            f"etp {tensor}, ep {nearest_divisor(ranks // max(tensor, 1), plan.expert)} "
             "would"
         )
+    return tensor
+
+
+def _experts(plan: Plan, group: Group) -> Int64s:
+    tensor = _checked_experts(plan)
+    stages = _along(plan, (Axis.TENSOR, Axis.CONTEXT, Axis.DATA))
     # Axes: stage, copies of the same experts, different experts, parts of one expert.
     split = stages.reshape(len(stages), -1, plan.expert, tensor)
     inside = {Group.EXPERT_TENSOR: 3, Group.EXPERT: 2, Group.EXPERT_DATA: 1}[group]

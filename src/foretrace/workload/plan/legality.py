@@ -24,7 +24,7 @@ from foretrace.workload.plan.groups import (
 )
 from foretrace.workload.plan.of_program import problems_of_program
 from foretrace.workload.plan.plan import Axis, ContextExchange, Group, Plan, Sharding, chunk_layers
-from foretrace.workload.schedule.catalogue import schedule_of
+from foretrace.workload.schedule.catalogue import check_order
 from foretrace.workload.sharding.tables import TableScheme
 
 _SIZES = (
@@ -61,7 +61,7 @@ def check_plan(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None =
         chunk_layers(plan, model.num_layers)
     group_size(plan, Group.EXPERT)
     group_size(plan, Group.SHARD)
-    schedule_of(plan)
+    check_order(plan)
 
 
 def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -> Iterator[str]:

@@ -6,27 +6,30 @@ from pathlib import Path
 
 from foretrace.base import WorkloadError, check_fits
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.schedule.dualpipe import dualpipe
-from foretrace.workload.schedule.legality import stuck_units
+from foretrace.workload.schedule.dualpipe import check_dualpipe, dualpipe
 from foretrace.workload.schedule.orders import (
     gpipe,
     interleaved,
     one_forward_one_backward,
     zb_h1,
 )
+from foretrace.workload.schedule.running import is_stuck
 from foretrace.workload.schedule.schedule import Schedule
 from foretrace.workload.schedule.written import is_written, read_schedule
 
+_DUALPIPE = "dualpipe"
 _OF_ONE_CHUNK = {
     "gpipe": gpipe,
     "1f1b": one_forward_one_backward,
     "zb-h1": zb_h1,
-    "dualpipe": dualpipe,
+    _DUALPIPE: dualpipe,
 }
 _INTERLEAVED = "interleaved"
 _NONE = "none"
 SCHEDULES = (_NONE, *_OF_ONE_CHUNK, _INTERLEAVED)
 _BYTES_PER_PASS = 400  # of a schedule, with what checks it
+_MANY_PASSES = 1_000_000  # from which on it is worth asking whether they fit
+_STEADY = ("1f1b", "zb-h1", _DUALPIPE)
 
 
 def require_schedule(name: str) -> None:
@@ -52,6 +55,16 @@ def schedule_of(plan: Plan) -> Schedule:
         WorkloadError: for an unknown name, numbers that the schedule cannot run with, or a file
             that is wrong.
     """
+    schedule = check_order(plan)
+    return _made(plan, plan.num_microbatches) if schedule is None else schedule
+
+
+def check_order(plan: Plan) -> Schedule | None:
+    """Refuse a plan that has no schedule; the schedule is made where only that shows it.
+
+    Raises:
+        WorkloadError: as `schedule_of`.
+    """
     if plan.num_microbatches < 1:
         raise WorkloadError(
             f"a global batch of {plan.global_batch} sequences over dp {plan.data} with "
@@ -60,49 +73,86 @@ def schedule_of(plan: Plan) -> Schedule:
         )
     require_schedule(plan.schedule)
     num_passes = 2 * plan.num_microbatches * plan.pipeline * plan.num_chunks
-    check_fits(
-        num_passes * _BYTES_PER_PASS,
-        f"a schedule of {num_passes:,} passes",
-        advice="take a smaller global batch, or more sequences in a microbatch",
-    )
+    if num_passes > _MANY_PASSES:
+        check_fits(
+            num_passes * _BYTES_PER_PASS,
+            f"a schedule of {num_passes:,} passes",
+            advice="take a smaller global batch, or more sequences in a microbatch",
+        )
     if is_written(plan.schedule):
         return _from_file(plan)
     if plan.schedule == _INTERLEAVED and plan.pipeline > 1:
-        return _interleaved(plan)
-    return _of_one_chunk(plan)
+        return _check_interleaved(plan)
+    _check_one_chunk(plan)
+    return None
 
 
-def _of_one_chunk(plan: Plan) -> Schedule:
+def steady_microbatches(plan: Plan) -> int:
+    """As few microbatches as leave every stage's fullest moment what it is with all of a plan's.
+
+    Behind what they come ahead, forward and backward passes take turns, and what a stage keeps is
+    the same after each round.
+    """
+    count, stages = plan.num_microbatches, plan.pipeline
+    if plan.schedule == _INTERLEAVED and stages > 1:
+        contiguous = plan.contiguous or stages
+        whole, rest = divmod(count, contiguous)
+        ahead = 2 * (stages - 1) + (plan.num_chunks - 1) * contiguous
+        rounds = -(-ahead // (contiguous * plan.num_chunks)) + 2
+        return min(whole, rounds) * contiguous + rest
+    if plan.schedule in _STEADY or (stages == 1 and plan.schedule in {_NONE, _INTERLEAVED}):
+        return min(count, 2 * stages + 4)
+    return count
+
+
+def steady_schedule(plan: Plan) -> Schedule:
+    """The schedule of so many microbatches alone; of a legal plan."""
+    return _made(plan, steady_microbatches(plan))
+
+
+def _made(plan: Plan, num_microbatches: int) -> Schedule:
+    if is_written(plan.schedule):
+        return _from_file(plan)
+    if plan.schedule == _INTERLEAVED and plan.pipeline > 1:
+        return interleaved(
+            plan.pipeline,
+            num_microbatches,
+            num_chunks=plan.num_chunks,
+            contiguous=plan.contiguous or plan.pipeline,
+        )
+    if plan.pipeline == 1 and plan.schedule != "gpipe":
+        return one_forward_one_backward(1, num_microbatches)
+    return _OF_ONE_CHUNK[plan.schedule](plan.pipeline, num_microbatches)
+
+
+def _check_one_chunk(plan: Plan) -> None:
     if plan.num_chunks > 1:
         raise WorkloadError(
             f"schedule {plan.schedule!r} with pp {plan.pipeline} has one chunk on each stage, not "
             f"{plan.num_chunks}: several need the schedule 'interleaved' and pp above 1"
         )
-    if plan.pipeline == 1 and plan.schedule != "gpipe":
-        return one_forward_one_backward(1, plan.num_microbatches)
+    if plan.pipeline == 1:
+        return
     if plan.schedule == _NONE:
         raise WorkloadError(
             f"schedule 'none' has no order for pp {plan.pipeline}: choose one of "
             f"{', '.join(SCHEDULES[1:])}"
         )
-    return _OF_ONE_CHUNK[plan.schedule](plan.pipeline, plan.num_microbatches)
+    if plan.schedule == _DUALPIPE:
+        check_dualpipe(plan.pipeline, plan.num_microbatches)
 
 
-def _interleaved(plan: Plan) -> Schedule:
+def _check_interleaved(plan: Plan) -> Schedule | None:
     contiguous = plan.contiguous or plan.pipeline
-    schedule = interleaved(
-        plan.pipeline,
-        plan.num_microbatches,
-        num_chunks=plan.num_chunks,
-        contiguous=contiguous,
-    )
-    # Megatron's usual case cannot stand still, and is the one that has to be fast.
-    is_usual = contiguous == plan.pipeline and plan.num_microbatches % plan.pipeline == 0
-    if not is_usual and stuck_units(schedule):
+    last = plan.num_microbatches % contiguous or contiguous
+    if min(contiguous, last) >= plan.pipeline:
+        return None  # which cannot stand still
+    schedule = _made(plan, plan.num_microbatches)
+    if is_stuck(schedule):
         raise WorkloadError(
             f"schedule 'interleaved' with pp {plan.pipeline} x {plan.num_chunks} chunks stands "
             f"still: of {plan.num_microbatches} microbatches {contiguous} of a chunk come in a "
-            f"row, and the last group has {plan.num_microbatches % contiguous or contiguous}, "
+            f"row, and the last group has {last}, "
             f"where groups of at least pp = {plan.pipeline} always run: contiguous = "
             f"{plan.num_microbatches} would, or {plan.pipeline} with a multiple of "
             f"{plan.pipeline} microbatches"

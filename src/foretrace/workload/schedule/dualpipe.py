@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 
 from foretrace.base import WorkloadError
-from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
+from foretrace.workload.schedule.schedule import Orders, Pass, Schedule, ScheduleUnit
 
 
 def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:
@@ -27,6 +27,25 @@ def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:
     Raises:
         WorkloadError: if a number is not what it has to be.
     """
+    check_dualpipe(num_stages, num_microbatches)
+    half = num_microbatches // 2
+    return Schedule(
+        name="dualpipe",
+        orders=Orders.of_units(
+            [_Stage(stage, num_stages, half).order() for stage in range(num_stages)]
+        ),
+        stage_of_chunk=(*range(num_stages), *reversed(range(num_stages))),
+        routes=(tuple(range(num_stages)), tuple(range(num_stages, 2 * num_stages))),
+        route_of_microbatch=(0,) * half + (1,) * half,
+    )
+
+
+def check_dualpipe(num_stages: int, num_microbatches: int) -> None:
+    """Refuse numbers that the order is not made for.
+
+    Raises:
+        WorkloadError: so too.
+    """
     if num_stages % 2 or num_microbatches % 2 or num_microbatches < 2 * num_stages:
         stages = num_stages + num_stages % 2
         microbatches = max(2 * stages, num_microbatches + num_microbatches % 2)
@@ -35,14 +54,6 @@ def dualpipe(num_stages: int, num_microbatches: int) -> Schedule:
             "an even number of stages, and an even number of microbatches of at least twice as "
             f"many; {microbatches} microbatches on {stages} stages would run"
         )
-    half = num_microbatches // 2
-    return Schedule(
-        name="dualpipe",
-        units=tuple(_Stage(stage, num_stages, half).order() for stage in range(num_stages)),
-        stage_of_chunk=(*range(num_stages), *reversed(range(num_stages))),
-        routes=(tuple(range(num_stages)), tuple(range(num_stages, 2 * num_stages))),
-        route_of_microbatch=(0,) * half + (1,) * half,
-    )
 
 
 class _Stage:

@@ -5,9 +5,10 @@ A stage's chunks are numbered along the route: chunk `v * num_stages + s` is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import numpy as np
 
-from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
+from foretrace.base import Bools, Int64s
+from foretrace.workload.schedule.schedule import Orders, Pass, Schedule
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> Schedule:
@@ -17,12 +18,7 @@ def gpipe(num_stages: int, num_microbatches: int) -> Schedule:
         Huang et al., "GPipe", arXiv:1811.06965; the order of backward passes is that of PyTorch's
         `ScheduleGPipe`.
     """
-    order = (
-        *(ScheduleUnit(Pass.FORWARD, index, 0) for index in range(num_microbatches)),
-        *(ScheduleUnit(Pass.BACKWARD, index, 0) for index in range(num_microbatches)),
-    )
-    units = tuple(_on_chunk(order, stage) for stage in range(num_stages))
-    return one_way("gpipe", units, num_microbatches=num_microbatches)
+    return _of_one_chunk("gpipe", [num_microbatches] * num_stages, num_microbatches)
 
 
 def one_forward_one_backward(num_stages: int, num_microbatches: int) -> Schedule:
@@ -32,15 +28,7 @@ def one_forward_one_backward(num_stages: int, num_microbatches: int) -> Schedule
         Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", arXiv:2006.09503;
         `forward_backward_pipelining_without_interleaving` of Megatron-LM.
     """
-
-    def order(stage: int) -> tuple[ScheduleUnit, ...]:
-        def unit(kind: Pass, index: int) -> ScheduleUnit:
-            return ScheduleUnit(kind, index, stage)
-
-        return _in_turns(num_microbatches, num_stages - stage - 1, unit)
-
-    units = tuple(order(stage) for stage in range(num_stages))
-    return one_way("1f1b", units, num_microbatches=num_microbatches)
+    return _of_one_chunk("1f1b", list(range(num_stages))[::-1], num_microbatches)
 
 
 def interleaved(
@@ -56,24 +44,19 @@ def interleaved(
         arXiv:2104.04473; Llama Team, "The Llama 3 Herd of Models", arXiv:2407.21783, section
         3.3.2; `get_schedule_table` and `get_pp_rank_microbatches` of Megatron-LM.
     """
-    table = [
-        (index, chunk)
-        for first in range(0, num_microbatches, contiguous)
-        for chunk in range(num_chunks)
-        for index in range(first, min(first + contiguous, num_microbatches))
-    ]
+    position = np.arange(num_microbatches * num_chunks)
+    first = position // (contiguous * num_chunks) * contiguous
+    size = np.minimum(num_microbatches - first, contiguous)
+    turn, inside = np.divmod(position - first * num_chunks, size)
 
-    def order(stage: int) -> tuple[ScheduleUnit, ...]:
-        def unit(kind: Pass, position: int) -> ScheduleUnit:
-            index, chunk = table[position]
-            place = chunk if kind is Pass.FORWARD else num_chunks - 1 - chunk
-            return ScheduleUnit(kind, index, place * num_stages + stage)
-
+    def order(stage: int) -> tuple[Int64s, Int64s, Int64s]:
         ahead = 2 * (num_stages - stage - 1) + (num_chunks - 1) * contiguous
-        return _in_turns(len(table), ahead, unit)
+        at, is_forward = _in_turns(len(position), ahead)
+        place = np.where(is_forward, turn[at], num_chunks - 1 - turn[at])
+        return _kinds(is_forward), (first + inside)[at], place * num_stages + stage
 
-    units = tuple(order(stage) for stage in range(num_stages))
-    return one_way("interleaved", units, num_microbatches=num_microbatches, num_chunks=num_chunks)
+    orders = Orders.of_stages([order(stage) for stage in range(num_stages)])
+    return one_way("interleaved", orders, num_microbatches, num_chunks=num_chunks)
 
 
 def zb_h1(num_stages: int, num_microbatches: int) -> Schedule:
@@ -85,53 +68,54 @@ def zb_h1(num_stages: int, num_microbatches: int) -> Schedule:
         Qi et al., "Zero Bubble Pipeline Parallelism", arXiv:2401.10241, section 2.2; the delay is
         that of PyTorch's `ScheduleInterleavedZeroBubble`.
     """
+    index = np.arange(num_microbatches)
+    kind = np.repeat([Pass.FORWARD, Pass.INPUT, Pass.WEIGHT], num_microbatches).astype(np.int64)
 
-    def order(stage: int) -> tuple[ScheduleUnit, ...]:
-        ahead = min(num_stages - stage - 1, num_microbatches)
-        found = [ScheduleUnit(Pass.FORWARD, index, stage) for index in range(ahead)]
-        for index in range(num_microbatches):
-            if index + ahead < num_microbatches:
-                found.append(ScheduleUnit(Pass.FORWARD, index + ahead, stage))
-            found.append(ScheduleUnit(Pass.INPUT, index, stage))
-            if index >= stage:
-                found.append(ScheduleUnit(Pass.WEIGHT, index - stage, stage))
-        put_off = range(max(num_microbatches - stage, 0), num_microbatches)
-        return (*found, *(ScheduleUnit(Pass.WEIGHT, index, stage) for index in put_off))
+    def order(stage: int) -> tuple[Int64s, Int64s, Int64s]:
+        # In the turn of which input gradient each comes: forward passes are ahead, weights behind.
+        turn = np.concatenate([index - (num_stages - stage - 1), index, index + stage])
+        found = np.lexsort((kind, turn))
+        return kind[found], np.tile(index, 3)[found], np.full(len(found), stage)
 
-    units = tuple(order(stage) for stage in range(num_stages))
-    return one_way("zb-h1", units, num_microbatches=num_microbatches)
+    orders = Orders.of_stages([order(stage) for stage in range(num_stages)])
+    return one_way("zb-h1", orders, num_microbatches)
 
 
-def one_way(
-    name: str,
-    units: tuple[tuple[ScheduleUnit, ...], ...],
-    *,
-    num_microbatches: int,
-    num_chunks: int = 1,
-) -> Schedule:
+def one_way(name: str, orders: Orders, num_microbatches: int, *, num_chunks: int = 1) -> Schedule:
     """A schedule with one route, whose chunks go round the stages `num_chunks` times."""
-    num_stages = len(units)
+    num_stages = len(orders.begin) - 1
     return Schedule(
         name=name,
-        units=units,
+        orders=orders,
         stage_of_chunk=tuple(range(num_stages)) * num_chunks,
         routes=(tuple(range(num_stages * num_chunks)),),
         route_of_microbatch=(0,) * num_microbatches,
     )
 
 
-def _on_chunk(order: Sequence[ScheduleUnit], chunk: int) -> tuple[ScheduleUnit, ...]:
-    return tuple(ScheduleUnit(unit.kind, unit.microbatch, chunk) for unit in order)
+def _of_one_chunk(name: str, ahead: list[int], num_microbatches: int) -> Schedule:
+    """Turns on every stage behind so many forward passes."""
+    stages = []
+    for stage, own in enumerate(ahead):
+        at, is_forward = _in_turns(num_microbatches, own)
+        stages.append((_kinds(is_forward), at, np.full(len(at), stage)))
+    return one_way(name, Orders.of_stages(stages), num_microbatches)
 
 
-def _in_turns(
-    count: int, ahead: int, unit: Callable[[Pass, int], ScheduleUnit]
-) -> tuple[ScheduleUnit, ...]:
-    """`ahead` forward passes, then forward and backward in turns, then the rest backward."""
+def _kinds(is_forward: Bools) -> Int64s:
+    return np.where(is_forward, Pass.FORWARD, Pass.BACKWARD).astype(np.int64)
+
+
+def _in_turns(count: int, ahead: int) -> tuple[Int64s, Bools]:
+    """`ahead` forward passes, then forward and backward in turns, then the rest backward.
+
+    Returns:
+        Number of every pass among those of its kind, and whether it is a forward one.
+    """
     ahead = min(ahead, count)
-    found = [unit(Pass.FORWARD, position) for position in range(ahead)]
-    for position in range(count - ahead):
-        found.append(unit(Pass.FORWARD, position + ahead))
-        found.append(unit(Pass.BACKWARD, position))
-    found += [unit(Pass.BACKWARD, position) for position in range(count - ahead, count)]
-    return tuple(found)
+    is_forward = np.zeros(2 * count, np.bool_)
+    is_forward[:ahead] = True
+    is_forward[ahead : 2 * count - ahead : 2] = True
+    number = np.empty(2 * count, np.int64)
+    number[is_forward] = number[~is_forward] = np.arange(count)
+    return number, is_forward

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from foretrace.base import Bools, Int64s
 
 
 class Pass(IntEnum):
@@ -25,6 +32,52 @@ class ScheduleUnit:
     is_joined: bool = False  # woven with the next unit of its stage: DualPipe's pairs
 
 
+@dataclass(frozen=True, eq=False)
+class Orders:
+    """Units of all stages as columns, one stage behind the other."""
+
+    kind: Int64s  # int64[units], `Pass`
+    microbatch: Int64s  # int64[units]
+    chunk: Int64s  # int64[units]
+    is_joined: Bools  # bool[units]
+    begin: Int64s  # int64[stages + 1], first unit of every stage, and their number
+
+    @classmethod
+    def of_units(cls, units: Sequence[Sequence[ScheduleUnit]]) -> Orders:
+        """Columns of units one by one."""
+        rows = [
+            (unit.kind, unit.microbatch, unit.chunk, unit.is_joined)
+            for order in units
+            for unit in order
+        ]
+        columns = np.array(rows, np.int64).reshape(-1, 4).T
+        kind, microbatch, chunk, is_joined = columns
+        begin = _begin([len(order) for order in units])
+        return cls(kind, microbatch, chunk, is_joined > 0, begin)
+
+    @classmethod
+    def of_stages(cls, stages: Sequence[tuple[Int64s, Int64s, Int64s]]) -> Orders:
+        """Columns of every stage's kinds, microbatches and chunks; no unit is joined."""
+        kind, microbatch, chunk = (np.concatenate(column) for column in zip(*stages, strict=True))
+        begin = _begin([len(own[0]) for own in stages])
+        return cls(kind, microbatch, chunk, np.zeros(len(kind), np.bool_), begin)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all units are the same."""
+        return isinstance(other, Orders) and all(
+            np.array_equal(own, its)
+            for own, its in zip(vars(self).values(), vars(other).values(), strict=True)
+        )
+
+    def __hash__(self) -> int:
+        """By every unit's place."""
+        return hash((self.chunk.tobytes(), self.kind.tobytes()))
+
+
+def _begin(sizes: Sequence[int]) -> Int64s:
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The order of units on every stage.
@@ -36,15 +89,31 @@ class Schedule:
     """
 
     name: str
-    units: tuple[tuple[ScheduleUnit, ...], ...]  # by stage, in order
+    orders: Orders
     stage_of_chunk: tuple[int, ...]
     routes: tuple[tuple[int, ...], ...]  # chunks from the model's first layers to its last
     route_of_microbatch: tuple[int, ...]
 
+    @cached_property
+    def units(self) -> tuple[tuple[ScheduleUnit, ...], ...]:
+        """By stage, in order."""
+        orders = self.orders
+        kinds = tuple(Pass)
+        columns = zip(
+            orders.kind.tolist(),
+            orders.microbatch.tolist(),
+            orders.chunk.tolist(),
+            orders.is_joined.tolist(),
+            strict=True,
+        )
+        units = [ScheduleUnit(kinds[kind], *rest) for kind, *rest in columns]
+        begin = orders.begin.tolist()
+        return tuple(tuple(units[at:end]) for at, end in pairwise(begin))
+
     @property
     def num_stages(self) -> int:
         """Pipeline stages."""
-        return len(self.units)
+        return len(self.orders.begin) - 1
 
     @property
     def num_microbatches(self) -> int:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from foretrace.base import DescriptionKey, Text, Whole, WorkloadError, parsed_toml, read_keys
 from foretrace.workload.schedule.legality import check_schedule
-from foretrace.workload.schedule.schedule import Pass, Schedule, ScheduleUnit
+from foretrace.workload.schedule.schedule import Orders, Pass, Schedule, ScheduleUnit
 
 _WHOLES = tuple[Whole, ...]
 _KEYS = (
@@ -81,7 +81,7 @@ def _of_toml(path: Path, where: str) -> Schedule:
     )
     return Schedule(
         name=path.stem,
-        units=units,
+        orders=Orders.of_units(units),
         stage_of_chunk=stage_of_chunk,
         routes=stated.get("routes", (tuple(range(len(stage_of_chunk))),)),
         route_of_microbatch=stated.get("route_of_microbatch", (0,) * _num_microbatches(units)),
@@ -141,7 +141,7 @@ def _of_csv(path: Path, where: str) -> Schedule:
         )
     return Schedule(
         name=path.stem,
-        units=units,
+        orders=Orders.of_units(units),
         stage_of_chunk=tuple(stages[chunk] for chunk in range(num_chunks)),
         routes=(tuple(range(num_chunks)),),
         route_of_microbatch=(0,) * _num_microbatches(units),

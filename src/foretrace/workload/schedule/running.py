@@ -1,0 +1,62 @@
+"""`stage_ends_ns`: when every stage has done its units, if nothing but units took time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.workload.schedule._compiled import run
+from foretrace.workload.schedule.schedule import Pass, Schedule
+
+
+@dataclass(frozen=True)
+class UnitTimes:
+    """How long units take."""
+
+    alone_ns: Int64s  # int64[kinds of passes, chunks]
+    joined_ns: Int64s  # int64[kinds of passes, chunks], of each unit of a joined pair
+    transfer_ns: Int64s  # int64[chunks], between a chunk and the one before it, both ways
+    begin_ns: Int64s  # int64[stages], before which no unit begins
+
+
+def stage_ends_ns(schedule: Schedule, times: UnitTimes) -> Int64s | None:
+    """When every stage is done; int64[stages]. `None`: its stages wait for each other."""
+    free_ns, num_left = _run(schedule, times)
+    return None if num_left else free_ns
+
+
+def is_stuck(schedule: Schedule) -> bool:
+    """Whether stages wait for each other for ever."""
+    num_chunks = len(schedule.stage_of_chunk)
+    no_time = np.zeros((len(Pass), num_chunks), np.int64)
+    begin_ns = np.zeros(schedule.num_stages, np.int64)
+    return _run(schedule, UnitTimes(no_time, no_time, no_time[0], begin_ns))[1] > 0
+
+
+def _run(schedule: Schedule, times: UnitTimes) -> tuple[Int64s, int]:
+    orders, num_chunks = schedule.orders, len(schedule.stage_of_chunk)
+    before, behind = np.full((2, num_chunks), -1, np.int64)
+    for route in schedule.routes:
+        before[list(route[1:])] = route[:-1]
+        behind[list(route[:-1])] = route[1:]
+    ends_ns = np.full((2, num_chunks, schedule.num_microbatches), -1, np.int64)
+    free_ns = times.begin_ns.copy()
+    num_left = run(
+        orders.kind,
+        orders.microbatch,
+        orders.chunk,
+        orders.is_joined,
+        orders.begin,
+        before,
+        behind,
+        times.alone_ns,
+        times.joined_ns,
+        times.transfer_ns,
+        ends_ns[0],
+        ends_ns[1],
+        orders.begin[:-1].copy(),
+        free_ns,
+    )
+    return free_ns, int(num_left)
