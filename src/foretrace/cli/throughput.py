@@ -11,7 +11,7 @@ from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders
-from foretrace.cli.source import Source
+from foretrace.cli.source import RunSource
 
 
 def throughput(
@@ -41,7 +41,7 @@ def throughput(
     workers: options.Workers = None,
 ) -> None:
     """Say what a step gets done: tokens/s, samples/s, MFU, busy share."""
-    source = Source(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
         doing.now("counting what a step gets done")
