@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import numpy as np
@@ -91,3 +94,20 @@ def test_kept_code_is_made_anew_after_a_change_of_a_file_it_takes_functions_from
         said.append(done.stdout.split())
 
     assert said == [["2", "0"], ["2", "1"], ["14", "0"]]
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-40], lambda whole: b"nothing" + whole])
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_kept_code_that_cannot_be_read_is_made_anew(
+    tmp_path: Path, damage: Callable[[bytes], bytes], ending: str
+) -> None:
+    compiled = printed_with_code_kept_in(tmp_path)
+    [*kept] = tmp_path.rglob(f"_compiled.last_not_after*.{ending}")
+    for path in kept:
+        path.write_bytes(damage(path.read_bytes()))
+    anew = printed_with_code_kept_in(tmp_path)
+    again = printed_with_code_kept_in(tmp_path)
+
+    assert kept
+    assert compiled[:-1] == anew[:-1] == again[:-1]
+    assert again[-1] == "False"

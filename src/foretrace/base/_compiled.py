@@ -6,6 +6,7 @@ Compiled files take it from here and not through the folder: nobody else pays fo
 from __future__ import annotations
 
 import contextlib
+import pickle
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,12 @@ from typing import Any
 import numba
 from numba.core.caching import FunctionCache
 from numba.core.runtime.nrt import rtsys
+
+# What a file of kept code raises that is cut, damaged, or of another version with other classes.
+_UNREADABLE = (
+    AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError, ValueError,
+    pickle.UnpicklingError,
+)  # fmt: skip
 
 
 def njit(*, cache: bool = False, **options: Any) -> Any:
@@ -50,7 +57,11 @@ class _KeptCode(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         rtsys.initialize(target_context)
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+            try:
+                return self._load_overload(sig, target_context)
+            except _UNREADABLE:
+                self._cache_file.flush()
+                return None
 
 
 @cache
