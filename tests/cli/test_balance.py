@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.cli.conftest import Run
 
@@ -40,6 +41,24 @@ def test_what_is_no_dataset_is_one_sentence(run: Run) -> None:
 
     assert found.code == 1
     assert found.err.startswith("error: cannot read nowhere.idx")
+
+
+def test_an_estimate_carries_the_load_of_experts(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(",".join(["30", *["10"] * 7]))
+    plan = ("--dp", "4", "--ep", "4", "--global-batch", "8", "--sequence", "2048", "--json")
+    line = ("estimate", "--model", "mixtral-8x7b", "--machine", "dgx-h100", *plan)
+
+    found = run(*line, "--expert-load", str(path), "--expert-replicas", "4")
+
+    assert found.code == 0, found.err
+    answer, even = json.loads(found.out), json.loads(run(*line).out)
+    copied, order, balanced = answer["expert_load"]
+    assert order["imbalance"] == pytest.approx(1.6)  # 40 of 100 on one of 4 ranks
+    assert balanced["imbalance"] == pytest.approx(1.6)
+    assert copied["imbalance"] == pytest.approx(1.0)
+    assert answer["step_ns"] == even["step_ns"] < order["mean_ns"]
+    assert copied["placement"] == "balanced, 4 replicas"
 
 
 def test_an_estimate_tells_steps_of_documents_too(run: Run) -> None:

@@ -24,10 +24,17 @@ from foretrace.analyze import (
 from foretrace.api.balancing import documents_named
 from foretrace.api.edited import EditableEstimate
 from foretrace.api.tracks import found_tracks
-from foretrace.balance import Documents
+from foretrace.balance import EVEN, Documents, ExpertLoad, ExpertPlacement, expert_load_named
 from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
-from foretrace.estimate import Estimate, document_mix, estimate_draft
+from foretrace.estimate import (
+    Estimate,
+    document_mix,
+    estimate_draft,
+    expert_mixes,
+    loaded_plan,
+    software_costs,
+)
 from foretrace.estimate import estimate as estimated
 from foretrace.machine import Machine, load_machine
 from foretrace.operators import ModuleProgram
@@ -56,6 +63,9 @@ def estimate(
     convention: Convention | str = Convention.CAUSAL,
     price_per_hour: float | None = None,
     documents: Documents | Sequence[int] | Named | None = None,
+    expert_load: ExpertLoad | Named = EVEN,
+    expert_capacity: float | None = None,
+    expert_replicas: int | None = None,
     folded: bool = True,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
@@ -78,6 +88,12 @@ def estimate(
             "parameters-without-embeddings".
         price_per_hour: of one chip, in any currency.
         documents: of a dataset, as in `balance`: steps of its documents are told too.
+        expert_load: how tokens are spread over experts: "even", "power:1.2" (a power law with this
+            exponent), a file of measured counts (a row for each layer, a column for each expert),
+            or a load. The step is that of the mean load of the fullest rank.
+        expert_capacity: tokens that an expert takes, in mean loads; what is above is dropped.
+        expert_replicas: experts that are held once more, over all ranks, the fullest first, with
+            all of them dealt so that ranks have alike loads; in order, if left out.
         folded: simulate one rank of each role instead of all.
         costs: what predicts durations; the fitted models of this version if left out.
         inflation: how much slower kernels are beside communication; the published mean if left
@@ -121,6 +137,14 @@ def estimate(
             price_per_hour=price_per_hour,
             progress=progress,
         )
+    if expert_load != EVEN or expert_capacity is not None:
+        found = _under_load(
+            found,
+            _load_of(expert_load, expert_capacity),
+            expert_replicas,
+            costs=costs,
+            inflation=inflation,
+        )
     if documents is not None:
         if not isinstance(found_model, Transformer):
             raise WorkloadError(f"{found_model.name} is no transformer: it has no documents")
@@ -129,10 +153,50 @@ def estimate(
             found.plan,
             found_machine,
             documents=documents_named(documents),
-            costs=costs,
+            costs=costs or software_costs(found_machine, known),
         )
         found = replace(found, mix=mix)
     return EditableEstimate(**vars(found), own_costs=costs, own_inflation=inflation)
+
+
+def _load_of(load: ExpertLoad | Named, capacity: float | None) -> ExpertLoad:
+    if not isinstance(load, ExpertLoad):
+        return expert_load_named(str(load), capacity=capacity)
+    return load if capacity is None else replace(load, capacity=capacity)
+
+
+def _under_load(
+    even: Estimate,
+    load: ExpertLoad,
+    replicas: int | None,
+    *,
+    costs: CostModel | None,
+    inflation: Inflation | None,
+) -> Estimate:
+    """The estimate whose fullest rank has its mean load, and steps by placement of experts."""
+    if not isinstance(even.model, Transformer):
+        raise WorkloadError(f"{even.model.name} is no transformer: it has no experts")
+    ranks = even.plan.expert
+    spare = ranks if even.model.experts is None else -even.model.experts.count % ranks or ranks
+    asked = [ExpertPlacement(replicas)] if replicas is not None else []
+    others = [ExpertPlacement(), ExpertPlacement(0), ExpertPlacement(spare)]
+    mixes = expert_mixes(
+        even.model, even.plan, even.machine, load=load,
+        placements=[*asked, *(one for one in others if one not in asked)],
+        costs=costs or software_costs(even.machine, even.software), inflation=inflation,
+    )  # fmt: skip
+    note = (
+        f"experts have the load of {load.name}: the fullest rank's mean, {mixes[0].imbalance:.2f} "
+        f"times all ranks', in every layer, experts {mixes[0].placement}"
+    )
+    found = estimated(
+        even.model, loaded_plan(even.plan, even.model, mixes[0].imbalance), even.machine,
+        software=even.software, costs=costs, inflation=inflation, convention=even.convention,
+        folded=even.laid_out.is_folded, price_per_hour=even.price_per_hour,
+    )  # fmt: skip
+    return replace(
+        found, assumed=even.assumed, experts=mixes, notes=(*dict.fromkeys((note, *even.notes)),)
+    )
 
 
 def _draft_of(plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]) -> PlanDraft:

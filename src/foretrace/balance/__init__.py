@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from foretrace.balance.datasets import read_documents as read_documents
     from foretrace.balance.documents import Documents as Documents
     from foretrace.balance.documents import LogNormal as LogNormal
+    from foretrace.balance.expert_load import EVEN as EVEN
+    from foretrace.balance.expert_load import DrawnLoad as DrawnLoad
+    from foretrace.balance.expert_load import ExpertLoad as ExpertLoad
+    from foretrace.balance.expert_load import ExpertPlacement as ExpertPlacement
+    from foretrace.balance.expert_load import Routing as Routing
+    from foretrace.balance.expert_load import expert_load_named as expert_load_named
     from foretrace.balance.outcome import PackedStream as PackedStream
     from foretrace.balance.outcome import imbalance as imbalance
     from foretrace.balance.outcome import overhead_ms as overhead_ms
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     from foretrace.balance.shards import slowest_attention_ns as slowest_attention_ns
     from foretrace.balance.shards import slowest_rank as slowest_rank
     from foretrace.balance.work import DocumentWork as DocumentWork
-    from foretrace.balance.work import check_fused as check_fused
     from foretrace.balance.work import document_work as document_work
 
 lazily(__name__)

@@ -98,7 +98,7 @@ def document_work(model: Transformer, plan: Plan, costs: CostModel) -> DocumentW
     Raises:
         WorkloadError: for attention that is not fused, or a plan that is not legal.
     """
-    check_fused(plan)
+    _check_fused(plan)
     lengths = _points(plan.sequence)
     found = [_kernel_ns(model, plan, costs, length) for length in lengths]
     attention_ns = np.maximum.accumulate([attention for attention, _ in found])
@@ -108,7 +108,7 @@ def document_work(model: Transformer, plan: Plan, costs: CostModel) -> DocumentW
     )  # fmt: skip
 
 
-def check_fused(plan: Plan) -> None:
+def _check_fused(plan: Plan) -> None:
     """Refuse attention that documents do not change.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from foretrace import api
+from foretrace.balance import EVEN
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
@@ -66,6 +67,26 @@ def estimate(
             help="Documents of a dataset, as in `balance`: steps of them are told too.",
         ),
     ] = None,
+    expert_load: Annotated[
+        str,
+        typer.Option(
+            metavar="even|power:A|FILE",
+            help="Tokens of experts: as many each, by a power law, or measured counts (.csv, .npy, "
+            ".json: a row for each layer).",
+        ),
+    ] = EVEN,
+    expert_capacity: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="C", help="Tokens an expert takes, in mean loads; others are dropped."
+        ),
+    ] = None,
+    expert_replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Experts held twice, all dealt to balance. Default: in order."
+        ),
+    ] = None,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one of each role.")
     ] = False,
@@ -101,6 +122,9 @@ def estimate(
             convention=convention,
             price_per_hour=price,
             documents=documents,
+            expert_load=expert_load,
+            expert_capacity=expert_capacity,
+            expert_replicas=expert_replicas,
             folded=not unfolded,
             progress=doing.advance,
         )

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from foretrace.answer import Told
-from foretrace.balance import documents_of
+from foretrace.balance import EVEN, documents_of, expert_load_named
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.plan_options import Gpus, PlanName, draft_of, with_plan
@@ -111,6 +111,13 @@ def steps(
             "own.",
         ),
     ] = None,
+    expert_load: Annotated[
+        str,
+        typer.Option(
+            metavar="even|power:A|FILE",
+            help="Tokens of experts, as in `estimate`, drawn for each cell and step.",
+        ),
+    ] = EVEN,
     learn_from: Annotated[
         list[str] | None,
         typer.Option(
@@ -152,8 +159,10 @@ def steps(
             has_scales=scale or report is not None, progress=doing.advance,
         )  # fmt: skip
         if paths:
-            if documents:
-                raise typer.BadParameter("--documents is for a plan: a recording has its own")
+            if documents or expert_load != EVEN:
+                raise typer.BadParameter(
+                    "--documents and --expert-load are for a plan: a recording has its own"
+                )
             job = RunSource(paths, None, no_cache, workers).job(doing)
             models = _learnt(learn_from, doing, no_cache=no_cache, workers=workers)
             doing.now("sampling steps")
@@ -163,7 +172,7 @@ def steps(
                 raise typer.BadParameter("--from is for a recording whose steps are predicted")
             found = _of_plan(
                 asked, _variation(variation, vary), sampling, folded=not unfolded,
-                documents=documents, doing=doing,
+                documents=documents, expert_load=expert_load, doing=doing,
             )  # fmt: skip
         told = found.told(training_steps=training_steps, top=top)
         if report is not None:
@@ -188,6 +197,7 @@ def _of_plan(
     *,
     folded: bool,
     documents: str | None,
+    expert_load: str,
     doing: ProgressLine,
 ) -> StepDistribution:
     model, plan, machine = asked.found()
@@ -195,6 +205,7 @@ def _of_plan(
     return estimated_steps(
         model, plan, machine, variation=variation, sampling=sampling, folded=folded,
         documents=None if documents is None else documents_of(documents),
+        expert_load=None if expert_load == EVEN else expert_load_named(expert_load),
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from foretrace.cost.errors import Predictions as Predictions
     from foretrace.cost.expert_exchange import ExchangeShapes as ExchangeShapes
     from foretrace.cost.experts import ExpertShapes as ExpertShapes
+    from foretrace.cost.experts import power_law_rows as power_law_rows
     from foretrace.cost.gemm import GemmShapes as GemmShapes
     from foretrace.cost.gemm import gemm_ns as gemm_ns
     from foretrace.cost.in_steps import FittedCosts as FittedCosts

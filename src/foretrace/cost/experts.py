@@ -121,8 +121,7 @@ def rows_of_bins(
 ) -> tuple[tuple[int, float], ...]:
     """Experts of the most loaded rank in bins of alike ones: how many, and rows of each.
 
-    Uneven loads are drawn by a power law between one row and 0.8 of all tokens, as public tables
-    draw theirs (ai-dynamo/aiconfigurator, collector/helper.py): the mean of many draws.
+    Uneven loads are the mean of many draws by a power law (`power_law_rows`).
 
     Args:
         tokens: that are routed.
@@ -137,7 +136,8 @@ def rows_of_bins(
             return ((local, total / experts),)
         used = min(local, max(1, round(total / ranks)))
         return ((used, 1.0),)
-    loads = _drawn_loads(tokens, total, experts, skew).reshape(_DRAWS, ranks, local)
+    drawn = power_law_rows((tokens, chosen, experts), skew / 100, num_draws=_DRAWS)
+    loads = drawn.reshape(_DRAWS, ranks, local)
     worst = loads[np.arange(_DRAWS), loads.sum(axis=2).argmax(axis=1)]
     rows = np.sort(worst, axis=1)[:, ::-1].mean(axis=0)
     edges = np.unique(np.round(np.geomspace(1, local + 1, _NUM_BINS + 1)).astype(int)) - 1
@@ -148,14 +148,28 @@ def rows_of_bins(
     )
 
 
-def _drawn_loads(tokens: int, total: int, experts: int, skew: int) -> Float64s:
-    """Rows of each expert, float64[draws, experts]."""
+def power_law_rows(
+    sizes: tuple[int, int, int], exponent: float, *, num_draws: int, seed: int = 0
+) -> Float64s:
+    """Rows of each expert, float64[draws, experts], drawn by a power law.
+
+    Between one row and 0.8 of all tokens, as public tables draw theirs (ai-dynamo/aiconfigurator,
+    collector/helper.py, with exponents 1.01 and 1.2). What is above all tokens is left out.
+
+    Args:
+        sizes: tokens that are routed, experts of each, experts of all ranks.
+        exponent: of the law; 1 falls between two cases and is taken as slightly more.
+        num_draws: how many.
+        seed: of them.
+    """
+    tokens, chosen, experts = sizes
+    total = tokens * chosen
     least, most = (1.0, max(0.8 * tokens, 1.0001)) if total > experts else (0.01, 2.0)
-    power = 1 - skew / 100
-    share = np.random.default_rng(0).random((_DRAWS, experts))
+    power = 1 - exponent or -1e-6
+    share = np.random.default_rng(seed).random((num_draws, experts))
     drawn = (share * (most**power - least**power) + least**power) ** (1 / power)
-    loads: Float64s = np.minimum(drawn / drawn.sum(axis=1, keepdims=True) * total, tokens)
-    return loads
+    rows: Float64s = np.minimum(drawn / drawn.sum(axis=1, keepdims=True) * total, tokens)
+    return rows
 
 
 def experts_ns(shapes: ExpertShapes, chip: Chip, values: Mapping[str, float]) -> Float64s:

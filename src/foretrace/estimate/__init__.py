@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
+    from foretrace.estimate.expert_steps import expert_mixes as expert_mixes
+    from foretrace.estimate.expert_steps import loaded_plan as loaded_plan
+    from foretrace.estimate.expert_steps import routing_of as routing_of
     from foretrace.estimate.packed_steps import document_mix as document_mix
     from foretrace.estimate.packed_steps import drawn_mix as drawn_mix
     from foretrace.estimate.packed_steps import packings as packings
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import interval as interval
     from foretrace.estimate.step_time import simulated_step as simulated_step
     from foretrace.estimate.step_time import unmodelled_width as unmodelled_width
+    from foretrace.estimate.uneven import Follows as Follows
     from foretrace.estimate.uneven import UnevenStep as UnevenStep
-    from foretrace.estimate.uneven import mix_labels as mix_labels
+    from foretrace.estimate.uneven import expert_work as expert_work
     from foretrace.estimate.uneven import uneven_step as uneven_step
     from foretrace.estimate.units import UnitRun as UnitRun
     from foretrace.estimate.units import run_units as run_units

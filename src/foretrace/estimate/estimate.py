@@ -11,7 +11,7 @@ from foretrace.analyze import Breakdown, breakdown
 from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
 from foretrace.base import NS_PER_HOUR, NS_PER_S
 from foretrace.cost import Costs, Source
-from foretrace.estimate.packings import DocumentMix
+from foretrace.estimate.packings import DocumentMix, ExpertMix, expert_table
 from foretrace.estimate.parts import (
     certainty_parts,
     memory_parts,
@@ -59,6 +59,7 @@ class Estimate(Answer):
     software: TrainingSoftware | None = None  # `None`: nobody said
     notes: tuple[str, ...] = ()
     mix: DocumentMix | None = None  # steps of a dataset's documents, where one is named
+    experts: tuple[ExpertMix, ...] = ()  # steps under a load of experts, where one is named
 
     @property
     def step_ns(self) -> int:
@@ -150,6 +151,7 @@ class Estimate(Answer):
             Facts(figures(self)),
             *step_parts(self),
             *(() if self.mix is None else (self.mix.table(),)),
+            *((expert_table(self.experts),) if self.experts else ()),
             *memory_parts(self.footprint),
             *certainty_parts(self),
             *plan_parts(self),
@@ -179,6 +181,7 @@ class Estimate(Answer):
             "memory": None if self.footprint is None else self.footprint.as_json(),
             **self._throughput(),
             **({} if self.mix is None else {"documents": self.mix.as_json()}),
+            **({"expert_load": plain(self.experts)} if self.experts else {}),
             "uncertainty": plain(found.families),
             "sources": dict(self.share_by_source),
             "plan": plan_table(self.plan),

@@ -76,6 +76,39 @@ class DocumentMix(Plain):
 
 
 @dataclass(frozen=True)
+class ExpertMix(Plain):
+    """Steps under an uneven load of experts, placed in one way."""
+
+    load: str
+    placement: str  # of experts on ranks
+    num_steps: int
+    imbalance: float  # load of the fullest rank over the mean, of all microbatches and layers
+    worst_imbalance: float  # of the layer where it is largest
+    dropped: float  # share of tokens
+    mean_ns: float
+    p50_ns: float
+    p95_ns: float
+    even_ns: float  # of an even load
+
+
+def expert_table(mixes: tuple[ExpertMix, ...]) -> Table:
+    """A row for each placement."""
+    return Table.of(
+        "experts",
+        mixes,
+        Column("placement", "experts are"),
+        Column("imbalance", "fullest rank", Unit.NUMBER),
+        Column("worst_imbalance", "worst layer", Unit.NUMBER),
+        Column("dropped", unit=Unit.SHARE),
+        Column("mean_ns"),
+        Column("p50_ns", "50 % ms"),
+        Column("p95_ns", "95 % ms"),
+        Column("even_ns", "even ms"),
+        title=f"load of experts: {mixes[0].load}, {mixes[0].num_steps:,} steps",
+    )
+
+
+@dataclass(frozen=True)
 class WindowGain(Plain):
     """What the best packer gains at another length of the window."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
+    from foretrace.workload.blocks.setting import Setting as Setting
     from foretrace.workload.exchanges.exchange import Anchored as Anchored
     from foretrace.workload.exchanges.exchange import Exchange as Exchange
     from foretrace.workload.exchanges.exchange import Turn as Turn

@@ -19,11 +19,10 @@ _MOST_FACTORS = 2**28  # 2 GiB
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """What documents make of each sample's microbatches."""
+    """What documents and the load of experts make of each sample's microbatches."""
 
-    label: Int32s  # int32[nodes], of `mix_labels`
-    tokens: Float64s  # float64[samples, microbatches], of one document as long as the window
-    attention: Float64s
+    label: Int32s  # int32[nodes], of `Follows`
+    own: Float64s  # float64[samples, labels], times durations
 
     def joined(self, label: Int64s, factor: Float64s) -> tuple[Int64s, Float64s]:
         """Labels and factors of GPUs, times those of microbatches.
@@ -31,16 +30,14 @@ class Mix:
         Raises:
             RiskError: if the table of factors would not fit.
         """
-        count = 1 + 2 * self.tokens.shape[1]
-        own = np.ones((len(self.tokens), count))
-        own[:, 1::2], own[:, 2::2] = self.tokens, self.attention
+        count = self.own.shape[1]
         if factor.size * count > _MOST_FACTORS:
             raise RiskError(
-                f"{factor.shape[1]:,} GPUs of a copy with {self.tokens.shape[1]:,} microbatches in "
-                f"{len(factor):,} samples need a table of {factor.size * count:,} factors, above "
+                f"{factor.shape[1]:,} GPUs with {count:,} parts of microbatches in {len(factor):,} "
+                f"samples need a table of {factor.size * count:,} factors, above "
                 f"{_MOST_FACTORS:,}: take fewer samples, or a smaller plan"
             )
-        both = (factor[:, :, None] * own[:, None, :]).reshape(len(factor), -1)
+        both = (factor[:, :, None] * self.own[:, None, :]).reshape(len(factor), -1)
         return label * count + self.label, both
 
 
@@ -64,7 +61,7 @@ def draws_of(
         seed: of every draw.
         factor: float64[samples, 1 + ranks of the graph] of each GPU in each sample, column 0 being
             1; drawn if left out.
-        mix: documents of each sample's microbatches.
+        mix: documents and load of experts of each sample's microbatches.
     """
     is_kernel = graph.is_device
     is_finish = graph.kind == NodeKind.FINISH

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.analyze import Windows, windows
-from foretrace.balance import Documents
+from foretrace.balance import Documents, ExpertLoad, ExpertPlacement
 from foretrace.base import Bools, Float64s, Int32s, RiskError
 from foretrace.cost import CostModel, Inflation, step_costs
-from foretrace.estimate import drawn_mix, mix_labels, simulated_step
+from foretrace.estimate import Follows, drawn_mix, expert_work, routing_of, simulated_step
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
 from foretrace.machine import Machine
 from foretrace.risk.steps.distribution import Scale, Shares, StepDistribution
@@ -52,6 +52,10 @@ _NODES_AT_MOST = 1_500_000_000  # simulated for more than the samples that were 
 _DOCUMENTS = (
     "documents as they come, {}; who carries the variance is told without them, and smaller jobs "
     "have one document each"
+)
+_EXPERTS = (
+    "experts have the load of {}, drawn for every cell and step; who carries the variance is told "
+    "with an even one, and smaller jobs have one"
 )
 _LEAST_STEPS = 8  # from which interruptions of the host are told apart by their rareness
 
@@ -263,6 +267,7 @@ def estimated_steps(
     inflation: Inflation | None = None,
     folded: bool = True,
     documents: Documents | None = None,
+    expert_load: ExpertLoad | None = None,
 ) -> StepDistribution:
     """How long steps of a plan take that has not been run.
 
@@ -277,6 +282,8 @@ def estimated_steps(
         folded: simulate one cell of the job instead of all; see `simulate_cells`.
         documents: of a dataset, as they come; every copy of the model has its own. Without,
             microbatches are one document each.
+        expert_load: how tokens are spread over experts, drawn for every cell and step, experts
+            in order; even, if left out.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
@@ -290,8 +297,8 @@ def estimated_steps(
     priced = costs or step_costs(machine)
     cell = cell_of(model, plan, machine, costs=priced, inflation=inflation, folded=folded)
     mix_of = None
-    if documents is not None and isinstance(model, Transformer):
-        mix_of = _mixes(cell, model, documents, priced)
+    if isinstance(model, Transformer) and (documents or expert_load):
+        mix_of = _mixes(cell, model, documents, expert_load, costs=priced)
     fixed = simulate(cell.graph, np.rint(cell.duration_ns).astype(np.int64))
     count = cell.cells.num_cells
     wanted = -(-chosen.num_samples // (NUM_BATCHES * _REPEATS))
@@ -315,32 +322,55 @@ def estimated_steps(
         method="every rank" if count == 1 else whole,
         sources=variation.as_json(),
         shares=_cell_shares(cell, variation, chosen)
-        if chosen.has_shares and documents is None
+        if chosen.has_shares and mix_of is None
         else Shares(),
         scales=_scales(cell, variation, chosen) if chosen.has_scales else (),
         notes=(
             *_notes(count, chosen),
             *(() if documents is None else (_DOCUMENTS.format(documents.name),)),
+            *(() if expert_load is None else (_EXPERTS.format(expert_load.name),)),
         ),
     )
 
 
 def _mixes(
-    cell: SampledCell, model: Transformer, documents: Documents, costs: CostModel
+    cell: SampledCell,
+    model: Transformer,
+    documents: Documents | None,
+    load: ExpertLoad | None,
+    *,
+    costs: CostModel,
 ) -> Callable[[int, int], Mix]:
-    """What draws documents for so many lanes, with a seed."""
-    if cell.num_replicas > 1:
+    """What draws documents and loads of experts for so many lanes, with a seed."""
+    if documents is not None and cell.num_replicas > 1:
         raise RiskError(
             f"a cell of this plan has {cell.num_replicas} copies of the model, and documents are "
             "drawn for one: leave expert ranks within one copy, or shard over all copies"
         )
-    label = mix_labels(cell.graph)
+    experts = None
+    if load is not None:
+        experts = expert_work(
+            model, cell.plan, cell.graph, costs=costs,
+            laid_out=lambda plan: layout(
+                blocks_of_model(model, plan), plan, schedule_of(plan),
+                num_replicas=cell.num_replicas,
+            ).graph,
+        )  # fmt: skip
+    follows = Follows.of(cell.graph, experts)
 
     def drawn(num_lanes: int, seed: int) -> Mix:
-        factors = drawn_mix(
-            model, cell.plan, documents=documents, costs=costs, num_copies=num_lanes, seed=seed
-        )
-        return Mix(label, *factors)
+        tokens = attention = np.ones((num_lanes, follows.num_microbatches))
+        if documents is not None:
+            tokens, attention = drawn_mix(
+                model, cell.plan, documents=documents, costs=costs, num_copies=num_lanes, seed=seed
+            )
+        fullest = None
+        if load is not None and experts is not None:
+            fullest = load.drawn(
+                routing_of(model, cell.plan, len(experts.layers)), ExpertPlacement(),
+                num_steps=num_lanes, num_microbatches=follows.num_microbatches, seed=seed,
+            ).fullest  # fmt: skip
+        return Mix(follows.label, follows.factors(tokens, attention, fullest))
 
     return drawn
 
