@@ -1,23 +1,31 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import foretrace as ft
 from foretrace.analyze import selection_of
 from foretrace.base import ScenarioError
-from foretrace.graph import Recording
+from foretrace.graph import EdgeKind, MemoryEvents, NodeKind, Recording
+from foretrace.simulate import simulate
 from foretrace.whatif import (
     Baseline,
+    Batch,
     CudaGraphs,
     NoStalls,
     Remedies,
     Speed,
     baseline_of,
     predict,
+    proposals,
     tried_remedies,
 )
 from tests.acceptance.recovery import recording_of_job
+from tests.graphs import Edge, GraphBuilder, recording_of
 from tests.truth import Job, JobConfig, LateLoader, LongerSegment, make_job
 
 STALL_NS = 40_000_000
@@ -68,6 +76,112 @@ def test_every_remedy_gains_what_the_what_if_of_its_edits_does() -> None:
         )
         assert one.gain_ns == -again.change_ns
         assert one.low_ns <= one.step_ns <= one.high_ns
+
+
+@pytest.mark.parametrize("name", ["cpu-llama-tp2-dp2/traces", "planted/large-bucket"])
+def test_advice_on_real_recordings_gains_what_the_what_if_does(name: str, repository: Path) -> None:
+    base = baseline_of(ft.load(repository / "examples" / name, cache=False).recording)
+
+    tried = tried_remedies(base)
+
+    assert tried.num_tried >= 4
+    assert tried.rows
+    for one in (*tried.rows, *tried.together):
+        again = predict(base, one.edits)
+        assert (one.step_ns, one.low_ns, one.high_ns) == (
+            again.step_ns,
+            again.low_ns,
+            again.high_ns,
+        )
+
+
+def test_of_several_ways_the_best_is_told() -> None:
+    base = baseline_of(recording_of_job(make_job(JobConfig(dp=2, num_layers=2, num_steps=3))))
+
+    ways = [one for one in proposals(base) if one.of == "buckets"]
+
+    assert len({one.name for one in ways}) == len(ways) == 2
+    told = [one.name for one in tried_remedies(base).rows]
+    assert len(set(told) & {one.name for one in ways}) <= 1
+
+
+def test_each_kind_of_stall_is_a_change_of_its_own() -> None:
+    every, none = predict(baseline(), (NoStalls(),)), baseline().replayed_step_ns
+
+    untold = predict(baseline(), (NoStalls("cause not recorded"),))
+
+    assert none - untold.step_ns == pytest.approx(none - every.step_ns, rel=0.1)
+    with pytest.raises(ScenarioError, match="no host thread stood still for garbage collection"):
+        predict(baseline(), (NoStalls("garbage collection"),))
+    with pytest.raises(ScenarioError, match="no stall here is called 'gc'"):
+        predict(baseline(), (NoStalls("gc"),))
+
+
+def with_memory(begin_bytes: int, peak_bytes: int) -> Recording:
+    """A job of four microbatches whose device was seen to hold so much."""
+    job = make_job(JobConfig(num_layers=2, num_steps=3, num_microbatches=4))
+    recording = recording_of_job(job)
+    middle_ns = int(recording.measured.end_ns.max() // 2)
+    events = MemoryEvents(
+        rank=0,
+        is_device=True,
+        device=0,
+        at_ns=np.array([0, middle_ns, middle_ns + 1], np.int64),
+        change_bytes=np.array([0, peak_bytes - begin_bytes, begin_bytes - peak_bytes], np.int64),
+        allocated_bytes=np.array([begin_bytes, peak_bytes, begin_bytes], np.int64),
+        reserved_bytes=np.full(3, peak_bytes, np.int64),
+    )
+    return replace(recording, memory=(events,))
+
+
+@pytest.mark.parametrize(("memory_bytes", "most"), [(20 << 30, 1), (40 << 30, 4), (None, 4)])
+def test_microbatches_grow_as_far_as_memory_was_seen_to_last(
+    memory_bytes: int | None, most: int
+) -> None:
+    base = baseline_of(with_memory(8 << 30, 14 << 30))
+
+    found = [
+        edit.micro_batch // base.before.plan.micro_batch
+        for one in proposals(base, memory_bytes=memory_bytes)
+        for edit in one.edits
+        if isinstance(edit, Batch) and edit.micro_batch is not None
+    ]
+
+    assert max(found, default=1) == most
+
+
+def test_without_recorded_memory_no_larger_microbatch_is_proposed() -> None:
+    base = baseline_of(recording_of_job(make_job(JobConfig(num_steps=3, num_microbatches=4))))
+
+    assert not [one for one in proposals(base) if one.of == "microbatches"]
+
+
+def test_staged_copies_are_proposed_to_be_pinned() -> None:
+    gap_ns, call_ns, staging_ns = 1_000, 5_000, 900_000
+    build = GraphBuilder()
+    host = build.add(NodeKind.RANK_START)
+    host = build.add(NodeKind.STEP_BEGIN, after=[host], step="1")
+    for name, call, took in (
+        ("Memcpy HtoD (Pageable -> Device)", "cudaMemcpyAsync", staging_ns),
+        ("gelu", "cudaLaunchKernel", call_ns),
+    ):
+        host = build.add(NodeKind.HOST_SEGMENT, takes_ns=gap_ns, after=[host], step="1")
+        host = build.add(NodeKind.LAUNCH, name=call, takes_ns=took, after=[host], step="1")
+        build.add(
+            NodeKind.MEMCPY if "Memcpy" in name else NodeKind.KERNEL,
+            lane="stream 7",
+            name=name,
+            takes_ns=10_000,
+            after=[Edge(host, EdgeKind.LAUNCH)],
+            step="1",
+        )
+    host = build.add(NodeKind.STEP_END, after=[host], step="1")
+
+    graph = build.graph()
+    base = baseline_of(recording_of(graph, simulate(graph)))
+    (pinned,) = [one for one in tried_remedies(base).rows if one.name == "pinned copies"]
+
+    assert pinned.gain_ns == staging_ns - call_ns
 
 
 def test_the_best_together_are_the_first_rows() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from foretrace.analyze import chip_of
 from foretrace.base import NS_PER_MS, ScenarioError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import Estimate
@@ -193,7 +194,13 @@ def remedies(subject: Job | Edited) -> Remedies:
     Raises:
         ScenarioError: if it is an estimate, has edits, or its steps take no time.
     """
-    return tried_remedies(basis_of(subject, "changes are tried on").baseline)
+    basis = basis_of(subject, "changes are tried on")
+    job = subject.job if isinstance(subject, Edited) else subject
+    chip = (
+        None if job is None else chip_of(name for meta in job.metas for name in meta.device_names)
+    )
+    memory_bytes = None if chip is None else chip.memory_bytes
+    return tried_remedies(basis.baseline, memory_bytes=memory_bytes)
 
 
 def basis_of(subject: Job | Edited, doing: str) -> Basis:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foretrace.operators.attention import scores_shape as scores_shape
     from foretrace.operators.classes import OperatorClass as OperatorClass
     from foretrace.operators.counting import work_of as work_of
+    from foretrace.operators.framework import moves_nothing as moves_nothing
     from foretrace.operators.general_kernels import HOST_COPY as HOST_COPY
     from foretrace.operators.products import runs_in_tf32 as runs_in_tf32
     from foretrace.operators.program import ModuleProgram as ModuleProgram

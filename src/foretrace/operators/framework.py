@@ -56,6 +56,7 @@ _EXACT = {
     "resolve_conj resolve_neg lift_fresh scalar_tensor view_as unflatten split_with_sizes "
     "expand_as type_as numpy_T movedim swapaxes _conj real imag is_nonzero equal result_type",
 }
+_FREE = OperatorClass.OTHER  # all that the table has there
 _OF_BASE = {base: kind for kind, bases in _EXACT.items() for base in bases.split()}
 
 # The first that is found in the name decides.
@@ -116,6 +117,11 @@ def framework_class(operator: str) -> OperatorClass | None:
             return kind
     is_plain = _PLAIN_TENSORS.match(operator) or _GENERATED.match(operator)
     return OperatorClass.ELEMENTWISE if is_plain else None
+
+
+def moves_nothing(operator: str) -> bool:
+    """Whether an operator is bookkeeping alone: a view, an allocation, a node of autograd."""
+    return _GENERATED.match(operator) is not None or _OF_BASE.get(base_of(operator)) is _FREE
 
 
 def is_operator(name: str) -> bool:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from foretrace.whatif.baseline import Baseline as Baseline
     from foretrace.whatif.baseline import base_scenario as base_scenario
     from foretrace.whatif.baseline import baseline_of as baseline_of
+    from foretrace.whatif.catalogue import PossibleChange as PossibleChange
+    from foretrace.whatif.catalogue import proposals as proposals
     from foretrace.whatif.edits import *  # noqa: F403  every edit has one name everywhere
     from foretrace.whatif.edits.edit import Edit as Edit
     from foretrace.whatif.edits.edit import Holds as Holds

@@ -6,13 +6,9 @@ takes to do, and what has to be true. Each gain is that of the same edits under 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
-
-from foretrace.analyze import evened_ranks, selection_of, windows
 from foretrace.answer import (
     Answer,
     Column,
@@ -26,24 +22,13 @@ from foretrace.answer import (
     percent_text,
 )
 from foretrace.base import ScenarioError
-from foretrace.graph import NodeKind
 from foretrace.whatif.baseline import Baseline
-from foretrace.whatif.edits import CudaGraphs, DataLoading, Fuse, NoStalls, RemoveSync, Speed
+from foretrace.whatif.catalogue import EFFORTS, PossibleChange, proposals
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import outcome
 
 _LEAST_SHARE = 0.005  # of the step: what gains less is not worth a change
 _MAX_TOGETHER = 3
-
-
-@dataclass(frozen=True)
-class PossibleChange:
-    """One thing that somebody could do."""
-
-    name: str
-    edits: tuple[Edit, ...]
-    effort: str  # "hours", "days" or "weeks", of one who knows the code
-    needs: str  # what has to be true
 
 
 @dataclass(frozen=True)
@@ -118,28 +103,40 @@ class Remedies(Answer):
         )
 
 
-def tried_remedies(baseline: Baseline) -> Remedies:
-    """Every change of the catalogue that can be made to a recording, tried."""
-    tried = [
-        found for change in changes(baseline) if (found := _tried(baseline, change)) is not None
-    ]
-    rows = [one for one in tried if one.share >= _LEAST_SHARE]
+def tried_remedies(baseline: Baseline, *, memory_bytes: int | None = None) -> Remedies:
+    """Every change of the catalogue that can be made to a recording, tried; of its ways the best.
+
+    Args:
+        baseline: of a recording.
+        memory_bytes: that each of its devices has; none: not known.
+    """
+    best: dict[str, Remedy] = {}
+    num_tried = 0
+    for change in proposals(baseline, memory_bytes=memory_bytes):
+        found = _tried(baseline, change)
+        if found is None:
+            continue
+        num_tried += 1
+        known = best.get(change.of)
+        if known is None or found.gain_ns > known.gain_ns:
+            best[change.of] = found
+    rows = [one for one in best.values() if one.share >= _LEAST_SHARE]
     rows.sort(key=lambda one: (-one.gain_ns, one.name))
     together = []
     for count in range(2, min(len(rows), _MAX_TOGETHER) + 1):
-        best = rows[:count]
+        alone = rows[:count]
         found = _tried(
             baseline,
             PossibleChange(
-                name=" + ".join(one.name for one in best),
-                edits=tuple(edit for one in best for edit in one.edits),
-                effort=max((one.effort for one in best), key=_EFFORTS.index),
-                needs="; ".join(one.needs for one in best),
+                name=" + ".join(one.name for one in alone),
+                edits=tuple(edit for one in alone for edit in one.edits),
+                effort=max((one.effort for one in alone), key=EFFORTS.index),
+                needs="; ".join(one.needs for one in alone),
             ),
         )
         if found is not None:
             together.append(found)
-    return Remedies(baseline.replayed_step_ns, tuple(rows), tuple(together), len(tried))
+    return Remedies(baseline.replayed_step_ns, tuple(rows), tuple(together), num_tried)
 
 
 def _tried(baseline: Baseline, change: PossibleChange) -> Remedy | None:
@@ -162,78 +159,3 @@ def _tried(baseline: Baseline, change: PossibleChange) -> Remedy | None:
             share=gain_ns / baseline.replayed_step_ns,
         )
     return None
-
-
-# -- the catalogue --------------------------------------------------------------------------------
-
-_EFFORTS = ("hours", "days", "weeks")
-
-
-def changes(baseline: Baseline) -> Iterator[PossibleChange]:
-    """The changes that this recording could be told of; some may turn out not to apply."""
-    graph = baseline.program.graph
-    yield PossibleChange(
-        "no host stalls",
-        (NoStalls(),),
-        "hours",
-        "threads get cores of their own, and collections of garbage and allocations happen outside "
-        "of steps",
-    )
-    yield PossibleChange(
-        "data loaded ahead",
-        (DataLoading(duration_ns=0),),
-        "hours",
-        "workers have the next batch ready before its step",
-    )
-    waits = graph.nodes_of(NodeKind.SYNC)
-    names = sorted({graph.names[name] for name in np.unique(graph.name[waits]).tolist()})
-    if names:
-        yield PossibleChange(
-            "no blocking synchronisation",
-            tuple(RemoveSync(name) for name in names),
-            "hours",
-            "no step needs a value of the device on the host (`.item()`, copies to the host)",
-        )
-    if graph.has_device:
-        yield from _of_launches()
-    yield from _equal_ranks(baseline)
-
-
-def _of_launches() -> Iterator[PossibleChange]:
-    """What spares launches."""
-    yield PossibleChange(
-        "CUDA graphs",
-        (CudaGraphs(),),
-        "days",
-        "shapes stay the same and nothing inside waits for the device",
-    )
-    yield PossibleChange(
-        "fused elementwise kernels",
-        (Fuse(selection_of("elementwise")),),
-        "days",
-        "`torch.compile` can trace the model; memory traffic that fusing saves is not counted",
-    )
-    yield PossibleChange(
-        "fused optimizer",
-        (Fuse(selection_of("phase:optimizer")),),
-        "hours",
-        "the optimizer has a fused form for these parameters",
-    )
-
-
-def _equal_ranks(baseline: Baseline) -> Iterator[PossibleChange]:
-    """Ranks as fast as the fastest that does the same."""
-    timeline, steps = baseline.replayed, windows(baseline.replayed)
-    evened = evened_ranks(timeline, np.isin(timeline.graph.step, steps.step))
-    if evened is None:
-        return
-    yield PossibleChange(
-        "ranks as fast as the fastest",
-        tuple(
-            Speed(1 / factor, selection_of(f"compute ranks:{rank}"))
-            for rank, factor in zip(evened.ranks, evened.factor.tolist(), strict=True)
-            if factor < 1
-        ),
-        "weeks",
-        "slow chips can be replaced, or work moved from slow ranks to fast ones",
-    )

@@ -227,11 +227,57 @@ def test_what_is_not_there_is_refused(graph: ExecutionGraph, change: Attention, 
     assert words in str(caught.value)
 
 
-def test_without_a_model_the_machine_is_asked_for() -> None:
-    graph = a_layer(PLAIN_FORWARD)
+def test_without_a_model_the_machine_is_asked_for_what_products_would_take() -> None:
+    graph = a_layer(FUSED_FORWARD)
 
     with pytest.raises(ScenarioError, match="state the machine"):
-        changed(unchanged(graph), measured_costs(graph), [Attention(flash=True)])
+        changed(unchanged(graph), measured_costs(graph), [Attention(flash=False)])
+
+
+def test_without_a_model_one_kernel_takes_what_products_did_and_part_of_the_softmax() -> None:
+    graph = a_layer(PLAIN_FORWARD, PLAIN_BACKWARD)
+
+    arranged, costs = changed(unchanged(graph), measured_costs(graph), [Attention(flash=True)])
+
+    verify(arranged.graph)
+    fused = np.flatnonzero(costs.source == Source.SCALED)
+    assert kernels_of(arranged) == [OTHER[0], "fused attention", OTHER[0]] * 2
+    for node, products_ns in zip(fused.tolist(), (2 * 50_000, 5 * 50_000), strict=True):
+        whole_ns = products_ns + 50_000
+        assert costs.low_ns[node] == products_ns // 2
+        assert costs.duration_ns[node] == round((products_ns * whole_ns) ** 0.5)
+        assert costs.high_ns[node] == whole_ns
+
+
+def on_a_host(rows: list[tuple[str, str, str]]) -> ExecutionGraph:
+    """One layer's operators on a thread that computes, with views and host time between."""
+    build = GraphBuilder()
+    node = build.add(NodeKind.RANK_START)
+    block = Block(Part.LAYER, Phase.FORWARD, 0, 0)
+    for _, operator, signature in rows:
+        for view, takes_ns in (("aten::view", 10), (operator, 50_000)):
+            node = build.add(NodeKind.HOST_SEGMENT, takes_ns=100, after=[node], block=block)
+            node = build.add(
+                NodeKind.OPERATOR,
+                name=view,
+                operator=view,
+                shapes=signature,
+                takes_ns=takes_ns,
+                after=[node],
+                block=block,
+            )
+    return build.graph()
+
+
+def test_on_a_host_that_computes_operators_become_one() -> None:
+    graph = on_a_host([OTHER, *PLAIN_FORWARD, OTHER])
+
+    arranged, costs = changed(unchanged(graph), measured_costs(graph), [Attention(flash=True)])
+
+    before_ns = simulate(graph, graph.measured_ns).end_ns.max()
+    after_ns = simulate(arranged.graph, costs.duration_ns).end_ns.max()
+    one_ns = round((100_000 * 150_000) ** 0.5)
+    assert before_ns - after_ns == 4 * 50_000 + 3 * (2 * 100 + 10) - one_ns
 
 
 def test_a_recorded_megatron_step_is_faster_with_fused_attention(data_dir: Path) -> None:

@@ -9,7 +9,15 @@ import pytest
 
 from foretrace.analyze import Selection
 from foretrace.base import ScenarioError
-from foretrace.graph import NO_STEP, EdgeKind, ExecutionGraph, NodeKind, verify
+from foretrace.graph import (
+    NO_STEP,
+    EdgeKind,
+    ExecutionGraph,
+    NodeKind,
+    Part,
+    Phase,
+    verify,
+)
 from foretrace.simulate import simulate
 from foretrace.whatif import (
     CudaGraphs,
@@ -279,11 +287,43 @@ def test_waits_are_chosen_by_what_is_waited_for() -> None:
         timed(graph, of_other)
 
 
-def test_a_host_that_computes_has_nothing_to_fuse() -> None:
+def operators(*rows: tuple[str, int, int]) -> ExecutionGraph:
+    """Operators on a thread that computes, of one layer each, 100 ns before each."""
     build = GraphBuilder()
-    start = build.add(NodeKind.RANK_START)
-    build.add(NodeKind.OPERATOR, name="aten::mm", takes_ns=5, after=[start])
-    graph = build.graph()
+    node = build.add(NodeKind.RANK_START)
+    for name, takes_ns, layer in rows:
+        block = Block(Part.LAYER, Phase.FORWARD, layer, 0)
+        node = build.add(NodeKind.HOST_SEGMENT, takes_ns=100, after=[node], block=block)
+        node = build.add(
+            NodeKind.OPERATOR,
+            name=name,
+            operator=name,
+            takes_ns=takes_ns,
+            after=[node],
+            block=block,
+        )
+    return build.graph()
 
-    with pytest.raises(ScenarioError, match="no kernels can be fused where the host computes"):
+
+def test_operators_of_a_host_that_computes_fuse_over_views_and_host_time() -> None:
+    graph = operators(
+        ("aten::mm", 5_000, 0),
+        ("aten::mul", 1_000, 0),
+        ("aten::view", 7, 0),
+        ("aten::tanh", 2_000, 0),
+        ("aten::mul", 1_000, 1),  # of another layer: alone
+        ("aten::mm", 5_000, 1),
+        ("aten::add", 3_000, 1),  # behind a product: alone
+    )
+
+    fused_ns = end_ns(graph, Fuse(Selection(named="elementwise"), 0.5))
+
+    saved_ns = (1_000 + 2_000) // 2 + 2 * 100 + 7
+    assert end_ns(graph) - fused_ns == saved_ns
+
+
+def test_a_host_that_computes_one_operator_has_nothing_to_fuse() -> None:
+    graph = operators(("aten::mm", 5, 0))
+
+    with pytest.raises(ScenarioError, match="nothing to fuse"):
         changed(unchanged(graph), measured_costs(graph), [Fuse(ALL, 0.5)])

@@ -3,10 +3,16 @@
 A cost model answers for the kind that is not there, from the shapes of the one that is. What
 it cannot know: dropout and masks that the other kind would do in kernels of their own, the memory
 that scores take, and the host time of launches that products would add.
+
+Without one, fused attention is what it saves: its products take what they took, backward one of
+five more than once, and scores no longer go through memory between them (Dao et al.,
+arXiv:2205.14135, sections 3.1 and B.4). The softmax's arithmetic stays and its traffic does not:
+its share is the middle of none of its time and all of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -16,7 +22,7 @@ import numpy as np
 from foretrace.analyze import Selection, fitting
 from foretrace.base import Bools, Int64s, ScenarioError
 from foretrace.cost import NO_TEXT, CostModel, Costs, KernelRequests, Source
-from foretrace.graph import ExecutionGraph, operator_classes
+from foretrace.graph import ExecutionGraph, NodeKind, operator_classes
 from foretrace.operators import OperatorClass
 from foretrace.whatif.edits.attention_calls import (
     FusedCall,
@@ -27,7 +33,12 @@ from foretrace.whatif.edits.attention_calls import (
 )
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
-from foretrace.whatif.edits.fusing import first_of_runs, merged
+from foretrace.whatif.edits.fusing import (
+    first_of_runs,
+    merged,
+    merged_on_host,
+    operator_runs,
+)
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -37,9 +48,9 @@ if TYPE_CHECKING:
 class Attention(WorkEdit):
     """Attention is one fused kernel (FlashAttention), or products and a softmax.
 
-    What the other kind takes is a cost model's answer, so that a machine must be stated. It
-    knows shapes; not dropout and masks in kernels of their own, the memory of scores, or host
-    time of more or other launches than there were. Stated last wins.
+    What the other kind takes is a cost model's answer; without a machine, fused attention takes
+    what its products took. A model knows shapes; not dropout and masks in kernels of their own,
+    the memory of scores, or host time of other launches than there were. StatedValues last wins.
     """
 
     flash: bool
@@ -64,8 +75,10 @@ class Attention(WorkEdit):
         """As given."""
         return ""
 
-    def sentence(self, before: Scenario) -> str:  # noqa: ARG002  as every edit
+    def sentence(self, before: Scenario) -> str:
         """`attention as one fused kernel, costed from its shapes`; what it cannot know."""
+        if self.flash and before.machine is None:
+            return "attention as one fused kernel, which takes what its products took"
         if self.flash:
             return "attention as one fused kernel, costed from its shapes"
         return (
@@ -82,22 +95,27 @@ class Attention(WorkEdit):
         Raises:
             ScenarioError: if there is none, its shapes are not known, or nothing costs them.
         """
-        if job.model is None:
+        if job.model is None and not self.flash:
             raise ScenarioError(
-                "attention of another kind is costed from shapes, and nothing is known that costs "
-                "it: state the machine that the job runs on."
+                "attention in products is costed from shapes, and nothing is known that costs it: "
+                "state the machine that the job runs on."
             )
         graph = job.graph
-        chosen = fitting(graph, self.of) & graph.is_device
+        chosen = fitting(graph, self.of)
+        chosen &= graph.is_device if graph.has_device else graph.is_of(NodeKind.OPERATOR)
         if self.flash:
             calls = plain_calls(graph, chosen, is_causal=self.is_causal)
             if not calls:
                 raise ScenarioError(_none_sentence(graph, chosen, "plain", "fused"))
             return _fused(job, calls, job.model)
         found = fused_calls(graph, chosen)
-        if not found:
+        if not found or job.model is None:
             raise ScenarioError(_none_sentence(graph, chosen, "fused", "plain"))
         return _plain(job, found, job.model)
+
+
+# Backward, five products take the place of four: scores are not kept, but multiplied again.
+_AGAIN = 5 / 4
 
 
 @dataclass(frozen=True)
@@ -118,13 +136,13 @@ def _plain(job: CostedJob, calls: Sequence[FusedCall], model: CostModel) -> Cost
     return _renamed(job, firsts, (calls[0].kernels.name, calls[0].kernels.name), signatures)
 
 
-def _fused(job: CostedJob, calls: Sequence[PlainCall], model: CostModel) -> CostedJob:
+def _fused(job: CostedJob, calls: Sequence[PlainCall], model: CostModel | None) -> CostedJob:
     graph = job.graph
-    answers = _answers({call.kernels for call in calls}, model)
     chosen = np.zeros(graph.num_nodes, np.bool_)
     for call in calls:
         chosen[call.nodes] = True
-    first = first_of_runs(graph, chosen)
+    runs = None if graph.has_device else operator_runs(graph, chosen)
+    first = first_of_runs(graph, chosen) if runs is None else runs.first
     torn = [call for call in calls if len(np.unique(first[call.nodes])) > 1]
     if torn:
         raise ScenarioError(
@@ -132,13 +150,26 @@ def _fused(job: CostedJob, calls: Sequence[PlainCall], model: CostModel) -> Cost
             "something else waits for a kernel in their middle. They cannot become one kernel; "
             "select layers or phases where they can."
         )
-    job = _costed(job, [(call.nodes, answers[call.kernels]) for call in calls])
+    if model is None or runs is not None:
+        job = _costed(job, [(call.nodes, _of_products(job, call)) for call in calls])
+    else:
+        answers = _answers({call.kernels for call in calls}, model)
+        job = _costed(job, [(call.nodes, answers[call.kernels]) for call in calls])
     firsts = np.array([call.nodes[0] for call in calls], np.int64)
-    for kernels in sorted(answers, key=repr):
+    for kernels in sorted({call.kernels for call in calls}, key=repr):
         own = np.array([call.kernels == kernels for call in calls], np.bool_)
         (operator, signature), *_ = kernels.calls
         job = _renamed(job, firsts[own], (kernels.name, operator), [signature])
-    return merged(job, first, 1.0)
+    return merged(job, first, 1.0) if runs is None else merged_on_host(job, runs, 1.0)
+
+
+def _of_products(job: CostedJob, call: PlainCall) -> _Answer:
+    """What a call's products took, and of its softmax; of a causal mask half may be left out."""
+    took_ns = float(job.graph.measured_ns[call.products].sum())
+    products_ns = took_ns * (_AGAIN if call.is_backward else 1.0)
+    all_ns = products_ns + float(job.graph.measured_ns[call.softmax])
+    middle_ns = math.sqrt(products_ns * all_ns)
+    return _Answer(middle_ns, products_ns / 2, all_ns, Source.SCALED)
 
 
 def _answers(kinds: set[Kernels], model: CostModel) -> Mapping[Kernels, _Answer]:

@@ -16,11 +16,13 @@ from foretrace.operators import (
     OperatorClass,
     attention_shape,
     kernel_family,
+    moves_nothing,
     parsed_shapes,
     scores_shape,
 )
 from foretrace.whatif.edits.fusing import first_of_runs
 
+_WORKING = (*DEVICE_KINDS, NodeKind.OPERATOR)
 _REACH = 8  # kernels between a softmax and the products around it: masks, scale, dropout, copies
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")
 _NO = ""
@@ -48,6 +50,9 @@ class PlainCall:
 
     nodes: Int64s  # int64[kernels]
     kernels: Kernels
+    products: Int64s  # int64[products], those among its nodes
+    softmax: int
+    is_backward: bool
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,7 @@ def plain_calls(graph: ExecutionGraph, chosen: Bools, *, is_causal: bool | None)
         chosen: bool[nodes], kernels to look at.
         is_causal: of softmaxes whose name does not tell.
     """
-    device = graph.nodes_of(*DEVICE_KINDS, NodeKind.ARRIVE, NodeKind.FINISH)
-    device = graph.in_lanes(device)
+    device = _workers(graph)
     calls = _Calls(graph)
     found = []
     for at in np.flatnonzero(chosen[device]).tolist():
@@ -128,8 +132,26 @@ def plain_calls(graph: ExecutionGraph, chosen: Bools, *, is_causal: bool | None)
             dtype=calls.dtype(int(nodes[0])),
             is_causal=bool(scores.is_causal if scores.is_causal is not None else is_causal),
         )
-        found.append(PlainCall(nodes, _fused(sizes, is_backward=scores.is_backward)))
+        found.append(
+            PlainCall(
+                nodes,
+                _fused(sizes, is_backward=scores.is_backward),
+                products=nodes[[bool(calls.product(node)) for node in nodes.tolist()]],
+                softmax=int(device[at]),
+                is_backward=scores.is_backward,
+            )
+        )
     return found
+
+
+def _workers(graph: ExecutionGraph) -> Int64s:
+    """What works one after the other: operations of devices, else operators of threads."""
+    if graph.has_device:
+        kinds = (*DEVICE_KINDS, NodeKind.ARRIVE, NodeKind.FINISH)
+        return graph.in_lanes(graph.nodes_of(*kinds))
+    is_free = np.array([moves_nothing(name) for name in graph.names], np.bool_)
+    nodes = graph.nodes_of(NodeKind.OPERATOR)
+    return graph.in_lanes(nodes[~is_free[graph.name[nodes]]])
 
 
 class _Calls:
@@ -185,7 +207,7 @@ def _reached(calls: _Calls, device: Int64s, at: int, looking: _Looking) -> tuple
         if not 0 <= position < len(device):
             return None
         node = int(device[position])
-        if graph.kind[node] not in DEVICE_KINDS or _block(graph, node) != block:
+        if graph.kind[node] not in _WORKING or _block(graph, node) != block:
             return None
         width = _width(calls.product(node), looking.scores)
         missing -= width > 0

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretrace.analyze import Selection, fitting, selected, selection_of
-from foretrace.base import Bools, Int64s, ScenarioError
-from foretrace.graph import HOST_KINDS, ExecutionGraph, NodeKind
+from foretrace.base import Bools, ScenarioError
+from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.whatif.edits.costed import CostedJob, check_device, launches
 from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
+from foretrace.whatif.edits.host_runs import host_runs
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
 
 _PASSED = (NodeKind.HOST_SEGMENT, NodeKind.CALL)  # recorded into the graph, or not done at all
-_ON_HOST = (*HOST_KINDS, NodeKind.STEP_BEGIN, NodeKind.STEP_END)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class CudaGraphs(WorkEdit):
         return job.lasting(self._spared(job.graph), 0.0)
 
     def _spared(self, graph: ExecutionGraph) -> Bools:
-        return _between(graph, _graphed_launches(graph, fitting(graph, self.of)))
+        launched = _graphed_launches(graph, fitting(graph, self.of))
+        return host_runs(graph, launched, graph.is_of(*_PASSED)).is_between
 
 
 def _graphed_launches(graph: ExecutionGraph, chosen: Bools) -> Bools:
@@ -79,32 +80,3 @@ def _graphed_launches(graph: ExecutionGraph, chosen: Bools) -> Bools:
     is_graphed: Bools = (graph.kind == NodeKind.LAUNCH) & (num_chosen > 0)
     is_graphed &= num_chosen == num_operations
     return is_graphed
-
-
-def _between(graph: ExecutionGraph, is_graphed: Bools) -> Bools:
-    """Host nodes after the first and up to the last launch of each run; bool[nodes].
-
-    A run ends at whatever else a thread does: other launches, waits, operators, marks of steps.
-    """
-    host = graph.nodes_of(*_ON_HOST)
-    host = graph.in_lanes(host)
-    lane, launched = graph.lane[host], is_graphed[host]
-    is_end = ~(graph.is_of(*_PASSED)[host] | launched)
-    is_end |= np.append(True, lane[1:] != lane[:-1])[: len(host)]
-    run = np.cumsum(is_end) - 1
-    seen = _counted(launched, run)
-    total = np.bincount(run, launched).astype(np.int64)[run] if len(run) else seen
-    gone = np.zeros(graph.num_nodes, np.bool_)
-    is_after_first = np.where(launched, seen > 1, seen > 0)
-    is_before_last = np.where(launched, True, seen < total)  # noqa: FBT003  a column of flags
-    gone[host] = is_after_first & is_before_last
-    return gone
-
-
-def _counted(flags: Bools, run: Int64s) -> Int64s:
-    """How many flags of its run stand up to each row, itself included; int64[rows]."""
-    number: Int64s = flags.astype(np.int64)
-    count: Int64s = np.cumsum(number)
-    first = np.searchsorted(run, run)  # first row of each row's run
-    counted: Int64s = count - count[first] + number[first]
-    return counted

@@ -1,4 +1,7 @@
-"""`Fuse`: kernels that follow each other become one; their launches but the first go."""
+"""`Fuse`: work that follows each other becomes one; launches but the first go.
+
+Where the host computes, its operators are what is fused, and the host's time between them goes.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ import numpy as np
 from foretrace.analyze import Selection, fitting, selected, selection_of
 from foretrace.base import Bools, Float64s, Int64s, ScenarioError
 from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind
+from foretrace.operators import moves_nothing
 from foretrace.whatif.edits.costed import (
     BLOCK_COLUMNS,
     CostedJob,
-    check_device,
     launches,
     previous_on_host,
     without_nodes,
 )
 from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
+from foretrace.whatif.edits.host_runs import HostRuns, host_runs
 
 if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario
@@ -31,7 +35,7 @@ _OF_QUEUE = (*_IN_ORDER, EdgeKind.QUEUE)  # and who may wait for an earlier one
 
 @dataclass(frozen=True)
 class Fuse(WorkEdit):
-    """Runs of selected kernels that follow each other on a stream become one.
+    """Runs of selected kernels that follow each other on a stream, or of operators, become one.
 
     It takes `factor` times their summed time; launches and gaps between them go. A run ends with
     its block, and where another stream or the host waits for it, or it for them.
@@ -69,21 +73,54 @@ class Fuse(WorkEdit):
     def check(self, job: CostedJob) -> None:
         """Some selected kernel must follow another."""
         graph = job.graph
-        check_device(graph, "fused")
         selected(graph, self.of)
-        if np.array_equal(self._first(graph), np.arange(graph.num_nodes)):
+        if np.array_equal(first_of_fused(graph, self.of), np.arange(graph.num_nodes)):
             raise ScenarioError(
-                f"{str(self.of)!r} selects no two kernels that follow each other on a stream, in "
-                "one block, with nothing else waiting between them: there is nothing to fuse. "
-                "Select the kernels between them too, or state how much faster they become."
+                f"{str(self.of)!r} selects no two kernels that follow each other on a stream, nor "
+                "operators on a thread that computes, in one block, with nothing else waiting "
+                "between them: there is nothing to fuse. Select what is between them too, or state "
+                "how much faster they become."
             )
 
     def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
-        """Every run of two or more as one kernel, with the first one's place and name."""
-        return merged(job, self._first(job.graph), self.factor)
+        """Every run of two or more as one, with the first one's place and name."""
+        if job.graph.has_device:
+            return merged(job, first_of_fused(job.graph, self.of), self.factor)
+        chosen = fitting(job.graph, self.of) & job.graph.is_of(NodeKind.OPERATOR)
+        return merged_on_host(job, operator_runs(job.graph, chosen), self.factor)
 
-    def _first(self, graph: ExecutionGraph) -> Int64s:
-        return first_of_runs(graph, fitting(graph, self.of) & graph.is_device)
+
+def first_of_fused(graph: ExecutionGraph, of: Selection) -> Int64s:
+    """First of the run that each selected node would be fused into, else itself; int64[nodes]."""
+    chosen = fitting(graph, of)
+    if graph.has_device:
+        return first_of_runs(graph, chosen & graph.is_device)
+    return operator_runs(graph, chosen & graph.is_of(NodeKind.OPERATOR)).first
+
+
+def operator_runs(graph: ExecutionGraph, chosen: Bools) -> HostRuns:
+    """Runs of chosen operators in one block, with the host's time and bookkeeping between."""
+    is_free = np.array([moves_nothing(name) for name in graph.names], np.bool_)
+    passed = graph.is_of(NodeKind.HOST_SEGMENT)
+    passed |= graph.is_of(NodeKind.OPERATOR) & is_free[graph.name]
+    return host_runs(graph, chosen & ~is_free[graph.name], passed, within=BLOCK_COLUMNS)
+
+
+def merged_on_host(job: CostedJob, runs: HostRuns, factor: float) -> CostedJob:
+    """Runs as one operator each, which takes `factor` times what they took; nothing between."""
+    num_nodes = job.graph.num_nodes
+    has_run = np.bincount(runs.first, minlength=num_nodes) > 1
+
+    def summed(column: Float64s) -> Float64s:
+        total = np.bincount(runs.first, column, num_nodes) * factor
+        return np.where(has_run, total, np.where(runs.is_between, 0.0, column))
+
+    return replace(
+        job,
+        duration_ns=summed(job.duration_ns),
+        low_ns=summed(job.low_ns),
+        high_ns=summed(job.high_ns),
+    )
 
 
 def first_of_runs(graph: ExecutionGraph, chosen: Bools) -> Int64s:
