@@ -155,21 +155,19 @@ def document_mix(
 
 
 def drawn_mix(
-    model: Transformer,
     plan: Plan,
+    work: DocumentWork,
     *,
     documents: Documents,
-    costs: CostModel,
     num_copies: int,
     seed: int = 0,
 ) -> tuple[Float64s, Float64s]:
     """Microbatches of copies of the model, whose documents come as they come.
 
     Args:
-        model: as in `packings`, as all that follow.
-        plan: so too.
-        documents: so too.
-        costs: so too.
+        plan: as in `packings`.
+        work: on documents under that plan.
+        documents: as in `packings`.
         num_copies: of the model, or of one in several steps.
         seed: so too.
 
@@ -179,7 +177,7 @@ def drawn_mix(
     Raises:
         WorkloadError: as `packings`.
     """
-    room, work = _room(plan, None), document_work(model, plan, costs)
+    room = _room(plan, None)
     count = room.num_microbatches // plan.data
     one = replace(room, num_microbatches=count)
     arriving = documents.arriving(num_copies * one.step_tokens, seed=seed)

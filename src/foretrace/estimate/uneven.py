@@ -224,7 +224,8 @@ class Follows:
         names = np.array(
             [operator_class("", name) is OperatorClass.ATTENTION for name in graph.names] + [False]
         )
-        is_attention = graph.is_device & names[graph.operator]
+        is_host = graph.kind == NodeKind.OPERATOR
+        is_attention = (graph.is_device & names[graph.operator]) | (is_host & names[graph.name])
         label = np.where(is_own, 1 + 2 * graph.microbatch.astype(np.int32) + is_attention, _FIXED)
         count = int(graph.microbatch.max(initial=-1)) + 1
         keys = np.empty((3, 0), np.int64)
@@ -266,6 +267,9 @@ class Follows:
 
 
 def _goes_by_microbatch(graph: ExecutionGraph) -> Bools:
-    """Kernels and transfers of a microbatch; bool[nodes]."""
-    found: Bools = (graph.is_device | (graph.kind == NodeKind.FINISH)) & (graph.microbatch >= 0)
+    """Kernels and transfers of a microbatch, operators where the host computes; bool[nodes]."""
+    follows = graph.is_device | (graph.kind == NodeKind.FINISH)
+    if not graph.has_device:
+        follows |= graph.kind == NodeKind.OPERATOR
+    found: Bools = follows & (graph.microbatch >= 0)
     return found

@@ -22,6 +22,7 @@ from foretrace.simulate import simulate
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edited_model import model_with, sizes_of
 from foretrace.whatif.edits.changed import changed
+from foretrace.whatif.edits.documents import UnevenDocuments
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import ScenarioOutcome
 from foretrace.whatif.predict import effects_of
@@ -95,7 +96,11 @@ def _estimated(
 ) -> Estimate:
     """The estimate of a scenario's sizes, plan and machine."""
     model, machine = before.model, scenario.machine or before.machine
-    if (scenario.sizes, scenario.plan, machine) == (base.sizes, base.plan, base.machine):
+    # Copies of the model have documents of their own.
+    is_uneven = any(isinstance(one, UnevenDocuments) for one in scenario.changes)
+    folded = before.laid_out.is_folded and not (is_uneven and scenario.plan.data > 1)
+    is_same = (scenario.sizes, scenario.plan, machine) == (base.sizes, base.plan, base.machine)
+    if is_same and folded == before.laid_out.is_folded:
         return before
     if scenario.sizes != base.sizes:
         if not isinstance(model, Transformer):
@@ -111,7 +116,7 @@ def _estimated(
         software=before.software,
         costs=costs if machine == base.machine else None,
         convention=before.convention,
-        folded=before.laid_out.is_folded,
+        folded=folded,
         price_per_hour=before.price_per_hour,
     )
 
@@ -134,6 +139,8 @@ def _outcome(
         unchanged(estimated.graph),
         estimated.costs,
         scenario.changes,
+        plan=scenario.plan,
+        transformer=estimated.model if isinstance(estimated.model, Transformer) else None,
         model=costs or software_costs(estimated.machine, estimated.software),
     )
     duration_ns = inflated(

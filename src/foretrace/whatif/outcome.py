@@ -91,7 +91,13 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         *resize_notes(start, found, costs, baseline.before, scenario),
     )
     start, costs = changed(
-        start, costs, scenario.changes, program=baseline.program, model=baseline.costs
+        start,
+        costs,
+        scenario.changes,
+        program=baseline.program,
+        model=baseline.costs,
+        plan=scenario.plan,
+        transformer=_transformer(baseline, scenario),
     )
     alone = costs
     timeline = _simulated(baseline, scenario, start, costs)
@@ -126,6 +132,11 @@ def _growth(baseline: Baseline, scenario: Scenario) -> tuple[str, ...]:
         "over links that the recording does not show: the interval is wider for it"
     )
     return (text,)
+
+
+def _transformer(baseline: Baseline, scenario: Scenario) -> Transformer | None:
+    model = baseline.model
+    return model_with(model, scenario.sizes) if isinstance(model, Transformer) else None
 
 
 def _has_device(baseline: Baseline) -> bool:

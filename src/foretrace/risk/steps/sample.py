@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.analyze import Windows, windows
-from foretrace.balance import Documents, ExpertLoad, ExpertPlacement
+from foretrace.balance import Documents, ExpertLoad, ExpertPlacement, document_work
 from foretrace.base import Bools, Float64s, Int32s, RiskError
 from foretrace.cost import CostModel, Inflation, step_costs
 from foretrace.estimate import Follows, drawn_mix, expert_work, routing_of, simulated_step
@@ -357,12 +357,13 @@ def _mixes(
             ).graph,
         )  # fmt: skip
     follows = Follows.of(cell.graph, experts)
+    work = None if documents is None else document_work(model, cell.plan, costs)
 
     def drawn(num_lanes: int, seed: int) -> Mix:
         tokens = attention = np.ones((num_lanes, follows.num_microbatches))
-        if documents is not None:
+        if documents is not None and work is not None:
             tokens, attention = drawn_mix(
-                model, cell.plan, documents=documents, costs=costs, num_copies=num_lanes, seed=seed
+                cell.plan, work, documents=documents, num_copies=num_lanes, seed=seed
             )
         fullest = None
         if load is not None and experts is not None:

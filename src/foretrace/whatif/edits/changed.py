@@ -15,6 +15,7 @@ from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import EditTurn, WorkEdit
 from foretrace.whatif.recorded.program import Program
+from foretrace.workload import Plan, Transformer
 
 
 def changed(
@@ -24,6 +25,8 @@ def changed(
     *,
     program: Program | None = None,
     model: CostModel | None = None,
+    plan: Plan | None = None,
+    transformer: Transformer | None = None,
 ) -> tuple[Arranged, Costs]:
     """The job and its costs with all edits made.
 
@@ -34,11 +37,15 @@ def changed(
         program: says which transfers belong to a group of the plan; without it, names of
             process groups alone do.
         model: costs attention kernels of the other kind.
+        plan: of the scenario, which says what a microbatch is.
+        transformer: what is trained, where that is stated.
 
     Raises:
         ScenarioError: if an edit names nothing in this job, or needs what is not stated.
     """
-    job = CostedJob.of(arranged, costs, program=program, model=model)
+    job = CostedJob.of(
+        arranged, costs, program=program, model=model, plan=plan, transformer=transformer
+    )
     for edit in edits:
         edit.check(job)
     effective = [edit for edit in edits if not edit.changes_nothing]

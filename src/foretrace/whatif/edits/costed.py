@@ -11,6 +11,7 @@ from foretrace.cost import CostModel, Costs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.recorded.program import Program
+from foretrace.workload import Plan, Transformer
 
 # What tells one block of one rank's step from another.
 BLOCK_COLUMNS = ("rank", "step", "part", "phase", "layer", "microbatch")
@@ -32,6 +33,8 @@ class CostedJob:
     extra_ns: Float64s  # float64[nodes], likewise
     program: Program | None = None  # says which transfers belong to a group of the plan
     model: CostModel | None = None  # costs kernels of another kind than there are
+    plan: Plan | None = None  # of the scenario
+    transformer: Transformer | None = None  # what is trained, where that is stated
 
     @classmethod
     def of(
@@ -41,12 +44,16 @@ class CostedJob:
         *,
         program: Program | None = None,
         model: CostModel | None = None,
+        plan: Plan | None = None,
+        transformer: Transformer | None = None,
     ) -> CostedJob:
         """Costs as they are."""
         return cls(
             arranged=arranged,
             program=program,
             model=model,
+            plan=plan,
+            transformer=transformer,
             duration_ns=costs.duration_ns.astype(np.float64),
             low_ns=costs.low_ns.astype(np.float64),
             high_ns=costs.high_ns.astype(np.float64),
