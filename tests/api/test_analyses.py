@@ -157,5 +157,5 @@ def test_memory_is_of_a_job_or_of_a_snapshot(job: ft.Job, tmp_path: Path) -> Non
 def test_a_notebook_shows_every_row(job: ft.Job) -> None:
     table = ft.breakdown(ft.simulate(job))._repr_html_()
 
-    assert table.count("<tr>") == 1 + 2 * 2 + 1 + 5
+    assert table.count("<tr>") == 2 + 1 + 2 * 2 + 1 + 5
     assert "<th>exposed compute ms</th>" in table

@@ -24,7 +24,7 @@ def found(job: ft.Job) -> Overview:
 
 def test_the_screen_begins_with_the_planted_cause(found: Overview) -> None:
     assert found.verdict.startswith("rank 2's data loading")
-    assert str(found).index("Rank 2's data loading") < str(found).index("measured")
+    assert str(found).index("Rank 2's data loading") < str(found).index("step time")
     assert found.verdict == found.of("what is wrong")[0].text
 
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
 
 # command -> words that its table holds for the small run
 WORDS = {
-    "analyze": ("measured", "replayed", "what would help most", "critical path", "device time"),
+    "analyze": ("step time", "replayed", "what would help most", "critical path", "device time"),
     "breakdown": ("exposed", "idle", "ProfilerStep#", "all steps and ranks"),
     "critical-path": ("in ", "without a gap", "by class", "by rank"),
     "sensitivity": ("what would help most", "faster", "class", "rank"),

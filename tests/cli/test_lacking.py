@@ -46,4 +46,4 @@ def test_a_whole_run_lacks_nothing(run: Run, traces: Path) -> None:
     done = run("breakdown", traces, "--json")
 
     assert "lacking" not in done.err
-    assert "lacks" not in json.loads(done.out)[0]
+    assert "lacks" not in json.loads(done.out)

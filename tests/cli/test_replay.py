@@ -26,7 +26,14 @@ def test_table_fits_eighty_columns_and_names_every_part(run: Run, traces: Path) 
 
     assert outcome.code == 0, outcome.err
     assert max(map(len, outcome.out.splitlines())) <= 80
-    for words in ("measured step", "exposed compute", "without device", "this replay", "constant"):
+    for words in (
+        "step time",
+        "own step",
+        "exposed compute",
+        "without device",
+        "this replay",
+        "constant",
+    ):
         assert words in outcome.out
     assert "\x1b" not in outcome.out
 
@@ -141,7 +148,7 @@ def test_a_replay_that_is_not_believed_says_so_first_and_fails_where_asked(
     assert good.code == 0, good.err
     assert "this replay can be believed" in good.out
     assert bad.code == 3
-    assert bad.out.index("do not believe this replay") < bad.out.index("measured step")
+    assert bad.out.index("do not believe this replay") < bad.out.index("step time")
     assert run("replay", traces, "--without", "device").code == 0
     said = replayed_json(run, traces)["verdict"]
     assert said["trust"] == "believed"

@@ -10,6 +10,7 @@ import numpy as np
 from foretrace.analyze.activity import activity_by_rank
 from foretrace.analyze.options import Step, step_name
 from foretrace.analyze.steps import steps
+from foretrace.analyze.windows import step_time_facts, step_time_ns
 from foretrace.answer import (
     Answer,
     Column,
@@ -117,6 +118,12 @@ class Breakdown(Answer):
     """Every step on every rank, in parts; rows by step, then rank."""
 
     rows: tuple[RankBreakdown, ...]
+    step_time_ns: int = 0  # the job's step time, or that of the one step
+
+    @property
+    def own_step_ns(self) -> float:
+        """Mean of what the rows' steps take: what shares are of."""
+        return self.overall.total_ns / max(len(self.rows), 1)
 
     @property
     def overall(self) -> Parts:
@@ -144,11 +151,11 @@ class Breakdown(Answer):
             names = dict.fromkeys(row.step_name for row in self.rows)
             have = ", ".join(list(names)[:8]) or "none"
             raise GraphError(f"no step {name!r}: the recording has {have}.")
-        return Breakdown(chosen)
+        return Breakdown(chosen, self.step_time_ns)
 
     @property
     def headline(self) -> str:
-        """The mean step in parts."""
+        """The ranks' own steps in parts."""
         whole_ns = max(self.overall.total_ns, 1)
         shares = ", ".join(
             f"{percent_text(100 * time_ns / whole_ns)} {component_text(name)}"
@@ -175,7 +182,7 @@ class Breakdown(Answer):
             self.overall.shown().items(),
             Column("component", "", Unit.WORD, lambda one: component_text(one[0])),
             Column("time_ns", "ms", value=lambda one: one[1]),
-            Column("share", value=lambda one: one[1] / whole_ns),
+            Column("share", "of own steps", value=lambda one: one[1] / whole_ns),
             title="all steps and ranks",
         )
         rows = Table.of(
@@ -183,18 +190,21 @@ class Breakdown(Answer):
             self.rows,
             Column("step", value="step_name"),
             Column("rank"),
-            Column("step_ns"),
+            Column("step_ns", "own step ms"),
             *components,
             both,
         )
-        return rows, overall
+        return step_time_facts(self.step_time_ns, self.own_step_ns), rows, overall
 
     def as_json(self) -> Json:
-        """One mapping per step and rank, the parts under `components`; times in ns."""
-        return [
-            {**plain(row), "waiting_for_ranks_ns": row.parts.waiting_for_ranks_ns}
-            for row in self.rows
-        ]
+        """The job's step time; a mapping per step and rank, the parts under `components`."""
+        return {
+            "step_time_ns": self.step_time_ns,
+            "rows": [
+                {**plain(row), "waiting_for_ranks_ns": row.parts.waiting_for_ranks_ns}
+                for row in self.rows
+            ],
+        }
 
 
 @question(
@@ -248,5 +258,8 @@ def breakdown(timeline: Timeline, *, step: Step = None) -> Breakdown:
                     waiting_for_ranks_ns=busy_ns - moving_ns[index],
                 ),
             )
-    found = Breakdown(rows=tuple(row for row in rows if row is not None))
+    found = Breakdown(
+        rows=tuple(row for row in rows if row is not None),
+        step_time_ns=step_time_ns(timeline, step),
+    )
     return found if step is None else found.only(step)

@@ -17,6 +17,7 @@ import numpy as np
 
 from foretrace.analyze.options import step_name
 from foretrace.analyze.steps import steps
+from foretrace.answer import Fact, Facts, milliseconds_text
 from foretrace.base import GraphError, Int32s, Int64s
 from foretrace.graph import NO_NODE, Timeline
 
@@ -86,12 +87,29 @@ def mean_step_ns(length_ns: float, num_steps: int) -> int:
     return round(length_ns / num_steps)
 
 
-def step_time_ns(timeline: Timeline) -> int:
-    """The job's step time; of a recording without marks of steps, its whole length."""
+def step_time_ns(timeline: Timeline, step: str | int | None = None) -> int:
+    """The job's step time, or one step's length; without marks of steps, the recording's.
+
+    Raises:
+        GraphError: if there is no such step.
+    """
     found = windows(timeline)
+    if step is not None:
+        return int(found.duration_ns[found.row_of(step)])
     if not len(found):
         return int(timeline.end_ns.max(initial=0) - timeline.start_ns.min(initial=0))
     return found.mean_ns()
+
+
+def step_time_facts(step_time_ns: float, own_ns: float) -> Facts:
+    """The job's step time, and what the steps of ranks take, which shares of parts are of."""
+    step, own = (f"{milliseconds_text(one)} ms" for one in (step_time_ns, own_ns))
+    return Facts(
+        (
+            Fact("step time", step, "of the job: to the end of its last rank"),
+            Fact("own step of a rank", own, "mean over ranks and steps"),
+        )
+    )
 
 
 def windows(timeline: Timeline) -> Windows:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
-from foretrace.analyze import COMPONENTS, Comparison, Diagnosis, Stillness
-from foretrace.analyze.questions import critical_path, idle, operators
+from foretrace.analyze import Breakdown, Diagnosis, IdleCause, Stillness, step_name, step_time_ns
+from foretrace.analyze.questions import breakdown, critical_path, idle, operators
 from foretrace.answer import (
     Answer,
     Column,
@@ -33,7 +33,7 @@ from foretrace.answer import (
     short_name,
     signed_percent_text,
 )
-from foretrace.api.analyses import compare, diagnose, throughput, what_helps
+from foretrace.api.analyses import diagnose, throughput, what_helps
 from foretrace.api.edited import Edited, remedies
 from foretrace.api.job import Job
 from foretrace.base import ScenarioError
@@ -42,9 +42,14 @@ from foretrace.graph import Timeline
 # Times of these are of the mean rank and step; of the path, of one step.
 BREAKDOWN, DEVICE_TIME, PATH, IDLE = "breakdown", "device time", "critical path", "idle or waiting"
 HELPS, CHANGES, DONE = "what would help most", "changes that pay", "throughput"
+# What shares are of.
+_WHOLE = {
+    BREAKDOWN: "own step", DEVICE_TIME: "it", PATH: "step", IDLE: "both",
+}  # fmt: skip
 _MAX_ROWS = 5
 _DISTORTING = 0.1  # of a step without the profiler: what it costs is said from here on
-_LABEL_WIDTH = 22
+_LABEL_WIDTH = 26
+_SHORTER = {IdleCause.EDGE: "recording's ends"}
 _MAX_CAUSES = 3  # of idle time, and of waiting
 
 
@@ -120,12 +125,14 @@ class Overview(Answer):
     def as_json(self) -> Json:
         """The verdict, and answers by topic; times in ns."""
         topics = dict.fromkeys(line.topic for line in self.lines)
-        return {"verdict": self.verdict, **{topic: plain(self.of(topic)) for topic in topics}}
+        told = {topic: plain(self.of(topic)) for topic in topics}
+        return {"verdict": self.verdict, "step_time_ns": self.of("step")[0].time_ns, **told}
 
     def _shares(self, topic: str) -> Table:
         """What each label takes, and its share."""
         label = Column("label", topic, Unit.WORD, lambda line: short_name(line.label, _LABEL_WIDTH))
-        return Table.of(topic, self.of(topic), label, Column("time_ns", "ms"), Column("share"))
+        share = Column("share", f"of {_WHOLE[topic]}")
+        return Table.of(topic, self.of(topic), label, Column("time_ns", "ms"), share)
 
 
 def _figure(line: OverviewLine) -> str:
@@ -160,14 +167,14 @@ def _title(job: Job) -> str:
 def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[OverviewLine]:
     """Every answer of which the recording allows one."""
     replayed = job.replayed
-    compared = compare(job.measured, replayed, step=step)
-    yield from _step_lines(job, compared)
+    split = breakdown(job, step=step)
+    yield from _step_lines(job, split, step)
     stated = job.edit()
     yield from _done_lines(stated, step)
-    whole_ns = max(compared.before.mean_ns, 1)
-    for part in COMPONENTS:
-        time_ns = compared.view("component").row(part).before.step_ns
-        yield OverviewLine(BREAKDOWN, component_text(part), time_ns, time_ns / whole_ns)
+    num_cells = max(len(split.rows), 1)
+    for part, part_ns in split.overall.shown().items():
+        of_own = part_ns / max(split.overall.total_ns, 1)
+        yield OverviewLine(BREAKDOWN, component_text(part), part_ns / num_cells, of_own)
     table, num_ranks = operators(job, step=step), max(len(job.ranks), 1)
     for row in table.by("class")[:_MAX_ROWS]:
         yield OverviewLine(DEVICE_TIME, row.kind, row.time_ns / num_ranks, row.share)
@@ -175,8 +182,7 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     yield OverviewLine(DEVICE_TIME, "not recognised", lost.time_ns / num_ranks, lost.share)
     for share in critical_path(replayed, step=step).by_class()[:_MAX_ROWS]:
         yield OverviewLine(PATH, share.label, share.time_ns, share.share)
-    num_steps = len(job.steps) if step is None else 1
-    yield from _idle_lines(replayed, step, num_ranks * num_steps)
+    yield from _idle_lines(replayed, step, num_cells)
     yield from _changes(stated)
     for one in what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
@@ -184,7 +190,7 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     for wrong in diagnosis.causes[:_MAX_ROWS]:
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
         yield OverviewLine(topic, wrong.what, wrong.lost_ns, wrong.share, wrong.sentence)
-    yield from _profiler_lines(job, compared.before.mean_ns)
+    yield from _profiler_lines(job, split.step_time_ns)
     for finding in job.findings:
         yield OverviewLine("to know", finding.topic, None, None, f"{finding.topic}: {finding.text}")
 
@@ -240,20 +246,22 @@ def _idle_lines(
     for kind in Stillness:
         prefix = "waiting: " if kind is Stillness.WAITING else "idle: "
         for cause, lost_ns in list(lost.by_cause(kind).items())[:_MAX_CAUSES]:
-            yield OverviewLine(IDLE, prefix + cause.words, lost_ns / num_rows, lost_ns / whole_ns)
+            words = _SHORTER.get(cause, cause.words)
+            yield OverviewLine(IDLE, prefix + words, lost_ns / num_rows, lost_ns / whole_ns)
 
 
-def _step_lines(job: Job, compared: Comparison) -> Iterator[OverviewLine]:
-    """The step's length: measured, replayed and, if recorded, without the profiler."""
-    before, after = compared.before, compared.after
-    used = before.used_names
-    which = used[0] if len(used) == 1 else f"mean of {len(used)} steps"
-    yield OverviewLine("step", "measured", before.mean_ns, None, which)
-    yield OverviewLine(
-        "step", "replayed", after.mean_ns, None, signed_percent_text(compared.percent)
-    )
+def _step_lines(job: Job, split: Breakdown, step: str | int | None) -> Iterator[OverviewLine]:
+    """The step time: measured, replayed and, if recorded, without the profiler; ranks' own."""
+    names = job.steps if step is None else (step_name(step) or "",)
+    which = names[0] if len(names) == 1 else f"mean of {len(names)} steps"
+    replayed_ns = step_time_ns(job.replayed, step)
+    error = 100 * (replayed_ns / max(split.step_time_ns, 1) - 1)
+    yield OverviewLine("step", "step time", split.step_time_ns, None, which)
+    yield OverviewLine("step", "replayed", replayed_ns, None, signed_percent_text(error))
     unprofiled_ns = job.recording.unprofiled_step_ns.values()
     if unprofiled_ns:
         yield OverviewLine(
             "step", "without profiler", median(unprofiled_ns), None, "median over ranks"
         )
+    own = "of a rank, mean: what the breakdown is of"
+    yield OverviewLine("step", "own step", split.own_step_ns, None, own)

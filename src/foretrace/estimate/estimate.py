@@ -177,7 +177,7 @@ class Estimate(Answer):
             "high_ns": found.high_ns,
             "parts": self.where.mean.as_json(),
             "ranks": self.where.as_json(),
-            "breakdown": self.breakdown.as_json(),
+            "breakdown": self.breakdown.as_json()["rows"],
             "memory": None if self.footprint is None else self.footprint.as_json(),
             **self._throughput(),
             **({} if self.mix is None else {"documents": self.mix.as_json()}),

@@ -17,6 +17,7 @@ from foretrace.analyze import (
     breakdown,
     collective_times,
     path_time_ns,
+    step_time_ns,
     steps,
 )
 from foretrace.base import Bools, Int64s, ModelError, UInt8s
@@ -86,6 +87,8 @@ def replay_report(
         constants=recording.graph.constants,
         clocks=recording.clocks,
         findings=recording.findings,
+        step_time_ns=step_time_ns(recording.measured),
+        replayed_step_time_ns=step_time_ns(timeline),
         unprofiled_step_ns=dict(recording.unprofiled_step_ns),
         edge_kinds=frozenset(map(EdgeKind, np.unique(recording.graph.edge_kind).tolist())),
     )

@@ -177,6 +177,8 @@ class ReplayReport(Answer):
     constants: tuple[EdgeConstant, ...]
     clocks: tuple[Clock, ...]
     findings: tuple[Finding, ...]
+    step_time_ns: int  # the job's step time, measured
+    replayed_step_time_ns: int
     unprofiled_step_ns: dict[int, int]  # rank -> median step time without profiler, if recorded
     edge_kinds: frozenset[EdgeKind]  # that the graph has
 
@@ -212,8 +214,8 @@ class ReplayReport(Answer):
     def headline(self) -> str:
         """How far the replay is from the measurement."""
         return (
-            f"replayed {duration_text(self.replayed_ns)}, measured "
-            f"{duration_text(self.measured_ns)}: the step's end is "
+            f"replayed {duration_text(self.replayed_step_time_ns)}, measured "
+            f"{duration_text(self.step_time_ns)}: the step's end is "
             f"{percent_text(self.summary.mean_step_error_percent)} off in the mean"
         )
 
@@ -238,10 +240,12 @@ class ReplayReport(Answer):
 
     def _facts(self) -> Iterator[Fact]:
         summary = self.summary
-        remark = "mean over ranks and steps, with the profiler on"
-        yield Fact("measured step of a rank", duration_text(self.measured_ns), remark)
-        remark = "mean, rebuilt from dependencies alone"
-        yield Fact("replayed step of a rank", duration_text(self.replayed_ns), remark)
+        remark = "of the job, measured with the profiler on"
+        yield Fact("step time", duration_text(self.step_time_ns), remark)
+        remark = "rebuilt from dependencies alone"
+        yield Fact("replayed step time", duration_text(self.replayed_step_time_ns), remark)
+        remark = "mean over ranks and steps: what errors and shares are of"
+        yield Fact("own step of a rank", duration_text(self.measured_ns), remark)
         worst = percent_text(summary.worst_step_error_percent)
         mean = percent_text(summary.mean_step_error_percent)
         yield Fact("error of the step's end", mean, f"mean; worst {worst}", is_first=True)
@@ -277,17 +281,17 @@ class ReplayReport(Answer):
     def components_table(self) -> Table:
         """The step's parts, then the step."""
         step_ns = max(self.measured_ns, 1.0)
-        means = (*self.component_means(), ("step", self.measured_ns, self.replayed_ns))
+        means = (*self.component_means(), ("own step", self.measured_ns, self.replayed_ns))
         return Table.of(
             "components",
             means,
             Column("component", "", Unit.WORD, lambda row: component_text(row[0])),
             Column("measured_ns", value=lambda row: row[1]),
             Column("replayed_ns", value=lambda row: row[2]),
-            Column("share", value=lambda row: row[1] / step_ns),
+            Column("share", "of own steps", value=lambda row: row[1] / step_ns),
             Column("error", unit=Unit.SIGNED_SHARE, value=lambda row: (row[2] - row[1]) / step_ns),
             title="measured and replayed",
-            is_strong=lambda row: row[0] == "step",
+            is_strong=lambda row: row[0] == "own step",
         )
 
     def null_models_table(self) -> Table:

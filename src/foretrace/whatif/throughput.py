@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrace.analyze import LayerUse, StepUse, Utilization, step_time_ns, utilization
-from foretrace.analyze import windows as windows_of
 from foretrace.analyze.questions import breakdown
 from foretrace.answer import (
     Answer,
@@ -43,7 +42,7 @@ _NOT_KNOWN = "not known"
 class Throughput(Answer):
     """What a recorded step gets done."""
 
-    json_names: ClassVar = {"used": "", "untold": "not_known"}
+    json_names: ClassVar = {"step_ns": "step_time_ns", "used": "", "untold": "not_known"}
     json_also: ClassVar = (
         "samples_per_s", "tokens_per_s", "tokens_per_s_per_rank", "mfu", "hfu", "chip",
         "steps", "layers",
@@ -245,11 +244,10 @@ def throughput(
         ScenarioError: if a stated size is below 1.
     """
     timeline = baseline.program.recording.measured
-    found = windows_of(timeline)
     used = utilization(timeline, chip=chip, step=step)
     parts = breakdown(timeline, step=step).overall
     counted, untold = _counted(baseline, global_batch, sequence)
-    step_ns = step_time_ns(timeline) if step is None else int(found.duration_ns[found.row_of(step)])
+    step_ns = step_time_ns(timeline, step)
     return Throughput(
         step_ns=step_ns,
         num_ranks=baseline.before.plan.num_ranks,

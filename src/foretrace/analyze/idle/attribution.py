@@ -21,6 +21,7 @@ from foretrace.analyze.idle.waits import waits_of
 from foretrace.analyze.idle.walks import WalkPieces, Walks, binding_edges, walked_back
 from foretrace.analyze.options import Step, step_name
 from foretrace.analyze.steps import StepTable, steps
+from foretrace.analyze.windows import step_time_ns
 from foretrace.answer import Place, question
 from foretrace.base import Bools, GraphError, Int32s, Int64s
 from foretrace.graph import NO_COLLECTIVE, NO_NODE, REPLAYED, ExecutionGraph, NodeKind, Timeline
@@ -61,7 +62,8 @@ def idle(timeline: Timeline, *, step: Step = None) -> IdleCauses:
         )
     ]
     steps_of = np.repeat(table.step, [len(each) for each in found])
-    return _merged(timeline, table, subjects.names, (steps_of, found))
+    merged = _merged(timeline, table, subjects.names, (steps_of, found))
+    return replace(merged, step_time_ns=step_time_ns(timeline, step))
 
 
 def _chosen_steps(table: StepTable, step: str | None) -> StepTable:

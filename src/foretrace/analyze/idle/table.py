@@ -93,6 +93,7 @@ class IdleCauses(Answer):
     begin_ns: Int64s  # int64[intervals]
     end_ns: Int64s  # int64[intervals]
     is_measured: bool
+    step_time_ns: int = 0  # the job's step time, or that of the one step
 
     def __len__(self) -> int:
         """Number of intervals."""
@@ -205,7 +206,11 @@ class IdleCauses(Answer):
     def headline(self) -> str:
         """How much time was lost."""
         idle, waiting = (duration_text(self.total_ns(kind)) for kind in Stillness)
-        return f"{idle} idle and {waiting} waiting inside collectives, over all ranks and steps"
+        step = duration_text(self.step_time_ns)
+        return (
+            f"{idle} idle and {waiting} waiting inside collectives, over all ranks and steps; "
+            f"step time {step}"
+        )
 
     @property
     def lead(self) -> str:
@@ -249,7 +254,7 @@ class IdleCauses(Answer):
             self.by_cause(kind).items(),
             Column("cause", "cause", Unit.WORD, lambda one: one[0].words),
             Column("lost_ns", "ms, all ranks", value=lambda one: one[1]),
-            Column("share", value=lambda one: one[1] / total_ns),
+            Column("share", f"of {title} time", value=lambda one: one[1] / total_ns),
             title=f"{title}: {meaning}",
             chart=Chart(
                 kind=ChartKind.BARS,
@@ -268,7 +273,7 @@ class IdleCauses(Answer):
             self.by_operator(kind).items(),
             Column("subject", "operator or call", Unit.NAME, lambda one: one[0] or "not known"),
             Column("lost_ns", "ms, all ranks", value=lambda one: one[1]),
-            Column("share", value=lambda one: one[1] / total_ns),
+            Column("share", f"of {_WORDS[kind][0]} time", value=lambda one: one[1] / total_ns),
             title=f"{_WORDS[kind][0]}: who is responsible",
             max_rows=10,
         )
@@ -293,6 +298,7 @@ class IdleCauses(Answer):
         """The rows, and the sums by cause and operator; times in ns."""
         return {
             "timeline": "measured" if self.is_measured else "simulated",
+            "step_time_ns": self.step_time_ns,
             "idle_ns": self.total_ns(Stillness.IDLE),
             "waiting_ns": self.total_ns(Stillness.WAITING),
             "by_cause": {

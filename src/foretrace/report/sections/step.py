@@ -32,7 +32,11 @@ def step_section(replay: ReplayReport) -> Section:
         key="step",
         title="Where the time goes",
         short="Breakdown",
-        lead="Measured, mean over all steps and ranks.",
+        lead=(
+            f"Measured: shares of a rank's own step, {duration_text(replay.measured_ns)} in the "
+            f"mean over ranks and steps; the job's step time is "
+            f"{duration_text(replay.step_time_ns)}."
+        ),
         parts=(ShareBar("", shares), Legend(shares), *_per_rank(replay)),
         note=(
             "Waiting for ranks: this one is in a collective, and another has not come. A step of a "
