@@ -20,7 +20,9 @@ from foretrace.graph import (
     Timeline,
     blocks_of,
     read_corrections,
+    read_names,
     recording_of_run,
+    with_stated_names,
 )
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
@@ -46,6 +48,7 @@ def load(
     ranks: Collection[int] | None = None,
     steps: Collection[str | int] | None = None,
     blocks: str | Path | None = None,
+    names: str | Path | None = None,
     cache: bool | Path = True,
     max_cache_bytes: int = DEFAULT_MAX_BYTES,
     workers: int | None = None,
@@ -58,6 +61,7 @@ def load(
         ranks: only these; the others become ghosts. All, if left out.
         steps: only events of these steps, by name or number. All, if left out.
         blocks: a TOML file that corrects which work is which part of the model: docs/blocks.md.
+        names: a TOML file that states what kernels are whose names do not tell: docs/analyses.md.
         cache: whether to keep the parsed columns; a folder says where, else `~/.cache/foretrace`.
         max_cache_bytes: what the folder may hold; what was used longest ago goes first.
         workers: files read at once; what suits the machine, if left out.
@@ -65,7 +69,7 @@ def load(
 
     Raises:
         TraceError: if a file cannot be read, or two cannot belong together.
-        GraphError: if the traces hold nothing to replay, or the file of blocks is wrong.
+        GraphError: if the traces hold nothing to replay, or the file of blocks or names is wrong.
     """
     corrections = Corrections() if blocks is None else read_corrections(Path(blocks))
     traces = load_run(
@@ -77,6 +81,8 @@ def load(
         workers=workers,
         progress=progress,
     )
+    if names is not None:
+        traces = with_stated_names(traces, read_names(Path(names)))
     recording = recording_of_run(traces, corrections=corrections)
     if not recording.measured.is_measured:  # the files do not say when anything happened
         recording = replace(recording, measured=simulated(recording.graph))

@@ -75,6 +75,7 @@ _PARTS_OF_NAMES = {
     "quickreduce": CollectiveKind.ALL_REDUCE,
     "internode": CollectiveKind.ALL_TO_ALL,  # DeepEP: dispatch, combine, and what announces them
     "intranode": CollectiveKind.ALL_TO_ALL,
+    "morimoeep": CollectiveKind.ALL_TO_ALL,
     **{
         kind.value: kind
         for kind in (

@@ -20,9 +20,10 @@ def analyze(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Show on one screen what a step is and what would help most."""
-    source = RunSource(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
         doing.now("asking every question")

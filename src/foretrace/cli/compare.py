@@ -68,13 +68,16 @@ def compare(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Say what got slower or faster between two runs, and why."""
     limit = _limit(fail_if_slower, require_significant=require_significant)
     if after is None and replayed:
         raise typer.BadParameter("one run's replay against itself: leave --replayed out")
     sources = [
-        RunSource([path], ranks, no_cache, workers) for path in (before, after) if path is not None
+        RunSource([path], ranks, no_cache, workers, names)
+        for path in (before, after)
+        if path is not None
     ]
     with activity() as doing:
         jobs = [source.job(doing, blocks=blocks_file) for source in sources]
@@ -93,8 +96,8 @@ def compare(
     if limit is not None:
         code = _code(limit, found, require_significant=require_significant)
 
-    names = _titles(jobs, sources)
-    title = f"{names[0]} before, {names[1]} after" if after is not None else names[0]
+    titles = _titles(jobs, sources)
+    title = f"{titles[0]} before, {titles[1]} after" if after is not None else titles[0]
     shown = None if by is None else found.views_told(by)
     lacks = tuple(dict.fromkeys(one for job in jobs for one in job.lacks))
     outputs = Outputs(json, csv, parquet, table)

@@ -34,10 +34,11 @@ def convert(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Write a run as Chakra, Perfetto, Kineto or Parquet files."""
     chosen = to or Format.of_name(output)
-    source = RunSource(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
         job = source.job(doing)
         doing.now(f"writing {chosen.value}")

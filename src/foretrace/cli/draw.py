@@ -37,9 +37,10 @@ def draw(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Draw some nodes of the graph and what they wait for."""
-    source = RunSource(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
         job = source.job(doing)
         doing.now("drawing")

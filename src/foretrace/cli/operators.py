@@ -45,9 +45,13 @@ def operators(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Say what device time is made of, and how near its peak."""
-    source, outputs = RunSource(paths, ranks, no_cache, workers), Outputs(json, csv, parquet, table)
+    source, outputs = (
+        RunSource(paths, ranks, no_cache, workers, names),
+        Outputs(json, csv, parquet, table),
+    )
     with activity() as doing:
         job = source.job(doing)
         timeline = timeline_of(job, doing, is_replayed=replayed)

@@ -61,6 +61,12 @@ BlocksFile: TypeAlias = Annotated[
         metavar="FILE.toml", dir_okay=False, help="What corrects the blocks: docs/blocks.md."
     ),
 ]
+Names: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml", dir_okay=False, help="What kernels are of a class: docs/analyses.md."
+    ),
+]
 
 
 def command_with(

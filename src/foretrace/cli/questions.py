@@ -23,10 +23,12 @@ _SHARED: dict[str, Any] = {
     "parquet": (options.Parquet, None),
     "table": (options.TableName, None),
     "blocks_file": (options.BlocksFile, None),
+    "names": (options.Names, None),
     "ranks": (options.Ranks, None),
     "no_cache": (options.NoCache, False),
     "workers": (options.Workers, None),
 }
+_OF_SOURCE = ("paths", "ranks", "no_cache", "workers", "names")
 
 
 def command_of(question: Question[Any, Any, ..., Any]) -> Callable[..., None]:
@@ -74,7 +76,9 @@ def _flag(told: Gate | Instead) -> Any:
 def _answer(
     question: Question[Any, Any, ..., Any], own: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Answer:
-    source = RunSource(given["paths"], given["ranks"], given["no_cache"], given["workers"])
+    source = RunSource(
+        *(given[name] for name in ("paths", "ranks", "no_cache", "workers", "names"))
+    )
     outputs = Outputs(given["json"], given["csv"], given["parquet"], given["table"])
     is_replayed = given.get("replayed", question.of is SIMULATED)
     with activity() as doing:

@@ -57,9 +57,10 @@ def replay(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Rebuild every rank's step from its dependencies and compare with the measurement."""
-    source, left_out = RunSource(paths, ranks, no_cache, workers), tuple(without or ())
+    source, left_out = RunSource(paths, ranks, no_cache, workers, names), tuple(without or ())
     with activity() as doing:
         job = source.job(doing)
         doing.now("replaying, with null models beside")

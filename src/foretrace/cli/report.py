@@ -36,9 +36,10 @@ def report(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Write one HTML page with all answers; it opens offline."""
-    source = RunSource(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
         doing.now("replaying, and asking every question")

@@ -31,6 +31,7 @@ class RunSource:
     ranks: str | None  # as typed
     no_cache: bool
     workers: int | None
+    names: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse ranks that are none, before any file is read."""
@@ -53,6 +54,7 @@ class RunSource:
             paths,
             ranks=parsed_ranks(self.ranks),
             blocks=blocks,
+            names=self.names,
             cache=False if self.no_cache else cache_folder(),
             max_cache_bytes=max_cache_bytes(),
             workers=self.workers,

@@ -39,9 +39,10 @@ def throughput(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Say what a step gets done: tokens/s, samples/s, MFU, busy share."""
-    source = RunSource(paths, ranks, no_cache, workers)
+    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
         job = source.job(doing, blocks=blocks_file)
         doing.now("counting what a step gets done")

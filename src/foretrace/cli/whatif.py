@@ -49,6 +49,7 @@ def whatif(
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    names: options.Names = None,
 ) -> None:
     """Predict a recorded job, or an estimate, with other sizes, plan, machine or faster work."""
     edits = edits_of(stated, COMMAND_LINE, folders=machine_folders())
@@ -60,7 +61,7 @@ def whatif(
         of = None if model is None else load_model(model, model_folders())
         under = _plan(plan, draft)
         if paths:
-            source = RunSource(paths, ranks, no_cache, workers)
+            source = RunSource(paths, ranks, no_cache, workers, names)
             base = source.job(doing, blocks=blocks_file).edit(
                 *edits,
                 machine=on,

@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from foretrace.graph.recording import Recording as Recording
     from foretrace.graph.recording import Unmatched as Unmatched
     from foretrace.graph.spec import verify as verify
+    from foretrace.graph.stated_names import StatedNames as StatedNames
+    from foretrace.graph.stated_names import read_names as read_names
+    from foretrace.graph.stated_names import with_stated_names as with_stated_names
     from foretrace.graph.subjects import MEASURED as MEASURED
     from foretrace.graph.subjects import RECORDING as RECORDING
     from foretrace.graph.subjects import REPLAYED as REPLAYED

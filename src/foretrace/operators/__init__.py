@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foretrace.operators.recognition import kernel_family as kernel_family
     from foretrace.operators.recognition import operator_class as operator_class
     from foretrace.operators.recognition import recognised as recognised
+    from foretrace.operators.recognition import with_class as with_class
     from foretrace.operators.shapes import Shapes as Shapes
     from foretrace.operators.shapes import Tensor as Tensor
     from foretrace.operators.shapes import parsed_shapes as parsed_shapes

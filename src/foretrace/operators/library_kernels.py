@@ -40,6 +40,9 @@ COMMUNICATION = (
         "quickreduce",
         "one_shot_all_reduce",
         "two_shot_all_reduce",
+        "oneshotallreduce",
+        "twoshotallreduce",
+        "allreduce_fusion_kernel",
         "multimem_all_reduce",
         "multimem_one_shot",
         "multimem_all_gather",
@@ -47,6 +50,7 @@ COMMUNICATION = (
     # deepseek-ai/DeepEP csrc/kernels (seen as dpsk::ep::internode::dispatch); microsoft/mscclpp
     rule("DeepEP", OperatorClass.COLLECTIVE, "deep_ep", "::internode::", "::intranode::"),
     rule("DeepEP", OperatorClass.COLLECTIVE, "::internode_ll::"),
+    rule("mori", OperatorClass.COLLECTIVE, "mori::moe::ep"),
     rule("NVSHMEM", OperatorClass.COLLECTIVE, "nvshmem"),
     rule("MSCCL++", OperatorClass.COLLECTIVE, "mscclpp"),
 )

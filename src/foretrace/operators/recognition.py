@@ -114,6 +114,10 @@ _NARROWED = {
 }
 
 
+# What a user said that a kernel is goes with its name; the reader of collectives knows it too.
+_STATED = re.compile(rf" \[as ({'|'.join(OperatorClass)})\]$")
+
+
 @dataclass(frozen=True)
 class Recognised:
     """Class and family of one kernel or operator."""
@@ -127,6 +131,11 @@ class Recognised:
         return self.family != UNRECOGNISED
 
 
+def with_class(name: str, kind: OperatorClass) -> str:
+    """A kernel's name with what it was stated to be."""
+    return f"{name} [as {kind}]"
+
+
 def recognised(name: str, operator: str = "") -> Recognised:
     """Class and family of a kernel called `name` that `operator` launched, or of an operator.
 
@@ -134,6 +143,9 @@ def recognised(name: str, operator: str = "") -> Recognised:
         name: of the kernel, or of an operator that runs on the host itself.
         operator: framework operator that launched the kernel; empty if it is not known.
     """
+    stated = _STATED.search(name)
+    if stated is not None:
+        return Recognised(OperatorClass(stated[1]), f"{stated[1]}, as stated")
     if is_operator(name):
         kind = framework_class(name)
         if kind is not None:
