@@ -51,6 +51,8 @@ LINES: Mapping[str, str] = {
     "operators": f"operators {JOB}",
     "operators by family": f"operators {JOB} --by family",
     "operators attention": f"operators {JOB} --attention",
+    "plan": "plan --model llama3.2-1b --gpus 8 --global-batch 64 --tp 2",
+    "plan as megatron": "plan --model llama3.2-1b --gpus 8 --global-batch 64 --as megatron",
     "replay": f"replay {JOB}",
     "risk campaign": "risk campaign --nodes 100 --failure-rate 0.01 --checkpoint-interval 60min"
     " --restart 10min --days 20 --samples 50",

@@ -15,15 +15,11 @@ from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.settings import (
-    machine_folders,
-    model_folders,
-    software_folders,
-)
+from foretrace.cli.settings import machine_folders, software_folders
 from foretrace.machine import load_machine
 from foretrace.operators import ModuleProgram
 from foretrace.software import software_called
-from foretrace.workload import Convention, Model, PlanDraft, load_model
+from foretrace.workload import Convention, JobConfiguration, Model, PlanDraft
 
 
 @plans.with_plan(*plans.ALL)
@@ -45,6 +41,7 @@ def estimate(
         ),
     ] = None,
     plan: plans.PlanName = None,
+    config: plans.Configs = None,
     software: Annotated[
         str | None,
         typer.Option(
@@ -108,8 +105,9 @@ def estimate(
     table: options.TableName = None,
 ) -> None:
     """Estimate a training step from a model, a plan and a machine."""
-    draft = plans.draft_of(plan, stated)
-    found_model = _model(model, module, draft)
+    configured = plans.configured(config)
+    draft = plans.draft_of(plan, stated, configured)
+    found_model = _model(model, module, draft, configured)
     found_machine = load_machine(machine, machine_folders())
     with activity() as doing, collector_paused():
         doing.now("estimating")
@@ -140,10 +138,13 @@ def estimate(
             typer.echo(f"wrote {path}", err=True)
 
 
-def _model(name: str | None, module: str | None, draft: PlanDraft) -> Model | ModuleProgram:
-    """The model of that name, or what a module of the user's runs."""
-    if name is not None and module is None:
-        return load_model(name, model_folders())
+def _model(
+    name: str | None, module: str | None, draft: PlanDraft, found: JobConfiguration | None
+) -> Model | ModuleProgram:
+    """The model of that name, what a module of the user's runs, or what flags describe."""
     if module is not None and name is None:
         return api.captured_for(module, draft)
-    raise typer.BadParameter("name a --model, or a --module, and not both")
+    model = plans.model_of(name, found)
+    if model is None or module is not None:
+        raise typer.BadParameter("name a --model, or a --module, and not both")
+    return model

@@ -13,6 +13,7 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 from foretrace.base import LARGEST_COUNT, inputs_kept
 from foretrace.trace import files_named
 
+_NAME_MAX = 255  # characters of a file's name, nearly everywhere
 _OUTPUTS = frozenset(("--output", "--out", "-o", "--plot"))
 
 
@@ -39,7 +40,9 @@ class KeepsInputs(TyperCommand):
             if isinstance(parameter, TyperArgument):
                 yield from (path for text in texts for path in files_named(text))
             elif isinstance(parameter, TyperOption) and not _is_output(parameter):
-                yield from map(Path, texts)
+                # Flags that are typed as a text are longer than a file's name may be.
+                named_files = (one for one in texts if max(map(len, one.split("/"))) <= _NAME_MAX)
+                yield from map(Path, named_files)
 
 
 def _check_number(value: object, parameter: Any) -> None:

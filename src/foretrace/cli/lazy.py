@@ -24,6 +24,7 @@ COMMANDS = (
     "compare",
     "whatif",
     "estimate",
+    "plan",
     "balance",
     "report",
     "convert",

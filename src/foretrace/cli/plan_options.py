@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from foretrace.cli import options
-from foretrace.cli.settings import plan_folders
-from foretrace.workload import PlanDraft, load_plan, parsed_keys
+from foretrace.cli.settings import model_folders, plan_folders
+from foretrace.workload import (
+    CONFIG_FORMATS,
+    JobConfiguration,
+    Model,
+    PlanDraft,
+    draft_of_configuration,
+    load_model,
+    load_plan,
+    model_of_configuration,
+    parsed_keys,
+    read_configuration,
+    together,
+)
 
 # Option, key in a plan's file, type, metavar, help.
 _KEYS: tuple[tuple[str, str, type, str, str], ...] = (
@@ -36,6 +49,16 @@ _SET = typer.Option(
 PlanName: TypeAlias = Annotated[
     str | None,
     typer.Option("--plan", metavar="NAME", help="A plan or a TOML file; other options beat it."),
+]
+Configs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        *(f"--{name}" for name in CONFIG_FORMATS),
+        metavar="TEXT|FILE",
+        help="The flags or configuration of other training software, which state plan and model; "
+        "may be given again. FILE.py:FUNCTION for one in Python.",
+    ),
 ]
 Gpus: TypeAlias = Annotated[
     int | None,
@@ -65,7 +88,31 @@ def with_plan(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
     return options.with_options("stated", told, stated)
 
 
-def draft_of(name: str | None, stated: Mapping[str, object]) -> PlanDraft:
-    """What a plan's file states, and what the command line states instead."""
+def configured(texts: Sequence[str] | None) -> JobConfiguration | None:
+    """What configurations of other software say together; `None`: there is none."""
+    return together([read_configuration(text) for text in texts]) if texts else None
+
+
+def draft_of(
+    name: str | None, stated: Mapping[str, object], found: JobConfiguration | None = None
+) -> PlanDraft:
+    """What a plan's file states, what a configuration does, and what the command line does."""
     draft = PlanDraft() if name is None else load_plan(name, plan_folders())
+    if found is not None:
+        own = draft_of_configuration(found)
+        notes = (*draft.notes, *own.notes)
+        draft = replace(own, stated={**draft.stated, **own.stated}, notes=notes)
     return draft.with_keys(stated)
+
+
+def model_of(name: str | None, found: JobConfiguration | None) -> Model | None:
+    """The model of that name, else the one that a configuration states; `None`: neither."""
+    if name is not None:
+        return load_model(name, model_folders())
+    return None if found is None else model_of_configuration(found, model_folders())
+
+
+def tell_notes(draft: PlanDraft | None) -> None:
+    """Say what was not understood of a plan's configuration, where the answer does not."""
+    for note in () if draft is None else draft.notes:
+        typer.echo(f"note: {note}", err=True)

@@ -12,10 +12,10 @@ import typer
 from foretrace.answer import Told
 from foretrace.balance import EVEN, documents_of, expert_load_named
 from foretrace.cli import options
+from foretrace.cli import plan_options as plans
 from foretrace.cli.outputs import Outputs
-from foretrace.cli.plan_options import Gpus, PlanName, draft_of, with_plan
 from foretrace.cli.progress import ProgressLine, activity
-from foretrace.cli.settings import machine_folders, model_folders
+from foretrace.cli.settings import machine_folders
 from foretrace.cli.source import RunSource
 from foretrace.machine import Machine, load_machine
 from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
@@ -35,12 +35,7 @@ from foretrace.risk import (
     recorded_steps,
     variation_named,
 )
-from foretrace.workload import (
-    Model,
-    Plan,
-    complete,
-    load_model,
-)
+from foretrace.workload import Model, Plan, complete
 
 Paths = Annotated[
     list[str] | None,
@@ -70,7 +65,7 @@ Vary = Annotated[
 Samples = Annotated[int, typer.Option(min=1, metavar="N", help="Steps to sample.")]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")]
 DEFAULT_VARIATION = "prism-low"
-_with_plan = with_plan("tp", "pp", "dp", "global_batch")
+_with_plan = plans.with_plan("tp", "pp", "dp", "global_batch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +75,19 @@ class PlanOptions:
     model: str | None
     machine: str | None
     plan: str | None
+    config: list[str] | None
     gpus: int | None
     stated: Mapping[str, object]
 
     def found(self) -> tuple[Model, Plan, Machine]:
         """Model, complete plan and machine."""
-        if self.model is None or self.machine is None:
+        configured = plans.configured(self.config)
+        model = plans.model_of(self.model, configured)
+        if model is None or self.machine is None:
             raise typer.BadParameter("name profiler files, or --model and --machine")
-        model = load_model(self.model, model_folders())
-        plan = complete(draft_of(self.plan, self.stated), model, self.gpus)
+        draft = plans.draft_of(self.plan, self.stated, configured)
+        plans.tell_notes(draft)
+        plan = complete(draft, model, self.gpus)
         return model, plan, load_machine(self.machine, machine_folders())
 
 
@@ -98,8 +97,9 @@ def steps(
     *,
     model: ModelName = None,
     machine: MachineName = None,
-    plan: PlanName = None,
-    gpus: Gpus = None,
+    plan: plans.PlanName = None,
+    config: plans.Configs = None,
+    gpus: plans.Gpus = None,
     stated: Mapping[str, object],
     variation: VariationName = DEFAULT_VARIATION,
     vary: Vary = None,
@@ -150,8 +150,10 @@ def steps(
     workers: options.Workers = None,
 ) -> None:
     """Tell how long steps take, with their odds: of a recording, or of a plan not yet run."""
-    asked = PlanOptions(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
-    if paths and (model or machine or plan):
+    asked = PlanOptions(
+        model=model, machine=machine, plan=plan, config=config, gpus=gpus, stated=stated
+    )
+    if paths and (model or machine or plan or config):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
     with activity() as doing:
         sampling = Sampling(
@@ -232,8 +234,9 @@ def placement(
     ] = False,
     model: ModelName = None,
     machine: MachineName = None,
-    plan: PlanName = None,
-    gpus: Gpus = None,
+    plan: plans.PlanName = None,
+    config: plans.Configs = None,
+    gpus: plans.Gpus = None,
     stated: Mapping[str, object],
     variation: VariationName = "none",
     vary: Vary = None,
@@ -246,9 +249,11 @@ def placement(
     workers: options.Workers = None,
 ) -> None:
     """Tell what a slow GPU or host costs in each place, and so what replacing it brings."""
-    if paths and (model or machine or plan):
+    if paths and (model or machine or plan or config):
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
-    asked = PlanOptions(model=model, machine=machine, plan=plan, gpus=gpus, stated=stated)
+    asked = PlanOptions(
+        model=model, machine=machine, plan=plan, config=config, gpus=gpus, stated=stated
+    )
     with activity() as doing:
         if paths:
             job = RunSource(paths, None, no_cache, workers).job(doing)

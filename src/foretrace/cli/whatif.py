@@ -11,16 +11,17 @@ from foretrace import api
 from foretrace.api import Edited
 from foretrace.base import written_together
 from foretrace.cli import options
+from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
-from foretrace.cli.settings import machine_folders, model_folders, plan_folders
+from foretrace.cli.settings import machine_folders
 from foretrace.cli.source import RunSource
 from foretrace.machine import load_machine
 from foretrace.simulate import Cores
 from foretrace.whatif import Edit, Order, Prediction, edits_of, stated_of
-from foretrace.workload import PlanDraft, load_model, load_plan
+from foretrace.workload import JobConfiguration, PlanDraft
 
 COMMAND_LINE = "the command line"
 
@@ -36,6 +37,7 @@ def whatif(
     machine: own.Machine = None,
     model: own.Model = None,
     plan: own.Plan = None,
+    config: plans.Configs = None,
     recorded: own.Recorded = None,
     cores: own.SharedCores = None,
     without_profiler: own.WithoutProfiler = False,
@@ -58,8 +60,10 @@ def whatif(
         folders = machine_folders()
         draft, sizes = stated_of(recorded or ())
         on = None if machine is None else load_machine(machine, folders)
-        of = None if model is None else load_model(model, model_folders())
-        under = _plan(plan, draft)
+        configured = plans.configured(config)
+        of = plans.model_of(model, configured)
+        under = _plan(plan, draft, configured)
+        plans.tell_notes(under)
         if paths:
             source = RunSource(paths, ranks, no_cache, workers, names)
             base = source.job(doing, blocks=blocks_file).edit(
@@ -102,11 +106,13 @@ def whatif(
             typer.echo(f"wrote {path}", err=True)
 
 
-def _plan(name: str | None, stated: PlanDraft | None) -> PlanDraft | None:
-    """The plan's file, and what was stated beside it."""
-    if name is None:
+def _plan(
+    name: str | None, stated: PlanDraft | None, found: JobConfiguration | None
+) -> PlanDraft | None:
+    """The plan's file or configuration, and what was stated beside it."""
+    if name is None and found is None:
         return stated
-    draft = load_plan(name, plan_folders())
+    draft = plans.draft_of(name, {}, found)
     return draft if stated is None else draft.with_fields(stated.stated)
 
 

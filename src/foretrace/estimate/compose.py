@@ -192,6 +192,8 @@ def estimate_draft(
         if progress is not None:
             progress(done + 1, total)
     assert answer is not None  # noqa: S101  completions are never empty
+    answer = replace(answer, notes=(*draft.notes, *answer.notes)) if draft.notes else answer
+    num_ranks = draft.sizes.num_ranks if num_ranks is None else num_ranks
     if num_ranks is None and not draft.states("data") and machine.num_ranks > answer.plan.num_ranks:
         note = (
             "nothing says how many copies of the model there are, so one: "

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
     from foretrace.workload.blocks.setting import Setting as Setting
+    from foretrace.workload.configurations.formats import CONFIG_FORMATS as CONFIG_FORMATS
+    from foretrace.workload.configurations.formats import read_configuration as read_configuration
+    from foretrace.workload.configurations.formats import together as together
+    from foretrace.workload.configurations.table import JobConfiguration as JobConfiguration
+    from foretrace.workload.configurations.written import WrittenPlan as WrittenPlan
+    from foretrace.workload.configurations.written import write_configuration as write_configuration
     from foretrace.workload.exchanges.exchange import Anchored as Anchored
     from foretrace.workload.exchanges.exchange import Exchange as Exchange
     from foretrace.workload.exchanges.exchange import Turn as Turn
@@ -73,6 +79,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.catalogue import ModelList as ModelList
     from foretrace.workload.models.catalogue import accounts as accounts
     from foretrace.workload.models.catalogue import load_model as load_model
+    from foretrace.workload.models.catalogue import model_of_configuration as model_of_configuration
     from foretrace.workload.models.diffusion import Diffusion as Diffusion
     from foretrace.workload.models.entries import Entry as Entry
     from foretrace.workload.models.files import model_names as model_names
@@ -108,6 +115,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.draft import PLANS as PLANS
     from foretrace.workload.plan.draft import PlanDraft as PlanDraft
     from foretrace.workload.plan.draft import draft_of as draft_of
+    from foretrace.workload.plan.draft import draft_of_configuration as draft_of_configuration
     from foretrace.workload.plan.draft import load_plan as load_plan
     from foretrace.workload.plan.draft import parsed_keys as parsed_keys
     from foretrace.workload.plan.draft import plan_names as plan_names

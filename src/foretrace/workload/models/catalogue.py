@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import Document, WorkloadError, read_document
+from foretrace.base import Document, WorkloadError, merged, read_document
+from foretrace.workload.configurations.formats import holds_configuration, read_configuration
+from foretrace.workload.configurations.table import JobConfiguration
 from foretrace.workload.models.account import ModelAccount, account
 from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.files import MODELS, ModelKind, model_names
@@ -31,12 +34,15 @@ def load_model(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Model:
     """The model of that name, or in that file.
 
     Args:
-        name_or_path: "llama3-405b", a TOML file, or a `config.json` of Hugging Face.
+        name_or_path: "llama3-405b", a TOML file, a `config.json` of Hugging Face, or a
+            configuration of other software that states a model.
         folders: the user's own; looked through before the presets.
 
     Raises:
         WorkloadError: if there is none, or the file is wrong.
     """
+    if holds_configuration(name_or_path):
+        return model_of_configuration(read_configuration(name_or_path), folders)
     if str(name_or_path).endswith(".json"):
         return from_hf_config(Path(name_or_path))
     document = read_document(name_or_path, MODELS, folders)
@@ -46,6 +52,49 @@ def load_model(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Model:
             f'{document.where} has no kind: begin it with kind = "..." and one of {kinds}'
         )
     return _READERS[ModelKind(str(document.table["kind"]))](document)
+
+
+def model_of_configuration(found: JobConfiguration, folders: Sequence[Path] = ()) -> Model:
+    """The model that a configuration of other software states, or names.
+
+    Raises:
+        WorkloadError: if it states none, or one that cannot be described.
+    """
+    where = f"the {found.software} configuration"
+    if found.model_name:
+        name = _called(found.model_name, folders)
+        base = read_document(name, MODELS, folders)
+        changed = {table: dict(keys) for table, keys in (found.model or {}).items()}
+        return read_transformer(replace(base, table=merged(base.table, changed)))
+    if found.model is None:
+        raise WorkloadError(f"{where} describes no model: {found.no_model}, as in --model NAME")
+    table = {"kind": "transformer", "title": where, **found.model}
+    return read_transformer(Document(f"{found.software}-model", Path(where), MODELS, table, ""))
+
+
+_SAME_SHAPE = {
+    "deepseekv3671b": "deepseek-v3",
+    "llama417bx16e": "llama4-scout",
+    "llama417bx128e": "llama4-maverick",
+}
+_NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain")
+
+
+def _called(wanted: str, folders: Sequence[Path]) -> str:
+    """The model that others call so: "meta-llama/Llama-3.1-70B", "llama3 405B"."""
+    short = _spelled(_NO_SHAPE.sub("", wanted.rpartition("/")[2].lower()))
+    known = {_spelled(name): name for name in model_names(folders)}
+    found = _SAME_SHAPE.get(short) or known.get(short)
+    if found is None:
+        raise WorkloadError(
+            f"the configuration's model is {wanted!r}, whose shape is not described: name the "
+            "model, its config.json of Hugging Face, or a file of its shape"
+        )
+    return found
+
+
+def _spelled(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
 
 
 @dataclass(frozen=True, repr=False)

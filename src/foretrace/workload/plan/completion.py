@@ -124,6 +124,7 @@ def completions(
     Raises:
         WorkloadError: if the batch is not stated, or no plan that agrees is legal.
     """
+    num_ranks = draft.sizes.num_ranks if num_ranks is None else num_ranks
     settled = _settled(draft, model, num_ranks)
     opens = tuple(_opens(settled, model))
     legal = _legal(settled, _combined(opens, at_most), model, num_ranks)
@@ -143,7 +144,7 @@ def completions(
 
 def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | None) -> PlanDraft:
     """The draft with what follows from the model and the number of ranks."""
-    if not draft.states("global_batch"):
+    if not draft.states("global_batch") and draft.sizes.passes is None:
         raise WorkloadError(
             "the plan does not say how many sequences a step has: state global_batch "
             "(--global-batch 2048), as in global_batch = 2048 of [batch] in a plan's file"
@@ -163,14 +164,28 @@ def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | No
                 "ranks"
             )
         fields["data"] = num_ranks // others
+    draft = _with_sizes(draft.with_fields(fields))
     if not draft.states("sequence") and isinstance(model, Transformer):
         if not model.context:
             raise WorkloadError(
                 f"the plan does not say how long a sequence is, and nor does {model.name}: state "
                 "sequence of [batch], in tokens"
             )
-        fields["sequence"] = model.context
-    return draft.with_fields(fields)
+        return draft.with_fields({"sequence": model.context})
+    return draft
+
+
+def _with_sizes(draft: PlanDraft) -> PlanDraft:
+    """The draft with what follows from sizes that other software states, now that dp is known."""
+    plan, sizes = draft.plan(), draft.sizes
+    if sizes.passes is not None and not draft.states("global_batch"):
+        batch = plan.micro_batch * plan.data * sizes.passes
+        draft = draft.with_fields({"global_batch": batch})
+    ranks = plan.data * plan.context
+    copies = sizes.replicas or 1
+    if copies > 1 and not draft.states("shard_ranks") and plan.sharding is not Sharding.NONE:
+        draft = draft.with_fields({"shard_ranks": max(ranks // copies, 1)})
+    return draft
 
 
 def _opens(draft: PlanDraft, model: Model | ModuleProgram) -> Iterator[_Open]:

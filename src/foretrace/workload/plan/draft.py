@@ -17,6 +17,8 @@ from foretrace.base import (
     read_document,
 )
 from foretrace.software import TrainingSoftware
+from foretrace.workload.configurations.formats import holds_configuration, read_configuration
+from foretrace.workload.configurations.table import JobConfiguration
 from foretrace.workload.plan.keys import (
     KEY_OF_FIELD,
     KEYS,
@@ -40,6 +42,15 @@ _PARTS = ("overlap", "precision", "dispatch", "implementation", "tables")
 
 
 @dataclass(frozen=True)
+class DraftSizes:
+    """Sizes that other software states, from which keys follow once the ranks are known."""
+
+    num_ranks: int | None = None  # of the job
+    passes: int | None = None  # microbatches of one copy of the model in a step
+    replicas: int | None = None  # copies of what is sharded
+
+
+@dataclass(frozen=True)
 class PlanDraft:
     """Statements about a plan; what is not among them is open."""
 
@@ -47,6 +58,8 @@ class PlanDraft:
     name: str = ""
     title: str = ""
     path: Path | None = None  # `None`: it was not read from a file
+    sizes: DraftSizes = field(default_factory=DraftSizes)
+    notes: tuple[str, ...] = ()  # what was not understood of the configuration that it is from
 
     def states(self, field_name: str) -> bool:
         """Whether something is said about a field: "tensor", "overlap.gradients"."""
@@ -128,14 +141,32 @@ def load_plan(name_or_path: str | Path, folders: Sequence[Path] = ()) -> PlanDra
     """The draft of that name, or in that file, with what it extends merged in.
 
     Args:
-        name_or_path: "megatron", or a TOML file.
+        name_or_path: "megatron", a TOML file, or a configuration of other software.
         folders: the user's own; looked through before the presets.
 
     Raises:
         WorkloadError: if there is none, or the file is wrong.
     """
+    if holds_configuration(name_or_path):
+        return draft_of_configuration(read_configuration(name_or_path))
     document: Document = read_document(name_or_path, PLANS, folders)
     return _draft(document.table, document.name, document.path, document.where)
+
+
+def draft_of_configuration(found: JobConfiguration) -> PlanDraft:
+    """The plan that a configuration of other software states.
+
+    Raises:
+        WorkloadError: for a value that a plan cannot hold.
+    """
+    base = load_plan(found.preset) if found.preset else PlanDraft()
+    where = f"the {found.software} configuration"
+    fields = {
+        name: plan_value(KEY_OF_FIELD[name], _plain(value), where)
+        for name, value in found.fields.items()
+    }
+    sizes = DraftSizes(found.num_ranks, found.passes, found.replicas)
+    return PlanDraft({**base.stated, **fields}, sizes=sizes, notes=found.notes)
 
 
 def software_draft(software: TrainingSoftware) -> PlanDraft:

@@ -1,0 +1,1 @@
+"""Configurations of other training software as plans and models, and back."""
