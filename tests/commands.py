@@ -44,9 +44,12 @@ def command_tree() -> tuple[Command, ...]:
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[Command]:
     options = tuple(_option(parameter) for parameter in command.params)
     yield Command(path, command.help or "", options)
-    for name, child in sorted(getattr(command, "commands", {}).items()):
-        loaded = command.loaded(name) if isinstance(command, LazyGroup) else child
-        yield from _commands(loaded, (*path, name))
+    if isinstance(command, LazyGroup):
+        children = {name: command.loaded(name) for name in command.list_commands(None)}
+    else:
+        children = getattr(command, "commands", {})
+    for name, child in sorted(children.items()):
+        yield from _commands(child, (*path, name))
 
 
 def _option(parameter: Any) -> Option:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from foretrace.api.exchanges import draw as draw
     from foretrace.api.exchanges import synthesise as synthesise
     from foretrace.api.job import Job as Job
+    from foretrace.api.links import inspect as inspect
     from foretrace.api.links import link as link
     from foretrace.api.modules import captured_for as captured_for
     from foretrace.api.outputs import write_trace as write_trace
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
     from foretrace.api.reports import report as report
     from foretrace.api.reports import write_report as write_report
     from foretrace.api.verbs import blocks as blocks
-    from foretrace.api.verbs import inspect as inspect
     from foretrace.api.verbs import load as load
-    from foretrace.api.verbs import record as record
     from foretrace.api.verbs import replay as replay
     from foretrace.api.verbs import simulate as simulate
     from foretrace.capture import capture as capture

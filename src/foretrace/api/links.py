@@ -1,19 +1,20 @@
-"""Execution traces joined with the Kineto traces that they lie beside."""
+"""What files contain, and execution traces joined with the Kineto traces that they lie beside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
 from foretrace.api.folders import cache_folder_of
-from foretrace.graph import Links, links_of
+from foretrace.graph import Inspection, Links, links_of
 from foretrace.trace import (
     discover,
     execution_traces_beside,
     read_execution_trace,
     read_traces,
 )
+from foretrace.trace import inspect as inspected
 
 Paths: TypeAlias = str | Path | Iterable[str | Path]
 
@@ -39,3 +40,22 @@ def link(paths: Paths, *, cache: bool | Path = True) -> Links:
             for trace, path in zip(traces, found.values(), strict=True)
         ]
     )
+
+
+def inspect(
+    paths: Paths, *, cache: bool | Path = True, progress: Callable[[int, int], None] | None = None
+) -> Inspection:
+    """What each file contains, what it lacks for a replay, and how to record a better one.
+
+    Execution traces beside the files are joined with them, as `link` does.
+
+    Args:
+        paths: files, globs or folders; they need not be of one run.
+        cache: whether to keep the parsed columns, as in `load`.
+        progress: called with files done and files in all.
+
+    Raises:
+        TraceError: if a file cannot be read.
+    """
+    found = inspected(paths, cache_folder=cache_folder_of(cache), progress=progress)
+    return Inspection(found, link(paths, cache=cache))

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from foretrace.analyze import step_name
 from foretrace.api.folders import cache_folder_of
 from foretrace.api.job import Job
-from foretrace.api.links import link
-from foretrace.capture import record
 from foretrace.graph import (
     Ablation,
     Blocks,
     Corrections,
-    Inspection,
     Timeline,
     blocks_of,
     read_corrections,
@@ -27,7 +24,6 @@ from foretrace.graph import (
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
 from foretrace.trace import DEFAULT_MAX_BYTES, load_run
-from foretrace.trace import inspect as inspected
 from foretrace.validate import ReplayReport, replay_report
 
 if TYPE_CHECKING:  # what replays and pages of a run need not load
@@ -35,7 +31,7 @@ if TYPE_CHECKING:  # what replays and pages of a run need not load
     from foretrace.estimate import Estimate
     from foretrace.whatif import Prediction
 
-__all__ = ["blocks", "inspect", "load", "record", "replay", "simulate"]
+__all__ = ["blocks", "load", "replay", "simulate"]
 
 Paths: TypeAlias = str | Path | Iterable[str | Path]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -92,25 +88,6 @@ def load(
 def blocks(subject: Job | Timeline | Estimate | Edited | Prediction) -> Blocks:
     """Parts of the model, their phases, layers and microbatches, with their times."""
     return blocks_of(subject.graph)
-
-
-def inspect(
-    paths: Paths, *, cache: bool | Path = True, progress: Progress | None = None
-) -> Inspection:
-    """What each file contains, what it lacks for a replay, and how to record a better one.
-
-    Execution traces beside the files are joined with them, as `link` does.
-
-    Args:
-        paths: files, globs or folders; they need not be of one run.
-        cache: whether to keep the parsed columns, as in `load`.
-        progress: called with files done and files in all.
-
-    Raises:
-        TraceError: if a file cannot be read.
-    """
-    found = inspected(paths, cache_folder=cache_folder_of(cache), progress=progress)
-    return Inspection(found, link(paths, cache=cache))
 
 
 def simulate(job: Job | Edited, *, without: Without = ()) -> Timeline:

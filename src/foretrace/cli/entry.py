@@ -20,3 +20,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.flush()
         os._exit(_INTERRUPTED)  # threads and modules half imported have nothing to put away
+    finally:
+        gc.freeze()  # the process ends here: what it still holds need not be searched for circles

@@ -41,15 +41,29 @@ GROUPS = ("bench", "cache", "ledger", "machine", "model", "risk", "software", "v
 class LazyGroup(TyperGroup):
     """The commands of `foretrace`; help and completion read their words, nothing of them runs."""
 
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names as they are typed, in the order of `--help`."""
+        self._read()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command that is not loaded; with its words where those of all were read."""
+        if not self.commands and cmd_name in (*COMMANDS, *GROUPS):
+            return TyperCommand(cmd_name)
+        self._read()
+        return super().get_command(ctx, cmd_name)
+
+    def _read(self) -> None:
+        """Read the words of all commands, once."""
+        if self.commands:
+            return
         words = {name: _documentation(name, name) for name in COMMANDS}
         asked = (name for name in dir(questions) if name not in COMMANDS)
         words |= {name: said for name in asked if (said := _help_of_question(name))}
         words |= {name: _documentation(name, "root") for name in GROUPS}
-        self._name_of = {name.replace("_", "-"): name for name in words}
         self.commands = {
-            typed: TyperCommand(typed, help=words[name]) for typed, name in self._name_of.items()
+            typed: TyperCommand(typed, help=said)
+            for typed, said in ((name.replace("_", "-"), said) for name, said in words.items())
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -65,7 +79,7 @@ class LazyGroup(TyperGroup):
         """A command as typer runs it."""
         from foretrace.cli.inputs import KeepsInputs  # on demand: it loads what reads traces
 
-        name = self._name_of[typed]
+        name = typed.replace("-", "_")
         is_group = name in GROUPS
         own = import_module(f"foretrace.cli.{name}").app if is_group else _alone(name, typed)
         for one in own.registered_commands:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import CircleError, GraphError, Int64s
+from foretrace.graph import chakra
 from foretrace.graph.assembly import assembled
 from foretrace.graph.blocks import CommunicationNodes, Corrections, with_blocks
-from foretrace.graph.chakra import chakra_recording
 from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
 from foretrace.graph.communication.ghosts import ghost_nodes
@@ -76,7 +76,7 @@ def recording_of_run(
             f"cannot correct the blocks of {graphs[0].path}: its blocks are not found by name; "
             "load it without them"
         )
-    return chakra_recording(graphs)
+    return chakra.chakra_recording(graphs)
 
 
 def build_recording(

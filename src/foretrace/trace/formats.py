@@ -42,7 +42,7 @@ KINETO = TraceFormat("Kineto trace", read.recognises, read.read_trace)
 PROFILES: tuple[TraceFormat[Trace], ...] = (KINETO,)
 EXECUTION: TraceFormat[ChakraTrace] = TraceFormat(
     "execution trace file",
-    execution.recognises,
+    lambda head: execution.recognises(head),  # noqa: PLW0108  loaded when called
     lambda path: chakra.read_linked(path),  # noqa: PLW0108  loaded when called
 )
 # Formats that state who waits for whom themselves.
