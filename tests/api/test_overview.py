@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import foretrace as ft
@@ -55,3 +57,37 @@ def test_what_the_profiler_costs_is_said_where_it_distorts(job: ft.Job, found: O
     assert line.share is not None
     assert line.share > 0.1
     assert f"{100 * line.share:.1f} % more" in line.text
+
+
+def _late(job: ft.Job) -> ft.Job:
+    """The same recording, of which the second half began later than anything explains."""
+    measured = job.measured
+    middle_ns = int(np.median(measured.start_ns))
+    later = [
+        np.where(measured.start_ns > middle_ns, each + 20_000_000, each)
+        for each in (measured.start_ns, measured.end_ns)
+    ]
+    moved = replace(measured, start_ns=later[0], end_ns=later[1])
+    return replace(job, recording=replace(job.recording, measured=moved))
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["as recorded", "replay differs"])
+def test_causes_of_idle_time_sum_to_what_the_breakdown_has(job: ft.Job, is_late: bool) -> None:
+    subject = _late(job) if is_late else job
+    found = ft.overview(subject)
+    split = ft.breakdown(subject.measured)
+    num_cells = len(split.rows)
+
+    lines = found.of("idle or waiting")
+
+    for prefix, whole_ns in (
+        ("idle: ", sum(row.parts.idle_ns for row in split.rows)),
+        ("waiting: ", sum(row.parts.waiting_for_ranks_ns for row in split.rows)),
+    ):
+        causes_ns = sum(line.time_ns or 0 for line in lines if line.label.startswith(prefix))
+        assert causes_ns * num_cells == pytest.approx(whole_ns)
+    (told,) = [line for line in found.of("breakdown") if line.label == "idle"]
+    idle_ns = sum(line.time_ns or 0 for line in lines if line.label.startswith("idle: "))
+    assert told.time_ns == pytest.approx(idle_ns)
+    if is_late:
+        assert step_time_ns(subject.measured) != step_time_ns(subject.replayed)

@@ -67,7 +67,7 @@ def _answered(path: Path) -> dict[str, object]:
         return _refusal(error)
     try:
         replay = plain(ft.replay(job))
-        parts = plain(ft.breakdown(job))
+        parts = plain(ft.breakdown(job))["rows"]
         by_class = plain(ft.critical_path(job))["by_class"]
     except ModelError as error:
         return {**counts(job.graph), **_refusal(error)}

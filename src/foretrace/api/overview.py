@@ -182,7 +182,7 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     yield OverviewLine(DEVICE_TIME, "not recognised", lost.time_ns / num_ranks, lost.share)
     for share in critical_path(replayed, step=step).by_class()[:_MAX_ROWS]:
         yield OverviewLine(PATH, share.label, share.time_ns, share.share)
-    yield from _idle_lines(replayed, step, num_cells)
+    yield from _idle_lines(job.measured, step, num_cells)
     yield from _changes(stated)
     for one in what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
@@ -238,15 +238,21 @@ def _done_lines(stated: Edited, step: str | int | None) -> Iterator[OverviewLine
 
 
 def _idle_lines(
-    replayed: Timeline, step: str | int | None, num_rows: int
+    measured: Timeline, step: str | int | None, num_rows: int
 ) -> Iterator[OverviewLine]:
-    """The main causes of idle time, then of waiting, over so many steps of ranks."""
-    lost = idle(replayed, step=step)
+    """The main causes of idle time, then of waiting, over so many steps of ranks.
+
+    All of a kind sum to what the breakdown has of it, since both are of what was measured.
+    """
+    lost = idle(measured, step=step)
     whole_ns = max(lost.total_ns(), 1)
     for kind in Stillness:
         prefix = "waiting: " if kind is Stillness.WAITING else "idle: "
-        for cause, lost_ns in list(lost.by_cause(kind).items())[:_MAX_CAUSES]:
-            words = _SHORTER.get(cause, cause.words)
+        causes = [(_SHORTER.get(one, one.words), ns) for one, ns in lost.by_cause(kind).items()]
+        others = causes[_MAX_CAUSES:]
+        if others:
+            causes[_MAX_CAUSES:] = [(f"{len(others)} other", sum(ns for _, ns in others))]
+        for words, lost_ns in causes:
             yield OverviewLine(IDLE, prefix + words, lost_ns / num_rows, lost_ns / whole_ns)
 
 
