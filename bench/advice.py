@@ -64,7 +64,7 @@ class Made:
 
 
 SPREAD = TrainingSettings(num_microbatches=1)
-SHORT = Program(micro_batch=1, sequence=16)
+SHORT = Program(micro_batch=1, sequence=16, width=256)
 LONG = Program(micro_batch=2, sequence=512, width=64)
 WIDE = Program(micro_batch=16, sequence=128, width=64)
 SMALL = Program(microbatches=2, micro_batch=4, sequence=16, width=64)

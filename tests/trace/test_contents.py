@@ -41,6 +41,24 @@ def test_everything_is_counted() -> None:
     assert not contents.has_stacks
 
 
+def test_launches_of_cuda_graphs_are_counted_with_what_they_carry() -> None:
+    events = [
+        x("cuda_runtime", "cudaGraphLaunch", 0, 1, correlation=1),
+        x("kernel", "gemm", 2, 1, correlation=1),
+        x("kernel", "gelu", 4, 1, correlation=1),
+        x("cuda_runtime", "cudaGraphLaunch", 5, 1, correlation=2),
+        x("cuda_runtime", "cudaLaunchKernel", 7, 1, correlation=3),
+        x("kernel", "gelu", 8, 1, correlation=3),
+    ]
+
+    contents = contents_of(trace_from([file_text(events)]))
+
+    assert (contents.num_graph_launches, contents.num_graph_operations) == (2, 2)
+    (note,) = contents.notes
+    assert note.startswith("2 launches of CUDA graphs carry 2 device operations")
+    assert "1 carry none that was recorded" in note
+
+
 def test_what_is_missing_is_said_once_each_with_advice() -> None:
     events = [
         x("cpu_op", "aten::mm", 0, 5),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import Bools, collective_kind_of
+from foretrace.base import Bools, Int64s, collective_kind_of
 from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
 from foretrace.trace.communication import is_communication
 from foretrace.trace.discover import discover
@@ -29,6 +29,7 @@ _WHOLE = "wait until the profiler has written the file before the process ends o
 _DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 _LEAST_LOST = 0.01  # of device operations without a launch, from which it is told
 _BACKWARD_NODE = re.compile(r"(torch::autograd::|.*Backward\d*$|.*Backward\d*_jvp$)")
+_GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, hipGraphLaunch, cuGraphLaunch
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Contents(Plain):
     steps: tuple[StepMark, ...]
     num_threads: int
     num_streams: int
+    num_graph_launches: int  # calls that launch a CUDA graph
+    num_graph_operations: int  # device operations that these carry
     communication: dict[str, int]  # "allreduce" -> operations
     has_device_work: bool
     has_launches: bool
@@ -123,6 +126,7 @@ def contents_of(trace: Trace, *, num_ranks: int = 1) -> Contents:
         for name in trace.name[is_communicating].tolist()
     )
     marks = step_marks(trace)
+    of_graphs = _kernels_of_graphs(trace)
     lacks, advice = _lacks(trace, has, marks, communication.total(), num_ranks)
     return Contents(
         path=str(meta.path),
@@ -147,7 +151,9 @@ def contents_of(trace: Trace, *, num_ranks: int = 1) -> Contents:
         communication=dict(sorted(communication.items())),
         **{f"has_{what}": is_there for what, is_there in has.items()},
         is_truncated=meta.is_truncated,
-        notes=meta.notes,
+        num_graph_launches=len(of_graphs),
+        num_graph_operations=int(of_graphs.sum()),
+        notes=(*meta.notes, *_on_graphs(of_graphs)),
         lacks=lacks,
         advice=advice,
     )
@@ -188,6 +194,34 @@ def _unlaunched(trace: Trace) -> tuple[int, int]:
     called = trace.correlation[trace.category == Category.RUNTIME]
     joined = np.isin(trace.correlation[on_device], called[called != NO_ID])
     return int((~joined).sum()), int(on_device.sum())
+
+
+def _kernels_of_graphs(trace: Trace) -> Int64s:
+    """How many operations each launch of a CUDA graph carries; int64[launches]."""
+    is_launch = np.array([_GRAPH_LAUNCH in text for text in trace.strings], np.bool_)
+    called = trace.category == Category.RUNTIME
+    if not is_launch.any() or not called.any():
+        return np.zeros(0, np.int64)
+    ids = trace.correlation[called][is_launch[trace.name[called]]]
+    ids = np.unique(ids[ids != NO_ID])
+    carried = trace.correlation[np.isin(trace.category, _DEVICE_WORK)]
+    at = np.minimum(np.searchsorted(ids, carried), max(len(ids) - 1, 0))
+    is_own = ids[at] == carried if len(ids) else np.zeros(len(carried), np.bool_)
+    return np.bincount(at[is_own], minlength=len(ids))
+
+
+def _on_graphs(of_graphs: Int64s) -> tuple[str, ...]:
+    """What is said of CUDA graphs, if there are any."""
+    if not len(of_graphs):
+        return ()
+    none = int((of_graphs == 0).sum())
+    empty = f"; {none:,} carry none that was recorded" if none else ""
+    text = (
+        f"{len(of_graphs):,} launches of CUDA graphs carry {int(of_graphs.sum()):,} device "
+        f"operations, {int(np.median(of_graphs)):,} in the median{empty}; what of them was not "
+        "recorded is kept as work of the graph"
+    )
+    return (text,)
 
 
 def _lacks(

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze import Selection
-from foretrace.base import Bools, Float64s, Int64s
-from foretrace.graph import ExecutionGraph, NodeKind, Phase
+from foretrace.base import Bools, Float64s, Int64s, numbered_rows
+from foretrace.graph import ExecutionGraph, NodeKind, Phase, medians_alone
 from foretrace.operators import Tensor, parsed_shapes, work_of
 from foretrace.whatif.edits.fusing import first_of_fused
 
@@ -55,8 +55,8 @@ def fused_share(graph: ExecutionGraph, of: Selection) -> float:
     first = first_of_fused(graph, of)
     num_in_run = np.bincount(first, minlength=graph.num_nodes)
     rows = np.flatnonzero(num_in_run[first] > 1)
-    all_ns = float(graph.measured_ns[rows].sum())
     calls = _calls(graph, rows, first)
+    all_ns = float(calls.took_ns.sum())
     if not all_ns or not calls.num_bytes.any():
         return 1.0
     is_small = calls.num_bytes < _SMALL
@@ -94,11 +94,18 @@ def _calls(graph: ExecutionGraph, rows: Int64s, first: Int64s) -> _Calls:
         moved[:, at] = found[key]
     return _Calls(
         run=first[rows],
-        took_ns=graph.measured_ns[rows].astype(np.float64),
+        took_ns=_usual_ns(graph.measured_ns[rows], pair[:2]),
         num_bytes=moved[0] / shared,
         result=moved[1] / shared,
         name=graph.operator[rows].astype(np.int64),
     )
+
+
+def _usual_ns(took_ns: Int64s, call: Int64s) -> Float64s:
+    """The median of calls of one operator and shape: one that stalled tells nothing of memory."""
+    is_any = np.ones(len(took_ns), np.bool_)
+    usual_ns = medians_alone(took_ns, numbered_rows(list(call)), is_any)
+    return usual_ns.astype(np.float64)
 
 
 def _moved(operator: str, signature: str) -> tuple[float, float]:
