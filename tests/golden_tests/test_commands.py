@@ -70,6 +70,7 @@ LINES: Mapping[str, str] = {
     "stragglers": f"stragglers {JOB}",
     "synthesise": "synthesise {made}/tensor -o {out}/synthetic --nodes 500 --ranks 2",
     "throughput": f"throughput {JOB} --chip a100-sxm-80gb",
+    "trend": "trend {examples}/planted",
     "validate cost": "validate cost",
     "validate lumos": "validate lumos",
     "whatif": f"whatif {JOB} --layers 6 --speed part:optimizer=2",
@@ -78,6 +79,7 @@ LINES: Mapping[str, str] = {
 
 # Commands that answer in JSON and are not kept, and why.
 LEFT_OUT = {
+    "config show": "says what this machine has set",
     "balance": "times its packers; estimate/test_packings.py keeps its figures",
     "bench check": "runs a program and measures it",
     "cache list": "lists what this machine has cached",

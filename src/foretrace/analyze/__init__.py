@@ -135,6 +135,8 @@ if TYPE_CHECKING:
     from foretrace.analyze.stragglers import RankBlame as RankBlame
     from foretrace.analyze.stragglers import Stragglers as Stragglers
     from foretrace.analyze.stragglers import stragglers as stragglers
+    from foretrace.analyze.trend import Trend as Trend
+    from foretrace.analyze.trend import trend as trend
     from foretrace.analyze.utilization import LayerUse as LayerUse
     from foretrace.analyze.utilization import StepUse as StepUse
     from foretrace.analyze.utilization import Utilization as Utilization

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from foretrace.answer.answer import Answer as Answer
     from foretrace.answer.answer import rows_json as rows_json
     from foretrace.answer.html import html_of as html_of
+    from foretrace.answer.markdown import markdown_of as markdown_of
     from foretrace.answer.names import short_name as short_name
     from foretrace.answer.numbers import bytes_text as bytes_text
     from foretrace.answer.numbers import component_text as component_text

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from foretrace.api.analyses import memory as memory
     from foretrace.api.analyses import roofline as roofline
     from foretrace.api.analyses import throughput as throughput
+    from foretrace.api.analyses import trend as trend
     from foretrace.api.analyses import what_helps as what_helps
     from foretrace.api.balancing import STUDY_MACHINE as STUDY_MACHINE
     from foretrace.api.balancing import STUDY_MODEL as STUDY_MODEL

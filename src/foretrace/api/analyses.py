@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from foretrace import analyze
@@ -14,6 +14,7 @@ from foretrace.analyze import (
     OperatorTable,
     Roofline,
     Sensitivity,
+    Trend,
     WhatHelps,
 )
 from foretrace.analyze.questions import operators, sensitivity
@@ -154,3 +155,19 @@ def throughput(
         global_batch=global_batch,
         sequence=sequence,
     )
+
+
+def trend(
+    runs: Mapping[str, Run] | Iterable[tuple[str, Run]], *, confidence: float = CONFIDENCE
+) -> Trend:
+    """The step time over many runs in their order, each held against the one before.
+
+    Args:
+        runs: each by its name; pairs may be made one by one, so that two are held at once.
+        confidence: with which a difference must exceed the spread between steps, 0 to 1.
+
+    Raises:
+        GraphError: if there are fewer than two runs.
+    """
+    pairs = runs.items() if isinstance(runs, Mapping) else runs
+    return analyze.trend(((name, measured_of(run)) for name, run in pairs), confidence=confidence)

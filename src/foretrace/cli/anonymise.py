@@ -27,7 +27,7 @@ def anonymise(
     ],
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the new files.")
+        Path, typer.Option(*options.OUT, metavar="DIR", help="Folder for the new files.")
     ],
     keep: Annotated[
         list[str] | None,

@@ -47,7 +47,7 @@ def generate(
     *,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="OUT.py", dir_okay=False, help="Program to write."),
+        typer.Option(*options.OUT, metavar="OUT.py", dir_okay=False, help="Program to write."),
     ] = Path("bench.py"),
     kineto: Kineto = None,
     mode: Annotated[
@@ -134,7 +134,7 @@ def package(
     *,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="OUT.pyz", dir_okay=False, help="File to write."),
+        typer.Option(*options.OUT, metavar="OUT.pyz", dir_okay=False, help="File to write."),
     ] = Path("bench.pyz"),
     model: Annotated[
         str | None,

@@ -55,7 +55,10 @@ def calibrate(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", file_okay=False, help="Where to write the constants.")
+        Path,
+        typer.Option(
+            *options.OUT, metavar="DIR", file_okay=False, help="Where to write the constants."
+        ),
     ] = Path("constants"),
     plot: Annotated[
         Path | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -20,6 +20,24 @@ from foretrace.cli.source import RunSource, timeline_of
 
 SLOWER, INCONCLUSIVE = 1, 4  # exit codes of a gate that does not hold, and of one that cannot tell
 
+FailIfSlower: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIMIT",
+        help="Exit with 1 if the step got longer by more: 3%, 5ms, 200us; with 4 if it seems "
+        "so, of too few steps to tell.",
+    ),
+]
+RequireSignificant: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--require-significant", help="Fail only if the spread between steps cannot explain it."
+    ),
+]
+Confidence: TypeAlias = Annotated[
+    float,
+    typer.Option(min=50, max=99.99, metavar="PERCENT", help="Of the difference's interval."),
+]
 VIEWS = "component, class, family, kernel, operator, phase, block, collective, path or host"
 
 
@@ -34,25 +52,9 @@ def compare(
         ),
     ] = None,
     *,
-    fail_if_slower: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMIT",
-            help="Exit with 1 if the step got longer by more: 3%, 5ms, 200us; with 4 if it seems "
-            "so, of too few steps to tell.",
-        ),
-    ] = None,
-    require_significant: Annotated[
-        bool,
-        typer.Option(
-            "--require-significant",
-            help="Fail only if the spread between steps cannot explain it.",
-        ),
-    ] = False,
-    confidence: Annotated[
-        float,
-        typer.Option(min=50, max=99.99, metavar="PERCENT", help="Of the difference's interval."),
-    ] = 95,
+    fail_if_slower: FailIfSlower = None,
+    require_significant: RequireSignificant = False,
+    confidence: Confidence = 95,
     by: Annotated[
         list[str] | None,
         typer.Option(metavar="VIEW", help=f"Show {VIEWS}; may be given again."),
@@ -61,6 +63,7 @@ def compare(
     replayed: options.Replayed = False,
     top: options.Top = 8,
     json: options.AsJson = False,
+    markdown: options.Markdown = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
     table: options.TableName = None,
@@ -71,7 +74,7 @@ def compare(
     names: options.Names = None,
 ) -> None:
     """Say what got slower or faster between two runs, and why."""
-    limit = _limit(fail_if_slower, require_significant=require_significant)
+    limit = stated_limit(fail_if_slower, require_significant=require_significant)
     if after is None and replayed:
         raise typer.BadParameter("one run's replay against itself: leave --replayed out")
     sources = [
@@ -94,21 +97,21 @@ def compare(
         raise typer.BadParameter(f"no view {unknown[0]!r} of these runs: expected one of {have}")
     code = 0
     if limit is not None:
-        code = _code(limit, found, require_significant=require_significant)
+        code = code_of(limit, found, require_significant=require_significant)
 
     titles = _titles(jobs, sources)
     title = f"{titles[0]} before, {titles[1]} after" if after is not None else titles[0]
     shown = None if by is None else found.views_told(by)
     lacks = tuple(dict.fromkeys(one for job in jobs for one in job.lacks))
-    outputs = Outputs(json, csv, parquet, table)
+    outputs = Outputs(json, csv, parquet, table, markdown)
     outputs.tell(found, title=title, top=top, parts=shown, lacks=lacks)
     if limit is not None:
-        typer.echo(_gate_text(limit, found, code), err=True)
+        typer.echo(gate_text(limit, found, code), err=True)
     if code:
         raise typer.Exit(code)
 
 
-def _limit(text: str | None, *, require_significant: bool) -> Limit | None:
+def stated_limit(text: str | None, *, require_significant: bool) -> Limit | None:
     """The gate, if one is asked for."""
     if text is not None:
         return parsed_limit(text)
@@ -117,7 +120,7 @@ def _limit(text: str | None, *, require_significant: bool) -> Limit | None:
     return None
 
 
-def _code(limit: Limit, found: Comparison, *, require_significant: bool) -> int:
+def code_of(limit: Limit, found: Comparison, *, require_significant: bool) -> int:
     """The exit code: whether the step got longer by more than is allowed, as far as steps tell."""
     if not limit.is_exceeded(found.before.mean_ns, found.after.mean_ns):
         return 0
@@ -127,7 +130,7 @@ def _code(limit: Limit, found: Comparison, *, require_significant: bool) -> int:
     return SLOWER if is_certain or not require_significant else 0
 
 
-def _gate_text(limit: Limit, found: Comparison, code: int) -> str:
+def gate_text(limit: Limit, found: Comparison, code: int) -> str:
     """What the gate says, on one line."""
     change = duration_text(abs(found.difference_ns))
     word = "longer" if found.difference_ns >= 0 else "shorter"

@@ -21,8 +21,7 @@ def convert(
     output: Annotated[
         Path,
         typer.Option(
-            "--output",
-            "-o",
+            *options.OUT,
             metavar="OUT",
             help="Where to; of chakra and kineto the files' prefix.",
         ),

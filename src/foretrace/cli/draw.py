@@ -17,7 +17,7 @@ def draw(
     paths: options.Paths,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Ends in .svg or .dot.")
+        Path, typer.Option(*options.OUT, metavar="FILE", help="Ends in .svg or .dot.")
     ],
     around: Annotated[
         str | None,

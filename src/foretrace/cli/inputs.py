@@ -11,10 +11,12 @@ from typer import BadParameter
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from foretrace.base import LARGEST_COUNT, inputs_kept
+from foretrace.cli.configuration import defaults_of
+from foretrace.cli.options import OUT
 from foretrace.trace import files_named
 
 _NAME_MAX = 255  # characters of a file's name, nearly everywhere
-_OUTPUTS = frozenset(("--output", "--out", "-o", "--plot"))
+_OUTPUTS = frozenset((*OUT, "--plot"))
 
 
 class KeepsInputs(TyperCommand):
@@ -22,6 +24,15 @@ class KeepsInputs(TyperCommand):
 
     Numbers of any option are finite, and no more than a description may hold.
     """
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """A line of it as it was typed; what it leaves out is as files of settings say."""
+        above, path = parent, [info_name or ""]
+        while above is not None and above.parent is not None:
+            path.insert(0, above.info_name or "")
+            above = above.parent
+        extra.setdefault("default_map", defaults_of(tuple(path), self))
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""

@@ -22,6 +22,7 @@ COMMANDS = (
     "operators",
     "memory",
     "compare",
+    "trend",
     "whatif",
     "estimate",
     "plan",
@@ -35,7 +36,7 @@ COMMANDS = (
     "calibrate",
 )
 # A group's file has its commands as `app`, and its words at `root`.
-GROUPS = ("bench", "cache", "ledger", "machine", "model", "risk", "software", "validate")
+GROUPS = ("bench", "cache", "config", "ledger", "machine", "model", "risk", "software", "validate")
 
 
 class LazyGroup(TyperGroup):

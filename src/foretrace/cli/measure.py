@@ -41,7 +41,10 @@ def measure(
         typer.Option(min=1, metavar="N", help="Processes to measure collectives between; 1: none."),
     ] = 1,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", file_okay=False, help="Where to write the tables.")
+        Path,
+        typer.Option(
+            *options.OUT, metavar="DIR", file_okay=False, help="Where to write the tables."
+        ),
     ] = Path("measured"),
     json: options.AsJson = False,
 ) -> None:

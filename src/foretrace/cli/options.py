@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+OUT = ("--out", "--output", "-o")  # where to write, of every command that has one such place
 Paths: TypeAlias = Annotated[
     list[str],
     typer.Argument(
@@ -17,6 +18,10 @@ Paths: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
+]
+Markdown: TypeAlias = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown, as for a comment on a pull request."),
 ]
 Csv: TypeAlias = Annotated[
     Path | None,

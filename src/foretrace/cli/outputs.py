@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from foretrace.answer import Answer, Style, Told, count_text, text_of
+from foretrace.answer import Answer, Style, Told, count_text, markdown_of, text_of
 from foretrace.api import Job
 from foretrace.base import visible, written_beside
 
@@ -31,6 +31,14 @@ class Outputs:
     csv: Path | None = None
     parquet: Path | None = None
     table: str | None = None
+    markdown: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse two forms at once."""
+        if self.json and self.markdown:
+            raise typer.BadParameter(
+                "--json and --markdown are two forms of one answer: leave one out"
+            )
 
     def tell(
         self,
@@ -59,7 +67,8 @@ class Outputs:
             print_json(_lacking(found.as_json(), lacks))
         else:
             shown = found.parts() if parts is None else parts
-            typer.echo(_told(found, title, top, shown))
+            text = _markdown if self.markdown else _told
+            typer.echo(text(found, title, top, shown))
         for path in (self.csv, self.parquet):
             if path is not None:
                 typer.echo(f"wrote {path}", err=True)
@@ -92,6 +101,10 @@ def _told(found: Answer, title: str, top: int | None, parts: tuple[Told, ...]) -
     width = shutil.get_terminal_size().columns
     text = text_of(found.headline, parts, note=found.note, top=top, width=width, style=style)
     return f"{typer.style(visible(title), bold=True)}\n{text}" if title else text
+
+
+def _markdown(found: Answer, title: str, top: int | None, parts: tuple[Told, ...]) -> str:
+    return markdown_of(found.headline, parts, title=title, note=found.note, top=top)
 
 
 def print_json(value: object) -> None:

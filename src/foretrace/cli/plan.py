@@ -41,7 +41,7 @@ def plan(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", dir_okay=False, help="Write the text there, and print the rest."
+            *options.OUT, dir_okay=False, help="Write the text there, and print the rest."
         ),
     ] = None,
     json: options.AsJson = False,

@@ -21,7 +21,7 @@ def report(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="OUT.html", dir_okay=False, help="Where to write the page."
+            *options.OUT, metavar="OUT.html", dir_okay=False, help="Where to write the page."
         ),
     ] = Path("report.html"),
     title: Annotated[

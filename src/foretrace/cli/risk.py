@@ -235,7 +235,12 @@ def failures_command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.toml", dir_okay=False, help="Write rates that --failures reads."),
+        typer.Option(
+            *options.OUT,
+            metavar="OUT.toml",
+            dir_okay=False,
+            help="Write rates that --failures reads.",
+        ),
     ] = None,
     json: options.AsJson = False,
     csv: options.Csv = None,

@@ -1,4 +1,4 @@
-"""What the environment decides; read here and nowhere below."""
+"""What the environment and files of settings decide; read here and nowhere below."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 
 import typer
+
+from foretrace.cli.configuration import setting, text_setting, user_folder
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>([KMGT]I?)?B|)", re.IGNORECASE)
 _BYTES_OF = {
@@ -34,7 +36,7 @@ def progress_kind() -> ProgressKind:
     Raises:
         BadParameter: if it is told in no such way.
     """
-    own = os.environ.get(PROGRESS, ProgressKind.AUTO)
+    own = text_setting("progress") or ProgressKind.AUTO
     if own not in set(ProgressKind):
         raise typer.BadParameter(f"{PROGRESS} is {own!r}: expected {', '.join(ProgressKind)}")
     return ProgressKind(own)
@@ -42,7 +44,7 @@ def progress_kind() -> ProgressKind:
 
 def cache_folder() -> Path:
     """Where parsed traces are kept: `FORETRACE_CACHE`, or the platform's folder for caches."""
-    own = os.environ.get("FORETRACE_CACHE")
+    own = text_setting("cache")
     if own:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -57,8 +59,8 @@ def max_cache_bytes() -> int:
     """
     from foretrace.trace import DEFAULT_MAX_BYTES  # on demand: help needs no reader of traces
 
-    own = os.environ.get("FORETRACE_CACHE_SIZE")
-    return parsed_bytes(own, "FORETRACE_CACHE_SIZE") if own else DEFAULT_MAX_BYTES
+    own = setting("cache_size")
+    return DEFAULT_MAX_BYTES if own is None else parsed_bytes(str(own.value), own.origin)
 
 
 def parsed_bytes(text: str, name: str) -> int:
@@ -79,7 +81,7 @@ def machine_folders() -> tuple[Path, ...]:
 
     A folder that does not exist is left out.
     """
-    return _own_folders("FORETRACE_MACHINES", "machines")
+    return _own_folders("machines")
 
 
 def model_folders() -> tuple[Path, ...]:
@@ -87,7 +89,7 @@ def model_folders() -> tuple[Path, ...]:
 
     A folder that does not exist is left out.
     """
-    return _own_folders("FORETRACE_MODELS", "models")
+    return _own_folders("models")
 
 
 def plan_folders() -> tuple[Path, ...]:
@@ -95,7 +97,7 @@ def plan_folders() -> tuple[Path, ...]:
 
     A folder that does not exist is left out.
     """
-    return _own_folders("FORETRACE_PLANS", "plans")
+    return _own_folders("plans")
 
 
 def software_folders() -> tuple[Path, ...]:
@@ -103,12 +105,10 @@ def software_folders() -> tuple[Path, ...]:
 
     A folder that does not exist is left out.
     """
-    return _own_folders("FORETRACE_SOFTWARE", "software")
+    return _own_folders("software")
 
 
-def _own_folders(variable: str, name: str) -> tuple[Path, ...]:
-    own = os.environ.get(variable)
-    base = os.environ.get("XDG_CONFIG_HOME")
-    folder = (Path(base) if base else Path.home() / ".config") / "foretrace" / name
-    chosen = Path(own) if own else folder
+def _own_folders(name: str) -> tuple[Path, ...]:
+    own = text_setting(name)
+    chosen = Path(own) if own else user_folder() / name
     return (chosen,) if chosen.is_dir() else ()

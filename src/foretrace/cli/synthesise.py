@@ -25,7 +25,7 @@ def synthesise(
     ],
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="Prefix of the files' names.")
+        Path, typer.Option(*options.OUT, metavar="OUT", help="Prefix of the files' names.")
     ],
     nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Nodes per rank.")],
     ranks: Annotated[int, typer.Option(min=1, metavar="R", help="Ranks to make.")],

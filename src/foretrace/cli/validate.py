@@ -247,6 +247,7 @@ def live(
     out: Annotated[
         Path | None,
         typer.Option(
+            *options.OUT,
             metavar="FOLDER",
             file_okay=False,
             help="Keep recordings and timed steps here, and go on with what is missing.",

@@ -1,0 +1,87 @@
+"""An answer as Markdown, for a comment on a change or a page of notes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from foretrace.answer.parts import Facts, Paragraph, Sentences, SideBySide, Told
+from foretrace.answer.tables import Shown, Table
+from foretrace.answer.units import cell_text
+from foretrace.base import visible
+
+MAX_ROWS = 16
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
+
+
+def markdown_of(
+    headline: str,
+    parts: Iterable[Told],
+    *,
+    title: str = "",
+    note: str = "",
+    top: int | None = MAX_ROWS,
+) -> str:
+    """The headline, then every part; tables with a title are folded, charts are left to pages.
+
+    Args:
+        title: what it is about, a heading above it.
+        note: small words below.
+        top: rows of each table, and sentences of each list; None: all.
+    """
+    pieces = [f"### {_escaped(title)}"] if title else []
+    pieces += [f"**{_escaped(headline)}**"] if headline else []
+    pieces += [piece for part in parts for piece in _part_markdown(part, top)]
+    pieces += [f"<sub>{_escaped(note)}</sub>"] if note else []
+    return "\n\n".join(pieces)
+
+
+def _part_markdown(part: Told, top: int | None) -> Iterator[str]:
+    if isinstance(part, Table):
+        yield from _table_markdown(part, top)
+    elif isinstance(part, Facts):
+        rows = [(one.name, one.value, one.remark) for one in part.facts]
+        if rows:
+            yield _lines(("", "", ""), rows, ("left", "right", "left"))
+    elif isinstance(part, Sentences):
+        items = [f"- {_escaped(f'{first} {rest}'.strip())}" for first, rest in part.texts[:top]]
+        if items:
+            yield "\n".join([*_heading(part.title), *items])
+    elif isinstance(part, Paragraph):
+        yield "\n".join([*_heading(part.title), _escaped(part.text)])
+    elif isinstance(part, SideBySide):
+        for one in part.parts:
+            yield from _part_markdown(one, top)
+
+
+def _table_markdown(table: Table, top: int | None) -> Iterator[str]:
+    chosen = [at for at, one in enumerate(table.columns) if one.shown is Shown.EVERYWHERE]
+    if not table.rows or not chosen:
+        return
+    rows = [
+        [cell_text(row[at], table.columns[at].unit) for at in chosen] for row in table.rows[:top]
+    ]
+    sides = ["left" if table.columns[at].unit.is_text else "right" for at in chosen]
+    text = _lines([table.columns[at].title for at in chosen], rows, sides)
+    more = len(table.rows) - len(rows)
+    rest = f"\n\nand {more:,} more" if more > 0 else ""
+    if not table.title:
+        yield f"{text}{rest}"
+        return
+    yield f"<details><summary>{_escaped(table.title)}</summary>\n\n{text}{rest}\n\n</details>"
+
+
+def _heading(title: str) -> list[str]:
+    return [f"**{_escaped(title[:1].upper() + title[1:])}**\n"] if title else []
+
+
+def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]], sides: Sequence[str]) -> str:
+    rule = ["---:" if side == "right" else "---" for side in sides]
+    escaped = ([_escaped(cell) for cell in row] for row in (heads, *rows))
+    head, *body = (f"| {' | '.join(row)} |" for row in escaped)
+    return "\n".join([head, f"| {' | '.join(rule)} |", *body])
+
+
+def _escaped(text: str) -> str:
+    """Text in which nothing is markup, on one line."""
+    return _MARKUP.sub(r"\\\1", " ".join(visible(text).split()))
