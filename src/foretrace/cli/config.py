@@ -25,13 +25,13 @@ def root(context: typer.Context) -> None:
 def show(*, json: options.AsJson = False) -> None:
     """List every setting, its value, and where the value comes from."""
     rows = [
-        SettingRow(key, str(value), origin, words) for key, value, origin, words in everything()
+        ShownSetting(key, str(value), origin, words) for key, value, origin, words in everything()
     ]
     Outputs(json).tell(SettingsTold(tuple(rows)), top=None)
 
 
 @dataclass(frozen=True)
-class SettingRow(Plain):
+class ShownSetting(Plain):
     """One setting."""
 
     key: str
@@ -44,7 +44,7 @@ class SettingRow(Plain):
 class SettingsTold(Answer):
     """All settings, by key."""
 
-    rows: tuple[SettingRow, ...]
+    rows: tuple[ShownSetting, ...]
 
     @property
     def headline(self) -> str:
