@@ -116,8 +116,8 @@ def test_a_plan_of_the_users_folder_is_found_and_options_beat_it(
     [
         (("--tp", 3), "tp 3 does not divide 32 heads"),
         (("--tp", 0), "at least 1"),
-        (("--gpus", 64, "--dp", 2), "the plan needs 64 chips"),
-        (("--dp", 8), "the plan needs 32 chips"),
+        (("--gpus", 64, "--machine", "mi300x-platform"), "the plan needs 64 chips"),
+        (("--dp", 8, "--machine", "mi300x-platform"), "the plan needs 32 chips"),
         (("--global-batch", 7), "do not divide a global batch of 7"),
         (("--schedule", "nothing"), "no schedule is called 'nothing'"),
         (("--sharding", "zero5"), "did you mean 'zero3'?"),
@@ -204,3 +204,16 @@ def test_a_module_that_is_not_there_is_an_error_in_a_sentence(run: Run) -> None:
 
     assert outcome.code == 1
     assert "no_such:make cannot be loaded" in outcome.err
+
+
+def test_a_plan_that_does_not_fit_ends_with_a_code_of_its_own(run: Run) -> None:
+    large = (
+        *("estimate", "--model", "llama3-70b", "--machine", "dgx-h100", "--gpus", 8, "--tp", 8),
+        *("--global-batch", 1, "--micro-batch", 1, "--sequence", 1024, "--recompute", "none"),
+    )
+    outcome = run(*large, "--fail-if-does-not-fit")
+
+    assert outcome.code == 5
+    assert "nearest plans that fit" in outcome.out
+    assert run(*large).code == 0
+    assert run(*STATED, "--fail-if-does-not-fit").code == 0

@@ -91,10 +91,17 @@ def test_plans_that_do_not_fit_are_left_out() -> None:
 
 
 def test_an_unstated_number_of_copies_is_one_and_said() -> None:
-    found = estimate_draft(MODEL, draft(recompute="none"), MACHINE)
+    found = estimate_draft(MODEL, draft(recompute="none"), load_machine("superpod-h100"))
 
     assert found.plan.num_ranks == 2
-    assert any("2 of 8 chips are used" in note for note in found.notes)
+    assert any("2 of 1,024 chips are used" in note for note in found.notes)
+
+
+def test_of_a_lone_host_all_chips_are_meant() -> None:
+    found = estimate_draft(MODEL, draft(recompute="none"), MACHINE)
+
+    assert found.plan.num_ranks == 8
+    assert not any("chips are used" in note for note in found.notes)
 
 
 def test_the_batch_has_to_be_stated() -> None:
@@ -103,8 +110,8 @@ def test_the_batch_has_to_be_stated() -> None:
 
 
 def test_more_chips_than_there_are_is_refused() -> None:
-    with pytest.raises(MachineError, match=r"needs 16 chips.*has 8"):
-        estimate_draft(MODEL, draft(), MACHINE, num_ranks=16)
+    with pytest.raises(MachineError, match=r"needs 2,048 chips.*has 1,024"):
+        estimate_draft(MODEL, draft(), load_machine("superpod-h100"), num_ranks=2048)
 
 
 def test_the_tables_of_what_was_assumed(found: Estimate) -> None:

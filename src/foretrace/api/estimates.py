@@ -34,6 +34,7 @@ from foretrace.estimate import (
     expert_mixes,
     loaded_plan,
     software_costs,
+    with_nearest,
 )
 from foretrace.estimate import estimate as estimated
 from foretrace.machine import Machine, load_machine
@@ -156,6 +157,7 @@ def estimate(
             costs=costs or software_costs(found_machine, known),
         )
         found = replace(found, mix=mix)
+    found = with_nearest(found)
     return EditableEstimate(**vars(found), own_costs=costs, own_inflation=inflation)
 
 

@@ -21,6 +21,8 @@ from foretrace.operators import ModuleProgram
 from foretrace.software import software_called
 from foretrace.workload import Convention, JobConfiguration, Model, PlanDraft
 
+DOES_NOT_FIT = 5  # the exit code of --fail-if-does-not-fit
+
 
 @plans.with_plan(*plans.ALL)
 def estimate(
@@ -99,6 +101,13 @@ def estimate(
             metavar="OUT.html", dir_okay=False, help="Write one self-contained HTML page."
         ),
     ] = None,
+    fail_if_does_not_fit: Annotated[
+        bool,
+        typer.Option(
+            "--fail-if-does-not-fit",
+            help="Exit with 5 if the plan needs more memory than there is.",
+        ),
+    ] = False,
     json: options.AsJson = False,
     csv: options.Csv = None,
     parquet: options.Parquet = None,
@@ -136,6 +145,8 @@ def estimate(
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)
+    if fail_if_does_not_fit and found.footprint is not None and found.footprint.fits is False:
+        raise typer.Exit(DOES_NOT_FIT)
 
 
 def _model(

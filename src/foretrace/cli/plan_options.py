@@ -63,7 +63,10 @@ Configs: TypeAlias = Annotated[
 Gpus: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--gpus", min=1, metavar="N", help="GPUs to use, from which dp follows if not given."
+        "--gpus",
+        min=1,
+        metavar="N",
+        help="GPUs to use, from which dp follows. Default: of a lone host all.",
     ),
 ]
 

@@ -17,7 +17,8 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders
 from foretrace.cli.source import RunSource
-from foretrace.machine import Machine, load_machine
+from foretrace.estimate import ranks_meant
+from foretrace.machine import Machine, load_machine, with_hosts
 from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
 from foretrace.risk import (
     VARIATIONS,
@@ -87,8 +88,9 @@ class PlanOptions:
             raise typer.BadParameter("name profiler files, or --model and --machine")
         draft = plans.draft_of(self.plan, self.stated, configured)
         plans.tell_notes(draft)
-        plan = complete(draft, model, self.gpus)
-        return model, plan, load_machine(self.machine, machine_folders())
+        machine = load_machine(self.machine, machine_folders())
+        plan = complete(draft, model, ranks_meant(draft, machine, self.gpus))
+        return model, plan, with_hosts(machine, plan.num_ranks)
 
 
 @_with_plan

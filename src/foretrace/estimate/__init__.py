@@ -10,14 +10,19 @@ if TYPE_CHECKING:
     from foretrace.estimate.compose import estimate as estimate
     from foretrace.estimate.compose import estimate_draft as estimate_draft
     from foretrace.estimate.compose import peak_flops_per_ns as peak_flops_per_ns
+    from foretrace.estimate.compose import ranks_meant as ranks_meant
     from foretrace.estimate.compose import software_costs as software_costs
     from foretrace.estimate.compose import unmodelled_of as unmodelled_of
+    from foretrace.estimate.compose import with_nearest as with_nearest
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
     from foretrace.estimate.expert_steps import expert_mixes as expert_mixes
     from foretrace.estimate.expert_steps import loaded_plan as loaded_plan
     from foretrace.estimate.expert_steps import routing_of as routing_of
+    from foretrace.estimate.nearest import NearestPlan as NearestPlan
+    from foretrace.estimate.nearest import PlanChange as PlanChange
+    from foretrace.estimate.nearest import nearest_plans as nearest_plans
     from foretrace.estimate.packed_steps import document_mix as document_mix
     from foretrace.estimate.packed_steps import drawn_mix as drawn_mix
     from foretrace.estimate.packed_steps import packings as packings

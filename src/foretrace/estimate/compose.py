@@ -11,6 +11,7 @@ import numpy as np
 from foretrace.base import MachineError, SimulationError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
+from foretrace.estimate.nearest import nearest_plans
 from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,
@@ -18,7 +19,7 @@ from foretrace.estimate.step_time import (
     simulated_step,
     unmodelled_width,
 )
-from foretrace.machine import Chip, Machine
+from foretrace.machine import Chip, Machine, with_hosts
 from foretrace.operators import ModuleProgram
 from foretrace.software import (
     UNKNOWN_SOFTWARE,
@@ -48,6 +49,7 @@ from foretrace.workload import (
     software_draft,
 )
 
+_MORE_HOSTS = 16  # times as many, for plans that fit
 _MAX_NAMES = 5  # in a note
 _MUCH = 0.05  # share of the step from which on a note is due: as wide as many an interval
 
@@ -91,7 +93,7 @@ def estimate(
     if price_per_hour is not None and not price_per_hour >= 0:
         raise ValueError(f"price_per_hour must not be negative, got {price_per_hour}")
     check_plan(plan, model)
-    _check_size(plan.num_ranks, machine)
+    machine = with_hosts(machine, plan.num_ranks)
     peak = peak_flops_per_ns(plan, machine.chip)
     schedule = schedule_of(plan)
     laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
@@ -117,6 +119,7 @@ def estimate(
         price_per_hour=price_per_hour,
         software=software,
         notes=(
+            *_notes_on_hosts(machine),
             *_notes_on_software(software),
             *(model.notes if isinstance(model, ModuleProgram) else ()),
             *_notes_on_time(done, spread),
@@ -164,14 +167,16 @@ def estimate_draft(
         MachineError: as `estimate`.
         ValueError: so too.
     """
+    num_ranks = ranks_meant(draft, machine, num_ranks)
     if num_ranks is not None:
-        _check_size(num_ranks, machine)
+        machine = with_hosts(machine, num_ranks)
     if software is not None:
         draft = replace(draft, stated={**software_draft(software).stated, **draft.stated})
     found = completions(
         draft, model, num_ranks, fits=lambda plan: _fits(_memory(model, plan, machine))
     )
     plans, total = found.plans, len(found.plans)
+    machine = with_hosts(machine, max(plan.num_ranks for plan in plans))
     others = []
     answer = None
     costs = costs or software_costs(machine, software)
@@ -193,7 +198,6 @@ def estimate_draft(
             progress(done + 1, total)
     assert answer is not None  # noqa: S101  completions are never empty
     answer = replace(answer, notes=(*draft.notes, *answer.notes)) if draft.notes else answer
-    num_ranks = draft.sizes.num_ranks if num_ranks is None else num_ranks
     if num_ranks is None and not draft.states("data") and machine.num_ranks > answer.plan.num_ranks:
         note = (
             "nothing says how many copies of the model there are, so one: "
@@ -204,6 +208,32 @@ def estimate_draft(
     if not found.assumptions:
         return answer
     return replace(answer, assumed=Assumed(found.assumptions, tuple(others)))
+
+
+def ranks_meant(draft: PlanDraft, machine: Machine, num_ranks: int | None = None) -> int | None:
+    """Chips that a draft is for: those that are asked for, that it states, or a lone host's.
+
+    `None`, where nothing tells: of a machine of many hosts a part may be meant.
+    """
+    stated = draft.sizes.num_ranks if num_ranks is None else num_ranks
+    if stated is not None or draft.states("data") or not machine.is_one_host:
+        return stated
+    plan = draft.plan()
+    others = plan.tensor * plan.context * plan.pipeline
+    return max(machine.num_ranks // others, 1) * others
+
+
+def with_nearest(found: Estimate) -> Estimate:
+    """The estimate, with the nearest plans that fit where its own does not."""
+    memory, model = found.footprint, found.model
+    if memory is None or memory.fits is not False or not isinstance(model, Transformer):
+        return found
+    most = found.machine.num_ranks * (_MORE_HOSTS if found.machine.can_grow else 1)
+    capacity = memory.capacity or 0
+    nearest = nearest_plans(
+        model, found.plan, chip=found.machine.chip, most_ranks=most, capacity=capacity
+    )
+    return replace(found, nearest=nearest)
 
 
 def software_costs(machine: Machine, software: TrainingSoftware | None = None) -> CostModel:
@@ -218,6 +248,14 @@ def unmodelled_of(model: Model | ModuleProgram, software: TrainingSoftware | Non
         has_experts=isinstance(model, Transformer) and model.experts is not None,
         knowledge=Knowledge.UNKNOWN if software is None else software.knowledge,
     )
+
+
+def _notes_on_hosts(machine: Machine) -> Iterator[str]:
+    if machine.can_grow and not machine.is_one_host:
+        yield (
+            f"{machine.name} are taken to be joined by their own cards, each host reaching all "
+            "others at full bandwidth: name a machine whose network is another"
+        )
 
 
 def _notes_on_software(software: TrainingSoftware | None) -> tuple[str, ...]:
@@ -247,14 +285,6 @@ def _alternative(found: Completions, one: Estimate) -> Alternative:
         peak_bytes=None if memory is None else memory.peak.total,
         fits=None if memory is None else memory.fits,
     )
-
-
-def _check_size(num_ranks: int, machine: Machine) -> None:
-    if num_ranks > machine.num_ranks:
-        raise MachineError(
-            f"the plan needs {num_ranks:,} chips, and machine {machine.name!r} has "
-            f"{machine.num_ranks:,}: take a larger machine or fewer ranks"
-        )
 
 
 def peak_flops_per_ns(plan: Plan, chip: Chip) -> float:

@@ -11,6 +11,7 @@ from foretrace.analyze import Breakdown, breakdown
 from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
 from foretrace.base import NS_PER_HOUR, NS_PER_S
 from foretrace.cost import Costs, Source
+from foretrace.estimate.nearest import NearestPlan, nearest_table
 from foretrace.estimate.packings import DocumentMix, ExpertMix, expert_table
 from foretrace.estimate.parts import (
     certainty_parts,
@@ -60,6 +61,7 @@ class Estimate(Answer):
     notes: tuple[str, ...] = ()
     mix: DocumentMix | None = None  # steps of a dataset's documents, where one is named
     experts: tuple[ExpertMix, ...] = ()  # steps under a load of experts, where one is named
+    nearest: tuple[NearestPlan, ...] | None = None  # that fit; `None`: this one does
 
     @property
     def step_ns(self) -> int:
@@ -152,6 +154,7 @@ class Estimate(Answer):
             *step_parts(self),
             *(() if self.mix is None else (self.mix.table(),)),
             *((expert_table(self.experts),) if self.experts else ()),
+            *(() if self.nearest is None else (nearest_table(self.nearest),)),
             *memory_parts(self.footprint),
             *certainty_parts(self),
             *plan_parts(self),
@@ -181,6 +184,7 @@ class Estimate(Answer):
             "memory": None if self.footprint is None else self.footprint.as_json(),
             **self._throughput(),
             **({} if self.mix is None else {"documents": self.mix.as_json()}),
+            **({} if self.nearest is None else {"nearest": plain(self.nearest)}),
             **({"expert_load": plain(self.experts)} if self.experts else {}),
             "uncertainty": plain(found.families),
             "sources": dict(self.share_by_source),

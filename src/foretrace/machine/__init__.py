@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from foretrace.machine.machine import hardware as hardware
     from foretrace.machine.machine import load_machine as load_machine
     from foretrace.machine.machine import machine_names as machine_names
+    from foretrace.machine.machine import with_hosts as with_hosts
     from foretrace.machine.stated import figure_text as figure_text
     from foretrace.machine.stated import with_figures as with_figures
     from foretrace.machine.tiers import Tier as Tier

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 
 from foretrace.answer import Answer, Column, Table, Told, Unit, count_text
-from foretrace.base import Citation, Document, MachineError
+from foretrace.base import MOST_RANKS, Citation, Document, MachineError
 from foretrace.machine.chip import Chip, chip_names, load_chip
 from foretrace.machine.figures import (
     DataSheet,
@@ -97,6 +97,16 @@ class Machine(DataSheet):
     def chip(self) -> Chip:
         """What computes."""
         return self.host.chip
+
+    @property
+    def is_one_host(self) -> bool:
+        """Whether it is a host by itself."""
+        return self.num_ranks <= self.host.num_chips
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether it is hosts joined by nothing but their own cards, of which there may be more."""
+        return self.path == self.host.path and self.host.network_bytes_per_ns is not None
 
     @property
     def num_ranks(self) -> int:
@@ -198,6 +208,37 @@ def _alone(host: Host) -> Machine:
     return Machine(
         host.name, host.title, host, tiers=(tier,), figures=(), parent="", path=host.path
     )
+
+
+def with_hosts(machine: Machine, num_ranks: int) -> Machine:
+    """The machine with as many chips, where it is a host that others like it can be joined to.
+
+    They are joined by their own cards, and every host reaches all of the others at full bandwidth.
+
+    Raises:
+        MachineError: if it has fewer chips, and its network is stated or not known.
+    """
+    if num_ranks <= machine.num_ranks:
+        return machine
+    if not machine.can_grow or num_ranks > MOST_RANKS:
+        raise MachineError(
+            f"the plan needs {num_ranks:,} chips, and machine {machine.name!r} has "
+            f"{machine.num_ranks:,}: take a larger machine or fewer ranks"
+        )
+    host = machine.host
+    num_hosts = -(-num_ranks // host.num_chips)
+    between = Tier(
+        name="hosts",
+        kind=TierKind.POD,
+        technology=host.network,
+        num_ranks=num_hosts * host.num_chips,
+        bytes_per_ns=host.network_bytes_per_ns or 0.0,
+        oversubscription=1.0,
+        latency_ns=None,
+        num_rails=host.num_chips if host.num_nics == host.num_chips else None,
+    )
+    name = f"{num_hosts} x {host.name}"
+    return replace(machine, name=name, tiers=(machine.tiers[0], between))
 
 
 def _machine(found: Document, folders: Sequence[Path]) -> Machine:
