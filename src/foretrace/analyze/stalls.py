@@ -134,7 +134,7 @@ def stalls_among(graph: ExecutionGraph, node_ns: Int64s) -> HostStalls:
     is_asked = graph.is_of(*(kind for kind in HOST_KINDS if kind != NodeKind.THREAD_WAIT))
     if (graph.step != NO_STEP).any():
         is_asked &= graph.step != NO_STEP
-    places = places_of(graph, np.flatnonzero(is_asked))
+    places = places_of(graph, np.flatnonzero(is_asked), by_shape=True)
     took_ns = node_ns[places.node]
     middle = places.middle(took_ns)
     kind = _kinds(graph, places, took_ns, middle)

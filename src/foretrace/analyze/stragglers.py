@@ -9,12 +9,11 @@ ranks are left out: of a pipeline's neighbours one waits by design.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, lgamma, log, log1p
 
 import numpy as np
 
+from foretrace.analyze.comparison.noise import chance_of_at_least
 from foretrace.analyze.idle import (
     UNRECORDED_RANK,
     Excuses,
@@ -25,6 +24,7 @@ from foretrace.analyze.idle import (
     of_it_text,
     waits_of,
 )
+from foretrace.analyze.uneven_work import RankWork, work_tables, work_waited_for
 from foretrace.answer import (
     Answer,
     Chart,
@@ -133,6 +133,7 @@ class Stragglers(Answer):
     ranks: tuple[RankBlame, ...]  # most blame first
     groups: tuple[GroupBlame, ...]  # most waiting first
     is_measured: bool
+    work: tuple[RankWork, ...] = ()  # of ranks whose compute others waited for, most first
 
     def __len__(self) -> int:
         """Number of late arrivals."""
@@ -150,8 +151,9 @@ class Stragglers(Answer):
         return int(self.waiting_ns.sum())
 
     def sentences(self, count: int = 5) -> tuple[str, ...]:
-        """The ranks with most blame in words."""
-        return tuple(rank.sentence for rank in self.ranks[:count] if rank.causes)
+        """The ranks with most blame in words, and whether it is their work or their hardware."""
+        told = (rank.sentence for rank in self.ranks[:count] if rank.causes)
+        return *told, *(one.sentence for one in self.work[:count])
 
     @property
     def headline(self) -> str:
@@ -193,13 +195,15 @@ class Stragglers(Answer):
         return (
             Sentences.of("who is waited for", self.sentences()),
             self._ranks_table(),
+            *work_tables(self.work),
             self._causes_table(),
             *groups,
         )
 
     def tables(self) -> tuple[Table, ...]:
         """Ranks, reasons, groups and late arrivals."""
-        return self._ranks_table(), self._causes_table(), self._groups_table(), self.arrivals()
+        own = (self._ranks_table(), self._causes_table(), self._groups_table(), self.arrivals())
+        return *own, *work_tables(self.work)
 
     def _ranks_table(self) -> Table:
         """One row per rank, most blame first."""
@@ -334,7 +338,18 @@ def stragglers(timeline: Timeline) -> Stragglers:
         ranks=_ranks(timeline, waits, shared, rows),
         groups=_groups(timeline, waits, shared, rows),
         is_measured=timeline.is_measured,
+        work=_work(timeline, waits, shared),
     )
+
+
+def _work(timeline: Timeline, waits: Waits, shared: _Shared) -> tuple[RankWork, ...]:
+    """Whether ranks whose compute is waited for have more work, or slower hardware."""
+    delays, share = waits.delays, shared.share
+    rank = delays.share_rank[share]
+    step = timeline.graph.step[waits.arrive[shared.wait]]
+    chosen = (delays.share_cause[share] == IdleCause.COMPUTE) & (rank >= 0)
+    chosen &= rank != waits.rank[shared.wait]
+    return work_waited_for(timeline, rank[chosen], step[chosen], shared.ns[chosen])
 
 
 @dataclass(frozen=True)
@@ -387,7 +402,7 @@ def _ranks(
             num_collectives=len(chances.get(rank, ())),
             num_last=last.get(rank, 0),
             expected_last=sum(chances.get(rank, ())),
-            chance=_chance(last.get(rank, 0), chances.get(rank, ())),
+            chance=chance_of_at_least(last.get(rank, 0), chances.get(rank, ())),
             causes=causes.get(rank, ()),
         )
         for rank in sorted({*timeline.graph.ranks, *causes})
@@ -439,23 +454,6 @@ def _chances(timeline: Timeline) -> dict[int, list[float]]:
             for rank in one.recorded_ranks:
                 chances[rank].append(1 / len(one.recorded_ranks))
     return chances
-
-
-def _chance(num_last: int, chances: Sequence[float]) -> float:
-    """Probability of being last at least this often: a binomial of the mean chance."""
-    total = len(chances)
-    if not num_last or not total:
-        return 1.0
-    each = sum(chances) / total
-    logs = (
-        lgamma(total + 1)
-        - lgamma(times + 1)
-        - lgamma(total - times + 1)
-        + times * log(each)
-        + (total - times) * log1p(-each)
-        for times in range(num_last, total + 1)
-    )
-    return min(1.0, sum(exp(one) for one in logs))
 
 
 def _groups(

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
-from foretrace.graph import ExecutionGraph
+from foretrace.graph import ExecutionGraph, NodeKind
 
 _Values = TypeVar("_Values", Int64s, Float64s)
 MIN_ALIKE = 5  # fewer durations have no middle that a single long one leaves where it is
@@ -57,15 +57,18 @@ class NodesByLane:
         return found
 
 
-def places_of(graph: ExecutionGraph, nodes: Int64s) -> NodesByLane:
+def places_of(graph: ExecutionGraph, nodes: Int64s, *, by_shape: bool = False) -> NodesByLane:
     """The places of some nodes.
 
     Args:
         graph: of many ranks and steps, or of one.
         nodes: rising.
+        by_shape: operators that run on a host are the same call with the same shapes alone.
     """
     node = graph.in_lanes(nodes)
-    call = numbered(graph.kind[node], graph.name[node], graph.operator[node])
+    is_told = by_shape & (graph.kind[node] == NodeKind.OPERATOR)
+    shape = np.where(is_told, graph.operator_signature[node], -1)
+    call = numbered(graph.kind[node], graph.name[node], graph.operator[node], shape)
     is_joined = np.diff(graph.lane[node]) == 0
     before = np.append(np.int64(-1), np.where(is_joined, call[:-1], -1))[: len(node)]
     after = np.append(np.where(is_joined, call[1:], -1), np.int64(-1))[: len(node)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import comb, sqrt
+from math import comb, exp, lgamma, log, log1p, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -91,3 +91,20 @@ def _left_out_approximately(first: int, second: int, confidence: float) -> int:
     deviation = sqrt(first * second * (first + second + 1) / 12)
     quantile = NormalDist().inv_cdf((1 + confidence) / 2)
     return max(int(mean - quantile * deviation), 0)
+
+
+def chance_of_at_least(times: int, chances: Sequence[float]) -> float:
+    """Probability that so many of these happen, or more: a binomial of the mean chance."""
+    total = len(chances)
+    if not times or not total:
+        return 1.0
+    each = sum(chances) / total
+    logs = (
+        lgamma(total + 1)
+        - lgamma(count + 1)
+        - lgamma(total - count + 1)
+        + count * log(each)
+        + (total - count) * log1p(-each)
+        for count in range(times, total + 1)
+    )
+    return min(1.0, sum(exp(one) for one in logs))
