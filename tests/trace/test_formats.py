@@ -19,7 +19,7 @@ import json
 from pathlib import Path
 
 from foretrace.trace.read import trace_of
-from foretrace.trace.source import Source
+from foretrace.trace.source import OpenFile
 
 MARK = b"#lines 1"
 
@@ -37,7 +37,7 @@ def read(path: Path):
              "ts": int(start), "dur": int(duration)}
         )
     text = json.dumps({"traceEvents": events}).encode()
-    return trace_of(Source(path, path.stat().st_size, len(text), iter([text])))
+    return trace_of(OpenFile(path, path.stat().st_size, len(text), iter([text])))
 '''
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.api.edited import EditableEstimate
+from foretrace.api.estimates import EditableEstimate
 from foretrace.base import ScenarioError
 from foretrace.graph import verify
 from foretrace.whatif import Edit

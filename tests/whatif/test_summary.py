@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from foretrace.analyze import COMPONENTS
+from foretrace.cost import source_parts
 from foretrace.whatif import Memory, Order, Sweep, SweepRow
 from foretrace.whatif.summary import (
+    ORIGINS,
     difference_rows,
     edited_rows,
     figures,
-    origin_text,
     reason_texts,
     short_sentence,
     subject_text,
@@ -105,7 +106,8 @@ def test_every_share_has_words() -> None:
 
     assert list(shares) == ["measured", "scaled", "fitted", "hand-overs"]
     assert sum(shares.values()) == pytest.approx(1)
-    assert all(origin_text(name) for name in shares)
+    bar, _, table = source_parts(shares, of="path", title="rests on", meanings=ORIGINS)
+    assert [one.name for one in bar.shares] == [row[0] for row in table.rows] == list(shares)
 
 
 def test_a_sweep_says_what_is_best() -> None:

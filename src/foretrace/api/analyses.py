@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from foretrace import analyze
 from foretrace.analyze import (
@@ -20,12 +21,14 @@ from foretrace.analyze import (
 from foretrace.analyze.questions import operators, sensitivity
 from foretrace.api.edited import Edited, basis_of
 from foretrace.api.job import Job
-from foretrace.estimate import Estimate
 from foretrace.graph import Run, measured_of
 from foretrace.machine import Chip, load_chip
 from foretrace.trace import load_snapshot
 from foretrace.whatif import Throughput
 from foretrace.whatif import throughput as throughput_of
+
+if TYPE_CHECKING:  # what runs need not load
+    from foretrace.estimate import Estimate
 
 
 def what_helps(
@@ -60,10 +63,7 @@ def roofline(subject: Job | Estimate | Edited, table: OperatorTable | None = Non
     Args:
         table: what `operators` returned; that of the job, or estimate, if left out.
     """
-    if isinstance(subject, Estimate):
-        chip: Chip | None = subject.machine.chip
-    else:
-        chip = _chip_of(subject)
+    chip = _chip_of(subject) if isinstance(subject, Job | Edited) else subject.machine.chip
     return analyze.roofline(operators(subject) if table is None else table, chip=chip)
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretrace.analyze import chip_of
 from foretrace.base import NS_PER_MS, ScenarioError
-from foretrace.cost import CostModel, Inflation
-from foretrace.estimate import Estimate
+from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores
@@ -22,13 +21,13 @@ from foretrace.whatif import (
     Unprofiled,
     baseline_of,
     predict,
-    predict_estimate,
     tried_remedies,
     unprofiled,
 )
 from foretrace.workload import Model, PlanDraft
 
 if TYPE_CHECKING:
+    from foretrace.api.estimates import EstimateBasis
     from foretrace.api.job import Job
 
 
@@ -87,46 +86,6 @@ def _note_on(found: Unprofiled) -> str:
         f"that a step is as long as the {found.target_ns / NS_PER_MS:,.3f} ms that were measured "
         "without it"
     )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EstimateBasis:
-    """An estimate, and what it was made with."""
-
-    estimate: Estimate
-    costs: CostModel | None = None
-    inflation: Inflation | None = None
-
-    @property
-    def title(self) -> str:
-        """The model, and on what."""
-        found = self.estimate
-        return f"{found.model.name} on {found.plan.num_ranks:,} x {found.machine.chip.name}"
-
-    def predict(self, edits: tuple[Edit, ...], name: str) -> Prediction:
-        """The estimated step with these edits."""
-        return predict_estimate(
-            self.estimate, edits, name=name, costs=self.costs, inflation=self.inflation
-        )
-
-
-@dataclass(frozen=True)
-class EditableEstimate(Estimate):
-    """An estimate that remembers what costed it, so that it can be edited as a job can."""
-
-    own_costs: CostModel | None = None
-    own_inflation: Inflation | None = None
-
-    def edit(self, *edits: Edit, name: str = "") -> Edited:
-        """This estimate with something different about it.
-
-        Args:
-            edits: as of a recorded job. Sizes, plan and machine make another estimate; edits of
-                work change its graph and durations.
-            name: of the scenario, for tables.
-        """
-        basis = EstimateBasis(estimate=self, costs=self.own_costs, inflation=self.own_inflation)
-        return Edited(None, edits, basis, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +169,7 @@ def basis_of(subject: Job | Edited, doing: str) -> Basis:
         ScenarioError: if it is an estimate, or has edits.
     """
     base = subject if isinstance(subject, Edited) else subject.edit()
-    if isinstance(base.basis, EstimateBasis) or base.edits:
+    if not isinstance(base.basis, Basis) or base.edits:
         raise ScenarioError(
             f"{doing} a recording without edits: give the job itself, or state what it is with "
             "`job.edit(machine=...)`"

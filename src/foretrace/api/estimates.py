@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ from foretrace.analyze import (
     what_helps,
 )
 from foretrace.api.balancing import documents_named
-from foretrace.api.edited import EditableEstimate
+from foretrace.api.edited import Edited
 from foretrace.api.tracks import found_tracks
 from foretrace.balance import EVEN, Documents, ExpertLoad, ExpertPlacement, expert_load_named
 from foretrace.base import WorkloadError
@@ -41,6 +41,7 @@ from foretrace.machine import Machine, load_machine
 from foretrace.operators import ModuleProgram
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
 from foretrace.software import TrainingSoftware, software_called
+from foretrace.whatif import Edit, Prediction, predict_estimate
 from foretrace.workload import (
     Convention,
     Model,
@@ -52,6 +53,46 @@ from foretrace.workload import (
 )
 
 Named: TypeAlias = str | Path
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EstimateBasis:
+    """An estimate, and what it was made with."""
+
+    estimate: Estimate
+    costs: CostModel | None = None
+    inflation: Inflation | None = None
+
+    @property
+    def title(self) -> str:
+        """The model, and on what."""
+        found = self.estimate
+        return f"{found.model.name} on {found.plan.num_ranks:,} x {found.machine.chip.name}"
+
+    def predict(self, edits: tuple[Edit, ...], name: str) -> Prediction:
+        """The estimated step with these edits."""
+        return predict_estimate(
+            self.estimate, edits, name=name, costs=self.costs, inflation=self.inflation
+        )
+
+
+@dataclass(frozen=True)
+class EditableEstimate(Estimate):
+    """An estimate that remembers what costed it, so that it can be edited as a job can."""
+
+    own_costs: CostModel | None = None
+    own_inflation: Inflation | None = None
+
+    def edit(self, *edits: Edit, name: str = "") -> Edited:
+        """This estimate with something different about it.
+
+        Args:
+            edits: as of a recorded job. Sizes, plan and machine make another estimate; edits of
+                work change its graph and durations.
+            name: of the scenario, for tables.
+        """
+        basis = EstimateBasis(estimate=self, costs=self.own_costs, inflation=self.own_inflation)
+        return Edited(None, edits, basis, name)
 
 
 def estimate(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from foretrace.machine import Machine, load_machine
-from foretrace.workload import Model, PlanDraft, load_model, load_plan
+from foretrace.workload import Model, PlanDraft
 
 Named: TypeAlias = str | Path
 
@@ -27,7 +27,11 @@ def model_named(model: Model | Named | None, folders: Sequence[Path]) -> Model |
     Raises:
         WorkloadError: if there is none of that name.
     """
-    return load_model(model, folders) if isinstance(model, str | Path) else model
+    if not isinstance(model, str | Path):
+        return model
+    from foretrace.workload import load_model  # here: what nobody names need not be loaded
+
+    return load_model(model, folders)
 
 
 def draft_named(
@@ -41,5 +45,7 @@ def draft_named(
     if plan is None or isinstance(plan, PlanDraft):
         return plan
     if isinstance(plan, str | Path):
+        from foretrace.workload import load_plan  # as above
+
         return load_plan(plan, folders)
     return PlanDraft().with_keys(plan)

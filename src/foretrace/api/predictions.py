@@ -17,7 +17,7 @@ from foretrace.analyze import (
     what_helps,
     windows,
 )
-from foretrace.api.edited import Edited, EstimateBasis
+from foretrace.api.edited import Basis, Edited
 from foretrace.api.job import Job
 from foretrace.api.tracks import found_tracks
 from foretrace.base import ScenarioError
@@ -59,7 +59,7 @@ def scenarios(
         ScenarioError: if the file is wrong. A scenario that is refused stands in the answer.
     """
     base = subject.edit() if isinstance(subject, Job) else subject
-    if isinstance(base.basis, EstimateBasis):
+    if not isinstance(base.basis, Basis):
         raise ScenarioError(
             "many scenarios are predicted of a recording, and this is an estimate: edit it once "
             "for each"

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from foretrace.cost.scaling import scaled as scaled
     from foretrace.cost.signatures import Operation as Operation
     from foretrace.cost.signatures import operation_of as operation_of
+    from foretrace.cost.sources import source_parts as source_parts
     from foretrace.cost.tables import read_tables as read_tables
 
 lazily(__name__)

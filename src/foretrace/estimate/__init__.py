@@ -9,7 +9,6 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.estimate.compose import estimate as estimate
     from foretrace.estimate.compose import estimate_draft as estimate_draft
-    from foretrace.estimate.compose import peak_flops_per_ns as peak_flops_per_ns
     from foretrace.estimate.compose import ranks_meant as ranks_meant
     from foretrace.estimate.compose import software_costs as software_costs
     from foretrace.estimate.compose import unmodelled_of as unmodelled_of
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from foretrace.estimate.packings import DocumentMix as DocumentMix
     from foretrace.estimate.packings import Packing as Packing
     from foretrace.estimate.packings import Packings as Packings
-    from foretrace.estimate.parts import COLOUR_OF_SOURCE as COLOUR_OF_SOURCE
     from foretrace.estimate.parts import certainty_lead as certainty_lead
     from foretrace.estimate.parts import certainty_parts as certainty_parts
     from foretrace.estimate.parts import memory_lead as memory_lead
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from foretrace.estimate.where import Where as Where
     from foretrace.estimate.where import where as where
     from foretrace.estimate.words import figures as figures
-    from foretrace.estimate.words import source_text as source_text
     from foretrace.estimate.words import subject_text as subject_text
 
 lazily(__name__)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import MachineError, SimulationError
+from foretrace.base import SimulationError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.nearest import nearest_plans
@@ -19,7 +19,7 @@ from foretrace.estimate.step_time import (
     simulated_step,
     unmodelled_width,
 )
-from foretrace.machine import Chip, Machine, with_hosts
+from foretrace.machine import Machine, with_hosts
 from foretrace.operators import ModuleProgram
 from foretrace.software import (
     UNKNOWN_SOFTWARE,
@@ -43,6 +43,7 @@ from foretrace.workload import (
     flops,
     footprint,
     layout,
+    peak_flops_per_ns,
     plan_table,
     recommender_footprint,
     schedule_of,
@@ -285,25 +286,6 @@ def _alternative(found: Completions, one: Estimate) -> Alternative:
         peak_bytes=None if memory is None else memory.peak.total,
         fits=None if memory is None else memory.fits,
     )
-
-
-def peak_flops_per_ns(plan: Plan, chip: Chip) -> float:
-    """Of the fastest number format that the plan multiplies in; one that the chip lacks is refused.
-
-    Attention multiplies what activations are kept as, which may be faster than other products.
-    """
-    precision = plan.precision
-    peaks = []
-    for wanted in (precision.products, precision.wide_products, precision.made):
-        peak = chip.peak_flops_per_ns(wanted)
-        if peak is None:
-            has = dict.fromkeys(each.removesuffix("_matrix") for each in chip.peak_by_dtype)
-            raise MachineError(
-                f"{chip.name} has no products in {wanted}: it has {', '.join(has)}; choose one of "
-                "these (precision.products, precision.activations), or a chip that has it"
-            )
-        peaks.append(peak)
-    return max(peaks)
 
 
 def _check_share(found: Estimate) -> None:

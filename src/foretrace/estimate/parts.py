@@ -23,7 +23,8 @@ from foretrace.answer import (
     duration_text,
     percent_text,
 )
-from foretrace.estimate.words import assumption_text, part_text, source_text
+from foretrace.cost import source_parts
+from foretrace.estimate.words import assumption_text, part_text
 from foretrace.workload import Footprint, plan_table
 
 if TYPE_CHECKING:
@@ -36,15 +37,6 @@ MAX_TENSORS = 12
 _COLOURS = {"compute": "compute", "overlapped": "overlapped", "waiting": "wait", "idle": "idle"}
 # Of groups that have exposed transfers, those with the most time first.
 _TRANSFERS = ("communication", "category-1", "category-3", "category-5", "category-6")
-COLOUR_OF_SOURCE = {
-    "measured": "compute",
-    "table": "overlapped",
-    "scaled": "copy",
-    "fitted": "host",
-    "transferred": "communication",
-    "roofline": "warn",
-    "unknown": "constant",
-}
 _HELD = (
     ("parameters", "parameters", "compute"),
     ("gradients", "gradients", "overlapped"),
@@ -212,16 +204,9 @@ def _tensors(memory: Footprint) -> Table:
 
 def certainty_parts(found: Estimate) -> tuple[Told, ...]:
     """How wide the interval is and why, and where durations come from."""
-    shares = tuple(
-        Share(name, 100 * share, percent_text(100 * share), COLOUR_OF_SOURCE[name],
-              source_text(name))
-        for name, share in found.share_by_source.items()
-    )  # fmt: skip
     return (
         _families(found),
-        ShareBar("device time", shares, is_thin=True),
-        Legend(shares),
-        _sources(found),
+        *source_parts(found.share_by_source, of="device time", title="durations come from"),
     )
 
 
@@ -232,17 +217,6 @@ def certainty_lead(found: Estimate) -> str:
         f"The middle 80 % of what is expected: {low} to {high}. Every model of a family of "
         "operations came with its error on measurements that were left out when it was fitted; "
         "operations of one family err together, families apart."
-    )
-
-
-def _sources(found: Estimate) -> Table:
-    return Table.of(
-        "sources",
-        found.share_by_source.items(),
-        Column("source", " ", Unit.WORD, lambda one: one[0]),
-        Column("share", value=lambda one: one[1]),
-        Column("meaning", " ", value=lambda one: source_text(one[0])),
-        title="durations come from",
     )
 
 

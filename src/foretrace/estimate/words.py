@@ -40,15 +40,6 @@ _GROUPS = {
     "mirror": "mirrored stages",
     "all": "all ranks",
 }
-_SOURCES = {
-    "measured": "this very operation was recorded",
-    "table": "your table of measurements has the shape",
-    "scaled": "measured at another shape",
-    "fitted": "a model fitted to measurements of this chip",
-    "transferred": "a model fitted to another chip",
-    "roofline": "peaks of the data sheet alone",
-    "unknown": "not predicted: no time taken",
-}
 _CONVENTIONS = {
     Convention.CAUSAL: "causal",
     Convention.FULL: "full: all scores",
@@ -143,11 +134,6 @@ def part_text(name: str) -> str:
         words = _GROUPS.get(group)
         return f"exposed: {words} ({group})" if words else f"exposed: {group}"
     return _PARTS[name]
-
-
-def source_text(name: str) -> str:
-    """What a source of durations is."""
-    return _SOURCES[name]
 
 
 def assumption_text(one: Assumption) -> str:

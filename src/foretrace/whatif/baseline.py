@@ -7,7 +7,7 @@ from functools import cached_property
 
 from foretrace.analyze import step_time_ns
 from foretrace.base import ScenarioError
-from foretrace.cost import CostModel, step_costs
+from foretrace.cost import CostModel
 from foretrace.graph import Recording, Timeline
 from foretrace.machine import Machine
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
@@ -83,6 +83,10 @@ def baseline_of(
         graph = replace(recording.graph, measured_ns=alone_ns(replayed, cores))
         recording = replace(recording, graph=graph)
         replayed = simulate_shared(graph, graph.measured_ns, cores)
+    if costs is None and machine is not None:
+        from foretrace.cost import step_costs  # here: a recording alone needs no fitted models
+
+        costs = step_costs(machine)
     program = program_of(recording, stated=plan)
     return Baseline(
         program=program,
@@ -90,7 +94,7 @@ def baseline_of(
         replayed=replayed,
         measured_step_ns=measured_step_ns,
         replayed_step_ns=step_time_ns(replayed),
-        costs=costs or (None if machine is None else step_costs(machine)),
+        costs=costs,
         cores=cores,
         model=model,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from foretrace.analyze import step_time_ns, windows
 from foretrace.base import NS_PER_MS, NotShownError, ScenarioError, WorkloadError
 from foretrace.cost import Costs
-from foretrace.estimate import Estimate, SimulatedStep, estimate, interval
+from foretrace.estimate import SimulatedStep, interval
 from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
 from foretrace.whatif.arrange.arrange import arranged, same_job
@@ -24,7 +24,6 @@ from foretrace.whatif.inflation import uninflated
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import costs_of, resizing
-from foretrace.whatif.scaled import scaled_step
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Transformer
 
@@ -235,6 +234,10 @@ def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError)
             f"{_ended(reason)} With a model and a machine stated, the answer is the recorded step "
             "times the ratio of two estimates."
         ) from reason
+    # Here: most scenarios are arranged, and need not load all that makes an estimate.
+    from foretrace.estimate import estimate
+    from foretrace.whatif.scaled import scaled_step
+
     if scenario.changes:
         raise ScenarioError(
             f"{_ended(reason)} By the ratio of two estimates alone it could be told, but durations "
@@ -244,7 +247,7 @@ def _by_estimates(baseline: Baseline, scenario: Scenario, reason: NotShownError)
     edited = model_with(model, scenario.sizes)
     try:
         before = estimate(recorded, baseline.before.plan, machine)
-        after: Estimate = estimate(edited, scenario.plan, scenario.machine or machine)
+        after = estimate(edited, scenario.plan, scenario.machine or machine)
     except WorkloadError:
         raise reason from None
     found = scaled_step(baseline.replayed_step_ns, before, after)

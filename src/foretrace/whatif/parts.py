@@ -12,7 +12,6 @@ from foretrace.answer import (
     Chart,
     ChartKind,
     Column,
-    Legend,
     Sentences,
     Series,
     Share,
@@ -23,15 +22,14 @@ from foretrace.answer import (
     Unit,
     bytes_text,
     duration_text,
-    percent_text,
 )
-from foretrace.estimate import COLOUR_OF_SOURCE
+from foretrace.cost import source_parts
 from foretrace.whatif.summary import (
+    ORIGINS,
     DifferenceRow,
     before_text,
     difference_rows,
     edited_rows,
-    origin_text,
     reason_texts,
     short_sentence,
 )
@@ -290,21 +288,14 @@ def memory_change_lead(memory: Memory) -> str:
 
 def ground_parts(found: Prediction) -> tuple[Told, ...]:
     """Where durations come from, and what must be known."""
-    shares = tuple(
-        Share(name, 100 * share, percent_text(100 * share), COLOUR_OF_SOURCE.get(name, "idle"),
-              origin_text(name))
-        for name, share in found.share_by_source.items()
-    )  # fmt: skip
-    sources = Table.of(
-        "sources",
-        [one for one in found.share_by_source.items() if one[1] >= _LEAST_SHARE],
-        Column("source", " ", Unit.WORD, lambda one: one[0]),
-        Column("share", value=lambda one: one[1]),
-        Column("meaning", " ", value=lambda one: origin_text(one[0])),
+    sources = source_parts(
+        found.share_by_source,
+        of="critical path",
         title="the critical path after rests on",
+        meanings=ORIGINS,
+        least_share=_LEAST_SHARE,
     )
-    bar = ShareBar("critical path", shares, is_thin=True)
-    return bar, Legend(shares), sources, Sentences.of("notes", found.notes)
+    return *sources, Sentences.of("notes", found.notes)
 
 
 def ground_lead(found: Prediction) -> str:

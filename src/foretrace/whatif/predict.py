@@ -25,7 +25,7 @@ from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import outcome
 from foretrace.whatif.prediction import EditEffect, Memory, Prediction
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Footprint, Model, Transformer, footprint, schedule_of
+from foretrace.workload import Footprint, Model, Transformer, schedule_of
 
 
 def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Prediction:
@@ -118,6 +118,8 @@ def _memory(model: Model | None, before: Scenario, after: Scenario) -> Memory | 
 
 
 def _footprint(model: Transformer, scenario: Scenario) -> Footprint:
+    from foretrace.workload import footprint  # here: needed where a model is stated alone
+
     chip = None if scenario.machine is None else scenario.machine.chip
     edited = model_with(model, scenario.sizes)
     return footprint(edited, scenario.plan, schedule_of(scenario.plan), chip=chip)

@@ -19,7 +19,6 @@ from foretrace.answer import (
     number_text,
     signed_percent_text,
 )
-from foretrace.estimate import source_text
 from foretrace.workload import plan_table
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _METHODS = {
     "estimated": "estimated from model, plan and machine",
 }
 # Where a prediction means more by a source than an estimate does.
-_ORIGINS = {
+ORIGINS = {
     "measured": "recorded as it is, or times a factor that was stated",
     "scaled": "recorded at another size, in another group or on another machine",
     "hand-overs": "launches, wake-ups, between streams",
@@ -184,11 +183,6 @@ def _keys(scenario: Scenario) -> dict[str, str]:
 def short_sentence(sentence: str) -> str:
     """An edit's sentence up to what it cannot know."""
     return sentence.partition(" (")[0]
-
-
-def origin_text(name: str) -> str:
-    """What a share of the critical path rests on, in words."""
-    return _ORIGINS.get(name) or source_text(name)
 
 
 def _grid(one: Scenario) -> str:

@@ -142,6 +142,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.placement import Placement as Placement
     from foretrace.workload.plan.placement import Span as Span
     from foretrace.workload.plan.placement import describe_placement as describe_placement
+    from foretrace.workload.plan.placement import peak_flops_per_ns as peak_flops_per_ns
     from foretrace.workload.plan.plan import Axis as Axis
     from foretrace.workload.plan.plan import ContextExchange as ContextExchange
     from foretrace.workload.plan.plan import Copies as Copies

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 
 from foretrace.graph import NodeKind
 from foretrace.whatif.edits.costed import CostedJob
-from foretrace.whatif.edits.edit import Holds, Key, Stated, Turn, WorkEdit, duration_ns_of
+from foretrace.whatif.edits.edit import (
+    EditTurn, Holds, Key, StatedValues, WorkEdit, duration_ns_of
+)
 from foretrace.whatif.scenario import Scenario
 
 
@@ -32,10 +34,10 @@ class Pause(WorkEdit):
 
     PAUSE = Key("pause", Holds.NAME, "What each launch takes more.", "a time", "TIME")
     KEYS = (PAUSE,)
-    TURNS = (Turn.DELAYS,)
+    TURNS = (EditTurn.DELAYS,)
 
     @classmethod
-    def stated(cls, stated: Stated) -> Iterator[Pause]:
+    def stated(cls, stated: StatedValues) -> Iterator[Pause]:
         """One, if it is stated."""
         for each in stated.fields(cls.KEYS).values():
             yield cls(duration_ns_of(each))
@@ -47,7 +49,7 @@ class Pause(WorkEdit):
     def check(self, job: CostedJob) -> None:
         """Nothing can be wrong with it."""
 
-    def made(self, job: CostedJob, turn: Turn) -> CostedJob:
+    def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:
         """With the time."""
         return job.with_delay(job.graph.nodes_of(NodeKind.LAUNCH), self.extra_ns)
 '''

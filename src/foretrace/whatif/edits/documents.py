@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.balance import DocumentWork, document_work, documents_of
 from foretrace.base import ScenarioError
-from foretrace.estimate import Follows, drawn_mix
 from foretrace.graph import NO_MICROBATCH
 from foretrace.whatif.edits.costed import CostedJob
 from foretrace.whatif.edits.edit import EditTurn, Holds, Key, StatedValues, WorkEdit
 from foretrace.workload import replica_of_rank
 
 if TYPE_CHECKING:
+    from foretrace.balance import DocumentWork
     from foretrace.whatif.scenario import Scenario
 
 _SHARE = 0.5  # of attention; only how it grows counts here
@@ -67,6 +66,10 @@ class UnevenDocuments(WorkEdit):
 
     def made(self, job: CostedJob, turn: EditTurn) -> CostedJob:  # noqa: ARG002  it has one
         """Factors of every node, by its step, copy of the model and microbatch."""
+        # Here and below: documents are rare, and what packs them is much to load.
+        from foretrace.balance import documents_of
+        from foretrace.estimate import Follows, drawn_mix
+
         graph, plan = job.graph, job.plan
         assert plan is not None  # noqa: S101  checked
         follows = Follows.of(graph)
@@ -87,6 +90,8 @@ class UnevenDocuments(WorkEdit):
 
     def _work(self, job: CostedJob) -> DocumentWork:
         """From kernels of the stated model, or by the square of lengths."""
+        from foretrace.balance import DocumentWork, document_work  # as above
+
         assert job.plan is not None  # noqa: S101  checked
         if job.transformer is None or job.model is None:
             return DocumentWork.of_share(job.plan.sequence, _SHARE)

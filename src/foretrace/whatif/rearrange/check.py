@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from foretrace.base import NotShownError, ScenarioError, WorkloadError
 from foretrace.whatif.rearrange.buckets import have_sizes
-from foretrace.whatif.rearrange.model_layers import casts_layers
-from foretrace.whatif.rearrange.structure import changed_fields, schedule_or_refusal
+from foretrace.whatif.rearrange.structure import casts_layers, changed_fields, schedule_or_refusal
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import Program
 from foretrace.whatif.scenario import Scenario

@@ -16,12 +16,12 @@ import numpy as np
 
 from foretrace.base import NotShownError
 from foretrace.cost import CostModel
-from foretrace.estimate import peak_flops_per_ns
 from foretrace.graph import DEVICE_KINDS, NodeKind, Phase
 from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.rearrange.made_exchanges import Maker
 from foretrace.whatif.rearrange.new_units import NewSlot, NewUnit, PlacedPiece
 from foretrace.whatif.rearrange.recorded_units import PieceRole
+from foretrace.whatif.rearrange.structure import casts_layers, divides_layers
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.recorded.program import MadeExchange, MadeOperator, MadeWait, RecordedPiece
 from foretrace.whatif.resize.models import Models, filled, models_of, requests_of
@@ -38,6 +38,7 @@ from foretrace.workload import (
     block_of,
     blocks_of_model,
     check_plan,
+    peak_flops_per_ns,
 )
 
 _HOST_WORK = (NodeKind.HOST_SEGMENT, NodeKind.CALL, NodeKind.LAUNCH)
@@ -174,20 +175,6 @@ class ModelLayers:
         requests = requests_of(operator, signature, operator, texts)
         own = self.models.recorded.kernel_costs(requests)
         return float(filled(self.models.before.kernel_costs(requests), own).duration_ns.sum())
-
-
-def divides_layers(before: Scenario, after: Scenario) -> bool:
-    """Whether layers are divided by other kinds of ranks than any that were recorded."""
-    pairs = (
-        (before.plan.context, after.plan.context),
-        (before.plan.expert, after.plan.expert),
-    )
-    return any(old != new and 1 in {old, new} for old, new in pairs)
-
-
-def casts_layers(before: Scenario, after: Scenario) -> bool:
-    """Whether layers multiply in another number format than the recorded one."""
-    return before.plan.precision.products != after.plan.precision.products
 
 
 def _awaited(items: Sequence[Item]) -> dict[int, int]:

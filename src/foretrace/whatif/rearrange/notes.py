@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foretrace.whatif.rearrange.model_layers import casts_layers, divides_layers
 from foretrace.whatif.rearrange.recorded_parameters import Weights
-from foretrace.whatif.rearrange.structure import Structure, changed_fields
+from foretrace.whatif.rearrange.structure import (
+    Structure,
+    casts_layers,
+    changed_fields,
+    divides_layers,
+)
 from foretrace.whatif.rearrange.unit_index import UnitIndex
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Plan, Recompute, Sharding, shard_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights
 from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.dropped_exchanges import Dropped, of_groups, of_layers_and_ends
 from foretrace.whatif.rearrange.made_exchanges import Maker
-from foretrace.whatif.rearrange.model_layers import ModelLayers, casts_layers, divides_layers
 from foretrace.whatif.rearrange.new_units import Composer, NewUnit, at_place, without_reductions
 from foretrace.whatif.rearrange.notes import rearrangement_notes
 from foretrace.whatif.rearrange.recompute import Recomputing
@@ -24,7 +24,9 @@ from foretrace.whatif.rearrange.structure import (
     HALVES,
     Seat,
     UnitKey,
+    casts_layers,
     changed_fields,
+    divides_layers,
     seats,
     structure_of,
 )
@@ -41,6 +43,9 @@ from foretrace.whatif.recorded.program import (
 )
 from foretrace.whatif.scenario import Scenario
 from foretrace.workload import Group, Model, Pass, Recompute, Sharding, Transformer, shard_size
+
+if TYPE_CHECKING:
+    from foretrace.whatif.rearrange.model_layers import ModelLayers
 
 
 def rearranged(
@@ -111,7 +116,7 @@ def _made(
         maker=maker,
         recomputing=Recomputing.of(unit_index),
         dividing=Dividing(unit_index, after.plan, maker, is_gathered_once) if divides else None,
-        layers=ModelLayers.of(maker, before, after, model, costs)
+        layers=_model_layers(maker, before, after, model, costs)
         if divides_layers(before, after) or casts_layers(before, after) or structure.has_halves
         else None,
         gathering=Gathering(maker, before.plan.tensor / after.plan.tensor) if is_deep else None,
@@ -131,6 +136,15 @@ def _made(
         notes=rearrangement_notes(unit_index, structure, weights, (before, after)),
         gone=frozenset(np.flatnonzero(is_replaced).tolist()),
     )
+
+
+def _model_layers(
+    maker: Maker, before: Scenario, after: Scenario, model: Model | None, costs: CostModel | None
+) -> ModelLayers:
+    # Here: few plans need them, and models are much to load.
+    from foretrace.whatif.rearrange.model_layers import ModelLayers
+
+    return ModelLayers.of(maker, before, after, model, costs)
 
 
 def _check_reduced(ranks: Sequence[NewRank]) -> None:

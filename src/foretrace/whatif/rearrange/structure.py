@@ -201,3 +201,17 @@ def rank_of(plan: Plan, coordinates: Coordinates) -> int:
         rank += stride * coordinates.along(axis)
         stride *= sizes[axis]
     return rank
+
+
+def divides_layers(before: Scenario, after: Scenario) -> bool:
+    """Whether layers are divided by other kinds of ranks than any that were recorded."""
+    pairs = (
+        (before.plan.context, after.plan.context),
+        (before.plan.expert, after.plan.expert),
+    )
+    return any(old != new and 1 in {old, new} for old, new in pairs)
+
+
+def casts_layers(before: Scenario, after: Scenario) -> bool:
+    """Whether layers multiply in another number format than the recorded one."""
+    return before.plan.precision.products != after.plan.precision.products

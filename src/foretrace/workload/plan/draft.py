@@ -17,7 +17,6 @@ from foretrace.base import (
     read_document,
 )
 from foretrace.software import TrainingSoftware
-from foretrace.workload.configurations.formats import holds_configuration, read_configuration
 from foretrace.workload.configurations.table import JobConfiguration
 from foretrace.workload.plan.keys import (
     KEY_OF_FIELD,
@@ -147,6 +146,9 @@ def load_plan(name_or_path: str | Path, folders: Sequence[Path] = ()) -> PlanDra
     Raises:
         WorkloadError: if there is none, or the file is wrong.
     """
+    # Here: plans that are read off recordings need no readers of configurations.
+    from foretrace.workload.configurations.formats import holds_configuration, read_configuration
+
     if holds_configuration(name_or_path):
         return draft_of_configuration(read_configuration(name_or_path))
     document: Document = read_document(name_or_path, PLANS, folders)

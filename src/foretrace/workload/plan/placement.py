@@ -1,4 +1,4 @@
-"""Where a plan's groups lie in the network of a machine."""
+"""What a plan uses of a machine: tiers of its network, the peak of its chips."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
-from foretrace.base import Int64s, WorkloadError
-from foretrace.machine import Machine
+from foretrace.base import Int64s, MachineError, WorkloadError
+from foretrace.machine import Chip, Machine
 from foretrace.workload.plan.groups import groups_of
 from foretrace.workload.plan.plan import Group, Plan
 
@@ -99,3 +99,22 @@ def _num_instances(groups: Int64s, num_ranks: int) -> Int64s:
     instances = groups // num_ranks
     changes: Int64s = (np.diff(instances, axis=1) > 0).sum(axis=1) + 1
     return changes
+
+
+def peak_flops_per_ns(plan: Plan, chip: Chip) -> float:
+    """Of the fastest number format that the plan multiplies in; one that the chip lacks is refused.
+
+    Attention multiplies what activations are kept as, which may be faster than other products.
+    """
+    precision = plan.precision
+    peaks = []
+    for wanted in (precision.products, precision.wide_products, precision.made):
+        peak = chip.peak_flops_per_ns(wanted)
+        if peak is None:
+            has = dict.fromkeys(each.removesuffix("_matrix") for each in chip.peak_by_dtype)
+            raise MachineError(
+                f"{chip.name} has no products in {wanted}: it has {', '.join(has)}; choose one of "
+                "these (precision.products, precision.activations), or a chip that has it"
+            )
+        peaks.append(peak)
+    return max(peaks)
