@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from foretrace.api import report as report
     from foretrace.api import roofline as roofline
     from foretrace.api import scenarios as scenarios
+    from foretrace.api import search as search
     from foretrace.api import simulate as simulate
     from foretrace.api import synthesise as synthesise
     from foretrace.api import throughput as throughput

@@ -1,4 +1,4 @@
-"""Floor 10: the public face, `Job` and the verbs; delegates, computes nothing."""
+"""Floor 11: the public face, `Job` and the verbs; delegates, computes nothing."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from foretrace.api.predictions import write_whatif_trace as write_whatif_trace
     from foretrace.api.reports import report as report
     from foretrace.api.reports import write_report as write_report
+    from foretrace.api.searches import search as search
+    from foretrace.api.searches import write_search_report as write_search_report
     from foretrace.api.verbs import blocks as blocks
     from foretrace.api.verbs import load as load
     from foretrace.api.verbs import replay as replay

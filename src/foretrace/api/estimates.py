@@ -168,7 +168,7 @@ def estimate(
     else:
         found = estimate_draft(
             found_model,
-            _draft_of(plan, folders),
+            draft_named(plan, folders),
             found_machine,
             num_ranks=num_ranks,
             software=known,
@@ -242,7 +242,10 @@ def _under_load(
     )
 
 
-def _draft_of(plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]) -> PlanDraft:
+def draft_named(
+    plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]
+) -> PlanDraft:
+    """What is stated of a plan: as keys, by a name, in a file."""
     if isinstance(plan, PlanDraft):
         return plan
     if isinstance(plan, str | Path):

@@ -1,4 +1,4 @@
-"""Floor 11: a command line becomes one call and an exit code; nothing else prints or exits."""
+"""Floor 12: a command line becomes one call and an exit code; nothing else prints or exits."""
 
 from __future__ import annotations
 

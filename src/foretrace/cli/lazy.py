@@ -25,6 +25,7 @@ COMMANDS = (
     "trend",
     "whatif",
     "estimate",
+    "search",
     "plan",
     "balance",
     "report",

@@ -41,10 +41,13 @@ if TYPE_CHECKING:
     from foretrace.workload.exchanges.gradients import Filled as Filled
     from foretrace.workload.exchanges.gradients import ParameterPool as ParameterPool
     from foretrace.workload.exchanges.gradients import bucket_numbers as bucket_numbers
+    from foretrace.workload.exchanges.gradients import buckets_of as buckets_of
     from foretrace.workload.exchanges.gradients import filled as filled
     from foretrace.workload.exchanges.gradients import gathered as gathered
     from foretrace.workload.exchanges.gradients import pools_of as pools_of
     from foretrace.workload.exchanges.gradients import reduced as reduced
+    from foretrace.workload.exchanges.gradients import shard_count as shard_count
+    from foretrace.workload.exchanges.gradients import total_parameters as total_parameters
     from foretrace.workload.exchanges.pipeline import handed_over as handed_over
     from foretrace.workload.exchanges.tensor import Around as Around
     from foretrace.workload.exchanges.tensor import around_columns as around_columns
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.launch import Launch as Launch
     from foretrace.workload.layout.launch import launch_named as launch_named
     from foretrace.workload.layout.layout import layout as layout
+    from foretrace.workload.layout.unit_grain import Fragments as Fragments
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
     from foretrace.workload.models.account import ModelAccount as ModelAccount

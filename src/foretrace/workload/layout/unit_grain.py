@@ -60,6 +60,34 @@ class Fragments:
         held_ns[np.unique(self.launch_node)] += int(duration_ns.sum())
         return held_ns
 
+    def stretch_lengths_ns(self, timeline: Timeline) -> tuple[Int64s, Int64s]:
+        """How long each stretch holds the compute stream, and its operators do by themselves.
+
+        int64[stretches] each; a stage's stand in the order in which it comes to them first.
+
+        Args:
+            timeline: simulated, with a host that takes no time.
+        """
+        first = np.flatnonzero(self.is_first)
+        begin, end = self.first_node[first], self.last_node[np.append(first[1:], len(self.row)) - 1]
+        own_ns = timeline.end_ns - timeline.start_ns
+        found = [
+            int(own_ns[one : other + 1][self.graph.lane[one : other + 1] == lane].sum())
+            for one, other, lane in zip(begin, end, self.graph.lane[begin], strict=True)
+        ]
+        return timeline.end_ns[end] - timeline.start_ns[begin], np.array(found, np.int64)
+
+    @property
+    def stretch_host_ns(self) -> Int64s:
+        """Host time of all launches of every stretch; int64[stretches]."""
+        found: Int64s = np.add.reduceat(self.host_ns, np.flatnonzero(self.is_first))
+        return found
+
+    @property
+    def stage_of_stretch(self) -> Int64s:
+        """int64[stretches]."""
+        return self.stage[self.is_first]
+
     def lengths_ns(self, timeline: Timeline) -> Int64s:
         """How long each segment holds the compute stream; int64[segments], 1 at least.
 

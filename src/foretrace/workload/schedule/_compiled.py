@@ -47,16 +47,30 @@ def run(
     unit_ns: Int64s,
     joined_ns: Int64s,
     transfer_ns: Int64s,
+    entry_ns: Int64s,
+    exit_ns: Int64s,
+    host_ns: Int64s,
+    gather_ns: Int64s,
+    reduce_ns: Int64s,
+    reduces: Bools,
     forward_ns: Int64s,
     backward_ns: Int64s,
     place: Int64s,
     free_ns: Int64s,
+    launched_ns: Int64s,
+    shared_ns: Int64s,
+    stream_ns: Int64s,
 ) -> int:
     """Run every stage's units in order, each when it is ready and its stage is free.
 
+    Exchanges before and behind a unit alone share a stream of their own. A unit ends no earlier
+    than its stage's host has launched all up to it, and than what is shared out up to it is
+    gathered; then its gradients are reduced.
+
     Out: `forward_ns` and `backward_ns` (by chunk and microbatch, below 0 on entry), `place` (the
     first unit of every stage that has not run), `free_ns` (when stages are free, their begin on
-    entry). Returns how many units have not run, because stages wait for each other.
+    entry), `launched_ns`, `shared_ns` and `stream_ns` (when hosts and those streams are free).
+    Returns how many units have not run, because stages wait for each other.
     """
     num_stages = begin.size - 1
     left = kind.size
@@ -69,8 +83,9 @@ def run(
                 end = first + 1
                 while is_joined[end - 1] and end < begin[stage + 1]:
                     end += 1
-                ready = free_ns[stage]
+                ready = 0
                 duration = 0
+                is_alone = end == first + 1
                 for at in range(first, end):
                     own = _ready_ns(
                         kind[at], microbatch[at], chunk[at], before, behind,
@@ -80,17 +95,32 @@ def run(
                         ready = _NOT_YET
                         break
                     ready = max(ready, own)
-                    table = unit_ns if end == first + 1 else joined_ns
+                    table = unit_ns if is_alone else joined_ns
                     duration += table[kind[at], chunk[at]]
                 if ready < 0:
                     break
-                ready += duration
+                entry = entry_ns[kind[first], chunk[first]] if is_alone else 0
+                leaving = exit_ns[kind[first], chunk[first]] if is_alone else 0
+                if entry > 0:
+                    ready = max(ready, stream_ns[stage]) + entry
+                    stream_ns[stage] = ready
+                ready = max(ready, free_ns[stage]) + duration
+                for at in range(first, end):
+                    launched_ns[stage] += host_ns[kind[at], chunk[at]]
+                    shared_ns[stage] += gather_ns[kind[at], chunk[at]]
+                ready = max(ready, launched_ns[stage], shared_ns[stage])
+                for at in range(first, end):
+                    if reduces[at]:
+                        shared_ns[stage] += reduce_ns[kind[at], chunk[at]]
+                free_ns[stage] = ready
+                if leaving > 0:
+                    ready = max(ready, stream_ns[stage]) + leaving
+                    stream_ns[stage] = ready
                 for at in range(first, end):
                     if kind[at] == _FORWARD:
                         forward_ns[chunk[at], microbatch[at]] = ready
                     elif kind[at] != _WEIGHT:
                         backward_ns[chunk[at], microbatch[at]] = ready
-                free_ns[stage] = ready
                 place[stage] = end
                 left -= end - first
                 moved = True

@@ -1,0 +1,91 @@
+"""The best plan for a model on a machine: from names, files or values to a `PlanSearch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from foretrace.api.estimates import Named, draft_named
+from foretrace.base import WorkloadError
+from foretrace.cost import CostModel, Inflation
+from foretrace.machine import Machine, load_machine
+from foretrace.report import RiskPage, search_drawings, write_risk_page
+from foretrace.search import Limits, Objective, PlanSearch, Progress, Target, searched
+from foretrace.software import TrainingSoftware, software_called
+from foretrace.workload import Model, PlanDraft, Transformer, load_model
+
+
+def search(
+    model: Model | Named,
+    machine: Machine | Named,
+    *,
+    num_ranks: int | Sequence[int],
+    plan: PlanDraft | Mapping[str, object] | Named,
+    objective: Objective | str = Objective.STEP,
+    price_per_hour: float | None = None,
+    where: str | None = None,
+    time_s: float | None = 120.0,
+    gap: float = 0.01,
+    resume: str | Path | None = None,
+    software: TrainingSoftware | Named | None = None,
+    costs: CostModel | None = None,
+    inflation: Inflation | None = None,
+    folders: Sequence[Path] = (),
+    progress: Callable[[Progress], None] | None = None,
+) -> PlanSearch:
+    """The best plan of a space, and how much better one that was not simulated could be.
+
+    Args:
+        model: a transformer: a name, a file, or a model.
+        machine: a name, a file, or a machine.
+        num_ranks: chips to use, from which dp follows; or several numbers to choose from.
+        plan: what every plan of the space has: {"global_batch": 2048, "batch.sequence": 8192} at
+            least. Degrees, microbatch, schedule and chunks, sharding and recompute that it does
+            not state are searched.
+        objective: what is best: "step", "throughput", "cost", "gpus" or "headroom".
+        price_per_hour: of one chip, for the cost.
+        where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
+        time_s: seconds after which the best so far is the answer; `None`: no limit.
+        gap: share of the best step below which what could still be gained is let be.
+        resume: a file that what is found is kept in, and gone on from.
+        software: what runs it, as in `estimate`.
+        costs: as in `estimate`, as all that follow.
+        inflation: so too.
+        folders: so too.
+        progress: called now and then with how far it is.
+
+    Raises:
+        WorkloadError: if the space is not stated well, or no plan of it can run and fits.
+        MachineError: if there is no such machine, it is too small, or it cannot be costed.
+    """
+    found = load_model(model, folders) if isinstance(model, str | Path) else model
+    if not isinstance(found, Transformer):
+        raise WorkloadError(
+            f"{found.name} is no transformer: only a transformer's plans have what is searched for"
+        )
+    hardware = load_machine(machine, folders) if isinstance(machine, str | Path) else machine
+    return searched(
+        found,
+        draft_named(plan, folders),
+        hardware,
+        num_ranks=num_ranks,
+        target=Target(objective=Objective(objective), price_per_hour=price_per_hour),
+        limits=Limits(time_s=time_s, gap=gap),
+        where=where,
+        resume=None if resume is None else Path(resume),
+        software=(
+            software_called(str(software), folders)
+            if isinstance(software, str | Path)
+            else software
+        ),
+        costs=costs,
+        inflation=inflation,
+        progress=progress,
+    )
+
+
+def write_search_report(path: str | Path, found: PlanSearch) -> None:
+    """Write one self-contained page: figures, tables, the Pareto front, the gap over time."""
+    title = f"Search: {found.model} on {found.machine}"
+    drawings = search_drawings(found)
+    write_risk_page(Path(path), RiskPage(title, found.headline, found.parts(), drawings=drawings))

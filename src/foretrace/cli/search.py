@@ -1,0 +1,137 @@
+"""`foretrace search`: the best plan of a space, and how much better one could be that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretrace import api
+from foretrace.cli import options
+from foretrace.cli import plan_options as plans
+from foretrace.cli.collector import collector_paused
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import ProgressLine, activity
+from foretrace.cli.settings import machine_folders, model_folders, software_folders
+from foretrace.machine import load_machine
+from foretrace.search import Objective, Progress
+from foretrace.software import software_called
+from foretrace.workload import load_model
+
+
+@plans.with_plan(*(name for name in plans.ALL if name != "dp"))
+def search(
+    *,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="A model, a TOML file, or a config.json.")
+    ],
+    machine: Annotated[
+        str, typer.Option(metavar="NAME", help="A machine, a host, or a TOML file.")
+    ],
+    gpus: Annotated[
+        str, typer.Option(metavar="N[,N...]", help="GPUs to use, or several numbers of them.")
+    ],
+    plan: plans.PlanName = None,
+    stated: Mapping[str, object],
+    objective: Annotated[Objective, typer.Option(help="What is best.")] = Objective.STEP,
+    price: Annotated[
+        float | None, typer.Option(min=0, metavar="PRICE", help="Of one GPU for an hour.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="What plans have to meet, as in 'tp <= 8 and peak_gb < 70'.",
+        ),
+    ] = None,
+    time: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Stop with the best so far.")
+    ] = 120.0,
+    gap: Annotated[
+        str, typer.Option(metavar="SHARE", help="Stop when no more can be gained.")
+    ] = "1%",
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="Keep what is found here, and go on from it."
+        ),
+    ] = None,
+    software: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What runs it, or a TOML file. Default: nobody knows."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
+    ] = None,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    table: options.TableName = None,
+) -> None:
+    """Find the best plan, and say how much better one that was not simulated could be.
+
+    What is stated of the plan stays; degrees, microbatch, schedule, chunks, sharding and recompute
+    that are not are searched. Ctrl-C gives the best so far.
+    """
+    draft = plans.draft_of(plan, stated)
+    with activity() as doing, collector_paused():
+        found = api.search(
+            load_model(model, model_folders()),
+            load_machine(machine, machine_folders()),
+            num_ranks=_numbers(gpus),
+            plan=draft,
+            objective=objective,
+            price_per_hour=price,
+            where=where,
+            time_s=time,
+            gap=_share(gap),
+            resume=resume,
+            software=None if software is None else software_called(software, software_folders()),
+            progress=_Told(doing),
+        )
+        if report is not None:
+            api.write_search_report(report, found)
+    Outputs(json, csv, parquet, table).tell(found)
+    if report is not None:
+        typer.echo(f"wrote {report}", err=True)
+
+
+class _Told:
+    """Tells progress, with the gap as it falls."""
+
+    def __init__(self, doing: ProgressLine) -> None:
+        self._doing = doing
+        self._said = ""
+
+    def __call__(self, progress: Progress) -> None:
+        said = progress.rung.value
+        if progress.gap is not None:
+            said += f", gap {100 * progress.gap:.1f} %"
+        if said != self._said:
+            self._doing.now(said)
+            self._said = said
+        self._doing.advance(progress.done, progress.total)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise typer.BadParameter(f"--gpus is {text!r}: write a number, or several as in 64,128")
+    return found
+
+
+def _share(text: str) -> float:
+    is_percent = text.endswith("%")
+    try:
+        found = float(text.removesuffix("%")) / (100 if is_percent else 1)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1:
+        raise typer.BadParameter(f"--gap is {text!r}: write a share, as in 1% or 0.01")
+    return found

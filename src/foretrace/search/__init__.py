@@ -1,0 +1,24 @@
+"""Floor 9: the best plan of a space, and how much better one that was not simulated could be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.search.bound import StepBound as StepBound
+    from foretrace.search.found import Looked as Looked
+    from foretrace.search.found import PlanSearch as PlanSearch
+    from foretrace.search.found import Stopped as Stopped
+    from foretrace.search.objectives import Objective as Objective
+    from foretrace.search.objectives import Target as Target
+    from foretrace.search.search import Limits as Limits
+    from foretrace.search.search import Progress as Progress
+    from foretrace.search.search import Rung as Rung
+    from foretrace.search.search import searched as searched
+    from foretrace.search.space import PlanSpace as PlanSpace
+    from foretrace.search.space import constraint as constraint
+    from foretrace.search.space import plan_space as plan_space
+
+lazily(__name__)

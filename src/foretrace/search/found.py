@@ -1,0 +1,345 @@
+"""`PlanSearch`: the best plan that was found, and how much better one could be that was not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import ClassVar
+
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Json,
+    Plain,
+    Sentences,
+    Shown,
+    Table,
+    Told,
+    Unit,
+    bytes_text,
+    count_text,
+    duration_text,
+    plain,
+)
+from foretrace.base import NS_PER_S
+from foretrace.estimate import Estimate, StepParts
+from foretrace.search.space import Refusal, columns_of
+from foretrace.workload import Plan, plan_table
+
+_PLAN_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "micro_batch", "schedule", "chunks", "sharding")
+_MOST_REFUSALS = 8
+
+
+class Stopped(StrEnum):
+    """Why a search ended."""
+
+    EXHAUSTED = "exhausted"  # no plan is left that could be better
+    GAP = "gap"
+    TIME = "time"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Looked(Plain):
+    """One plan that was simulated."""
+
+    json_only: ClassVar = (
+        *("plan_keys", "step_ns", "low_ns", "high_ns", "unit_ns", "peak_bytes", "fits"),
+        *("tokens_per_s", "parts"),
+    )
+    json_names: ClassVar = {"plan_keys": "plan"}
+
+    number: int  # in the order of the space; below 0: it is not of the space
+    plan: Plan
+    step_ns: int
+    low_ns: int | None  # 10th percentile; `None`: it was not simulated kernel by kernel
+    high_ns: int | None
+    unit_ns: int | None  # the step simulated unit by unit; `None`: it was not
+    peak_bytes: int | None
+    fits: bool | None
+    step_parts: StepParts | None = None
+
+    @classmethod
+    def of(cls, found: Estimate, *, number: int, unit_ns: int | None) -> Looked:
+        """What an estimate says."""
+        memory = found.footprint
+        return cls(
+            number=number,
+            plan=found.plan,
+            step_ns=found.step_ns,
+            low_ns=found.interval.low_ns,
+            high_ns=found.interval.high_ns,
+            unit_ns=unit_ns,
+            peak_bytes=None if memory is None else memory.peak.total,
+            fits=None if memory is None else memory.fits,
+            step_parts=found.where.mean,
+        )
+
+    @property
+    def plan_keys(self) -> dict[str, dict[str, object]]:
+        """The plan as its file has it."""
+        return plan_table(self.plan)
+
+    @property
+    def parts(self) -> Mapping[str, int] | None:
+        """What its step is spent on, in the mean over ranks."""
+        return None if self.step_parts is None else self.step_parts.by_name()
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of the whole job."""
+        return self.plan.global_batch * self.plan.sequence * NS_PER_S / self.step_ns
+
+    @property
+    def summary(self) -> str:
+        """The plan in a line: "tp 8, pp 16, ..."."""
+        own = columns_of(self.plan)
+        degrees = [f"{key} {own[key]}" for key in ("tp", "cp", "pp", "ep", "dp") if own[key] != 1]
+        chunks = f" x {own['chunks']}" if own["chunks"] != 1 else ""
+        words = [*degrees, f"microbatch {own['micro_batch']}", f"{own['schedule']}{chunks}"]
+        return ", ".join([*words, f"sharding {own['sharding']}", f"recompute {own['recompute']}"])
+
+
+@dataclass(frozen=True)
+class Evaluated(Plain):
+    """How many plans came how far."""
+
+    listed: int
+    fit: int  # legal, within the constraints and within memory
+    bounded: int  # by a closed form
+    run: int  # bounded by running their schedule
+    units: int  # simulated unit by unit
+    kernels: int  # simulated kernel by kernel
+    rank_works: int  # distinct works of a rank that were timed for all of them
+
+
+@dataclass(frozen=True)
+class Worth(Plain):
+    """The best step with one variable held at a value."""
+
+    variable: str
+    value: str
+    step_ns: int | None  # of the best plan that was simulated; `None`: none was
+    bound_ns: int  # no plan with it is faster
+    num_plans: int
+
+
+def value_table(
+    columns: Mapping[int, Mapping[str, int | str]],
+    times: Mapping[int, int],
+    bounds: Mapping[int, int],
+) -> tuple[Worth, ...]:
+    """What each value of each variable that has several is worth; by variable, as they stand.
+
+    Args:
+        columns: of every plan.
+        times: of the plans that were simulated, in ns.
+        bounds: of every plan, in ns.
+    """
+    found = []
+    names = next(iter(columns.values()), {})
+    for name in names:
+        values = {row[name] for row in columns.values()}
+        if len(values) < 2:  # noqa: PLR2004  nothing was to be chosen
+            continue
+        for value in sorted(values, key=lambda one: (isinstance(one, str), one)):
+            own = [plan for plan, row in columns.items() if row[name] == value]
+            steps = [times[plan] for plan in own if plan in times]
+            lower = min(times.get(plan, bounds[plan]) for plan in own)
+            found.append(Worth(name, str(value), min(steps, default=None), lower, len(own)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class SearchMoment(Plain):
+    """How far a search was at a time."""
+
+    time_s: float
+    best_ns: int
+    gap: float
+
+
+@dataclass(frozen=True, repr=False)
+class PlanSearch(Answer):
+    """The best plan of a space, with what is known of those that were not simulated."""
+
+    model: str
+    machine: str
+    objective: str
+    best: Looked
+    leaders: tuple[Looked, ...]  # simulated kernel by kernel, the best first
+    default: Looked | None  # what `estimate` would assume; `None`: that cannot run
+    # By which a plan of the space could be better at unit grain; `None`: not all have a bound.
+    gap: float | None
+    stopped: Stopped
+    evaluated: Evaluated
+    refusals: tuple[Refusal, ...]
+    pareto: tuple[Looked, ...]  # of the simulated plans: step, memory and GPUs
+    worth: tuple[Worth, ...]
+    history: tuple[SearchMoment, ...]
+    spent_s: float
+
+    @property
+    def grain_error(self) -> float:
+        """The largest error of the unit grain beside the kernel grain, of the leaders."""
+        both = [(one.unit_ns, one.step_ns) for one in self.leaders if one.unit_ns is not None]
+        return max((abs(unit / kernel - 1) for unit, kernel in both), default=0.0)
+
+    @property
+    def headline(self) -> str:
+        """The plan, its step, and the gap."""
+        return f"{self.best.summary}: {duration_text(self.best.step_ns)} a step; {self.proof}"
+
+    @property
+    def proof(self) -> str:
+        """What is known of the plans that were not simulated."""
+        if self.gap is None:
+            return "not every plan has a bound yet, so a better one may be left"
+        if self.gap == 0:
+            return "no plan of this space is better"
+        return f"no plan of this space is more than {100 * self.gap:.1f} % better"
+
+    @property
+    def note(self) -> str:
+        """What the gap is of."""
+        return (
+            "the gap is of steps simulated unit by unit, which for the leaders is within "
+            f"{100 * self.grain_error:.2f} % of kernel by kernel; both leave out what no cost "
+            "model knows, which the interval has"
+        )
+
+    def parts(self) -> tuple[Told, ...]:
+        """Figures, the leaders and the default beside each other, what variables are worth."""
+        return (
+            Facts(tuple(self._facts())),
+            _plans("leaders", "the best, kernel by kernel", self._beside()),
+            Sentences.of("beside each other", self._sentences()),
+            _plans("pareto", "none is better in step, memory and GPUs", self.pareto),
+            Table.of(
+                "worth",
+                self.worth,
+                Column("variable", unit=Unit.WORD),
+                Column("value", unit=Unit.WORD),
+                Column("step_ns", "best step, ms"),
+                Column("bound_ns", "none below, ms"),
+                Column("num_plans", "plans"),
+                title="the best with one variable held",
+            ),
+            Table.of(
+                "refusals",
+                self.refusals[:_MOST_REFUSALS],
+                Column("count"),
+                Column("reason"),
+                Column("example", shown=Shown.FILES),
+                title="plans that were left out",
+            ),
+            Table.of(
+                "gap over time",
+                self.history,
+                Column("time_s", "s", Unit.NUMBER),
+                Column("best_ns", "best step, ms"),
+                Column("gap", unit=Unit.SHARE),
+                shown=Shown.FILES,
+            ),
+        )
+
+    def _facts(self) -> list[Fact]:
+        best, seen = self.best, self.evaluated
+        gap = "unknown" if self.gap is None else f"{100 * self.gap:.2f} %"
+        found = [
+            Fact("step", duration_text(best.step_ns), best.summary, is_first=True),
+            Fact("gap", gap, f"{self.proof}; stopped: {self.stopped.value}"),
+            Fact("tokens per second", f"{best.tokens_per_s:,.0f}"),
+            Fact(
+                "looked at",
+                count_text(seen.listed, "plan"),
+                f"{seen.fit:,} can run and fit, {seen.run:,} were bounded by their schedule, "
+                f"{seen.units:,} simulated unit by unit, {seen.kernels:,} kernel by kernel; "
+                f"{self.spent_s:.0f} s",
+            ),
+        ]
+        if best.peak_bytes is not None:
+            found.insert(3, Fact("memory", bytes_text(best.peak_bytes), "on the fullest stage"))
+        return found
+
+    def _beside(self) -> tuple[Looked, ...]:
+        """The leaders, then the default."""
+        is_among = self.default is None or self.default.plan in [one.plan for one in self.leaders]
+        return self.leaders if is_among or self.default is None else (*self.leaders, self.default)
+
+    def _sentences(self) -> list[str]:
+        found = []
+        for name, other in (
+            ("the runner-up", self.leaders[1] if len(self.leaders) > 1 else None),
+            ("the plan that `estimate` assumes", self.default),
+        ):
+            if other is not None and other.plan != self.best.plan:
+                found.append(_difference(self.best, other, name))
+        return found
+
+    def as_json(self) -> Json:
+        """The best plan with its step, the gap, what was looked at, and why others were not."""
+        return {
+            "model": self.model,
+            "machine": self.machine,
+            "objective": self.objective,
+            "best": self.best.as_json(),
+            "gap": self.gap,
+            "grain_error": self.grain_error,
+            "stopped": self.stopped.value,
+            "spent_s": self.spent_s,
+            "evaluated": self.evaluated.as_json(),
+            "leaders": plain(self.leaders),
+            "default": None if self.default is None else self.default.as_json(),
+            "pareto": plain(self.pareto),
+            "refusals": plain(self.refusals),
+            "worth": plain(self.worth),
+            "history": plain(self.history),
+        }
+
+
+def _difference(best: Looked, other: Looked, name: str) -> str:
+    """What one plan costs more than the best, by part."""
+    more_ns = other.step_ns - best.step_ns
+    own, others = best.parts or {}, other.parts or {}
+    apart = {part: others.get(part, 0) - own.get(part, 0) for part in {*own, *others}}
+    largest = sorted(apart.items(), key=lambda item: -abs(item[1]))[:3]
+    told = ", ".join(f"{part} {ns / 1e6:+,.0f} ms" for part, ns in largest)
+    share = more_ns / best.step_ns
+    fits = "" if other.fits is not False else "; it does not fit"
+    is_within = (
+        best.high_ns is not None and other.low_ns is not None and other.low_ns <= best.high_ns
+    )
+    sure = "; intervals of the two overlap" if is_within else ""
+    return (
+        f"{name} ({other.summary}) takes {duration_text(other.step_ns)}, {100 * share:+.1f} %: "
+        f"{told}{fits}{sure}"
+    )
+
+
+def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:
+    return Table.of(
+        key,
+        rows,
+        *(
+            Column(name, unit=_unit(name), value=partial(_column, name=name))
+            for name in (*_PLAN_COLUMNS, "recompute", "gpus")
+        ),
+        Column("step_ns"),
+        Column("low_ns", "10 % ms"),
+        Column("high_ns", "90 % ms"),
+        Column("peak_bytes", "memory"),
+        title=title,
+    )
+
+
+def _column(row: Looked, *, name: str) -> int | str:
+    return columns_of(row.plan)[name]
+
+
+def _unit(name: str) -> Unit:
+    return Unit.WORD if name in {"schedule", "sharding", "recompute"} else Unit.COUNT

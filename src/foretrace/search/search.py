@@ -1,0 +1,410 @@
+"""`searched`: best first, from bounds over units to kernels, until the gap is closed.
+
+1. Plans of the space that are legal and fit get a closed lower bound.
+2. The plan whose bound is the lowest is looked at next: its schedule is run for a higher bound,
+   then its step is simulated unit by unit. No plan that is left can be better than the lowest
+   bound of all, so that bound and the best step found say how much there is still to gain.
+3. The best few are simulated kernel by kernel, which decides between them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from foretrace.base import MachineError, WorkloadError
+from foretrace.cost import CostModel, Inflation
+from foretrace.estimate import (
+    Estimate,
+    estimate,
+    run_units,
+    software_costs,
+)
+from foretrace.machine import Machine
+from foretrace.search.bound import StepBound
+from foretrace.search.found import Evaluated, Looked, PlanSearch, SearchMoment, Stopped, value_table
+from foretrace.search.objectives import Target
+from foretrace.search.space import Listed, PlanSpace, columns_of, listed, plan_space
+from foretrace.search.state import QUICK, RUN, UNITS, SearchState, kept_state
+from foretrace.software import TrainingSoftware
+from foretrace.workload import (
+    Plan,
+    PlanDraft,
+    PlanMemory,
+    Transformer,
+    blocks_of_model,
+    complete,
+    plan_table,
+    unit_layout,
+)
+
+_NUM_LEADERS = 3  # that are simulated kernel by kernel
+_OFTEN = 50  # plans between two looks at the clock while bounds are made
+
+
+class Rung(StrEnum):
+    """What a search does with plans, in words."""
+
+    LISTED = "listing plans"
+    BOUNDED = "bounding plans"
+    SIMULATED = "simulating plans"
+    LEADERS = "simulating the best, kernel by kernel"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is."""
+
+    rung: Rung
+    done: int
+    total: int
+    best_ns: int | None = None
+    gap: float | None = None  # `None`: not all plans have a bound yet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When a search stops."""
+
+    time_s: float | None = 120.0  # `None`: it has time
+    gap: float = 0.01  # share of the best step that may be left to gain
+
+
+class SearchClock:
+    """How long a search has been at it."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Start now."""
+        self._begin_s = time.monotonic()
+        self._limit_s = limits.time_s
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds so far."""
+        return time.monotonic() - self._begin_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no time left."""
+        return self._limit_s is not None and self.spent_s >= self._limit_s
+
+
+def searched(
+    model: Transformer,
+    draft: PlanDraft,
+    machine: Machine,
+    *,
+    num_ranks: int | Sequence[int],
+    target: Target | None = None,
+    limits: Limits | None = None,
+    where: str | None = None,
+    resume: Path | None = None,
+    software: TrainingSoftware | None = None,
+    costs: CostModel | None = None,
+    inflation: Inflation | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> PlanSearch:
+    """The best plan of a space, and how much better one that was not simulated could be.
+
+    Args:
+        model: a transformer.
+        draft: what every plan of the space has; the rest is searched.
+        machine: with as many chips as are asked for, or more.
+        num_ranks: chips to use, or several numbers of them.
+        target: what is best; the shortest step, if left out.
+        limits: when to stop; after two minutes, or at a gap of 1 %, if left out.
+        where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
+        resume: a file that what is found is kept in, and read from if it is there.
+        software: what runs it.
+        costs: as in `estimate`.
+        inflation: so too.
+        progress: called now and then.
+
+    Raises:
+        WorkloadError: if the space is not stated well, or no plan of it can run and fits.
+        MachineError: if the machine is too small, or cannot be costed.
+    """
+    sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
+    if max(sizes) > machine.num_ranks:
+        raise MachineError(
+            f"{max(sizes):,} chips are asked for, and machine {machine.name!r} has "
+            f"{machine.num_ranks:,}: take a larger machine or fewer GPUs"
+        )
+    spaces = tuple(plan_space(draft, model, size) for size in sizes)
+    target, limits = target or Target(), limits or Limits()
+    inflation = inflation or Inflation()
+    search = _Search(
+        model,
+        machine,
+        spaces,
+        draft=draft,
+        target=target,
+        limits=limits,
+        where=where,
+        software=software,
+        costs=costs or software_costs(machine, software),
+        inflation=inflation,
+        progress=progress or (lambda _: None),
+    )
+    question = {
+        "model": model.name,
+        "machine": machine.name,
+        "num_ranks": list(sizes),
+        "plan": plan_table(spaces[0].base),
+        "spaces": hashlib.sha256(repr([one.variables for one in spaces]).encode()).hexdigest(),
+        "where": where,
+        "software": None if software is None else software.name,
+    }
+    with kept_state(resume, question) as state:
+        return search.found(state)
+
+
+@dataclass
+class _Search:
+    """One search, and what it is about."""
+
+    model: Transformer
+    machine: Machine
+    spaces: tuple[PlanSpace, ...]
+    draft: PlanDraft = field(kw_only=True)
+    target: Target = field(kw_only=True)
+    limits: Limits = field(kw_only=True)
+    where: str | None = field(kw_only=True)
+    software: TrainingSoftware | None = field(kw_only=True)
+    costs: CostModel = field(kw_only=True)
+    inflation: Inflation = field(kw_only=True)
+    progress: Callable[[Progress], None] = field(kw_only=True)
+    state: SearchState = field(init=False)
+    listed: Listed = field(init=False)
+
+    @cached_property
+    def bound(self) -> StepBound:
+        """Lower bounds of steps."""
+        return StepBound(self.model, self.costs, self.inflation)
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Those that can run and fit."""
+        return self.listed.plans
+
+    def found(self, state: SearchState) -> PlanSearch:
+        """The answer, as far as time allows."""
+        clock = SearchClock(self.limits)
+        self.state, self.listed = state, self._listed(clock)
+        if not self.plans:
+            raise self._nothing()
+        history: list[SearchMoment] = []
+        chosen = self.target.foremost(self.plans, self.listed.peak_bytes)
+        stopped = Stopped.INTERRUPTED
+        with suppress(KeyboardInterrupt):
+            stopped = self._best_first(chosen, clock, history)
+        return self._answer(chosen, clock, stopped, tuple(history))
+
+    def _listed(self, clock: SearchClock) -> Listed:
+        memory = PlanMemory(self.model, chip=self.machine.chip)
+        total = sum(one.num_combinations for one in self.spaces)
+
+        def told(seen: int) -> bool:
+            self.progress(Progress(Rung.LISTED, seen, total))
+            return not clock.is_over
+
+        found = [
+            listed(
+                space,
+                self.model,
+                memory,
+                capacity=self.machine.chip.memory_bytes,
+                where=self.where,
+                progress=told,
+            )
+            for space in self.spaces
+        ]
+        return Listed.joined(found)
+
+    def _nothing(self) -> WorkloadError:
+        most = "; ".join(f"{one.count:,} x {one.example}" for one in self.listed.refusals[:2])
+        return WorkloadError(
+            f"no plan of {self.listed.num_seen:,} can run {self.model.name} on "
+            f"{self.machine.name} ({most or 'none was listed in time'}): take more GPUs, or state "
+            "less"
+        )
+
+    def _value(self, plan: int, step_ns: int) -> float:
+        return self.target.value(self.plans[plan], step_ns)
+
+    def _best_first(
+        self, chosen: Sequence[int], clock: SearchClock, history: list[SearchMoment]
+    ) -> Stopped:
+        """Look at the plan with the lowest bound, until none is left that could be much better."""
+        heap = self._bounded(chosen, clock)
+        if heap is None:
+            return Stopped.TIME
+        best: tuple[float, int] | None = None
+        while heap:
+            gap = 1.0 if best is None else max(1 - heap[0][0] / best[0], 0.0)
+            if best is not None:
+                self._told(history, clock, best[1], gap=gap, left=len(heap))
+            if gap <= self.limits.gap:
+                return Stopped.EXHAUSTED if gap == 0 else Stopped.GAP
+            if clock.is_over:
+                if best is None:
+                    self._in_haste([heap[0][1]])
+                return Stopped.TIME
+            plan = heapq.heappop(heap)[1]
+            is_new = self.state.known(RUN, plan) is None
+            if is_new:
+                self.state.tell(RUN, plan, self.bound.run_ns(self.plans[plan]))
+            if is_new and self.state.known(UNITS, plan) is None:
+                heapq.heappush(heap, (self._value(plan, self.state.bound_ns(plan)), plan))
+                continue
+            own = (self._value(plan, self._unit_ns(plan)), plan)
+            best = own if best is None else min(best, own)
+        if best is not None:
+            self._told(history, clock, best[1], gap=0.0, left=0)
+        return Stopped.EXHAUSTED
+
+    def _bounded(self, chosen: Sequence[int], clock: SearchClock) -> list[tuple[float, int]] | None:
+        """Plans with their bounds as a heap; `None`: there was no time for all of them."""
+        heap: list[tuple[float, int]] = []
+        for at, plan in enumerate(chosen):
+            if at % _OFTEN == 0:
+                self.progress(Progress(Rung.BOUNDED, at, len(chosen)))
+                if clock.is_over:
+                    self._in_haste(chosen[: max(at, 1)])
+                    return None
+            if self.state.known(QUICK, plan) is None:
+                self.state.tell(QUICK, plan, self.bound.quick_ns(self.plans[plan]))
+            heap.append((self._value(plan, self.state.bound_ns(plan)), plan))
+        heapq.heapify(heap)
+        return heap
+
+    def _told(
+        self, history: list[SearchMoment], clock: SearchClock, best: int, *, gap: float, left: int
+    ) -> None:
+        best_ns, simulated = self.state.found[UNITS][best], len(self.state.found[UNITS])
+        moment = SearchMoment(clock.spent_s, best_ns, gap)
+        if not history or (history[-1].best_ns, history[-1].gap) != (best_ns, gap):
+            history.append(moment)
+        self.progress(Progress(Rung.SIMULATED, simulated, simulated + left, best_ns, gap))
+
+    def _in_haste(self, bounded: Sequence[int]) -> None:
+        """Simulate one plan at least, where the time is over before any was."""
+        if not self.state.found[UNITS]:
+            self._unit_ns(
+                min(bounded, key=lambda one: (self._value(one, self.state.bound_ns(one)), one))
+            )
+
+    def _unit_ns(self, number: int) -> int:
+        """The step of a plan simulated unit by unit."""
+        known = self.state.known(UNITS, number)
+        if known is None:
+            plan = self.plans[number]
+            layout = unit_layout(blocks_of_model(self.model, plan), plan)
+            known = run_units(layout, self.costs, self.inflation).step_ns
+            self.state.tell(UNITS, number, known)
+        return known
+
+    def _estimate(self, plan: Plan) -> Estimate:
+        return estimate(
+            self.model,
+            plan,
+            self.machine,
+            software=self.software,
+            costs=self.costs,
+            inflation=self.inflation,
+        )
+
+    def _answer(
+        self,
+        chosen: Sequence[int],
+        clock: SearchClock,
+        stopped: Stopped,
+        history: tuple[SearchMoment, ...],
+    ) -> PlanSearch:
+        state = self.state
+        times = {plan: ns for plan, ns in state.found[UNITS].items() if plan in set(chosen)}
+        if not times:
+            raise WorkloadError(
+                "the search was stopped before any plan was simulated: give it more time (--time)"
+            )
+        ranked = sorted(times, key=lambda plan: (self._value(plan, times[plan]), plan))
+        self.progress(Progress(Rung.LEADERS, 0, 1))
+        leaders = [self._looked(plan) for plan in ranked[:_NUM_LEADERS]]
+        leaders.sort(key=lambda one: (self._value(one.number, one.step_ns), one.number))
+        best = leaders[0]
+        others = [plan for plan in chosen if plan not in times]
+        is_bounded = all(state.known(QUICK, plan) is not None for plan in others)
+        lowest = min((self._value(plan, state.bound_ns(plan)) for plan in others), default=None)
+        lowest_found = self._value(ranked[0], times[ranked[0]])
+        reached = self._value(best.number, times[best.number])
+        lower = lowest_found if lowest is None else min(lowest, lowest_found)
+        return PlanSearch(
+            model=self.model.name,
+            machine=self.machine.name,
+            objective=self.target.objective.value,
+            best=best,
+            leaders=tuple(leaders),
+            default=self._default(),
+            gap=max(1 - lower / reached, 0.0) if is_bounded else None,
+            stopped=stopped,
+            evaluated=Evaluated(
+                listed=self.listed.num_seen,
+                fit=len(self.plans),
+                bounded=len(state.found[QUICK]),
+                run=len(state.found[RUN]),
+                units=len(state.found[UNITS]),
+                kernels=len(leaders),
+                rank_works=self.bound.num_timed,
+            ),
+            refusals=self.listed.refusals,
+            pareto=self._pareto(ranked, times),
+            worth=value_table(
+                {plan: columns_of(self.plans[plan]) for plan in chosen},
+                times,
+                {plan: state.bound_ns(plan) for plan in chosen},
+            ),
+            history=history,
+            spent_s=clock.spent_s,
+        )
+
+    def _looked(self, plan: int) -> Looked:
+        found = self._estimate(self.plans[plan])
+        return Looked.of(found, number=plan, unit_ns=self.state.known(UNITS, plan))
+
+    def _default(self) -> Looked | None:
+        """The plan that `estimate` would take where nothing more is stated, if it can run."""
+        try:
+            plan = complete(self.draft, self.model, self.spaces[0].num_ranks)
+            return Looked.of(self._estimate(plan), number=-1, unit_ns=None)
+        except WorkloadError:
+            return None
+
+    def _pareto(self, ranked: Sequence[int], times: Mapping[int, int]) -> tuple[Looked, ...]:
+        """Of the simulated plans, those that none is better than in step, memory and ranks."""
+        kept: list[tuple[int, int, int]] = []
+        found = []
+        for plan in ranked:
+            own = self.plans[plan]
+            figures = (times[plan], self.listed.peak_bytes[plan], own.num_ranks)
+            if not any(all(a <= b for a, b in zip(one, figures, strict=True)) for one in kept):
+                kept.append(figures)
+                found.append(
+                    Looked(
+                        number=plan,
+                        plan=own,
+                        step_ns=times[plan],
+                        low_ns=None,
+                        high_ns=None,
+                        unit_ns=times[plan],
+                        peak_bytes=figures[1],
+                        fits=True,
+                    )
+                )
+        return tuple(found)

@@ -1,0 +1,352 @@
+"""`PlanSpace`: the plans that a search looks through, stated before it begins.
+
+A variable has values; what the user's draft states has that one. dp follows from the number of
+ranks. Combinations that mean the same plan (schedules without a pipeline) come once.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from foretrace.answer import Plain
+from foretrace.base import WorkloadError
+from foretrace.workload import (
+    Plan,
+    PlanDraft,
+    PlanMemory,
+    Recompute,
+    Sharding,
+    Transformer,
+    check_plan,
+    with_fields,
+)
+
+_MOST_TENSOR, _MOST_CONTEXT, _MOST_PIPELINE, _MOST_EXPERT = 16, 16, 64, 256
+_MICRO_BATCHES = (1, 2, 4)
+_MOST_CHUNKS = 16
+_MOST_PLANS = 2_000_000  # combinations: what is listed one by one
+_DOES_NOT_FIT = "memory does not fit"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One key of a plan, or several that go together, and what they may be."""
+
+    name: str  # as in tables and constraints
+    choices: tuple[Mapping[str, object], ...]  # fields of `Plan`
+
+
+@dataclass(frozen=True)
+class PlanSpace:
+    """All combinations of variables, beside what is the same for all."""
+
+    base: Plan
+    num_ranks: int
+    variables: tuple[Variable, ...]
+
+    @property
+    def num_combinations(self) -> int:
+        """Before any is refused."""
+        found = 1
+        for variable in self.variables:
+            found *= len(variable.choices)
+        return found
+
+    def plans(self) -> Iterator[Plan]:
+        """Every combination whose degrees divide the ranks, each plan once; in a fixed order."""
+        for chosen in product(*(variable.choices for variable in self.variables)):
+            fields = {name: value for choice in chosen for name, value in choice.items()}
+            if fields.get("pipeline", self.base.pipeline) == 1 and not _is_flat(fields):
+                continue
+            plan = with_fields(self.base, fields)  # type: ignore[arg-type]
+            others = plan.tensor * plan.context * plan.pipeline
+            if self.num_ranks % others == 0:
+                sizes = {"data": self.num_ranks // others}
+                yield with_fields(plan, sizes)
+
+
+def _is_flat(fields: Mapping[str, object]) -> bool:
+    """Whether a choice of schedules is the one that stands for all without a pipeline."""
+    return fields.get("schedule", "1f1b") == "1f1b"
+
+
+def plan_space(draft: PlanDraft, model: Transformer, num_ranks: int) -> PlanSpace:
+    """The space of a model on so many ranks; what a draft states is left as it is.
+
+    Raises:
+        WorkloadError: if the batch is not stated, or the space is too large to be listed.
+    """
+    if not draft.states("global_batch"):
+        raise WorkloadError(
+            "a search needs to know how many sequences a step has: state global_batch "
+            "(--global-batch 2048)"
+        )
+    if draft.states("data"):
+        raise WorkloadError(
+            "dp follows from the number of GPUs and the other degrees in a search: leave it out, "
+            "and state tp, cp or pp"
+        )
+    base = draft.plan()
+    if not draft.states("sequence"):
+        base = with_fields(base, {"sequence": model.context})
+    found = PlanSpace(base, num_ranks, tuple(_variables(draft, model, num_ranks)))
+    if found.num_combinations > _MOST_PLANS:
+        raise WorkloadError(
+            f"the space has {found.num_combinations:,} combinations, and a search lists at most "
+            f"{_MOST_PLANS:,}: state some keys, as in --tp 8 or --recompute none"
+        )
+    return found
+
+
+def _variables(draft: PlanDraft, model: Transformer, num_ranks: int) -> Iterator[Variable]:
+    def degrees(most: int) -> list[int]:
+        return [one for one in range(1, most + 1) if num_ranks % one == 0]
+
+    if not draft.states("tensor"):
+        turn_on = not draft.states("sequence_parallel")
+        yield Variable(
+            "tp",
+            tuple(
+                {"tensor": one, **({"sequence_parallel": one > 1} if turn_on else {})}
+                for one in degrees(_MOST_TENSOR)
+                if model.attention.num_heads % one == 0
+            ),
+        )
+    if not draft.states("context"):
+        yield _of_field("cp", "context", degrees(_MOST_CONTEXT))
+    if not draft.states("pipeline"):
+        most = min(_MOST_PIPELINE, model.num_layers + 2)
+        yield _of_field("pp", "pipeline", degrees(most))
+    if model.experts is not None and not draft.states("expert"):
+        most = min(_MOST_EXPERT, model.experts.count)
+        counts = [one for one in degrees(most) if model.experts.count % one == 0]
+        alone = {} if draft.states("expert_tensor") else {"expert_tensor": 1}
+        yield Variable("ep", tuple({"expert": one, **alone} for one in counts))
+    if not draft.states("micro_batch"):
+        yield _of_field("micro_batch", "micro_batch", _MICRO_BATCHES)
+    yield from _of_schedules(draft, model)
+    if not draft.states("sharding"):
+        yield _of_field("sharding", "sharding", tuple(Sharding))
+    if not draft.states("recompute"):
+        yield _of_field("recompute", "recompute", tuple(Recompute))
+
+
+def _of_schedules(draft: PlanDraft, model: Transformer) -> Iterator[Variable]:
+    chunks = range(2, min(_MOST_CHUNKS, model.num_layers) + 1)
+    if not draft.states("schedule"):
+        names: tuple[str, ...] = ("1f1b", "gpipe", "zb-h1", "dualpipe")
+        if draft.states("num_chunks"):
+            is_one = draft.plan().num_chunks == 1
+            names = names if is_one else ("interleaved",)
+            yield _of_field("schedule", "schedule", names)
+            return
+        plain = [{"schedule": name, "num_chunks": 1} for name in names]
+        several = [{"schedule": "interleaved", "num_chunks": one} for one in chunks]
+        yield Variable("schedule", (*plain, *several))
+    elif not draft.states("num_chunks") and draft.plan().schedule == "interleaved":
+        yield _of_field("schedule", "num_chunks", list(chunks))
+
+
+def _of_field(name: str, field: str, values: Sequence[object]) -> Variable:
+    return Variable(name, tuple({field: value} for value in values))
+
+
+def columns_of(plan: Plan) -> dict[str, int | str]:
+    """What tables show of a plan, and constraints may name."""
+    return {
+        "tp": plan.tensor,
+        "cp": plan.context,
+        "pp": plan.pipeline,
+        "dp": plan.data,
+        "ep": plan.expert,
+        "micro_batch": plan.micro_batch,
+        "microbatches": plan.num_microbatches,
+        "schedule": plan.schedule,
+        "chunks": plan.num_chunks,
+        "sharding": plan.sharding.value,
+        "recompute": plan.recompute.value,
+        "gpus": plan.num_ranks,
+    }
+
+
+@dataclass(frozen=True)
+class Refusal(Plain):
+    """Why plans of the space are none to choose from."""
+
+    reason: str  # with N in the place of numbers
+    count: int
+    example: str  # of the first of them, in full
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Plans that can run, in the order of the space."""
+
+    plans: tuple[Plan, ...]
+    peak_bytes: tuple[int, ...]  # of the fullest stage
+    num_seen: int
+    refusals: tuple[Refusal, ...]  # the most frequent first
+
+    @classmethod
+    def joined(cls, several: Sequence[Listed]) -> Listed:
+        """Plans of several spaces, one behind the other."""
+        counts: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for refusal in (refusal for one in several for refusal in one.refusals):
+            counts[refusal.reason] += refusal.count
+            examples.setdefault(refusal.reason, refusal.example)
+        return cls(
+            plans=tuple(plan for one in several for plan in one.plans),
+            peak_bytes=tuple(peak for one in several for peak in one.peak_bytes),
+            num_seen=sum(one.num_seen for one in several),
+            refusals=tuple(
+                Refusal(reason, count, examples[reason]) for reason, count in counts.most_common()
+            ),
+        )
+
+
+def listed(
+    space: PlanSpace,
+    model: Transformer,
+    memory: PlanMemory,
+    *,
+    capacity: int,
+    where: str | None = None,
+    progress: Callable[[int], bool] | None = None,
+) -> Listed:
+    """The plans of a space that are legal, meet the constraints and fit.
+
+    Args:
+        space: as stated.
+        model: of the job.
+        memory: of that model.
+        capacity: bytes of one chip.
+        where: a constraint, as in "tp <= 8 and peak_gb < 70".
+        progress: called now and then with plans seen; says whether to go on.
+
+    Raises:
+        WorkloadError: if the constraint cannot be read.
+    """
+    holds = None if where is None else constraint(where)
+    plans, peaks = [], []
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    num_seen = 0
+    for num_seen, plan in enumerate(space.plans(), 1):
+        if progress is not None and num_seen % _OFTEN == 0 and not progress(num_seen):
+            break
+        try:
+            check_plan(plan, model, space.num_ranks)
+            peak = int(memory.stage_bytes(plan).max())
+            if peak > capacity:
+                _refuse(peak, capacity)
+            if holds is not None and not holds({**columns_of(plan), "peak_gb": peak / 1e9}):
+                _unwanted(where)
+        except WorkloadError as err:
+            reason = re.sub(r"\d[\d,.]*", "N", str(err).partition(":")[0])
+            counts[reason] += 1
+            examples.setdefault(reason, str(err))
+            continue
+        plans.append(plan)
+        peaks.append(peak)
+    refusals = tuple(
+        Refusal(reason, count, examples[reason]) for reason, count in counts.most_common()
+    )
+    return Listed(tuple(plans), tuple(peaks), num_seen, refusals)
+
+
+_OFTEN = 500  # plans between two looks at the clock
+
+
+def _refuse(peak: int, capacity: int) -> None:
+    raise WorkloadError(
+        f"{_DOES_NOT_FIT}: {peak / 1e9:.1f} GB on the fullest stage, and a chip has "
+        f"{capacity / 1e9:.1f} GB"
+    )
+
+
+def _unwanted(where: str | None) -> None:
+    raise WorkloadError(f"the constraint does not hold: {where}")
+
+
+_COMPARED: Mapping[type[ast.cmpop], Callable[[object, object], bool]] = {
+    ast.Lt: lambda one, other: one < other,  # type: ignore[operator]
+    ast.LtE: lambda one, other: one <= other,  # type: ignore[operator]
+    ast.Gt: lambda one, other: one > other,  # type: ignore[operator]
+    ast.GtE: lambda one, other: one >= other,  # type: ignore[operator]
+    ast.Eq: lambda one, other: one == other,
+    ast.NotEq: lambda one, other: one != other,
+    ast.In: lambda one, other: one in other,  # type: ignore[operator]
+    ast.NotIn: lambda one, other: one not in other,  # type: ignore[operator]
+}
+_COUNTED: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: lambda one, other: one + other,
+    ast.Sub: lambda one, other: one - other,
+    ast.Mult: lambda one, other: one * other,
+    ast.Div: lambda one, other: one / other,
+    ast.Mod: lambda one, other: one % other,
+}
+Row = Mapping[str, object]
+
+
+def constraint(text: str) -> Callable[[Row], bool]:
+    """Whether a plan's columns meet an expression of names, numbers, texts and comparisons.
+
+    Raises:
+        WorkloadError: if it is none, or names a column that plans have not.
+    """
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError) as err:
+        raise _unreadable(text, str(err)) from None
+    names = (*columns_of(Plan()), "peak_gb")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in names:
+            raise _unreadable(
+                text, f"no column is called {node.id!r}: there are {', '.join(names)}"
+            )
+    _value(tree, {**columns_of(Plan()), "peak_gb": 1.0}, text)
+
+    def holds(row: Row) -> bool:
+        return bool(_value(tree, row, text))
+
+    return holds
+
+
+def _unreadable(text: str, why: str) -> WorkloadError:
+    return WorkloadError(
+        f"the constraint {text!r} cannot be read ({why}): write comparisons of columns, as in "
+        "'tp <= 8 and peak_gb < 70'"
+    )
+
+
+def _value(node: ast.expr, row: Row, text: str) -> object:  # noqa: PLR0911  one for each kind
+    def of(one: ast.expr) -> object:
+        return _value(one, row, text)
+
+    try:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return row[node.id]
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            return [of(one) for one in node.elts]
+        if isinstance(node, ast.BoolOp):
+            told = [bool(of(one)) for one in node.values]
+            return all(told) if isinstance(node.op, ast.And) else any(told)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return not of(node.operand)
+        if isinstance(node, ast.BinOp) and type(node.op) in _COUNTED:
+            return _COUNTED[type(node.op)](of(node.left), of(node.right))  # type: ignore[arg-type]
+        if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
+            values = [of(one) for one in (node.left, *node.comparators)]
+            pairs = zip(node.ops, values, values[1:], strict=False)
+            return all(_COMPARED[type(op)](one, other) for op, one, other in pairs)
+    except (TypeError, ZeroDivisionError) as err:
+        raise _unreadable(text, str(err)) from None
+    raise _unreadable(text, f"{ast.unparse(node)!r} is no comparison")

@@ -1,0 +1,99 @@
+"""`SearchState`: what a search knows of every plan, in memory and in a file that outlives it.
+
+The file has a line for its question, then one for every answer: a plan's number and what was
+found. A line that was cut short when the search was killed is left out, so that a search that goes
+on looks at the same plans in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from foretrace.base import WorkloadError
+
+QUICK, RUN, UNITS = "quick_ns", "run_ns", "unit_ns"
+_VERSION = 1
+
+
+@dataclass
+class SearchState:
+    """Times of plans by rung and by the plan's place in its space."""
+
+    found: dict[str, dict[int, int]] = field(
+        default_factory=lambda: {QUICK: {}, RUN: {}, UNITS: {}}
+    )
+    file: IO[str] | None = None
+
+    def known(self, rung: str, plan: int) -> int | None:
+        """What is known of a plan."""
+        return self.found[rung].get(plan)
+
+    def tell(self, rung: str, plan: int, time_ns: int) -> None:
+        """Remember it, and write it down."""
+        self.found[rung][plan] = time_ns
+        if self.file is not None:
+            self.file.write(f'{{"{rung}": {time_ns}, "plan": {plan}}}\n')
+            if rung == UNITS:
+                self.file.flush()
+
+    def bound_ns(self, plan: int) -> int:
+        """What no simulation of the plan is below, by what is known."""
+        return max(self.found[rung].get(plan, 0) for rung in (QUICK, RUN))
+
+
+@contextmanager
+def kept_state(path: Path | None, question: Mapping[str, object]) -> Iterator[SearchState]:
+    """A state that is written to a file, with what the file holds already.
+
+    Args:
+        path: of the file; `None`: nothing is kept.
+        question: all that the answers depend on.
+
+    Raises:
+        WorkloadError: if the file is of another question, or none of a search's.
+    """
+    if path is None:
+        yield SearchState()
+        return
+    asked = {"foretrace search": _VERSION, **question}
+    state = SearchState()
+    if path.is_file() and path.stat().st_size:
+        _read(path, asked, state)
+    else:
+        path.write_text(json.dumps(asked) + "\n", encoding="utf-8")
+    with path.open("a", encoding="utf-8") as file:
+        state.file = file
+        yield state
+        state.file = None
+
+
+def _read(path: Path, asked: Mapping[str, object], state: SearchState) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    try:
+        found = json.loads(lines[0])
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or "foretrace search" not in found:
+        raise WorkloadError(
+            f"{path} is no file of a search: name one that --resume wrote, or one that does not "
+            "exist yet"
+        )
+    if found != json.loads(json.dumps(asked)):
+        other = [name for name in asked if found.get(name) != json.loads(json.dumps(asked[name]))]
+        raise WorkloadError(
+            f"{path} is of another search, with other {', '.join(other) or 'keys'}: ask as then, "
+            "or name another file"
+        )
+    whole = [line for line in lines[1:] if line.endswith("}\n")]
+    for line in whole:
+        told = json.loads(line)
+        plan = told.pop("plan")
+        ((rung, time_ns),) = told.items()
+        state.found[rung][plan] = time_ns
+    if len(whole) + 1 < len(lines):  # so that what is cut short is not gone on with
+        path.write_text("".join([lines[0], *whole]), encoding="utf-8")

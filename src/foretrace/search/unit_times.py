@@ -1,0 +1,189 @@
+"""`UnitTimes` of a plan's chunks, from parts of its model that are timed once.
+
+A rank's work of a microbatch depends on few of a plan's keys. For each of their values a small
+model is laid out kernel by kernel: every layer alone, every two that follow one another, and both
+ends. A chunk is the sum of these, so that plans of any depth are made of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.cost import CostModel, Inflation, graph_costs, inflated
+from foretrace.simulate import simulate
+from foretrace.workload import (
+    Fragments,
+    ModelBlocks,
+    Pass,
+    Passes,
+    Plan,
+    Sharding,
+    Transformer,
+    blocks_of_model,
+    expert_tensor_size,
+    unit_layout,
+)
+
+_WHOLE, _SPLIT = "1f1b", "zb-h1"  # schedules whose backward passes are whole, and taken apart
+_KINDS = {  # of units, in the order in which a stage comes to them first
+    _WHOLE: (Pass.FORWARD, Pass.BACKWARD),
+    _SPLIT: (Pass.FORWARD, Pass.INPUT, Pass.WEIGHT),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class RankWork:
+    """What a rank does for a microbatch, and how long each pass of its parts takes.
+
+    Times are of a pass alone, of its operators without any communication, and of the host.
+    """
+
+    blocks: ModelBlocks
+    layer_ns: Int64s  # int64[layers, 3, kinds of passes], of every layer alone
+    behind_ns: Int64s  # int64[layers, 3, kinds of passes], summed up: added to those before it
+    embedding_ns: Int64s  # int64[3, kinds of passes], added to the first layer
+    head_ns: Int64s  # int64[3, kinds of passes], added to the last layer
+
+    def chunks_ns(self, num_layers: tuple[int, ...]) -> Int64s:
+        """Times of chunks of so many layers, first to last; int64[3, kinds of passes, chunks]."""
+        counts = np.array(num_layers)
+        first = np.minimum(np.cumsum(counts) - counts, len(self.layer_ns) - 1)
+        last = np.maximum(first + counts - 1, first)
+        found = self.layer_ns[first] + self.behind_ns[last] - self.behind_ns[first]
+        found[counts == 0] = 0
+        found[0] += self.embedding_ns
+        found[-1] += self.head_ns
+        return np.ascontiguousarray(np.moveaxis(found, 0, 2))
+
+
+@dataclass(frozen=True, eq=False)
+class _Samples:
+    """Runs of layers that every chunk is made of, each a stage of a small model."""
+
+    blocks: ModelBlocks
+    plan: Plan
+    runs: tuple[tuple[Passes, ...], ...]  # the first layer, kinds, pairs of kinds, the last layer
+
+    @classmethod
+    def of(cls, model: Transformer, plan: Plan) -> _Samples:
+        """Those of a model, whose ranks do what they do under a plan."""
+        alike = _alike(plan)
+        blocks = blocks_of_model(model, alike)
+        layers = blocks.layers
+        kinds = {id(layer): (layer,) for layer in layers}
+        pairs = {(id(one), id(other)): (one, other) for one, other in pairwise(layers)}
+        runs = (layers[:1], *kinds.values(), *pairs.values(), layers[-1:])
+        split = tuple(len(run) for run in runs)
+        return cls(blocks, replace(alike, pipeline=len(runs), layers_of_chunk=split), runs)
+
+    def fragments(self, schedule: str) -> Fragments:
+        """All passes of all runs, the first behind the embedding, the last before the head."""
+        layers = tuple(layer for run in self.runs for layer in run)
+        plan = replace(self.plan, schedule=schedule)
+        return unit_layout(replace(self.blocks, layers=layers), plan).fragments
+
+    def work(self, times: Int64s) -> RankWork:
+        """What a rank does, from times of all runs; int64[runs, 3, kinds of passes]."""
+        layers = self.blocks.layers
+        of_run = {tuple(map(id, run)): ns for run, ns in zip(self.runs, times, strict=True)}
+        of_run |= {
+            tuple(map(id, run)): ns for run, ns in zip(self.runs[1:-1], times[1:-1], strict=True)
+        }
+        names = [id(layer) for layer in layers]
+        layer_ns = np.stack([of_run[name,] for name in names])
+        more_ns = [of_run[pair] - of_run[pair[:1]] for pair in pairwise(names)]
+        return RankWork(
+            self.blocks,
+            layer_ns,
+            behind_ns=np.cumsum([np.zeros_like(times[0]), *more_ns], axis=0),
+            embedding_ns=times[0] - layer_ns[0],
+            head_ns=times[-1] - layer_ns[-1],
+        )
+
+
+class UnitClock:
+    """Times parts of one model on one machine, each distinct rank's work once."""
+
+    def __init__(self, model: Transformer, costs: CostModel, inflation: Inflation) -> None:
+        """Time nothing yet."""
+        self._model, self._costs, self._inflation = model, costs, inflation
+        self._samples: dict[object, _Samples] = {}
+        self._times: dict[tuple[object, str], Int64s] = {}
+        self._works: dict[tuple[object, bool], RankWork] = {}
+
+    @property
+    def num_timed(self) -> int:
+        """Distinct works of a rank, with backward passes whole or taken apart."""
+        return len(self._times)
+
+    def work(self, plan: Plan) -> RankWork:
+        """What a rank does under a plan for a microbatch, timed."""
+        sharding = plan.sharding if plan.sharding in {Sharding.ZERO2, Sharding.ZERO3} else None
+        key = (
+            *(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.order),
+            *(plan.micro_batch, plan.sequence, plan.sequence_parallel, plan.context_exchange),
+            *(plan.recompute, sharding, min(plan.num_microbatches, 2), plan.token_shares),
+            *(plan.precision, plan.implementation, plan.dispatch, plan.overlap),
+        )
+        is_split = plan.schedule in {_SPLIT, "dualpipe"} and plan.pipeline > 1
+        found = self._works.get((key, is_split))
+        if found is None:
+            if key not in self._samples:
+                self._samples[key] = _Samples.of(self._model, plan)
+            times = self._timed_ns(key, _WHOLE)
+            if is_split:
+                times = times + self._timed_ns(key, _SPLIT)
+            found = self._works[key, is_split] = self._samples[key].work(times)
+        return found
+
+    def _timed_ns(self, key: object, schedule: str) -> Int64s:
+        """Times of the schedule's own passes of all runs; int64[runs, 3, kinds of passes]."""
+        known = self._times.get((key, schedule))
+        if known is not None:
+            return known
+        samples, kinds = self._samples[key], list(_KINDS[schedule])
+        fragments = samples.fragments(schedule)
+        timeline = simulate(fragments.graph, fragments.at_once(self._ns(fragments, samples.plan)))
+        lengths_ns = fragments.stretch_lengths_ns(timeline)
+        lengths = np.stack([*lengths_ns, fragments.stretch_host_ns])
+        found = np.zeros((len(samples.runs), 3, len(Pass)), np.int64)
+        for at in range(len(samples.runs)):
+            chosen = fragments.stage_of_stretch == at
+            found[at][:, kinds] = lengths[:, chosen][:, : len(kinds)]
+        if schedule == _SPLIT:
+            found[:, :, Pass.FORWARD] = 0  # which the other has
+        self._times[key, schedule] = found
+        return found
+
+    def _ns(self, fragments: Fragments, plan: Plan) -> Int64s:
+        """Duration of every node, slowed by communication of its own unit; int64[nodes].
+
+        All stages stand where the first one does, so that a small machine has room for them.
+        """
+        graph = fragments.graph
+        places = np.arange(plan.num_ranks) % (plan.num_ranks // plan.pipeline)
+        alone_ns = graph_costs(graph, self._costs, place_by_rank=places).duration_ns
+        alone = simulate(graph, fragments.at_once(alone_ns))
+        return inflated(alone, alone_ns, self._inflation)
+
+
+def _alike(plan: Plan) -> Plan:
+    """A plan of one microbatch or two, under which a rank does the same for each."""
+    ranks = plan.tensor * plan.context
+    data = -(-plan.expert * expert_tensor_size(plan) // ranks)
+    sharding = plan.sharding
+    return replace(
+        plan,
+        data=data,
+        global_batch=min(plan.num_microbatches, 2) * plan.micro_batch * data,
+        num_chunks=1,
+        contiguous=None,
+        sharding=Sharding.NONE if sharding is Sharding.ZERO1 else sharding,
+        shard_ranks=None,
+        # Behind all units, so that every unit of a kind is the same.
+        overlap=replace(plan.overlap, parameters=False, gradients=False),
+    )

@@ -1,0 +1,204 @@
+"""A search finds what looking at every plan finds, and goes on where it was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretrace.base import MachineError, WorkloadError
+from foretrace.cost import Inflation
+from foretrace.estimate import run_units, software_costs
+from foretrace.machine import load_machine
+from foretrace.search import (
+    Limits,
+    Objective,
+    PlanSearch,
+    Progress,
+    Stopped,
+    Target,
+    plan_space,
+    searched,
+)
+from foretrace.workload import (
+    Plan,
+    PlanDraft,
+    PlanMemory,
+    Transformer,
+    blocks_of_model,
+    check_plan,
+    load_model,
+    unit_layout,
+)
+
+NO_LIMIT = Limits(time_s=None, gap=0.0)
+
+
+def model_named(name: str) -> Transformer:
+    model = load_model(name)
+    assert isinstance(model, Transformer)
+    return model
+
+
+def draft(**keys: object) -> PlanDraft:
+    sizes = {"global_batch": 16, "batch.sequence": 2048, "recompute": "none"}
+    return PlanDraft().with_keys({**sizes, **keys})
+
+
+def exhaustive(
+    model: Transformer, stated: PlanDraft, machine: str, num_ranks: int
+) -> list[tuple[int, int, Plan]]:
+    """Every plan that can run and fits, simulated unit by unit; the best first."""
+    hardware = load_machine(machine)
+    costs, memory = software_costs(hardware), PlanMemory(model, chip=hardware.chip)
+    found = []
+    for at, plan in enumerate(plan_space(stated, model, num_ranks).plans()):
+        try:
+            check_plan(plan, model)
+        except WorkloadError:
+            continue
+        if memory.stage_bytes(plan).max() <= hardware.chip.memory_bytes:
+            layout = unit_layout(blocks_of_model(model, plan), plan)
+            found.append((run_units(layout, costs, Inflation()).step_ns, at, plan))
+    return sorted(found, key=lambda row: row[:2])
+
+
+def small(
+    *, limits: Limits = NO_LIMIT, resume: Path | None = None, **options: object
+) -> PlanSearch:
+    """A space of a few dozen plans."""
+    return searched(
+        model_named("llama3.2-1b"),
+        draft(micro_batch=1, schedule="1f1b"),
+        load_machine("dgx-h100"),
+        num_ranks=8,
+        limits=limits,
+        resume=resume,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "num_ranks", "keys"),
+    [
+        ("llama3.2-1b", "dgx-h100", 8, {"micro_batch": 1, "schedule": "1f1b"}),
+        ("llama3-8b", "dgx-a100", 8, {"micro_batch": 1, "cp": 1, "sharding.level": "zero1"}),
+        ("mixtral-8x7b", "h100-24k", 16, {"micro_batch": 1, "cp": 1, "schedule": "1f1b", "tp": 4}),
+        ("gpt2", "dgx-h100", 4, {"micro_batch": 1, "cp": 1, "tp": 1, "batch.sequence": 1024}),
+    ],
+)
+def test_the_best_is_that_of_looking_at_every_plan(
+    name: str, machine: str, num_ranks: int, keys: dict[str, object]
+) -> None:
+    model, stated = model_named(name), draft(**keys)
+
+    found = searched(model, stated, load_machine(machine), num_ranks=num_ranks, limits=NO_LIMIT)
+
+    every = exhaustive(model, stated, machine, num_ranks)
+    assert found.gap == 0
+    assert found.stopped is Stopped.EXHAUSTED
+    assert found.evaluated.fit == len(every)
+    assert min(one.unit_ns or 0 for one in found.leaders) == every[0][0]
+    assert every[0][2] in [one.plan for one in found.leaders]
+    assert found.evaluated.units < len(every)
+
+
+def test_a_gap_is_kept_to() -> None:
+    exact, loose = small(), small(limits=Limits(time_s=None, gap=0.2))
+
+    assert loose.gap is not None
+    assert loose.gap <= 0.2
+    assert loose.evaluated.units <= exact.evaluated.units
+    assert (loose.best.unit_ns or 0) * (1 - loose.gap) <= (exact.best.unit_ns or 0)
+    assert "no plan of this space is" in loose.headline
+
+
+@pytest.mark.parametrize("kept", [1, 20, 60, 90])
+def test_a_search_that_was_killed_goes_on_to_the_same_answer(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "search.jsonl"
+    whole = small(resume=path)
+    lines = path.read_text().splitlines(keepends=True)
+    cut = "".join(lines[:kept]) + lines[min(kept, len(lines) - 1)][:7]
+    path.write_text(cut)
+
+    again = small(resume=path)
+
+    assert again.best == whole.best
+    assert (again.gap, again.evaluated.units) == (whole.gap, whole.evaluated.units)
+    assert sorted(path.read_text().splitlines()[1:]) == sorted(
+        line.rstrip("\n") for line in lines[1:]
+    )
+
+
+def test_a_file_of_another_search_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "search.jsonl"
+    small(resume=path)
+    (tmp_path / "other").write_text("notes\n")
+
+    with pytest.raises(WorkloadError, match="is of another search, with other where"):
+        small(resume=path, where="tp <= 2")
+    with pytest.raises(WorkloadError, match="is no file of a search"):
+        small(resume=tmp_path / "other")
+
+
+def test_an_interrupt_gives_the_best_so_far() -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.gap is not None and progress.done >= 2:
+            raise KeyboardInterrupt
+
+    found = small(progress=interrupt)
+
+    assert found.stopped is Stopped.INTERRUPTED
+    assert found.gap is not None
+    assert found.best.step_ns > 0
+
+
+def test_without_time_for_bounds_there_is_a_plan_and_no_proof() -> None:
+    found = small(limits=Limits(time_s=0.0, gap=0.0))
+
+    assert found.stopped is Stopped.TIME
+    assert found.gap is None
+    assert "a better one may be left" in found.headline
+
+
+def test_constraints_and_refusals_are_told() -> None:
+    found = small(where="tp == 2 and pp > 1")
+
+    assert (found.best.plan.tensor, found.best.plan.pipeline > 1) == (2, True)
+    assert any(one.reason == "the constraint does not hold" for one in found.refusals)
+    assert sum(one.count for one in found.refusals) + found.evaluated.fit == found.evaluated.listed
+    with pytest.raises(WorkloadError, match="no plan of"):
+        small(where="tp == 3")
+
+
+def test_the_fewest_gpus_come_before_a_shorter_step() -> None:
+    found = searched(
+        model_named("llama3.2-1b"),
+        draft(micro_batch=1, schedule="1f1b", cp=1),
+        load_machine("dgx-h100"),
+        num_ranks=(8, 2, 4),
+        target=Target(objective=Objective.GPUS),
+        limits=NO_LIMIT,
+    )
+
+    assert found.best.plan.num_ranks == 2
+
+
+def test_the_cheapest_token_needs_a_price_and_a_machine_its_chips() -> None:
+    with pytest.raises(WorkloadError, match="state a price"):
+        Target(objective=Objective.COST)
+    with pytest.raises(MachineError, match="16 chips are asked for"):
+        searched(model_named("gpt2"), draft(), load_machine("dgx-h100"), num_ranks=16)
+
+
+def test_the_answer_tells_itself() -> None:
+    found = small()
+
+    told = found.as_json()
+    assert told["best"]["step_ns"] == found.best.step_ns
+    assert {"best", "gap", "evaluated", "pareto", "refusals", "worth"} <= set(told)
+    assert found.pareto[0].step_ns == min(one.step_ns for one in found.pareto)
+    variables = {one.variable for one in found.worth}
+    assert {"tp", "pp", "sharding"} <= variables
+    assert all(one.bound_ns <= (one.step_ns or one.bound_ns) for one in found.worth)
+    assert "kernel by kernel" in found.note

@@ -1,0 +1,85 @@
+"""Spaces of plans, and constraints on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretrace.base import WorkloadError
+from foretrace.search import constraint, plan_space
+from foretrace.workload import PlanDraft, Transformer, load_model
+
+ROW: dict[str, object] = {
+    "tp": 4, "cp": 1, "pp": 8, "dp": 2, "ep": 1, "micro_batch": 1, "microbatches": 16,
+    "schedule": "1f1b", "chunks": 1, "sharding": "zero1", "recompute": "none", "gpus": 64,
+    "peak_gb": 60.5,
+}  # fmt: skip
+
+
+def llama() -> Transformer:
+    model = load_model("llama3-8b")
+    assert isinstance(model, Transformer)
+    return model
+
+
+def draft(**keys: object) -> PlanDraft:
+    return PlanDraft().with_keys({"global_batch": 64, "batch.sequence": 4096, **keys})
+
+
+@pytest.mark.parametrize(
+    ("text", "is_met"),
+    [
+        ("tp <= 8", True),
+        ("tp <= 8 and peak_gb < 60", False),
+        ("schedule in ('1f1b', 'gpipe')", True),
+        ("not sharding == 'zero1' or pp * tp == 32", True),
+        ("2 < tp < 4", False),
+        ("microbatches % pp == 0", True),
+    ],
+)
+def test_constraints_are_expressions_of_columns(text: str, is_met: bool) -> None:
+    assert constraint(text)(ROW) is is_met
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tp <=", "invalid syntax"),
+        ("gpu_count > 3", "no column is called 'gpu_count'"),
+        ("tp < 'eight'", "not supported"),
+        ("__import__('os')", "no column is called '__import__'"),
+        ("(lambda: 1)()", "is no comparison"),
+        ("tp.real > 1", "is no comparison"),
+    ],
+)
+def test_what_is_no_constraint_is_one_sentence(text: str, why: str) -> None:
+    with pytest.raises(WorkloadError, match=why):
+        constraint(text)
+
+
+def test_a_space_holds_every_plan_once_on_all_ranks() -> None:
+    space = plan_space(draft(), llama(), 8)
+
+    plans = list(space.plans())
+
+    assert len(plans) == len(set(plans))
+    assert {plan.num_ranks for plan in plans} == {8}
+    assert {plan.schedule for plan in plans if plan.pipeline == 1} == {"1f1b"}
+    assert all(plan.sequence_parallel is (plan.tensor > 1) for plan in plans)
+
+
+def test_what_is_stated_is_not_searched() -> None:
+    space = plan_space(draft(tp=2, pp=2, schedule="1f1b", recompute="none"), llama(), 8)
+
+    names = {variable.name for variable in space.variables}
+
+    assert names == {"cp", "micro_batch", "sharding"}
+    assert {(plan.tensor, plan.pipeline, plan.schedule) for plan in space.plans()} == {
+        (2, 2, "1f1b")
+    }
+
+
+def test_a_batch_has_to_be_stated_and_dp_follows() -> None:
+    with pytest.raises(WorkloadError, match="state global_batch"):
+        plan_space(PlanDraft(), llama(), 8)
+    with pytest.raises(WorkloadError, match="dp follows"):
+        plan_space(draft(dp=4), llama(), 8)
