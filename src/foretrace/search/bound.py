@@ -17,7 +17,7 @@ import numpy as np
 from foretrace.base import CollectiveKind, Int64s
 from foretrace.cost import CollectiveRequests, CostModel, Inflation, KernelRequests
 from foretrace.graph import Phase
-from foretrace.search.unit_times import RankWork, UnitClock
+from foretrace.search.unit_times import MicrobatchWork, UnitClock
 from foretrace.workload import (
     Block,
     Exchange,
@@ -201,7 +201,7 @@ class StepBound:
         assert ends_ns is not None  # noqa: S101  the plan is legal
         return int((ends_ns + shared.norm_ns).max()) + shared.closing_ns
 
-    def _around_ns(self, plan: Plan, work: RankWork) -> tuple[Int64s, Int64s]:
+    def _around_ns(self, plan: Plan, work: MicrobatchWork) -> tuple[Int64s, Int64s]:
         """Exchanges of tensor ranks that every pass of chunks begins and ends with.
 
         int64[kinds of passes, chunks of a route] each.
@@ -225,7 +225,7 @@ class StepBound:
                 found[1, kind, at] = around(parts[1], kind)[1]
         return found[0], found[1]
 
-    def _transfer_ns(self, plan: Plan, work: RankWork) -> Int64s:
+    def _transfer_ns(self, plan: Plan, work: MicrobatchWork) -> Int64s:
         """Between every stage and the next; int64[stages], the last one's with the first."""
         if plan.pipeline == 1:
             return np.zeros(1, np.int64)
@@ -252,7 +252,7 @@ class StepBound:
             self._schedules[key] = found
         return found
 
-    def _shared_ns(self, plan: Plan, work: RankWork) -> _Shared:
+    def _shared_ns(self, plan: Plan, work: MicrobatchWork) -> _Shared:
         """What ranks with the same parameters exchange."""
         stages = plan.pipeline
         chunks = _parts_of_chunks(work, chunk_layers(plan, self._model.num_layers))
@@ -377,14 +377,14 @@ def _around(block: Block) -> tuple[list[Exchange], list[Exchange]]:
     return leading, trailing
 
 
-def _transfer(work: RankWork) -> Exchange:
+def _transfer(work: MicrobatchWork) -> Exchange:
     blocks = work.blocks
     size, dtype = blocks.transfer_bytes, blocks.transfer_dtype
     kind = CollectiveKind.SEND_RECV
     return Exchange("activations", kind, Group.PIPELINE, size, dtype, Phase.FORWARD)
 
 
-def _parts_of_chunks(work: RankWork, num_layers: Sequence[int]) -> list[tuple[Passes, ...]]:
+def _parts_of_chunks(work: MicrobatchWork, num_layers: Sequence[int]) -> list[tuple[Passes, ...]]:
     """Parts of every chunk of a route."""
     blocks = work.blocks
     ends = list(accumulate(num_layers, initial=0))

@@ -36,7 +36,7 @@ _KINDS = {  # of units, in the order in which a stage comes to them first
 
 
 @dataclass(frozen=True, eq=False)
-class RankWork:
+class MicrobatchWork:
     """What a rank does for a microbatch, and how long each pass of its parts takes.
 
     Times are of a pass alone, of its operators without any communication, and of the host.
@@ -86,7 +86,7 @@ class _Samples:
         plan = replace(self.plan, schedule=schedule)
         return unit_layout(replace(self.blocks, layers=layers), plan).fragments
 
-    def work(self, times: Int64s) -> RankWork:
+    def work(self, times: Int64s) -> MicrobatchWork:
         """What a rank does, from times of all runs; int64[runs, 3, kinds of passes]."""
         layers = self.blocks.layers
         of_run = {tuple(map(id, run)): ns for run, ns in zip(self.runs, times, strict=True)}
@@ -96,7 +96,7 @@ class _Samples:
         names = [id(layer) for layer in layers]
         layer_ns = np.stack([of_run[name,] for name in names])
         more_ns = [of_run[pair] - of_run[pair[:1]] for pair in pairwise(names)]
-        return RankWork(
+        return MicrobatchWork(
             self.blocks,
             layer_ns,
             behind_ns=np.cumsum([np.zeros_like(times[0]), *more_ns], axis=0),
@@ -113,14 +113,14 @@ class UnitClock:
         self._model, self._costs, self._inflation = model, costs, inflation
         self._samples: dict[object, _Samples] = {}
         self._times: dict[tuple[object, str], Int64s] = {}
-        self._works: dict[tuple[object, bool], RankWork] = {}
+        self._works: dict[tuple[object, bool], MicrobatchWork] = {}
 
     @property
     def num_timed(self) -> int:
         """Distinct works of a rank, with backward passes whole or taken apart."""
         return len(self._times)
 
-    def work(self, plan: Plan) -> RankWork:
+    def work(self, plan: Plan) -> MicrobatchWork:
         """What a rank does under a plan for a microbatch, timed."""
         sharding = plan.sharding if plan.sharding in {Sharding.ZERO2, Sharding.ZERO3} else None
         key = (
