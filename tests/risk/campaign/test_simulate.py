@@ -320,3 +320,23 @@ def test_a_thousand_years_of_a_hundred_thousand_gpus_take_less_than_a_minute() -
 
     assert perf_counter() - begin < 60
     assert found.wall_ns.size == 1000
+
+
+@pytest.mark.parametrize(
+    ("job", "days", "num_samples"),
+    [
+        (campaign(2048, 3.8, 30), 5, 1_000_000),
+        (campaign(2048, 1e12, 30, while_down=WhileDown.AGAIN), 90, 10),
+        (campaign(2048, 1e15, 30, while_down=WhileDown.ADD), 90, 1),
+        (campaign(16, 3.8, 30, preemption=Preemption(every_ns=1, away_ns=0)), 90, 1),
+    ],
+)
+def test_a_campaign_that_would_take_hours_is_refused_at_once(
+    job: Campaign, days: int, num_samples: int
+) -> None:
+    began = perf_counter()
+
+    with pytest.raises(RiskError, match="take fewer samples or days, or check how often"):
+        simulate_campaign(job, duration_ns=days * DAY_NS, num_samples=num_samples)
+
+    assert perf_counter() - began < 5

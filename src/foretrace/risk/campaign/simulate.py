@@ -27,6 +27,9 @@ _NUM_COUNTS = 5
 _ABSENT = _ACCOUNTS.index(Account.ABSENT)
 # Sums of times are int64: 290 years, and work is counted in times of all replicas.
 _LONGEST_DAYS = 100_000
+# Failures, preemptions and checkpoints of all campaigns together: about a minute on one core.
+_MOST_EVENTS = 2e9
+_EVENTS_OF_BEGIN = 2_000  # take as long as a campaign's random numbers take to be set up
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,14 @@ def simulate_campaign(
         )
     if work_ns is not None and work_ns <= 0:
         raise RiskError("the work of a campaign has to be above zero")
+    num_events = num_samples * _likely_events(campaign, duration_ns)
+    if num_events > _MOST_EVENTS:
+        raise RiskError(
+            f"{num_samples:,} campaigns of {duration_ns / NS_PER_DAY:.4g} days would take about "
+            f"{num_events:.2g} events (failures, preemptions, checkpoints, hosts), of which at "
+            f"most {_MOST_EVENTS:.0g} are simulated: take fewer samples or days, or check how "
+            f"often it fails and saves ({campaign.subject})"
+        )
     # Without a goal, more than there is time for.
     goal_ns = duration_ns + 1 if work_ns is None else work_ns
     seeds = np.random.SeedSequence(seed).spawn(num_samples)
@@ -92,6 +103,23 @@ def simulate_campaign(
         is_finished=counts[:, FINISHED] > 0,
         replicas_ns=np.array(kept) if kept else None,
     )
+
+
+def _likely_events(campaign: Campaign, duration_ns: int) -> float:
+    """What one campaign walks through one by one, at most, and the hosts that it is told of."""
+    hosts, preemption = campaign.num_hosts + campaign.fleet.num_spares, campaign.preemption
+    between_ns, stands_ns = campaign.mttf_ns, campaign.down_ns
+    events = float(_EVENTS_OF_BEGIN + hosts)
+    if campaign.replicas is not None:
+        events += duration_ns / campaign.checkpoint.interval_ns
+        stands_ns = campaign.replicas.stall_ns + campaign.replicas.join_ns
+    if campaign.while_down is WhileDown.NONE and campaign.replicas is None:
+        events += duration_ns / (between_ns + stands_ns)
+    else:
+        events += (duration_ns + stands_ns) / between_ns
+    if preemption is not None:
+        events += duration_ns / (preemption.every_ns + preemption.away_ns)
+    return events
 
 
 def _restarted(
