@@ -93,9 +93,9 @@ def _of_hosts(graph: ExecutionGraph) -> Iterator[PossibleChange]:
         yield PossibleChange(name, (NoStalls(told),), "hours", needs)
     yield PossibleChange(
         "data loaded ahead",
-        (DataLoading(duration_ns=0),),
+        (DataLoading(by_workers=True),),
         "hours",
-        "workers have the next batch ready before its step",
+        "workers have the next batch ready before its step, on cores of their own",
     )
     waits = graph.nodes_of(NodeKind.SYNC)
     names = sorted({graph.names[name] for name in np.unique(graph.name[waits]).tolist()})
