@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,20 @@ def test_a_format_is_known_from_the_name(run: Run, traces: Path, tmp_path: Path)
     assert (tmp_path / "run.pftrace").stat().st_size > 0
     assert unknown.code == 1
     assert ".pftrace" in unknown.err
+
+
+def test_a_devices_machine_of_a_cpu_recording_is_said_and_widens(
+    run: Run, repository: Path
+) -> None:
+    traces = repository / "examples" / "cpu-llama-tp2-dp2" / "traces"
+    line = ("whatif", traces, "--sharding", "zero3", "--json")
+
+    own = json.loads(run(*line).out)
+    stated = json.loads(run(*line, "--machine", "dgx-h100", "--model", "llama3-8b").out)
+
+    says = [note for note in stated["notes"] if "the recording shows no device" in note]
+    assert len(says) == 1
+    assert "h100-sxm" in says[0]
+    assert stated["high_ns"] > 1.9 * stated["step_ns"] > 3.8 * stated["low_ns"] / 1.05
+    assert own["high_ns"] < 1.2 * own["step_ns"]
+    assert not any("shows no device" in note for note in own["notes"])

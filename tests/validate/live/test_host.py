@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import ModelError
+from foretrace.validate.live import host as live_host
 from foretrace.validate.live.host import read_host, write_host
 from tests.validate.live.made import MIB, host, row
 
@@ -50,3 +51,34 @@ def test_a_description_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_missing_description_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="validate live --out"):
         read_host(tmp_path / "host.json")
+
+
+def test_a_busy_machine_is_measured_again_until_it_is_calm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calm = host().speed
+    turns = iter([replace(calm, spread=(each, 0.0, 0.0, 0.0)) for each in (0.4, 0.2, 0.05, 0.01)])
+    said: list[str] = []
+    monkeypatch.setattr(live_host, "_CALM_SECONDS", 0.0)
+    monkeypatch.setattr(live_host, "measured_host", lambda *_, **__: next(turns))
+    monkeypatch.setattr(live_host, "measured_collectives", lambda *_, **__: [])
+
+    found = live_host.described_host(
+        host().device, [2], seconds=1.0, progress=lambda what, *_: said.append(what)
+    )
+
+    assert found.speed.spread[0] == 0.05
+    assert not found.is_busy
+    assert sum("this machine is busy" in one for one in said) == 2
+
+
+def test_a_machine_that_stays_busy_is_described_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = host().speed
+    turns = iter([replace(calm, spread=(each, 0.0, 0.0, 0.0)) for each in (0.4, 0.2, 0.3)])
+    monkeypatch.setattr(live_host, "_CALM_SECONDS", 0.0)
+    monkeypatch.setattr(live_host, "measured_host", lambda *_, **__: next(turns))
+
+    found = live_host.described_host(host().device, [], seconds=1.0)
+
+    assert found.speed.spread[0] == 0.2
+    assert found.is_busy

@@ -57,6 +57,8 @@ def live_report(
         rows=tuple(rows[1:]),
         profiler_ns=recorded.profiled_step_ns - recorded.step_ns,
         event_ns=recorded.event_ns,
+        unrest=host.speed.spread[0],
+        is_busy=host.is_busy,
     )
 
 

@@ -101,6 +101,8 @@ class LiveReport(Answer):
     rows: tuple[LiveRow, ...]  # every configuration of the list, in its order
     profiler_ns: int  # what the profiler adds to a step of the base
     event_ns: int  # the same for each recorded host event
+    unrest: float = 0.0  # how much faster one process alone was at times, while it was described
+    is_busy: bool = False  # by more than a calm machine's
 
     @property
     def mean_abs_error(self) -> float | None:
@@ -171,6 +173,12 @@ class LiveReport(Answer):
         )
 
     def _summary(self) -> Iterator[str]:
+        if self.is_busy:
+            yield (
+                "this machine was busy while it was described: one process alone was up to "
+                f"{_percent(self.unrest)} faster at times; intervals are wider for it, and errors "
+                "say less: run it again on a calm machine"
+            )
         num_run = sum(row.measured_ns is not None for row in self.rows)
         yield (
             f"mean error {_percent(self.mean_abs_error)}, of naive scaling "
