@@ -233,7 +233,7 @@ def batches_of(program: Program) -> Iterator[Any]:
 
     rows = program.microbatches * program.micro_batch
     if program.workers is None:
-        ready = torch.randint(VOCABULARY, (4, rows, program.sequence + 1))
+        ready = list(torch.randint(VOCABULARY, (4, rows, program.sequence + 1)))
         while True:
             yield from ready
 

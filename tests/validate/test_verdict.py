@@ -70,3 +70,19 @@ def test_a_replay_of_operations_without_launches_repeats_the_measurement() -> No
     verdict = replay_report(recording, null_models=()).verdict
     assert verdict.trust is Trust.UNTESTED
     assert verdict.sentences[0].startswith("this replay proves little: 83.3 % of the device")
+
+
+def test_streams_that_stand_still_unexplained_are_said_to_lack_device_work() -> None:
+    # All launched at once; the last starts 400 us after the one before has ended, others 2 us.
+    begins = [100 + 52 * at for at in range(6)] + [810]
+    events = [step(1, 0, 300)]
+    for at, begin in enumerate(begins):
+        events.append(launch(10 + 10 * at, 5, correlation=at + 1))
+        events.append(kernel(f"k{at}", begin, 50, correlation=at + 1))
+
+    verdict = replay_report(recording_of_files([file_text(events)]), null_models=()).verdict
+
+    assert verdict.trust is Trust.DOUBTED
+    (told,) = [one for one in verdict.sentences if one.startswith("device work: ")]
+    assert "before 1 operation that had been launched" in told
+    assert "sampled or filtered" in told

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from foretrace.graph.recording import MemoryEvents as MemoryEvents
     from foretrace.graph.recording import Recording as Recording
     from foretrace.graph.recording import Unmatched as Unmatched
+    from foretrace.graph.rules.cuda_graphs import GAP_NS as GAP_NS
     from foretrace.graph.spec import verify as verify
     from foretrace.graph.stated_names import StatedNames as StatedNames
     from foretrace.graph.stated_names import read_names as read_names

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.answer import Plain, component_text, percent_text
+from foretrace.analyze import step_time_ns
+from foretrace.answer import Plain, component_text, count_text, duration_text, percent_text
 from foretrace.graph import (
     BEFORE,
     CUT_OFF,
+    GAP_NS,
     GRAPH_KERNELS,
     LOST_LAUNCHES,
+    NO_STEP,
     EdgeKind,
     Finding,
     Recording,
@@ -75,7 +78,9 @@ def verdict_of(recording: Recording, summary: ReplaySummary, mix: DurationMix) -
     """What a replay with these errors deserves."""
     wrong = tuple(_wrong(summary))
     if wrong:
-        missing = tuple(_missing(recording.findings))
+        stood = tuple(_unexplained(recording))
+        missing = tuple(_missing(recording.findings, is_told=bool(stood)))
+        missing = (*stood, *missing)
         return ReplayVerdict(Trust.DOUBTED, (f"{', and '.join(wrong)}.", *missing))
     untested = tuple(_untested(recording, mix))
     if untested:
@@ -97,10 +102,33 @@ def _wrong(summary: ReplaySummary) -> Iterator[str]:
         )
 
 
-def _missing(findings: Sequence[Finding]) -> Iterator[str]:
+def _unexplained(recording: Recording) -> Iterator[str]:
+    """Streams that stood still where nothing recorded says why."""
+    timeline, graph = recording.measured, recording.graph
+    into = graph.edge_target
+    ready_ns = np.full(graph.num_nodes, np.iinfo(np.int64).min, np.int64)
+    np.maximum.at(ready_ns, into, timeline.end_ns[graph.predecessor] + graph.lag_ns)
+    is_launched = np.zeros(graph.num_nodes, np.bool_)
+    is_launched[into[graph.edge_kind == EdgeKind.LAUNCH]] = True
+    rows = np.flatnonzero(is_launched & graph.is_on_stream & (graph.step != NO_STEP))
+    gap_ns = timeline.start_ns[rows] - ready_ns[rows]
+    rows, gap_ns = rows[gap_ns > GAP_NS], gap_ns[gap_ns > GAP_NS]
+    num_cells = max(len(graph.ranks) * len(graph.step_names), 1)
+    lost_ns = int(gap_ns.sum()) // num_cells
+    share = 100 * lost_ns / max(step_time_ns(timeline), 1)
+    if share > PART_PERCENT:
+        yield (
+            f"device work: for {duration_text(lost_ns)} of a step, {percent_text(share)} over all "
+            f"streams, they stand still before {count_text(len(rows), 'operation')} that had been "
+            "launched, and nothing recorded says why: kernels or waits are missing from the files, "
+            "as where events were sampled or filtered."
+        )
+
+
+def _missing(findings: Sequence[Finding], *, is_told: bool) -> Iterator[str]:
     known = [one for topic in _CAUSES for one in findings if one.topic == topic]
     yield from (f"{one.topic}: {one.text}" for one in known[:_MAX_CAUSES])
-    if not known:
+    if not known and not is_told:
         yield "why is not known: the recording seems complete. `foretrace draw` shows what waits."
 
 
