@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.flops import Flops as Flops
     from foretrace.workload.models.flops import FlopsOfPart as FlopsOfPart
     from foretrace.workload.models.flops import Recompute as Recompute
+    from foretrace.workload.models.flops import RecomputeModule as RecomputeModule
     from foretrace.workload.models.flops import flops as flops
     from foretrace.workload.models.hugging_face import from_hf_config as from_hf_config
     from foretrace.workload.models.parameters import Model as Model

@@ -107,7 +107,8 @@ def _beyond_recordings(before: Scenario, after: Scenario, *, has_model: bool) ->
             f"tp {old.tensor} -> {new.tensor} beside cp, ep or products in another format: the "
             "recording shows neither which sums its layers need nor what else they exchange"
         )
-    if old.recompute is not new.recompute and Recompute.SELECTIVE in {old.recompute, new.recompute}:
+    was_again, now_again = ((plan.recompute, plan.recompute_modules) for plan in (old, new))
+    if was_again != now_again and Recompute.SELECTIVE in {old.recompute, new.recompute}:
         yield (
             f"recompute {old.recompute.value} -> {new.recompute.value}: which operators of a layer "
             "are computed again is not in this recording; only none and full can take each "

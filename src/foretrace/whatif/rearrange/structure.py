@@ -34,6 +34,7 @@ _FIELDS = (
     "reshard_after_forward",
     "bucket_bytes",
     "recompute",
+    "recompute_modules",
 )
 _OVERLAPS = ("gradients",)
 

@@ -12,7 +12,8 @@ from foretrace.workload.blocks.pointwise import norm_step, rotary_step
 from foretrace.workload.blocks.scores import scores_step
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call
-from foretrace.workload.blocks.steps import Step, operator
+from foretrace.workload.blocks.steps import Step, operator, within
+from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.transformer import Latent, Positions, Reach
 
 
@@ -88,20 +89,20 @@ def _latent_projections(setting: Setting, latent: Latent, heads: int) -> list[St
     if latent.query_rank:
         first = Weight("query down projection", hidden, latent.query_rank)
         steps.append(plain(setting, (first, down), own, dtype))
-        steps.append(norm_step(setting, "query latent norm", (own, latent.query_rank)))
-        steps.append(columns(setting, (Weight("query up projection", latent.query_rank, queries),)))
+        ups = [norm_step(setting, "query latent norm", (own, latent.query_rank))]
+        ups.append(columns(setting, (Weight("query up projection", latent.query_rank, queries),)))
     else:
         steps.append(plain(setting, (down,), own, dtype))
-        steps.append(columns(setting, (Weight("query projection", hidden, queries),)))
-    steps.append(norm_step(setting, "key and value latent norm", (own, latent.rank)))
+        ups = [columns(setting, (Weight("query projection", hidden, queries),))]
+    ups.append(norm_step(setting, "key and value latent norm", (own, latent.rank)))
     up = heads * (attention.head_size + latent.value_size)
-    steps.append(columns(setting, (Weight("key and value up projection", latent.rank, up),)))
+    ups.append(columns(setting, (Weight("key and value up projection", latent.rank, up),)))
     rotary = latent.rotary_size
-    steps.append(rotary_step(setting, "query rotation", tokens, (heads, rotary)))
-    steps.append(rotary_step(setting, "key rotation", tokens, (1, rotary)))
+    ups.append(rotary_step(setting, "query rotation", tokens, (heads, rotary)))
+    ups.append(rotary_step(setting, "key rotation", tokens, (1, rotary)))
     size = attention.score_size
     copied = gathered_copy(
         (tokens * heads, size), setting.made, row_stride=attention.head_size + latent.value_size
     )
     joined = tuple(operator(f"{what} with positions", copied) for what in ("queries", "keys"))
-    return [*steps, Step(joined, joined)]
+    return [*steps, *within(RecomputeModule.LATENT_UP, [*ups, Step(joined, joined)])]

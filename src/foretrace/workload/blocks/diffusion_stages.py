@@ -12,6 +12,7 @@ from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Step
+from foretrace.workload.models.flops import RecomputeModule
 
 _FLASH = "aten::_scaled_dot_product_flash_attention"
 _ONE_GROUP = "1"
@@ -294,4 +295,5 @@ def step_of(stage: NetworkStage) -> Step:
     forward, backward = ItemWriter(Phase.FORWARD), ItemWriter(Phase.BACKWARD)
     stage.forward(forward)
     stage.backward(backward)
-    return Step(forward.written, backward.written, is_scores=isinstance(stage, Scores))
+    scores = (RecomputeModule.CORE_ATTENTION,) if isinstance(stage, Scores) else ()
+    return Step(forward.written, backward.written, modules=frozenset(scores))

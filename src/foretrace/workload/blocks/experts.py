@@ -31,9 +31,10 @@ from foretrace.workload.blocks.linear import Weight, accumulation, weight_gradie
 from foretrace.workload.blocks.pointwise import activation_step
 from foretrace.workload.blocks.setting import Setting, divided
 from foretrace.workload.blocks.signatures import OperatorCall
-from foretrace.workload.blocks.steps import Step, operator
+from foretrace.workload.blocks.steps import Step, operator, within
 from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, standing
 from foretrace.workload.exchanges.experts import around_experts, copies_of, gathers_tokens
+from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.transformer import Experts
 from foretrace.workload.plan.plan import Copies, Group
 
@@ -122,6 +123,8 @@ def expert_steps(setting: Setting, experts: Experts) -> list[Step]:
     if experts.num_shared:
         all_shared = experts.num_shared * experts.shared_width
         shared = feed_forward_steps(setting, all_shared, label="shared expert", is_last=False)
+        shared[1:-1] = within(RecomputeModule.EXPERT_ACTIVATION, shared[1:-1])
+        shared = within(RecomputeModule.SHARED_EXPERTS, shared)
     # Beside messages, shared experts stand between them and the operator that waits for them.
     is_beside = setting.plan.overlap.expert
     between = shared if is_beside else []
@@ -231,9 +234,10 @@ def _grouped(load: Load) -> list[Step]:
     said, hidden = setting.model.feed_forward, setting.model.hidden
     own = divided(experts.width, setting.expert_tensor, "columns of an expert", "etp")
     gate = 2 if said.is_gated else 1
+    activation = activation_step(setting, load.total, own, is_gated=said.is_gated)
     return [
         _products(load, "experts' up projection", (gate * own, hidden)),
-        activation_step(setting, load.total, own, is_gated=said.is_gated),
+        *within(RecomputeModule.EXPERT_ACTIVATION, [activation]),
         _products(load, "experts' down projection", (hidden, own)),
     ]
 

@@ -19,12 +19,13 @@ from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
 from foretrace.workload.exchanges.context import heads_for_tokens, passed_on, whole_keys
 from foretrace.workload.exchanges.exchange import Turn
-from foretrace.workload.models.flops import Convention, mean_keys
+from foretrace.workload.models.flops import Convention, RecomputeModule, mean_keys
 from foretrace.workload.models.transformer import Reach, ReachKind
 from foretrace.workload.plan.plan import ContextExchange
 
 _WIDE = "fp32"
 _KINDS = ("flash", "cudnn", "plain")
+_SCORES = frozenset({RecomputeModule.CORE_ATTENTION})
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _step(heads: _Heads, pieces: tuple[_Piece, ...]) -> Step:
     return Step(
         tuple(operator("attention", forward) for forward, _ in both),
         tuple(operator("attention gradient", backward) for _, backward in both),
-        is_scores=True,
+        modules=_SCORES,
     )
 
 
@@ -241,7 +242,7 @@ def _ring(heads: _Heads) -> Step:
     return Step(
         _ring_forward(heads, [forward for forward, _ in rounds]),
         _ring_backward(heads, [backward for _, backward in rounds]),
-        is_scores=True,
+        modules=_SCORES,
     )
 
 
@@ -339,5 +340,5 @@ def _plain(heads: _Heads) -> Step:
             operator("query gradient", call("aten::bmm", scores, queries)),
             operator("key gradient", call("aten::bmm", scores, queries)),
         ),
-        is_scores=True,
+        modules=_SCORES,
     )

@@ -17,7 +17,7 @@ from foretrace.workload.blocks.block import Block, Item, Operator, ParameterCoun
 from foretrace.workload.blocks.calls import cast, fused
 from foretrace.workload.blocks.signatures import OperatorCall
 from foretrace.workload.exchanges.exchange import Exchange
-from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.flops import Recompute, RecomputeModule
 from foretrace.workload.plan.plan import Plan, Sharding
 
 Items = tuple[Item, ...]
@@ -31,7 +31,7 @@ class Step:
 
     forward: Items = ()
     backward: Items = ()
-    is_scores: bool = False  # what selective recompute computes again
+    modules: frozenset[RecomputeModule] = frozenset()  # that it is a part of
     # Whether a backward pass needs anything of it: not so of a layer's last product and sum.
     is_needed_again: bool = True
     is_again: bool = True  # whether recompute does it again
@@ -180,14 +180,29 @@ def _only(items: Items, wanted: AbstractSet[int]) -> Items:
     return tuple(kept)
 
 
+def within(module: RecomputeModule, steps: Sequence[Step]) -> list[Step]:
+    """Steps as parts of a module that recompute can name."""
+    return [replace(step, modules=step.modules | {module}) for step in steps]
+
+
+def modules_again(plan: Plan) -> frozenset[RecomputeModule] | None:
+    """Parts of layers that are done again one by one; `None`: none, or layers as a whole."""
+    if plan.recompute is not Recompute.SELECTIVE:
+        return None
+    if plan.recompute_modules is not None:
+        return frozenset(plan.recompute_modules)
+    is_scores = plan.implementation.selective == "scores"
+    return frozenset({RecomputeModule.CORE_ATTENTION}) if is_scores else None
+
+
 def _recomputed(steps: Sequence[Step], plan: Plan) -> Items:
     """What the backward pass of a layer computes again before it starts."""
     if plan.recompute is Recompute.NONE:
         return ()
     implementation = plan.implementation
     steps = [step for step in steps if step.is_again]
-    if plan.recompute is Recompute.SELECTIVE and implementation.selective == "scores":
-        return joined(_forward([step for step in steps if step.is_scores], Phase.RECOMPUTE))
+    if (chosen := modules_again(plan)) is not None:
+        return joined(_forward([step for step in steps if step.modules & chosen], Phase.RECOMPUTE))
     if implementation.stops_recompute_early:
         last = max((at for at, step in enumerate(steps) if step.is_needed_again), default=-1)
         steps = steps[: last + 1]

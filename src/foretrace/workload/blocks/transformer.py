@@ -17,8 +17,16 @@ from foretrace.workload.blocks.pointwise import (
     stream_norm_steps,
 )
 from foretrace.workload.blocks.setting import Setting
-from foretrace.workload.blocks.steps import Items, Step, operator, passes_of, shard_copies
+from foretrace.workload.blocks.steps import (
+    Items,
+    Step,
+    operator,
+    passes_of,
+    shard_copies,
+    within,
+)
 from foretrace.workload.exchanges.pipeline import handed_over
+from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.parameters import (
     feed_forward_extras,
     feed_forward_weights,
@@ -74,16 +82,19 @@ def layer_steps(setting: Setting, layer: Layer) -> list[Step]:
     """Attention and what follows it, each between a norm and a residual sum."""
     model = setting.model
     experts = model.experts if layer.has_experts else None
-    steps = stream_norm_steps(setting, "attention norm")
+    norm = RecomputeModule.LAYER_NORM
+    steps = within(norm, stream_norm_steps(setting, "attention norm"))
     steps += attention_steps(setting, layer.reach)
     is_joined = joins_sums(setting)
     if not is_joined:
         steps.append(residual_step(setting, has_bias=model.attention.has_output_bias))
-    steps += stream_norm_steps(setting, "feed-forward norm", Joint(sums_before=is_joined))
+    before = stream_norm_steps(setting, "feed-forward norm", Joint(sums_before=is_joined))
+    steps += within(norm, before)
     if experts is not None:
-        steps += expert_steps(setting, experts)
+        steps += within(RecomputeModule.EXPERTS, expert_steps(setting, experts))
     else:
-        steps += feed_forward_steps(setting, model.feed_forward.width)
+        dense = feed_forward_steps(setting, model.feed_forward.width)
+        steps += within(RecomputeModule.FEED_FORWARD, dense)
     has_bias = experts is None and model.feed_forward.has_bias
     steps.append(residual_step(setting, has_bias=has_bias, is_last=True))
     return steps

@@ -19,6 +19,7 @@ from foretrace.workload.configurations.table import (
     read_rows,
     unread_notes,
 )
+from foretrace.workload.models.flops import RecomputeModule
 
 TITLE = "Megatron-LM's arguments"
 ROWS = (*PLAN_ROWS, *MODEL_ROWS)
@@ -50,8 +51,6 @@ _IDLE = re.compile(
 LACKING: Mapping[str, str] = {
     "attention-dropout": "kernels that drop scores",
     "hidden-dropout": "kernels that drop numbers",
-    "recompute-modules": "single modules computed again",
-    "moe-layer-recompute": "layers of experts computed again",
     "moe-shared-expert-overlap": "shared experts beside the dispatch",
     "moe-expert-capacity-factor": "a limit of each expert's tokens",
     "moe-pad-expert-input-to-capacity": "tokens filled up to a limit",
@@ -126,6 +125,11 @@ def _of_plan(field: str) -> bool:
 
 def _notes(given: Settings) -> Iterator[str]:
     """What is understood in part."""
+    written = given.values.get("recompute-modules") or ()
+    named = written if isinstance(written, list | tuple) else str(written).split()
+    known = set(RecomputeModule)
+    if strange := [str(one) for one in named if str(one) not in known]:
+        yield f"recompute-modules {', '.join(strange)} has no counterpart in a plan"
     layers = given.count("recompute-num-layers", 0)
     if layers > 1 and given.word("recompute-granularity") == "full":
         yield (
@@ -176,11 +180,15 @@ def _read(source: ConfigurationText) -> JobConfiguration:
 
 def _text(values: Values, sizes: JobConfiguration) -> str:
     lines = [f"WORLD_SIZE={sizes.num_ranks}"] if sizes.num_ranks else []
-    words = [
-        f"--{name}" + ("" if value is True else f" {shlex.quote(str(value))}")
-        for name, value in values.items()
-    ]
+    words = [" ".join([f"--{name}", *_words(value)]) for name, value in values.items()]
     return "\n".join([*lines, "ARGS=(", *(f"    {word}" for word in words), ")", ""])
+
+
+def _words(value: object) -> list[str]:
+    """A value as it is typed behind its flag."""
+    if value is True:
+        return []
+    return [shlex.quote(str(one)) for one in (value if isinstance(value, list) else [value])]
 
 
 MEGATRON = ConfigurationFormat(

@@ -20,9 +20,11 @@ from foretrace.workload.configurations.table import (
     switched,
     worded,
 )
+from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.plan.plan import Axis
 
 _ADAM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+_NARROW_GATES = "activation-func-fp8-input-store"
 _STRATEGIES = {
     "no_shard": "none",
     "optim": "zero1",
@@ -53,6 +55,7 @@ def _read_precision(given: Settings) -> Fields:
         "precision.reduced": gradients,
         "precision.optimizer_bytes": _optimizer_bytes(given, half),
         "implementation.measures_scales": given.has("fp8-format") and recipe == "tensorwise",
+        **({"precision.gate_inputs": "fp8"} if given.flag(_NARROW_GATES) else {}),
     }
 
 
@@ -79,6 +82,8 @@ def _write_precision(fields: Fields) -> Values:
         found["grad-reduce-in-bf16"] = True
     elif half == "fp16" and fields["precision.reduced"] == "fp32":
         found["accumulate-allreduce-grads-in-fp32"] = True
+    if fields.get("precision.gate_inputs") == "fp8":
+        found[_NARROW_GATES] = True
     moments = {8.0: "bf16", 6.0: "fp8"}.get(fields["precision.optimizer_bytes"])
     if moments is not None and half != "fp32":
         found |= {
@@ -137,7 +142,21 @@ def _read_recompute(given: Settings) -> Fields:
     old = given.flag("checkpoint-activations") or given.has("activations-checkpoint-method")
     if not granularity and old:
         granularity = "full"
-    return {"recompute": granularity or "none"}
+    found: dict[str, object] = {"recompute": granularity or "none"}
+    modules = _modules(given)
+    if modules and granularity == "selective":
+        found["recompute_modules"] = modules
+    return found
+
+
+def _modules(given: Settings) -> tuple[str, ...]:
+    """What is done again by name; the layer of experts has a switch of its own too."""
+    written = given.values.get("recompute-modules") or ()
+    named = written if isinstance(written, list | tuple) else str(written).split()
+    names = [str(one) for one in named if str(one) in set(RecomputeModule)]
+    if given.flag("moe-layer-recompute"):
+        names = [*(names or ["core_attn"]), "moe"]
+    return tuple(dict.fromkeys(names))
 
 
 def _write_recompute(fields: Fields) -> Values:
@@ -147,7 +166,11 @@ def _write_recompute(fields: Fields) -> Values:
             "recompute-method": "uniform",
             "recompute-num-layers": 1,
         }
-    return {"recompute-granularity": "selective"} if fields["recompute"] == "selective" else {}
+    if fields["recompute"] != "selective":
+        return {}
+    modules = fields.get("recompute_modules")
+    named = {} if modules is None else {"recompute-modules": list(map(str, modules))}
+    return {"recompute-granularity": "selective", **named}
 
 
 def _read_batch(given: Settings) -> Fields:
@@ -372,6 +395,7 @@ PLAN_ROWS = (
             "fp8-recipe",
             "fp4-format",
             "fp8-param-gather",
+            _NARROW_GATES,
             "accumulate-allreduce-grads-in-fp32",
             "grad-reduce-in-bf16",
             "optimizer",
@@ -388,6 +412,8 @@ PLAN_ROWS = (
         (
             "recompute-granularity",
             "recompute-activations",
+            "recompute-modules",
+            "moe-layer-recompute",
             "checkpoint-activations",
             "activations-checkpoint-method",
         ),

@@ -163,7 +163,12 @@ class PlanMemory:
         key = (
             *(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.pipeline == 1),
             *(plan.micro_batch, plan.sequence, plan.sequence_parallel, plan.context_exchange),
-            *(plan.recompute, plan.sharding is Sharding.ZERO3, plan.token_shares),
+            *(
+                plan.recompute,
+                plan.recompute_modules,
+                plan.sharding is Sharding.ZERO3,
+                plan.token_shares,
+            ),
             *(plan.precision, plan.implementation),
         )
         found = self._parts.get(key)

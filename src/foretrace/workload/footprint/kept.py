@@ -12,18 +12,22 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import ClassVar
 
 from foretrace.answer import Plain
 from foretrace.workload.footprint.sizes import KeptSizes, format_bytes
 from foretrace.workload.footprint.software import Software
+from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.transformer import Experts, Layer, Norm
 from foretrace.workload.plan.plan import ContextExchange
 
 _FP32 = 4
+_SCORES = frozenset({RecomputeModule.CORE_ATTENTION})
+_NORM = frozenset({RecomputeModule.LAYER_NORM})
+_LATENT = frozenset({RecomputeModule.LATENT_UP})
 # What a feed-forward part has between its first products and its last one.
 GATE, UP, GATE_AND_UP = "gate", "up", "gate and up"
 _ACTIVATED, _DOWN_INPUT = "activated gate", "input of down"
@@ -41,11 +45,12 @@ class Use(Enum):
 class Kept(Plain):
     """One tensor."""
 
-    json_names: ClassVar = {"label": "tensor", "num_bytes": "bytes", "use": ""}
+    json_names: ClassVar = {"label": "tensor", "num_bytes": "bytes", "use": "", "modules": ""}
 
     label: str
     num_bytes: int
     use: Use = Use.OTHER
+    modules: frozenset[RecomputeModule] = frozenset()  # that make it, and could again
 
 
 def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[Kept, ...]:
@@ -54,18 +59,28 @@ def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[K
     parts: list[Kept] = list(_norm(sizes, where="attention"))
     parts += _attention(software, sizes)
     parts += _norm(sizes, where="feed-forward")
+    routed: list[Kept] = []
     if has_experts and sizes.model.experts is not None:
-        parts += _experts(sizes.model.experts, sizes)
+        routed += _experts(sizes.model.experts, sizes)
         if not software.weighs_in_activation:
             # To weigh them: the gradient of a weight is a product with what it weighs.
-            routed = expert_tokens(sizes.model.experts, sizes)
-            parts.append(Kept("weighed tokens", round(routed * sizes.hidden * sizes.activation)))
+            tokens = expert_tokens(sizes.model.experts, sizes)
+            weighed = round(tokens * sizes.hidden * sizes.activation)
+            routed.append(Kept("weighed tokens", weighed))
+        parts += _within(RecomputeModule.EXPERTS, routed)
     else:
-        parts += _feed_forward(sizes, width=sizes.model.feed_forward.width)
+        dense = _feed_forward(sizes, width=sizes.model.feed_forward.width)
+        parts += _within(RecomputeModule.FEED_FORWARD, dense)
     if software.has_dropout:
         mask = sizes.own_tokens * sizes.hidden
         parts += [Kept("dropout of attention", mask), Kept("dropout of feed-forward", mask)]
     return tuple(each for each in parts if each.num_bytes)
+
+
+def _within(module: RecomputeModule, kept: Iterable[Kept]) -> Iterator[Kept]:
+    """Tensors that a module makes which recompute can name."""
+    for each in kept:
+        yield replace(each, modules=each.modules | {module})
 
 
 def norm_kept(sizes: KeptSizes, *, where: str) -> tuple[Kept, ...]:
@@ -87,11 +102,11 @@ def _norm(
         # Of `x * rsqrt(mean(x ** 2))` in fp32, then cast, then scaled.
         yield Kept(f"input of {where} in fp32", numbers * _FP32)
         yield Kept(f"norm of {where} before its scale", round(numbers * sizes.activation))
-    yield Kept(f"statistics of {where}", statistics)
+    yield Kept(f"statistics of {where}", statistics, modules=_NORM)
     quantized = sizes.is_quantized if is_quantized is None else is_quantized
     number = sizes.product_input if quantized else sizes.activation
     read = round(sizes.input_tokens * sizes.hidden * number)
-    yield Kept(f"norm of {where}", read, Use.PRODUCT_INPUT)
+    yield Kept(f"norm of {where}", read, Use.PRODUCT_INPUT, _NORM)
 
 
 def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
@@ -103,24 +118,26 @@ def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
     value = sizes.tokens * kv_heads * attention.value_size
     output = sizes.tokens * heads * attention.value_size
     number = sizes.activation
+    # Their norms are one kernel with the products, and so done again with them.
+    up = _LATENT if attention.latent is not None else frozenset[RecomputeModule]()
     if attention.latent is not None:
         # Low-rank vectors: before their norm and after, which is a product's input.
         low = attention.latent.query_rank + attention.latent.rank
         yield Kept("low-rank queries, keys and values", round(sizes.tokens * low * number))
         normed = round(sizes.tokens * low * sizes.product_input)
-        yield Kept("norm of low-rank vectors", normed, Use.PRODUCT_INPUT)
+        yield Kept("norm of low-rank vectors", normed, Use.PRODUCT_INPUT, up)
     if attention.has_query_key_norm:
         yield Kept("queries and keys before their norm", round((query + key) * number))
         norms = sizes.tokens * (heads + sizes.rank.key_heads) * _FP32
         yield Kept("statistics of queries and keys", norms)
-    yield Kept("queries", round(query * number))
-    yield Kept("keys", round(key * number))
-    yield Kept("values", round(value * number))
+    yield Kept("queries", round(query * number), modules=up)
+    yield Kept("keys", round(key * number), modules=up)
+    yield Kept("values", round(value * number), modules=up)
     if sizes.plan.implementation.attention == "flash":
         is_apart = sizes.is_quantized
         use = Use.OTHER if is_apart else Use.PRODUCT_INPUT
         yield Kept("attention", round(output * number), use)
-        yield Kept("log of sums of scores", sizes.tokens * heads * _FP32, Use.SCORES)
+        yield Kept("log of sums of scores", sizes.tokens * heads * _FP32, Use.SCORES, _SCORES)
     else:
         is_apart = True
         yield from _plain_scores(software, sizes)
@@ -135,10 +152,10 @@ def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
 
 def _plain_scores(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
     scores = sizes.tokens * sizes.plan.sequence * sizes.rank.heads
-    yield Kept("softmax of scores", round(scores * sizes.activation), Use.SCORES)
+    yield Kept("softmax of scores", round(scores * sizes.activation), Use.SCORES, _SCORES)
     if software.has_dropout:
-        yield Kept("dropout of scores", scores, Use.SCORES)
-        yield Kept("scores after dropout", round(scores * sizes.activation), Use.SCORES)
+        yield Kept("dropout of scores", scores, Use.SCORES, _SCORES)
+        yield Kept("scores after dropout", round(scores * sizes.activation), Use.SCORES, _SCORES)
 
 
 def _feed_forward(sizes: KeptSizes, *, width: int, where: str = "") -> Iterator[Kept]:
@@ -149,14 +166,17 @@ def _feed_forward(sizes: KeptSizes, *, width: int, where: str = "") -> Iterator[
 def _activation(sizes: KeptSizes, *, numbers: int, where: str) -> Iterator[Kept]:
     """Between the two products of a feed-forward part, `numbers` wide in all."""
     inner = round(numbers * sizes.activation)
+    narrow = sizes.plan.precision.gate_inputs
+    read_by_gate = inner if narrow is None else round(numbers * format_bytes(narrow))
     if sizes.model.feed_forward.is_gated:
-        yield Kept(GATE_AND_UP + where, 2 * inner)
+        yield Kept(GATE_AND_UP + where, 2 * read_by_gate)
         if not sizes.plan.implementation.fuses_activations:
             yield Kept(_ACTIVATED + where, inner)
     else:
         yield Kept(UP + where, inner)
     read = round(numbers * sizes.product_input)
-    yield Kept(_DOWN_INPUT + where, read, Use.PRODUCT_INPUT)
+    made = frozenset({RecomputeModule.EXPERT_ACTIVATION}) if where else frozenset()
+    yield Kept(_DOWN_INPUT + where, read, Use.PRODUCT_INPUT, made)
 
 
 def _experts(experts: Experts, sizes: KeptSizes) -> Iterator[Kept]:
@@ -168,11 +188,9 @@ def _experts(experts: Experts, sizes: KeptSizes) -> Iterator[Kept]:
     numbers = routed * experts.width // sizes.rank.expert_tensor
     yield from _activation(sizes, numbers=numbers, where=" of experts")
     if experts.num_shared:
-        yield from _feed_forward(
-            sizes,
-            width=experts.num_shared * experts.shared_width,
-            where=" of shared experts",
-        )
+        width = experts.num_shared * experts.shared_width
+        shared = _feed_forward(sizes, width=width, where=" of shared experts")
+        yield from _within(RecomputeModule.SHARED_EXPERTS, shared)
 
 
 def expert_tokens(experts: Experts, sizes: KeptSizes) -> int:

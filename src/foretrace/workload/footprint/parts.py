@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from foretrace.workload.blocks.steps import modules_again
 from foretrace.workload.footprint.kept import (
     GATE,
     GATE_AND_UP,
@@ -16,7 +18,7 @@ from foretrace.workload.footprint.kept import (
 )
 from foretrace.workload.footprint.sizes import KeptSizes, sizes_of
 from foretrace.workload.footprint.software import Loss, Software
-from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.flops import Recompute, RecomputeModule
 from foretrace.workload.models.transformer import Layer, Transformer
 from foretrace.workload.plan.plan import Plan
 
@@ -51,6 +53,9 @@ def layer_bytes(model: Transformer, plan: Plan, software: Software, layer: Layer
     kept = _after_recompute(sizes, everything)
     # What is computed again is there once more while the layer's gradients are.
     dropped = max(0, _total(everything) - _total(kept))
+    if (modules := modules_again(plan)) is not None:
+        # Each module when its own gradients are due, and gone before the next one is.
+        dropped = max((_total(_made(everything, {one})) for one in modules), default=0)
     own = round(sizes.own_tokens * sizes.hidden * sizes.activation)
     gathered = round(sizes.tokens * sizes.hidden * sizes.activation) if sizes.gathers else 0
     gradients = max(_attention_gradients(sizes), _feed_forward_gradients(sizes, layer))
@@ -122,9 +127,16 @@ def _after_recompute(sizes: KeptSizes, everything: tuple[Kept, ...]) -> tuple[Ke
     layer_input = Kept("input of the layer", own)
     if sizes.plan.recompute is Recompute.FULL:
         return (layer_input,)
-    if sizes.plan.implementation.selective == "scores":
-        return tuple(each for each in everything if each.use is not Use.SCORES)
+    modules = modules_again(sizes.plan)
+    if modules is not None:
+        gone = _made(everything, modules)
+        return tuple(each for each in everything if each not in gone)
     return (layer_input, *_operator_results(sizes))
+
+
+def _made(everything: tuple[Kept, ...], modules: AbstractSet[RecomputeModule]) -> tuple[Kept, ...]:
+    """What some modules make."""
+    return tuple(each for each in everything if each.modules & modules)
 
 
 def _operator_results(sizes: KeptSizes) -> tuple[Kept, ...]:

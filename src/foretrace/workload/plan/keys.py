@@ -20,7 +20,7 @@ from foretrace.base import (
     allowed_text,
     read_value,
 )
-from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.flops import Recompute, RecomputeModule
 from foretrace.workload.plan.plan import (
     Axis,
     ContextExchange,
@@ -41,6 +41,7 @@ Value = (
     | tuple[int, ...]
     | tuple[float, ...]
     | tuple[Axis, ...]
+    | tuple[RecomputeModule, ...]
     | TableExceptions
 )
 _Stored = Literal["bf16", "fp16", "fp8", "fp32"]
@@ -48,6 +49,7 @@ _Stored = Literal["bf16", "fp16", "fp8", "fp32"]
 _KINDS: Mapping[str, Any] = {
     "precision.products": Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32", "tf32"],
     "precision.activations": _Stored,
+    "precision.gate_inputs": _Stored,
     "precision.parameters": _Stored,
     "precision.gradients": _Stored,
     "precision.reduced": _Stored,
@@ -124,6 +126,13 @@ _OWN = (
     DescriptionKey("prefetch", Whole, "sharding", "prefetch"),
     DescriptionKey("bucket_bytes", Count, "sharding", "bucket_bytes"),
     DescriptionKey("recompute", Recompute, "memory", "recompute"),
+    DescriptionKey(
+        "modules",
+        Annotated[tuple[RecomputeModule, ...], Meta(min_length=1)],
+        "memory",
+        "recompute_modules",
+        expected=f"a list of {', '.join(RecomputeModule)}",
+    ),
     DescriptionKey(
         "token_shares",
         Annotated[tuple[Share, ...], Meta(min_length=1)],

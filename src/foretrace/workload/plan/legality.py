@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
+from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Recommender
@@ -76,6 +77,7 @@ def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -
         yield from _of_positions(plan, model)
         yield from _of_experts(plan, model)
         yield from _of_layers(plan, model)
+        yield from recompute_problems(plan)
         if plan.tables is not None:
             yield f"there are [tables], and {model.name} looks nothing up in any: leave them out"
     elif isinstance(model, ModuleProgram):
@@ -140,6 +142,16 @@ def run_problems(plan: Plan) -> Iterator[str]:
         yield (
             f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "
             "choose zero1, zero2 or zero3, or leave the ranks out"
+        )
+
+
+def recompute_problems(plan: Plan) -> Iterator[str]:
+    """Whether parts of layers are named where they are done again."""
+    if plan.recompute_modules is not None and plan.recompute is not Recompute.SELECTIVE:
+        names = ", ".join(plan.recompute_modules)
+        yield (
+            f"recompute is {plan.recompute.value!r}, and modules of [memory] names {names}: set "
+            "recompute to 'selective', or leave the modules out"
         )
 
 

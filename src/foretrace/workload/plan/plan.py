@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from foretrace.base import WorkloadError, known_format
-from foretrace.workload.models.flops import Recompute
+from foretrace.workload.models.flops import Recompute, RecomputeModule
 from foretrace.workload.sharding.tables import TableSharding
 
 
@@ -68,6 +68,8 @@ class Precision:
 
     products: str = "bf16"  # inputs of products: bf16, fp16, fp8, mxfp8, nvfp4, fp32, tf32
     activations: str = "bf16"  # what is kept and sent between operators
+    # What gated activations read, as it is kept for the backward pass; `None`: as activations.
+    gate_inputs: str | None = None
     parameters: str = "bf16"  # what products read and what is gathered
     gradients: str = "fp32"  # as they are accumulated
     reduced: str = "fp32"  # as they are sent to be reduced
@@ -208,6 +210,8 @@ class Plan:
     # numbers and a million for each rank of DATA (distributed_data_parallel.py).
     bucket_bytes: int | None = None
     recompute: Recompute = Recompute.NONE
+    # What selective recompute does again; `None`: what `implementation.selective` says.
+    recompute_modules: tuple[RecomputeModule, ...] | None = None
     # Share of tokens of each expert, summing to 1; `None`: balanced.
     token_shares: tuple[float, ...] | None = None
     tables: TableSharding | None = None  # of recommenders; `None`: whole, dealt to ranks by cost
