@@ -143,6 +143,11 @@ def test_attributes_are_found_by_name_whatever_their_type(folder: Path) -> None:
     assert read.attributes.field.tolist()[-1] == ValueField.INT64_LIST
 
 
+def test_a_list_whose_length_reaches_beyond_it_ends_with_it() -> None:
+    assert listed_numbers(bytes([0x0A, 0x7F, 1, 2])) == [1, 2]
+    assert listed_numbers(bytes([0x0A, 12, *[0xFF] * 11, 0x7F])) == [-1]
+
+
 def test_batches_hold_all_nodes_once(folder: Path) -> None:
     path = file_of(folder, *(oracle.Node(id=number, name=f"n{number % 3}") for number in range(10)))
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from foretrace.base.documents import as_table as as_table
     from foretrace.base.documents import check_keys as check_keys
     from foretrace.base.documents import document_names as document_names
+    from foretrace.base.documents import document_path as document_path
     from foretrace.base.documents import merged as merged
     from foretrace.base.documents import parsed_toml as parsed_toml
     from foretrace.base.documents import read_document as read_document

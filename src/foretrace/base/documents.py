@@ -87,7 +87,7 @@ def read_document(name_or_path: str | Path, shelf: Shelf, folders: Sequence[Path
     Raises:
         ModelError: the shelf's own, if there is none, it cannot be parsed, or it extends itself.
     """
-    return _document(_found(name_or_path, shelf, folders), shelf, folders=folders, seen=())
+    return _document(document_path(name_or_path, shelf, folders), shelf, folders=folders, seen=())
 
 
 def _document(
@@ -110,7 +110,7 @@ def _document(
         table = {key: _sourced(key, value) for key, value in table.items()}
     if parent:
         own = (path.parent, *folders)
-        base_path = _found(parent, shelf, own, besides=path)
+        base_path = document_path(parent, shelf, own, besides=path)
         base = _document(base_path, shelf, folders=folders, seen=(*seen, path))
         _check_sources(base.table, table, path=path, error=shelf.error)
         table = merged(base.table, table, shelf.named_lists)
@@ -187,13 +187,18 @@ def _name(entry: object) -> object:
     return entry.get("name") if isinstance(entry, Mapping) else None
 
 
-def _found(
+def document_path(
     name_or_path: str | Path,
     shelf: Shelf,
     folders: Sequence[Path],
     *,
     besides: Path | None = None,
 ) -> Path:
+    """The file of that name, or the file itself.
+
+    Raises:
+        ModelError: the shelf's own, if there is none.
+    """
     text = str(name_or_path)
     if text.endswith(".toml") or isinstance(name_or_path, Path) or "/" in text:
         candidates = [Path(text), *(folder / text for folder in folders)]

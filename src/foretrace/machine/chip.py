@@ -24,7 +24,7 @@ from foretrace.machine.figures import (
     read_sources,
     whole,
 )
-from foretrace.machine.files import DescriptionKind, document, names
+from foretrace.machine.files import DescriptionKind, document, names, text_of
 from foretrace.machine.units import QuantityKind
 
 CHIP_FIELDS = (
@@ -176,6 +176,12 @@ def load_chip(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Chip:
     return _chip(document(name_or_path, DescriptionKind.CHIP, folders))
 
 
+def _may_be_called(wanted: str, name: str, folders: Sequence[Path]) -> bool:
+    """Whether a description names the device, or takes over names that it does not show."""
+    text = text_of(name, DescriptionKind.CHIP, folders).casefold()
+    return wanted in text or "device_names" not in text or "\\" in text
+
+
 def chip_names(folders: Sequence[Path] = ()) -> tuple[str, ...]:
     """Names of all chips, sorted."""
     return names(DescriptionKind.CHIP, folders)
@@ -197,7 +203,11 @@ def chip_named(
         folders: the user's own; looked through before the presets.
     """
     wanted = name.strip().casefold()
-    chips = [load_chip(each, folders) for each in chip_names(folders)]
+    chips = [
+        load_chip(each, folders)
+        for each in chip_names(folders)
+        if each == wanted or _may_be_called(wanted, each, folders)
+    ]
     exact = [chip for chip in chips if chip.name == wanted]
     called = [chip for chip in chips if wanted in {each.casefold() for each in chip.device_names}]
     fitting = [

@@ -220,7 +220,7 @@ def _more_edges(one: _Rank) -> tuple[Int64s, Int64s, Int64s]:
     column = nodes.list_numbers("more_edges")
     lists = _lists(nodes, column)
     rows = np.flatnonzero(column != NO_TEXT)
-    pairs = [lists[int(column[row])].reshape(-1, 2) for row in rows.tolist()]
+    pairs = [_tuples(lists[int(column[row])], 2, one) for row in rows.tolist()]
     if not pairs:
         return _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS
     joined = np.concatenate(pairs)
@@ -236,7 +236,7 @@ def _remote_edges(ranks: Sequence[_Rank]) -> tuple[Int64s, Int64s, Int64s]:
         column = one.trace.nodes.list_numbers("remote_edges")
         lists = _lists(one.trace.nodes, column)
         for row in np.flatnonzero(column != NO_TEXT).tolist():
-            for rank, number, kind in lists[int(column[row])].reshape(-1, 3).tolist():
+            for rank, number, kind in _tuples(lists[int(column[row])], 3, one).tolist():
                 if rank in by_rank:
                     source = int(by_rank[rank].rows(np.array([number]))[0])
                     found.append((source, one.first + row, kind))
@@ -248,6 +248,15 @@ def _lists(nodes: ChakraNodes, column: Int32s) -> dict[int, Int64s]:
     """Each list that a column of texts holds, as numbers."""
     used = np.unique(column[column != NO_TEXT]).tolist()
     return {text: np.array(listed_numbers(nodes.texts.bytes_of(text)), np.int64) for text in used}
+
+
+def _tuples(numbers: Int64s, width: int, one: _Rank) -> Int64s:
+    if len(numbers) % width:
+        raise GraphError(
+            f"{one.trace.path}: a list of edges has {len(numbers)} numbers, expected a multiple of "
+            f"{width}: the file is damaged; write it or copy it again"
+        )
+    return numbers.reshape(-1, width)
 
 
 def _collectives(

@@ -215,7 +215,7 @@ def listed_numbers(message: bytes) -> list[int]:
             numbers.append(value)
             continue
         length, at = _varint(message, at)
-        end = at + length
+        end = min(at + length, len(message))  # a damaged length may reach beyond the list
         while at < end:
             value, at = _varint(message, at)
             numbers.append(value)
@@ -231,4 +231,4 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         at += 1
         if byte < 1 << 7:
             break
-    return value, at
+    return value & ((1 << 64) - 1), at
