@@ -8,15 +8,16 @@ A small GPT is trained on the CPU by real PyTorch, as it is and with one thing a
 turns, so that a machine that grows slower does so for both. Of each turn the recording of the first
 predicts the step of the second, by the edits that `foretrace analyze` tries; nothing of the second
 is known to it. `predicted` and `measured` are of the profiled step, medians over turns; `error` is
-the median of predicted over measured; `noise` is how far steps of one and the same program differ
-from turn to turn; `inside` counts turns whose measured step lies in the predicted interval, which
-is meant for 80 % of them.
+the median of predicted over measured, `+-` its standard error by how far turns differ; `noise` is
+how far steps of one and the same program differ from turn to turn. `inside` counts turns whose
+measured step lies in the predicted interval, which is meant for 80 % of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import math
 import statistics
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from foretrace.whatif import Batch, Edit, PlanKeys, baseline_of, proposals
 
 STEPS, WARMUP, UNPROFILED = 6, 2, 3
 _MS = 1e6
+_OF_MEDIANS = math.sqrt(math.pi / 2)  # their standard error over that of means, of normal samples
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def main() -> None:
         return
     print(
         f"{'change':21} {'before':>8} {'predicted':>9} {'80 % interval':>16} {'measured':>8} ms"
-        f" {'error':>7} {'noise':>6} {'inside':>6}"
+        f" {'error':>7} {'+-':>6} {'noise':>6} {'inside':>8}"
     )
     with tempfile.TemporaryDirectory(prefix="foretrace-advice-") as folder:
         for made in CHANGES:
@@ -146,14 +148,17 @@ def line(made: Made, out: Path) -> str:
     before, steps, low, high, after = (
         statistics.median(column) for column in zip(*(turn for turn in turns), strict=True)
     )
-    error = statistics.median(turn[1] / turn[4] for turn in turns) - 1
+    ratios = [turn[1] / turn[4] for turn in turns]
+    error = statistics.median(ratios) - 1
+    spread = statistics.stdev(map(math.log, ratios)) if len(ratios) > 1 else math.inf
+    unsure = _OF_MEDIANS * spread / math.sqrt(len(ratios))
     inside = sum(turn[2] <= turn[4] <= turn[3] for turn in turns)
     sides = [[turn[0] for turn in turns], [turn[4] for turn in turns]]
     drift = [abs(b / a - 1) for side in sides for a, b in pairwise(side)]
     noise = statistics.median(drift) if drift else 0.0
     return (
         f"{made.name:21} {before:8.1f} {steps:9.1f} {low:7.1f} to {high:6.1f} {after:8.1f}   "
-        f" {100 * error:+6.1f}% {100 * noise:5.1f}% {inside:2} of {len(turns)}"
+        f" {100 * error:+6.1f}% {100 * unsure:5.1f}% {100 * noise:5.1f}% {inside:2} of {len(turns):2}"
     )
 
 

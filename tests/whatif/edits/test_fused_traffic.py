@@ -16,19 +16,22 @@ NS_PER_TENSOR = 1_000_000  # that one tensor of fp32 takes to be read or written
 ELEMENTWISE = selection_of("elementwise")
 
 
-def shapes(num_tensors: int) -> str:
-    dims, types = [[ELEMENTS]] * num_tensors, ["float"] * num_tensors
+def shapes(num_tensors: int, scale: int = 1) -> str:
+    dims, types = [[ELEMENTS * scale]] * num_tensors, ["float"] * num_tensors
     return json.dumps({"dims": dims, "types": types, "inputs": [""] * num_tensors})
 
 
 def chain(
-    *rows: tuple[str, int, int], block: Block | None = None, within: str = ""
+    *rows: tuple[str, int, int],
+    block: Block | None = None,
+    within: str = "",
+    scales: tuple[int, ...] = (),
 ) -> ExecutionGraph:
     """Operators one after the other: name, tensors it reads, time in tensors moved."""
     build = GraphBuilder()
     node = build.add(NodeKind.RANK_START)
     place = block or Block(Part.LAYER, Phase.FORWARD, 0, 0)
-    for name, num_tensors, takes in rows:
+    for at, (name, num_tensors, takes) in enumerate(rows):
         node = build.add(
             NodeKind.HOST_SEGMENT, operator=within, takes_ns=100, after=[node], block=place
         )
@@ -36,7 +39,7 @@ def chain(
             NodeKind.OPERATOR,
             name=name,
             operator=name,
-            shapes=shapes(num_tensors) if num_tensors else "",
+            shapes=shapes(num_tensors, scales[at] if scales else 1) if num_tensors else "",
             takes_ns=takes * NS_PER_TENSOR,
             after=[node],
             block=place,
@@ -55,6 +58,17 @@ def test_arithmetic_that_memory_does_not_hide_stays() -> None:
 
     # 12 in all: apart 2 of traffic and 6 of arithmetic, together 12 x 2 / 6.
     assert fused_share(graph, ELEMENTWISE) == pytest.approx((8 * 4) ** 0.5 / 12)
+
+
+def test_memory_that_large_results_fetch_anew_is_no_arithmetic() -> None:
+    rows = (("aten::sqrt", 1, 16), ("aten::neg", 1, 4), ("aten::abs", 1, 4))
+    graph = chain(*rows, ("aten::sqrt", 1, 4), scales=(2, 2, 2, 2))
+    odd = chain(*rows, ("aten::sqrt", 1, 2), scales=(2, 2, 2, 1))
+
+    # Two calls of one size take what the quicker does, 16 in all. Of two sizes, what the larger
+    # takes more for each byte is no arithmetic. Either way 4 are left: in and out once.
+    assert fused_share(graph, ELEMENTWISE) == pytest.approx(4 / 16)
+    assert fused_share(odd, ELEMENTWISE) == pytest.approx(4 / 26)
 
 
 def test_further_operands_may_have_to_be_read() -> None:

@@ -65,12 +65,13 @@ def fused_share(graph: ExecutionGraph, of: Selection) -> float:
     if not rate:
         return 1.0
     hidden_ns = np.minimum(calls.num_bytes / rate + call_ns, calls.took_ns)
-    rest_ns = np.where(is_small, 0.0, calls.took_ns - hidden_ns)
+    rest_ns = np.where(is_small, 0.0, _arithmetic_ns(calls, calls.took_ns - hidden_ns, ~is_small))
+    kept_ns = hidden_ns + rest_ns
     states = _moved_by_optimizer(graph, rows)
     left = 0.0
     for run in np.unique(calls.run).tolist():
         own = calls.run == run
-        took_ns, moved = float(calls.took_ns[own].sum()), float(calls.num_bytes[own].sum())
+        took_ns, moved = float(kept_ns[own].sum()), float(calls.num_bytes[own].sum())
         needed = min(_needed(calls, own, states), moved)
         apart_ns = float(rest_ns[own].sum()) + needed / rate + call_ns
         together_ns = took_ns * needed / moved if moved else 0.0
@@ -136,6 +137,20 @@ def _rate(calls: _Calls, is_small: Bools) -> float:
     order = np.argsort(rate)
     share = np.cumsum(calls.num_bytes[rows][order])
     return float(rate[order][np.searchsorted(share, _ACHIEVED * share[-1])])
+
+
+def _arithmetic_ns(calls: _Calls, beyond_ns: Float64s, is_large: Bools) -> Float64s:
+    """What each call's arithmetic takes beyond its traffic.
+
+    An operator computes as much for each byte whatever the size, so the least of all sizes counts:
+    what large results take more for is memory that they fetch anew, which what is fused does not.
+    """
+    per_byte = np.full(int(calls.name.max(initial=0)) + 2, np.inf)
+    each = beyond_ns / np.maximum(calls.num_bytes, 1.0)
+    rows = np.flatnonzero(is_large)
+    np.minimum.at(per_byte, calls.name[rows], each[rows])
+    found: Float64s = np.where(is_large, per_byte[calls.name], 0.0) * calls.num_bytes
+    return found
 
 
 def _moved_by_optimizer(graph: ExecutionGraph, rows: Int64s) -> int:
