@@ -151,7 +151,7 @@ def test_a_change_of_ones_own_is_simulated(run: Run, traces: Path) -> None:
     found = answered_json(run, "sensitivity", traces, *changes)
     table = run("sensitivity", traces, *changes)
 
-    alone, other, together = (one["effect_ns"] for one in found)
+    alone, other, together = (one["effect_ns"] for one in found["rows"])
     assert together < min(alone, other) < 0
     assert "gemm=0.5" in table.out
     assert "gemm=0.5 allreduce=0" in " ".join(table.out.split())

@@ -87,7 +87,7 @@ def test_inspect_says_how_execution_traces_link(run: Run, data_dir: Path) -> Non
     folder = data_dir / "traces/megatron-tp8"
 
     table = run("inspect", folder)
-    found = json.loads(run("inspect", folder, "--json").out)
+    found = json.loads(run("inspect", folder, "--json").out)["rows"]
 
     assert table.out.count("100.0 %") == 8
     assert [row["execution_trace"]["coverage"] for row in found] == [1.0] * 8

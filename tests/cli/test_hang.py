@@ -56,7 +56,7 @@ def test_a_run_that_went_on_has_none(run: Run, traces: Path) -> None:
     outcome = run("hang", traces)
 
     assert "no rank waits for another for good" in outcome.out
-    assert json.loads(run("hang", traces, "--json").out) == {"is_hung": False}
+    assert json.loads(run("hang", traces, "--json").out)["is_hung"] is False
 
 
 def test_the_overview_says_it_first(run: Run, hung: Path) -> None:

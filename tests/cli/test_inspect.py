@@ -38,7 +38,7 @@ def test_files_of_different_runs_may_be_looked_at_together(
 def test_json_accounts_for_every_record(run: Run, traces: Path, small_job: Job) -> None:
     outcome = run("inspect", traces, "--json")
 
-    found = json.loads(outcome.out)
+    found = json.loads(outcome.out)["rows"]
     assert [one["rank"] for one in found] == [0, 1, 2, 3]
     for one in found:
         assert one["num_kept"] + sum(one["dropped"].values()) == one["num_events"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import schemas
 from tests.commands import command_tree
 from tests.golden_tests.command_line import Run
 from tests.golden_tests.conftest import Tables
@@ -38,6 +39,7 @@ LINES: Mapping[str, str] = {
     "hang": f"hang {JOB}",
     "idle": f"idle {JOB}",
     "inspect": f"inspect {JOB}",
+    "inspect of blocks": f"inspect {JOB} --blocks",
     "machine check": "machine check llama3-24k",
     "machine list": "machine list",
     "software list": "software list",
@@ -126,7 +128,43 @@ def test_a_command_prints_what_it_printed(
     outcome = run(*(word.format(**places) for word in LINES[case].split()), "--json")
 
     assert outcome.code == 0, outcome.err
-    table(NAME).check(case, digest(json.loads(outcome.out)))
+    found = json.loads(outcome.out)
+    schemas.check(command_of(LINES[case]), found, is_update=table(NAME).is_update)
+    table(NAME).check(case, digest(found))
+
+
+def command_of(line: str) -> str:
+    """The command of a line."""
+    words = f"{line} "
+    paths = (" ".join(one.path) for one in command_tree() if one.path)
+    return max((path for path in paths if words.startswith(f"{path} ")), key=len)
+
+
+# Of a run of devices, which says more than the bundled example of a CPU.
+OF_RUNS = (
+    *("analyze", "breakdown", "critical-path", "hang", "idle", "inspect", "operators"),
+    *("replay", "sensitivity", "stalls", "stragglers", "throughput"),
+)
+
+
+@pytest.mark.parametrize("command", OF_RUNS)
+def test_a_run_of_devices_is_told_by_the_same_schema(
+    command: str, table: Tables, run: Run, made: Path
+) -> None:
+    outcome = run(*command.split(), made / "two-stages", "--json")
+
+    assert outcome.code == 0, outcome.err
+    schemas.check(command, json.loads(outcome.out), is_update=table(NAME).is_update)
+
+
+def test_a_schema_is_printed_by_its_commands_name(run: Run) -> None:
+    names = run("schema").out.split()
+    printed = json.loads(run("schema", "risk", "steps").out)
+
+    assert names == sorted(path.stem for path in schemas.ROOT.glob("*.json"))
+    assert printed["$id"] == "foretrace:risk-steps:1"
+    assert set(names) == {command_of(line).replace(" ", "-") for line in LINES.values()}
+    assert run("schema", "nothing").code == 2
 
 
 def test_every_command_with_json_is_kept_or_left_out_with_a_reason() -> None:

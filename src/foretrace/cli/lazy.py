@@ -35,6 +35,7 @@ COMMANDS = (
     "synthesise",
     "measure",
     "calibrate",
+    "schema",
 )
 # A group's file has its commands as `app`, and its words at `root`.
 GROUPS = ("bench", "cache", "config", "ledger", "machine", "model", "risk", "software", "validate")

@@ -20,6 +20,8 @@ from foretrace.base import visible, written_beside
 if TYPE_CHECKING:
     import polars as pl
 
+# Of `cli/schemas`: rises when a key goes or means something else, not when one is added.
+SCHEMA_VERSION = 1
 _STEERING = re.compile("[\x7f-\x9f]")  # steers some terminals, and JSON lets it stand
 
 
@@ -64,7 +66,7 @@ class Outputs:
             with written_beside(self.parquet) as beside:
                 self._frame(found).write_parquet(beside)
         if self.json:
-            print_json(_lacking(found.as_json(), lacks))
+            print_json(_versioned(found.as_json(), lacks))
         else:
             shown = found.parts() if parts is None else parts
             text = _markdown if self.markdown else _told
@@ -80,13 +82,11 @@ class Outputs:
             raise typer.BadParameter(str(error)) from error
 
 
-def _lacking(value: object, lacks: tuple[str, ...]) -> object:
-    """JSON with what the recording lacks: in a mapping, in every row of a list of them."""
-    if not lacks:
-        return value
-    if isinstance(value, dict):
-        return {**value, "lacks": lacks}
-    return [_lacking(row, lacks) for row in value] if isinstance(value, list) else value
+def _versioned(value: object, lacks: tuple[str, ...]) -> dict[str, object]:
+    """JSON as its schema says it: its version first, a list under `rows`, what is lacking last."""
+    told = value if isinstance(value, dict) else {"rows": value}
+    lacking = {"lacks": lacks} if lacks else {}
+    return {"schema_version": SCHEMA_VERSION, **told, **lacking}
 
 
 def title_text(job: Job, *, is_replayed: bool) -> str:
