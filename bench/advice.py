@@ -158,7 +158,8 @@ def line(made: Made, out: Path) -> str:
     noise = statistics.median(drift) if drift else 0.0
     return (
         f"{made.name:21} {before:8.1f} {steps:9.1f} {low:7.1f} to {high:6.1f} {after:8.1f}   "
-        f" {100 * error:+6.1f}% {100 * unsure:5.1f}% {100 * noise:5.1f}% {inside:2} of {len(turns):2}"
+        f" {100 * error:+6.1f}% {100 * unsure:5.1f}% {100 * noise:5.1f}%"
+        f" {inside:2} of {len(turns):2}"
     )
 
 
