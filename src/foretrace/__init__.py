@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foretrace.api import Selection as Selection
     from foretrace.api import Sizes as Sizes
     from foretrace.api import anonymise as anonymise
+    from foretrace.api import balance as balance
     from foretrace.api import benchmark as benchmark
     from foretrace.api import blocks as blocks
     from foretrace.api import capture as capture

@@ -14,6 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from foretrace.balance import (
     Documents,
     DocumentWork,
+    Greedy,
     LogNormal,
     OutlierQueues,
     PackedStep,
@@ -125,7 +126,7 @@ def test_balance_comes_in_the_published_order(room: Room, work: DocumentWork) ->
     queues = tuned_queues(room, work, documents, num_queues=2, seed=1)
     found = {}
     for packer in [*all_packers(room, work), queues]:
-        stream = packed_stream(packer, lengths.tolist(), room)
+        stream = packed_stream(packer, arrivals(lengths.tolist(), room))
         found[packer.name] = imbalance(work_by_microbatch(stream, work))
 
     greedy = [found[f"greedy over {count}"] for count in (1, 2, 4, 8)]
@@ -140,7 +141,7 @@ def test_packers_take_a_small_part_of_a_step() -> None:
     lengths = Documents("law", law=LogNormal(8.3, 1.4)).arriving(50 * room.step_tokens)
 
     streams = [
-        packed_stream(packer, lengths.tolist(), room)
+        packed_stream(packer, arrivals(lengths.tolist(), room))
         for packer in (*all_packers(room, work)[:3], *all_packers(room, work)[-2:])
     ]
 
@@ -192,9 +193,25 @@ def least_possible(lengths: np.ndarray, room: Room, work: DocumentWork) -> float
     return float(found.mip_dual_bound)
 
 
+@pytest.mark.parametrize("number", range(NUM_PACKERS))
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(1, 3 * WINDOW), min_size=10, max_size=120))
+def test_no_token_is_trained_before_it_comes_but_among_steps_packed_together(
+    number: int, lengths: list[int]
+) -> None:
+    room = Room(WINDOW, 4, WINDOW * 3 // 2)
+    packer = all_packers(room, DocumentWork.of_share(WINDOW, 0.7))[number]
+
+    stream = packed_stream(packer, arrivals(lengths, room))
+
+    together = packer.num_steps if isinstance(packer, Greedy) else 1
+    assert list(stream.numbers) == sorted(set(stream.numbers))
+    assert stream.delays()[0].min(initial=0) > -together
+
+
 def test_equal_documents_stay_balanced_and_one_giant_fills_its_microbatch(
     room: Room, work: DocumentWork
 ) -> None:
     for packer in all_packers(room, work):
-        stream = packed_stream(packer, [WINDOW] * 64, room)
+        stream = packed_stream(packer, arrivals([WINDOW] * 64, room))
         assert imbalance(work_by_microbatch(stream, work)) == pytest.approx(1.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretrace.api import balance
+import foretrace as ft
 from foretrace.balance import Documents, documents_of
 from foretrace.base import WorkloadError
 from foretrace.cost import step_costs
@@ -96,4 +96,4 @@ def test_plain_attention_is_refused() -> None:
 
 def test_a_recommender_is_refused() -> None:
     with pytest.raises(WorkloadError, match="is no transformer"):
-        balance(LAW, window=4096, model="dlrm-benchmark")
+        ft.balance(LAW, window=4096, model="dlrm-benchmark")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -14,8 +14,10 @@ from foretrace.balance.packing import (
     OutlierQueues,
     PackedStep,
     Packer,
+    Piece,
     Room,
     arrivals,
+    step_numbers,
 )
 from foretrace.balance.work import DocumentWork
 from foretrace.base import NS_PER_S, Float64s, Int64s
@@ -33,6 +35,7 @@ class PackedStream:
 
     packer: Packer
     steps: tuple[PackedStep, ...]
+    numbers: tuple[int, ...]  # of the steps: which arrivals they are trained in place of
     overhead_ns: Float64s  # float64[arrivals], time of the packer itself for each step's documents
 
     @property
@@ -51,7 +54,7 @@ class PackedStream:
         """Steps and tokens: int64[2, pieces], how long each piece waited, and its length."""
         found = [
             (number - piece.arrived, piece.length)
-            for number, step in enumerate(self.steps)
+            for number, step in zip(self.numbers, self.steps, strict=True)
             for microbatch in step
             for piece in microbatch
         ]
@@ -63,27 +66,34 @@ class PackedStream:
         return float((waited * tokens).sum() / max(1, tokens.sum()))
 
 
-def packed_stream(packer: Packer, lengths: Iterable[int], room: Room) -> PackedStream:
+def packed_stream(packer: Packer, arrived: Iterable[Sequence[Piece]]) -> PackedStream:
     """Pack a stream of documents.
 
     Args:
         packer: new.
-        lengths: of documents in order of arrival.
-        room: as the packer's.
+        arrived: documents by the step that they arrive for, by `arrivals`.
     """
     steps: list[PackedStep] = []
+    numbers: list[int] = []
     spent: list[int] = []
-    for arrived in arrivals(lengths, room):
+    for arrival, pieces in enumerate(arrived):
         begin = time.perf_counter_ns()
-        steps.extend(packer.packed(arrived))
+        made = packer.packed(pieces)
         spent.append(time.perf_counter_ns() - begin)
-    return PackedStream(packer, tuple(steps), np.array(spent, np.float64))
+        steps.extend(made)
+        numbers.extend(step_numbers(numbers[-1] if numbers else -1, arrival, len(made)))
+    return PackedStream(packer, tuple(steps), tuple(numbers), np.array(spent, np.float64))
 
 
 def work_by_microbatch(stream: PackedStream, work: DocumentWork) -> Float64s:
     """Work of every microbatch, float64[steps, microbatches], in ns."""
-    found = [[float(work.work_of(one).sum()) for one in step] for step in stream.lengths()]
-    return np.array(found, np.float64)
+    microbatches = [one for step in stream.steps for one in step]
+    if not microbatches:
+        return np.zeros((0, 1))
+    lengths = np.array([piece.length for one in microbatches for piece in one], np.int64)
+    first = np.cumsum([0, *(len(one) for one in microbatches[:-1])])
+    found: Float64s = np.add.reduceat(work.work_of(lengths), first)
+    return found.reshape(len(stream.steps), -1)
 
 
 def imbalance(work_ns: Float64s) -> float:
@@ -107,11 +117,11 @@ def tuned_queues(
         seed: of the draw that they will be judged on.
     """
     sample = documents.arriving(_TUNED_ON * room.step_tokens, seed=seed + _OTHER_DRAW)
-    listed = sample.tolist()
+    arrived = list(arrivals(sample.tolist(), room))
     best: tuple[tuple[bool, float], tuple[int, ...]] | None = None
     for parts in combinations(_PARTS, num_queues):
         thresholds = tuple(sorted({max(1, round(part * room.window)) for part in parts}))
-        stream = packed_stream(OutlierQueues(room, work, thresholds), listed, room)
+        stream = packed_stream(OutlierQueues(room, work, thresholds), arrived)
         if not stream.steps:
             continue
         delay = stream.mean_delay()

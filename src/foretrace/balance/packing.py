@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -95,6 +96,20 @@ class Arriving:
                 arrived, self.held = self.held, []
                 self.step += 1
                 yield arrived
+
+
+def step_numbers(last: int, arrival: int, count: int) -> range:
+    """Numbers of steps that are complete with one arrival, so that none comes before its tokens.
+
+    Where documents were too few for a step, there is none of that number.
+
+    Args:
+        last: number of the step before.
+        arrival: which arrival it is, from 0.
+        count: of steps.
+    """
+    first = max(last + 1, arrival - count + 1)
+    return range(first, first + count)
 
 
 class Packer(ABC):
@@ -323,28 +338,32 @@ class OutlierQueues(Packer):
         return []
 
     def _queue_of(self, length: int) -> deque[Piece] | None:
-        found = None
-        for threshold, queue in zip(self.thresholds, self._queues, strict=True):
-            if length >= threshold:
-                found = queue
-        return found
+        number = bisect_right(self.thresholds, length)
+        return self._queues[number - 1] if number else None
 
     def _filled(self, pieces: list[Piece]) -> tuple[PackedStep, list[Piece]]:
         """Each piece where there is least work, else where there are fewest tokens, else left."""
         count, longest = self.room.num_microbatches, self.room.longest
         step: list[list[Piece]] = [[] for _ in range(count)]
-        work, tokens = [0.0] * count, [0] * count
+        tokens = [0] * count
+        by_work = [(0.0, place) for place in range(count)]  # the least first
         left: list[Piece] = []
-        for piece, work_ns in zip(pieces, _work_of(pieces, self.work), strict=True):
-            place = min(range(count), key=work.__getitem__)
+        for piece, own_ns in zip(pieces, _work_of(pieces, self.work), strict=True):
+            at, place = 0, by_work[0][1]
             if tokens[place] + piece.length > longest:
                 place = min(range(count), key=tokens.__getitem__)
+                at = next(at for at, one in enumerate(by_work) if one[1] == place)
             if tokens[place] + piece.length > longest:
                 left.append(piece)
                 continue
             step[place].append(piece)
-            work[place] += work_ns
             tokens[place] += piece.length
+            fuller = (by_work[at][0] + own_ns, place)
+            if at == 0:
+                heapq.heapreplace(by_work, fuller)
+            else:
+                by_work[at] = fuller
+                heapq.heapify(by_work)
         return tuple(_in_order(microbatch) for microbatch in step), left
 
     @property

@@ -20,6 +20,7 @@ from foretrace.balance.packing import (
     Packer,
     Piece,
     Room,
+    step_numbers,
 )
 from foretrace.balance.work import DocumentWork
 from foretrace.base import Int64s, WorkloadError
@@ -168,10 +169,11 @@ class BatchSampler:
 
     def _take(self, steps: list[PackedStep]) -> None:
         """This copy's microbatches: dealt in turn, so that copies have like work."""
-        for step in steps:
-            waited = (self._num_steps - piece.arrived for each in step for piece in each)
+        numbers = step_numbers(self._num_steps - 1, self._arriving.step - 1, len(steps))
+        for number, step in zip(numbers, steps, strict=True):
+            waited = (number - piece.arrived for each in step for piece in each)
             self._longest_wait = max(self._longest_wait, *waited)
-            self._num_steps += 1
+            self._num_steps = number + 1
             full = [*step, *[()] * (self._room.num_microbatches - len(step))]
             self._ready.extend(full[self._own])
 

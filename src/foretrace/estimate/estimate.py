@@ -152,12 +152,19 @@ class Estimate(Answer):
         return (
             Facts(figures(self)),
             *step_parts(self),
-            *(() if self.mix is None else (self.mix.table(),)),
-            *((expert_table(self.experts),) if self.experts else ()),
+            *self.uneven,
             *(() if self.nearest is None else (nearest_table(self.nearest),)),
             *memory_parts(self.footprint),
             *certainty_parts(self),
             *plan_parts(self),
+        )
+
+    @property
+    def uneven(self) -> tuple[Table, ...]:
+        """Steps of documents, and under a load of experts, where such are named."""
+        return (
+            *(() if self.mix is None else (self.mix.table(),)),
+            *((expert_table(self.experts),) if self.experts else ()),
         )
 
     def tables(self) -> tuple[Table, ...]:

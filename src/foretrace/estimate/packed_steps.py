@@ -15,10 +15,12 @@ from foretrace.balance import (
     Documents,
     DocumentWork,
     Greedy,
+    OutlierQueues,
     PackedStream,
     Packer,
     Room,
     SlowestRank,
+    arrivals,
     document_work,
     imbalance,
     overhead_ms,
@@ -181,7 +183,7 @@ def drawn_mix(
     count = room.num_microbatches // plan.data
     one = replace(room, num_microbatches=count)
     arriving = documents.arriving(num_copies * one.step_tokens, seed=seed)
-    stream = packed_stream(AsItComes(one), arriving.tolist(), one)
+    stream = packed_stream(AsItComes(one), arrivals(arriving.tolist(), one))
     made = MixedWork(work, one, plan.context)
     return made.factors(stream.lengths(), ContextShards.BY_SEQUENCE)
 
@@ -290,7 +292,7 @@ class _Study:
     def as_it_comes(self, documents: Documents, num_steps: int, seed: int) -> PackedStream:
         """So many steps of documents as they come."""
         lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed)
-        return packed_stream(AsItComes(self.room), lengths.tolist(), self.room)
+        return packed_stream(AsItComes(self.room), arrivals(lengths.tolist(), self.room))
 
     @property
     def even_ns(self) -> float:
@@ -310,9 +312,9 @@ class _Study:
         tried = self._tried(documents, seed)
         lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed)
         first: _Run | None = None
-        listed = lengths.tolist()
+        arrived = list(arrivals(lengths.tolist(), self.room))
         for done, (packer, shards) in enumerate(tried):
-            stream = packed_stream(packer, listed, self.room)
+            stream = packed_stream(packer, arrived)
             if len(stream.steps) < 2 * _GROUPS:
                 yield packer.name
                 continue
@@ -327,26 +329,26 @@ class _Study:
         plain = ContextShards.BY_SEQUENCE
         packers: list[Packer] = [AsItComes(room), AsItComesWhole(room)]
         packers += [Greedy(room, work, count) for count in (1, 2, 4, 8)]
-
-        def queues(count: int) -> Packer:
-            return tuned_queues(room, work, documents, num_queues=count, seed=seed)
-
-        packers += [queues(count) for count in (1, 2, 3)]
+        tuned = [
+            tuned_queues(room, work, documents, num_queues=count, seed=seed) for count in (1, 2, 3)
+        ]
+        packers += tuned
         found = [(packer, plain) for packer in packers]
         if self.context > 1:
             found.insert(1, (AsItComes(room), ContextShards.ADAPTIVE))
             others = [shards for shards in ContextShards if shards is not plain]
-            found += [(queues(2), one) for one in others]
+            found += [(OutlierQueues(room, work, tuned[1].thresholds), one) for one in others]
         return found
 
     def best(self, documents: Documents, num_steps: int, seed: int) -> tuple[Packing, Packing]:
         """Documents as they come, and two queues with shards as they suit."""
-        listed = documents.arriving(num_steps * self.room.step_tokens, seed=seed).tolist()
+        lengths = documents.arriving(num_steps * self.room.step_tokens, seed=seed).tolist()
+        arrived = list(arrivals(lengths, self.room))
         shards = ContextShards.ADAPTIVE if self.context > 1 else ContextShards.BY_SEQUENCE
         queues = tuned_queues(self.room, self.work, documents, num_queues=2, seed=seed)
-        came = packed_stream(AsItComes(self.room), listed, self.room)
+        came = packed_stream(AsItComes(self.room), arrived)
         first = self.run(came, ContextShards.BY_SEQUENCE)
-        last = self.run(packed_stream(queues, listed, self.room), shards)
+        last = self.run(packed_stream(queues, arrived), shards)
         return first.packing(first), last.packing(first)
 
     def run(self, stream: PackedStream, shards: ContextShards) -> _Run:

@@ -76,6 +76,7 @@ def estimate_sections_of(page: EstimatePage) -> tuple[Section, ...]:
     answers, found = page.answers, page.estimate
     sections = (
         _step(found),
+        _uneven(found),
         help_section(answers.helps, answers.lost, side=ESTIMATED, note=_DURATIONS_NOTE),
         timeline_section((ESTIMATED,)),
         _memory(found),
@@ -105,6 +106,13 @@ def _refused(answers: Answers) -> Section | None:
         short="Missing",
         parts=(Sentences("Without an answer", texts),),
     )
+
+
+def _uneven(found: Estimate) -> Section | None:
+    """Steps of unequal microbatches and of experts."""
+    if not found.uneven:
+        return None
+    return section_with("uneven", "Uneven work", found.uneven)
 
 
 def _step(found: Estimate) -> Section:
