@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from foretrace.api import roofline as roofline
     from foretrace.api import scenarios as scenarios
     from foretrace.api import search as search
+    from foretrace.api import serve as serve
     from foretrace.api import simulate as simulate
     from foretrace.api import synthesise as synthesise
     from foretrace.api import throughput as throughput

@@ -91,6 +91,7 @@ LEFT_OUT = {
     "ledger show": "the same",
     "measure": "measures this machine",
     "search": "tells how long it took; search/test_search.py keeps its figures",
+    "serve": "needs layer profiles; serve/test_deployments.py keeps its figures",
     "validate live": "measures this machine",
     "validate neighbours": "needs a file of runs; validate/test_neighbours.py keeps its figures",
     "validate runs": "needs a file of runs, and minutes; tests/experiments keeps its figures",

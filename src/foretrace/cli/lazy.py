@@ -28,6 +28,7 @@ COMMANDS = (
     "search",
     "plan",
     "balance",
+    "serve",
     "report",
     "convert",
     "draw",

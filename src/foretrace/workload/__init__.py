@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from foretrace.workload.footprint.footprint import Footprint as Footprint
     from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint
     from foretrace.workload.footprint.kept import Kept as Kept
+    from foretrace.workload.footprint.serving import ServingMemory as ServingMemory
+    from foretrace.workload.footprint.serving import serving_memory as serving_memory
     from foretrace.workload.footprint.software import MEGATRON as MEGATRON
     from foretrace.workload.footprint.software import PYTORCH as PYTORCH
     from foretrace.workload.footprint.software import Loss as Loss
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.catalogue import ModelList as ModelList
     from foretrace.workload.models.catalogue import accounts as accounts
     from foretrace.workload.models.catalogue import load_model as load_model
+    from foretrace.workload.models.catalogue import model_called as model_called
     from foretrace.workload.models.catalogue import model_of_configuration as model_of_configuration
     from foretrace.workload.models.diffusion import Diffusion as Diffusion
     from foretrace.workload.models.entries import Entry as Entry

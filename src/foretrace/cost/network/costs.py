@@ -174,6 +174,14 @@ def collective_costs(
     )
 
 
+def _linked(machine: Machine) -> Chip:
+    """The chip with links: those to its host, where it has none of its own (cards on PCIe)."""
+    chip = machine.chip
+    if chip.link_bytes_per_ns is not None:
+        return chip
+    return replace(chip, link_bytes_per_ns=machine.host.scale_up_bytes_per_ns)
+
+
 def _alike_ns(
     kind: tuple[str, str],
     span: GroupSpan,
@@ -199,7 +207,12 @@ def _alike_ns(
         ranks = np.full(len(sizes), float(span.num_inside))
         values = chosen.fit.values
         duration_ns = domain_ns(
-            collective, sizes, ranks, chip=machine.chip, values=values, mesh=mesh_of(machine.host)
+            collective,
+            sizes,
+            ranks,
+            chip=_linked(machine),
+            values=values,
+            mesh=mesh_of(machine.host),
         )
     if span.levels:
         chosen = chosen_between(span, constants=constants)

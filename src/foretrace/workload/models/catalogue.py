@@ -54,6 +54,20 @@ def load_model(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Model:
     return _READERS[ModelKind(str(document.table["kind"]))](document)
 
 
+def model_called(name: str, folders: Sequence[Path] = ()) -> Model:
+    """The model of that name or in that file, or the one that a hub's identifier is of.
+
+    Args:
+        name: as for `load_model`, or "owner/model".
+        folders: as there.
+
+    Raises:
+        WorkloadError: if there is none, or the file is wrong.
+    """
+    is_identifier = "/" in name and not Path(name).exists() and name not in model_names(folders)
+    return load_model(_called(name, folders) if is_identifier else name, folders)
+
+
 def model_of_configuration(found: JobConfiguration, folders: Sequence[Path] = ()) -> Model:
     """The model that a configuration of other software states, or names.
 
@@ -77,7 +91,7 @@ _SAME_SHAPE = {
     "llama417bx16e": "llama4-scout",
     "llama417bx128e": "llama4-maverick",
 }
-_NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain")
+_NO_SHAPE = re.compile(r"meta-|-instruct|-base|-hf|-v0\.\d|-pretrain|-\d{4}$")
 
 
 def _called(wanted: str, folders: Sequence[Path]) -> str:
@@ -87,8 +101,8 @@ def _called(wanted: str, folders: Sequence[Path]) -> str:
     found = _SAME_SHAPE.get(short) or known.get(short)
     if found is None:
         raise WorkloadError(
-            f"the configuration's model is {wanted!r}, whose shape is not described: name the "
-            "model, its config.json of Hugging Face, or a file of its shape"
+            f"the model is {wanted!r}, whose shape is not described: name one that is, its "
+            "config.json of Hugging Face, or a file of its shape"
         )
     return found
 

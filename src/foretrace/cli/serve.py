@@ -1,0 +1,131 @@
+"""`foretrace serve`: what a deployment of a model makes of its requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretrace import api
+from foretrace.base import WorkloadError
+from foretrace.cli import options
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import activity
+from foretrace.cli.settings import model_folders
+from foretrace.serve import ServiceTarget
+
+
+def serve(
+    *,
+    engine: Annotated[
+        Path,
+        typer.Option(
+            metavar="META.json",
+            exists=True,
+            dir_okay=False,
+            help="vLLM's settings: keywords of its engine, alone or under engine_kwargs.",
+        ),
+    ],
+    requests: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|LAW",
+            help="Lengths and arrivals (.jsonl, .json, .csv), or a law: "
+            "poisson:rate=10,prompt=1024,output=256 (bursts, constant).",
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A model, a TOML file, a config.json, or a hub's identifier. Default: the one "
+            "that the engine's settings name.",
+        ),
+    ] = "",
+    profiles: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", exists=True, file_okay=False, help="Layer profiles of the GPU."
+        ),
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A machine or a TOML file. Default: a host of the GPU that serves."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The GPU. Default: as the engine's settings, their folder or a file beside say.",
+        ),
+    ] = "",
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, metavar="N", help="Requests in a second, coming at random, not as they came."
+        ),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ttft=2s,tpot=50ms", help="What requests are promised; latency=30s too."
+        ),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(min=0.0, metavar="DOLLARS", help="Of one GPU for an hour.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
+    ] = 0,
+    json: options.AsJson = False,
+    csv: options.Csv = None,
+    parquet: options.Parquet = None,
+    table: options.TableName = None,
+) -> None:
+    """Tell latencies, throughput and memory of a model that serves requests."""
+    with activity() as doing:
+        doing.now("serving requests")
+        found = api.serve(
+            model,
+            engine=engine,
+            requests=requests,
+            profiles=profiles,
+            machine=machine,
+            gpu=gpu,
+            rate=rate,
+            target=target_of(slo) if slo else None,
+            dollars_per_hour=price,
+            seed=seed,
+            folders=model_folders(),
+        )
+    Outputs(json, csv, parquet, table).tell(found)
+
+
+_MS_OF = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
+
+
+def target_of(text: str) -> ServiceTarget:
+    """The promise that a command line states.
+
+    Raises:
+        WorkloadError: if it cannot be read.
+    """
+    known = ("ttft", "tpot", "latency")
+    limits = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        number = value.rstrip("abcdefghijklmnopqrstuvwxyz")
+        unit = value[len(number) :]
+        try:
+            limits[name] = float(number) * _MS_OF[unit]
+        except (KeyError, ValueError):
+            limits[name] = -1.0
+    if not limits or not set(limits) <= set(known) or min(limits.values()) <= 0:
+        raise WorkloadError(
+            f"cannot read the promise {text!r}: expected ttft, tpot or latency with times, such as "
+            "ttft=2s,tpot=50ms"
+        )
+    return ServiceTarget(**{f"{name}_ms": value for name, value in limits.items()})

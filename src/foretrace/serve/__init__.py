@@ -1,0 +1,34 @@
+"""Floor 7: requests go through a serving engine; a model on GPUs becomes latencies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.serve.deployment import Deployment as Deployment
+    from foretrace.serve.deployment import chip_of as chip_of
+    from foretrace.serve.deployment import deployment as deployment
+    from foretrace.serve.engine import Engine as Engine
+    from foretrace.serve.engine import engine_of as engine_of
+    from foretrace.serve.engine import read_engine as read_engine
+    from foretrace.serve.of_profiles import activated_experts as activated_experts
+    from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles
+    from foretrace.serve.profiles import LayerProfiles as LayerProfiles
+    from foretrace.serve.profiles import ProfileGrid as ProfileGrid
+    from foretrace.serve.profiles import read_profiles as read_profiles
+    from foretrace.serve.requests import Requests as Requests
+    from foretrace.serve.requests import read_requests as read_requests
+    from foretrace.serve.requests import requests_named as requests_named
+    from foretrace.serve.running import EngineRun as EngineRun
+    from foretrace.serve.running import EngineSteps as EngineSteps
+    from foretrace.serve.running import engine_run as engine_run
+    from foretrace.serve.serving import ServedRequest as ServedRequest
+    from foretrace.serve.serving import ServiceTarget as ServiceTarget
+    from foretrace.serve.serving import Serving as Serving
+    from foretrace.serve.step_times import EngineStepTimes as EngineStepTimes
+    from foretrace.serve.step_times import StepBatch as StepBatch
+    from foretrace.serve.step_times import constant_step as constant_step
+
+lazily(__name__)

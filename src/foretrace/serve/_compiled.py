@@ -1,0 +1,498 @@
+"""Compiled loops of the serve room: steps of an engine, one after the other; they check nothing.
+
+See `engine_steps` for the safe way in. An engine's ranks go in step: one, or the copies of a model
+whose experts lie over all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s, njit
+
+# Positions in `limits`, int64[10].
+BLOCKS, BLOCK_TOKENS, MOST_SEQUENCES, TOKEN_BUDGET = 0, 1, 2, 3
+IS_CHUNKED, RESERVES_PROMPT, IS_AHEAD, KEEPS_BLOCKS, IS_STATIC = 4, 5, 6, 7, 8
+NUM_LIMITS = 9
+# Columns of `steps`.
+START_NS, DURATION_NS, DECODES, PREFILL_TOKENS, PREFILLS, WAITING, RUNNING, USED_BLOCKS = range(8)
+NUM_COLUMNS = 8
+# Columns of a request's row: tokens computed, made, in flight, blocks held, blocks kept though
+# free, its segment of the free list, times preempted, rank, and when it was first scheduled, made
+# its first token and its last.
+COMPUTED, MADE, IN_FLIGHT, HELD, KEPT, SEGMENT, PREEMPTED, RANK, SCHEDULED, FIRST, LAST = range(11)
+NUM_FIELDS = 11
+# Columns of a scheduled part: request, tokens, tokens before, whether a token is made.
+_REQUEST, _TOKENS, _BEFORE, _MAKES = range(4)
+# Of a rank: sequences running, first and end of those waiting, those preempted, free blocks, first
+# and end of the free list.
+_RUNS, _HEAD, _TAIL, _AGAIN, _FREE, _FIRST_FREE, _END_FREE = range(7)
+_NOBODY = -1
+_LOAD_OF_WAITING = 4  # vLLM's balancer: a waiting request counts as four running ones
+
+Grids: TypeAlias = tuple[
+    tuple[Float64s, Float64s, Float64s],  # decode: sequences, kept tokens; ns
+    tuple[Float64s, Float64s, Float64s],  # prefill: tokens, tokens before; ns
+    tuple[Float64s, Float64s, Float64s, Float64s, Float64s],  # both at once; ns
+]
+Times: TypeAlias = tuple[Float64s, Float64s, Float64s, float]
+
+
+@njit(cache=True)
+def _cell(axis: Float64s, value: float) -> tuple[int, float]:
+    """The cell that holds a value, and how far into it: held below the axis, extended above."""
+    above = int(np.searchsorted(axis, value, side="right"))
+    at = min(max(above - 1, 0), len(axis) - 2)
+    part: float = (value - axis[at]) / (axis[at + 1] - axis[at])
+    return at, max(part, 0.0)
+
+
+@njit(cache=True)
+def _between(grid: Float64s, row: int, down: float, column: int, along: float) -> float:
+    """A value between four neighbours of a grid."""
+    upper = grid[row, column]
+    lower = grid[row + 1, column]
+    if along > 0:
+        upper += along * (grid[row, column + 1] - upper)
+        lower += along * (grid[row + 1, column + 1] - lower)
+    between: float = upper + down * (lower - upper) if down > 0 else upper
+    return between
+
+
+@njit(cache=True)
+def attention_ns(grids: Grids, tokens: float, before: float, decodes: int, kept: float) -> float:
+    """Attention of one prefill beside so many decodes of one length, of all layers, in ns."""
+    decode, prefill, mixed = grids
+    if tokens <= 0 and decodes <= 0:
+        return 0.0
+    if tokens <= 0:
+        row, down = _cell(decode[0], decodes)
+        column, along = _cell(decode[1], kept)
+        new: float = _between(decode[2], row, down, column, along)
+        return new
+    if decodes <= 0:
+        row, down = _cell(prefill[0], tokens)
+        column, along = _cell(prefill[1], before)
+        alone: float = _between(prefill[2], row, down, column, along)
+        return alone
+    a, at_a = _cell(mixed[0], tokens)
+    b, at_b = _cell(mixed[1], before)
+    row, down = _cell(mixed[2], decodes)
+    column, along = _cell(mixed[3], kept)
+    values = mixed[4]
+    found = 0.0
+    for i in range(2):
+        for j in range(2):
+            weight = (at_a if i else 1 - at_a) * (at_b if j else 1 - at_b)
+            if weight != 0:
+                found += weight * _between(values[a + i, b + j], row, down, column, along)
+    return found
+
+
+@njit(cache=True)
+def batch_attention_ns(grids: Grids, batch: Float64s, unevenness: float) -> float:
+    """Attention of a batch, of all layers, in ns.
+
+    `batch` holds prefill tokens, their queries' keys, decodes, their keys, and the longest of
+    those. Prefills count as one of as many tokens and as many pairs of query and key.
+    """
+    tokens, pairs, decodes = batch[0], batch[1], batch[2]
+    keys, longest = batch[3], batch[4]
+    before = 0.0
+    if tokens > 0:
+        before = pairs / tokens - tokens / 2
+        if before < 0:
+            tokens, before = np.sqrt(2 * pairs), 0.0
+    if decodes <= 0:
+        alone: float = attention_ns(grids, tokens, before, 0, 0.0)
+        return alone
+    found: float = attention_ns(grids, tokens, before, decodes, keys / decodes)
+    if decodes > 1 and unevenness > 0:
+        whole = attention_ns(grids, tokens, before, decodes, longest)
+        found += unevenness * max(whole - found, 0.0)
+    return found
+
+
+@njit(cache=True)
+def step_ns(grids: Grids, times: Times, batches: Float64s) -> int:
+    """How long a step of all ranks takes, in ns; each row of `batches` is a rank's, see above."""
+    token_ns, sequence_ns, shared_ns, unevenness = times
+    slowest, in_all, widest = 0.0, 0.0, 0
+    is_mixed = False
+    for rank in range(len(batches)):
+        is_mixed |= batches[rank, 0] > 0
+        widest = max(widest, int(batches[rank, 0] + batches[rank, 2]))
+    for rank in range(len(batches)):
+        batch = batches[rank, :5]
+        in_all += batch[0] + batch[2]
+        own = batch_attention_ns(grids, batch, unevenness)
+        own += sequence_ns[int(batches[rank, 5])]
+        slowest = max(slowest, own)
+    slowest += token_ns[1 if is_mixed else 0, widest] + shared_ns[int(in_all)]
+    return int(slowest + 0.5)
+
+
+@njit(cache=True)
+def _hand_back(rank: int, request: int, ranks: Int64s, rows: Int64s, free: Int64s) -> None:
+    """Free a request's blocks: its last ones are taken first, its first ones may stay known."""
+    held = rows[request, HELD]
+    if held == 0:
+        return
+    end = ranks[rank, _END_FREE]
+    free[rank, end, 0], free[rank, end, 1] = _NOBODY, held
+    ranks[rank, _END_FREE] = end + 1
+    ranks[rank, _FREE] += held
+    rows[request, HELD] = 0
+
+
+@njit(cache=True)
+def _take(rank: int, count: int, ranks: Int64s, rows: Int64s, free: Int64s) -> None:
+    """Take blocks from the front of the free list; what they held is known no more."""
+    ranks[rank, _FREE] -= count
+    while count > 0:
+        first = ranks[rank, _FIRST_FREE]
+        taken = min(count, free[rank, first, 1])
+        free[rank, first, 1] -= taken
+        count -= taken
+        owner = free[rank, first, 0]
+        if owner != _NOBODY:
+            rows[owner, KEPT] = min(rows[owner, KEPT], free[rank, first, 1])
+        if free[rank, first, 1] == 0:
+            ranks[rank, _FIRST_FREE] = first + 1
+
+
+@njit(cache=True)
+def _preempt(
+    rank: int, limits: Int64s, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s,
+    free: Int64s,
+) -> int:  # fmt: skip
+    """Send the last running request back to the front of the queue; returns which."""
+    ranks[rank, _RUNS] -= 1
+    victim: int = running[rank, ranks[rank, _RUNS]]
+    segment = ranks[rank, _END_FREE]
+    known = rows[victim, COMPUTED] // limits[BLOCK_TOKENS] if limits[KEEPS_BLOCKS] else 0
+    held = rows[victim, HELD]
+    _hand_back(rank, victim, ranks, rows, free)
+    if held > 0:
+        free[rank, segment, 0] = victim
+        rows[victim, SEGMENT] = segment
+    rows[victim, KEPT] = min(known, held)
+    rows[victim, COMPUTED] = 0
+    rows[victim, PREEMPTED] += 1
+    again[rank, ranks[rank, _AGAIN]] = victim
+    ranks[rank, _AGAIN] += 1
+    return victim
+
+
+@njit(cache=True)
+def _grow_running(
+    rank: int, limits: Int64s, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s,
+    free: Int64s, output: Int64s, prompt: Int64s, parts: Int64s,
+) -> tuple[int, int, bool]:  # fmt: skip
+    """Give running requests their tokens; returns parts, tokens left, and whether one had to go."""
+    left, found, at = limits[TOKEN_BUDGET], 0, 0
+    preempts = False
+    while at < ranks[rank, _RUNS] and left > 0:
+        request = running[rank, at]
+        row = rows[request]
+        tokens = min(prompt[request] + row[MADE] + row[IN_FLIGHT] - row[COMPUTED], left)
+        if tokens <= 0 or row[MADE] + row[IN_FLIGHT] >= output[request]:
+            at += 1
+            continue
+        need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS]) - row[HELD]
+        is_gone = False
+        while need > ranks[rank, _FREE]:
+            preempts = True
+            victim = _preempt(rank, limits, ranks, running, again, rows, free)
+            is_gone = victim == request
+            if is_gone:
+                break
+        if is_gone:
+            break
+        _take(rank, need, ranks, rows, free)
+        row[HELD] += need
+        parts[found, _REQUEST], parts[found, _TOKENS] = request, tokens
+        parts[found, _BEFORE] = row[COMPUTED]
+        found += 1
+        left -= tokens
+        at += 1
+    return found, left, preempts
+
+
+@njit(cache=True)
+def _known_blocks(request: int, limits: Int64s, rows: Int64s, total: int) -> int:
+    """Blocks of a preempted request that nobody overwrote: not the one of its last token."""
+    known: int = min(rows[request, KEPT], (total - 1) // limits[BLOCK_TOKENS])
+    return known
+
+
+@njit(cache=True)
+def _find_again(
+    rank: int, request: int, known: int, ranks: Int64s, rows: Int64s, free: Int64s
+) -> None:
+    """Take a preempted request's own blocks out of the free list again."""
+    segment = rows[request, SEGMENT]
+    if segment != _NOBODY:
+        if segment >= ranks[rank, _FIRST_FREE] and free[rank, segment, 0] == request:
+            free[rank, segment, 0] = _NOBODY
+            free[rank, segment, 1] -= known
+        rows[request, SEGMENT] = _NOBODY
+    ranks[rank, _FREE] -= known
+    rows[request, KEPT] = 0
+    while (
+        ranks[rank, _FIRST_FREE] < ranks[rank, _END_FREE]
+        and free[rank, ranks[rank, _FIRST_FREE], 1] == 0
+    ):
+        ranks[rank, _FIRST_FREE] += 1
+
+
+@njit(cache=True)
+def _admit(
+    rank: int, now: int, limits: Int64s, ranks: Int64s, running: Int64s, waiting: Int64s,
+    again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, parts: Int64s, found: int, left: int,
+) -> int:  # fmt: skip
+    """Let waiting requests in, first come first served, preempted ones first; returns parts."""
+    while left > 0 and ranks[rank, _RUNS] < limits[MOST_SEQUENCES]:
+        if ranks[rank, _AGAIN] > 0:
+            request = again[rank, ranks[rank, _AGAIN] - 1]
+        elif ranks[rank, _HEAD] < ranks[rank, _TAIL]:
+            request = waiting[rank, ranks[rank, _HEAD]]
+        else:
+            break
+        row = rows[request]
+        if row[IN_FLIGHT] > 0:
+            break
+        total = prompt[request] + row[MADE]
+        known = _known_blocks(request, limits, rows, total)
+        rest = total - known * limits[BLOCK_TOKENS]
+        tokens = min(rest, left)
+        if tokens < rest and not limits[IS_CHUNKED]:
+            break
+        end = total if limits[RESERVES_PROMPT] else total - rest + tokens
+        if -(-end // limits[BLOCK_TOKENS]) > ranks[rank, _FREE]:
+            break
+        if ranks[rank, _AGAIN] > 0:
+            ranks[rank, _AGAIN] -= 1
+        else:
+            ranks[rank, _HEAD] += 1
+        _find_again(rank, request, known, ranks, rows, free)
+        row[COMPUTED] = known * limits[BLOCK_TOKENS]
+        need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS]) - known
+        _take(rank, need, ranks, rows, free)
+        row[HELD] = known + need
+        running[rank, ranks[rank, _RUNS]] = request
+        ranks[rank, _RUNS] += 1
+        if row[SCHEDULED] < 0:
+            row[SCHEDULED] = now
+        parts[found, _REQUEST], parts[found, _TOKENS] = request, tokens
+        parts[found, _BEFORE] = row[COMPUTED]
+        found += 1
+        left -= tokens
+    return found
+
+
+@njit(cache=True)
+def _schedule(
+    rank: int, now: int, limits: Int64s, ranks: Int64s, running: Int64s, waiting: Int64s,
+    again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, output: Int64s, parts: Int64s,
+) -> int:  # fmt: skip
+    """What a rank's next step works on: `parts` (*out*); returns how many."""
+    was_running = ranks[rank, _RUNS]
+    found, left, preempts = _grow_running(
+        rank, limits, ranks, running, again, rows, free, output, prompt, parts
+    )
+    if not preempts and not (limits[IS_STATIC] and was_running > 0):
+        found = _admit(
+            rank, now, limits, ranks, running, waiting, again, rows, free, prompt, parts, found,
+            left,
+        )  # fmt: skip
+    for at in range(found):
+        row = rows[parts[at, _REQUEST]]
+        row[COMPUTED] = parts[at, _BEFORE] + parts[at, _TOKENS]
+        makes = row[COMPUTED] >= prompt[parts[at, _REQUEST]] + row[MADE] + row[IN_FLIGHT]
+        parts[at, _MAKES] = makes
+        row[IN_FLIGHT] += makes
+    num_parts: int = found
+    return num_parts
+
+
+@njit(cache=True)
+def _batch_into(parts: Int64s, found: int, batch: Float64s) -> int:
+    """What a rank works on in a step, in `batch` (*out*); returns how many prefills are in it."""
+    batch[:] = 0
+    prefills = 0
+    for at in range(found):
+        tokens, before = parts[at, _TOKENS], parts[at, _BEFORE]
+        if tokens == 1 and before > 0:
+            batch[2] += 1
+            batch[3] += before + 1
+            batch[4] = max(batch[4], before + 1)
+        else:
+            prefills += 1
+            batch[0] += tokens
+            batch[1] += tokens * (before + tokens / 2)
+    batch[5] = found
+    return prefills
+
+
+@njit(cache=True)
+def _finish(
+    rank: int, end: int, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s, free: Int64s,
+    output: Int64s, parts: Int64s, found: int,
+) -> int:  # fmt: skip
+    """Hand out the tokens of a step; returns how many requests were done with it."""
+    done = 0
+    for at in range(found):
+        if not parts[at, _MAKES]:
+            continue
+        request = parts[at, _REQUEST]
+        row = rows[request]
+        row[IN_FLIGHT] -= 1
+        row[MADE] += 1
+        if row[FIRST] < 0:
+            row[FIRST] = end
+        if row[MADE] < output[request]:
+            continue
+        row[LAST] = end
+        done += 1
+        _leave(rank, request, ranks, running, again)
+        _find_again(rank, request, 0, ranks, rows, free)
+        _hand_back(rank, request, ranks, rows, free)
+    return done
+
+
+@njit(cache=True)
+def _leave(rank: int, request: int, ranks: Int64s, running: Int64s, again: Int64s) -> None:
+    """Take a request out of those that run, or of those that were preempted."""
+    for kind in range(2):
+        listed = running if kind == 0 else again
+        column = _RUNS if kind == 0 else _AGAIN
+        count = ranks[rank, column]
+        for at in range(count):
+            if listed[rank, at] == request:
+                for after in range(at, count - 1):
+                    listed[rank, after] = listed[rank, after + 1]
+                ranks[rank, column] -= 1
+                return
+
+
+@njit(cache=True)
+def _arrive(
+    now: int, came: int, arrival: Int64s, ranks: Int64s, waiting: Int64s, rows: Int64s
+) -> int:
+    """Put those that came into a rank's queue, the least loaded one's; returns how many came."""
+    while came < len(arrival) and arrival[came] <= now:
+        best, least = 0, np.iinfo(np.int64).max
+        for rank in range(len(ranks)):
+            queued = ranks[rank, _TAIL] - ranks[rank, _HEAD] + ranks[rank, _AGAIN]
+            load = _LOAD_OF_WAITING * queued + ranks[rank, _RUNS]
+            if load < least:
+                best, least = rank, load
+        waiting[best, ranks[best, _TAIL]] = came
+        ranks[best, _TAIL] += 1
+        rows[came, RANK] = best
+        came += 1
+    return came
+
+
+@njit(cache=True)
+def _with_room(free: Int64s, ranks: Int64s, rows: Int64s, more: int) -> Int64s:
+    """The free lists with room for so many more entries, moved to their front."""
+    room = 0
+    for rank in range(len(ranks)):
+        room = max(room, ranks[rank, _END_FREE] + more)
+    if room <= free.shape[1]:
+        return free
+    longest = 0
+    for rank in range(len(ranks)):
+        longest = max(longest, ranks[rank, _END_FREE] - ranks[rank, _FIRST_FREE])
+    wider = np.zeros((len(ranks), 2 * (longest + more), 2), np.int64)
+    for rank in range(len(ranks)):
+        first, end = ranks[rank, _FIRST_FREE], ranks[rank, _END_FREE]
+        wider[rank, : end - first] = free[rank, first:end]
+        for at in range(end - first):
+            if wider[rank, at, 0] != _NOBODY:
+                rows[wider[rank, at, 0], SEGMENT] = at
+        ranks[rank, _FIRST_FREE], ranks[rank, _END_FREE] = 0, end - first
+    return wider
+
+
+@njit(cache=True)
+def engine_steps_into(
+    arrival: Int64s, prompt: Int64s, output: Int64s, limits: Int64s, num_ranks: int, grids: Grids,
+    times: Times, rows: Int64s,
+) -> Int64s:  # fmt: skip
+    """Run an engine until every request is done; fills `rows` (*out*), returns its steps.
+
+    `arrival`, rising, `prompt` and `output` are int64[requests]; `limits` is int64[9], `rows`
+    int64[requests, 11].
+    """
+    total, most = len(arrival), limits[MOST_SEQUENCES]
+    ranks = np.zeros((num_ranks, 7), np.int64)
+    running = np.zeros((num_ranks, most), np.int64)
+    waiting = np.zeros((num_ranks, total), np.int64)
+    again = np.zeros((num_ranks, total), np.int64)
+    free = np.zeros((num_ranks, 4 * most + 1024, 2), np.int64)
+    parts = np.zeros((2, num_ranks, most, 4), np.int64)
+    found = np.zeros((2, num_ranks), np.int64)
+    batches = np.zeros((num_ranks, 6), np.float64)
+    steps = np.zeros((1024, NUM_COLUMNS), np.int64)
+    for rank in range(num_ranks):
+        ranks[rank, _FREE], ranks[rank, _END_FREE] = limits[BLOCKS], 1
+        free[rank, 0, 0], free[rank, 0, 1] = _NOBODY, limits[BLOCKS]
+    rows[:] = 0
+    rows[:, SCHEDULED:] = -1
+    rows[:, SEGMENT] = _NOBODY
+    now, came, done, num_steps, slot = 0, 0, 0, 0, 0
+    is_on = False
+    while done < total:
+        free = _with_room(free, ranks, rows, 4 * most + 4)
+        if not is_on:
+            came = _arrive(now, came, arrival, ranks, waiting, rows)
+            for rank in range(num_ranks):
+                found[slot, rank] = _schedule(
+                    rank, now, limits, ranks, running, waiting, again, rows, free, prompt, output,
+                    parts[slot, rank],
+                )  # fmt: skip
+            if found[slot].sum() == 0:
+                if came == total:
+                    break
+                now = max(now, arrival[came])
+                continue
+        prefills = 0
+        for rank in range(num_ranks):
+            prefills += _batch_into(parts[slot, rank], found[slot, rank], batches[rank])
+        duration = step_ns(grids, times, batches)
+        if num_steps == len(steps):
+            wider = np.zeros((2 * num_steps, NUM_COLUMNS), np.int64)
+            wider[:num_steps] = steps
+            steps = wider
+        step = steps[num_steps]
+        num_steps += 1
+        step[START_NS], step[DURATION_NS] = now, duration
+        step[DECODES], step[PREFILL_TOKENS] = batches[:, 2].sum(), batches[:, 0].sum()
+        step[PREFILLS], step[RUNNING] = prefills, ranks[:, _RUNS].sum()
+        step[WAITING] = (ranks[:, _TAIL] - ranks[:, _HEAD] + ranks[:, _AGAIN]).sum()
+        step[USED_BLOCKS] = num_ranks * limits[BLOCKS] - ranks[:, _FREE].sum()
+        end = now + duration
+        for turn in range(2):
+            if turn == (0 if limits[IS_AHEAD] else 1):
+                at = now if limits[IS_AHEAD] else end
+                came = _arrive(at, came, arrival, ranks, waiting, rows)
+                for rank in range(num_ranks):
+                    found[1 - slot, rank] = _schedule(
+                        rank, at, limits, ranks, running, waiting, again, rows, free, prompt,
+                        output, parts[1 - slot, rank],
+                    )  # fmt: skip
+            else:
+                for rank in range(num_ranks):
+                    done += _finish(
+                        rank, end, ranks, running, again, rows, free, output, parts[slot, rank],
+                        found[slot, rank],
+                    )  # fmt: skip
+        now = end
+        slot = 1 - slot
+        is_on = found[slot].sum() > 0
+    return steps[:num_steps]

@@ -1,0 +1,218 @@
+"""`Deployment`: a model, an engine's settings, step times and memory: all that serving needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from foretrace.base import WorkloadError
+from foretrace.machine import (
+    Chip,
+    Machine,
+    chip_names,
+    host_names,
+    load_chip,
+    load_host,
+    load_machine,
+)
+from foretrace.serve.engine import NO_LIMIT, Engine
+from foretrace.serve.of_profiles import times_of_profiles
+from foretrace.serve.profiles import plain_name, profile_files, read_profiles
+from foretrace.serve.requests import Requests
+from foretrace.serve.running import engine_run
+from foretrace.serve.serving import ServiceTarget, Serving, serving
+from foretrace.serve.step_times import EngineStepTimes
+from foretrace.workload import Transformer, serving_memory
+
+_LEAST_NAME = 4  # letters of a GPU's name: fewer say too little
+_FORMATS = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16"}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Deployment:
+    """One engine and how long its steps take."""
+
+    model: Transformer
+    engine: Engine
+    times: EngineStepTimes
+    gpu: str
+    num_blocks: int  # of the cache of one copy
+    notes: tuple[str, ...] = ()
+
+    def serve(
+        self,
+        requests: Requests,
+        *,
+        target: ServiceTarget | None = None,
+        dollars_per_hour: float | None = None,
+    ) -> Serving:
+        """What becomes of requests.
+
+        Args:
+            requests: in the order in which they come.
+            target: what they are promised.
+            dollars_per_hour: price of one GPU.
+
+        Raises:
+            WorkloadError: if one of them can never be served.
+        """
+        run, fast, slow = (
+            engine_run(requests, self.engine, times, blocks=self.num_blocks)
+            for times in (
+                self.times,
+                self.times.scaled(self.times.low),
+                self.times.scaled(self.times.high),
+            )
+        )
+        return serving(
+            run,
+            fast,
+            slow,
+            engine=self.engine,
+            model=self.model.name,
+            gpu=self.gpu,
+            source=self.times.source,
+            target=target,
+            dollars_per_hour=dollars_per_hour,
+            notes=(*self.notes, *self.times.notes),
+        )
+
+
+def deployment(
+    model: Transformer,
+    engine: Engine,
+    *,
+    profiles: Path | None = None,
+    machine: Machine | None = None,
+    gpu: str = "",
+    beside: Sequence[Path] = (),
+    folders: Sequence[Path] = (),
+) -> Deployment:
+    """A deployment, its step times from layer profiles.
+
+    Args:
+        model: that serves.
+        engine: its settings.
+        profiles: folder of layer profiles.
+        machine: that it runs on; by the GPU's name, if left out.
+        gpu: its name; as the engine's file, its folder or a file beside it says, if left out.
+        beside: the engine's file and others whose folders may name the GPU.
+        folders: of files that names of hardware are looked up in, before the presets.
+
+    Raises:
+        WorkloadError: if profiles are missing, or the memory holds no sequence.
+        MachineError: if collectives cannot be costed.
+    """
+    if profiles is None:
+        raise WorkloadError(
+            "step times come from layer profiles: name their folder with --profiles"
+        )
+    names = [name for name in (gpu, engine.device, *_named_beside(beside)) if name]
+    if machine is None:
+        machine = machine_of(names, folders)
+    if engine.max_model_len is None and model.context:
+        engine = replace(engine, max_model_len=model.context)
+    found = read_profiles(
+        profiles,
+        models=[name for name in (engine.model, model.name) if name],
+        gpus=[*names, *([machine.chip.title] if machine is not None else [])],
+        tensor=engine.tensor_parallel_size,
+        has_experts=model.experts is not None,
+    )
+    if machine is None:
+        machine = machine_of([found.gpu], folders)
+    times = times_of_profiles(found, model, engine, machine=machine)
+    blocks, notes = cache_blocks(model, engine, machine.chip if machine is not None else None)
+    if engine.unused:
+        notes = (*notes, f"settings without effect here: {', '.join(engine.unused)}")
+    name = machine.chip.name if machine is not None else found.gpu
+    return Deployment(
+        model=model, engine=engine, times=times, gpu=name, num_blocks=blocks, notes=notes
+    )
+
+
+def cache_blocks(
+    model: Transformer, engine: Engine, chip: Chip | None
+) -> tuple[int, tuple[str, ...]]:
+    """Blocks of the cache: as resolved, or what the memory leaves; and what to say of it.
+
+    Raises:
+        WorkloadError: if nothing is left.
+    """
+    if engine.num_gpu_blocks is not None:
+        return engine.num_gpu_blocks, ()
+    capacity = engine.device_bytes or (chip.memory_bytes if chip is not None else None)
+    if capacity is None:
+        return NO_LIMIT, ("nothing says how much memory the GPU has: the cache is taken as large",)
+    memory = serving_memory(
+        model,
+        capacity=capacity,
+        utilisation=engine.gpu_memory_utilization,
+        tensor=engine.tensor_parallel_size,
+        expert_ranks=engine.num_gpus if engine.enable_expert_parallel else 1,
+        max_tokens=engine.max_num_batched_tokens,
+        max_sequences=engine.max_num_seqs,
+        cache_format=_FORMATS.get(engine.kv_cache_dtype, engine.kv_cache_dtype),
+    )
+    blocks = int(memory.cache / memory.bytes_per_token) // engine.block_size
+    if blocks <= 1:
+        taken = (memory.weights + memory.activations + memory.context) / 2**30
+        allowed = capacity * engine.gpu_memory_utilization / 2**30
+        raise WorkloadError(
+            f"{model.name} leaves no room for a sequence: weights and the rest take "
+            f"{taken:.1f} GiB of {allowed:.1f} GiB "
+            "on each GPU; take more GPUs (tensor_parallel_size), or one with more memory"
+        )
+    tokens = blocks * engine.block_size
+    return blocks, (f"the cache was not stated: the memory leaves room for {tokens:,} tokens",)
+
+
+def _named_beside(paths: Sequence[Path]) -> list[str]:
+    """What folders and a description of the hardware beside the engine's file call the GPU."""
+    found = []
+    for path in paths:
+        folder = path.resolve().parent
+        for other in sorted(folder.glob("*config.json")):
+            try:
+                text = json.dumps(json.loads(other.read_text(encoding="utf-8")))
+            except (OSError, ValueError, RecursionError):
+                continue
+            _, key, rest = text.partition('"hardware": "')
+            if key:
+                found.append(rest.partition('"')[0])
+        found.append(folder.name)
+    return found
+
+
+def chip_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Chip | None:
+    """The chip that goes by one of these names, the first that is one's."""
+    chips = [load_chip(name, folders) for name in chip_names(folders)]
+    for name in names:
+        plain = plain_name(name)
+        fitting = [
+            (len(called), one)
+            for one in chips
+            for called in map(plain_name, (one.name, *one.device_names))
+            if len(plain) >= _LEAST_NAME and (called in plain or plain in called)
+        ]
+        if fitting:
+            return max(fitting, key=lambda pair: pair[0])[1]
+    return None
+
+
+def machine_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Machine | None:
+    """A host of the GPU of that name, if one is described."""
+    chip = chip_of(names, folders)
+    if chip is None:
+        return None
+    for host in host_names(folders):
+        if load_host(host, folders).chip.name == chip.name:
+            return load_machine(host, folders)
+    return None
+
+
+def gpus_of(profiles: Path) -> tuple[str, ...]:
+    """GPUs that a folder has profiles of."""
+    return tuple(sorted({one.gpu for one in profile_files(profiles)}))

@@ -1,0 +1,177 @@
+"""`times_of_profiles`: layer profiles become the tables of steps; what they lack comes from models.
+
+Profiles are of one GPU without its peers: collectives come from `cost` and the machine. Nothing is
+added for the host: with asynchronous scheduling it is done with a step before the GPU begins it.
+What a graph saves, 2 us a kernel, lies between kernels: profiles of kernels have it not in them.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from foretrace.base import CollectiveKind, Float64s, Int64s, WorkloadError
+from foretrace.cost import CollectiveRequests, collective_costs
+from foretrace.machine import Machine
+from foretrace.serve.engine import Engine
+from foretrace.serve.profiles import LayerProfiles
+from foretrace.serve.step_times import EngineStepTimes, along, beyond, padded_tokens, surface
+from foretrace.workload import Transformer
+
+# Calls in a step of layers that profiles list once: of every layer, or of the model.
+_OF_MODEL = frozenset({"embedding", "final_layernorm"})
+_CALLS_OF_LAYER = {"layernorm": 2}
+_BYTES = 2  # of an activation
+# How far steps of two deployments lay from their layers' sum: most between 3 % below and 6 % above.
+_LOW, _HIGH = 0.97, 1.06
+# Experts are not equally popular: a trained gate activates up to 13 % fewer than an even one would
+# (LLMServingSim, bench/core/runner.py, on the gates it recorded). A lognormal popularity of this
+# width has that largest shortfall, for 8 of 128 experts.
+_POPULARITY = 0.7
+
+
+def times_of_profiles(
+    profiles: LayerProfiles, model: Transformer, engine: Engine, *, machine: Machine | None = None
+) -> EngineStepTimes:
+    """Durations of an engine's steps from profiles of its layers.
+
+    Args:
+        profiles: of the model at the engine's degree of tensor parallelism.
+        model: that serves.
+        engine: its settings.
+        machine: that collectives run on; needed where several GPUs serve one model.
+
+    Raises:
+        WorkloadError: if it is needed and not given.
+    """
+    most = engine.max_num_batched_tokens
+    padded = padded_tokens(engine, most)
+    layers = model.num_layers
+    token_ns = np.zeros(most + 1)
+    for name, (tokens, ns) in profiles.dense.items():
+        calls = 1 if name in _OF_MODEL else layers * _CALLS_OF_LAYER.get(name, 1)
+        token_ns += calls * along(tokens, ns, padded)
+    token_ns += tensor_exchanges_ns(model, engine, machine, padded)
+    sequences = np.arange(engine.max_num_seqs + 1)
+    sequence_ns = np.zeros(len(sequences))
+    for tokens, ns in profiles.per_sequence.values():
+        sequence_ns += along(tokens, ns, sequences)
+    shared_ns = experts_ns(profiles, model, engine, machine)
+    decode, prefill, mixed = (
+        one.scaled(layers) for one in (profiles.decode, profiles.prefill, profiles.mixed)
+    )
+    return EngineStepTimes(
+        token_ns=np.stack([token_ns, token_ns]),
+        sequence_ns=sequence_ns,
+        shared_ns=shared_ns,
+        decode=decode,
+        prefill=prefill,
+        mixed=mixed,
+        num_ranks=ranks_in_step(model, engine),
+        low=_LOW,
+        high=_HIGH,
+        source=f"layer profiles of {profiles.gpu} at tp{profiles.tensor}",
+        notes=beyond(
+            [
+                ("tokens", most, max(float(one[0][-1]) for one in profiles.dense.values())),
+                (
+                    "sequences",
+                    engine.max_num_seqs,
+                    max(float(one[0][-1]) for one in profiles.per_sequence.values()),
+                ),
+                ("tokens of prefills", most, float(profiles.prefill.axes[0][-1])),
+            ]
+        ),
+    )
+
+
+def ranks_in_step(model: Transformer, engine: Engine) -> int:
+    """Copies of the model that go in step: all, where experts lie over them; else each alone."""
+    return engine.data_parallel_size if model.experts is not None else 1
+
+
+def tensor_exchanges_ns(
+    model: Transformer, engine: Engine, machine: Machine | None, tokens: Int64s
+) -> Float64s:
+    """All-reduces of tensor parallelism by tokens: two in a layer, one after the embedding."""
+    if engine.tensor_parallel_size == 1:
+        return np.zeros(len(tokens))
+    size = tokens * model.hidden * _BYTES
+    once = exchange_ns(CollectiveKind.ALL_REDUCE, size, engine.tensor_parallel_size, machine)
+    return once * (2 * model.num_layers + 1)
+
+
+def exchange_ns(
+    kind: CollectiveKind, num_bytes: Int64s, ranks: int, machine: Machine | None
+) -> Float64s:
+    """A collective of the first GPUs of a machine, by its bytes.
+
+    Raises:
+        WorkloadError: if no machine is given, or it has too few GPUs.
+    """
+    if machine is None:
+        raise WorkloadError(
+            f"{ranks} GPUs serve one model, and nothing says what connects them: name a machine "
+            "with --machine"
+        )
+    if machine.num_ranks < ranks:
+        raise WorkloadError(
+            f"{ranks} GPUs serve one model, and {machine.name} has {machine.num_ranks}: name a "
+            "larger machine with --machine"
+        )
+    zeros = np.zeros(len(num_bytes), np.int32)
+    costs = collective_costs(
+        CollectiveRequests(
+            collective=zeros,
+            num_bytes=num_bytes.astype(np.int64),
+            dtype=zeros,
+            group=zeros,
+            collectives=(kind.in_tables,),
+            dtypes=("bf16",),
+            groups=(tuple(range(ranks)),),
+        ),
+        machine,
+    )
+    found: Float64s = np.where(num_bytes > 0, costs.duration_ns, 0).astype(np.float64)
+    return found
+
+
+def activated_experts(model: Transformer, tokens: Int64s) -> Float64s:
+    """Experts that some of these tokens pass through, on the average."""
+    experts = model.experts
+    if experts is None:
+        return np.zeros(len(tokens))
+    normal = NormalDist()
+    places = [normal.inv_cdf((at + 0.5) / experts.count) for at in range(experts.count)]
+    weights = np.exp(_POPULARITY * np.array(places))
+    chance = np.minimum(weights / weights.sum() * experts.num_active, 1.0)
+    untouched = (1 - chance[None, :]) ** tokens[:, None]
+    found: Float64s = (1 - untouched).sum(axis=1)
+    return np.where(tokens > 0, np.maximum(found, experts.num_active), 0.0)
+
+
+def experts_ns(
+    profiles: LayerProfiles, model: Transformer, engine: Engine, machine: Machine | None
+) -> Float64s:
+    """Experts of all layers by tokens of all ranks, with the exchanges around them."""
+    copies = ranks_in_step(model, engine)
+    most = engine.max_num_batched_tokens * copies
+    if model.experts is None or profiles.experts is None:
+        return np.zeros(most + 1)
+    layers = sum(layer.has_experts for layer in model.layers)
+    tokens = np.arange(most + 1)
+    if copies == 1:
+        tokens = padded_tokens(engine, most)
+    active = activated_experts(model, tokens)
+    parts = engine.num_gpus
+    if engine.enable_expert_parallel:
+        one = surface(profiles.experts, tokens / parts, active / parts)
+    else:
+        one = surface(profiles.experts, tokens.astype(np.float64), active) / parts
+    found: Float64s = np.where(tokens > 0, one, 0.0)
+    if copies > 1:
+        size = tokens * model.hidden * _BYTES
+        for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
+            found = found + exchange_ns(kind, size, copies, machine)
+    return found * layers

@@ -1,0 +1,265 @@
+"""`Requests`: what is asked of an engine: when, how many tokens in, how many out.
+
+From a file (JSON lines, JSON, CSV) in the forms that benchmarks and published traces have, or drawn
+from a law. Nothing but lengths and arrivals is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretrace.base import NS_PER_MS, NS_PER_S, Float64s, Int64s, WorkloadError
+
+# How files call a prompt's tokens, a reply's, and when a request came. In order: LLMServingSim and
+# vLLM's benchmarks, Vidur, Mooncake (ms), Azure's traces (a date).
+_PROMPT = (
+    *("input_toks", "prompt_len", "prompt_tokens", "num_prompt_tokens", "input_length"),
+    *("input_len", "num_prefill_tokens", "ContextTokens"),
+)
+_OUTPUT = (
+    *("output_toks", "output_len", "output_tokens", "num_output_tokens", "output_length"),
+    *("expected_output_len", "num_decode_tokens", "GeneratedTokens"),
+)
+_ARRIVAL: Mapping[str, int] = {
+    "arrival_time": NS_PER_S,
+    "arrival_time_s": NS_PER_S,
+    "arrival": NS_PER_S,
+    "arrived_at": NS_PER_S,
+    "arrival_time_ms": NS_PER_MS,
+    "arrival_time_ns": 1,
+    "timestamp": NS_PER_MS,
+    "TIMESTAMP": NS_PER_S,
+}
+_NAME = ("request_id", "id", "name")
+_LAWS = ("poisson", "bursts", "constant")
+_MOST_TOKENS = 2**31
+_MOST_REQUESTS = 10_000_000
+_SPREAD_OF_BURSTS = 4.0  # intervals' variance over their squared mean: gamma, shape 1/4
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """Requests in the order in which they come; the first at 0."""
+
+    name: str
+    arrival_ns: Int64s  # int64[requests], rising
+    prompt_tokens: Int64s  # int64[requests], 1 or more
+    output_tokens: Int64s  # int64[requests], 1 or more
+    names: tuple[str, ...]  # of each request
+
+    def __post_init__(self) -> None:
+        """Refuse what no engine takes.
+
+        Raises:
+            WorkloadError: if there are none, a length is below 1, or they do not come in order.
+        """
+        if not len(self.arrival_ns):
+            raise WorkloadError(f"{self.name} holds no request: it needs one or more")
+        for what, tokens in (("prompt", self.prompt_tokens), ("reply", self.output_tokens)):
+            wrong = np.flatnonzero((tokens < 1) | (tokens > _MOST_TOKENS))
+            if len(wrong):
+                named, count = self.names[wrong[0]], int(tokens[wrong[0]])
+                raise WorkloadError(
+                    f"request {named!r} of {self.name} has a {what} of {count:,} tokens, expected "
+                    "1 or more: leave such requests out"
+                )
+
+    def __len__(self) -> int:
+        """Number of requests."""
+        return len(self.arrival_ns)
+
+    @property
+    def seconds(self) -> float:
+        """From the first arrival to the last."""
+        return float(self.arrival_ns[-1]) / NS_PER_S
+
+    @property
+    def rate(self) -> float:
+        """Requests that come in a second; 0 where all come at once."""
+        return (len(self) - 1) / self.seconds if self.seconds > 0 else 0.0
+
+    def at_rate(self, rate: float, *, seed: int = 0, spread: float = 1.0) -> Requests:
+        """The same lengths, coming at random.
+
+        Args:
+            rate: requests in a second.
+            seed: of the draw.
+            spread: variance of the intervals over their squared mean: 1 Poisson, 0 even, above
+                1 in bursts.
+        """
+        gaps = _gaps(len(self), rate, spread=spread, seed=seed)
+        arrival = np.concatenate([[0.0], np.cumsum(gaps[1:])])
+        return replace(self, arrival_ns=np.rint(arrival * NS_PER_S).astype(np.int64))
+
+    def share(self, part: int, parts: int) -> Requests:
+        """Those of one of several engines that take turns; arrivals stay as they are."""
+        return replace(
+            self,
+            arrival_ns=self.arrival_ns[part::parts],
+            prompt_tokens=self.prompt_tokens[part::parts],
+            output_tokens=self.output_tokens[part::parts],
+            names=self.names[part::parts],
+        )
+
+
+def _gaps(count: int, rate: float, *, spread: float, seed: int) -> Float64s:
+    if not (0 < rate < NS_PER_S):
+        raise WorkloadError(f"no requests come at a rate of {rate}: expected some in a second")
+    if spread <= 0:
+        return np.full(count, 1 / rate)
+    generator = np.random.default_rng(seed)
+    gaps: Float64s = generator.gamma(1 / spread, spread / rate, count)
+    return gaps
+
+
+def requests_named(text: str, *, seed: int = 0) -> Requests:
+    """The requests that a command line names: a law, or a file.
+
+    A law is `poisson:rate=10,prompt=1024,output=256,requests=1000`; `bursts` and `constant` alike;
+    `prompt_spread` and `output_spread` are the standard deviation of a length's logarithm.
+
+    Raises:
+        WorkloadError: if the law or the file cannot be read.
+    """
+    law, colon, rest = text.partition(":")
+    if colon and law in _LAWS:
+        return _of_law(law, rest, seed=seed)
+    return read_requests(Path(text))
+
+
+def _of_law(law: str, rest: str, *, seed: int) -> Requests:
+    values: dict[str, float] = {"requests": 1000, "prompt_spread": 0, "output_spread": 0}
+    needed = ("rate", "prompt", "output")
+    for part in filter(None, rest.split(",")):
+        key, _, number = part.partition("=")
+        try:
+            values[key.strip()] = float(number)
+        except ValueError:
+            values = {}
+            break
+    known = {*needed, "requests", "prompt_spread", "output_spread"}
+    if not set(needed) <= set(values) or set(values) - known or min(values.values()) < 0:
+        raise WorkloadError(
+            f"cannot read the law {law}:{rest}: expected {law}:rate=10,prompt=1024,output=256, and "
+            "if wanted requests=1000, prompt_spread=0.8, output_spread=0.5"
+        )
+    if not 1 <= values["requests"] <= _MOST_REQUESTS:
+        raise WorkloadError(
+            f"cannot draw {values['requests']:,.0f} requests: expected 1 to {_MOST_REQUESTS:,}"
+        )
+    count = int(values["requests"])
+    generator = np.random.default_rng(seed + 1)
+    prompt, output = (
+        np.clip(
+            np.rint(values[key] * np.exp(values[f"{key}_spread"] * generator.normal(size=count))),
+            1,
+            _MOST_TOKENS,
+        ).astype(np.int64)
+        for key in ("prompt", "output")
+    )
+    names = tuple(map(str, range(count)))
+    drawn = Requests(f"{law}:{rest}", np.zeros(count, np.int64), prompt, output, names)
+    spread = {"poisson": 1.0, "bursts": _SPREAD_OF_BURSTS, "constant": 0.0}[law]
+    return drawn.at_rate(values["rate"], seed=seed, spread=spread)
+
+
+def read_requests(path: Path) -> Requests:
+    """Requests of a file: .jsonl, .json (a list) or .csv.
+
+    Without arrivals all come at once; `at_rate` spreads them.
+
+    Raises:
+        WorkloadError: if the file cannot be read, or does not say how long requests are.
+    """
+    try:
+        rows = list(_rows(path))
+    except (OSError, ValueError, RecursionError) as err:
+        reason = err.strerror if isinstance(err, OSError) else err
+        raise WorkloadError(f"cannot read requests from {path}: {reason}") from err
+    if not rows:
+        raise WorkloadError(f"{path} holds no request: it needs one or more")
+    prompt, output = _column(rows, _PROMPT, path), _column(rows, _OUTPUT, path)
+    arrival = _arrivals(rows, path)
+    order = np.argsort(arrival, kind="stable")
+    key = next((name for name in _NAME if name in rows[0]), "")
+    names = [str(row.get(key, at)) for at, row in enumerate(rows)]
+    return Requests(
+        str(path),
+        np.rint((arrival - arrival.min())[order]).astype(np.int64),
+        prompt[order],
+        output[order],
+        tuple(names[at] for at in order.tolist()),
+    )
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix.lower() == ".csv":
+        yield from csv.DictReader(text.splitlines())
+        return
+    found = (
+        json.loads(text)
+        if text.lstrip().startswith("[")
+        else [json.loads(line) for line in text.splitlines() if line.strip()]
+    )
+    for row in found:
+        if not isinstance(row, dict):
+            told = f"expected a mapping for every request, found {str(row)[:40]!r}"
+            raise ValueError(told)  # noqa: TRY004  as of what the file holds
+        yield row
+
+
+def _column(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path) -> Int64s:
+    name = next((name for name in names if name in rows[0]), None)
+    if name is None:
+        told = ", ".join(list(rows[0])[:8])
+        raise WorkloadError(
+            f"cannot tell how long the requests of {path} are: it has {told}; expected lengths in "
+            f"tokens, such as {names[0]!r} (texts need a tokenizer: count their tokens first)"
+        )
+    try:
+        found = np.array([float(row[name]) for row in rows])
+    except (KeyError, TypeError, ValueError) as err:
+        raise WorkloadError(
+            f"cannot read requests from {path}: expected a whole number of tokens as {name!r} of "
+            f"every request ({err})"
+        ) from err
+    if not (np.isfinite(found).all() and (found == np.floor(found)).all()):
+        raise WorkloadError(
+            f"cannot read requests from {path}: {name!r} holds numbers that count no tokens"
+        )
+    whole: Int64s = np.clip(found, -1, 2.0**40).astype(np.int64)
+    return whole
+
+
+def _arrivals(rows: Sequence[Mapping[str, Any]], path: Path) -> Float64s:
+    """When each came, float64[requests], in ns."""
+    name = next((name for name in _ARRIVAL if name in rows[0]), None)
+    if name is None:
+        return np.zeros(len(rows))
+    try:
+        found = [_moment(row[name]) for row in rows]
+    except (KeyError, TypeError, ValueError) as err:
+        raise WorkloadError(
+            f"cannot read requests from {path}: {name!r} of every request must be a time ({err})"
+        ) from err
+    # Seconds since 1970 have more digits than ns in 64 bit leave room for: the first is taken off.
+    seconds = np.array(found) - min(found)
+    if not np.isfinite(seconds).all():
+        raise WorkloadError(f"cannot read requests from {path}: {name!r} holds what is no time")
+    return seconds * float(_ARRIVAL[name])
+
+
+def _moment(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        return datetime.fromisoformat(str(value)).timestamp()

@@ -1,0 +1,153 @@
+"""`engine_run`: requests go through an engine, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import Int64s, SimulationError, WorkloadError
+from foretrace.serve import _compiled
+from foretrace.serve.engine import NO_LIMIT, Engine
+from foretrace.serve.requests import Requests
+from foretrace.serve.step_times import EngineStepTimes
+
+_NULL_BLOCKS = 1  # vLLM's block pool keeps its first block for what holds nothing
+
+
+@dataclass(frozen=True, eq=False)
+class EngineSteps:
+    """Steps of an engine, one row each."""
+
+    start_ns: Int64s
+    duration_ns: Int64s
+    num_decodes: Int64s
+    prefill_tokens: Int64s
+    num_prefills: Int64s
+    num_waiting: Int64s
+    num_running: Int64s
+    used_blocks: Int64s
+
+    def __len__(self) -> int:
+        """Number of steps."""
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class EngineRun:
+    """What became of each request, and the steps in which it did; times from the first arrival."""
+
+    requests: Requests
+    scheduled_ns: Int64s  # int64[requests], when it was first put into a step
+    first_ns: Int64s  # int64[requests], when its first token was made
+    last_ns: Int64s  # int64[requests], when its last was
+    preempted: Int64s  # int64[requests], how often it had to begin again
+    rank: Int64s  # int64[requests], which copy of the model served it
+    steps: tuple[EngineSteps, ...]  # of each engine that runs by itself
+    num_blocks: int  # of one copy
+
+    def gaps_ns(self) -> tuple[Int64s, Int64s]:
+        """Time from one token of a request to its next, and of how many tokens that is so."""
+        gaps, counts = [], []
+        for steps in self.steps:
+            ends = steps.start_ns + steps.duration_ns
+            gaps.append(np.diff(ends, prepend=ends[:1] - steps.duration_ns[:1]))
+            counts.append(steps.num_decodes)
+        return np.concatenate(gaps), np.concatenate(counts)
+
+
+def engine_run(
+    requests: Requests, engine: Engine, times: EngineStepTimes, *, blocks: int = NO_LIMIT
+) -> EngineRun:
+    """Serve requests.
+
+    Copies of a dense model each serve by themselves, requests taking turns; copies that share
+    experts go in step.
+
+    Args:
+        requests: in the order in which they come.
+        engine: its scheduler's settings.
+        times: of its steps.
+        blocks: of the cache of one copy.
+
+    Raises:
+        WorkloadError: if a request can never be served.
+    """
+    check_served(requests, engine, blocks)
+    parts = engine.data_parallel_size // times.num_ranks
+    runs = [
+        _one_engine(requests.share(part, parts), engine, times, blocks=blocks)
+        for part in range(min(parts, len(requests)))
+    ]
+    rows = np.zeros((len(requests), _compiled.NUM_FIELDS), np.int64)
+    for part, (found, _) in enumerate(runs):
+        rows[part::parts] = found
+        rows[part::parts, _compiled.RANK] += part * times.num_ranks
+    return EngineRun(
+        requests,
+        scheduled_ns=rows[:, _compiled.SCHEDULED],
+        first_ns=rows[:, _compiled.FIRST],
+        last_ns=rows[:, _compiled.LAST],
+        preempted=rows[:, _compiled.PREEMPTED],
+        rank=rows[:, _compiled.RANK],
+        steps=tuple(steps for _, steps in runs),
+        num_blocks=blocks,
+    )
+
+
+def _one_engine(
+    requests: Requests, engine: Engine, times: EngineStepTimes, *, blocks: int
+) -> tuple[Int64s, EngineSteps]:
+    limits = np.zeros(_compiled.NUM_LIMITS, np.int64)
+    limits[_compiled.BLOCKS] = min(blocks, NO_LIMIT) - _NULL_BLOCKS
+    limits[_compiled.BLOCK_TOKENS] = engine.block_size
+    limits[_compiled.MOST_SEQUENCES] = engine.max_num_seqs
+    limits[_compiled.TOKEN_BUDGET] = engine.max_num_batched_tokens
+    limits[_compiled.IS_CHUNKED] = engine.enable_chunked_prefill
+    limits[_compiled.RESERVES_PROMPT] = engine.scheduler_reserve_full_isl
+    limits[_compiled.IS_AHEAD] = engine.async_scheduling
+    limits[_compiled.KEEPS_BLOCKS] = engine.enable_prefix_caching
+    limits[_compiled.IS_STATIC] = engine.is_static
+    rows = np.zeros((len(requests), _compiled.NUM_FIELDS), np.int64)
+    steps = _compiled.engine_steps_into(
+        requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, limits,
+        times.num_ranks, times.grids, times.times, rows,
+    )  # fmt: skip
+    if (rows[:, _compiled.LAST] < 0).any():
+        raise SimulationError(
+            f"{int((rows[:, _compiled.LAST] < 0).sum())} of {len(requests)} requests were never "
+            "done: raise max_num_batched_tokens or the memory of the cache"
+        )
+    return rows, EngineSteps(*steps.T)
+
+
+def check_served(requests: Requests, engine: Engine, blocks: int) -> None:
+    """Refuse requests that an engine turns away or can never finish.
+
+    Raises:
+        WorkloadError: naming the first.
+    """
+    total = requests.prompt_tokens + requests.output_tokens
+    if engine.max_model_len is not None and (total > engine.max_model_len).any():
+        at = int(np.flatnonzero(total > engine.max_model_len)[0])
+        raise WorkloadError(
+            f"request {requests.names[at]!r} of {requests.name} has {int(total[at]):,} tokens, "
+            f"prompt and reply, and the engine's context holds {engine.max_model_len:,}: leave it "
+            "out, or raise max_model_len"
+        )
+    need = -(-(total - 1) // engine.block_size)
+    if need.max() > blocks - _NULL_BLOCKS:
+        at = int(need.argmax())
+        raise WorkloadError(
+            f"request {requests.names[at]!r} of {requests.name} needs {int(need[at]):,} blocks of "
+            f"{engine.block_size} tokens, and the cache has {max(blocks - _NULL_BLOCKS, 0):,}: "
+            "take a GPU with more memory, more GPUs, or shorter requests"
+        )
+    if not engine.enable_chunked_prefill:
+        longest = int(requests.prompt_tokens.max())
+        if longest > engine.max_num_batched_tokens:
+            raise WorkloadError(
+                f"a prompt of {longest:,} tokens of {requests.name} goes into no step of "
+                f"{engine.max_num_batched_tokens:,} tokens: let prefills be chunked, or raise "
+                "max_num_batched_tokens"
+            )

@@ -1,0 +1,155 @@
+"""`EngineStepTimes`: how long an engine's step takes, by what the step works on, as tables.
+
+A step works on some tokens in all (products, norms, collectives), on some sequences (the last layer
+and sampling), and attends: prefills to what came before them, decodes to all they keep. Whoever
+knows how long these take writes the same tables, so that one loop runs them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretrace.base import Float64s, Int64s
+from foretrace.serve import _compiled
+from foretrace.serve.engine import Engine
+from foretrace.serve.profiles import ProfileGrid
+
+# Attention of uneven sequences lies between that of their mean and that of their longest: this far
+# up. LLMServingSim's profiles of uneven batches on RTX PRO 6000 say 0.02 to 0.06 for half of their
+# buckets from 64 sequences on (profiler/perf/RTXPRO6000, skew_fit.csv). The lower end is taken:
+# their batches are of two lengths, while the longest of requests are rare.
+UNEVENNESS = 0.025
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """What one rank works on in a step."""
+
+    prefills: tuple[tuple[int, int], ...] = ()  # tokens, and tokens before them
+    decodes: tuple[int, ...] = ()  # keys of each, its own among them
+
+    def row(self) -> Float64s:
+        """As the compiled loop has it, float64[6]."""
+        tokens = sum(count for count, _ in self.prefills)
+        pairs = sum(count * (before + count / 2) for count, before in self.prefills)
+        kept = (len(self.decodes), sum(self.decodes), max(self.decodes, default=0))
+        sequences = len(self.prefills) + len(self.decodes)
+        return np.array([tokens, pairs, *kept, sequences], np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class EngineStepTimes:
+    """Durations of all layers together, in ns."""
+
+    token_ns: Float64s  # float64[2, tokens + 1], of decodes alone, and with prefills
+    sequence_ns: Float64s  # float64[sequences + 1]
+    shared_ns: Float64s  # float64[tokens of all ranks + 1], what ranks do together
+    decode: ProfileGrid  # sequences, keys
+    prefill: ProfileGrid  # tokens, keys before
+    mixed: ProfileGrid  # tokens, keys before, sequences, keys
+    num_ranks: int  # that go in step
+    low: float  # a step takes so many times as long at least, 80 % interval
+    high: float
+    source: str  # what they come from
+    unevenness: float = UNEVENNESS
+    notes: tuple[str, ...] = ()
+
+    @property
+    def grids(self) -> _compiled.Grids:
+        """Attention, as the compiled loop takes it."""
+        decode, prefill, mixed = self.decode, self.prefill, self.mixed
+        tokens, before, sequences, keys = mixed.axes
+        return (
+            (decode.axes[0], decode.axes[1], decode.values),
+            (prefill.axes[0], prefill.axes[1], prefill.values),
+            (tokens, before, sequences, keys, mixed.values),
+        )
+
+    @property
+    def times(self) -> _compiled.Times:
+        """The rest, as the compiled loop takes it."""
+        return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness
+
+    def step_ns(self, *batches: StepBatch) -> int:
+        """How long a step takes, a batch for every rank."""
+        rows = np.stack([batch.row() for batch in batches])
+        return int(_compiled.step_ns(self.grids, self.times, rows))
+
+    def scaled(self, factor: float) -> EngineStepTimes:
+        """The same, all of it so many times as long."""
+        return replace(
+            self,
+            token_ns=self.token_ns * factor,
+            sequence_ns=self.sequence_ns * factor,
+            shared_ns=self.shared_ns * factor,
+            decode=self.decode.scaled(factor),
+            prefill=self.prefill.scaled(factor),
+            mixed=self.mixed.scaled(factor),
+        )
+
+
+def constant_step(
+    step_ns: int, *, num_tokens: int = 2048, num_sequences: int = 256
+) -> EngineStepTimes:
+    """Steps that all take as long, whatever they work on."""
+    flat = [np.array([0.0, 1.0])]
+    return EngineStepTimes(
+        token_ns=np.full((2, num_tokens + 1), float(step_ns)),
+        sequence_ns=np.zeros(num_sequences + 1),
+        shared_ns=np.zeros(num_tokens + 1),
+        decode=ProfileGrid((*flat * 2,), np.zeros((2, 2))),
+        prefill=ProfileGrid((*flat * 2,), np.zeros((2, 2))),
+        mixed=ProfileGrid((*flat * 4,), np.zeros((2, 2, 2, 2))),
+        num_ranks=1,
+        low=1.0,
+        high=1.0,
+        source="one constant",
+    )
+
+
+def padded_tokens(engine: Engine, num_tokens: int) -> Int64s:
+    """Tokens that a step of 0, 1, ... tokens runs with: the next size that a graph was made for."""
+    tokens = np.arange(num_tokens + 1)
+    sizes = np.array(sorted({0, *engine.captured()}), np.int64)
+    at = np.searchsorted(sizes, tokens)
+    padded: Int64s = np.where(at < len(sizes), sizes[np.minimum(at, len(sizes) - 1)], tokens)
+    return padded
+
+
+def along(sizes: Float64s, values: Float64s, wanted: Float64s | Int64s) -> Float64s:
+    """Values on the lines between measured points; the last line goes on, the first value holds."""
+    found: Float64s = np.interp(wanted, sizes, values)
+    if len(sizes) > 1:
+        slope = max((values[-1] - values[-2]) / (sizes[-1] - sizes[-2]), 0.0)
+        found = found + slope * np.maximum(np.asarray(wanted) - sizes[-1], 0)
+    return found
+
+
+def surface(grid: ProfileGrid, rows: Float64s, columns: Float64s) -> Float64s:
+    """Values between the corners of a grid of two axes; beyond its last row the last line goes on.
+
+    Outside of it elsewhere the nearest edge holds.
+    """
+    by_row = np.stack([np.interp(columns, grid.axes[1], line) for line in grid.values])
+    found = [
+        float(along(grid.axes[0], by_row[:, at], np.array([row]))[0])
+        for at, row in enumerate(rows.tolist())
+    ]
+    return np.array(found)
+
+
+def beyond(sizes: Sequence[tuple[str, float, float]]) -> tuple[str, ...]:
+    """What goes beyond what was measured, in words.
+
+    Args:
+        sizes: what it is, how far a step may go, how far was measured.
+    """
+    return tuple(
+        f"steps may hold {wanted:,.0f} {what}, and {measured:,.0f} were measured: beyond, the last "
+        "line goes on"
+        for what, wanted, measured in sizes
+        if wanted > measured
+    )

@@ -1,0 +1,79 @@
+"""Memory of a GPU that serves: weights, what is kept of tokens, and the rest.
+
+Source:
+    vllm-project/vllm 0.19, vllm/v1/worker/gpu_worker.py, `determine_available_memory`: of the
+    memory times its utilisation, what weights, the largest batch and the context take is not left
+    for the cache; blocks fill the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.answer import Plain
+from foretrace.base import FORMAT_BY_NAME
+from foretrace.workload.models.account import cache_bytes_per_token
+from foretrace.workload.models.parameters import EXPERTS, parameters
+from foretrace.workload.models.transformer import Transformer
+
+# CUDA's context and kernels as PyTorch 2.10 loads them, before any tensor: 0.4 to 0.5 GiB on
+# GeForce and workstation cards, as nvidia-smi shows for an idle process.
+_CONTEXT_BYTES = 450 << 20
+# NCCL's buffers of a rank that has others: 16 channels of 8 MiB, NCCL's defaults.
+_NCCL_BYTES = 128 << 20
+# What sampling takes for a number of the vocabulary and a sequence: logits in bf16 and fp32, sorted
+# values, their places in int64, and running sums (vllm/v1/sample/ops/topk_topp_sampler.py).
+_SAMPLING_BYTES = 2 + 4 + 4 + 8 + 4
+
+
+@dataclass(frozen=True)
+class ServingMemory(Plain):
+    """Memory of one GPU of an engine, in bytes."""
+
+    weights: int
+    activations: int  # of the largest step
+    context: int
+    cache: int  # left for what is kept of tokens
+    bytes_per_token: float  # kept, of one token on this GPU
+
+
+def serving_memory(
+    model: Transformer,
+    *,
+    capacity: int,
+    utilisation: float = 0.9,
+    tensor: int = 1,
+    expert_ranks: int = 1,
+    max_tokens: int = 2048,
+    max_sequences: int = 256,
+    weight_format: str = "bf16",
+    cache_format: str = "bf16",
+) -> ServingMemory:
+    """What a GPU holds of a model that serves, and what it has left.
+
+    Args:
+        model: that serves.
+        capacity: of the GPU, in bytes.
+        utilisation: share of it that the engine may take.
+        tensor: degree of tensor parallelism.
+        expert_ranks: GPUs that share the experts out; as many as `tensor`, or more.
+        max_tokens: of a step.
+        max_sequences: of a step.
+        weight_format: of weights.
+        cache_format: of what is kept of tokens.
+    """
+    counts = parameters(model)
+    experts = counts.of(EXPERTS).total
+    numbers = (counts.total - experts) / tensor + experts / max(tensor, expert_ranks)
+    weights = numbers * FORMAT_BY_NAME[weight_format].num_bytes
+    width = 3 * model.feed_forward.width
+    if model.experts is not None:
+        width = max(width, 3 * model.experts.width * model.experts.num_active)
+    step = max_tokens * (4 * model.hidden + width / tensor) * 2
+    sampling = max_sequences * model.vocabulary * _SAMPLING_BYTES
+    shared = min(tensor, model.attention.num_kv_heads) if model.attention.latent is None else 1
+    kept = cache_bytes_per_token(model, cache_format) / shared
+    activations = int(max(step, sampling))
+    context = _CONTEXT_BYTES + (_NCCL_BYTES if max(tensor, expert_ranks) > 1 else 0)
+    cache = int(capacity * utilisation) - int(weights) - activations - context
+    return ServingMemory(int(weights), activations, context, max(cache, 0), kept)

@@ -1,0 +1,44 @@
+"""Requests, engines and step times that tests make."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.serve import EngineStepTimes, ProfileGrid, Requests
+
+
+def requests_of(arrival: object, prompt: object, output: object) -> Requests:
+    def column(values: object) -> Int64s:
+        return np.asarray(values, np.int64)
+
+    arrivals = column(arrival)
+    names = tuple(map(str, range(len(arrivals))))
+    return Requests("made", arrivals, column(prompt), column(output), names)
+
+
+def grown_times(
+    *, num_tokens: int = 4096, num_sequences: int = 512, ranks: int = 1
+) -> EngineStepTimes:
+    """Steps that grow with all that they work on, in ns."""
+
+    def grid(*factors: float) -> ProfileGrid:
+        axes = tuple(np.array([0.0, 8.0, 64.0, 1024.0]) for _ in factors)
+        corners = np.meshgrid(*axes, indexing="ij")
+        total = 3.0 + sum(factor * corner for factor, corner in zip(factors, corners, strict=True))
+        product = corners[-1] * corners[-2]
+        return ProfileGrid(axes, total + 0.01 * product)
+
+    tokens = np.arange(num_tokens + 1, dtype=np.float64)
+    return EngineStepTimes(
+        token_ns=np.stack([100 + 2 * tokens, 150 + 2 * tokens]),
+        sequence_ns=np.arange(num_sequences + 1) * np.float64(5),
+        shared_ns=np.arange(ranks * num_tokens + 1) * np.float64(0.1),
+        decode=grid(1, 0.1),
+        prefill=grid(2, 0.2),
+        mixed=grid(2, 0.2, 1, 0.1),
+        num_ranks=ranks,
+        low=0.9,
+        high=1.1,
+        source="made",
+    )

@@ -1,0 +1,120 @@
+"""Deployments that were measured, predicted from their layers; and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace.base import Float64s, WorkloadError
+from foretrace.machine import load_chip
+from foretrace.serve import Engine, chip_of, deployment, read_engine, requests_named
+from foretrace.workload import Transformer, load_model, model_called, serving_memory
+
+DATA = Path(os.environ.get("FORETRACE_DATA", "../shared/data")) / "serving"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="public deployments are not here")
+
+
+def measured(folder: Path) -> dict[str, Float64s]:
+    rows = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
+    keys = ("queued_ts", "first_token_ts", "last_token_ts", "arrival_time", "output_toks")
+    queued, first, last, arrival, output = (np.array([row[key] for row in rows]) for key in keys)
+    came = arrival + (queued - arrival).min()
+    return {
+        "ttft_ms": (first - came) * 1e3,
+        "tpot_ms": (last - first) / (output - 1) * 1e3,
+        "latency_ms": (last - came) * 1e3,
+    }
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["rtx4090-llama-3.1-8b", "rtxpro6000-llama-3.1-8b"])
+def test_deployments_from_layer_profiles(name: str) -> None:
+    folder = DATA / name
+    truth = measured(folder)
+
+    found = ft.serve(
+        "meta-llama/Llama-3.1-8B",
+        engine=folder / "meta.json",
+        requests=folder / "requests.jsonl",
+        profiles=DATA / "profiles",
+    )
+
+    assert found.tpot_ms.median == pytest.approx(np.median(truth["tpot_ms"]), rel=0.015)
+    assert found.latency_ms.mean == pytest.approx(truth["latency_ms"].mean(), rel=0.02)
+    assert found.ttft_ms.mean == pytest.approx(truth["ttft_ms"].mean(), rel=0.05)
+    for key, values in truth.items():
+        spread = found.as_json()[key]
+        assert spread["low"] < values.mean() < spread["high"]
+    assert len(found.as_json()["requests"]) == len(truth["ttft_ms"])
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        ("Qwen/Qwen3-32B", {"tensor_parallel_size": 2}),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", {"tensor_parallel_size": 2}),
+        (
+            "Qwen/Qwen3-30B-A3B-Instruct-2507",
+            {"tensor_parallel_size": 2, "enable_expert_parallel": True},
+        ),
+        (
+            "Qwen/Qwen3-30B-A3B-Instruct-2507",
+            {"data_parallel_size": 2, "enable_expert_parallel": True},
+        ),
+    ],
+)
+def test_models_over_two_gpus_are_served(model: str, change: dict[str, object]) -> None:
+    found = ft.serve(
+        engine={"model": model, "max_num_seqs": 128, **change},
+        requests="poisson:rate=10,prompt=800,output=300,requests=100",
+        profiles=DATA / "profiles",
+    )
+
+    assert found.num_gpus == 2
+    assert 5 < found.tpot_ms.median < 100
+    assert found.tpot_ms.low < found.tpot_ms.mean < found.tpot_ms.high
+
+
+@needs_data
+def test_the_cache_that_memory_leaves_is_what_was_resolved() -> None:
+    engine = read_engine(DATA / "rtx4090-llama-3.1-8b" / "meta.json")
+    model = model_called(engine.model)
+    assert isinstance(model, Transformer)
+    assert engine.device_bytes is not None
+
+    memory = serving_memory(model, capacity=engine.device_bytes)
+
+    assert memory.cache / memory.bytes_per_token == pytest.approx(41_408, rel=0.01)
+
+
+def test_memory_that_holds_no_sequence_is_a_sentence() -> None:
+    model = load_model("llama3-70b")
+    assert isinstance(model, Transformer)
+
+    with pytest.raises(WorkloadError, match="--profiles"):
+        deployment(model, Engine())
+    memory = serving_memory(model, capacity=24 << 30)
+    assert memory.cache == 0
+
+
+def test_gpus_are_found_by_what_others_call_them() -> None:
+    for name in ("RTX4090", "NVIDIA GeForce RTX 4090", "rtx4090-llama-3.1-8b"):
+        chip = chip_of([name])
+        assert chip is not None
+        assert chip.name == "rtx-4090"
+    assert chip_of(["rtxpro6000-qwen"]) == load_chip("rtx-pro-6000")
+    assert chip_of(["results"]) is None
+
+
+def test_a_hubs_identifier_is_a_preset() -> None:
+    assert model_called("Qwen/Qwen3-30B-A3B-Instruct-2507").name == "qwen3-30b-a3b"
+    assert model_called("meta-llama/Llama-3.1-8B").name == "llama3.1-8b"
+    with pytest.raises(WorkloadError, match="acme/unheard-of"):
+        model_called("acme/unheard-of")
+    assert len(requests_named("constant:rate=1,prompt=1,output=1,requests=3")) == 3

@@ -1,0 +1,118 @@
+"""Requests from files and laws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretrace.base import NS_PER_S, WorkloadError
+from foretrace.serve import read_requests, requests_named
+from tests.serve.made import requests_of
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_lengths_and_arrivals_are_read_and_nothing_else(tmp_path: Path) -> None:
+    rows = [
+        {"request_id": "b", "input_toks": 7, "output_toks": 3, "arrival_time": 1787267980.25},
+        {"request_id": "a", "input_toks": 5, "output_toks": 2, "arrival_time": 1787267980.0},
+    ]
+    told = [{**row, "first_token_ts": 4.0, "queued_ts": 1.0} for row in rows]
+
+    plain, more = (
+        read_requests(written(tmp_path / name, "\n".join(map(json.dumps, each))))
+        for name, each in (("plain.jsonl", rows), ("more.jsonl", told))
+    )
+
+    assert plain.names == ("a", "b")
+    assert plain.arrival_ns.tolist() == [0, NS_PER_S // 4]
+    assert plain.prompt_tokens.tolist() == more.prompt_tokens.tolist() == [5, 7]
+    assert more.output_tokens.tolist() == [2, 3]
+    assert (more.arrival_ns == plain.arrival_ns).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "second_ns"),
+    [
+        (
+            "azure.csv",
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,5,2\n2023-11-16 18:15:47.5,7,3\n",  # noqa: E501
+            NS_PER_S,
+        ),
+        (
+            "mooncake.jsonl",
+            (
+                '{"timestamp": 0, "input_length": 5, "output_length": 2}\n'
+                '{"timestamp": 30, "input_length": 7, "output_length": 3}\n'
+            ),
+            NS_PER_S * 3 // 100,
+        ),
+        (
+            "vllm.json",
+            '[{"prompt_len": 5, "output_len": 2}, {"prompt_len": 7, "output_len": 3}]',
+            0,
+        ),
+    ],
+)
+def test_common_forms(name: str, text: str, second_ns: int, tmp_path: Path) -> None:
+    found = read_requests(written(tmp_path / name, text))
+
+    assert found.prompt_tokens.tolist() == [5, 7]
+    assert found.output_tokens.tolist() == [2, 3]
+    assert found.arrival_ns.tolist() == [0, second_ns]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"input_toks": 0, "output_toks": 3}', "has a prompt of 0 tokens, expected 1 or more"),
+        ('{"input_toks": 4, "output_toks": 0}', "has a reply of 0 tokens"),
+        ('{"input_toks": 4.5, "output_toks": 1}', "count no tokens"),
+        ('{"conversations": []}', "texts need a tokenizer"),
+        ('{"input_toks": 4}', "cannot tell how long"),
+        ("[1]", "expected a mapping for every request"),
+        ("", "holds no request"),
+        ("{", "cannot read requests"),
+        ('{"input_toks": 4, "output_toks": 1, "arrival": "noon"}', "must be a time"),
+    ],
+)
+def test_bad_requests_are_a_sentence(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=words):
+        read_requests(written(tmp_path / "bad.jsonl", text))
+
+
+def test_laws_have_their_rate_and_their_lengths() -> None:
+    law = "rate=20,prompt=500,output=100,prompt_spread=0.5,requests=20000"
+
+    even, random, bursts = (
+        requests_named(f"{name}:{law}") for name in ("constant", "poisson", "bursts")
+    )
+
+    for one in (even, random, bursts):
+        assert one.rate == pytest.approx(20, rel=0.05)
+        assert np.median(one.prompt_tokens) == pytest.approx(500, rel=0.02)
+        assert (one.output_tokens == 100).all()
+    spread = [float(np.diff(one.arrival_ns).std()) for one in (even, random, bursts)]
+    assert spread == pytest.approx([0, NS_PER_S / 20, 2 * NS_PER_S / 20], rel=0.05, abs=10)
+
+
+@pytest.mark.parametrize(
+    "law", ["poisson:rate=1", "poisson:rate=x,prompt=1,output=1", "poisson:rate=1,prompt=1,out=2"]
+)
+def test_a_law_that_is_none(law: str) -> None:
+    with pytest.raises(WorkloadError, match="cannot read the law"):
+        requests_named(law)
+
+
+def test_shares_are_all_requests() -> None:
+    requests = requests_of(range(7), range(1, 8), range(1, 8))
+
+    parts = [requests.share(part, 3) for part in range(3)]
+
+    assert sorted(name for part in parts for name in part.names) == sorted(requests.names)

@@ -1,0 +1,187 @@
+"""Requests through an engine: against the plain engine, queueing theory, and what must hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import process_time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretrace.base import NS_PER_S, WorkloadError
+from foretrace.serve import Engine, Requests, StepBatch, constant_step, engine_run, requests_named
+from tests.oracles.serving import PlainEngine
+from tests.serve.made import grown_times, requests_of
+
+BLOCK = 4
+MOST_PROMPT, MOST_OUTPUT = 40, 30
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Requests:
+    count = draw(st.integers(1, 25))
+    numbers = st.integers
+    gaps = draw(st.lists(numbers(0, 3000), min_size=count, max_size=count))
+    prompt = draw(st.lists(numbers(1, MOST_PROMPT), min_size=count, max_size=count))
+    output = draw(st.lists(numbers(1, MOST_OUTPUT), min_size=count, max_size=count))
+    return requests_of(np.cumsum(gaps) - gaps[0], prompt, output)
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> Engine:
+    return Engine(
+        max_num_seqs=draw(st.integers(1, 8)),
+        max_num_batched_tokens=draw(st.integers(MOST_PROMPT + 8, 96)),
+        block_size=BLOCK,
+        enable_chunked_prefill=draw(st.booleans()),
+        enable_prefix_caching=draw(st.booleans()),
+        async_scheduling=draw(st.booleans()),
+        scheduler_reserve_full_isl=draw(st.booleans()),
+        is_static=draw(st.booleans()),
+    )
+
+
+LEAST_BLOCKS = (MOST_PROMPT + MOST_OUTPUT) // BLOCK + 3
+
+
+@pytest.mark.compiled
+@given(workloads(), engines(), st.integers(LEAST_BLOCKS, 4 * LEAST_BLOCKS))
+@settings(deadline=None, max_examples=150)
+def test_an_engine_does_what_the_plain_one_does(
+    requests: Requests, engine: Engine, blocks: int
+) -> None:
+    times = grown_times()
+    plain = PlainEngine(requests, engine, times.step_ns, blocks)
+    plain.run()
+
+    run = engine_run(requests, engine, times, blocks=blocks)
+
+    assert run.first_ns.tolist() == [one.first for one in plain.requests]
+    assert run.last_ns.tolist() == [one.last for one in plain.requests]
+    assert run.scheduled_ns.tolist() == [one.scheduled for one in plain.requests]
+    assert run.preempted.tolist() == [one.preempted for one in plain.requests]
+    assert len(run.steps[0]) == plain.num_steps
+
+
+@given(workloads(), engines(), st.integers(LEAST_BLOCKS, 4 * LEAST_BLOCKS), st.integers(1, 3))
+@settings(deadline=None, max_examples=80)
+def test_nothing_is_lost_and_memory_holds(
+    requests: Requests, engine: Engine, blocks: int, ranks: int
+) -> None:
+    engine = replace(engine, data_parallel_size=ranks)
+    times = grown_times(ranks=ranks)
+
+    run, again = (engine_run(requests, engine, times, blocks=blocks) for _ in range(2))
+
+    [steps] = run.steps
+    made = steps.num_decodes.sum() + run.preempted.sum() + len(requests)
+    assert (run.last_ns >= run.first_ns).all()
+    assert (run.first_ns > run.scheduled_ns).all()
+    assert (run.scheduled_ns >= requests.arrival_ns).all()
+    assert requests.output_tokens.sum() <= made
+    assert (
+        steps.prefill_tokens.sum() + steps.num_decodes.sum()
+        >= (requests.prompt_tokens + requests.output_tokens - 1).sum()
+        - (requests.prompt_tokens == 1).sum()
+    )
+    assert steps.used_blocks.max() <= ranks * (blocks - 1)
+    assert steps.num_running.max() <= ranks * engine.max_num_seqs
+    assert (run.first_ns == again.first_ns).all()
+    assert (run.last_ns == again.last_ns).all()
+
+
+@given(workloads(), engines())
+@settings(deadline=None, max_examples=80)
+def test_first_come_first_served(requests: Requests, engine: Engine) -> None:
+    run = engine_run(requests, engine, grown_times(), blocks=40 * LEAST_BLOCKS)
+
+    assert (np.diff(run.scheduled_ns) >= 0).all()
+    assert run.preempted.sum() == 0
+
+
+def test_a_request_alone_takes_what_its_steps_take() -> None:
+    times = grown_times()
+    requests = requests_of([0], [100], [4])
+
+    run = engine_run(requests, Engine(max_num_batched_tokens=64, max_num_seqs=4), times)
+
+    steps = [
+        StepBatch(prefills=((64, 0),)),
+        StepBatch(prefills=((36, 64),)),
+        *(StepBatch(decodes=(101 + at,)) for at in range(3)),
+    ]
+    spent = np.cumsum([times.step_ns(step) for step in steps])
+    assert run.first_ns[0] == spent[1]
+    assert run.last_ns[0] == spent[-1]
+
+
+def test_a_step_put_together_ahead_lets_requests_in_one_step_later() -> None:
+    requests = requests_of([0, 10], [8, 8], [5, 5])
+
+    ahead, behind = (
+        engine_run(requests, Engine(async_scheduling=way), constant_step(100))
+        for way in (True, False)
+    )
+
+    assert behind.first_ns.tolist() == [100, 200]
+    assert ahead.first_ns.tolist() == [100, 300]
+
+
+def test_one_server_with_even_service_waits_as_queueing_theory_says() -> None:
+    """M/D/1: Pollaczek and Khinchine, rho / (2 (1 - rho)) services of waiting."""
+    service, load, count = 1_000_000, 0.7, 200_000
+    requests = requests_of(np.zeros(count), np.ones(count), np.ones(count))
+    requests = requests.at_rate(load * NS_PER_S / service, seed=3)
+    engine = Engine(max_num_seqs=1, async_scheduling=False)
+
+    run = engine_run(requests, engine, constant_step(service))
+
+    waited = float((run.scheduled_ns - requests.arrival_ns).mean()) / service
+    assert waited == pytest.approx(load / (2 * (1 - load)), rel=0.02)
+
+
+def test_one_server_with_uneven_service_waits_as_queueing_theory_says() -> None:
+    """M/G/1: replies of 1 to 19 tokens, each a step."""
+    step, load, count = 100_000, 0.6, 300_000
+    output = np.random.default_rng(5).integers(1, 20, count)
+    requests = requests_of(np.zeros(count), np.ones(count), output)
+    requests = requests.at_rate(load * NS_PER_S / (step * output.mean()), seed=4)
+    engine = Engine(max_num_seqs=1, async_scheduling=False)
+
+    run = engine_run(requests, engine, constant_step(step))
+
+    waited = float((run.scheduled_ns - requests.arrival_ns).mean()) / step
+    wanted = load * (output**2).mean() / output.mean() / (2 * (1 - load))
+    assert waited == pytest.approx(wanted, rel=0.02)
+
+
+def test_ten_thousand_requests_take_seconds() -> None:
+    requests = requests_named("poisson:rate=10,prompt=800,output=600,requests=10000")
+    engine = Engine(max_num_seqs=128)
+    times = grown_times().scaled(1e5)
+    engine_run(requests.share(0, 1000), engine, times)
+
+    begin = process_time()
+    engine_run(requests, engine, times, blocks=5000)
+
+    assert process_time() - begin < 20
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        (Engine(max_model_len=50), "raise max_model_len"),
+        (Engine(block_size=64), "needs 2 blocks of 64 tokens, and the cache has 1"),
+        (
+            Engine(block_size=128, enable_chunked_prefill=False, max_num_batched_tokens=60),
+            "let prefills be chunked",
+        ),
+    ],
+)
+def test_what_can_never_be_served_is_named(engine: Engine, words: str) -> None:
+    requests = requests_of([0, 0], [8, 64], [1, 4])
+
+    with pytest.raises(WorkloadError, match=words):
+        engine_run(requests, engine, constant_step(1), blocks=2)
