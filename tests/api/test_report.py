@@ -40,3 +40,17 @@ def test_what_the_replay_leaves_out_is_said(job: ft.Job, tmp_path: Path) -> None
 
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Replayed without: rendezvous." in html
+
+
+def test_what_a_step_gets_done_stands_at_the_top_and_below(job: ft.Job, tmp_path: Path) -> None:
+    done = ft.throughput(job)
+    ft.report(job, tmp_path / "page.html")
+
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    top, rest = html.split('id="timeline"', 1)
+    names = {fact.name: fact for fact in done.facts()}
+    assert not names["tokens/s"].is_missing
+    assert "Tokens/s" in top
+    assert names["tokens/s"].value in top
+    assert "Samples/s" not in top
+    assert 'id="throughput"' in rest

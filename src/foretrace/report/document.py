@@ -23,7 +23,7 @@ NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 MAX_KEPT_ROWS = 1_000
 _DURATION = re.compile(r"(?<![\d.,])\d[\d,]*\.\d+(?= (?:s|ms|us|ns)\b)")
 # Sections for those who want to know more, by their keys.
-FOLDED = frozenset({"sensitivity"})
+FOLDED = frozenset({"sensitivity", "throughput"})
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,9 @@ def _cards(page: ReportPage) -> tuple[Card, ...]:
         cards.append(Card(who, _percent(page.bound.busy), remark))
     done = page.answers.throughput
     if done is not None:
-        cards += [card_of(one) for one in done.facts()[:-1] if not one.is_missing]
+        tokens, samples, mfu, _ = done.facts()
+        told = (samples if tokens.is_missing else tokens, mfu)
+        cards += [card_of(one) for one in told if not one.is_missing]
     blamed = page.answers.by_question.get("stragglers")
     if isinstance(blamed, Stragglers) and blamed.ranks and blamed.ranks[0].causes:
         worst = blamed.ranks[0]
