@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
-from importlib.abc import InspectLoader
-from importlib.util import find_spec
+from importlib.machinery import PathFinder  # not `importlib.util`, which loads twenty modules
 from types import ModuleType
 
 _ALL = re.compile(r"^    from (foretrace[\w.]*) import \*", re.MULTILINE)
@@ -71,9 +70,13 @@ def home_of(folder: ModuleType, name: str) -> str:
 
 def source_of(module: str) -> str:
     """The text of a module of ours, whether it is loaded or not."""
-    spec = sys.modules[module].__spec__ if module in sys.modules else find_spec(module)
-    loader = None if spec is None else spec.loader
-    text = loader.get_source(module) if isinstance(loader, InspectLoader) else None
+    if module in sys.modules:
+        spec = sys.modules[module].__spec__
+    else:
+        folder = import_module(module.rpartition(".")[0])
+        spec = PathFinder.find_spec(module, folder.__path__)
+    get_source = getattr(None if spec is None else spec.loader, "get_source", None)
+    text: str | None = None if get_source is None else get_source(module)
     if text is None:
         raise ImportError(
             f"foretrace needs its source files, and {module} has none: install it again"
