@@ -108,7 +108,8 @@ def test_the_interval_is_the_families_in_quadrature(found: Estimate) -> None:
     above_ns = math.hypot(*(one.high_ns for one in interval.families))
 
     assert interval.high_ns - interval.step_ns == pytest.approx(above_ns, abs=2)
-    below = math.hypot(math.log(found.step_ns / interval.low_ns), unmodelled_of(MODEL, None))
+    unmodelled = unmodelled_of(MODEL, None, MACHINE)
+    below = math.hypot(math.log(found.step_ns / interval.low_ns), unmodelled)
     assert found.interval.low_ns == pytest.approx(found.step_ns * math.exp(-below), abs=2)
     widths = [one.low_ns + one.high_ns for one in interval.families]
     assert all(first >= second for first, second in pairwise(widths))

@@ -22,8 +22,11 @@ from foretrace.workload import software_draft
 _PRODUCTS = "gemm library bf16"
 
 
-def _products(name: str, architecture: str, *without: str) -> float:
-    return kernel_factors(load_software(name), architecture, without=without)[_PRODUCTS]
+_FORMATS = {"16bit": _PRODUCTS, "fp8": "gemm library fp8", "fp4": "gemm library fp4"}
+
+
+def _products(name: str, architecture: str, *without: str, of: str = "16bit") -> float:
+    return kernel_factors(load_software(name), architecture, without=without)[_FORMATS[of]]
 
 
 @pytest.mark.parametrize("name", software_names())
@@ -59,12 +62,42 @@ def test_a_name_is_a_release_else_its_class_else_unknown(
 
 def test_a_class_has_the_geometric_mean_of_what_its_sources_taught() -> None:
     for family in {one.family for one in known_software().rows}:
-        by_architecture: dict[str, list[float]] = {}
+        taught: dict[tuple[str, str], list[float]] = {}
         for one in load_software(family).learned:
-            by_architecture.setdefault(one.architecture, []).append(one.products)
-        for architecture, times in by_architecture.items():
+            taught.setdefault((one.architecture, one.format), []).append(one.products)
+        for (architecture, dtype), times in taught.items():
             expected = np.exp(np.mean(np.log(times)))
-            assert _products(family, architecture) == pytest.approx(expected)
+            assert _products(family, architecture, of=dtype) == pytest.approx(expected)
+
+
+def test_narrow_products_are_told_apart_and_take_no_factor_where_nobody_taught_one() -> None:
+    wide, narrow = (_products("megatron", "Blackwell", of=one) for one in ("16bit", "fp8"))
+
+    assert narrow < 1 < wide
+    assert _products("megatron", "Hopper", of="fp8") == 1.0
+    assert _products("jax", "Blackwell", of="fp4") == _products("megatron", "Blackwell", of="fp4")
+
+
+def test_a_class_that_nobody_ran_on_a_chip_takes_all_classes_on_the_one_before() -> None:
+    found = _products("megatron", "Blackwell", "simumax-b200")
+
+    assert found == pytest.approx(
+        np.exp(
+            np.mean(
+                [
+                    np.log(_products(name, "Hopper"))
+                    for name in ("megatron", "fsdp-eager", "fsdp-compiled", "jax")
+                ]
+            )
+        )
+    )
+
+
+def test_what_is_said_of_blackwell_holds_for_blackwell_ultra() -> None:
+    factors = kernel_factors(load_software("megatron"), "Blackwell Ultra")
+
+    assert factors["attention flash2"] == 0.9
+    assert "attention" not in factors
 
 
 def test_a_source_learns_nothing_from_itself() -> None:

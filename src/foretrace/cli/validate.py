@@ -88,7 +88,8 @@ def runs(
         bool,
         typer.Option(
             "--by-class",
-            help="Predict again with the class of each run's software known alone.",
+            help="Predict twice more: with the class of each run's software known alone, and with "
+            "nothing known of it.",
         ),
     ] = False,
     teach: Annotated[

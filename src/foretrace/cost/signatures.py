@@ -140,8 +140,10 @@ def _attention(operator: str, signature: str, kernel: str) -> Operation:
     # PyTorch and most traces run FlashAttention-2; what is newer says so in its name.
     said = f"{operator} {kernel}".lower()
     is_newer = any(text in said for text in ("sm90", "fa3", "cudnn", "fmha_sm"))
+    # Half of the arithmetic goes over the size of keys, half over that of values.
+    head_size = (shape.head_size + shape.value_size) // 2
     sizes = (
-        *(shape.batch, shape.heads, shape.kv_heads, shape.head_size),
+        *(shape.batch, shape.heads, shape.kv_heads, head_size),
         *(shape.query_length, shape.kv_length, int(bool(shape.is_causal))),
     )
     return Operation(

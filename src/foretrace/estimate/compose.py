@@ -102,7 +102,7 @@ def estimate(
     costs = costs or software_costs(machine, known)
     done = simulated_step(laid_out.graph, costs, inflation or Inflation())
     if unmodelled is None:
-        unmodelled = unmodelled_of(model, software)
+        unmodelled = unmodelled_of(model, software, machine)
     spread = interval(done, unmodelled=unmodelled)
     memory = _memory(model, plan, machine)
     found = Estimate(
@@ -243,11 +243,14 @@ def software_costs(machine: Machine, software: TrainingSoftware | None = None) -
     return step_costs(machine, kernel_factors(known, machine.chip.architecture))
 
 
-def unmodelled_of(model: Model | ModuleProgram, software: TrainingSoftware | None) -> float:
-    """How wide what no cost model knows is, by the model and by what is known of its software."""
+def unmodelled_of(
+    model: Model | ModuleProgram, software: TrainingSoftware | None, machine: Machine
+) -> float:
+    """How wide what no cost model knows is, by model, chip and what is known of the software."""
     return unmodelled_width(
         has_experts=isinstance(model, Transformer) and model.experts is not None,
         knowledge=Knowledge.UNKNOWN if software is None else software.knowledge,
+        architecture=machine.chip.architecture,
     )
 
 

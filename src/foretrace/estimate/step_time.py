@@ -28,9 +28,11 @@ from foretrace.simulate import simulate, way_back
 from foretrace.software import Knowledge
 
 # What no cost model knows, as logarithmic widths each way: with them 80% of published runs lie
-# inside their intervals, each source of runs (of experts, each release) given what the others need
-# (docs/accuracy.md, `foretrace validate runs`).
-_OF_DENSE, _OF_EXPERTS = 0.135, 0.58
+# inside their intervals, every source counting alike (docs/accuracy.md, `foretrace validate runs`).
+# Intervals of chips without measurements of their own are wide already: Blackwell's need less.
+_OF_EXPERTS = 0.22
+_OF_DENSE, _OF_DENSE_ON_NEWEST = 0.12, 0.02
+_NEWEST = "Blackwell"
 # Further widths: the same dense runs with the class of their software known alone need 0.21, those
 # of one source under a name that means nothing 0.17; the less is known, the wider.
 OF_KNOWLEDGE: Mapping[Knowledge, float] = {
@@ -45,9 +47,10 @@ NOT_MODELLED = "not modelled"  # in place of a family
 _NEVER_FREE = (OperatorClass.GEMM, OperatorClass.ATTENTION, OperatorClass.CONVOLUTION)
 
 
-def unmodelled_width(*, has_experts: bool, knowledge: Knowledge) -> float:
+def unmodelled_width(*, has_experts: bool, knowledge: Knowledge, architecture: str) -> float:
     """Logarithmic width each way of what no cost model knows, by what is known of the job."""
-    return math.hypot(_OF_EXPERTS if has_experts else _OF_DENSE, OF_KNOWLEDGE[knowledge])
+    own = _OF_DENSE_ON_NEWEST if architecture.startswith(_NEWEST) else _OF_DENSE
+    return math.hypot(_OF_EXPERTS if has_experts else own, OF_KNOWLEDGE[knowledge])
 
 
 @dataclass(frozen=True)

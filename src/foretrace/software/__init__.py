@@ -8,6 +8,7 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.software.factors import PRODUCTS as PRODUCTS
+    from foretrace.software.factors import PRODUCTS_BY_FORMAT as PRODUCTS_BY_FORMAT
     from foretrace.software.factors import kernel_factors as kernel_factors
     from foretrace.software.listing import SoftwareList as SoftwareList
     from foretrace.software.listing import known_software as known_software

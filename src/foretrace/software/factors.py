@@ -1,11 +1,13 @@
 """`kernel_factors`: how many times as long software's kernels take in steps as alone.
 
 What a description states counts first. The rest was learned from published runs, source by
-source: 16-bit products are slower in steps than alone by a factor that depends on software more
-than on chips (libraries, real numbers at the power limit). Of the sources of one class the
-geometric mean counts; of a class that nobody ran on an architecture the mean over other classes,
-then what is known of the architecture before. A source can be left out, so that its runs are
-predicted by what the others taught.
+source: products take longer in steps than alone, or less long, by a factor that depends on
+software and number format more than on chips (libraries, real numbers at the power limit;
+benchmarks of eight and four bits quantise their operands, which libraries join with other
+kernels). Of the sources of one class the geometric mean counts; of a class that nobody ran on an
+architecture the mean over other classes, then the mean over all classes on the architecture
+before: what sets a class apart on one chip says little of the next. A source can be left out, so
+that its runs are predicted by what the others taught.
 """
 
 from __future__ import annotations
@@ -18,8 +20,13 @@ import numpy as np
 from foretrace.base import SIXTEEN_BITS
 from foretrace.software.software import Learned, TrainingSoftware, load_software, software_names
 
-# How families of products of 16-bit numbers begin.
-PRODUCTS = tuple(f"gemm library {dtype}" for dtype in SIXTEEN_BITS)
+# How families of products begin, by the units that work on their numbers.
+PRODUCTS_BY_FORMAT = {
+    "16bit": tuple(f"gemm library {dtype}" for dtype in SIXTEEN_BITS),
+    "fp8": ("gemm library fp8",),
+    "fp4": ("gemm library fp4",),
+}
+PRODUCTS = PRODUCTS_BY_FORMAT["16bit"]
 # What a generation of chips without runs of its own is taken to be like.
 _OLDER = {"Blackwell Ultra": "Blackwell", "Blackwell": "Hopper", "Hopper": "Ampere"}
 
@@ -34,35 +41,53 @@ def kernel_factors(
         architecture: of the chip: "Hopper".
         without: sources of runs of which nothing may be used.
     """
-    found = dict.fromkeys(PRODUCTS, _learned_factor(software, architecture, frozenset(without)))
-    # Those for one architecture last, so that they win.
+    found = {
+        family: _learned_factor(software.family, architecture, (dtype, frozenset(without)))
+        for dtype, families in PRODUCTS_BY_FORMAT.items()
+        for family in families
+    }
+    # Those for one architecture last, so that they win; "Blackwell" is of "Blackwell Ultra" too.
     for one in sorted(software.kernels, key=lambda one: one.architecture):
-        if one.architecture in {"", architecture}:
+        if architecture.startswith(one.architecture):
             found = {name: v for name, v in found.items() if not name.startswith(one.family)}
             found[one.family] = one.value
     return found
 
 
-def _learned_factor(
-    software: TrainingSoftware, architecture: str, without: frozenset[str]
-) -> float:
+def _learned_factor(family: str, architecture: str, asked: tuple[str, frozenset[str]]) -> float:
+    """Of a class of software; of the mean over all classes, if it is "".
+
+    Args:
+        family: the class.
+        architecture: of the chip.
+        asked: the products' format, and sources that are left out.
+    """
+    dtype, without = asked
+
     def of(entries: Iterable[Learned]) -> float | None:
-        times = [
+        return _mean(
             one.products
             for one in entries
-            if one.architecture == architecture and one.runs_of not in without
-        ]
-        return float(np.exp(np.mean(np.log(times)))) if times else None
+            if one.architecture == architecture
+            and one.format == dtype
+            and one.runs_of not in without
+        )
 
     by_class = {each.family: of(each.learned) for each in _classes()}
-    own = by_class.get(software.family)
+    own = by_class.get(family)
     if own is not None:
         return own
-    others = [factor for factor in by_class.values() if factor is not None]
-    if others:
-        return float(np.exp(np.mean(np.log(others))))
+    others = _mean(factor for factor in by_class.values() if factor is not None)
+    if others is not None:
+        return others
     older = _OLDER.get(architecture)
-    return 1.0 if older is None else _learned_factor(software, older, without)
+    return 1.0 if older is None else _learned_factor("", older, asked)
+
+
+def _mean(factors: Iterable[float]) -> float | None:
+    """Geometric; none of nothing."""
+    logarithms = np.log(list(factors))
+    return float(np.exp(logarithms.mean())) if len(logarithms) else None
 
 
 @cache

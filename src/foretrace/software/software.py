@@ -15,7 +15,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from foretrace.answer import Answer, Column, Json, Sentences, Told, Unit, stated_json, stated_parts
 from foretrace.answer import Table as AnswerTable
@@ -63,6 +63,7 @@ _LEARNED_KEYS = (
     DescriptionKey("runs_of", Text, is_required=True),
     DescriptionKey("num_runs", Count, is_required=True),
     DescriptionKey("products", Positive, is_required=True),
+    DescriptionKey("format", Literal["16bit", "fp8", "fp4"], expected="one of 16bit, fp8, fp4"),
 )
 _OWN_KEYS = (
     DescriptionKey("kind", Text),
@@ -116,7 +117,8 @@ class Learned:
     architecture: str  # of chips
     runs_of: str  # the source
     num_runs: int
-    products: float  # of 16 bits: times as long as alone under lasting load
+    products: float  # times as long as alone under lasting load
+    format: str = "16bit"  # of their numbers: or "fp8", "fp4", by the units that work on them
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -164,8 +166,9 @@ class TrainingSoftware(Answer):
                 Column("architecture", "chips", Unit.WORD),
                 Column("runs_of", "runs of", Unit.WORD),
                 Column("num_runs", "runs"),
+                Column("format", "products of", Unit.WORD),
                 Column("products", "times as long", Unit.NUMBER),
-                title="learned from published runs: products of 16 bits in steps",
+                title="learned from published runs: products in steps",
             ),
             Sentences.of("called", self.called),
         )

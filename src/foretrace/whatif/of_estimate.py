@@ -147,7 +147,8 @@ def _outcome(
         simulate(job.graph, alone.duration_ns), alone.duration_ns, inflation or Inflation()
     )
     done = SimulatedStep(simulate(job.graph, duration_ns), alone, duration_ns)
-    spread = interval(done, unmodelled=unmodelled_of(estimated.model, estimated.software))
+    unmodelled = unmodelled_of(estimated.model, estimated.software, estimated.machine)
+    spread = interval(done, unmodelled=unmodelled)
     return ScenarioOutcome(
         alone, done.timeline, spread.step_ns, spread.low_ns, spread.high_ns, ESTIMATED
     )

@@ -14,6 +14,7 @@ from foretrace.workload import (
     Copies,
     Dispatch,
     Group,
+    Implementation,
     Overlap,
     Passes,
     Plan,
@@ -116,12 +117,24 @@ def test_one_rank_holds_all_experts_and_sends_nothing() -> None:
     layer = with_experts("mixtral-8x7b", PLAN)
 
     assert not exchanges(layer.forward)
-    grouped = [one for one in operators(layer.forward) if one.name == "aten::bmm"]
-    shapes = parsed_shapes(grouped[0].signature)
-    assert shapes is not None
-    first = shapes.tensor(0)
-    assert first is not None
-    assert first.shape == (8, 4096 * 2 // 8, 4096)
+    assert _first_shapes(layer).count((4096 * 2 // 8, 4096)) == 8
+
+
+def test_experts_are_multiplied_as_one_in_captured_graphs() -> None:
+    captured = replace(PLAN, implementation=Implementation(launch="graph"))
+
+    assert (8, 4096 * 2 // 8, 4096) in _first_shapes(with_experts("mixtral-8x7b", captured))
+
+
+def _first_shapes(layer: Passes) -> list[tuple[int, ...]]:
+    """Of the first operands of a layer's products, forward."""
+    found = []
+    for one in operators(layer.forward):
+        shapes = parsed_shapes(one.signature)
+        first = shapes.tensor(0) if shapes is not None else None
+        if first is not None and one.name in {"aten::mm", "aten::bmm"}:
+            found.append(first.shape)
+    return found
 
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "llama4-maverick"])

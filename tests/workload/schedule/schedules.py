@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from foretrace.workload import Plan, Schedule, schedule_of
+from foretrace.workload import Overlap, Plan, Schedule, schedule_of
 
 
 @st.composite
@@ -27,5 +27,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
             schedule=name,
             num_chunks=chunks,
             contiguous=contiguous,
+            expert=2,
+            overlap=Overlap(expert=draw(st.booleans())),
         )
     )

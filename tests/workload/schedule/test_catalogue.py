@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.workload import SCHEDULES, Pass, Plan, Schedule, schedule_of
+from foretrace.workload import SCHEDULES, Overlap, Pass, Plan, Schedule, schedule_of
 
 LETTERS = {Pass.FORWARD: "F", Pass.BACKWARD: "B", Pass.INPUT: "I", Pass.WEIGHT: "W"}
 
@@ -26,6 +26,20 @@ def test_1f1b_is_the_order_of_its_paper() -> None:
         "F0.1 F1.1 B0.1 F2.1 B1.1 F3.1 B2.1 B3.1",
         "F0.2 B0.2 F1.2 B1.2 F2.2 B2.2 F3.2 B3.2",
     ]
+
+
+def test_exchanges_around_experts_join_passes_of_two_microbatches() -> None:
+    plan = Plan(pipeline=2, global_batch=4, expert=2, overlap=Overlap(expert=True))
+    f, b = Pass.FORWARD, Pass.BACKWARD
+
+    orders = schedule_of(plan).units
+
+    # A pass more ahead, so that no pair works on its own result.
+    assert [(unit.kind, unit.microbatch) for unit in orders[1]] == [
+        *((f, 0), (f, 1), (b, 0), (f, 2), (b, 1), (f, 3), (b, 2), (b, 3)),
+    ]
+    assert [unit.microbatch for unit in orders[1] if unit.is_joined] == [1, 2, 3]
+    assert not any(unit.is_joined for unit in schedule_of(replace(plan, expert=1)).units[1])
 
 
 def test_interleaving_is_the_order_of_megatron() -> None:

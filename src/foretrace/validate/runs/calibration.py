@@ -113,21 +113,26 @@ def _teachers(rows: Sequence[RunPrediction]) -> frozenset[int]:
 def all_widened(rows: Sequence[RunPrediction]) -> tuple[RunPrediction, ...]:
     """Every row with what is unmodelled, as wide as the runs of its kind of all others need.
 
-    Of its kind are dense runs or such with experts; a run is told by all sources but its own, one
-    with experts by all releases but its own, as few sources have run any.
+    Kinds are told by what is known: experts or not, how complete, on which chips. A run is told by
+    all sources but its own, one with experts by all releases but its own, as few sources have run
+    any; of a kind that no others ran, by all runs with experts or by all without.
     """
     spreads = {
-        (has_experts, origin): fitted_spread(others)
-        if (others := [one for one in alike if one.origin != origin])
-        else UNMODELLED
-        for has_experts in (False, True)
-        if (alike := [one for one in rows if one.has_experts == has_experts])
-        for origin in {one.origin for one in alike}
+        (kind, origin): _spread_of_others(rows, kind=kind, origin=origin)
+        for kind, origin in {(one.kind, one.origin) for one in rows}
     }
     return tuple(
-        widened(one, math.hypot(spreads[one.has_experts, one.origin], _further(one)))
-        for one in rows
+        widened(one, math.hypot(spreads[one.kind, one.origin], _further(one))) for one in rows
     )
+
+
+def _spread_of_others(rows: Sequence[RunPrediction], *, kind: str, origin: str) -> float:
+    others = [one for one in rows if one.origin != origin and one.predicted_s is not None]
+    alike = [one for one in others if one.kind == kind]
+    if not alike:
+        has_experts = any(one.has_experts for one in rows if one.kind == kind)
+        alike = [one for one in others if one.has_experts == has_experts]
+    return fitted_spread(alike) if alike else UNMODELLED
 
 
 def _further(row: RunPrediction) -> float:

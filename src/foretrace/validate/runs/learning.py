@@ -1,8 +1,9 @@
-"""`lessons`: what each source of runs teaches of 16-bit products, by class of software and chip.
+"""`lessons`: what each source of runs teaches of products, by class of software, chip and format.
 
-As far as a run's predicted step is such products on its critical path, it grows with their factor,
-to first order. The factor of one source, class and architecture is the one that brings the median
-error of its models to nothing, every model counting alike.
+As far as a run's predicted step is products of one format on its critical path, it grows with their
+factor, to first order. The factor of one source, class, architecture and format is the one that
+brings the median error of its models to nothing, every model counting alike. Products in 16 bits
+are taught by runs that multiply in these alone, others by runs in their format.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.software import PRODUCTS, Learned, kernel_factors
+from foretrace.base import known_format
+from foretrace.software import PRODUCTS_BY_FORMAT, Learned, kernel_factors
 from foretrace.validate.runs.results import RunPrediction
 from foretrace.validate.runs.table import PublishedRun
 
+_USUAL = "16bit"
 _LEAST_SHARE = 0.2  # of the predicted step, for a run to tell
-_LEAST_RUNS = 4
+_LEAST_RUNS = 2
 _LEAST, _MOST = 0.4, 2.5
 _PRECISION = 1e-4
 
@@ -34,7 +37,9 @@ class Lesson:
         one = self.learned
         return (
             f'[[learned]]\narchitecture = "{one.architecture}"\nruns_of = "{one.runs_of}"\n'
-            f"num_runs = {one.num_runs}\nproducts = {one.products:.2f}\n"
+            f"num_runs = {one.num_runs}\n"
+            + (f'format = "{one.format}"\n' if one.format != _USUAL else "")
+            + f"products = {one.products:.2f}\n"
         )
 
 
@@ -45,16 +50,17 @@ def lessons(runs: Sequence[PublishedRun], rows: Sequence[RunPrediction]) -> tupl
         runs: as `read_runs` gives them.
         rows: their predictions, in that order.
     """
-    groups: dict[tuple[str, str, str], list[_Told]] = {}
+    groups: dict[tuple[str, str, str, str], list[_Told]] = {}
     for run, one in zip(runs, rows, strict=True):
         if one.predicted_s is None or not one.measured_s or one.has_experts:
             continue
-        if one.products_s >= _LEAST_SHARE * one.predicted_s:
-            key = (one.software_class, one.architecture, one.source)
-            groups.setdefault(key, []).append(_told(run, one))
+        dtype = _format(one.precision)
+        if one.products_s.get(dtype, 0.0) >= _LEAST_SHARE * one.predicted_s:
+            key = (one.software_class, one.architecture, one.source, dtype)
+            groups.setdefault(key, []).append(_told(run, one, dtype))
     return tuple(
-        Lesson(family, Learned(architecture, source, len(group), _factor(group)))
-        for (family, architecture, source), group in sorted(groups.items())
+        Lesson(family, Learned(architecture, source, len(group), _factor(group), dtype))
+        for (family, architecture, source, dtype), group in sorted(groups.items())
         if len(group) >= _LEAST_RUNS
     )
 
@@ -68,13 +74,19 @@ class _Told:
     products: float  # without the factor that they were predicted with
 
 
-def _told(run: PublishedRun, one: RunPrediction) -> _Told:
+def _format(precision: str) -> str:
+    """How the units are called that work on a run's products."""
+    found = known_format(precision)
+    return found.rated_as if found.is_narrow else _USUAL
+
+
+def _told(run: PublishedRun, one: RunPrediction, dtype: str) -> _Told:
     factors = kernel_factors(run.described_software, one.architecture, without=(one.source,))
     measured_s = one.measured_s or 1.0
     return _Told(
         one.model,
-        ((one.predicted_s or 0.0) - one.products_s) / measured_s,
-        one.products_s / factors[PRODUCTS[0]] / measured_s,
+        ((one.predicted_s or 0.0) - one.products_s[dtype]) / measured_s,
+        one.products_s[dtype] / factors[PRODUCTS_BY_FORMAT[dtype][0]] / measured_s,
     )
 
 

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from foretrace.base import NS_PER_S, ModelError
 from foretrace.cost import CostModel, step_costs
 from foretrace.machine import Machine
-from foretrace.software import kernel_factors, load_software
+from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
 from foretrace.validate.runs.calibration import all_widened, calibrated
 from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.logged_memory import logged_memory
@@ -55,7 +55,8 @@ def runs_report(
 
     Args:
         runs: as `read_runs` gives them.
-        by_class: predict once more with each run's software known by its class alone.
+        by_class: predict twice more: with each run's software known by its class alone, and with
+            nothing known of it.
         unread: rows of the table that could not be read, as `unread_rows` says why.
         workers: processes that predict at once.
         progress: called after each run with how many are done, and of how many.
@@ -66,12 +67,20 @@ def runs_report(
 
     rows = predicted(runs)
     classes = predicted([known_by_class(run) for run in runs]) if by_class else ()
-    return RunsReport(rows, calibrated(rows), by_class=classes, unread=tuple(unread))
+    nothing = predicted([known_as(run, UNKNOWN_SOFTWARE) for run in runs]) if by_class else ()
+    return RunsReport(
+        rows, calibrated(rows), by_class=classes, by_nothing=nothing, unread=tuple(unread)
+    )
 
 
 def known_by_class(run: PublishedRun) -> PublishedRun:
     """The run with software of which the class alone is known: nothing that a source taught."""
-    return replace(run, software_class=load_software(run.described_software.family))
+    return known_as(run, run.described_software.family)
+
+
+def known_as(run: PublishedRun, name: str) -> PublishedRun:
+    """The run with its software taken for that description."""
+    return replace(run, software_class=load_software(name))
 
 
 def predict_runs(
@@ -194,7 +203,7 @@ def _predicted(nothing: RunPrediction, planned: Planned, steps: Steps) -> RunPre
         high_s=time.high_ns / NS_PER_S * max(ratios),
         roofline_s=roofline,
         architecture=steps.machine.chip.architecture,
-        products_s=time.products_ns / NS_PER_S,
+        products_s={name: ns / NS_PER_S for name, ns in time.products_ns.items()},
         status=RunStatus.ASSUMED if planned.assumed else RunStatus.PREDICTED,
         why=why,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -68,7 +68,8 @@ class RunPrediction(Plain):
     architecture: str = ""  # of the GPU
     software_class: str = ""  # of what ran it, as described or as far as its name tells
     knowledge: str = ""  # of that software
-    products_s: float = 0.0  # of the critical path: products of 16-bit numbers
+    # Of the critical path: products, by the units that work on their numbers.
+    products_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -155,6 +156,7 @@ class RunsReport(Answer):
     rows: tuple[RunPrediction, ...]
     calibrated: tuple[RunPrediction, ...] = ()  # with one constant per group, others' rows
     by_class: tuple[RunPrediction, ...] = ()  # without the descriptions of their software
+    by_nothing: tuple[RunPrediction, ...] = ()  # with software of which nothing is known
     unread: tuple[str, ...] = ()  # why rows could not be read
 
     @property
@@ -200,6 +202,16 @@ class RunsReport(Answer):
                 "kinds_by_class",
                 kind_errors(self.by_class),
                 "the same, its software known by its class alone",
+            ),
+            _kinds(
+                "kinds_by_nothing",
+                kind_errors(self.by_nothing),
+                "the same, under a name of software that means nothing",
+            ),
+            _groups(
+                "releases",
+                by_group((one for one in self.rows if one.has_experts), lambda one: one.software),
+                "with experts, by release of their software",
             ),
             _groups("groups", self.groups, "by source, pooled"),
             _groups(

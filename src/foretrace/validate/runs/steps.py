@@ -7,12 +7,13 @@ and as often as it takes the difference that some more of them make.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from foretrace.cost import CostModel
 from foretrace.estimate import Estimate, estimate
 from foretrace.machine import Machine
-from foretrace.software import PRODUCTS
+from foretrace.software import PRODUCTS_BY_FORMAT
 from foretrace.workload import Plan, Transformer
 
 _FEW = 8  # microbatches of the shorter of two steps in a pipeline without chunks, at most
@@ -27,7 +28,7 @@ class StepTime:
     step_ns: float
     low_ns: float  # 10th percentile
     high_ns: float  # 90th
-    products_ns: float  # of its critical path: products of 16-bit numbers
+    products_ns: Mapping[str, float]  # of its critical path: products, by their format
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ class Steps:
             step_ns,
             low_ns=long.low_ns * grown,
             high_ns=long.high_ns * grown,
-            products_ns=long.products_ns + times * (long.products_ns - short.products_ns),
+            products_ns={
+                name: long_ns + times * (long_ns - short.products_ns[name])
+                for name, long_ns in long.products_ns.items()
+            },
         )
 
     def shallow_ns(self, plan: Plan) -> float:
@@ -110,10 +114,13 @@ def with_microbatches(plan: Plan, count: int) -> Plan:
 
 def _time_of(done: Estimate) -> StepTime:
     found = done.interval
-    products = (one.critical_ns for one in found.families if one.family.startswith(PRODUCTS))
+    products = {
+        name: sum(one.critical_ns for one in found.families if one.family.startswith(begins))
+        for name, begins in PRODUCTS_BY_FORMAT.items()
+    }
     return StepTime(
         found.step_ns,
         low_ns=found.low_ns,
         high_ns=found.high_ns,
-        products_ns=sum(products),
+        products_ns=products,
     )

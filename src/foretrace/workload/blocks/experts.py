@@ -73,6 +73,13 @@ class Load:
         plan = self.setting.plan
         return plan.expert > 1 and plan.dispatch.copies is not Copies.BY_EXPERT
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether kernels of their own put tokens in order of experts where they arrive."""
+        if self.is_copied_once:
+            return not self.setting.plan.dispatch.orders_tokens
+        return self.num_local > 1
+
     @cached_property
     def by_expert(self) -> tuple[int, ...]:
         """Tokens of each expert of the most loaded rank, from all that divide it."""
@@ -182,7 +189,7 @@ def _there(load: Load, between: list[Step]) -> list[Step]:
             load.exchanged(over, Turn.INPUT_GRADIENT, is_behind=True),
         )
     ]
-    if load.num_local > 1 or load.is_copied_once:
+    if load.is_sorted:
         sort = operator("tokens by expert", _sorted(load))
         back = operator("token gradients by rank", _sorted(load))
         rest.append(Step((sort,), (back,)))
@@ -210,7 +217,7 @@ def _back(load: Load) -> list[Step]:
         weighed = operator("rows by their weights", scaled_rows(rows, kept))
         gradient = operator("gradients of weighed rows", scaled_rows(rows, kept))
         found.append(Step((weighed,), (gradient,)))
-    if load.num_local > 1 or load.is_copied_once:
+    if load.is_sorted:
         sort = operator("tokens by rank", _sorted(load))
         back = operator("gradients by expert in order", _sorted(load))
         found.append(Step((sort,), (back,)))
@@ -229,7 +236,12 @@ def _back(load: Load) -> list[Step]:
 
 
 def _grouped(load: Load) -> list[Step]:
-    """Products of all experts of a rank: as one where all have as many tokens, else one each."""
+    """Products of all experts of a rank: as one in a captured graph, else one for each expert.
+
+    Source:
+        NVIDIA/TransformerEngine, transformer_engine/common/gemm/cublaslt_gemm.cu,
+        `nvte_multi_tensor_gemm`: a product for each expert, on a few streams.
+    """
     setting, experts = load.setting, load.experts
     said, hidden = setting.model.feed_forward, setting.model.hidden
     own = divided(experts.width, setting.expert_tensor, "columns of an expert", "etp")
@@ -239,7 +251,41 @@ def _grouped(load: Load) -> list[Step]:
         _products(load, "experts' up projection", (gate * own, hidden)),
         *within(RecomputeModule.EXPERT_ACTIVATION, [activation]),
         _products(load, "experts' down projection", (hidden, own)),
+        *([_biases(load)] if said.has_bias and not _is_captured(load) else []),
     ]
+
+
+def _is_captured(load: Load) -> bool:
+    """Whether experts are kernels for all of them, which a captured graph launches."""
+    return load.setting.plan.implementation.launch == "graph"
+
+
+def _biases(load: Load) -> Step:
+    """Biases of the experts' results, weighed as these are: in fp32, expert by expert.
+
+    Source:
+        NVIDIA/Megatron-LM, megatron/core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`.
+    """
+    width, made = load.setting.model.hidden, load.setting.made
+    label = "experts' biases"
+    forward: list[Operator] = []
+    backward = [operator(f"{label} in fp32, gradient", cast((load.total, width), made, _WIDE))]
+    for rows in filter(None, load.by_expert):
+        shape = (rows, width)
+        weighed = operator(f"{label} weighed", scaled_rows(shape, _WIDE))
+        added = operator(label, elementwise("aten::add", shape, _WIDE, reads=2))
+        forward += [weighed, added]
+        backward += [
+            operator(f"{label}, gradient of results", cast(shape, _WIDE, made)),
+            weighed,
+            operator(f"{label}, gradient", row_sum(shape, _WIDE, 0)),
+            weighed,
+            operator(f"{label}, gradient of weights", row_sum(shape, _WIDE, 1)),
+        ]
+    joined = cast((load.total, width), _WIDE, _WIDE)
+    forward.append(operator(f"{label} joined", joined))
+    forward.append(operator(f"{label} in {made}", cast((load.total, width), _WIDE, made)))
+    return Step(tuple(forward), tuple(backward))
 
 
 def _products(load: Load, label: str, shape: tuple[int, int]) -> Step:
@@ -267,6 +313,6 @@ def _products(load: Load, label: str, shape: tuple[int, int]) -> Step:
 def _groups(load: Load) -> list[tuple[int, int]]:
     """Experts that are multiplied together, and tokens of each; none for an expert without."""
     sizes = load.by_expert
-    if len(set(sizes)) == 1:
+    if len(set(sizes)) == 1 and _is_captured(load):
         return [(len(sizes), sizes[0])]
     return [(1, size) for size in sizes if size]

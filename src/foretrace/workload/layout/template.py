@@ -19,6 +19,7 @@ from foretrace.graph import NO_LAYER
 from foretrace.workload.blocks.block import Block, Item
 from foretrace.workload.exchanges.exchange import Exchange
 from foretrace.workload.layout.tables import COMPUTE, NOTHING, STREAM_OF_GROUP, Tables
+from foretrace.workload.plan.plan import Group
 
 # int64[items] each.
 _COLUMNS = (
@@ -188,8 +189,8 @@ NOTHING_DONE = Template(
 def woven(one: Template, other: Template) -> tuple[Template, Int64s, Int64s]:
     """Two stretches launched in turns, so that one's communication hides behind the other's work.
 
-    Each is cut before every operator that waits for an exchange; pieces alternate, spread evenly
-    where one has more.
+    Each is cut before every operator that waits for an exchange around experts, or for any where
+    there are none; pieces alternate, spread evenly where one has more.
 
     Returns:
         Both together, and where in it the items of each are; int64[items] each.
@@ -222,7 +223,10 @@ def _turns(template: Template) -> NDArray[np.float64]:
     """When in a woven pair each item's piece has its turn, from 0 to 1; float64[items]."""
     size = len(template)
     stream = template.columns["stream"]
-    is_held = (stream[template.target] == COMPUTE) & (stream[template.source] != COMPUTE)
+    is_awaiting = stream[template.target] == COMPUTE
+    is_held = is_awaiting & (stream[template.source] == STREAM_OF_GROUP[Group.EXPERT])
+    if not is_held.any():
+        is_held = is_awaiting & (stream[template.source] != COMPUTE)
     piece = np.zeros(size + 1, np.int64)
     piece[template.target[is_held]] = 1
     piece = np.cumsum(piece)[:size]

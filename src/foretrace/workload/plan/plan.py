@@ -169,6 +169,9 @@ class Dispatch:
     host_ranks: int = 8  # ranks of EXPERT on one host, where copies are by host
     most_hosts: int = 0  # that the router sends a token to; 0: as many as it chooses
     quantised: bool = False  # tokens go there in the products' format, where that is narrow
+    # The exchange puts tokens in order of their experts as it writes them, and sums them as it
+    # reads them back: Hybrid-EP's `dispatch_with_permute`.
+    orders_tokens: bool = False
     # One kernel puts rows in order, one sums what experts gave by their weights. Else rows are
     # weighed by a kernel of its own first.
     fuses_permutation: bool = True

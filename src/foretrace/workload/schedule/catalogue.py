@@ -17,10 +17,10 @@ from foretrace.workload.schedule.running import is_stuck
 from foretrace.workload.schedule.schedule import Schedule
 from foretrace.workload.schedule.written import is_written, read_schedule
 
-_DUALPIPE = "dualpipe"
+_TAKES_TURNS, _DUALPIPE = "1f1b", "dualpipe"
 _OF_ONE_CHUNK = {
     "gpipe": gpipe,
-    "1f1b": one_forward_one_backward,
+    _TAKES_TURNS: one_forward_one_backward,
     "zb-h1": zb_h1,
     _DUALPIPE: dualpipe,
 }
@@ -29,7 +29,7 @@ _NONE = "none"
 SCHEDULES = (_NONE, *_OF_ONE_CHUNK, _INTERLEAVED)
 _BYTES_PER_PASS = 400  # of a schedule, with what checks it
 _MANY_PASSES = 1_000_000  # from which on it is worth asking whether they fit
-_STEADY = ("1f1b", "zb-h1", _DUALPIPE)
+_STEADY = (_TAKES_TURNS, "zb-h1", _DUALPIPE)
 
 
 def require_schedule(name: str) -> None:
@@ -119,10 +119,17 @@ def _made(plan: Plan, num_microbatches: int) -> Schedule:
             num_microbatches,
             num_chunks=plan.num_chunks,
             contiguous=plan.contiguous or plan.pipeline,
+            is_joined=_joins_passes(plan),
         )
-    if plan.pipeline == 1 and plan.schedule != "gpipe":
-        return one_forward_one_backward(1, num_microbatches)
+    if plan.schedule == _TAKES_TURNS or (plan.pipeline == 1 and plan.schedule != "gpipe"):
+        is_joined = _joins_passes(plan)
+        return one_forward_one_backward(plan.pipeline, num_microbatches, is_joined=is_joined)
     return _OF_ONE_CHUNK[plan.schedule](plan.pipeline, num_microbatches)
+
+
+def _joins_passes(plan: Plan) -> bool:
+    """Whether exchanges around experts run beside another microbatch's work."""
+    return plan.overlap.expert and plan.expert > 1
 
 
 def _check_one_chunk(plan: Plan) -> None:

@@ -21,23 +21,40 @@ def gpipe(num_stages: int, num_microbatches: int) -> Schedule:
     return _of_one_chunk("gpipe", [num_microbatches] * num_stages, num_microbatches)
 
 
-def one_forward_one_backward(num_stages: int, num_microbatches: int) -> Schedule:
+def one_forward_one_backward(
+    num_stages: int, num_microbatches: int, *, is_joined: bool = False
+) -> Schedule:
     """1F1B: stage s starts with `num_stages - s - 1` forward passes, then takes turns.
+
+    Args:
+        num_stages: of the pipeline.
+        num_microbatches: of a step.
+        is_joined: each turn's two passes are woven, so that one's communication hides behind the
+            other's work; for that each stage starts with a forward pass more, so that neither
+            works on the other's result.
 
     Source:
         Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", arXiv:2006.09503;
-        `forward_backward_pipelining_without_interleaving` of Megatron-LM.
+        `forward_backward_pipelining_without_interleaving` of Megatron-LM, joined: its
+        `combined_1f1b` (`overlap_moe_expert_parallel_comm`).
     """
-    return _of_one_chunk("1f1b", list(range(num_stages))[::-1], num_microbatches)
+    ahead = [num_stages - stage - 1 + is_joined for stage in range(num_stages)]
+    return _of_one_chunk("1f1b", ahead, num_microbatches, is_joined=is_joined)
 
 
 def interleaved(
-    num_stages: int, num_microbatches: int, *, num_chunks: int, contiguous: int
+    num_stages: int,
+    num_microbatches: int,
+    *,
+    num_chunks: int,
+    contiguous: int,
+    is_joined: bool = False,
 ) -> Schedule:
     """1F1B with several chunks per stage, `contiguous` microbatches of one chunk in a row.
 
     `contiguous == num_stages` is Megatron-LM's order ("depth first"), `num_microbatches` takes
-    each chunk for all microbatches ("breadth first"). A last group may be shorter.
+    each chunk for all microbatches ("breadth first"). A last group may be shorter. Passes are
+    joined as in 1F1B.
 
     Source:
         Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters",
@@ -49,13 +66,17 @@ def interleaved(
     size = np.minimum(num_microbatches - first, contiguous)
     turn, inside = np.divmod(position - first * num_chunks, size)
 
+    def ahead(stage: int) -> int:
+        return 2 * (num_stages - stage - 1) + (num_chunks - 1) * contiguous + is_joined
+
     def order(stage: int) -> tuple[Int64s, Int64s, Int64s]:
-        ahead = 2 * (num_stages - stage - 1) + (num_chunks - 1) * contiguous
-        at, is_forward = _in_turns(len(position), ahead)
+        at, is_forward = _in_turns(len(position), ahead(stage))
         place = np.where(is_forward, turn[at], num_chunks - 1 - turn[at])
         return _kinds(is_forward), (first + inside)[at], place * num_stages + stage
 
-    orders = Orders.of_stages([order(stage) for stage in range(num_stages)])
+    stages = range(num_stages)
+    joined = [_pairs(len(position), ahead(stage)) & is_joined for stage in stages]
+    orders = Orders.of_stages([order(stage) for stage in stages], joined)
     return one_way("interleaved", orders, num_microbatches, num_chunks=num_chunks)
 
 
@@ -93,13 +114,23 @@ def one_way(name: str, orders: Orders, num_microbatches: int, *, num_chunks: int
     )
 
 
-def _of_one_chunk(name: str, ahead: list[int], num_microbatches: int) -> Schedule:
+def _of_one_chunk(
+    name: str, ahead: list[int], num_microbatches: int, *, is_joined: bool = False
+) -> Schedule:
     """Turns on every stage behind so many forward passes."""
     stages = []
     for stage, own in enumerate(ahead):
         at, is_forward = _in_turns(num_microbatches, own)
         stages.append((_kinds(is_forward), at, np.full(len(at), stage)))
-    return one_way(name, Orders.of_stages(stages), num_microbatches)
+    joined = [_pairs(num_microbatches, own) & is_joined for own in ahead]
+    return one_way(name, Orders.of_stages(stages, joined), num_microbatches)
+
+
+def _pairs(count: int, ahead: int) -> Bools:
+    """Forward passes that take turns with backward ones: the first of each pair of `_in_turns`."""
+    found = np.zeros(2 * count, np.bool_)
+    found[min(ahead, count) : 2 * count - min(ahead, count) : 2] = True
+    return found
 
 
 def _kinds(is_forward: Bools) -> Int64s:

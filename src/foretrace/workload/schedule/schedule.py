@@ -56,11 +56,16 @@ class Orders:
         return cls(kind, microbatch, chunk, is_joined > 0, begin)
 
     @classmethod
-    def of_stages(cls, stages: Sequence[tuple[Int64s, Int64s, Int64s]]) -> Orders:
-        """Columns of every stage's kinds, microbatches and chunks; no unit is joined."""
+    def of_stages(
+        cls,
+        stages: Sequence[tuple[Int64s, Int64s, Int64s]],
+        joined: Sequence[Bools] | None = None,
+    ) -> Orders:
+        """Columns of every stage's kinds, microbatches and chunks, and which units are joined."""
         kind, microbatch, chunk = (np.concatenate(column) for column in zip(*stages, strict=True))
         begin = _begin([len(own[0]) for own in stages])
-        return cls(kind, microbatch, chunk, np.zeros(len(kind), np.bool_), begin)
+        is_joined = np.zeros(len(kind), np.bool_) if joined is None else np.concatenate(joined)
+        return cls(kind, microbatch, chunk, is_joined, begin)
 
     def __eq__(self, other: object) -> bool:
         """Whether all units are the same."""
