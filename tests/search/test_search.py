@@ -130,6 +130,13 @@ def test_a_search_that_was_killed_goes_on_to_the_same_answer(tmp_path: Path, kep
     )
 
 
+def test_two_processes_find_what_one_does() -> None:
+    alone, beside = small(), small(workers=2)
+
+    assert beside.best == alone.best
+    assert beside.gap == alone.gap
+
+
 def test_a_file_of_another_search_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "search.jsonl"
     small(resume=path)

@@ -31,6 +31,7 @@ def search(
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     folders: Sequence[Path] = (),
+    workers: int = 1,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanSearch:
     """The best plan of a space, and how much better one that was not simulated could be.
@@ -52,6 +53,7 @@ def search(
         costs: as in `estimate`, as all that follow.
         inflation: so too.
         folders: so too.
+        workers: processes that simulate plans beside each other.
         progress: called now and then with how far it is.
 
     Raises:
@@ -80,6 +82,7 @@ def search(
         ),
         costs=costs,
         inflation=inflation,
+        workers=workers,
         progress=progress,
     )
 

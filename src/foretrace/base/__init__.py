@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     from foretrace.base.number_formats import known_format as known_format
     from foretrace.base.number_formats import number_format as number_format
     from foretrace.base.number_formats import tensor_format as tensor_format
+    from foretrace.base.processes import Mapper as Mapper
+    from foretrace.base.processes import mapped as mapped
     from foretrace.base.texts import visible as visible
     from foretrace.base.times import NS_PER_DAY as NS_PER_DAY
     from foretrace.base.times import NS_PER_HOUR as NS_PER_HOUR

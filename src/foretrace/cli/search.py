@@ -58,6 +58,9 @@ def search(
             metavar="FILE", dir_okay=False, help="Keep what is found here, and go on from it."
         ),
     ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Processes that simulate plans.")
+    ] = 1,
     software: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="What runs it, or a TOML file. Default: nobody knows."),
@@ -89,6 +92,7 @@ def search(
             time_s=time,
             gap=_share(gap),
             resume=resume,
+            workers=workers,
             software=None if software is None else software_called(software, software_folders()),
             progress=_Told(doing),
         )

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
-from foretrace.base import MachineError, WorkloadError
+from foretrace.base import MachineError, Mapper, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
@@ -109,6 +110,7 @@ def searched(
     software: TrainingSoftware | None = None,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
+    workers: int = 1,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanSearch:
     """The best plan of a space, and how much better one that was not simulated could be.
@@ -125,6 +127,7 @@ def searched(
         software: what runs it.
         costs: as in `estimate`.
         inflation: so too.
+        workers: processes that simulate plans.
         progress: called now and then.
 
     Raises:
@@ -152,6 +155,7 @@ def searched(
         costs=costs or software_costs(machine, software),
         inflation=inflation,
         progress=progress or (lambda _: None),
+        workers=workers,
     )
     question = {
         "model": model.name,
@@ -162,8 +166,14 @@ def searched(
         "where": where,
         "software": None if software is None else software.name,
     }
-    with kept_state(resume, question) as state:
+    with kept_state(resume, question) as state, mapped(workers) as over:
+        search.over = over
         return search.found(state)
+
+
+def _unit_ns(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> int:
+    """The step of a plan, simulated unit by unit."""
+    return run_units(unit_layout(blocks_of_model(model, plan), plan), costs, inflation).step_ns
 
 
 @dataclass
@@ -181,7 +191,9 @@ class _Search:
     costs: CostModel = field(kw_only=True)
     inflation: Inflation = field(kw_only=True)
     progress: Callable[[Progress], None] = field(kw_only=True)
+    workers: int = field(kw_only=True)
     state: SearchState = field(init=False)
+    over: Mapper = field(init=False)
     listed: Listed = field(init=False)
 
     @cached_property
@@ -257,18 +269,35 @@ class _Search:
                 if best is None:
                     self._in_haste([heap[0][1]])
                 return Stopped.TIME
-            plan = heapq.heappop(heap)[1]
-            is_new = self.state.known(RUN, plan) is None
-            if is_new:
-                self.state.tell(RUN, plan, self.bound.run_ns(self.plans[plan]))
-            if is_new and self.state.known(UNITS, plan) is None:
-                heapq.heappush(heap, (self._value(plan, self.state.bound_ns(plan)), plan))
-                continue
-            own = (self._value(plan, self._unit_ns(plan)), plan)
-            best = own if best is None else min(best, own)
+            plans = self._next(heap, best)
+            self._simulate(plans)
+            for plan in plans:
+                own = (self._value(plan, self.state.found[UNITS][plan]), plan)
+                best = own if best is None else min(best, own)
         if best is not None:
             self._told(history, clock, best[1], gap=0.0, left=0)
         return Stopped.EXHAUSTED
+
+    def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
+        """Plans to simulate: as many as there are processes, of those with the lowest bounds."""
+        found: list[int] = []
+        enough = math.inf if best is None else best[0] * (1 - self.limits.gap)
+        while heap and len(found) < self.workers and heap[0][0] < enough:
+            plan = heapq.heappop(heap)[1]
+            if self.state.known(RUN, plan) is None:
+                self.state.tell(RUN, plan, self.bound.run_ns(self.plans[plan]))
+                heapq.heappush(heap, (self._value(plan, self.state.bound_ns(plan)), plan))
+            else:
+                found.append(plan)
+        return found
+
+    def _simulate(self, numbers: Sequence[int]) -> None:
+        """Simulate plans unit by unit that were not yet."""
+        new = [one for one in numbers if self.state.known(UNITS, one) is None]
+        step_ns = partial(_unit_ns, self.model, self.costs, self.inflation)
+        plans = [self.plans[one] for one in new]
+        for number, found in zip(new, self.over(step_ns, plans), strict=True):
+            self.state.tell(UNITS, number, found)
 
     def _bounded(self, chosen: Sequence[int], clock: SearchClock) -> list[tuple[float, int]] | None:
         """Plans with their bounds as a heap; `None`: there was no time for all of them."""
@@ -297,19 +326,8 @@ class _Search:
     def _in_haste(self, bounded: Sequence[int]) -> None:
         """Simulate one plan at least, where the time is over before any was."""
         if not self.state.found[UNITS]:
-            self._unit_ns(
-                min(bounded, key=lambda one: (self._value(one, self.state.bound_ns(one)), one))
-            )
-
-    def _unit_ns(self, number: int) -> int:
-        """The step of a plan simulated unit by unit."""
-        known = self.state.known(UNITS, number)
-        if known is None:
-            plan = self.plans[number]
-            layout = unit_layout(blocks_of_model(self.model, plan), plan)
-            known = run_units(layout, self.costs, self.inflation).step_ns
-            self.state.tell(UNITS, number, known)
-        return known
+            lowest = min(bounded, key=lambda one: (self._value(one, self.state.bound_ns(one)), one))
+            self._simulate([lowest])
 
     def _estimate(self, plan: Plan) -> Estimate:
         return estimate(

@@ -10,8 +10,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from foretrace.answer import Plain
 from foretrace.base import WorkloadError
@@ -30,6 +31,7 @@ _MOST_TENSOR, _MOST_CONTEXT, _MOST_PIPELINE, _MOST_EXPERT = 16, 16, 64, 256
 _MICRO_BATCHES = (1, 2, 4)
 _MOST_CHUNKS = 16
 _MOST_PLANS = 2_000_000  # combinations: what is listed one by one
+_DEGREES = ("tensor", "context", "pipeline")
 _DOES_NOT_FIT = "memory does not fit"
 
 
@@ -38,7 +40,7 @@ class Variable:
     """One key of a plan, or several that go together, and what they may be."""
 
     name: str  # as in tables and constraints
-    choices: tuple[Mapping[str, object], ...]  # fields of `Plan`
+    choices: tuple[Mapping[str, Any], ...]  # fields of `Plan`
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,14 @@ class PlanSpace:
         """Every combination whose degrees divide the ranks, each plan once; in a fixed order."""
         for chosen in product(*(variable.choices for variable in self.variables)):
             fields = {name: value for choice in chosen for name, value in choice.items()}
-            if fields.get("pipeline", self.base.pipeline) == 1 and not _is_flat(fields):
+            tensor, context, pipeline = (
+                fields.get(name, getattr(self.base, name)) for name in _DEGREES
+            )
+            if pipeline == 1 and not _is_flat(fields):
                 continue
-            plan = with_fields(self.base, fields)  # type: ignore[arg-type]
-            others = plan.tensor * plan.context * plan.pipeline
-            if self.num_ranks % others == 0:
-                sizes = {"data": self.num_ranks // others}
-                yield with_fields(plan, sizes)
+            data, rest = divmod(self.num_ranks, tensor * context * pipeline)
+            if rest == 0:
+                yield replace(self.base, data=data, **fields)
 
 
 def _is_flat(fields: Mapping[str, object]) -> bool:

@@ -70,15 +70,14 @@ class _Samples:
 
     @classmethod
     def of(cls, model: Transformer, plan: Plan) -> _Samples:
-        """Those of a model, whose ranks do what they do under a plan."""
-        alike = _alike(plan)
-        blocks = blocks_of_model(model, alike)
+        """Those of a model, whose ranks do what they do under a plan of one stage."""
+        blocks = blocks_of_model(model, plan)
         layers = blocks.layers
         kinds = {id(layer): (layer,) for layer in layers}
         pairs = {(id(one), id(other)): (one, other) for one, other in pairwise(layers)}
         runs = (layers[:1], *kinds.values(), *pairs.values(), layers[-1:])
         split = tuple(len(run) for run in runs)
-        return cls(blocks, replace(alike, pipeline=len(runs), layers_of_chunk=split), runs)
+        return cls(blocks, replace(plan, pipeline=len(runs), layers_of_chunk=split), runs)
 
     def fragments(self, schedule: str) -> Fragments:
         """All passes of all runs, the first behind the embedding, the last before the head."""
@@ -111,9 +110,9 @@ class UnitClock:
     def __init__(self, model: Transformer, costs: CostModel, inflation: Inflation) -> None:
         """Time nothing yet."""
         self._model, self._costs, self._inflation = model, costs, inflation
-        self._samples: dict[object, _Samples] = {}
-        self._times: dict[tuple[object, str], Int64s] = {}
-        self._works: dict[tuple[object, bool], MicrobatchWork] = {}
+        self._samples: dict[Plan, _Samples] = {}
+        self._times: dict[tuple[Plan, str], Int64s] = {}
+        self._works: dict[tuple[Plan, bool], MicrobatchWork] = {}
 
     @property
     def num_timed(self) -> int:
@@ -122,25 +121,19 @@ class UnitClock:
 
     def work(self, plan: Plan) -> MicrobatchWork:
         """What a rank does under a plan for a microbatch, timed."""
-        sharding = plan.sharding if plan.sharding in {Sharding.ZERO2, Sharding.ZERO3} else None
-        key = (
-            *(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.order),
-            *(plan.micro_batch, plan.sequence, plan.sequence_parallel, plan.context_exchange),
-            *(plan.recompute, sharding, min(plan.num_microbatches, 2), plan.token_shares),
-            *(plan.precision, plan.implementation, plan.dispatch, plan.overlap),
-        )
+        key = _alike(plan)
         is_split = plan.schedule in {_SPLIT, "dualpipe"} and plan.pipeline > 1
         found = self._works.get((key, is_split))
         if found is None:
             if key not in self._samples:
-                self._samples[key] = _Samples.of(self._model, plan)
+                self._samples[key] = _Samples.of(self._model, key)
             times = self._timed_ns(key, _WHOLE)
             if is_split:
                 times = times + self._timed_ns(key, _SPLIT)
             found = self._works[key, is_split] = self._samples[key].work(times)
         return found
 
-    def _timed_ns(self, key: object, schedule: str) -> Int64s:
+    def _timed_ns(self, key: Plan, schedule: str) -> Int64s:
         """Times of the schedule's own passes of all runs; int64[runs, 3, kinds of passes]."""
         known = self._times.get((key, schedule))
         if known is not None:
@@ -172,7 +165,7 @@ class UnitClock:
 
 
 def _alike(plan: Plan) -> Plan:
-    """A plan of one microbatch or two, under which a rank does the same for each."""
+    """A plan of one stage and one microbatch or two, under which a rank does the same for each."""
     ranks = plan.tensor * plan.context
     data = -(-plan.expert * expert_tensor_size(plan) // ranks)
     sharding = plan.sharding
@@ -180,7 +173,12 @@ def _alike(plan: Plan) -> Plan:
         plan,
         data=data,
         global_batch=min(plan.num_microbatches, 2) * plan.micro_batch * data,
+        pipeline=1,
+        schedule=_WHOLE,
         num_chunks=1,
+        layers_of_chunk=None,
+        name="",
+        path=None,
         contiguous=None,
         sharding=Sharding.NONE if sharding is Sharding.ZERO1 else sharding,
         shard_ranks=None,

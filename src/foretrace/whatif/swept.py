@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from multiprocessing import get_context
 
-from foretrace.base import ModelError
+from foretrace.base import ModelError, mapped
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.predict import predict
@@ -17,7 +14,6 @@ from foretrace.whatif.scenario_file import NamedEdits
 from foretrace.whatif.sweep import Order, Sweep, SweepRow
 
 _Batch = tuple[NamedEdits, ...]
-_Mapped = Callable[[Callable[[_Batch], list[SweepRow]], list[_Batch]], Iterable[list[SweepRow]]]
 # With each goes a copy of the recording: few, but enough that no worker ends long before others.
 _BATCHES_PER_WORKER = 2
 
@@ -41,8 +37,8 @@ def swept(
     """
     workers = min(workers, len(scenarios))
     found: list[SweepRow] = []
-    with _mapped(workers) as mapped:
-        for rows in mapped(partial(_rows, baseline), _batches(scenarios, workers)):
+    with mapped(workers) as over:
+        for rows in over(partial(_rows, baseline), _batches(scenarios, workers)):
             found += rows
             if progress is not None:
                 progress(len(found), len(scenarios))
@@ -99,16 +95,6 @@ def _sentences(baseline: Baseline, edits: Sequence[Edit]) -> Iterator[str]:
         except ModelError:
             return
         yield sentence
-
-
-@contextmanager
-def _mapped(workers: int) -> Iterator[_Mapped]:
-    if workers <= 1:
-        yield map
-        return
-    # A fork would copy the locks that numba and polars hold.
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        yield pool.map
 
 
 def _batches(scenarios: Sequence[NamedEdits], workers: int) -> list[_Batch]:

@@ -29,7 +29,8 @@ def gathered_bytes(plan: Plan, ends: Held, layers: tuple[Held, ...]) -> int:
         layers: those of each layer of the stage; each is a group.
     """
     ends_whole = working_bytes(ends, plan)
-    sizes = sorted((working_bytes(each, plan) for each in layers), reverse=True)
+    size_of = {each: working_bytes(each, plan) for each in set(layers)}
+    sizes = sorted((size_of[each] for each in layers), reverse=True)
     ahead = sizes[: 1 + plan.prefetch]
     if not plan.implementation.copies_shards:
         # Gathered where they are read, some ahead.

@@ -154,6 +154,11 @@ def _check_interleaved(plan: Plan) -> Schedule | None:
     last = plan.num_microbatches % contiguous or contiguous
     if min(contiguous, last) >= plan.pipeline:
         return None  # which cannot stand still
+    if (
+        plan.num_microbatches == last
+        and (plan.num_chunks - 1) * contiguous >= last * plan.num_chunks
+    ):
+        return None  # every stage does all forward passes first, in the same order
     schedule = _made(plan, plan.num_microbatches)
     if is_stuck(schedule):
         raise WorkloadError(
