@@ -209,9 +209,13 @@ def test_no_token_is_trained_before_it_comes_but_among_steps_packed_together(
     assert stream.delays()[0].min(initial=0) > -together
 
 
-def test_equal_documents_stay_balanced_and_one_giant_fills_its_microbatch(
+def test_equal_documents_one_giant_and_single_tokens_stay_balanced(
     room: Room, work: DocumentWork
 ) -> None:
-    for packer in all_packers(room, work):
-        stream = packed_stream(packer, arrivals([WINDOW] * 64, room))
-        assert imbalance(work_by_microbatch(stream, work)) == pytest.approx(1.0)
+    small = Room(64, 4, 96)
+    mixes = [(room, [WINDOW] * 64), (room, [16 * room.step_tokens]), (small, [1] * 4_096)]
+    for size, lengths in mixes:
+        own = work if size is room else DocumentWork.of_share(64, 0.7)
+        for packer in all_packers(size, own):
+            stream = packed_stream(packer, arrivals(lengths, size))
+            assert imbalance(work_by_microbatch(stream, own)) == pytest.approx(1.0)

@@ -34,6 +34,7 @@ def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
     assert found.code == 0, found.err
     assert "2 outlier" in found.out
     assert "outlier queues" in page.read_text()
+    assert "tokens of the window; times as fast" in page.read_text()
 
 
 def test_what_is_no_dataset_is_one_sentence(run: Run) -> None:

@@ -16,7 +16,7 @@ from foretrace.cli.plan_options import with_plan
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, model_folders
 from foretrace.machine import load_machine
-from foretrace.report import RiskPage, write_risk_page
+from foretrace.report import RiskPage, gain_plot, write_risk_page
 from foretrace.workload import load_model
 
 
@@ -84,8 +84,12 @@ def balance(
             progress=doing.advance,
         )
         if report is not None:
+            drawings = (("gain by length of the window", gain_plot(found)),)
             write_risk_page(
-                report, RiskPage(f"Packing {found.documents}", found.headline, found.parts())
+                report,
+                RiskPage(
+                    f"Packing {found.documents}", found.headline, found.parts(), drawings=drawings
+                ),
             )
     Outputs(json, csv, parquet, table).tell(found)
     if report is not None:

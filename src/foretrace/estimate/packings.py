@@ -10,14 +10,11 @@ from dataclasses import dataclass
 
 from foretrace.answer import (
     Answer,
-    Chart,
-    ChartKind,
     Column,
     Fact,
     Facts,
     Plain,
     Sentences,
-    Series,
     Shown,
     Table,
     Told,
@@ -186,16 +183,6 @@ class Packings(Answer):
                 Column("delay_iterations", "delay", Unit.NUMBER),
                 Column("overhead_ms", "own ms", Unit.NUMBER),
                 title="packers: how many times as fast",
-                chart=Chart(
-                    kind=ChartKind.BARS,
-                    label="how many times as fast each packer is for the same work, and by token",
-                    category="name",
-                    series=(
-                        Series("gain", "same work", "compute"),
-                        Series("token_gain", "a token", "communication"),
-                    ),
-                    unit=Unit.NUMBER,
-                ),
             ),
             Table.of(
                 "windows",
@@ -207,18 +194,6 @@ class Packings(Answer):
                 Column("low", "from", Unit.NUMBER),
                 Column("high", "to", Unit.NUMBER),
                 title="by length of the window",
-                chart=Chart(
-                    kind=ChartKind.COLUMNS,
-                    label="gain of the same work at each length of the window, with its interval",
-                    category="window",
-                    category_unit=Unit.COUNT,
-                    series=(
-                        Series("low", "at least", "wait"),
-                        Series("gain", "gain", "compute"),
-                        Series("high", "at most", "communication"),
-                    ),
-                    unit=Unit.NUMBER,
-                ),
             ),
             Sentences.of("to know", self.notes),
         )

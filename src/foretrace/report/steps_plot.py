@@ -1,14 +1,15 @@
-"""Step-time distributions as plots: how often which step time, and quantiles against scale."""
+"""Steps as plots: how often which time, quantiles against scale, gains against the window."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 import numpy as np
 
 from foretrace.base import NS_PER_MS
+from foretrace.estimate import Packings
 from foretrace.risk import StepDistribution
 
 _WIDTH, _HEIGHT = 640, 240  # pixels, of the plot inside its axes
@@ -73,11 +74,28 @@ def scale_plot(found: StepDistribution) -> str:
         "50 %": (_MIDDLE, [one.p50_ns / NS_PER_MS for one in scales]),
         "95 %": (_HIGH, [one.p95_ns / NS_PER_MS for one in scales]),
     }
+    return _curves(gpus, lines, "GPUs; step upwards, ms")
+
+
+def gain_plot(found: Packings) -> str:
+    """An SVG document: what the best packer gains against the length of the window."""
+    windows = found.windows
+    lines = {
+        "at least": (_LOW, [one.low for one in windows]),
+        "same work": (_MIDDLE, [one.gain for one in windows]),
+        "at most": (_HIGH, [one.high for one in windows]),
+    }
+    label = "tokens of the window; times as fast for the same work upwards"
+    return _curves([one.window for one in windows], lines, label)
+
+
+def _curves(places: Sequence[int], lines: Mapping[str, tuple[str, list[float]]], label: str) -> str:
+    """Curves with their colours over a logarithmic quantity."""
     low = min(min(values) for _, values in lines.values())
     high = max(max(values) for _, values in lines.values())
     margin = (high - low) * 0.1 or 0.5
     low, high = low - margin, high + margin
-    first, last = math.log(gpus[0]), math.log(gpus[-1])
+    first, last = math.log(places[0]), math.log(places[-1])
 
     def across(count: int) -> float:
         return (math.log(count) - first) / ((last - first) or 1.0) * _WIDTH
@@ -89,14 +107,14 @@ def scale_plot(found: StepDistribution) -> str:
         for name, (colour, values) in lines.items():
             points = " ".join(
                 f"{across(count):.1f},{up(value):.1f}"
-                for count, value in zip(gpus, values, strict=True)
+                for count, value in zip(places, values, strict=True)
             )
             yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
             yield (
                 f'<text x="{_WIDTH - 4}" y="{up(values[-1]) - 6:.1f}" text-anchor="end">'
                 f"{escape(name)}</text>"
             )
-        for count in gpus:
+        for count in places:
             yield (
                 f'<text x="{across(count):.1f}" y="{_HEIGHT + 18}" text-anchor="middle">'
                 f"{count:,}</text>"
@@ -105,10 +123,7 @@ def scale_plot(found: StepDistribution) -> str:
             yield (
                 f'<text x="-8" y="{up(value) + 4:.1f}" text-anchor="end">{_number(value)}</text>'
             )
-        yield (
-            f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 36}" text-anchor="middle">'
-            "GPUs; step upwards, ms</text>"
-        )
+        yield (f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 36}" text-anchor="middle">{label}</text>')
 
     return _document(drawn())
 
