@@ -78,3 +78,12 @@ def test_an_edit_of_a_configured_plan(run: Run) -> None:
     assert outcome.code == 0
     assert "note: of Megatron-LM's arguments these were not understood" in outcome.err
     assert json.loads(outcome.out)
+
+
+def test_what_layers_compute_again_is_chosen(run: Run) -> None:
+    own = ("--model", "llama3-8b", "--gpus", "8", "--global-batch", "64", "--micro-batch", "4")
+    outcome = run("plan", *own, "--choose-recompute", "--machine", "dgx-h100", "--json")
+    [plan] = json.loads(outcome.out)["plans"]
+
+    assert len(plan["memory"]["layers"]) == 32
+    assert run("plan", *own, "--choose-recompute").code == 2

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from foretrace.base import written_beside
+from foretrace.answer import bytes_text
+from foretrace.base import WorkloadError, written_beside
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.outputs import Outputs
+from foretrace.cli.settings import machine_folders
+from foretrace.estimate import software_costs
+from foretrace.machine import load_machine
+from foretrace.search import chosen_recompute
 from foretrace.workload import (
     CONFIG_FORMATS,
+    Completions,
+    Model,
     Transformer,
     completions,
     write_configuration,
@@ -34,6 +42,16 @@ def plan(
     config: plans.Configs = None,
     gpus: plans.Gpus = None,
     stated: Mapping[str, object],
+    machine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What it is to fit, or its file.")
+    ] = None,
+    choose_recompute: Annotated[
+        bool,
+        typer.Option(
+            "--choose-recompute",
+            help="Choose what each layer computes again, so that it fits --machine in least time.",
+        ),
+    ] = False,
     written: Annotated[
         Written | None,
         typer.Option("--as", help="In whose words. Default: foretrace's own keys, as a table."),
@@ -53,7 +71,11 @@ def plan(
         raise typer.BadParameter("name a --model, or flags that describe one")
     draft = plans.draft_of(plan, stated, configured)
     plans.tell_notes(draft)
+    if choose_recompute and machine is None:
+        raise typer.BadParameter("--choose-recompute needs --machine, whose memory it is to fit")
     found = completions(draft, found_model, gpus)
+    if choose_recompute and machine is not None:
+        found = _with_recompute(found, found_model, machine)
     if written is None:
         Outputs(json).tell(found)
         return
@@ -69,3 +91,26 @@ def plan(
     typer.echo(made.text, nl=False)
     for one in made.lost:
         typer.echo(f"without counterpart: {one}", err=True)
+
+
+def _with_recompute(found: Completions, model: Model, machine: str) -> Completions:
+    """The first plan alone, with what each layer computes again."""
+    if not isinstance(model, Transformer):
+        raise WorkloadError(
+            f"layers of {model.name} are not known one by one: it is no transformer"
+        )
+    on = load_machine(machine, machine_folders())
+    chosen = chosen_recompute(
+        model,
+        found.plan,
+        capacity=on.chip.memory_bytes,
+        costs=software_costs(on),
+        chip=on.chip,
+    )
+    if chosen is None:
+        raise WorkloadError(
+            f"the plan does not fit {bytes_text(on.chip.memory_bytes)} whatever is computed again: "
+            "`foretrace estimate` names the nearest plans that do"
+        )
+    others = tuple(one for one in found.assumptions if not one.key.startswith("memory."))
+    return replace(found, plans=(chosen.plan,), assumptions=others)

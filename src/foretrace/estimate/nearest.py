@@ -142,6 +142,8 @@ def _with_ranks(plan: Plan, fields: Mapping[str, object]) -> Iterator[Plan]:
     near = replace(plan, **fields)  # type: ignore[arg-type]
     if near.pipeline != plan.pipeline:
         near = replace(near, layers_of_chunk=None)
+    if "recompute" in fields:
+        near = replace(near, recompute_modules=None, recompute_of_layer=None)
     factor, rest = divmod(near.tensor * near.context * near.pipeline, _others(plan))
     if "data" not in fields and factor > 1 and not rest and plan.data % factor == 0:
         yield _divided(replace(near, data=plan.data // factor))

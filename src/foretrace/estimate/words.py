@@ -65,7 +65,7 @@ def subject_text(found: Estimate) -> str:
         *schedule,
         *chunks,
         f"sharding {plan.sharding.value}",
-        f"recompute {plan.recompute.value}",
+        f"recompute {plan.recompute.value if plan.recompute_of_layer is None else 'by layer'}",
         plan.precision.products,
     ]
     name = f", plan {plan.name}" if plan.name else ""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from foretrace.search.found import Stopped as Stopped
     from foretrace.search.objectives import Objective as Objective
     from foretrace.search.objectives import Target as Target
+    from foretrace.search.recompute import RecomputeChoice as RecomputeChoice
+    from foretrace.search.recompute import chosen_recompute as chosen_recompute
     from foretrace.search.search import Limits as Limits
     from foretrace.search.search import Progress as Progress
     from foretrace.search.search import Rung as Rung

@@ -71,14 +71,19 @@ class Prices:
 
     def operators_ns(self, block: Block) -> Int64s:
         """Of every operator of a block that has nothing else; int64[operators]."""
-        found = []
-        for item in block.items:
-            if isinstance(item, Operator):
-                key = (item.name, item.signature)
-                if key not in self._operators:
-                    self._operators[key] = self._asked_ns(*key)
-                found.append(self._operators[key])
+        found = [
+            self.operator_ns(item.name, item.signature)
+            for item in block.items
+            if isinstance(item, Operator)
+        ]
         return np.array(found, np.int64)
+
+    def operator_ns(self, name: str, signature: str) -> int:
+        """Of one operator."""
+        key = (name, signature)
+        if key not in self._operators:
+            self._operators[key] = self._asked_ns(*key)
+        return self._operators[key]
 
     def _asked_ns(self, name: str, signature: str) -> int:
         one = np.zeros(1, np.int32)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from foretrace.workload.footprint.footprint import Footprint as Footprint
     from foretrace.workload.footprint.footprint import StageFootprint as StageFootprint
     from foretrace.workload.footprint.kept import Kept as Kept
+    from foretrace.workload.footprint.parts import layer_bytes as layer_bytes
     from foretrace.workload.footprint.serving import ServingMemory as ServingMemory
     from foretrace.workload.footprint.serving import serving_memory as serving_memory
     from foretrace.workload.footprint.software import MEGATRON as MEGATRON
@@ -162,6 +163,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.plan import Precision as Precision
     from foretrace.workload.plan.plan import Sharding as Sharding
     from foretrace.workload.plan.plan import chunk_layers as chunk_layers
+    from foretrace.workload.plan.plan import plan_of_layer as plan_of_layer
     from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
     from foretrace.workload.schedule.catalogue import require_schedule as require_schedule
     from foretrace.workload.schedule.catalogue import schedule_of as schedule_of

@@ -204,7 +204,7 @@ def test_a_layer_of_deepseek_v3_keeps_what_its_sizes_add_up_to() -> None:
     model = load_model("deepseek-v3")
     assert isinstance(model, Transformer)
 
-    kept = layer_bytes(model, plan, MEGATRON, model.layers[-1]).kept_bytes
+    kept = layer_bytes(model, plan, MEGATRON, layer=model.layers[-1]).kept_bytes
 
     assert kept == 4096 * (norms + latent + attention + routed + shared)
 
@@ -215,7 +215,9 @@ def test_tokens_are_kept_once_more_where_weights_are_applied_to_them() -> None:
     assert isinstance(model, Transformer)
 
     within, apart = (
-        layer_bytes(model, plan, replace(MEGATRON, weighs_in_activation=each), model.layers[0])
+        layer_bytes(
+            model, plan, replace(MEGATRON, weighs_in_activation=each), layer=model.layers[0]
+        )
         for each in (True, False)
     )
 

@@ -32,7 +32,7 @@ def counted(plan: Plan) -> float:
     """
     model = load_model("gpt3-175b")
     assert isinstance(model, Transformer)
-    kept = layer_bytes(model, plan, _DROPPING, model.layers[0]).kept
+    kept = layer_bytes(model, plan, _DROPPING, layer=model.layers[0]).kept
     total = sum(each.num_bytes for each in kept if "statistics" not in each.label)
     return total / (plan.sequence * plan.micro_batch * model.hidden)
 

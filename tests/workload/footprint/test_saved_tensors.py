@@ -118,7 +118,7 @@ def test_a_llama_layer_in_eager_pytorch_saves_what_the_list_says(
 ) -> None:
     model, plan = small(kv_heads=kv_heads), plan_of(dtype)
 
-    kept = layer_bytes(model, plan, PYTORCH, model.layers[0]).kept_bytes
+    kept = layer_bytes(model, plan, PYTORCH, layer=model.layers[0]).kept_bytes
 
     assert kept == torch_bytes(model, dtype)
 
@@ -128,7 +128,7 @@ def test_a_layer_with_gelu_and_layer_norm_saves_what_the_list_says() -> None:
     model = small(kv_heads=4, is_gated=False, norm=Norm.LAYER_WITHOUT_BIAS)
     plan = plan_of(torch.float32)
 
-    kept = layer_bytes(model, plan, PYTORCH, model.layers[0]).kept_bytes
+    kept = layer_bytes(model, plan, PYTORCH, layer=model.layers[0]).kept_bytes
 
     assert kept == torch_bytes(model, torch.float32)
 
@@ -166,7 +166,7 @@ def test_recompute_of_operators_stores_what_the_list_says() -> None:
     model = small(kv_heads=1)
     plan = replace(plan_of(torch.bfloat16), recompute=Recompute.SELECTIVE)
 
-    kept = layer_bytes(model, plan, PYTORCH, model.layers[0]).kept_bytes
+    kept = layer_bytes(model, plan, PYTORCH, layer=model.layers[0]).kept_bytes
 
     assert kept == selective_bytes(model)
 
@@ -184,7 +184,7 @@ def test_compiled_recompute_of_operators_keeps_what_the_list_says() -> None:
     torch._dynamo.reset()
     network = torch.compile(Checkpointed(layer), backend="aot_eager_decomp_partition")
 
-    kept = layer_bytes(model, plan, PYTORCH, model.layers[0]).kept_bytes
+    kept = layer_bytes(model, plan, PYTORCH, layer=model.layers[0]).kept_bytes
 
     assert kept == saved_bytes(network, inputs.requires_grad_())
 

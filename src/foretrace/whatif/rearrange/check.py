@@ -107,6 +107,8 @@ def _beyond_recordings(before: Scenario, after: Scenario, *, has_model: bool) ->
             f"tp {old.tensor} -> {new.tensor} beside cp, ep or products in another format: the "
             "recording shows neither which sums its layers need nor what else they exchange"
         )
+    if old.recompute_of_layer != new.recompute_of_layer:
+        yield "layers of [memory]: what single layers compute again is not in this recording"
     was_again, now_again = ((plan.recompute, plan.recompute_modules) for plan in (old, new))
     if was_again != now_again and Recompute.SELECTIVE in {old.recompute, new.recompute}:
         yield (

@@ -35,6 +35,7 @@ _FIELDS = (
     "bucket_bytes",
     "recompute",
     "recompute_modules",
+    "recompute_of_layer",
 )
 _OVERLAPS = ("gradients",)
 

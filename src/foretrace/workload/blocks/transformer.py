@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from foretrace.graph import Part
 from foretrace.workload.blocks.attention import attention_steps
 from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
@@ -42,7 +44,7 @@ from foretrace.workload.models.transformer import (
     ReachKind,
     Transformer,
 )
-from foretrace.workload.plan.plan import Plan
+from foretrace.workload.plan.plan import Plan, plan_of_layer
 
 _ALONE = Joint(sums_gradients=False)
 
@@ -54,12 +56,14 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
         WorkloadError: for sizes that ranks cannot divide evenly, and settings blocks lack.
     """
     setting = Setting(model, plan)
-    known: dict[tuple[bool, Reach | None], Passes] = {}
+    known: dict[tuple[bool, Reach | None, str], Passes] = {}
     layers: list[Passes] = []
     for layer in model.layers:
-        key = (layer.has_experts, layer.reach)
+        again = "" if plan.recompute_of_layer is None else plan.recompute_of_layer[layer.index]
+        key = (layer.has_experts, layer.reach, again)
         if key not in known:
-            known[key] = _layer(setting, layer)
+            own = plan_of_layer(plan, layer.index)
+            known[key] = _layer(replace(setting, plan=own), layer)
         layers.append(known[key])
     transfer = handed_over(plan, setting.tokens * model.hidden)
     return ModelBlocks(

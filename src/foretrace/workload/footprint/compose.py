@@ -49,7 +49,7 @@ from foretrace.workload.footprint.states import (
 )
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.transformer import Layer, Reach, Transformer
-from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
+from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers, plan_of_layer
 from foretrace.workload.schedule.catalogue import steady_microbatches, steady_schedule
 from foretrace.workload.schedule.schedule import Schedule
 
@@ -130,7 +130,8 @@ class PlanMemory:
             own[number].with_peak(stage, peaks)
             for stage, number in enumerate(shape.stage_number.tolist())
         )
-        kept = parts.layers[_kind(self._model.layers[0])].kept if self._model.layers else ()
+        layers = self._model.layers
+        kept = parts.layers[_kind(layers[0], plan)].kept if layers else ()
         return Footprint(stages, capacity=None, notes=_NOTES, tensors=kept)
 
     def stage_bytes(self, plan: Plan) -> Int64s:
@@ -146,6 +147,7 @@ class PlanMemory:
         key = (
             *(plan.schedule, plan.pipeline, plan.num_chunks, plan.contiguous),
             *(steady_microbatches(plan), plan.layers_of_chunk, plan.path),
+            plan.recompute_of_layer,
         )
         shape = self._shapes.get(key)
         if shape is None:
@@ -166,6 +168,7 @@ class PlanMemory:
             *(
                 plan.recompute,
                 plan.recompute_modules,
+                plan.recompute_of_layer,
                 plan.sharding is Sharding.ZERO3,
                 plan.token_shares,
             ),
@@ -180,11 +183,12 @@ class PlanMemory:
         return found
 
 
-_Kind = tuple[bool, Reach | None]  # layers of one are alike
+_Kind = tuple[bool, Reach | None, str]  # layers of one are alike
 
 
-def _kind(layer: Layer) -> _Kind:
-    return layer.has_experts, layer.reach
+def _kind(layer: Layer, plan: Plan) -> _Kind:
+    again = plan.recompute_of_layer
+    return layer.has_experts, layer.reach, "" if again is None else again[layer.index]
 
 
 @dataclass(frozen=True)
@@ -226,19 +230,20 @@ class _Shapes:
     """Makes shapes of one model."""
 
     def __init__(self, model: Transformer) -> None:
-        self._kinds = tuple(_kind(layer) for layer in model.layers)
+        self._layers = model.layers
         self._chunks: dict[object, _ChunkParts] = {}
         self._stages: dict[tuple[_ChunkParts, ...], _StageParts] = {}
 
     def shape(self, plan: Plan, schedule: Schedule) -> _Shape:
         """The shape of a plan's schedule."""
-        split = chunk_layers(plan, len(self._kinds))
+        kinds = tuple(_kind(layer, plan) for layer in self._layers)
+        split = chunk_layers(plan, len(kinds))
         layers: dict[int, tuple[_Kind, ...]] = {}
         ends: dict[int, _Ends] = {}
         for route in schedule.routes:
             at = 0
             for chunk, count in zip(route, split, strict=True):
-                layers[chunk] = self._kinds[at : at + count]
+                layers[chunk] = kinds[at : at + count]
                 ends[chunk] = _Ends(chunk == route[0], chunk == route[-1])
                 at += count
         chunks_of_stage: list[list[int]] = [[] for _ in range(schedule.num_stages)]
@@ -317,9 +322,10 @@ class _Parts:
         self, model: Transformer, plan: Plan, software: Software, *, rows_only: bool
     ) -> None:
         self._model, self._plan, self._software = model, plan, software
-        of_kind = {_kind(layer): layer for layer in model.layers}
+        of_kind = {_kind(layer, plan): layer for layer in model.layers}
         self.layers = {
-            kind: layer_bytes(model, plan, software, layer) for kind, layer in of_kind.items()
+            kind: layer_bytes(model, plan_of_layer(plan, layer.index), software, layer=layer)
+            for kind, layer in of_kind.items()
         }
         self._held = {kind: layer_held(model, layer, plan) for kind, layer in of_kind.items()}
         self._embedding = embedding_bytes(model, plan, software)

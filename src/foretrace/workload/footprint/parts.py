@@ -42,7 +42,7 @@ class PartBytes:
         return sum(each.num_bytes for each in self.kept)
 
 
-def layer_bytes(model: Transformer, plan: Plan, software: Software, layer: Layer) -> PartBytes:
+def layer_bytes(model: Transformer, plan: Plan, software: Software, *, layer: Layer) -> PartBytes:
     """What one layer keeps and needs.
 
     Raises:

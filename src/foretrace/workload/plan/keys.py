@@ -42,6 +42,7 @@ Value = (
     | tuple[float, ...]
     | tuple[Axis, ...]
     | tuple[RecomputeModule, ...]
+    | tuple[str, ...]
     | TableExceptions
 )
 _Stored = Literal["bf16", "fp16", "fp8", "fp32"]
@@ -132,6 +133,13 @@ _OWN = (
         "memory",
         "recompute_modules",
         expected=f"a list of {', '.join(RecomputeModule)}",
+    ),
+    DescriptionKey(
+        "layers",
+        Annotated[tuple[Text, ...], Meta(min_length=1)],
+        "memory",
+        "recompute_of_layer",
+        expected="a list of none, selective, full or modules joined by +, one for each layer",
     ),
     DescriptionKey(
         "token_shares",

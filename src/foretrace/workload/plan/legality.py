@@ -24,7 +24,15 @@ from foretrace.workload.plan.groups import (
     nearest_divisor,
 )
 from foretrace.workload.plan.of_program import problems_of_program
-from foretrace.workload.plan.plan import Axis, ContextExchange, Group, Plan, Sharding, chunk_layers
+from foretrace.workload.plan.plan import (
+    Axis,
+    ContextExchange,
+    Group,
+    Plan,
+    Sharding,
+    chunk_layers,
+    plan_of_layer,
+)
 from foretrace.workload.schedule.catalogue import check_order
 from foretrace.workload.sharding.tables import TableScheme
 
@@ -78,10 +86,13 @@ def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -
         yield from _of_experts(plan, model)
         yield from _of_layers(plan, model)
         yield from recompute_problems(plan)
+        yield from _of_single_layers(plan, model.num_layers)
         if plan.tables is not None:
             yield f"there are [tables], and {model.name} looks nothing up in any: leave them out"
     elif isinstance(model, ModuleProgram):
         yield from problems_of_program(plan, model)
+        if plan.recompute_of_layer is not None:
+            yield f"{model.name} is a module, all of whose layers are alike: leave layers out"
     else:
         yield from _of_other_model(plan, model)
     if isinstance(model, Recommender):
@@ -153,6 +164,23 @@ def recompute_problems(plan: Plan) -> Iterator[str]:
             f"recompute is {plan.recompute.value!r}, and modules of [memory] names {names}: set "
             "recompute to 'selective', or leave the modules out"
         )
+
+
+def _of_single_layers(plan: Plan, num_layers: int) -> Iterator[str]:
+    """Whether what single layers compute again is said of each."""
+    words = plan.recompute_of_layer
+    if words is None:
+        return
+    if len(words) != num_layers:
+        yield (
+            f"layers of [memory] has {len(words)} words, and the model {num_layers} layers: say of "
+            "each what it computes again, first to last"
+        )
+    else:
+        for layer in range(num_layers):
+            plan_of_layer(plan, layer)
+    if plan.recompute_modules is not None:
+        yield "layers of [memory] says what each computes again: leave modules out"
 
 
 def head_problems(plan: Plan, heads: int | None, key_value_heads: int | None) -> Iterator[str]:

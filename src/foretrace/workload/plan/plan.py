@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -215,6 +215,8 @@ class Plan:
     recompute: Recompute = Recompute.NONE
     # What selective recompute does again; `None`: what `implementation.selective` says.
     recompute_modules: tuple[RecomputeModule, ...] | None = None
+    # Of every layer in the place of both: a `Recompute`, or its modules as in "layernorm+mlp".
+    recompute_of_layer: tuple[str, ...] | None = None
     # Share of tokens of each expert, summing to 1; `None`: balanced.
     token_shares: tuple[float, ...] | None = None
     tables: TableSharding | None = None  # of recommenders; `None`: whole, dealt to ranks by cost
@@ -240,6 +242,28 @@ class Plan:
     def num_microbatches(self) -> int:
         """Microbatches of one step that each rank sees."""
         return self.global_batch // (self.micro_batch * self.data)
+
+
+def plan_of_layer(plan: Plan, layer: int) -> Plan:
+    """The plan as one layer has it: with what that layer computes again.
+
+    Raises:
+        WorkloadError: if what is stated of layers are no words for it.
+    """
+    if plan.recompute_of_layer is None:
+        return plan
+    word = plan.recompute_of_layer[layer]
+    alone = replace(plan, recompute_of_layer=None, recompute_modules=None)
+    if word in set(Recompute):
+        return replace(alone, recompute=Recompute(word))
+    names = word.split("+")
+    if unknown := [name for name in names if name not in set(RecomputeModule)]:
+        raise WorkloadError(
+            f"layer {layer} is to compute {unknown[0]!r} again: expected is "
+            f"{', '.join(Recompute)}, or {', '.join(RecomputeModule)} joined by +"
+        )
+    modules = tuple(RecomputeModule(name) for name in names)
+    return replace(alone, recompute=Recompute.SELECTIVE, recompute_modules=modules)
 
 
 def chunk_layers(plan: Plan, num_layers: int) -> tuple[int, ...]:
