@@ -28,7 +28,7 @@ LAW = "lognormal:5,1.2"
 MACHINE = load_machine("dgx-h100")
 COSTS = step_costs(MACHINE)
 ALONE = Inflation(otherwise=1.0)
-PLAN = {"tp": 2, "pp": 2, "global_batch": 4, "micro_batch": 1, "batch.sequence": 8192}
+PLAN = {"tp": 2, "pp": 2, "dp": 1, "global_batch": 4, "micro_batch": 1, "batch.sequence": 8192}
 
 
 @cache
