@@ -16,6 +16,7 @@ from foretrace.workload import (
     Plan,
     Precision,
     Recompute,
+    RecomputeModule,
     Sharding,
     Transformer,
     complete,
@@ -42,6 +43,9 @@ def megatron_plans(draw: st.DrawFn) -> Plan:
     products = half if half == "fp32" else products
     gradients = {"bf16": draw(st.sampled_from(("bf16", "fp32"))), "fp16": "fp16"}.get(half, "fp32")
     flag = st.booleans()
+    recompute = draw(st.sampled_from(Recompute))
+    is_named = recompute is Recompute.SELECTIVE and draw(flag)
+    modules = draw(st.lists(st.sampled_from(RecomputeModule), min_size=1, unique=True))
     return Plan(
         tensor=tensor,
         context=context,
@@ -69,7 +73,8 @@ def megatron_plans(draw: st.DrawFn) -> Plan:
         sequence_parallel=draw(flag),
         context_exchange=draw(st.sampled_from(ContextExchange)),
         sharding=draw(st.sampled_from(Sharding)),
-        recompute=draw(st.sampled_from(Recompute)),
+        recompute=recompute,
+        recompute_modules=tuple(modules) if is_named else None,
         overlap=Overlap(
             tensor=draw(flag),
             expert=draw(flag),
@@ -80,6 +85,7 @@ def megatron_plans(draw: st.DrawFn) -> Plan:
         precision=Precision(
             products=products,
             activations=half,
+            gate_inputs="fp8" if products == "fp8" and draw(flag) else None,
             parameters="fp8" if products == "fp8" and draw(flag) else half,
             gradients=gradients,
             reduced=gradients,
