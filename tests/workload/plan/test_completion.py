@@ -145,6 +145,18 @@ def test_one_axis_alone_is_taken_for_fsdp() -> None:
     assert plan.sharding is Sharding.ZERO3
 
 
+def test_a_diffusion_network_is_trained_whole_and_in_passes_of_four() -> None:
+    found = completions(
+        PlanDraft({"data": 8, "global_batch": 64}), load_model("stable-diffusion-1.5")
+    )
+
+    assert (found.plan.sharding, found.plan.micro_batch) == (Sharding.NONE, 4)
+    assert {each.key: each.shown[0] for each in found.assumptions} == {
+        "sharding.level": "none",
+        "batch.micro_batch": 4,
+    }
+
+
 def test_few_open_keys_are_combined_and_many_are_varied_one_by_one() -> None:
     few = completions(without("recompute", "micro_batch"), LLAMA, 16)
     many = completions(PlanDraft().with_keys({"tp": 2, "pp": 2, "global_batch": 64}), LLAMA, 16)

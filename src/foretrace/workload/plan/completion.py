@@ -15,6 +15,7 @@ from typing import ClassVar
 from foretrace.answer import Answer, Column, Json, Plain, Table, Told, Unit, count_text, plain
 from foretrace.base import WorkloadError
 from foretrace.operators import ModuleProgram
+from foretrace.workload.models.diffusion import Diffusion
 from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.recommender import Recommender
@@ -192,7 +193,7 @@ def _opens(draft: PlanDraft, model: Model | ModuleProgram) -> Iterator[_Open]:
     plan = draft.plan()
     is_sharded = not isinstance(model, Recommender)  # which divides its tables instead
     if plan.data * plan.context > 1 and is_sharded and not draft.states("sharding"):
-        yield _open_sharding(plan)
+        yield _open_sharding(plan, is_small=isinstance(model, Diffusion))
     if isinstance(model, Transformer):
         if not draft.states("recompute"):
             values = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
@@ -207,12 +208,18 @@ def _opens(draft: PlanDraft, model: Model | ModuleProgram) -> Iterator[_Open]:
     if isinstance(model, ModuleProgram):
         yield from _opens_of_program(draft, model)
     if not draft.states("micro_batch"):
-        own = max(plan.global_batch // plan.data, 1)
-        if isinstance(model, Recommender):
-            yield _one_field("micro_batch", (own,), "a recommender accumulates no gradients")
-            return
-        sizes = tuple(size for size in _MICRO_BATCHES if own % size == 0)
-        yield _one_field("micro_batch", sizes, "small ones need least memory, and fill pipelines")
+        yield _open_micro_batch(plan, model)
+
+
+def _open_micro_batch(plan: Plan, model: Model | ModuleProgram) -> _Open:
+    own = max(plan.global_batch // plan.data, 1)
+    if isinstance(model, Recommender):
+        return _one_field("micro_batch", (own,), "a recommender accumulates no gradients")
+    sizes = tuple(size for size in _MICRO_BATCHES if own % size == 0)
+    if isinstance(model, Diffusion):
+        reason = "4 on each GPU is what Stable Diffusion 1's model card states"
+        return _one_field("micro_batch", sizes[::-1], reason)
+    return _one_field("micro_batch", sizes, "small ones need least memory, and fill pipelines")
 
 
 def _opens_of_program(draft: PlanDraft, program: ModuleProgram) -> Iterator[_Open]:
@@ -227,7 +234,10 @@ def _one_field(name: str, values: Sequence[Value], reason: str) -> _Open:
     return _Open(tuple({name: value} for value in values), reason)
 
 
-def _open_sharding(plan: Plan) -> _Open:
+def _open_sharding(plan: Plan, *, is_small: bool) -> _Open:
+    if is_small:
+        whole = (Sharding.NONE, Sharding.ZERO1, Sharding.ZERO3)
+        return _one_field("sharding", whole, "a U-Net fits a chip whole, and was trained so (DDP)")
     if plan.tensor == plan.pipeline == 1:
         values = (Sharding.ZERO3, Sharding.ZERO1, Sharding.NONE)
         return _one_field("sharding", values, "FSDP is what torchtitan and llm-foundry do")
