@@ -324,10 +324,12 @@ class _Search:
         self.progress(Progress(Rung.SIMULATED, simulated, simulated + left, best_ns, gap))
 
     def _in_haste(self, bounded: Sequence[int]) -> None:
-        """Simulate one plan at least, where the time is over before any was."""
-        if not self.state.found[UNITS]:
-            lowest = min(bounded, key=lambda one: (self._value(one, self.state.bound_ns(one)), one))
-            self._simulate([lowest])
+        """Simulate the plan with the lowest bound, where the time is over before any was."""
+        if self.state.found[UNITS] or not bounded:
+            return
+        heap = [(self._value(one, self.state.bound_ns(one)), one) for one in bounded]
+        heapq.heapify(heap)
+        self._simulate(self._next(heap, None)[:1])
 
     def _estimate(self, plan: Plan) -> Estimate:
         return estimate(
