@@ -54,7 +54,7 @@ def packed(documents: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def main(meeting: str, rank: int, thresholds: list[int], out: str) -> None:
-    """Write the loss and the gradient of an epoch, over both processes, and the documents seen."""
+    """Write every document's loss and the gradient of an epoch, and the documents seen."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     lengths = torch.randint(2, WINDOW + 1, (200,), generator=torch.Generator().manual_seed(1))
@@ -64,21 +64,20 @@ def main(meeting: str, rank: int, thresholds: list[int], out: str) -> None:
         thresholds=thresholds,
     )  # fmt: skip
     microbatches = list(sampler)
-    loader = torch.utils.data.DataLoader(
-        data, batch_sampler=[one for one in microbatches if one], collate_fn=packed
-    )
-    model, loss = Model().double(), torch.zeros(1, dtype=torch.float64)
-    for tokens, document in loader:
+    full = [one for one in microbatches if one]
+    loader = torch.utils.data.DataLoader(data, batch_sampler=full, collate_fn=packed)
+    model, loss = Model().double(), torch.zeros(len(data), dtype=torch.float64)
+    for held, (tokens, document) in zip(full, loader, strict=True):
         logits = model(tokens, document)[:-1]
         is_next = document[1:] == document[:-1]
-        lost = functional.cross_entropy(logits[is_next], tokens[1:][is_next], reduction="sum")
-        torch.autograd.backward(lost)
-        loss += lost.detach()
+        lost = functional.cross_entropy(logits[is_next], tokens[1:][is_next], reduction="none")
+        torch.autograd.backward(lost.sum())
+        loss.index_add_(0, torch.tensor(held)[document[1:][is_next]], lost.detach())
     gradients = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
     found = torch.cat([loss, *gradients])
     distributed.all_reduce(found)
-    seen = torch.zeros(len(data), dtype=torch.int64)
-    seen[[document for one in microbatches for document in one]] = 1
+    drawn = torch.tensor([document for one in microbatches for document in one])
+    seen = torch.bincount(drawn, minlength=len(data))
     distributed.all_reduce(seen)
     if rank == 0:
         Path(out).write_text(json.dumps({"found": found.tolist(), "seen": seen.tolist()}))

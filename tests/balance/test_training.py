@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).with_name("packed_training.py")
 
 
 def epoch(folder: Path, thresholds: list[int]) -> dict[str, list[float]]:
-    """Loss, gradients and documents of an epoch on two processes."""
+    """Loss of every document, gradients and documents of an epoch on two processes."""
     meeting, out = f"file://{folder / 'meeting'}", folder / "out.json"
     folder.mkdir()
     arguments = [json.dumps(thresholds), str(out)]
@@ -26,11 +26,12 @@ def epoch(folder: Path, thresholds: list[int]) -> dict[str, list[float]]:
     return found
 
 
-def test_a_packed_epoch_has_every_document_once_and_the_same_loss(tmp_path: Path) -> None:
+def test_a_packed_epoch_has_every_document_once_and_each_the_same_loss(tmp_path: Path) -> None:
     pytest.importorskip("torch")
 
     queued = epoch(tmp_path / "queued", [16, 32])
     as_it_comes = epoch(tmp_path / "as_it_comes", [])
 
     assert set(queued["seen"]) == set(as_it_comes["seen"]) == {1}
+    assert len(queued["found"]) > len(queued["seen"]) == 200  # losses, then gradients
     assert queued["found"] == pytest.approx(as_it_comes["found"], rel=1e-9, abs=1e-9)
