@@ -54,6 +54,22 @@ def test_deployments_from_layer_profiles(name: str) -> None:
 
 
 @needs_data
+@pytest.mark.parametrize("name", ["rtx4090-llama-3.1-8b", "rtxpro6000-llama-3.1-8b"])
+def test_deployments_without_profiles(name: str) -> None:
+    folder = DATA / name
+    truth = measured(folder)
+
+    found = ft.serve(engine=folder / "meta.json", requests=folder / "requests.jsonl")
+
+    assert "data sheet" in found.source
+    for key in ("tpot_ms", "ttft_ms", "latency_ms"):
+        spread = found.as_json()[key]
+        assert spread["low"] < truth[key].mean() < spread["high"]
+    # On the RTX 4090 products take the constants of the nearest measured chip, an L4, and 13 %.
+    assert found.tpot_ms.mean == pytest.approx(truth["tpot_ms"].mean(), rel=0.14)
+
+
+@needs_data
 @pytest.mark.parametrize(
     ("model", "change"),
     [
@@ -81,6 +97,18 @@ def test_models_over_two_gpus_are_served(model: str, change: dict[str, object]) 
     assert found.tpot_ms.low < found.tpot_ms.mean < found.tpot_ms.high
 
 
+@pytest.mark.parametrize("model", ["qwen3-32b", "qwen3-30b-a3b"])
+def test_two_gpus_without_profiles(model: str) -> None:
+    found = ft.serve(
+        model,
+        engine={"tensor_parallel_size": 2, "enable_expert_parallel": True, "max_num_seqs": 128},
+        requests="poisson:rate=5,prompt=500,output=100,requests=50",
+        machine="rtx-pro-server",
+    )
+
+    assert 2 < found.tpot_ms.median < 80
+
+
 @needs_data
 def test_the_cache_that_memory_leaves_is_what_was_resolved() -> None:
     engine = read_engine(DATA / "rtx4090-llama-3.1-8b" / "meta.json")
@@ -99,6 +127,8 @@ def test_memory_that_holds_no_sequence_is_a_sentence() -> None:
 
     with pytest.raises(WorkloadError, match="--profiles"):
         deployment(model, Engine())
+    with pytest.raises(WorkloadError, match="leaves no room for a sequence"):
+        deployment(model, Engine(), gpu="RTX 4090")
     memory = serving_memory(model, capacity=24 << 30)
     assert memory.cache == 0
 

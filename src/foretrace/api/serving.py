@@ -44,7 +44,7 @@ def serve(
         engine: vLLM's settings: a file, or the keywords themselves.
         requests: a file of lengths and arrivals, or a law:
             `poisson:rate=10,prompt=1024,output=256`.
-        profiles: folder of layer profiles that step times come from.
+        profiles: folder of layer profiles that step times come from; kernel models, if left out.
         machine: that it runs on: a host's or machine's name or file; by the GPU, if left out.
         gpu: its name, where nothing else says it.
         rate: requests in a second that come at random, in place of their own arrivals.

@@ -46,7 +46,10 @@ def serve(
     profiles: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", exists=True, file_okay=False, help="Layer profiles of the GPU."
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            help="Layer profiles of the GPU. Default: kernel models and its data sheet.",
         ),
     ] = None,
     machine: Annotated[

@@ -25,6 +25,8 @@ _CALLS_OF_LAYER = {"layernorm": 2}
 _BYTES = 2  # of an activation
 # How far steps of two deployments lay from their layers' sum: most between 3 % below and 6 % above.
 _LOW, _HIGH = 0.97, 1.06
+# Collectives that another chip's constants answer for lie within this (docs/cost/collectives.md).
+_EXCHANGES_OFF = 0.4
 # Experts are not equally popular: a trained gate activates up to 13 % fewer than an even one would
 # (LLMServingSim, bench/core/runner.py, on the gates it recorded). A lognormal popularity of this
 # width has that largest shortfall, for 8 of 128 experts.
@@ -52,7 +54,10 @@ def times_of_profiles(
     for name, (tokens, ns) in profiles.dense.items():
         calls = 1 if name in _OF_MODEL else layers * _CALLS_OF_LAYER.get(name, 1)
         token_ns += calls * along(tokens, ns, padded)
-    token_ns += tensor_exchanges_ns(model, engine, machine, padded)
+    exchanges_ns = tensor_exchanges_ns(model, engine, machine, padded)
+    token_ns += exchanges_ns
+    usual = min(engine.max_num_seqs, most)
+    share = float(exchanges_ns[usual] / token_ns[usual])
     sequences = np.arange(engine.max_num_seqs + 1)
     sequence_ns = np.zeros(len(sequences))
     for tokens, ns in profiles.per_sequence.values():
@@ -69,8 +74,8 @@ def times_of_profiles(
         prefill=prefill,
         mixed=mixed,
         num_ranks=ranks_in_step(model, engine),
-        low=_LOW,
-        high=_HIGH,
+        low=_LOW - _EXCHANGES_OFF * share,
+        high=_HIGH + _EXCHANGES_OFF * share,
         source=f"layer profiles of {profiles.gpu} at tp{profiles.tensor}",
         notes=beyond(
             [
