@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from foretrace.graph import EdgeKind
@@ -15,6 +17,7 @@ from tests.graph.recorded import (
     recording_of_files,
     step,
 )
+from tests.growth import grows_in_proportion
 
 # Two streams: "short" on 9 ends at 200, "long" on 7 at 900.
 WORK: list[Event] = [
@@ -64,3 +67,17 @@ def test_an_event_synchronisation_that_nothing_explains_waits_for_nothing() -> N
 
 def test_an_event_query_waits_for_nothing() -> None:
     assert waited_for(call("cudaEventQuery", 40, 865, correlation=3)) == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["cudaDeviceSynchronize", "cudaEventSynchronize", "cudaStreamSynchronize"]
+)
+def test_many_synchronisations_cost_in_proportion(name: str) -> None:
+    texts = [
+        file_text(
+            [*WORK, *(call(name, 1_000 + 4 * at, 2, correlation=3 + at) for at in range(num))]
+        )
+        for num in (50, 100, 200)
+    ]
+
+    assert grows_in_proportion([partial(recording_of_files, [text]) for text in texts])
