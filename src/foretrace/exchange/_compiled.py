@@ -41,7 +41,7 @@ def sublanes(lane: Int64s, start_ns: Int64s, end_ns: Int64s, sublane: Int64s) ->
         sublane[row] = found
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def varint_into(buffer: UInt8s, at: int, value: int) -> int:
     """Write a number as protobuf does, in 7 bits a byte; returns where the next byte goes."""
     rest = np.uint64(value)

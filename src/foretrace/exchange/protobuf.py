@@ -88,7 +88,9 @@ class _Joined:
     first_flow: Int64s  # int64[rows + 1]
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number in 7 bits a byte; one below zero as its 64 bits."""
+    value %= 1 << 64
     parts = bytearray()
     while value >> 7:
         parts.append(value & 0x7F | 0x80)
@@ -97,16 +99,16 @@ def _varint(value: int) -> bytes:
     return bytes(parts)
 
 
-def _field(number: int, value: int | str | bytes) -> bytes:
+def field_bytes(number: int, value: int | str | bytes) -> bytes:
     """One protobuf field: a number as a varint, text and messages behind their length."""
     if isinstance(value, int):
-        return _varint(number << 3 | _VARINT) + _varint(value)
+        return varint(number << 3 | _VARINT) + varint(value)
     data = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
+    return varint(number << 3 | _BYTES) + varint(len(data)) + data
 
 
 def _packet(*fields: bytes) -> bytes:
-    return _field(1, b"".join((*fields, _field(10, _SEQUENCE))))
+    return field_bytes(1, b"".join((*fields, field_bytes(10, _SEQUENCE))))
 
 
 def _argument_keys(contents: tuple[Content, ...]) -> dict[str, int]:
@@ -128,11 +130,13 @@ def _first_packet(layout: Layout, contents: tuple[Content, ...], keys: dict[str,
         if argument.is_text
     )
     interned = b"".join(
-        _field(field, _field(1, position + 1) + _field(2, layout.texts[position]))
+        field_bytes(field, field_bytes(1, position + 1) + field_bytes(2, layout.texts[position]))
         for field, positions in ((2, names), (29, texts))
         for position in positions
-    ) + b"".join(_field(3, _field(1, iid) + _field(2, key)) for key, iid in keys.items())
-    return _packet(_field(12, interned), _field(13, _STATE_CLEARED), _field(87, 1))
+    ) + b"".join(
+        field_bytes(3, field_bytes(1, iid) + field_bytes(2, key)) for key, iid in keys.items()
+    )
+    return _packet(field_bytes(12, interned), field_bytes(13, _STATE_CLEARED), field_bytes(87, 1))
 
 
 def _used(positions: Iterable[Int64s]) -> list[int]:
@@ -142,42 +146,42 @@ def _used(positions: Iterable[Int64s]) -> list[int]:
 
 def _descriptors(layout: Layout, tracks: _Uuids) -> Iterator[bytes]:
     """All tracks but the counters; the file itself is track 0, whose children are processes."""
-    yield _packet(_field(60, _field(1, 0) + _field(11, _ORDER_EXPLICIT)))
+    yield _packet(field_bytes(60, field_bytes(1, 0) + field_bytes(11, _ORDER_EXPLICIT)))
     for index, process in enumerate(layout.processes):
         yield _packet(
-            _field(
+            field_bytes(
                 60,
-                _field(1, tracks.of_process(index))
-                + _field(2, process.name)
-                + _field(11, _ORDER_EXPLICIT)
-                + _field(12, process.number)
-                + _field(15, _MERGE_NEVER),
+                field_bytes(1, tracks.of_process(index))
+                + field_bytes(2, process.name)
+                + field_bytes(11, _ORDER_EXPLICIT)
+                + field_bytes(12, process.number)
+                + field_bytes(15, _MERGE_NEVER),
             )
         )
     for index, place in enumerate(layout.places):
         yield _packet(
-            _field(
+            field_bytes(
                 60,
-                _field(1, tracks.of_place(index))
-                + _field(2, place.name)
-                + _field(5, tracks.of_process(place.process))
-                + _field(12, place.order)
-                + _field(15, _MERGE_NEVER),
+                field_bytes(1, tracks.of_place(index))
+                + field_bytes(2, place.name)
+                + field_bytes(5, tracks.of_process(place.process))
+                + field_bytes(12, place.order)
+                + field_bytes(15, _MERGE_NEVER),
             )
         )
 
 
 def _counter_descriptor(values: Values, tracks: _Uuids, uuid: int) -> bytes:
     unit = _COUNTER_UNITS.get(values.unit)
-    described = _field(3, unit) if unit is not None else _field(6, values.unit)
+    described = field_bytes(3, unit) if unit is not None else field_bytes(6, values.unit)
     return _packet(
-        _field(
+        field_bytes(
             60,
-            _field(1, uuid)
-            + _field(2, values.name)
-            + _field(5, tracks.of_process(values.process))
-            + _field(8, described)
-            + _field(12, values.order),
+            field_bytes(1, uuid)
+            + field_bytes(2, values.name)
+            + field_bytes(5, tracks.of_process(values.process))
+            + field_bytes(8, described)
+            + field_bytes(12, values.order),
         )
     )
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from foretrace.base import Int32s, Int64s, UInt8s, njit
+from foretrace.exchange._compiled import varint_into
 
 Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 # Nothing here allocates, so arrays need no reference counts: without them ten times faster.
@@ -52,18 +53,6 @@ def varint_size(value: int) -> Scalar:
         rest >>= np.uint64(7)
         size += 1
     return size
-
-
-@inlined
-def varint_into(buffer: UInt8s, at: int, value: int) -> Scalar:
-    """Write a number in 7 bits a byte; returns where the next byte goes."""
-    rest = np.uint64(value)
-    while rest >= np.uint64(0x80):
-        buffer[at] = np.uint8(rest & np.uint64(0x7F)) | np.uint8(0x80)
-        rest >>= np.uint64(7)
-        at += 1
-    buffer[at] = np.uint8(rest)
-    return at + 1
 
 
 @inlined

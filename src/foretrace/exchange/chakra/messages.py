@@ -11,6 +11,7 @@ from typing import IO
 import numpy as np
 
 from foretrace.exchange.chakra._compiled import Columns, message_sizes, messages_into
+from foretrace.exchange.protobuf import field_bytes, varint
 from foretrace.trace import CHAKRA_VERSION, ChakraNodes, Texts, ValueField
 
 CHUNK_NODES = 1 << 16  # of about 0.5 kB each: some 30 MB
@@ -69,10 +70,10 @@ def _columns(nodes: ChakraNodes) -> Columns:
 
 def metadata_message(version: str, attributes: Mapping[str, tuple[ValueField, Value]]) -> bytes:
     """A GlobalMetadata message behind its length."""
-    content = _field(1, version.encode()) if version else b""
+    content = field_bytes(1, version.encode()) if version else b""
     for name, (field, value) in attributes.items():
-        content += _field(2, _field(1, name.encode()) + _value(field, value))
-    return _varint(len(content)) + content
+        content += field_bytes(2, field_bytes(1, name.encode()) + _value(field, value))
+    return varint(len(content)) + content
 
 
 def copied_metadata(metadata: ChakraNodes) -> bytes:
@@ -80,62 +81,48 @@ def copied_metadata(metadata: ChakraNodes) -> bytes:
     content = b""
     version = metadata.texts.bytes_of(int(metadata.name[0]))
     if version:
-        content += _field(1, version)
+        content += field_bytes(1, version)
     # A node's attributes stand in field 10 where the metadata's stand in field 2.
     attributes = metadata.attributes
     for row in range(len(attributes.name)):
         inner = b""
         for number, text in ((1, attributes.name[row]), (2, attributes.doc[row])):
             raw = metadata.texts.bytes_of(int(text))
-            inner += _field(number, raw) if raw else b""
+            inner += field_bytes(number, raw) if raw else b""
         field, value = int(attributes.field[row]), int(attributes.value[row])
         if field % 2 == 0 or field in (ValueField.STRING, ValueField.BYTES):
-            inner += _field(field, metadata.texts.bytes_of(value)) if field else b""
+            inner += field_bytes(field, metadata.texts.bytes_of(value)) if field else b""
         else:
             inner += _number(field, value)
-        content += _field(2, inner)
+        content += field_bytes(2, inner)
     if not content:  # a file without any (JSON forms have none): readers would stop here
-        content = _field(1, CHAKRA_VERSION.encode())
-    return _varint(len(content)) + content
+        content = field_bytes(1, CHAKRA_VERSION.encode())
+    return varint(len(content)) + content
 
 
 def list_message(field: ValueField, values: Sequence[int] | Sequence[str]) -> bytes:
     """The message of a list of numbers (varints, packed) or of texts."""
     if field == ValueField.STRING_LIST:
-        return b"".join(_field(1, str(value).encode()) for value in values)
-    packed = b"".join(_varint(int(value)) for value in values)
-    return _field(1, packed) if packed else b""
+        return b"".join(field_bytes(1, str(value).encode()) for value in values)
+    packed = b"".join(varint(int(value)) for value in values)
+    return field_bytes(1, packed) if packed else b""
 
 
 def _value(field: ValueField, value: Value) -> bytes:
     if isinstance(value, str):
-        return _field(field, value.encode())
+        return field_bytes(field, value.encode())
     if isinstance(value, int):
         return _number(field, value)
-    return _field(field, list_message(field, value))
+    return field_bytes(field, list_message(field, value))
 
 
 def _number(field: int, value: int) -> bytes:
     if field in _FIXED:
         wire, size = _FIXED[ValueField(field)]
-        return _varint(field << 3 | wire) + (value % (1 << 8 * size)).to_bytes(size, "little")
+        return varint(field << 3 | wire) + (value % (1 << 8 * size)).to_bytes(size, "little")
     if field in (ValueField.SINT32, ValueField.SINT64):
         value = value << 1 ^ value >> 63
-    return _varint(field << 3) + _varint(value)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    value %= 1 << 64
-    parts = bytearray()
-    while value >> 7:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    return varint(field << 3) + varint(value)
 
 
 class TextPool:
