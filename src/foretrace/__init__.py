@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foretrace.api import diagnose as diagnose
     from foretrace.api import draw as draw
     from foretrace.api import estimate as estimate
+    from foretrace.api import fewest_gpus as fewest_gpus
     from foretrace.api import inspect as inspect
     from foretrace.api import link as link
     from foretrace.api import load as load

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from foretrace.api.reports import write_report as write_report
     from foretrace.api.searches import search as search
     from foretrace.api.searches import write_search_report as write_search_report
+    from foretrace.api.serving import fewest_gpus as fewest_gpus
     from foretrace.api.serving import serve as serve
     from foretrace.api.verbs import blocks as blocks
     from foretrace.api.verbs import load as load

@@ -12,6 +12,7 @@ from foretrace.machine import Machine, load_machine
 from foretrace.serve import (
     Deployment,
     Engine,
+    FewestGpus,
     Requests,
     ServiceTarget,
     Serving,
@@ -20,6 +21,7 @@ from foretrace.serve import (
     read_engine,
     requests_named,
 )
+from foretrace.serve import fewest_gpus as cheapest
 from foretrace.workload import Model, Transformer, model_called
 
 
@@ -72,6 +74,60 @@ def serve(
     if rate is not None:
         found = found.at_rate(rate, seed=seed)
     return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour)
+
+
+def fewest_gpus(
+    model: Model | str | Path = "",
+    *,
+    engine: Engine | Mapping[str, Any] | str | Path,
+    requests: Requests | str | Path,
+    target: ServiceTarget,
+    profiles: str | Path | None = None,
+    machine: Machine | str | Path | None = None,
+    gpu: str = "",
+    rate: float | None = None,
+    seed: int = 0,
+    folders: Sequence[Path] = (),
+) -> FewestGpus:
+    """The fewest GPUs with which requests get what they are promised.
+
+    Args:
+        model: as in `serve`.
+        engine: as there; how many GPUs it has is looked for.
+        requests: as there, of all copies together.
+        target: what they are promised.
+        profiles: as there.
+        machine: as there.
+        gpu: as there.
+        rate: as there.
+        seed: as there.
+        folders: as there.
+
+    Raises:
+        WorkloadError: if no number of GPUs keeps the promise.
+    """
+    beside = [Path(requests)] if isinstance(requests, str | Path) else []
+    settings: Engine | Mapping[str, Any] | str | Path = engine
+    if isinstance(settings, str | Path):
+        beside.append(Path(settings))
+        settings = read_engine(Path(settings))
+    elif not isinstance(settings, Engine):
+        settings = engine_of(settings)
+    plain = replace(settings, data_parallel_size=1, num_gpu_blocks=None)
+
+    def deployed(tensor: int) -> Deployment:
+        return deployed_as(
+            model,
+            engine=replace(plain, tensor_parallel_size=tensor),
+            profiles=profiles,
+            machine=machine,
+            gpu=gpu,
+            beside=beside,
+            folders=folders,
+        )
+
+    found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
+    return cheapest(deployed, found if rate is None else found.at_rate(rate, seed=seed), target)
 
 
 def deployed_as(

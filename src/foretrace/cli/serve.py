@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from foretrace import api
+from foretrace.answer import Answer
 from foretrace.base import WorkloadError
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
@@ -77,6 +78,10 @@ def serve(
             metavar="ttft=2s,tpot=50ms", help="What requests are promised; latency=30s too."
         ),
     ] = None,
+    fewest: Annotated[
+        bool,
+        typer.Option("--fewest", help="Find the fewest GPUs that keep --slo for 99 % of requests."),
+    ] = False,
     price: Annotated[
         float | None, typer.Option(min=0.0, metavar="DOLLARS", help="Of one GPU for an hour.")
     ] = None,
@@ -91,19 +96,38 @@ def serve(
     """Tell latencies, throughput and memory of a model that serves requests."""
     with activity() as doing:
         doing.now("serving requests")
-        found = api.serve(
-            model,
-            engine=engine,
-            requests=requests,
-            profiles=profiles,
-            machine=machine,
-            gpu=gpu,
-            rate=rate,
-            target=target_of(slo) if slo else None,
-            dollars_per_hour=price,
-            seed=seed,
-            folders=model_folders(),
-        )
+        target = target_of(slo) if slo else None
+        if fewest and target is None:
+            raise WorkloadError("the fewest GPUs that keep which promise? state it with --slo")
+        found: Answer
+        if fewest and target is not None:
+            doing.now("looking for the fewest GPUs")
+            found = api.fewest_gpus(
+                model,
+                engine=engine,
+                requests=requests,
+                target=target,
+                profiles=profiles,
+                machine=machine,
+                gpu=gpu,
+                rate=rate,
+                seed=seed,
+                folders=model_folders(),
+            )
+        else:
+            found = api.serve(
+                model,
+                engine=engine,
+                requests=requests,
+                profiles=profiles,
+                machine=machine,
+                gpu=gpu,
+                rate=rate,
+                target=target,
+                dollars_per_hour=price,
+                seed=seed,
+                folders=model_folders(),
+            )
     Outputs(json, csv, parquet, table).tell(found)
 
 
