@@ -64,14 +64,18 @@ def exhaustive(
 
 
 def small(
-    *, limits: Limits = NO_LIMIT, resume: Path | None = None, **options: object
+    *,
+    num_ranks: int = 8,
+    limits: Limits = NO_LIMIT,
+    resume: Path | None = None,
+    **options: object,
 ) -> PlanSearch:
     """A space of a few dozen plans."""
     return searched(
         model_named("llama3.2-1b"),
         draft(micro_batch=1, schedule="1f1b"),
         load_machine("dgx-h100"),
-        num_ranks=8,
+        num_ranks=num_ranks,
         limits=limits,
         resume=resume,
         **options,  # type: ignore[arg-type]
@@ -166,6 +170,8 @@ def test_without_time_for_bounds_there_is_a_plan_and_no_proof() -> None:
     assert found.stopped is Stopped.TIME
     assert found.gap is None
     assert "a better one may be left" in found.headline
+    assert found.default is not None
+    assert found.best.step_ns <= found.default.step_ns
 
 
 def test_constraints_and_refusals_are_told() -> None:
@@ -194,8 +200,15 @@ def test_the_fewest_gpus_come_before_a_shorter_step() -> None:
 def test_the_cheapest_token_needs_a_price_and_a_machine_its_chips() -> None:
     with pytest.raises(WorkloadError, match="state a price"):
         Target(objective=Objective.COST)
-    with pytest.raises(MachineError, match="16 chips are asked for"):
-        searched(model_named("gpt2"), draft(), load_machine("dgx-h100"), num_ranks=16)
+    with pytest.raises(MachineError, match="the plan needs 4,096 chips"):
+        searched(model_named("gpt2"), draft(), load_machine("superpod-h100"), num_ranks=4096)
+
+
+def test_hosts_are_joined_where_more_chips_are_asked_for() -> None:
+    found = small(num_ranks=16)
+
+    assert found.best.plan.num_ranks == 16
+    assert found.machine == "2 x dgx-h100"
 
 
 def test_the_answer_tells_itself() -> None:

@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
 
-from foretrace.base import MachineError, Mapper, WorkloadError, mapped
+from foretrace.base import Mapper, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
@@ -28,7 +28,7 @@ from foretrace.estimate import (
     run_units,
     software_costs,
 )
-from foretrace.machine import Machine
+from foretrace.machine import Machine, with_hosts
 from foretrace.search.bound import StepBound
 from foretrace.search.found import Evaluated, Looked, PlanSearch, SearchMoment, Stopped, value_table
 from foretrace.search.objectives import Target
@@ -41,7 +41,7 @@ from foretrace.workload import (
     PlanMemory,
     Transformer,
     blocks_of_model,
-    complete,
+    completions,
     plan_table,
     unit_layout,
 )
@@ -135,11 +135,7 @@ def searched(
         MachineError: if the machine is too small, or cannot be costed.
     """
     sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
-    if max(sizes) > machine.num_ranks:
-        raise MachineError(
-            f"{max(sizes):,} chips are asked for, and machine {machine.name!r} has "
-            f"{machine.num_ranks:,}: take a larger machine or fewer GPUs"
-        )
+    machine = with_hosts(machine, max(sizes))
     spaces = tuple(plan_space(draft, model, size) for size in sizes)
     target, limits = target or Target(), limits or Limits()
     inflation = inflation or Inflation()
@@ -258,7 +254,7 @@ class _Search:
         heap = self._bounded(chosen, clock)
         if heap is None:
             return Stopped.TIME
-        best: tuple[float, int] | None = None
+        best = self._assumed(chosen)
         while heap:
             gap = 1.0 if best is None else max(1 - heap[0][0] / best[0], 0.0)
             if best is not None:
@@ -267,7 +263,7 @@ class _Search:
                 return Stopped.EXHAUSTED if gap == 0 else Stopped.GAP
             if clock.is_over:
                 if best is None:
-                    self._in_haste([heap[0][1]])
+                    self._in_haste([heap[0][1]], 1)
                 return Stopped.TIME
             plans = self._next(heap, best)
             self._simulate(plans)
@@ -277,6 +273,14 @@ class _Search:
         if best is not None:
             self._told(history, clock, best[1], gap=0.0, left=0)
         return Stopped.EXHAUSTED
+
+    def _assumed(self, chosen: Sequence[int]) -> tuple[float, int] | None:
+        """The plan that `estimate` would assume, simulated first: what is found is never worse."""
+        number = next((one for one in chosen if self.plans[one] == self.assumed), None)
+        if number is None:
+            return None
+        self._simulate([number])
+        return self._value(number, self.state.found[UNITS][number]), number
 
     def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
         """Plans to simulate: as many as there are processes, of those with the lowest bounds."""
@@ -306,7 +310,7 @@ class _Search:
             if at % _OFTEN == 0:
                 self.progress(Progress(Rung.BOUNDED, at, len(chosen)))
                 if clock.is_over:
-                    self._in_haste(chosen[: max(at, 1)])
+                    self._in_haste(chosen, max(at, 1))
                     return None
             if self.state.known(QUICK, plan) is None:
                 self.state.tell(QUICK, plan, self.bound.quick_ns(self.plans[plan]))
@@ -323,13 +327,14 @@ class _Search:
             history.append(moment)
         self.progress(Progress(Rung.SIMULATED, simulated, simulated + left, best_ns, gap))
 
-    def _in_haste(self, bounded: Sequence[int]) -> None:
-        """Simulate the plan with the lowest bound, where the time is over before any was."""
-        if self.state.found[UNITS] or not bounded:
+    def _in_haste(self, chosen: Sequence[int], num_bounded: int) -> None:
+        """Simulate the plan assumed and that with the lowest bound, where time is over before."""
+        if self.state.found[UNITS]:
             return
-        heap = [(self._value(one, self.state.bound_ns(one)), one) for one in bounded]
+        best = self._assumed(chosen)
+        heap = [(self._value(one, self.state.bound_ns(one)), one) for one in chosen[:num_bounded]]
         heapq.heapify(heap)
-        self._simulate(self._next(heap, None)[:1])
+        self._simulate(self._next(heap, best)[:1])
 
     def _estimate(self, plan: Plan) -> Estimate:
         return estimate(
@@ -398,13 +403,29 @@ class _Search:
         found = self._estimate(self.plans[plan])
         return Looked.of(found, number=plan, unit_ns=self.state.known(UNITS, plan))
 
-    def _default(self) -> Looked | None:
-        """The plan that `estimate` would take where nothing more is stated, if it can run."""
+    @cached_property
+    def assumed(self) -> Plan | None:
+        """The plan that `estimate` would take where nothing more is stated, if there is one."""
+        chip = self.machine.chip
+        memory = PlanMemory(self.model, chip=chip)
         try:
-            plan = complete(self.draft, self.model, self.spaces[0].num_ranks)
-            return Looked.of(self._estimate(plan), number=-1, unit_ns=None)
+            return completions(
+                self.draft,
+                self.model,
+                self.spaces[0].num_ranks,
+                fits=lambda plan: int(memory.stage_bytes(plan).max()) <= chip.memory_bytes,
+            ).plan
         except WorkloadError:
             return None
+
+    def _default(self) -> Looked | None:
+        """The plan assumed, if it can run."""
+        try:
+            if self.assumed is not None:
+                return Looked.of(self._estimate(self.assumed), number=-1, unit_ns=None)
+        except WorkloadError:
+            pass
+        return None
 
     def _pareto(self, ranked: Sequence[int], times: Mapping[int, int]) -> tuple[Looked, ...]:
         """Of the simulated plans, those that none is better than in step, memory and ranks."""
