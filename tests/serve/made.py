@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import strategies as st
 
 from foretrace.base import Int64s
-from foretrace.serve import EngineStepTimes, ProfileGrid, Requests
+from foretrace.serve import Engine, EngineStepTimes, ProfileGrid, Requests
 
 
 def requests_of(arrival: object, prompt: object, output: object) -> Requests:
@@ -42,3 +43,34 @@ def grown_times(
         high=1.1,
         source="made",
     )
+
+
+BLOCK = 4
+MOST_PROMPT, MOST_OUTPUT = 40, 30
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Requests:
+    count = draw(st.integers(1, 25))
+    numbers = st.integers
+    gaps = draw(st.lists(numbers(0, 3000), min_size=count, max_size=count))
+    prompt = draw(st.lists(numbers(1, MOST_PROMPT), min_size=count, max_size=count))
+    output = draw(st.lists(numbers(1, MOST_OUTPUT), min_size=count, max_size=count))
+    return requests_of(np.cumsum(gaps) - gaps[0], prompt, output)
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> Engine:
+    return Engine(
+        max_num_seqs=draw(st.integers(1, 8)),
+        max_num_batched_tokens=draw(st.integers(MOST_PROMPT + MOST_OUTPUT, 96)),
+        block_size=BLOCK,
+        enable_chunked_prefill=draw(st.booleans()),
+        enable_prefix_caching=draw(st.booleans()),
+        async_scheduling=draw(st.booleans()),
+        scheduler_reserve_full_isl=draw(st.booleans()),
+        is_static=draw(st.booleans()),
+    )
+
+
+LEAST_BLOCKS = (MOST_PROMPT + MOST_OUTPUT) // BLOCK + 3

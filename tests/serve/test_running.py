@@ -1,4 +1,4 @@
-"""Requests through an engine: against the plain engine, queueing theory, and what must hold."""
+"""Requests through an engine: queueing theory, and what must hold."""
 
 from __future__ import annotations
 
@@ -12,57 +12,7 @@ from hypothesis import strategies as st
 
 from foretrace.base import NS_PER_S, WorkloadError
 from foretrace.serve import Engine, Requests, StepBatch, constant_step, engine_run, requests_named
-from tests.oracles.serving import PlainEngine
-from tests.serve.made import grown_times, requests_of
-
-BLOCK = 4
-MOST_PROMPT, MOST_OUTPUT = 40, 30
-
-
-@st.composite
-def workloads(draw: st.DrawFn) -> Requests:
-    count = draw(st.integers(1, 25))
-    numbers = st.integers
-    gaps = draw(st.lists(numbers(0, 3000), min_size=count, max_size=count))
-    prompt = draw(st.lists(numbers(1, MOST_PROMPT), min_size=count, max_size=count))
-    output = draw(st.lists(numbers(1, MOST_OUTPUT), min_size=count, max_size=count))
-    return requests_of(np.cumsum(gaps) - gaps[0], prompt, output)
-
-
-@st.composite
-def engines(draw: st.DrawFn) -> Engine:
-    return Engine(
-        max_num_seqs=draw(st.integers(1, 8)),
-        max_num_batched_tokens=draw(st.integers(MOST_PROMPT + 8, 96)),
-        block_size=BLOCK,
-        enable_chunked_prefill=draw(st.booleans()),
-        enable_prefix_caching=draw(st.booleans()),
-        async_scheduling=draw(st.booleans()),
-        scheduler_reserve_full_isl=draw(st.booleans()),
-        is_static=draw(st.booleans()),
-    )
-
-
-LEAST_BLOCKS = (MOST_PROMPT + MOST_OUTPUT) // BLOCK + 3
-
-
-@pytest.mark.compiled
-@given(workloads(), engines(), st.integers(LEAST_BLOCKS, 4 * LEAST_BLOCKS))
-@settings(deadline=None, max_examples=150)
-def test_an_engine_does_what_the_plain_one_does(
-    requests: Requests, engine: Engine, blocks: int
-) -> None:
-    times = grown_times()
-    plain = PlainEngine(requests, engine, times.step_ns, blocks)
-    plain.run()
-
-    run = engine_run(requests, engine, times, blocks=blocks)
-
-    assert run.first_ns.tolist() == [one.first for one in plain.requests]
-    assert run.last_ns.tolist() == [one.last for one in plain.requests]
-    assert run.scheduled_ns.tolist() == [one.scheduled for one in plain.requests]
-    assert run.preempted.tolist() == [one.preempted for one in plain.requests]
-    assert len(run.steps[0]) == plain.num_steps
+from tests.serve.made import LEAST_BLOCKS, engines, grown_times, requests_of, workloads
 
 
 @given(workloads(), engines(), st.integers(LEAST_BLOCKS, 4 * LEAST_BLOCKS), st.integers(1, 3))

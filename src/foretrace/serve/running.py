@@ -144,10 +144,10 @@ def check_served(requests: Requests, engine: Engine, blocks: int) -> None:
             "take a GPU with more memory, more GPUs, or shorter requests"
         )
     if not engine.enable_chunked_prefill:
-        longest = int(requests.prompt_tokens.max())
+        longest = int(total.max())  # a preempted request begins again with what it made
         if longest > engine.max_num_batched_tokens:
             raise WorkloadError(
-                f"a prompt of {longest:,} tokens of {requests.name} goes into no step of "
+                f"a request of {longest:,} tokens of {requests.name} goes into no step of "
                 f"{engine.max_num_batched_tokens:,} tokens: let prefills be chunked, or raise "
                 "max_num_batched_tokens"
             )
