@@ -313,10 +313,10 @@ def test_a_divided_vocabulary_is_summed_behind_embedding_and_loss() -> None:
 
     words = [f"{each.part.name} {type(each.piece).__name__}" for each in found if each.layer < 0]
     assert words == [
-        "EMBEDDING Piece",
+        "EMBEDDING RecordedPiece",
         "EMBEDDING MadeExchange",
         *["LOSS MadeExchange"] * 3,
-        "LOSS Piece",
+        "LOSS RecordedPiece",
     ]
 
 

@@ -171,11 +171,22 @@ def of_usual_passes(
     alike: Mapping[bytes, Sequence[int]],
     rank_of_pass: Sequence[int],
 ) -> dict[bytes, tuple[RepeatedUnit, ...]]:
-    """Units that half the passes of a rank show; in one odd pass, a stall makes a detail heavy."""
-    shown: Counter[int] = Counter()
-    for key, members in alike.items():
-        shown.update(rank_of_pass[index] for index in members if units.get(key))
-    of_rank = Counter(rank_of_pass)
+    """Units that half the passes of a rank show; in one odd pass, a stall makes a detail heavy.
+
+    Passes of less than half the length of the rank's longest are bits of one, and do not count.
+    """
+    length = {index: len(key) for key, members in alike.items() for index in members}
+    longest: dict[int, int] = {}
+    for index, own in length.items():
+        longest[rank_of_pass[index]] = max(own, longest.get(rank_of_pass[index], 0))
+    whole = {index for index, own in length.items() if 2 * own >= longest[rank_of_pass[index]]}
+    of_rank = Counter(rank_of_pass[index] for index in whole)
+    shown = Counter(
+        rank_of_pass[index]
+        for key, members in alike.items()
+        for index in members
+        if units.get(key) and index in whole
+    )
     usual = {rank for rank, count in shown.items() if 2 * count >= of_rank[rank]}
     return {
         key: own if any(rank_of_pass[index] in usual for index in alike[key]) else ()
