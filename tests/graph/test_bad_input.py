@@ -349,9 +349,11 @@ def damaged(trace: mutate.Trace, changes: list[tuple[str, int, str, object]]) ->
         elif kind == "repeat":
             events.append(dict(events[at]))
         elif kind == "argument":
-            events[at]["args"] = {**(events[at].get("args") or {}), key: value}
+            arguments = events[at].get("args")
+            events[at]["args"] = {**(arguments if isinstance(arguments, dict) else {}), key: value}
         elif kind == "negate":
-            events[at]["dur"] = -abs(float(events[at].get("dur") or 1))
+            took = events[at].get("dur")
+            events[at]["dur"] = -abs(took) if isinstance(took, int | float) else -1
         else:
             events[at][key] = value
     return {**trace, "traceEvents": events}
