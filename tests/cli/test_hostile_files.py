@@ -143,6 +143,27 @@ def test_clocks_that_are_seconds_apart_are_a_sentence(
     assert "the clocks of host and device differ" in done.err
 
 
+def test_a_kernel_before_the_epoch_of_all_others_takes_no_page_of_gigabytes(
+    run: Run, traces: Path, tmp_path: Path
+) -> None:
+    moved: list[str] = []
+
+    def starts_at_zero(event: dict[str, Any]) -> None:
+        if event.get("cat") == "kernel" and not moved:
+            event["ts"] = 0
+            moved.append(event["name"])
+        elif "ts" in event:
+            event["ts"] += 1e15
+
+    job = changed(traces, tmp_path / "job", starts_at_zero)
+    done = run("report", job, "-o", tmp_path / "page.html")
+
+    assert moved
+    assert done.code == 1
+    assert "error: " in done.err
+    assert not (tmp_path / "page.html").exists()
+
+
 def injects(event: dict[str, Any]) -> None:
     """Every text of an event that a page, a drawing or a timeline shows."""
     if event.get("cat") in ("kernel", "cpu_op") or "dims" in str(event.get("args")):
