@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from foretrace.search import (
     searched,
 )
 from foretrace.workload import (
+    Norm,
     Plan,
     PlanDraft,
     PlanMemory,
@@ -150,6 +152,55 @@ def test_a_file_of_another_search_is_refused(tmp_path: Path) -> None:
         small(resume=path, where="tp <= 2")
     with pytest.raises(WorkloadError, match="is no file of a search"):
         small(resume=tmp_path / "other")
+
+
+def test_a_file_of_another_machine_model_or_cost_by_the_same_name_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "search.jsonl"
+    small(resume=path)
+    machine, model = load_machine("dgx-h100"), model_named("llama3.2-1b")
+    chip = replace(machine.chip, memory_bytes_per_ns=1_000.0)
+    slower = replace(machine, host=replace(machine.host, chip=chip))
+
+    def again(**others: object) -> None:
+        given = {"model": model, "machine": machine, **others}
+        searched(
+            given.pop("model"),  # type: ignore[arg-type]
+            draft(micro_batch=1, schedule="1f1b"),
+            given.pop("machine"),  # type: ignore[arg-type]
+            num_ranks=8,
+            limits=NO_LIMIT,
+            resume=path,
+            **given,  # type: ignore[arg-type]
+        )
+
+    with pytest.raises(WorkloadError, match="with other machine, costs"):
+        again(machine=slower)
+    with pytest.raises(WorkloadError, match="with other model"):
+        again(model=replace(model, norm=Norm.LAYER))
+    with pytest.raises(WorkloadError, match="with other costs"):
+        again(costs=software_costs(slower))
+    with pytest.raises(WorkloadError, match="with other inflation"):
+        again(inflation=Inflation(otherwise=1.5))
+    with pytest.raises(WorkloadError, match="with other version"):
+        again(version="9.9")
+
+
+@pytest.mark.parametrize(
+    "damage", ["{}", "[1]", "}{", '{"unit_ns": 1.5, "plan": 0}', '{"guess_ns": 1, "plan": 0}', ""]
+)
+def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "search.jsonl"
+    small(resume=path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:3], damage, *lines[3:]]) + "\n")
+
+    with pytest.raises(WorkloadError, match=r"search\.jsonl, line 4 is damaged: found"):
+        small(resume=path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(WorkloadError, match="is no file of a search"):
+        small(resume=path)
 
 
 def test_an_interrupt_gives_the_best_so_far() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from foretrace import __version__
 from foretrace.api.estimates import Named, draft_named
 from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
@@ -84,6 +85,7 @@ def search(
         inflation=inflation,
         workers=workers,
         progress=progress,
+        version=__version__,
     )
 
 

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from foretrace.base import Mapper, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
+    UnitRun,
     estimate,
     run_units,
     software_costs,
@@ -43,6 +44,7 @@ from foretrace.workload import (
     blocks_of_model,
     completions,
     plan_table,
+    schedule_of,
     unit_layout,
 )
 
@@ -112,6 +114,7 @@ def searched(
     inflation: Inflation | None = None,
     workers: int = 1,
     progress: Callable[[Progress], None] | None = None,
+    version: str = "",
 ) -> PlanSearch:
     """The best plan of a space, and how much better one that was not simulated could be.
 
@@ -129,6 +132,7 @@ def searched(
         inflation: so too.
         workers: processes that simulate plans.
         progress: called now and then.
+        version: of foretrace; what another one found is not gone on with.
 
     Raises:
         WorkloadError: if the space is not stated well, or no plan of it can run and fits.
@@ -152,24 +156,24 @@ def searched(
         inflation=inflation,
         progress=progress or (lambda _: None),
         workers=workers,
+        version=version,
     )
-    question = {
-        "model": model.name,
-        "machine": machine.name,
-        "num_ranks": list(sizes),
-        "plan": plan_table(spaces[0].base),
-        "spaces": hashlib.sha256(repr([one.variables for one in spaces]).encode()).hexdigest(),
-        "where": where,
-        "software": None if software is None else software.name,
-    }
-    with kept_state(resume, question) as state, mapped(workers) as over:
+    with mapped(workers) as over:
         search.over = over
-        return search.found(state)
+        return search.found(resume)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def _unit_run(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> UnitRun:
+    """The step of a plan, simulated unit by unit."""
+    return run_units(unit_layout(blocks_of_model(model, plan), plan), costs, inflation)
 
 
 def _unit_ns(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> int:
-    """The step of a plan, simulated unit by unit."""
-    return run_units(unit_layout(blocks_of_model(model, plan), plan), costs, inflation).step_ns
+    return _unit_run(model, costs, inflation, plan).step_ns
 
 
 @dataclass
@@ -188,6 +192,7 @@ class _Search:
     inflation: Inflation = field(kw_only=True)
     progress: Callable[[Progress], None] = field(kw_only=True)
     workers: int = field(kw_only=True)
+    version: str = field(kw_only=True)
     state: SearchState = field(init=False)
     over: Mapper = field(init=False)
     listed: Listed = field(init=False)
@@ -202,12 +207,41 @@ class _Search:
         """Those that can run and fit."""
         return self.listed.plans
 
-    def found(self, state: SearchState) -> PlanSearch:
+    def found(self, resume: Path | None) -> PlanSearch:
         """The answer, as far as time allows."""
         clock = SearchClock(self.limits)
-        self.state, self.listed = state, self._listed(clock)
+        self.listed = self._listed(clock)
         if not self.plans:
             raise self._nothing()
+        with kept_state(resume, {} if resume is None else self._question()) as self.state:
+            return self._found(clock)
+
+    def _question(self) -> dict[str, object]:
+        """All that the answers depend on."""
+        base = self.spaces[0].base
+        orders = schedule_of(self.plans[0]).orders
+        probes = [self.plans[0], self.assumed or self.plans[-1]]
+        return {
+            "version": self.version,
+            "model": [self.model.name, _digest(asdict(self.model))],
+            "machine": [self.machine.name, _digest(asdict(self.machine))],
+            "num_ranks": [space.num_ranks for space in self.spaces],
+            "plan": plan_table(base),
+            "schedule": _digest([column.tolist() for column in vars(orders).values()]),
+            "spaces": _digest([space.variables for space in self.spaces]),
+            "where": self.where,
+            "software": None
+            if self.software is None
+            else [self.software.name, _digest(asdict(self.software))],
+            "inflation": _digest(asdict(self.inflation)),
+            # Cost models are whatever predicts durations: they are known by what they predict.
+            "costs": _digest([self._run(plan).duration_ns.tolist() for plan in probes]),
+        }
+
+    def _run(self, plan: Plan) -> UnitRun:
+        return _unit_run(self.model, self.costs, self.inflation, plan)
+
+    def _found(self, clock: SearchClock) -> PlanSearch:
         history: list[SearchMoment] = []
         chosen = self.target.foremost(self.plans, self.listed.peak_bytes)
         stopped = Stopped.INTERRUPTED

@@ -1,8 +1,8 @@
 """`SearchState`: what a search knows of every plan, in memory and in a file that outlives it.
 
 The file has a line for its question, then one for every answer: a plan's number and what was
-found. A line that was cut short when the search was killed is left out, so that a search that goes
-on looks at the same plans in the same order.
+found. A last line that was cut short when the search was killed is left out, so that a search that
+goes on looks at the same plans in the same order.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from foretrace.base import WorkloadError
+from foretrace.base import WorkloadError, written_beside
 
 QUICK, RUN, UNITS = "quick_ns", "run_ns", "unit_ns"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass
@@ -55,7 +55,7 @@ def kept_state(path: Path | None, question: Mapping[str, object]) -> Iterator[Se
         question: all that the answers depend on.
 
     Raises:
-        WorkloadError: if the file is of another question, or none of a search's.
+        WorkloadError: if the file is of another question, none of a search's, or damaged.
     """
     if path is None:
         yield SearchState()
@@ -65,7 +65,8 @@ def kept_state(path: Path | None, question: Mapping[str, object]) -> Iterator[Se
     if path.is_file() and path.stat().st_size:
         _read(path, asked, state)
     else:
-        path.write_text(json.dumps(asked) + "\n", encoding="utf-8")
+        with written_beside(path) as beside:
+            beside.write_text(json.dumps(asked) + "\n", encoding="utf-8")
     with path.open("a", encoding="utf-8") as file:
         state.file = file
         yield state
@@ -73,27 +74,44 @@ def kept_state(path: Path | None, question: Mapping[str, object]) -> Iterator[Se
 
 
 def _read(path: Path, asked: Mapping[str, object], state: SearchState) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         found = json.loads(lines[0])
-    except json.JSONDecodeError:
+    except ValueError:
         found = None
     if not isinstance(found, dict) or "foretrace search" not in found:
         raise WorkloadError(
             f"{path} is no file of a search: name one that --resume wrote, or one that does not "
             "exist yet"
         )
-    if found != json.loads(json.dumps(asked)):
-        other = [name for name in asked if found.get(name) != json.loads(json.dumps(asked[name]))]
+    asked = json.loads(json.dumps(asked))
+    if found != asked:
+        other = [name for name in asked if found.get(name) != asked[name]]
         raise WorkloadError(
             f"{path} is of another search, with other {', '.join(other) or 'keys'}: ask as then, "
             "or name another file"
         )
-    whole = [line for line in lines[1:] if line.endswith("}\n")]
-    for line in whole:
+    whole = lines if lines[-1].endswith("\n") else lines[:-1]
+    for number, line in enumerate(whole[1:], 2):
+        rung, plan, time_ns = _told(line, f"{path}, line {number}")
+        state.found[rung][plan] = time_ns
+    if len(whole) < len(lines):  # so that what is cut short is not gone on with
+        with written_beside(path) as beside:
+            beside.write_text("".join(whole), encoding="utf-8")
+
+
+def _told(line: str, where: str) -> tuple[str, int, int]:
+    """Rung, plan and time of a line."""
+    try:
         told = json.loads(line)
         plan = told.pop("plan")
         ((rung, time_ns),) = told.items()
-        state.found[rung][plan] = time_ns
-    if len(whole) + 1 < len(lines):  # so that what is cut short is not gone on with
-        path.write_text("".join([lines[0], *whole]), encoding="utf-8")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        plan, rung, time_ns = None, "", None
+    if rung not in SearchState().found or type(plan) is not int or type(time_ns) is not int:
+        raise WorkloadError(
+            f"{where} is damaged: found {line.strip()[:60]!r}, expected a plan's number and its "
+            f'time, as in {{"{UNITS}": 3340000000, "plan": 12}}; delete that line, and what it '
+            "said is found again"
+        )
+    return rung, plan, time_ns
