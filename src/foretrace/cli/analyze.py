@@ -6,26 +6,19 @@ from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 
 
 def analyze(
     paths: options.Paths,
     *,
     step: options.Step = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    blocks_file: options.BlocksFile = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    outputs: Outputs,
+    reading: Reading,
 ) -> None:
     """Show on one screen what a step is and what would help most."""
-    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
-        job = source.job(doing, blocks=blocks_file)
+        job = reading.job(paths, doing)
         doing.now("asking every question")
         found = api.overview(job, step=step)
-    Outputs(json, csv, parquet).tell(found, lacks=job.lacks)
+    outputs.tell(found, lacks=job.lacks)

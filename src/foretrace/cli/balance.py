@@ -10,7 +10,6 @@ import typer
 
 from foretrace import api
 from foretrace.api import STUDY_MACHINE, STUDY_MODEL
-from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.plan_options import with_plan
 from foretrace.cli.progress import activity
@@ -60,10 +59,7 @@ def balance(
         Path | None,
         typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
     ] = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
+    outputs: Outputs,
 ) -> None:
     """Tell what packing documents of unequal length gains, and which packer gains most.
 
@@ -91,6 +87,6 @@ def balance(
                     f"Packing {found.documents}", found.headline, found.parts(), drawings=drawings
                 ),
             )
-    Outputs(json, csv, parquet, table).tell(found)
+    outputs.tell(found)
     if report is not None:
         typer.echo(f"wrote {report}", err=True)

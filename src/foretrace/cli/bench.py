@@ -16,7 +16,9 @@ from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = options.group(
+    "Make a benchmark that runs of an execution trace, check it, pack it for others."
+)
 
 _DIFFERENT = 1
 
@@ -32,13 +34,6 @@ Trace = Annotated[
 Program = Annotated[
     Path, typer.Argument(metavar="BENCH", dir_okay=False, help="What `bench generate` wrote.")
 ]
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Make a benchmark that runs of an execution trace, check it, pack it for others."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 @app.command()
@@ -102,9 +97,7 @@ def check(
         bool,
         typer.Option("--fail-if-different", help="End with 1 if operators or FLOPs differ."),
     ] = False,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Run a benchmark; compare operators, FLOPs, time and busy share with its source."""
     running = Running(
@@ -118,7 +111,7 @@ def check(
     with activity() as doing:
         doing.now(f"running {program.name}")
         found = checked(program, against=against, kineto=kineto, running=running)
-    Outputs(json, csv, parquet).tell(found)
+    outputs.tell(found)
     if fail_if_different and not found.is_same:
         raise typer.Exit(_DIFFERENT)
 

@@ -13,14 +13,7 @@ from foretrace.cli.settings import cache_folder, max_cache_bytes, parsed_bytes
 from foretrace.trace import cached_traces
 from foretrace.trace import prune as pruned
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """List parsed traces that are kept, and remove those of longest ago."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = options.group("List parsed traces that are kept, and remove those of longest ago.")
 
 
 @app.command(name="list")

@@ -101,7 +101,8 @@ def calibrate(
         with written_beside(plot) as beside:
             beside.write_text(cost_plot(cost_points(measured, found)), encoding="utf-8")
     errors = left_out_errors((*found, *networks))
-    Outputs(json, csv, parquet).tell(errors, top=max(16, len(errors.rows)))
+    outputs = Outputs(json=json, csv=csv, parquet=parquet)  # a table is what it learns from
+    outputs.tell(errors, top=max(16, len(errors.rows)))
 
 
 def _recorded(

@@ -16,7 +16,7 @@ from foretrace.base import NS_PER_UNIT
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource, timeline_of
+from foretrace.cli.source import Reading, timeline_of
 
 SLOWER, INCONCLUSIVE = 1, 4  # exit codes of a gate that does not hold, and of one that cannot tell
 
@@ -62,28 +62,16 @@ def compare(
     step: options.Step = None,
     replayed: options.Replayed = False,
     top: options.Top = 8,
-    json: options.AsJson = False,
-    markdown: options.Markdown = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
-    blocks_file: options.BlocksFile = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    outputs: Outputs,
+    reading: Reading,
 ) -> None:
     """Say what got slower or faster between two runs, and why."""
     limit = stated_limit(fail_if_slower, require_significant=require_significant)
     if after is None and replayed:
         raise typer.BadParameter("one run's replay against itself: leave --replayed out")
-    sources = [
-        RunSource([path], ranks, no_cache, workers, names)
-        for path in (before, after)
-        if path is not None
-    ]
+    paths = [path for path in (before, after) if path is not None]
     with activity() as doing:
-        jobs = [source.job(doing, blocks=blocks_file) for source in sources]
+        jobs = [reading.job([path], doing) for path in paths]
         is_replayed = (replayed, replayed or after is None)
         sides = [
             timeline_of(job, doing, is_replayed=of_side)
@@ -99,11 +87,10 @@ def compare(
     if limit is not None:
         code = code_of(limit, found, require_significant=require_significant)
 
-    titles = _titles(jobs, sources)
+    titles = _titles(jobs, paths)
     title = f"{titles[0]} before, {titles[1]} after" if after is not None else titles[0]
     shown = None if by is None else found.views_told(by)
     lacks = tuple(dict.fromkeys(one for job in jobs for one in job.lacks))
-    outputs = Outputs(json, csv, parquet, table, markdown)
     outputs.tell(found, title=title, top=top, parts=shown, lacks=lacks)
     if limit is not None:
         typer.echo(gate_text(limit, found, code), err=True)
@@ -142,11 +129,11 @@ def gate_text(limit: Limit, found: Comparison, code: int) -> str:
     )
 
 
-def _titles(jobs: list[Job], sources: list[RunSource]) -> tuple[str, str]:
+def _titles(jobs: list[Job], paths: list[str]) -> tuple[str, str]:
     """What to call the two; by their paths where their titles are the same."""
     names = [job.title for job in jobs]
     if len(jobs) > 1 and names[0] == names[1]:
-        names = [source.paths[0] for source in sources]
+        names = paths
     return names[0], names[-1]
 
 

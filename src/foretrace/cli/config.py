@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import typer
-
 from foretrace.answer import Answer, Column, Plain, Table, Told, Unit
 from foretrace.cli import options
 from foretrace.cli.configuration import PROJECT_FILE, everything, user_folder
 from foretrace.cli.outputs import Outputs
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Say what files of settings and the environment set."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = options.group("Say what files of settings and the environment set.")
 
 
 @app.command()

@@ -12,7 +12,7 @@ from foretrace.answer import bytes_text
 from foretrace.api import Format
 from foretrace.cli import options
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 
 
 def convert(
@@ -30,16 +30,12 @@ def convert(
         Format | None, typer.Option("--to", help="What to write. Default: as OUT's name ends.")
     ] = None,
     replayed: options.Replayed = False,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    reading: Reading,
 ) -> None:
     """Write a run as Chakra, Perfetto, Kineto or Parquet files."""
     chosen = to or Format.of_name(output)
-    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
-        job = source.job(doing)
+        job = reading.job(paths, doing)
         doing.now(f"writing {chosen.value}")
         written = api.convert(job, output, to=chosen, replayed=replayed)
     num_bytes = sum(path.stat().st_size for path in written)

@@ -10,7 +10,7 @@ import typer
 from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 
 
 def draw(
@@ -34,15 +34,11 @@ def draw(
         str | None,
         typer.Option(metavar="WORDS", help="Nodes with these words in name, operator or block."),
     ] = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    reading: Reading,
 ) -> None:
     """Draw some nodes of the graph and what they wait for."""
-    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
-        job = source.job(doing)
+        job = reading.job(paths, doing)
         doing.now("drawing")
         number = int(around) if around is not None and around.isdigit() else around
         drawn = api.draw(job, output, around=number, depth=depth, step=step, rank=rank, label=label)

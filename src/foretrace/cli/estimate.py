@@ -10,7 +10,6 @@ import typer
 
 from foretrace import api
 from foretrace.balance import EVEN
-from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
@@ -108,10 +107,7 @@ def estimate(
             help="Exit with 5 if the plan needs more memory than there is.",
         ),
     ] = False,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
+    outputs: Outputs,
 ) -> None:
     """Estimate a training step from a model, a plan and a machine."""
     configured = plans.configured(config)
@@ -141,7 +137,7 @@ def estimate(
         if report is not None:
             doing.now(f"writing {report}")
             api.write_estimate_report(report, found)
-    Outputs(json, csv, parquet, table).tell(found)
+    outputs.tell(found)
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)

@@ -38,7 +38,7 @@ COMMANDS = (
     "calibrate",
     "schema",
 )
-# A group's file has its commands as `app`, and its words at `root`.
+# A group's file has its commands as `app = options.group("its words")`.
 GROUPS = ("bench", "cache", "config", "ledger", "machine", "model", "risk", "software", "validate")
 
 
@@ -61,10 +61,10 @@ class LazyGroup(TyperGroup):
         """Read the words of all commands, once."""
         if self.commands:
             return
-        words = {name: _documentation(name, name) for name in COMMANDS}
+        words = {name: _documentation(name) for name in COMMANDS}
         asked = (name for name in dir(questions) if name not in COMMANDS)
         words |= {name: said for name in asked if (said := _help_of_question(name))}
-        words |= {name: _documentation(name, "root") for name in GROUPS}
+        words |= {name: _words_of_group(name) for name in GROUPS}
         self.commands = {
             typed: TyperCommand(typed, help=said)
             for typed, said in ((name.replace("_", "-"), said) for name, said in words.items())
@@ -82,12 +82,15 @@ class LazyGroup(TyperGroup):
     def loaded(self, typed: str) -> Any:
         """A command as typer runs it."""
         from foretrace.cli.inputs import KeepsInputs  # on demand: it loads what reads traces
+        from foretrace.cli.options import with_sets  # so too
 
         name = typed.replace("-", "_")
         is_group = name in GROUPS
         own = import_module(f"foretrace.cli.{name}").app if is_group else _alone(name, typed)
         for one in own.registered_commands:
             one.cls = KeepsInputs
+            if one.callback is not None:
+                one.callback = with_sets(one.callback)
         command = get_command(own)
         command.name = typed
         return command
@@ -106,9 +109,18 @@ def _alone(name: str, typed: str) -> typer.Typer:
     return alone
 
 
-def _documentation(file: str, function: str) -> str:
+def _documentation(name: str) -> str:
     """What a command's function is documented with."""
-    return ast.get_docstring(_source(f"foretrace.cli.{file}", function)) or ""
+    return ast.get_docstring(_source(f"foretrace.cli.{name}", name)) or ""
+
+
+def _words_of_group(name: str) -> str:
+    """What a group is for."""
+    for node in ast.parse(source_of(f"foretrace.cli.{name}")).body:
+        match node:
+            case ast.Assign([ast.Name("app")], ast.Call(args=[ast.Constant(str(words))])):
+                return words
+    raise ValueError(f"foretrace.cli.{name} says in no `app = options.group(...)` what it is for")
 
 
 def _help_of_question(name: str) -> str:

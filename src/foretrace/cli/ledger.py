@@ -24,19 +24,14 @@ from foretrace.software import software_called
 from foretrace.validate import kept, read_ledger, write_ledger
 from foretrace.workload import PlanDraft, load_model, load_plan, parsed_keys
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = options.group(
+    "Keep predictions, settle them when runs are there, and say what they were worth."
+)
 File: TypeAlias = Annotated[
     Path,
     typer.Option("--ledger", metavar="OUT.jsonl", dir_okay=False, help="The ledger's file."),
 ]
 _HERE = Path("foretrace-ledger.jsonl")
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Keep predictions, settle them when runs are there, and say what they were worth."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 @app.command()
@@ -109,13 +104,11 @@ def show(
         ),
     ] = None,
     ledger: File = _HERE,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Say how far off settled predictions were, and how many intervals held."""
     found = read_ledger(ledger)
-    Outputs(json, csv, parquet).tell(found)
+    outputs.tell(found)
     if software is not None:
         with written_beside(software) as beside:
             beside.write_text(found.software_toml(), encoding="utf-8")

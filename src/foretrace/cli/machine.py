@@ -13,14 +13,7 @@ from foretrace.cli.settings import machine_folders
 from foretrace.machine import check as checked
 from foretrace.machine import described, hardware
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Say what hardware is described, and check a description of your own."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = options.group("Say what hardware is described, and check a description of your own.")
 
 
 @app.command(name="list")

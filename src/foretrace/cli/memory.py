@@ -12,7 +12,7 @@ from foretrace.api import Job
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 
 
 def memory(
@@ -33,23 +33,18 @@ def memory(
     ] = None,
     step: options.Step = None,
     top: options.Top = 5,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
+    outputs: Outputs,
+    reading: Reading,
 ) -> None:
     """Show memory in use over a step, its peak, what holds it."""
     if (not paths) == (snapshot is None):
         raise typer.BadParameter("give either PATH or --snapshot FILE")
-    if snapshot is not None and (step is not None or ranks is not None):
+    if snapshot is not None and (step is not None or reading.ranks is not None):
         raise typer.BadParameter("a snapshot has no steps and no ranks")
     job: Job | None = None
     with activity() as doing:
         if snapshot is None:
-            job = RunSource(paths or [], ranks, no_cache, workers).job(doing)
+            job = reading.job(paths or [], doing)
             doing.now("adding allocations up")
             found = api.memory(job, step=step)
         else:
@@ -57,6 +52,4 @@ def memory(
             found = api.memory(snapshot)
 
     title = "" if job is None else title_text(job, is_replayed=False)
-    Outputs(json, csv, parquet, table).tell(
-        found, title=title, top=top, lacks=() if job is None else job.lacks
-    )
+    outputs.tell(found, title=title, top=top, lacks=() if job is None else job.lacks)

@@ -11,14 +11,7 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import model_folders
 from foretrace.workload import account, accounts, load_model
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Say what models are described, and count parameters, FLOPs and bytes of one."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = options.group("Say what models are described, and count parameters, FLOPs and bytes of one.")
 
 
 @app.command(name="list")

@@ -11,7 +11,7 @@ from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource, timeline_of
+from foretrace.cli.source import Reading, timeline_of
 
 
 class By(StrEnum):
@@ -38,22 +38,12 @@ def operators(
     step: options.Step = None,
     replayed: options.Replayed = False,
     top: options.Top = 16,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    outputs: Outputs,
+    reading: Reading,
 ) -> None:
     """Say what device time is made of, and how near its peak."""
-    source, outputs = (
-        RunSource(paths, ranks, no_cache, workers, names),
-        Outputs(json, csv, parquet, table),
-    )
     with activity() as doing:
-        job = source.job(doing)
+        job = reading.job(paths, doing)
         timeline = timeline_of(job, doing, is_replayed=replayed)
         doing.now("counting operators")
         if attention:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
@@ -121,6 +123,33 @@ def with_options(
         return command_with(whole, parameters, name=command.__name__, words=command.__doc__)
 
     return decorated
+
+
+def with_sets(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose keywords of a class are the options that the class has as fields."""
+    for one in inspect.signature(command, eval_str=True).parameters.values():
+        kind = one.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            types = get_type_hints(kind, include_extras=True)
+            told = [keyword(each.name, types[each.name], each.default) for each in fields(kind)]
+            command = with_options(one.name, told, partial(_made, kind))(command)
+    return command
+
+
+def _made(kind: Callable[..., object], given: dict[str, Any]) -> object:
+    return kind(**given)
+
+
+def group(words: str) -> typer.Typer:
+    """Commands under one word, which alone prints their help."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+    @app.callback(invoke_without_command=True, help=words)
+    def root(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    return app
 
 
 def keyword(name: str, kind: Any, default: object = None) -> inspect.Parameter:

@@ -7,7 +7,6 @@ import re
 import shutil
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +15,7 @@ import typer
 from foretrace.answer import Answer, Style, Told, count_text, markdown_of, text_of
 from foretrace.api import Job
 from foretrace.base import visible, written_beside
+from foretrace.cli import options
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,11 +29,11 @@ _STEERING = re.compile("[\x7f-\x9f]")  # steers some terminals, and JSON lets it
 class Outputs:
     """How the user wants a result."""
 
-    json: bool
-    csv: Path | None = None
-    parquet: Path | None = None
-    table: str | None = None
-    markdown: bool = False
+    json: options.AsJson = False
+    markdown: options.Markdown = False
+    csv: options.Csv = None
+    parquet: options.Parquet = None
+    table: options.TableName = None
 
     def __post_init__(self) -> None:
         """Refuse two forms at once."""

@@ -13,22 +13,10 @@ from foretrace.answer import Answer, Gate, Instead, Question
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource, timeline_of
+from foretrace.cli.source import Reading, timeline_of
 from foretrace.graph import MEASURED, RECORDING, REPLAYED, SIMULATED
 
 SHUT = 1  # the exit code of a gate
-_SHARED: dict[str, Any] = {
-    "json": (options.AsJson, False),
-    "csv": (options.Csv, None),
-    "parquet": (options.Parquet, None),
-    "table": (options.TableName, None),
-    "blocks_file": (options.BlocksFile, None),
-    "names": (options.Names, None),
-    "ranks": (options.Ranks, None),
-    "no_cache": (options.NoCache, False),
-    "workers": (options.Workers, None),
-}
-_OF_SOURCE = ("paths", "ranks", "no_cache", "workers", "names")
 
 
 def command_of(question: Question[Any, Any, ..., Any]) -> Callable[..., None]:
@@ -55,7 +43,7 @@ def command_of(question: Question[Any, Any, ..., Any]) -> Callable[..., None]:
         is_replayed = question.of is not MEASURED
         told.append(options.keyword("replayed", options.Replayed, is_replayed))
     told.append(options.keyword("top", options.Top, question.top))
-    told += [options.keyword(name, kind, value) for name, (kind, value) in _SHARED.items()]
+    told += [options.keyword("outputs", Outputs), options.keyword("reading", Reading)]
     return options.command_with(command, told, name=question.name, words=question.help)
 
 
@@ -76,13 +64,9 @@ def _flag(told: Gate | Instead) -> Any:
 def _answer(
     question: Question[Any, Any, ..., Any], own: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Answer:
-    source = RunSource(
-        *(given[name] for name in ("paths", "ranks", "no_cache", "workers", "names"))
-    )
-    outputs = Outputs(given["json"], given["csv"], given["parquet"], given["table"])
     is_replayed = given.get("replayed", question.of is SIMULATED)
     with activity() as doing:
-        job = source.job(doing, blocks=given["blocks_file"])
+        job = given["reading"].job(given["paths"], doing)
         subject = (
             job.recording
             if question.of is RECORDING
@@ -93,7 +77,7 @@ def _answer(
     top = given["top"]
     parts = None if question.told is None else question.told(found, top)
     title = title_text(job, is_replayed=is_replayed)
-    outputs.tell(found, title=title, top=top, parts=parts, lacks=job.lacks)
+    given["outputs"].tell(found, title=title, top=top, parts=parts, lacks=job.lacks)
     return found
 
 

@@ -12,7 +12,7 @@ from foretrace.base import written_together
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 from foretrace.graph import Ablation
 from foretrace.validate import Trust
 
@@ -22,10 +22,7 @@ DOUBTED = 3  # the exit code of --strict
 def replay(
     paths: options.Paths,
     *,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
+    outputs: Outputs,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -54,15 +51,12 @@ def replay(
     strict: Annotated[
         bool, typer.Option("--strict", help="End with exit code 3 if the replay is not believed.")
     ] = False,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    reading: Reading,
 ) -> None:
     """Rebuild every rank's step from its dependencies and compare with the measurement."""
-    source, left_out = RunSource(paths, ranks, no_cache, workers, names), tuple(without or ())
+    left_out = tuple(without or ())
     with activity() as doing:
-        job = source.job(doing)
+        job = reading.job(paths, doing)
         doing.now("replaying, with null models beside")
         replayed = api.simulate(job, without=left_out)
         found = api.replay(job, without=left_out, steps=step)
@@ -76,7 +70,7 @@ def replay(
     title = title_text(job, is_replayed=True)
     if left_out:
         title += f" without: {', '.join(one.value for one in left_out)}"
-    Outputs(json, csv, parquet, table).tell(found, title=title, top=32, lacks=job.lacks)
+    outputs.tell(found, title=title, top=32, lacks=job.lacks)
     for path in (trace, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)

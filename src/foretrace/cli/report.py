@@ -11,7 +11,7 @@ from foretrace import api
 from foretrace.answer import bytes_text
 from foretrace.cli import options
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 from foretrace.graph import Ablation
 
 
@@ -32,16 +32,11 @@ def report(
         list[Ablation] | None,
         typer.Option(help="Leave out a class of dependency; may be given again."),
     ] = None,
-    blocks_file: options.BlocksFile = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    reading: Reading,
 ) -> None:
     """Write one HTML page with all answers; it opens offline."""
-    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
-        job = source.job(doing, blocks=blocks_file)
+        job = reading.job(paths, doing)
         doing.now("replaying, and asking every question")
         api.report(job, output, title=title, step=step, without=tuple(without or ()))
     typer.echo(f"wrote {output}, {bytes_text(output.stat().st_size)}", err=True)

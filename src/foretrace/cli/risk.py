@@ -40,7 +40,9 @@ from foretrace.risk import (
 from foretrace.risk import ettr as ettr_of
 from foretrace.workload import complete, load_model, load_plan
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = options.group(
+    "Say what failures cost: effective training time, whole campaigns, ways to recover."
+)
 app.command()(steps)
 app.command()(placement)
 
@@ -60,13 +62,6 @@ Report = Annotated[
 ]
 
 
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Say what failures cost: effective training time, whole campaigns, ways to recover."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
 @app.command()
 @told.with_campaign()
 def ettr(
@@ -80,9 +75,7 @@ def ettr(
     seed: told.Seed = 0,
     plot: Plot = None,
     report: Report = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Tell effective training time by formula and by simulation, and the best interval."""
     with activity() as doing:
@@ -93,7 +86,7 @@ def ettr(
             sweep = _intervals(campaign, round(float(found.outcome.wall_ns[0])))
             _draw(plot, sweep, "effective time against the checkpoint interval")
             _write(report, "Effective training time", found, _AGAINST_INTERVAL, sweep)
-    Outputs(json, csv, parquet).tell(found)
+    outputs.tell(found)
 
 
 @app.command(name="campaign")
@@ -117,9 +110,7 @@ def campaign_command(
     seed: told.Seed = 0,
     plot: Plot = None,
     report: Report = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Simulate whole campaigns: where the time goes, how many failures, days and cost."""
     if (tokens is None) != (tokens_per_second is None):
@@ -149,7 +140,7 @@ def campaign_command(
             sweep = _intervals(campaign, round(float(outcome.wall_ns.mean())))
             _draw(plot, sweep, "effective time against the checkpoint interval")
             _write(report, campaign.name or "Campaign", found, _AGAINST_INTERVAL, sweep)
-    Outputs(json, csv, parquet).tell(found)
+    outputs.tell(found)
 
 
 @app.command()
@@ -179,9 +170,7 @@ def compare(
     seed: told.Seed = 0,
     plot: Plot = None,
     report: Report = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Compare ways to recover: full restart, hot spares, elastic, fault-tolerant replicas."""
     if (model is not None or plan is not None or chip is not None) and not replica_gpus:
@@ -210,7 +199,7 @@ def compare(
                 sweep,
             )
     together = _Together(found, sizes, sweep)
-    Outputs(json, csv, parquet).tell(together, parts=together.told(has_scale=scale))
+    outputs.tell(together, parts=together.told(has_scale=scale))
 
 
 @app.command(name="failures")
@@ -242,13 +231,11 @@ def failures_command(
             help="Write rates that --failures reads.",
         ),
     ] = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Show failure rates by component: published ones, or those of your own log."""
     if source is None:
-        Outputs(json, csv, parquet).tell(all_failures())
+        outputs.tell(all_failures())
         return
     log = None
     if source.lower().endswith(".csv"):
@@ -265,7 +252,7 @@ def failures_command(
             beside.write_text(failures_toml(rates, nodes), encoding="utf-8")
         typer.echo(f"wrote {out}", err=True)
     told_of = rates if log is None else log
-    Outputs(json, csv, parquet).tell(told_of, top=max(16, len(rates.components)))
+    outputs.tell(told_of, top=max(16, len(rates.components)))
 
 
 @dataclass(frozen=True, repr=False)

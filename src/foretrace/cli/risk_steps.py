@@ -16,7 +16,7 @@ from foretrace.cli import plan_options as plans
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 from foretrace.estimate import ranks_meant
 from foretrace.machine import Machine, load_machine, with_hosts
 from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
@@ -145,9 +145,7 @@ def steps(
         typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
     ] = None,
     top: options.Top = 8,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
 ) -> None:
@@ -167,7 +165,7 @@ def steps(
                 raise typer.BadParameter(
                     "--documents and --expert-load are for a plan: a recording has its own"
                 )
-            job = RunSource(paths, None, no_cache, workers).job(doing)
+            job = Reading(no_cache=no_cache, workers=workers).job(paths, doing)
             models = _learnt(learn_from, doing, no_cache=no_cache, workers=workers)
             doing.now("sampling steps")
             found = recorded_steps(job.graph, models, sampling, title=job.title)
@@ -181,7 +179,7 @@ def steps(
         told = found.told(training_steps=training_steps, top=top)
         if report is not None:
             write_risk_page(report, _page(found, told))
-    Outputs(json, csv, parquet).tell(found, top=max(top, 16), parts=told)
+    outputs.tell(found, top=max(top, 16), parts=told)
     if report is not None:
         typer.echo(f"wrote {report}", err=True)
 
@@ -219,7 +217,8 @@ def _learnt(
     """Models of the recordings that durations are to come from; `None`: of the run itself."""
     if not paths:
         return None
-    jobs = [RunSource([path], None, no_cache, workers).job(doing) for path in paths]
+    reading = Reading(no_cache=no_cache, workers=workers)
+    jobs = [reading.job([path], doing) for path in paths]
     doing.now("fitting durations")
     return fit_models([job.graph for job in jobs])
 
@@ -244,9 +243,7 @@ def placement(
     vary: Vary = None,
     samples: Samples = 256,
     seed: Seed = 0,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
 ) -> None:
@@ -258,7 +255,7 @@ def placement(
     )
     with activity() as doing:
         if paths:
-            job = RunSource(paths, None, no_cache, workers).job(doing)
+            job = Reading(no_cache=no_cache, workers=workers).job(paths, doing)
             doing.now("slowing each rank")
             found = recorded_placement(job.graph, slowdown=slowdown, title=job.title)
         else:
@@ -275,7 +272,7 @@ def placement(
                 title=f"{found_model.name} on {found_plan.num_ranks:,} GPUs",
                 progress=doing.advance,
             )
-    Outputs(json, csv, parquet).tell(found)
+    outputs.tell(found)
 
 
 def _variation(name: str, vary: Sequence[str] | None) -> Variation:

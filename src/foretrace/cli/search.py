@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from foretrace import api
-from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
@@ -69,10 +68,7 @@ def search(
         Path | None,
         typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
     ] = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
+    outputs: Outputs,
 ) -> None:
     """Find the best plan, and say how much better one that was not simulated could be.
 
@@ -98,7 +94,7 @@ def search(
         )
         if report is not None:
             api.write_search_report(report, found)
-    Outputs(json, csv, parquet, table).tell(found)
+    outputs.tell(found)
     if report is not None:
         typer.echo(f"wrote {report}", err=True)
 

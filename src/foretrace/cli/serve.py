@@ -10,7 +10,6 @@ import typer
 from foretrace import api
 from foretrace.answer import Answer
 from foretrace.base import WorkloadError
-from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import model_folders
@@ -88,10 +87,7 @@ def serve(
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
     ] = 0,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
+    outputs: Outputs,
 ) -> None:
     """Tell latencies, throughput and memory of a model that serves requests."""
     with activity() as doing:
@@ -128,7 +124,7 @@ def serve(
                 seed=seed,
                 folders=model_folders(),
             )
-    Outputs(json, csv, parquet, table).tell(found)
+    outputs.tell(found)
 
 
 _MS_OF = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}

@@ -11,14 +11,7 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import software_folders
 from foretrace.software import known_software, software_called
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Say what training software is described, and what is known of one."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app = options.group("Say what training software is described, and what is known of one.")
 
 
 @app.command(name="list")

@@ -16,6 +16,7 @@ import typer
 from foretrace import api
 from foretrace.api import Job
 from foretrace.base import visible
+from foretrace.cli import options
 from foretrace.cli.progress import ProgressLine
 from foretrace.cli.settings import cache_folder, max_cache_bytes
 from foretrace.graph import Timeline
@@ -23,37 +24,37 @@ from foretrace.graph import Timeline
 STANDARD_INPUT = "-"
 
 
-@dataclass(frozen=True)
-class RunSource:
-    """Where a run is, and how to read it."""
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How to read a run."""
 
-    paths: list[str]
-    ranks: str | None  # as typed
-    no_cache: bool
-    workers: int | None
-    names: Path | None = None
+    blocks_file: options.BlocksFile = None
+    ranks: options.Ranks = None
+    no_cache: options.NoCache = False
+    workers: options.Workers = None
+    names: options.Names = None
 
     def __post_init__(self) -> None:
         """Refuse ranks that are none, before any file is read."""
         parsed_ranks(self.ranks)
 
-    def job(self, doing: ProgressLine, *, blocks: Path | None = None) -> Job:
-        """The run, read; `blocks` is a file that corrects its blocks.
+    def job(self, paths: list[str], doing: ProgressLine) -> Job:
+        """The run of these files, read.
 
-        What its files lack that bears on every answer is said on stderr.
+        What they lack that bears on every answer is said on stderr.
         """
         doing.now("reading traces")
-        with read_from(self.paths) as paths:
-            job = self._loaded(paths, doing, blocks)
+        with read_from(paths) as files:
+            job = self._loaded(files, doing)
         for sentence in job.lacks:
             typer.echo(visible(f"lacking: {sentence}"), err=True)
         return job
 
-    def _loaded(self, paths: list[str], doing: ProgressLine, blocks: Path | None) -> Job:
+    def _loaded(self, paths: list[str], doing: ProgressLine) -> Job:
         return api.load(
             paths,
             ranks=parsed_ranks(self.ranks),
-            blocks=blocks,
+            blocks=self.blocks_file,
             names=self.names,
             cache=False if self.no_cache else cache_folder(),
             max_cache_bytes=max_cache_bytes(),

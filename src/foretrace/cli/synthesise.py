@@ -11,7 +11,7 @@ from foretrace import api
 from foretrace.cli import options
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 from foretrace.exchange import DEFAULT_ORDER
 
 
@@ -47,7 +47,7 @@ def synthesise(
     """Make a Chakra trace of any length with a run's statistics."""
     with activity() as doing:
         jobs = [
-            RunSource(listed, None, no_cache, workers).job(doing)
+            Reading(no_cache=no_cache, workers=workers).job(listed, doing)
             for listed in (paths, *([one] for one in also or ()))
         ]
         doing.now("making a job")

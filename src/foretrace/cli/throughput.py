@@ -11,7 +11,7 @@ from foretrace.cli import options
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 
 
 def throughput(
@@ -31,20 +31,12 @@ def throughput(
     ] = None,
     step: options.Step = None,
     top: options.Top = 48,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
-    blocks_file: options.BlocksFile = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    outputs: Outputs,
+    reading: Reading,
 ) -> None:
     """Say what a step gets done: tokens/s, samples/s, MFU, busy share."""
-    source = RunSource(paths, ranks, no_cache, workers, names)
     with activity() as doing:
-        job = source.job(doing, blocks=blocks_file)
+        job = reading.job(paths, doing)
         doing.now("counting what a step gets done")
         found = api.throughput(
             job,
@@ -54,5 +46,4 @@ def throughput(
             sequence=sequence,
             folders=machine_folders(),
         )
-    outputs = Outputs(json, csv, parquet, table)
     outputs.tell(found, title=title_text(job, is_replayed=False), top=top, lacks=job.lacks)

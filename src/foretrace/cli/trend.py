@@ -22,7 +22,7 @@ from foretrace.cli.compare import (
 )
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 from foretrace.trace import files_named
 
 
@@ -38,24 +38,17 @@ def trend(
     require_significant: RequireSignificant = False,
     confidence: Confidence = 95,
     top: options.Top = 64,
-    json: options.AsJson = False,
-    markdown: options.Markdown = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
+    outputs: Outputs,
+    reading: Reading,
 ) -> None:
     """Show the step time over many runs, and which of them changed it."""
     limit = stated_limit(fail_if_slower, require_significant=require_significant)
     named = _named(runs)
-    outputs = Outputs(json, csv, parquet, table, markdown)
     lacks: list[str] = []
 
     def jobs(doing: ProgressLine) -> Iterator[tuple[str, Job]]:
         for name, path in named:
-            job = RunSource([path], ranks, no_cache, workers).job(doing)
+            job = reading.job([path], doing)
             lacks.extend(f"{name}: {one}" for one in job.lacks)
             yield name, job
 

@@ -36,15 +36,8 @@ from foretrace.validate import (
     unread_rows,
 )
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = options.group("Hold predictions against measurements.")
 _FEW_RUNS = 50  # that one process predicts before others have started
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Hold predictions against measurements."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 @app.command()
@@ -59,16 +52,14 @@ def cost(
             help="Test the shipped constants on this folder of tables: docs/cost/calibrate.md.",
         ),
     ] = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Say how far predicted kernel times are off, by family, GPU and region.
 
     Without a folder: on the measurements that were left out of the fits of the shipped constants.
     """
     errors = left_out_errors() if data is None else cost_errors(data)
-    Outputs(json, csv, parquet).tell(errors, top=max(16, len(errors.rows)))
+    outputs.tell(errors, top=max(16, len(errors.rows)))
 
 
 @app.command()
@@ -105,9 +96,7 @@ def runs(
             min=1, metavar="N", help="Processes that predict at once. Default: what suits."
         ),
     ] = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Predict published runs from their configuration, and say how far off that is."""
     published = tuple(run for path in data for run in described_runs(path, description))
@@ -124,7 +113,7 @@ def runs(
         for lesson in lessons(published, report.rows):
             typer.echo(f"# {lesson.family}\n{lesson.as_toml()}")
         return
-    Outputs(json, csv, parquet).tell(report, top=None, parts=report.told(top))
+    outputs.tell(report, top=None, parts=report.told(top))
     if plot is not None:
         drawn = cost_plot(run_points(report))
         is_html = plot.suffix.lower() in {".html", ".htm"}
@@ -205,16 +194,14 @@ def neighbours(
     *,
     data: Table,
     description: Description = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Predict each published run from runs that differ from it in one thing."""
     published = described_runs(data, description)
     with activity() as doing:
         doing.now("estimating runs")
         report = neighbours_report(published, progress=doing.advance)
-    Outputs(json, csv, parquet).tell(report, top=None)
+    outputs.tell(report, top=None)
 
 
 @app.command()
@@ -230,16 +217,14 @@ def lumos(
             "lumos.toml of the repository's experiments/.",
         ),
     ] = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Predict eight scalings of figure 7 of the Lumos paper from a ninth."""
     figure = read_scalings(data or experiment("lumos.toml", "--data"))
     with activity() as doing:
         doing.now("fitting two constants")
         report = scalings_report(figure, progress=doing.advance)
-    Outputs(json, csv, parquet).tell(report, top=None)
+    outputs.tell(report, top=None)
 
 
 @app.command()
@@ -277,9 +262,7 @@ def live(
     device: Annotated[
         str | None, typer.Option(metavar="DEVICE", help="cuda or cpu. Default: a GPU if any.")
     ] = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
+    outputs: Outputs,
 ) -> None:
     """Record a small training job here, predict it changed in many ways, then run them all."""
     if folder is not None and out is not None:
@@ -299,7 +282,7 @@ def live(
                     progress=lambda what, done, total: _tell(doing, what, done, total),
                 )
                 report = _report(kept, doing)
-    Outputs(json, csv, parquet).tell(report, top=None)
+    outputs.tell(report, top=None)
     if out is not None:
         typer.echo(f"kept {out}: foretrace validate live --from {out}", err=True)
 

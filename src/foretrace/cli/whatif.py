@@ -10,14 +10,13 @@ import typer
 from foretrace import api
 from foretrace.api import Edited
 from foretrace.base import written_together
-from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders
-from foretrace.cli.source import RunSource
+from foretrace.cli.source import Reading
 from foretrace.machine import load_machine
 from foretrace.simulate import Cores
 from foretrace.whatif import Edit, Order, Prediction, edits_of, stated_of
@@ -43,15 +42,8 @@ def whatif(
     without_profiler: own.WithoutProfiler = False,
     report: own.Report = None,
     trace: own.Trace = None,
-    json: options.AsJson = False,
-    csv: options.Csv = None,
-    parquet: options.Parquet = None,
-    table: options.TableName = None,
-    blocks_file: options.BlocksFile = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    workers: options.Workers = None,
-    names: options.Names = None,
+    outputs: Outputs,
+    reading: Reading,
 ) -> None:
     """Predict a recorded job, or an estimate, with other sizes, plan, machine or faster work."""
     edits = edits_of(stated, COMMAND_LINE, folders=machine_folders())
@@ -65,8 +57,7 @@ def whatif(
         under = _plan(plan, draft, configured)
         plans.tell_notes(under)
         if paths:
-            source = RunSource(paths, ranks, no_cache, workers, names)
-            base = source.job(doing, blocks=blocks_file).edit(
+            base = reading.job(paths, doing).edit(
                 *edits,
                 machine=on,
                 model=of,
@@ -95,7 +86,6 @@ def whatif(
         else:
             prediction = base.predict()
             _write(prediction, base, doing, report=report, trace=trace)
-    outputs = Outputs(json, csv, parquet, table)
     lacks = () if base.job is None else base.job.lacks
     if scenarios is not None:
         outputs.tell(found, title=base.title, top=64, lacks=lacks)
