@@ -16,6 +16,7 @@ from foretrace.search import (
     Objective,
     PlanSearch,
     Progress,
+    SpaceLimits,
     Stopped,
     Target,
     plan_space,
@@ -54,7 +55,7 @@ def exhaustive(
     hardware = load_machine(machine)
     costs, memory = software_costs(hardware), PlanMemory(model, chip=hardware.chip)
     found = []
-    for at, plan in enumerate(plan_space(stated, model, num_ranks).plans()):
+    for at, plan in enumerate(plan_space(stated, SpaceLimits.of(model), num_ranks).plans()):
         try:
             check_plan(plan, model)
         except WorkloadError:

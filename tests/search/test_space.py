@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.search import constraint, plan_space
+from foretrace.search import SpaceLimits, constraint, plan_space
 from foretrace.workload import PlanDraft, Transformer, load_model
 
 ROW: dict[str, object] = {
@@ -57,7 +57,7 @@ def test_what_is_no_constraint_is_one_sentence(text: str, why: str) -> None:
 
 
 def test_a_space_holds_every_plan_once_on_all_ranks() -> None:
-    space = plan_space(draft(), llama(), 8)
+    space = plan_space(draft(), SpaceLimits.of(llama()), 8)
 
     plans = list(space.plans())
 
@@ -68,7 +68,9 @@ def test_a_space_holds_every_plan_once_on_all_ranks() -> None:
 
 
 def test_what_is_stated_is_not_searched() -> None:
-    space = plan_space(draft(tp=2, pp=2, schedule="1f1b", recompute="none"), llama(), 8)
+    space = plan_space(
+        draft(tp=2, pp=2, schedule="1f1b", recompute="none"), SpaceLimits.of(llama()), 8
+    )
 
     names = {variable.name for variable in space.variables}
 
@@ -80,6 +82,6 @@ def test_what_is_stated_is_not_searched() -> None:
 
 def test_a_batch_has_to_be_stated_and_dp_follows() -> None:
     with pytest.raises(WorkloadError, match="state global_batch"):
-        plan_space(PlanDraft(), llama(), 8)
+        plan_space(PlanDraft(), SpaceLimits.of(llama()), 8)
     with pytest.raises(WorkloadError, match="dp follows"):
-        plan_space(draft(dp=4), llama(), 8)
+        plan_space(draft(dp=4), SpaceLimits.of(llama()), 8)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foretrace.search.search import Rung as Rung
     from foretrace.search.search import searched as searched
     from foretrace.search.space import PlanSpace as PlanSpace
+    from foretrace.search.space import SpaceLimits as SpaceLimits
     from foretrace.search.space import constraint as constraint
     from foretrace.search.space import plan_space as plan_space
 

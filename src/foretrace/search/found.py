@@ -170,6 +170,7 @@ class PlanSearch(Answer):
     model: str
     machine: str
     objective: str
+    grain: str  # how plans were simulated until the leaders were known, in words
     best: Looked
     leaders: tuple[Looked, ...]  # simulated kernel by kernel, the best first
     default: Looked | None  # what `estimate` would assume; `None`: that cannot run
@@ -207,7 +208,7 @@ class PlanSearch(Answer):
     def note(self) -> str:
         """What the gap is of."""
         return (
-            "the gap is of steps simulated unit by unit, which for the leaders is within "
+            f"the gap is of steps simulated {self.grain}, which for the leaders is within "
             f"{100 * self.grain_error:.2f} % of kernel by kernel; both leave out what no cost "
             "model knows, which the interval has"
         )

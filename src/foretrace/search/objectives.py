@@ -45,12 +45,17 @@ class Target:
             return self.price_per_hour * hours / (plan.global_batch * plan.sequence)
         return float(step_ns)
 
-    def foremost(self, plans: Sequence[Plan], peak_bytes: Sequence[int]) -> tuple[int, ...]:
+    def foremost(self, plans: Sequence[Plan], peak_bytes: Sequence[int | None]) -> tuple[int, ...]:
         """Places of the plans among which the step decides."""
         if self.objective is Objective.GPUS:
             fewest = min(plan.num_ranks for plan in plans)
             return tuple(at for at, plan in enumerate(plans) if plan.num_ranks == fewest)
         if self.objective is Objective.HEADROOM:
-            least = min(peak_bytes)
-            return tuple(at for at, peak in enumerate(peak_bytes) if peak == least)
+            known = [peak for peak in peak_bytes if peak is not None]
+            if len(known) < len(peak_bytes):
+                raise WorkloadError(
+                    "memory is not known of a recording alone: state its model and machine "
+                    "(--model, --machine), or another objective"
+                )
+            return tuple(at for at, peak in enumerate(peak_bytes) if peak == min(known))
         return tuple(range(len(plans)))

@@ -9,44 +9,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, partial
 from pathlib import Path
 
-from foretrace.base import Mapper, WorkloadError, mapped
+from foretrace.base import Mapper, ScenarioError, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation
-from foretrace.estimate import (
-    Estimate,
-    UnitRun,
-    estimate,
-    run_units,
-    software_costs,
-)
+from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
-from foretrace.search.bound import StepBound
 from foretrace.search.found import Evaluated, Looked, PlanSearch, SearchMoment, Stopped, value_table
+from foretrace.search.grounds import ModelGround, SearchGround, digest
 from foretrace.search.objectives import Target
-from foretrace.search.space import Listed, PlanSpace, columns_of, listed, plan_space
+from foretrace.search.space import (
+    Listed,
+    Refusal,
+    SpaceLimits,
+    columns_of,
+    plan_space,
+    short_reason,
+)
 from foretrace.search.state import QUICK, RUN, UNITS, SearchState, kept_state
 from foretrace.software import TrainingSoftware
-from foretrace.workload import (
-    Plan,
-    PlanDraft,
-    PlanMemory,
-    Transformer,
-    blocks_of_model,
-    completions,
-    plan_table,
-    schedule_of,
-    unit_layout,
-)
+from foretrace.workload import Plan, PlanDraft, Transformer, plan_table, schedule_of
 
 _NUM_LEADERS = 3  # that are simulated kernel by kernel
 _OFTEN = 50  # plans between two looks at the clock while bounds are made
@@ -140,20 +129,58 @@ def searched(
     """
     sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
     machine = with_hosts(machine, max(sizes))
-    spaces = tuple(plan_space(draft, model, size) for size in sizes)
-    target, limits = target or Target(), limits or Limits()
-    inflation = inflation or Inflation()
-    search = _Search(
+    ground = ModelGround(
         model,
         machine,
-        spaces,
+        spaces=tuple(plan_space(draft, SpaceLimits.of(model), size) for size in sizes),
         draft=draft,
+        software=software,
+        costs=costs or software_costs(machine, software),
+        inflation=inflation or Inflation(),
+    )
+    return searched_on(
+        ground,
         target=target,
         limits=limits,
         where=where,
-        software=software,
-        costs=costs or software_costs(machine, software),
-        inflation=inflation,
+        resume=resume,
+        workers=workers,
+        progress=progress,
+        version=version,
+    )
+
+
+def searched_on(
+    ground: SearchGround,
+    *,
+    target: Target | None = None,
+    limits: Limits | None = None,
+    where: str | None = None,
+    resume: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[Progress], None] | None = None,
+    version: str = "",
+) -> PlanSearch:
+    """The best plan of a ground's spaces.
+
+    Args:
+        ground: plans, their bounds, and how one is simulated.
+        target: as in `searched`, as all that follow.
+        limits: so too.
+        where: so too.
+        resume: so too.
+        workers: so too.
+        progress: so too.
+        version: so too.
+
+    Raises:
+        WorkloadError: as `searched`.
+    """
+    search = _Search(
+        ground,
+        target=target or Target(),
+        limits=limits or Limits(),
+        where=where,
         progress=progress or (lambda _: None),
         workers=workers,
         version=version,
@@ -163,44 +190,21 @@ def searched(
         return search.found(resume)
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()
-
-
-def _unit_run(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> UnitRun:
-    """The step of a plan, simulated unit by unit."""
-    return run_units(unit_layout(blocks_of_model(model, plan), plan), costs, inflation)
-
-
-def _unit_ns(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> int:
-    return _unit_run(model, costs, inflation, plan).step_ns
-
-
 @dataclass
 class _Search:
     """One search, and what it is about."""
 
-    model: Transformer
-    machine: Machine
-    spaces: tuple[PlanSpace, ...]
-    draft: PlanDraft = field(kw_only=True)
+    ground: SearchGround
     target: Target = field(kw_only=True)
     limits: Limits = field(kw_only=True)
     where: str | None = field(kw_only=True)
-    software: TrainingSoftware | None = field(kw_only=True)
-    costs: CostModel = field(kw_only=True)
-    inflation: Inflation = field(kw_only=True)
     progress: Callable[[Progress], None] = field(kw_only=True)
     workers: int = field(kw_only=True)
     version: str = field(kw_only=True)
     state: SearchState = field(init=False)
     over: Mapper = field(init=False)
     listed: Listed = field(init=False)
-
-    @cached_property
-    def bound(self) -> StepBound:
-        """Lower bounds of steps."""
-        return StepBound(self.model, self.costs, self.inflation)
+    refused: dict[int, str] = field(init=False, default_factory=dict)  # when simulated
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -218,28 +222,17 @@ class _Search:
 
     def _question(self) -> dict[str, object]:
         """All that the answers depend on."""
-        base = self.spaces[0].base
+        spaces = self.ground.spaces
         orders = schedule_of(self.plans[0]).orders
-        probes = [self.plans[0], self.assumed or self.plans[-1]]
         return {
             "version": self.version,
-            "model": [self.model.name, _digest(asdict(self.model))],
-            "machine": [self.machine.name, _digest(asdict(self.machine))],
-            "num_ranks": [space.num_ranks for space in self.spaces],
-            "plan": plan_table(base),
-            "schedule": _digest([column.tolist() for column in vars(orders).values()]),
-            "spaces": _digest([space.variables for space in self.spaces]),
+            **self.ground.question(self.plans),
+            "num_ranks": [space.num_ranks for space in spaces],
+            "plan": plan_table(spaces[0].base),
+            "schedule": digest([column.tolist() for column in vars(orders).values()]),
+            "spaces": digest([space.variables for space in spaces]),
             "where": self.where,
-            "software": None
-            if self.software is None
-            else [self.software.name, _digest(asdict(self.software))],
-            "inflation": _digest(asdict(self.inflation)),
-            # Cost models are whatever predicts durations: they are known by what they predict.
-            "costs": _digest([self._run(plan).duration_ns.tolist() for plan in probes]),
         }
-
-    def _run(self, plan: Plan) -> UnitRun:
-        return _unit_run(self.model, self.costs, self.inflation, plan)
 
     def _found(self, clock: SearchClock) -> PlanSearch:
         history: list[SearchMoment] = []
@@ -250,31 +243,19 @@ class _Search:
         return self._answer(chosen, clock, stopped, tuple(history))
 
     def _listed(self, clock: SearchClock) -> Listed:
-        memory = PlanMemory(self.model, chip=self.machine.chip)
-        total = sum(one.num_combinations for one in self.spaces)
+        total = sum(one.num_combinations for one in self.ground.spaces)
 
         def told(seen: int) -> bool:
             self.progress(Progress(Rung.LISTED, seen, total))
             return not clock.is_over
 
-        found = [
-            listed(
-                space,
-                self.model,
-                memory,
-                capacity=self.machine.chip.memory_bytes,
-                where=self.where,
-                progress=told,
-            )
-            for space in self.spaces
-        ]
-        return Listed.joined(found)
+        return self.ground.listed(self.where, told)
 
     def _nothing(self) -> WorkloadError:
-        most = "; ".join(f"{one.count:,} x {one.example}" for one in self.listed.refusals[:2])
+        most = "; ".join(f"{one.count:,} x {one.example}" for one in self._refusals()[:2])
         return WorkloadError(
-            f"no plan of {self.listed.num_seen:,} can run {self.model.name} on "
-            f"{self.machine.name} ({most or 'none was listed in time'}): take more GPUs, or state "
+            f"no plan of {self.listed.num_seen:,} can run {' on '.join(self.ground.names)} "
+            f"({most or 'none was listed in time'}): take more GPUs, or state "
             "less"
         )
 
@@ -301,7 +282,7 @@ class _Search:
                 return Stopped.TIME
             plans = self._next(heap, best)
             self._simulate(plans)
-            for plan in plans:
+            for plan in self._simulated(plans):
                 own = (self._value(plan, self.state.found[UNITS][plan]), plan)
                 best = own if best is None else min(best, own)
         if best is not None:
@@ -310,11 +291,13 @@ class _Search:
 
     def _assumed(self, chosen: Sequence[int]) -> tuple[float, int] | None:
         """The plan that `estimate` would assume, simulated first: what is found is never worse."""
-        number = next((one for one in chosen if self.plans[one] == self.assumed), None)
+        assumed = self.ground.assumed
+        number = next((one for one in chosen if self.plans[one] == assumed), None)
         if number is None:
             return None
         self._simulate([number])
-        return self._value(number, self.state.found[UNITS][number]), number
+        own_ns = self.state.known(UNITS, number)
+        return None if own_ns is None else (self._value(number, own_ns), number)
 
     def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
         """Plans to simulate: as many as there are processes, of those with the lowest bounds."""
@@ -323,7 +306,7 @@ class _Search:
         while heap and len(found) < self.workers and heap[0][0] < enough:
             plan = heapq.heappop(heap)[1]
             if self.state.known(RUN, plan) is None:
-                self.state.tell(RUN, plan, self.bound.run_ns(self.plans[plan]))
+                self.state.tell(RUN, plan, self.ground.run_ns(self.plans[plan]))
                 heapq.heappush(heap, (self._value(plan, self.state.bound_ns(plan)), plan))
             else:
                 found.append(plan)
@@ -332,10 +315,16 @@ class _Search:
     def _simulate(self, numbers: Sequence[int]) -> None:
         """Simulate plans unit by unit that were not yet."""
         new = [one for one in numbers if self.state.known(UNITS, one) is None]
-        step_ns = partial(_unit_ns, self.model, self.costs, self.inflation)
         plans = [self.plans[one] for one in new]
-        for number, found in zip(new, self.over(step_ns, plans), strict=True):
-            self.state.tell(UNITS, number, found)
+        for number, found in zip(new, self.over(self.ground.simulates(), plans), strict=True):
+            if isinstance(found, str):
+                self.refused[number] = found
+            else:
+                self.state.tell(UNITS, number, found)
+
+    def _simulated(self, numbers: Sequence[int]) -> list[int]:
+        """Those that could be simulated."""
+        return [one for one in numbers if one not in self.refused]
 
     def _bounded(self, chosen: Sequence[int], clock: SearchClock) -> list[tuple[float, int]] | None:
         """Plans with their bounds as a heap; `None`: there was no time for all of them."""
@@ -347,7 +336,7 @@ class _Search:
                     self._in_haste(chosen, max(at, 1))
                     return None
             if self.state.known(QUICK, plan) is None:
-                self.state.tell(QUICK, plan, self.bound.quick_ns(self.plans[plan]))
+                self.state.tell(QUICK, plan, self.ground.quick_ns(self.plans[plan]))
             heap.append((self._value(plan, self.state.bound_ns(plan)), plan))
         heapq.heapify(heap)
         return heap
@@ -370,16 +359,6 @@ class _Search:
         heapq.heapify(heap)
         self._simulate(self._next(heap, best)[:1])
 
-    def _estimate(self, plan: Plan) -> Estimate:
-        return estimate(
-            self.model,
-            plan,
-            self.machine,
-            software=self.software,
-            costs=self.costs,
-            inflation=self.inflation,
-        )
-
     def _answer(
         self,
         chosen: Sequence[int],
@@ -389,6 +368,8 @@ class _Search:
     ) -> PlanSearch:
         state = self.state
         times = {plan: ns for plan, ns in state.found[UNITS].items() if plan in set(chosen)}
+        if not times and self.refused:
+            raise self._nothing()
         if not times:
             raise WorkloadError(
                 "the search was stopped before any plan was simulated: give it more time (--time)"
@@ -398,15 +379,16 @@ class _Search:
         leaders = [self._looked(plan) for plan in ranked[:_NUM_LEADERS]]
         leaders.sort(key=lambda one: (self._value(one.number, one.step_ns), one.number))
         best = leaders[0]
-        others = [plan for plan in chosen if plan not in times]
+        others = [plan for plan in chosen if plan not in times and plan not in self.refused]
         is_bounded = all(state.known(QUICK, plan) is not None for plan in others)
         lowest = min((self._value(plan, state.bound_ns(plan)) for plan in others), default=None)
         lowest_found = self._value(ranked[0], times[ranked[0]])
         reached = self._value(best.number, times[best.number])
         lower = lowest_found if lowest is None else min(lowest, lowest_found)
         return PlanSearch(
-            model=self.model.name,
-            machine=self.machine.name,
+            model=self.ground.names[0],
+            machine=self.ground.names[1],
+            grain=self.ground.grain,
             objective=self.target.objective.value,
             best=best,
             leaders=tuple(leaders),
@@ -415,49 +397,42 @@ class _Search:
             stopped=stopped,
             evaluated=Evaluated(
                 listed=self.listed.num_seen,
-                fit=len(self.plans),
+                fit=len(self.plans) - len(self.refused),
                 bounded=len(state.found[QUICK]),
                 run=len(state.found[RUN]),
                 units=len(state.found[UNITS]),
                 kernels=len(leaders),
-                rank_works=self.bound.num_timed,
+                rank_works=self.ground.num_timed,
             ),
-            refusals=self.listed.refusals,
+            refusals=self._refusals(),
             pareto=self._pareto(ranked, times),
             worth=value_table(
-                {plan: columns_of(self.plans[plan]) for plan in chosen},
+                {plan: columns_of(self.plans[plan]) for plan in (*times, *others)},
                 times,
-                {plan: state.bound_ns(plan) for plan in chosen},
+                {plan: state.bound_ns(plan) for plan in (*times, *others)},
             ),
             history=history,
             spent_s=clock.spent_s,
         )
 
     def _looked(self, plan: int) -> Looked:
-        found = self._estimate(self.plans[plan])
-        return Looked.of(found, number=plan, unit_ns=self.state.known(UNITS, plan))
+        return self.ground.looked(
+            self.plans[plan], number=plan, unit_ns=self.state.known(UNITS, plan)
+        )
 
-    @cached_property
-    def assumed(self) -> Plan | None:
-        """The plan that `estimate` would take where nothing more is stated, if there is one."""
-        chip = self.machine.chip
-        memory = PlanMemory(self.model, chip=chip)
-        try:
-            return completions(
-                self.draft,
-                self.model,
-                self.spaces[0].num_ranks,
-                fits=lambda plan: int(memory.stage_bytes(plan).max()) <= chip.memory_bytes,
-            ).plan
-        except WorkloadError:
-            return None
+    def _refusals(self) -> tuple[Refusal, ...]:
+        """Why plans were left out, when they were listed or when they were simulated."""
+        late = Listed(
+            (), (), 0, tuple(Refusal(short_reason(one), 1, one) for one in self.refused.values())
+        )
+        return Listed.joined((self.listed, late)).refusals
 
     def _default(self) -> Looked | None:
         """The plan assumed, if it can run."""
         try:
-            if self.assumed is not None:
-                return Looked.of(self._estimate(self.assumed), number=-1, unit_ns=None)
-        except WorkloadError:
+            if self.ground.assumed is not None:
+                return self.ground.looked(self.ground.assumed, number=-1, unit_ns=None)
+        except (WorkloadError, ScenarioError):
             pass
         return None
 
@@ -466,8 +441,8 @@ class _Search:
         kept: list[tuple[int, int, int]] = []
         found = []
         for plan in ranked:
-            own = self.plans[plan]
-            figures = (times[plan], self.listed.peak_bytes[plan], own.num_ranks)
+            own, peak = self.plans[plan], self.listed.peak_bytes[plan]
+            figures = (times[plan], peak or 0, own.num_ranks)
             if not any(all(a <= b for a, b in zip(one, figures, strict=True)) for one in kept):
                 kept.append(figures)
                 found.append(
@@ -478,8 +453,8 @@ class _Search:
                         low_ns=None,
                         high_ns=None,
                         unit_ns=times[plan],
-                        peak_bytes=figures[1],
-                        fits=True,
+                        peak_bytes=peak,
+                        fits=None if peak is None else True,
                     )
                 )
         return tuple(found)

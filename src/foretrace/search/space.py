@@ -15,15 +15,13 @@ from itertools import product
 from typing import Any
 
 from foretrace.answer import Plain
-from foretrace.base import WorkloadError
+from foretrace.base import ScenarioError, WorkloadError
 from foretrace.workload import (
     Plan,
     PlanDraft,
-    PlanMemory,
     Recompute,
     Sharding,
     Transformer,
-    check_plan,
     with_fields,
 )
 
@@ -78,8 +76,29 @@ def _is_flat(fields: Mapping[str, object]) -> bool:
     return fields.get("schedule", "1f1b") == "1f1b"
 
 
-def plan_space(draft: PlanDraft, model: Transformer, num_ranks: int) -> PlanSpace:
-    """The space of a model on so many ranks; what a draft states is left as it is.
+@dataclass(frozen=True, kw_only=True)
+class SpaceLimits:
+    """What of a job's model bounds the values of variables."""
+
+    num_layers: int
+    num_heads: int | None = None
+    num_experts: int | None = None
+    context: int | None = None  # tokens of a sequence, where nobody states them
+    schedules: tuple[str, ...] = ("1f1b", "gpipe", "zb-h1", "dualpipe")  # of one chunk a stage
+
+    @classmethod
+    def of(cls, model: Transformer) -> SpaceLimits:
+        """Those of a model."""
+        return cls(
+            num_layers=model.num_layers,
+            num_heads=model.attention.num_heads,
+            num_experts=None if model.experts is None else model.experts.count,
+            context=model.context,
+        )
+
+
+def plan_space(draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> PlanSpace:
+    """The space of a job on so many ranks; what a draft states is left as it is.
 
     Raises:
         WorkloadError: if the batch is not stated, or the space is too large to be listed.
@@ -95,9 +114,18 @@ def plan_space(draft: PlanDraft, model: Transformer, num_ranks: int) -> PlanSpac
             "and state tp, cp or pp"
         )
     base = draft.plan()
-    if not draft.states("sequence"):
-        base = with_fields(base, {"sequence": model.context})
-    found = PlanSpace(base, num_ranks, tuple(_variables(draft, model, num_ranks)))
+    if not draft.states("sequence") and limits.context is not None:
+        base = with_fields(base, {"sequence": limits.context})
+    return space_over(base, draft, limits, num_ranks)
+
+
+def space_over(base: Plan, draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> PlanSpace:
+    """All that a draft leaves open, over a plan that has the rest.
+
+    Raises:
+        WorkloadError: if the space is too large to be listed.
+    """
+    found = PlanSpace(base, num_ranks, tuple(_variables(draft, limits, num_ranks)))
     if found.num_combinations > _MOST_PLANS:
         raise WorkloadError(
             f"the space has {found.num_combinations:,} combinations, and a search lists at most "
@@ -106,7 +134,7 @@ def plan_space(draft: PlanDraft, model: Transformer, num_ranks: int) -> PlanSpac
     return found
 
 
-def _variables(draft: PlanDraft, model: Transformer, num_ranks: int) -> Iterator[Variable]:
+def _variables(draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> Iterator[Variable]:
     def degrees(most: int) -> list[int]:
         return [one for one in range(1, most + 1) if num_ranks % one == 0]
 
@@ -117,32 +145,32 @@ def _variables(draft: PlanDraft, model: Transformer, num_ranks: int) -> Iterator
             tuple(
                 {"tensor": one, **({"sequence_parallel": one > 1} if turn_on else {})}
                 for one in degrees(_MOST_TENSOR)
-                if model.attention.num_heads % one == 0
+                if limits.num_heads is None or limits.num_heads % one == 0
             ),
         )
     if not draft.states("context"):
         yield _of_field("cp", "context", degrees(_MOST_CONTEXT))
     if not draft.states("pipeline"):
-        most = min(_MOST_PIPELINE, model.num_layers + 2)
+        most = min(_MOST_PIPELINE, limits.num_layers + 2)
         yield _of_field("pp", "pipeline", degrees(most))
-    if model.experts is not None and not draft.states("expert"):
-        most = min(_MOST_EXPERT, model.experts.count)
-        counts = [one for one in degrees(most) if model.experts.count % one == 0]
+    if limits.num_experts is not None and not draft.states("expert"):
+        most = min(_MOST_EXPERT, limits.num_experts)
+        counts = [one for one in degrees(most) if limits.num_experts % one == 0]
         alone = {} if draft.states("expert_tensor") else {"expert_tensor": 1}
         yield Variable("ep", tuple({"expert": one, **alone} for one in counts))
     if not draft.states("micro_batch"):
         yield _of_field("micro_batch", "micro_batch", _MICRO_BATCHES)
-    yield from _of_schedules(draft, model)
+    yield from _of_schedules(draft, limits)
     if not draft.states("sharding"):
         yield _of_field("sharding", "sharding", tuple(Sharding))
     if not draft.states("recompute"):
         yield _of_field("recompute", "recompute", tuple(Recompute))
 
 
-def _of_schedules(draft: PlanDraft, model: Transformer) -> Iterator[Variable]:
-    chunks = range(2, min(_MOST_CHUNKS, model.num_layers) + 1)
+def _of_schedules(draft: PlanDraft, limits: SpaceLimits) -> Iterator[Variable]:
+    chunks = range(2, min(_MOST_CHUNKS, limits.num_layers) + 1)
     if not draft.states("schedule"):
-        names: tuple[str, ...] = ("1f1b", "gpipe", "zb-h1", "dualpipe")
+        names = limits.schedules
         if draft.states("num_chunks"):
             is_one = draft.plan().num_chunks == 1
             names = names if is_one else ("interleaved",)
@@ -191,7 +219,7 @@ class Listed:
     """Plans that can run, in the order of the space."""
 
     plans: tuple[Plan, ...]
-    peak_bytes: tuple[int, ...]  # of the fullest stage
+    peak_bytes: tuple[int | None, ...]  # of the fullest stage; `None`: not known
     num_seen: int
     refusals: tuple[Refusal, ...]  # the most frequent first
 
@@ -215,10 +243,9 @@ class Listed:
 
 def listed(
     space: PlanSpace,
-    model: Transformer,
-    memory: PlanMemory,
+    peak_bytes: Callable[[Plan], int | None],
     *,
-    capacity: int,
+    capacity: int | None,
     where: str | None = None,
     progress: Callable[[int], bool] | None = None,
 ) -> Listed:
@@ -226,9 +253,9 @@ def listed(
 
     Args:
         space: as stated.
-        model: of the job.
-        memory: of that model.
-        capacity: bytes of one chip.
+        peak_bytes: of the fullest stage of a plan, `None` if that is not known; refuses plans that
+            cannot run.
+        capacity: bytes of one chip; `None`: not known.
         where: a constraint, as in "tp <= 8 and peak_gb < 70".
         progress: called now and then with plans seen; says whether to go on.
 
@@ -244,14 +271,13 @@ def listed(
         if progress is not None and num_seen % _OFTEN == 0 and not progress(num_seen):
             break
         try:
-            check_plan(plan, model, space.num_ranks)
-            peak = int(memory.stage_bytes(plan).max())
-            if peak > capacity:
+            peak = peak_bytes(plan)
+            if peak is not None and capacity is not None and peak > capacity:
                 _refuse(peak, capacity)
-            if holds is not None and not holds({**columns_of(plan), "peak_gb": peak / 1e9}):
+            if holds is not None and not holds({**columns_of(plan), **_memory_column(peak)}):
                 _unwanted(where)
-        except WorkloadError as err:
-            reason = re.sub(r"\d[\d,.]*", "N", str(err).partition(":")[0])
+        except (WorkloadError, ScenarioError) as err:
+            reason = short_reason(str(err))
             counts[reason] += 1
             examples.setdefault(reason, str(err))
             continue
@@ -264,6 +290,15 @@ def listed(
 
 
 _OFTEN = 500  # plans between two looks at the clock
+
+
+def short_reason(text: str) -> str:
+    """Why a plan was refused, without its numbers: the same for plans alike."""
+    return re.sub(r"\d[\d,.]*", "N", text.partition(":")[0])
+
+
+def _memory_column(peak: int | None) -> dict[str, float]:
+    return {} if peak is None else {"peak_gb": peak / 1e9}
 
 
 def _refuse(peak: int, capacity: int) -> None:
@@ -316,7 +351,11 @@ def constraint(text: str) -> Callable[[Row], bool]:
     _value(tree, {**columns_of(Plan()), "peak_gb": 1.0}, text)
 
     def holds(row: Row) -> bool:
-        return bool(_value(tree, row, text))
+        try:
+            return bool(_value(tree, row, text))
+        except KeyError as err:
+            name = err.args[0]
+            raise _unreadable(text, f"{name} is not known without a model and a machine") from None
 
     return holds
 

@@ -1,0 +1,187 @@
+"""`SearchGround`: what a search stands on: its plans, their bounds, and how one is simulated.
+
+`ModelGround` knows a model and a machine; `recorded` has that of a recording.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from typing import Protocol
+
+from foretrace.base import WorkloadError
+from foretrace.cost import CostModel, Inflation
+from foretrace.estimate import UnitRun, estimate, run_units
+from foretrace.machine import Machine
+from foretrace.search.bound import StepBound
+from foretrace.search.found import Looked
+from foretrace.search.space import Listed, PlanSpace, listed
+from foretrace.software import TrainingSoftware
+from foretrace.workload import (
+    Plan,
+    PlanDraft,
+    PlanMemory,
+    Transformer,
+    blocks_of_model,
+    check_plan,
+    completions,
+    unit_layout,
+)
+
+
+class SearchGround(Protocol):
+    """What plans are looked at with."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Of the model and of the machine."""
+
+    @property
+    def spaces(self) -> tuple[PlanSpace, ...]:
+        """One for each number of ranks."""
+
+    @property
+    def grain(self) -> str:
+        """How plans are simulated until the leaders are known, in words."""
+
+    @property
+    def num_timed(self) -> int:
+        """Distinct works of a rank that bounds were made of."""
+
+    @property
+    def assumed(self) -> Plan | None:
+        """The plan that is taken where nobody searches, if it can be told."""
+
+    def listed(self, where: str | None, progress: Callable[[int], bool]) -> Listed:
+        """Plans that are legal, within the constraint and within memory."""
+
+    def quick_ns(self, plan: Plan) -> int:
+        """What the step is not below, from a closed form."""
+
+    def run_ns(self, plan: Plan) -> int:
+        """What the step is not below, from running the plan's schedule."""
+
+    def simulates(self) -> Callable[[Plan], int | str]:
+        """A function that simulates a plan's step in ns, or says why it cannot; for processes."""
+
+    def looked(self, plan: Plan, *, number: int, unit_ns: int | None) -> Looked:
+        """A plan simulated kernel by kernel."""
+
+    def question(self, plans: Sequence[Plan]) -> dict[str, object]:
+        """All but the spaces that answers depend on, told apart by what it says of some plans."""
+
+
+def digest(value: object) -> str:
+    """A text that differs where the values' own texts do."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+@dataclass
+class ModelGround:
+    """Plans of a model on a machine, as `estimate` sees them."""
+
+    model: Transformer
+    machine: Machine
+    spaces: tuple[PlanSpace, ...]
+    draft: PlanDraft
+    software: TrainingSoftware | None
+    costs: CostModel
+    inflation: Inflation
+    grain: str = "unit by unit"
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Of the model and of the machine."""
+        return self.model.name, self.machine.name
+
+    @cached_property
+    def _bound(self) -> StepBound:
+        return StepBound(self.model, self.costs, self.inflation)
+
+    @cached_property
+    def _memory(self) -> PlanMemory:
+        return PlanMemory(self.model, chip=self.machine.chip)
+
+    def _peak_bytes(self, plan: Plan) -> int:
+        return int(self._memory.stage_bytes(plan).max())
+
+    @property
+    def num_timed(self) -> int:
+        """Distinct works of a rank that bounds were made of."""
+        return self._bound.num_timed
+
+    def listed(self, where: str | None, progress: Callable[[int], bool]) -> Listed:
+        """Plans that are legal, within the constraint and within memory."""
+
+        def peak_bytes(plan: Plan) -> int:
+            check_plan(plan, self.model, plan.num_ranks)
+            return self._peak_bytes(plan)
+
+        capacity = self.machine.chip.memory_bytes
+        found = [
+            listed(one, peak_bytes, capacity=capacity, where=where, progress=progress)
+            for one in self.spaces
+        ]
+        return Listed.joined(found)
+
+    def quick_ns(self, plan: Plan) -> int:
+        """From the work of stages, and how long the pipeline takes to fill and to drain."""
+        return self._bound.quick_ns(plan)
+
+    def run_ns(self, plan: Plan) -> int:
+        """From the plan's schedule, run unit by unit."""
+        return self._bound.run_ns(plan)
+
+    def simulates(self) -> Callable[[Plan], int | str]:
+        """Unit by unit."""
+        return partial(_unit_ns, self.model, self.costs, self.inflation)
+
+    def looked(self, plan: Plan, *, number: int, unit_ns: int | None) -> Looked:
+        """What `estimate` says."""
+        found = estimate(
+            self.model,
+            plan,
+            self.machine,
+            software=self.software,
+            costs=self.costs,
+            inflation=self.inflation,
+        )
+        return Looked.of(found, number=number, unit_ns=unit_ns)
+
+    def question(self, plans: Sequence[Plan]) -> dict[str, object]:
+        """Model, machine, software, and what cost models predict, by which alone they are known."""
+        own = (plans[0], self.assumed or plans[-1])
+        runs = [_unit_run(self.model, self.costs, self.inflation, plan) for plan in own]
+        software = self.software
+        return {
+            "model": [self.model.name, digest(asdict(self.model))],
+            "machine": [self.machine.name, digest(asdict(self.machine))],
+            "software": None if software is None else [software.name, digest(asdict(software))],
+            "inflation": digest(asdict(self.inflation)),
+            "costs": digest([run.duration_ns.tolist() for run in runs]),
+        }
+
+    @cached_property
+    def assumed(self) -> Plan | None:
+        """The plan that `estimate` would take where nothing more is stated."""
+        chip = self.machine.chip
+        try:
+            return completions(
+                self.draft,
+                self.model,
+                self.spaces[0].num_ranks,
+                fits=lambda plan: self._peak_bytes(plan) <= chip.memory_bytes,
+            ).plan
+        except WorkloadError:
+            return None
+
+
+def _unit_run(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> UnitRun:
+    """The step of a plan, simulated unit by unit."""
+    return run_units(unit_layout(blocks_of_model(model, plan), plan), costs, inflation)
+
+
+def _unit_ns(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> int:
+    return _unit_run(model, costs, inflation, plan).step_ns
