@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretrace.graph import GRAPH_KERNELS, Finding, Recording
+from foretrace.graph import GRAPH_KERNELS, LOST_WORK, Finding, Recording
 from foretrace.simulate import simulate
 from foretrace.validate import ReplayReport, Trust, replay_report
+from foretrace.validate.verdict import END_PERCENT
 from tests.graph.recorded import call, file_text, kernel, launch, recording_of_files, step
 from tests.graphs import recording_of
 from tests.validate.strategies import training_graph
@@ -72,7 +73,7 @@ def test_a_replay_of_operations_without_launches_repeats_the_measurement() -> No
     assert verdict.sentences[0].startswith("this replay proves little: 83.3 % of the device")
 
 
-def test_streams_that_stand_still_unexplained_are_said_to_lack_device_work() -> None:
+def test_streams_that_stand_still_unexplained_lack_device_work_which_is_kept() -> None:
     # All launched at once; the last starts 400 us after the one before has ended, others 2 us.
     begins = [100 + 52 * at for at in range(6)] + [810]
     events = [step(1, 0, 300)]
@@ -80,9 +81,12 @@ def test_streams_that_stand_still_unexplained_are_said_to_lack_device_work() -> 
         events.append(launch(10 + 10 * at, 5, correlation=at + 1))
         events.append(kernel(f"k{at}", begin, 50, correlation=at + 1))
 
-    verdict = replay_report(recording_of_files([file_text(events)]), null_models=()).verdict
+    recording = recording_of_files([file_text(events)])
+    report = replay_report(recording, null_models=())
 
-    assert verdict.trust is Trust.DOUBTED
-    (told,) = [one for one in verdict.sentences if one.startswith("device work: ")]
+    assert report.summary.worst_step_error_percent <= END_PERCENT
+    assert report.verdict.trust is Trust.UNTESTED
+    assert "unrecorded device work, 46.5 % of the recorded time" in report.verdict.sentences[0]
+    (told,) = [one.text for one in recording.findings if one.topic == LOST_WORK]
     assert "before 1 operation that had been launched" in told
     assert "sampled or filtered" in told

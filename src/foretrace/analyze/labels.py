@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.base import Int32s
-from foretrace.graph import DEVICE_KINDS, ExecutionGraph, NodeKind, operator_classes
+from foretrace.graph import DEVICE_KINDS, UNRECORDED, ExecutionGraph, NodeKind, operator_classes
 
 _OF_KIND = {
     NodeKind.RANK_START: "late start",
@@ -18,7 +18,8 @@ _OF_KIND = {
     NodeKind.SYNC: "synchronisation",
     NodeKind.GHOST: "unrecorded rank",
 }
-HOST_CLASSES = frozenset(_OF_KIND.values())
+_UNRECORDED_WORK = "unrecorded work"  # of a recorded device
+HOST_CLASSES = frozenset((*_OF_KIND.values(), _UNRECORDED_WORK))
 NOTHING = "mark"  # nodes without duration: marks, arrivals, hubs
 
 
@@ -40,6 +41,8 @@ def class_labels(graph: ExecutionGraph) -> NodeLabels:
     label = np.zeros(graph.num_nodes, np.int32)
     for kind, text in _OF_KIND.items():
         label[graph.kind == kind] = position.setdefault(text, len(position))
+    is_work = np.array([name in UNRECORDED for name in graph.names], np.bool_)[graph.name]
+    label[is_work] = position.setdefault(_UNRECORDED_WORK, len(position))
     finish = graph.nodes_of(NodeKind.FINISH)
     of_collective = np.array(
         graph.collectives.each(lambda one: position.setdefault(one.name, len(position))), np.int32

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretrace.graph.findings import GRAPH_KERNELS as GRAPH_KERNELS
     from foretrace.graph.findings import LACKING as LACKING
     from foretrace.graph.findings import LOST_LAUNCHES as LOST_LAUNCHES
+    from foretrace.graph.findings import LOST_WORK as LOST_WORK
     from foretrace.graph.graph import EdgeConstant as EdgeConstant
     from foretrace.graph.graph import ExecutionGraph as ExecutionGraph
     from foretrace.graph.graph import Finding as Finding
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from foretrace.graph.nodes import Part as Part
     from foretrace.graph.nodes import Phase as Phase
     from foretrace.graph.nodes import block_words as block_words
+    from foretrace.graph.operations import DEVICE_WORK as DEVICE_WORK
+    from foretrace.graph.operations import UNRECORDED as UNRECORDED
     from foretrace.graph.operations import NamePool as NamePool
     from foretrace.graph.recording import Begun as Begun
     from foretrace.graph.recording import ChakraOrigin as ChakraOrigin
@@ -67,7 +70,6 @@ if TYPE_CHECKING:
     from foretrace.graph.recording import MemoryEvents as MemoryEvents
     from foretrace.graph.recording import Recording as Recording
     from foretrace.graph.recording import Unmatched as Unmatched
-    from foretrace.graph.rules.cuda_graphs import GAP_NS as GAP_NS
     from foretrace.graph.spec import verify as verify
     from foretrace.graph.stated_names import StatedNames as StatedNames
     from foretrace.graph.stated_names import read_names as read_names

@@ -39,6 +39,7 @@ from foretrace.graph.memory import memory_events
 from foretrace.graph.nodes import NO_COLLECTIVE, NO_LANE, EdgeKind, NodeKind
 from foretrace.graph.operations import (
     BEFORE_RECORDING,
+    DEVICE_WORK,
     GRAPH_WORK,
     NOT_LAUNCHED,
     OWN_NAMES,
@@ -50,8 +51,8 @@ from foretrace.graph.operations.endings import endings, last_moments
 from foretrace.graph.operations.scopes import scopes_of, scopes_of_nodes, with_operators
 from foretrace.graph.recording import Recording
 from foretrace.graph.rules.collectives import Matches, matched_collectives
-from foretrace.graph.rules.cuda_graphs import GraphGaps
 from foretrace.graph.rules.host_order import host_chain, host_nodes
+from foretrace.graph.rules.unrecorded import UnrecordedWork
 from foretrace.graph.timeline import Timeline
 from foretrace.trace import ChakraTrace, Trace, step_times_beside
 
@@ -201,10 +202,10 @@ def _recording(
             collector=collector,
         ),
         _unrecorded(operations, clocks, op_node, host.rank_start, collector),
-        _graph_work(
+        _gap_nodes(
             operations,
             clocks,
-            found.graphs,
+            found.unrecorded,
             leave=from_place,
             op_node=op_node,
             collector=collector,
@@ -424,36 +425,30 @@ def _unrecorded(
     )
 
 
-def _graph_work(
+def _gap_nodes(
     operations: Operations,
     clocks: Clocks,
-    gaps: GraphGaps,
+    gaps: UnrecordedWork,
     *,
     leave: Int64s,
     op_node: Int64s,
     collector: NodeCollector,
 ) -> Edges:
-    """A node for each gap of a CUDA graph, from launch and stream to what follows the gap."""
+    """A node for each gap, from what was over when it began to what follows it."""
     ops = operations.ops
     rank = ops.rank[gaps.op].astype(np.int64)
     start_ns = clocks.aligned(rank, ops.start_ns[gaps.op])
     segment = collector.add(
         NodeKind.GHOST,
         len(gaps.op),
-        name=OWN_NAMES.index(GRAPH_WORK),
+        name=np.where(gaps.is_of_graph, *map(OWN_NAMES.index, (GRAPH_WORK, DEVICE_WORK))),
         step=ops.step[gaps.op],
         measured_ns=start_ns - clocks.aligned(rank, gaps.since_ns),
         end_ns=start_ns,
     )
-    behind = np.flatnonzero(gaps.before >= 0)
     return Edges.joined(
         [
-            Edges.of(EdgeKind.GHOST, leave[ops.launch[gaps.op]], segment),
-            Edges.of(
-                EdgeKind.GHOST,
-                leave[len(operations.items) + gaps.before[behind]],
-                segment[behind],
-            ),
+            Edges.of(EdgeKind.GHOST, leave[gaps.source], segment[gaps.gap]),
             Edges.of(EdgeKind.GHOST, segment, op_node[gaps.op]),
         ]
     )

@@ -16,7 +16,6 @@ from foretrace.graph.nodes import EdgeKind, NodeKind
 from foretrace.graph.operations import Operations
 from foretrace.graph.operations.events import exact_waits, states_waits
 from foretrace.graph.operations.launch_order import launch_order
-from foretrace.graph.rules.cuda_graphs import GraphGaps, graph_gaps
 from foretrace.graph.rules.launches import (
     LaunchQueue,
     launch_edges,
@@ -34,6 +33,7 @@ from foretrace.graph.rules.streams import (
 )
 from foretrace.graph.rules.synchronisation import Synchronisations, synchronisations
 from foretrace.graph.rules.threads import ThreadWaits, thread_waits
+from foretrace.graph.rules.unrecorded import UnrecordedWork, unrecorded_work
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Dependencies:
     queue: LaunchQueue
     syncs: Synchronisations
     thread_waits: ThreadWaits
-    graphs: GraphGaps
+    unrecorded: UnrecordedWork
     constants: dict[EdgeKind, EdgeConstant]
 
 
@@ -75,8 +75,8 @@ def found_dependencies(
     between = inter_stream(operations, order, exact, seen, margins, places=places)
     # What another stream held tells nothing of launches and hand-overs.
     is_held[between.edges.target - places.num_items] = True
-    graphs = graph_gaps(operations, is_held)
-    is_held[graphs.op] = True
+    unrecorded = unrecorded_work(operations, between.edges, seen.ready_ns, places=places)
+    is_held[unrecorded.op] = True
     launch_ns = launch_latency_samples(operations, ~is_held)
     hand_over_ns = hand_over_samples(
         operations, stream_source[~is_held[stream_target]], stream_target[~is_held[stream_target]]
@@ -106,7 +106,7 @@ def found_dependencies(
             syncs.edges,
         ]
     )
-    return Dependencies(edges, queue, syncs, waits, graphs, constants)
+    return Dependencies(edges, queue, syncs, waits, unrecorded, constants)
 
 
 def _seen(

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foretrace.answer import duration_text
+import numpy as np
+
+from foretrace.answer import count_text, duration_text
 from foretrace.graph.dependencies import Dependencies
 from foretrace.graph.graph import Finding
 from foretrace.graph.nodes import EdgeKind
 from foretrace.graph.operations import NOT_LAUNCHED, Operations
 from foretrace.graph.rules.collectives import Matches
+from foretrace.graph.rules.unrecorded import UnrecordedWork
 from foretrace.trace import KEPT_OF_CUT
 
 CUT_OFF = "cut off"
 LOST_LAUNCHES = "lost launches"
 BEFORE = "work before the recording"
 GRAPH_KERNELS = "kernels of CUDA graphs"
+LOST_WORK = "device work"
 # Findings of these topics bear on every number of the recording; others say how it was read.
 LACKING = frozenset(
-    {CUT_OFF, LOST_LAUNCHES, BEFORE, GRAPH_KERNELS, "clock", "collectives", "ghosts"}
+    {CUT_OFF, LOST_LAUNCHES, BEFORE, GRAPH_KERNELS, LOST_WORK, "clock", "collectives", "ghosts"}
 )
 _MANY = 0.05  # of device operations; fewer lost launches move no number that is shown
 
@@ -77,20 +81,7 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
             f"rank {rank}: for {duration_text(busy_ns)} its device was at work on what had been "
             "launched before the recording began; that time is kept as it was, whatever changes.",
         )
-    if found.graphs.num_lacking:
-        ops = operations.ops
-        lost_ns = int((ops.start_ns[found.graphs.op] - found.graphs.since_ns).sum())
-        yield Finding(
-            GRAPH_KERNELS,
-            f"{found.graphs.num_lacking} of {found.graphs.num_graphs} launched CUDA graphs lack "
-            f"kernels: {duration_text(lost_ns)} of device time in and behind them are kept as "
-            "unrecorded work of the graph. Record with a newer CUPTI, or without graphs.",
-        )
-    elif found.graphs.num_graphs:
-        yield Finding(
-            "CUDA graphs",
-            f"{found.graphs.num_graphs} CUDA graphs were launched; none seems to lack a kernel.",
-        )
+    yield from _of_unrecorded(operations, found.unrecorded)
     num_inferred = int((found.edges.kind == EdgeKind.INTER_STREAM_INFERRED).sum())
     if num_inferred:
         yield Finding(
@@ -103,4 +94,32 @@ def _of_dependencies(operations: Operations, found: Dependencies) -> Iterator[Fi
             "launch queue",
             f"{int(found.queue.is_blocked.sum())} launches were held with about "
             f"{found.queue.depth} operations pending; their waiting is simulated.",
+        )
+
+
+def _of_unrecorded(operations: Operations, gaps: UnrecordedWork) -> Iterator[Finding]:
+    gap_ns = operations.ops.start_ns[gaps.op] - gaps.since_ns
+    if gaps.num_lacking:
+        yield Finding(
+            GRAPH_KERNELS,
+            f"{gaps.num_lacking} of {gaps.num_graphs} launched CUDA graphs lack kernels: "
+            f"{duration_text(int(gap_ns[gaps.is_of_graph].sum()))} of device time in and behind "
+            "them are kept as unrecorded work of the graph. Record with a newer CUPTI, or without "
+            "graphs.",
+        )
+    elif gaps.num_graphs:
+        yield Finding(
+            "CUDA graphs",
+            f"{gaps.num_graphs} CUDA graphs were launched; none seems to lack a kernel.",
+        )
+    rank_of_gap = operations.ops.rank[gaps.op]
+    for position in np.unique(rank_of_gap[~gaps.is_of_graph]).tolist():
+        of_rank = (rank_of_gap == position) & ~gaps.is_of_graph
+        yield Finding(
+            LOST_WORK,
+            f"rank {operations.ranks[position]}: for {duration_text(int(gap_ns[of_rank].sum()))} "
+            "over all streams its device stands still before "
+            f"{count_text(int(of_rank.sum()), 'operation')} that had been launched, and nothing "
+            "recorded says why: kernels or waits are missing from the file, as where events were "
+            "sampled or filtered. That time is kept as unrecorded work.",
         )

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.analyze import step_time_ns
-from foretrace.answer import Plain, component_text, count_text, duration_text, percent_text
+from foretrace.answer import Plain, component_text, percent_text
 from foretrace.graph import (
     BEFORE,
     CUT_OFF,
-    GAP_NS,
+    DEVICE_WORK,
     GRAPH_KERNELS,
     LOST_LAUNCHES,
-    NO_STEP,
+    LOST_WORK,
     EdgeKind,
     Finding,
     Recording,
@@ -35,6 +34,7 @@ MOST_ESTIMATED = 0.5  # of the replayed time, that may rest on work that was not
 _CAUSES = (
     CUT_OFF,
     GRAPH_KERNELS,
+    LOST_WORK,
     LOST_LAUNCHES,
     "launches",
     BEFORE,
@@ -78,9 +78,7 @@ def verdict_of(recording: Recording, summary: ReplaySummary, mix: DurationMix) -
     """What a replay with these errors deserves."""
     wrong = tuple(_wrong(summary))
     if wrong:
-        stood = tuple(_unexplained(recording))
-        missing = tuple(_missing(recording.findings, is_told=bool(stood)))
-        missing = (*stood, *missing)
+        missing = _missing(recording.findings)
         return ReplayVerdict(Trust.DOUBTED, (f"{', and '.join(wrong)}.", *missing))
     untested = tuple(_untested(recording, mix))
     if untested:
@@ -102,33 +100,10 @@ def _wrong(summary: ReplaySummary) -> Iterator[str]:
         )
 
 
-def _unexplained(recording: Recording) -> Iterator[str]:
-    """Streams that stood still where nothing recorded says why."""
-    timeline, graph = recording.measured, recording.graph
-    into = graph.edge_target
-    ready_ns = np.full(graph.num_nodes, np.iinfo(np.int64).min, np.int64)
-    np.maximum.at(ready_ns, into, timeline.end_ns[graph.predecessor] + graph.lag_ns)
-    is_launched = np.zeros(graph.num_nodes, np.bool_)
-    is_launched[into[graph.edge_kind == EdgeKind.LAUNCH]] = True
-    rows = np.flatnonzero(is_launched & graph.is_on_stream & (graph.step != NO_STEP))
-    gap_ns = timeline.start_ns[rows] - ready_ns[rows]
-    rows, gap_ns = rows[gap_ns > GAP_NS], gap_ns[gap_ns > GAP_NS]
-    num_cells = max(len(graph.ranks) * len(graph.step_names), 1)
-    lost_ns = int(gap_ns.sum()) // num_cells
-    share = 100 * lost_ns / max(step_time_ns(timeline), 1)
-    if share > PART_PERCENT:
-        yield (
-            f"device work: for {duration_text(lost_ns)} of a step, {percent_text(share)} over all "
-            f"streams, they stand still before {count_text(len(rows), 'operation')} that had been "
-            "launched, and nothing recorded says why: kernels or waits are missing from the files, "
-            "as where events were sampled or filtered."
-        )
-
-
-def _missing(findings: Sequence[Finding], *, is_told: bool) -> Iterator[str]:
+def _missing(findings: Sequence[Finding]) -> Iterator[str]:
     known = [one for topic in _CAUSES for one in findings if one.topic == topic]
     yield from (f"{one.topic}: {one.text}" for one in known[:_MAX_CAUSES])
-    if not known and not is_told:
+    if not known:
         yield "why is not known: the recording seems complete. `foretrace draw` shows what waits."
 
 
@@ -141,6 +116,12 @@ def _untested(recording: Recording, mix: DurationMix) -> Iterator[str]:
         yield (
             f"{percent_text(100 * pinned)} of the device operations have no recorded launch and "
             "start when they did, so that most of the measurement is repeated."
+        )
+    unrecorded = _unrecorded_share(recording)
+    if unrecorded > MOST_PINNED:
+        yield (
+            f"unrecorded device work, {percent_text(100 * unrecorded)} of the recorded time over "
+            "all streams, is as long as measured."
         )
     if mix.estimated > MOST_ESTIMATED:
         yield (
@@ -159,3 +140,12 @@ def _pinned_share(recording: Recording) -> float:
     is_pinned[into[graph.edge_kind == EdgeKind.GHOST]] = True
     is_pinned[into[graph.edge_kind == EdgeKind.LAUNCH]] = False
     return float((is_pinned & device).sum() / max(int(device.sum()), 1))
+
+
+def _unrecorded_share(recording: Recording) -> float:
+    """Time that streams stand still for what was not recorded, of the recorded time."""
+    measured = recording.measured
+    graph = recording.graph
+    is_missing = np.array([name == DEVICE_WORK for name in graph.names], np.bool_)[graph.name]
+    recorded_ns = int(measured.end_ns.max() - measured.start_ns.min()) * len(graph.ranks)
+    return int(graph.measured_ns[is_missing].sum()) / max(recorded_ns, 1)

@@ -1,10 +1,11 @@
-"""Device work that no event shows: from before the recording, and of CUDA graphs."""
+"""Device work that no event shows: from before the recording, of CUDA graphs, of sampled files."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from foretrace.graph import BEFORE, GRAPH_KERNELS, NodeKind, Recording
+from foretrace.analyze.labels import class_labels
+from foretrace.graph import BEFORE, DEVICE_WORK, GRAPH_KERNELS, LOST_WORK, NodeKind, Recording
 from foretrace.simulate import simulate
 from tests.graph.recorded import (
     Event,
@@ -103,3 +104,33 @@ def test_a_graph_whose_kernels_follow_each_other_lacks_none() -> None:
 
     assert not nodes_of(recording.graph, NodeKind.GHOST)
     assert any("none seems to lack a kernel" in one.text for one in recording.findings)
+
+
+def sampled(*, stream: int, begin: int) -> list[Event]:
+    """Two kernels launched at once; the second begins long after the first, on its own stream."""
+    return [
+        step(1, 0, 10_000),
+        *(launch(10, 5, correlation=1), kernel("first", 20, 80, correlation=1)),
+        *(launch(30, 5, correlation=2), kernel("next", 102, 40, correlation=2)),
+        *(launch(50, 5, correlation=3), kernel("late", begin, 40, correlation=3, stream=stream)),
+        *(launch(70, 5, correlation=4), kernel("last", begin + 42, 40, correlation=4, stream=7)),
+    ]
+
+
+def test_long_gaps_that_nothing_explains_are_unrecorded_work_of_the_device() -> None:
+    recording = recorded(*sampled(stream=7, begin=2_000))
+
+    assert len(nodes_of(recording.graph, NodeKind.GHOST, name=DEVICE_WORK)) == 1
+    assert replay_is_exact(recording)
+    (said,) = [one for one in recording.findings if one.topic == LOST_WORK]
+    assert "for 1.86 ms over all streams" in said.text
+    assert "unrecorded work" in class_labels(recording.graph).labels
+
+
+def test_gaps_that_are_little_of_a_rank_s_time_are_hand_overs_that_came_late() -> None:
+    recording = recorded(
+        *sampled(stream=7, begin=200),
+        *(launch(9_800, 5, correlation=9), kernel("end", 9_850, 40, correlation=9)),
+    )
+
+    assert not nodes_of(recording.graph, NodeKind.GHOST)

@@ -35,6 +35,7 @@ _PLAIN = frozenset((
     "synchronizeStream", "synchronize", "enqueueCommand waitOnEvent",
     "host", "rank start", "step begin", "step end", "thread wait", "ghost",
     "work from before the recording", "unrecorded kernels of a CUDA graph",
+    "unrecorded device work",
     "enqueueCommand memcpyHtoDAsync", "enqueueCommand memcpyDtoHAsync",
 ))  # fmt: skip
 _MTIA = frozenset(("dma_request", "event_record", "event_wait", "pe_exe", "memset"))

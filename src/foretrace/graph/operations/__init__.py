@@ -11,8 +11,10 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.graph.operations.names import BEFORE_RECORDING as BEFORE_RECORDING
+    from foretrace.graph.operations.names import DEVICE_WORK as DEVICE_WORK
     from foretrace.graph.operations.names import GRAPH_WORK as GRAPH_WORK
     from foretrace.graph.operations.names import OWN_NAMES as OWN_NAMES
+    from foretrace.graph.operations.names import UNRECORDED as UNRECORDED
     from foretrace.graph.operations.names import NamePool as NamePool
     from foretrace.graph.operations.table import NOT_LAUNCHED as NOT_LAUNCHED
     from foretrace.graph.operations.table import DeviceOps as DeviceOps

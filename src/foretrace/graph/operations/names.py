@@ -12,6 +12,8 @@ from foretrace.trace import Texts
 # Names of nodes that no event of a trace names; they stand first in every graph's names.
 BEFORE_RECORDING = "work from before the recording"
 GRAPH_WORK = "unrecorded kernels of a CUDA graph"
+DEVICE_WORK = "unrecorded device work"
+UNRECORDED = frozenset({BEFORE_RECORDING, GRAPH_WORK, DEVICE_WORK})
 OWN_NAMES = (
     "host",
     "thread wait",
@@ -22,6 +24,7 @@ OWN_NAMES = (
     "copy wait",
     BEFORE_RECORDING,
     GRAPH_WORK,
+    DEVICE_WORK,
 )
 
 
