@@ -10,11 +10,7 @@ from foretrace.cli.source import Reading
 
 
 def analyze(
-    paths: options.Paths,
-    *,
-    step: options.Step = None,
-    outputs: Outputs,
-    reading: Reading,
+    paths: options.Paths, *, step: options.Step = None, outputs: Outputs, reading: Reading
 ) -> None:
     """Show on one screen what a step is and what would help most."""
     with activity() as doing:

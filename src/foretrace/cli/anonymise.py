@@ -11,6 +11,7 @@ import typer
 from foretrace import api
 from foretrace.base import TraceError, written_beside
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 
@@ -26,26 +27,22 @@ def anonymise(
         ),
     ],
     *,
-    output: Annotated[
-        Path, typer.Option(*options.OUT, metavar="DIR", help="Folder for the new files.")
-    ],
+    output: Annotated[Path, option("DIR", "Folder for the new files.", *options.OUT)],
     keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="Keep names like this; may be given again."),
+        list[str] | None, option("PATTERN", "Keep names like this; may be given again.")
     ] = None,
     drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="Replace names like this though they are public."),
+        list[str] | None, option("PATTERN", "Replace names like this though they are public.")
     ] = None,
     scale_shapes: Annotated[
-        float, typer.Option(min=0.001, metavar="FACTOR", help="Multiply every dimension above 1.")
+        float, option("FACTOR", "Multiply every dimension above 1.", min=0.001)
     ] = 1.0,
     names: Annotated[
         Path | None,
-        typer.Option(
-            metavar="OUT.json",
+        option(
+            "OUT.json",
+            "Keep which name stands for which text here, for the next run; not to publish.",
             dir_okay=False,
-            help="Keep which name stands for which text here, for the next run; not to publish.",
         ),
     ] = None,
     json: options.AsJson = False,

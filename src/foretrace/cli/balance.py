@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from foretrace import api
 from foretrace.api import STUDY_MACHINE, STUDY_MODEL
+from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.plan_options import with_plan
 from foretrace.cli.progress import activity
@@ -24,41 +25,25 @@ def balance(
     *,
     documents: Annotated[
         str,
-        typer.Option(
-            metavar="FILE|lognormal:MU,SIGMA",
-            help="A tokenised dataset's index (.idx, .arrow, .parquet), a list of lengths (.csv, "
+        option(
+            "FILE|lognormal:MU,SIGMA",
+            "A tokenised dataset's index (.idx, .arrow, .parquet), a list of lengths (.csv, "
             ".txt, .npy), or a law.",
         ),
     ],
-    window: Annotated[
-        int, typer.Option(min=128, max=2**24, metavar="N", help="Tokens of the context window.")
-    ],
+    window: Annotated[int, option("N", "Tokens of the context window.", min=128, max=2**24)],
     microbatches: Annotated[
-        int, typer.Option(min=1, max=4096, metavar="N", help="Of a step of one copy of the model.")
+        int, option("N", "Of a step of one copy of the model.", min=1, max=4096)
     ] = 4,
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="A model, a TOML file, or a config.json.")
-    ] = STUDY_MODEL,
-    machine: Annotated[
-        str, typer.Option(metavar="NAME", help="A machine or a TOML file.")
-    ] = STUDY_MACHINE,
+    model: Annotated[str, option("NAME", "A model, a TOML file, or a config.json.")] = STUDY_MODEL,
+    machine: Annotated[str, option("NAME", "A machine or a TOML file.")] = STUDY_MACHINE,
     stated: Mapping[str, object],
     longest: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Tokens of the longest microbatch. Default: 1.5 windows."
-        ),
+        int | None, option("N", "Tokens of the longest microbatch. Default: 1.5 windows.", min=1)
     ] = None,
-    steps: Annotated[
-        int, typer.Option(min=16, max=100_000, metavar="N", help="Steps to pack and simulate.")
-    ] = 200,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
-    ] = 0,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
-    ] = None,
+    steps: Annotated[int, option("N", "Steps to pack and simulate.", min=16, max=100_000)] = 200,
+    seed: options.Seed = 0,
+    report: options.Page = None,
     outputs: Outputs,
 ) -> None:
     """Tell what packing documents of unequal length gains, and which packer gains most.

@@ -13,6 +13,7 @@ from foretrace.bench import generate as generated
 from foretrace.bench import package as packaged
 from foretrace.bench import package_model as packaged_model
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 
@@ -23,10 +24,7 @@ app = options.group(
 _DIFFERENT = 1
 
 Kineto = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="KINETO", dir_okay=False, help="The run's Kineto trace: times and streams."
-    ),
+    Path | None, option("KINETO", "The run's Kineto trace: times and streams.", dir_okay=False)
 ]
 Trace = Annotated[
     Path, typer.Argument(metavar="ET", dir_okay=False, help="An execution trace of PyTorch.")
@@ -41,20 +39,17 @@ def generate(
     trace: Trace,
     *,
     out: Annotated[
-        Path,
-        typer.Option(*options.OUT, metavar="OUT.py", dir_okay=False, help="Program to write."),
+        Path, option("OUT.py", "Program to write.", *options.OUT, dir_okay=False)
     ] = Path("bench.py"),
     kineto: Kineto = None,
     mode: Annotated[
         Mode, typer.Option(help="Everything, all but collectives, or collectives alone.")
     ] = Mode.FULL,
     step: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Step, by name or number. Default: the first."),
+        str | None, option("NAME", "Step, by name or number. Default: the first.")
     ] = None,
     subgraph: Annotated[
-        str | None,
-        typer.Option(metavar="LABEL", help="Only operators inside nodes of this name."),
+        str | None, option("LABEL", "Only operators inside nodes of this name.")
     ] = None,
     flat: Annotated[
         bool, typer.Option("--flat", help="Write every call out; make no functions of repeats.")
@@ -75,27 +70,17 @@ def check(
     program: Program,
     *,
     against: Annotated[
-        Path,
-        typer.Option(metavar="ET", dir_okay=False, help="The execution trace that it was made of."),
+        Path, option("ET", "The execution trace that it was made of.", dir_okay=False)
     ],
     kineto: Kineto = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="DEVICE", help="cuda or cpu. Default: as recorded.")
-    ] = None,
-    ranks: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Processes; 1 leaves collectives out.")
-    ] = 1,
-    iterations: Annotated[int, typer.Option(min=1, metavar="N", help="Steps to measure.")] = 10,
-    warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Steps before those.")] = 5,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Threads of one CPU operator.")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="When to give up.")
-    ] = 600.0,
+    device: Annotated[str | None, option("DEVICE", "cuda or cpu. Default: as recorded.")] = None,
+    ranks: Annotated[int, option("N", "Processes; 1 leaves collectives out.", min=1)] = 1,
+    iterations: Annotated[int, option("N", "Steps to measure.", min=1)] = 10,
+    warmup: Annotated[int, option("N", "Steps before those.", min=0)] = 5,
+    threads: Annotated[int | None, option("N", "Threads of one CPU operator.", min=1)] = None,
+    timeout: Annotated[float, option("SECONDS", "When to give up.", min=1)] = 600.0,
     fail_if_different: Annotated[
-        bool,
-        typer.Option("--fail-if-different", help="End with 1 if operators or FLOPs differ."),
+        bool, typer.Option("--fail-if-different", help="End with 1 if operators or FLOPs differ.")
     ] = False,
     outputs: Outputs,
 ) -> None:
@@ -125,20 +110,18 @@ def package(
         ),
     ] = None,
     *,
-    out: Annotated[
-        Path,
-        typer.Option(*options.OUT, metavar="OUT.pyz", dir_okay=False, help="File to write."),
-    ] = Path("bench.pyz"),
+    out: Annotated[Path, option("OUT.pyz", "File to write.", *options.OUT, dir_okay=False)] = Path(
+        "bench.pyz"
+    ),
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Pack the model's own code instead: a function that returns what runs a step.",
+        option(
+            "MODULE:FUNCTION",
+            "Pack the model's own code instead: a function that returns what runs a step.",
         ),
     ] = None,
     own: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another module to pack with it; may be repeated."),
+        list[str] | None, option("NAME", "Another module to pack with it; may be repeated.")
     ] = None,
 ) -> None:
     """Pack benchmarks into one file that `python OUT.pyz` runs, each rank its own."""

@@ -8,6 +8,7 @@ import typer
 
 from foretrace.answer import bytes_text
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import cache_folder, max_cache_bytes, parsed_bytes
 from foretrace.trace import cached_traces
@@ -18,9 +19,7 @@ app = options.group("List parsed traces that are kept, and remove those of longe
 
 @app.command(name="list")
 def list_all(
-    *,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to show.")] = 32,
-    json: options.AsJson = False,
+    *, top: Annotated[int, option("N", "Rows to show.", min=1)] = 32, json: options.AsJson = False
 ) -> None:
     """List kept traces, their sizes, and when each was used last."""
     Outputs(json).tell(cached_traces(cache_folder(), max_cache_bytes()), top=top)
@@ -31,11 +30,7 @@ def prune(
     *,
     size: Annotated[
         str | None,
-        typer.Option(
-            "--size",
-            metavar="SIZE",
-            help="What may stay: 5GB, 0. Default: FORETRACE_CACHE_SIZE, or 20GB.",
-        ),
+        option("SIZE", "What may stay: 5GB, 0. Default: FORETRACE_CACHE_SIZE, or 20GB.", "--size"),
     ] = None,
 ) -> None:
     """Remove what was used longest ago until the rest fits."""

@@ -12,6 +12,7 @@ from foretrace import api
 from foretrace.analyze import chip_of
 from foretrace.base import MachineError, ModelError, written_beside
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import cache_folder, machine_folders
@@ -40,31 +41,24 @@ def calibrate(
     *,
     table: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
+        option(
+            "DIR",
+            "Learn from the tables of measurements in here: docs/cost/calibrate.md.",
             exists=True,
             file_okay=False,
-            help="Learn from the tables of measurements in here: docs/cost/calibrate.md.",
         ),
     ] = None,
     chip: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="What recordings, and GPUs unknown by name, ran on. Default: what they name.",
+        option(
+            "NAME", "What recordings, and GPUs unknown by name, ran on. Default: what they name."
         ),
     ] = None,
     out: Annotated[
-        Path,
-        typer.Option(
-            *options.OUT, metavar="DIR", file_okay=False, help="Where to write the constants."
-        ),
+        Path, option("DIR", "Where to write the constants.", *options.OUT, file_okay=False)
     ] = Path("constants"),
     plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OUT.svg", dir_okay=False, help="Draw predicted beside measured times."
-        ),
+        Path | None, option("OUT.svg", "Draw predicted beside measured times.", dir_okay=False)
     ] = None,
     json: options.AsJson = False,
     csv: options.Csv = None,

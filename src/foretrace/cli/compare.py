@@ -14,6 +14,7 @@ from foretrace.answer import duration_text, signed_percent_text
 from foretrace.api import Job
 from foretrace.base import NS_PER_UNIT
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading, timeline_of
@@ -22,9 +23,9 @@ SLOWER, INCONCLUSIVE = 1, 4  # exit codes of a gate that does not hold, and of o
 
 FailIfSlower: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="LIMIT",
-        help="Exit with 1 if the step got longer by more: 3%, 5ms, 200us; with 4 if it seems "
+    option(
+        "LIMIT",
+        "Exit with 1 if the step got longer by more: 3%, 5ms, 200us; with 4 if it seems "
         "so, of too few steps to tell.",
     ),
 ]
@@ -35,8 +36,7 @@ RequireSignificant: TypeAlias = Annotated[
     ),
 ]
 Confidence: TypeAlias = Annotated[
-    float,
-    typer.Option(min=50, max=99.99, metavar="PERCENT", help="Of the difference's interval."),
+    float, option("PERCENT", "Of the difference's interval.", min=50, max=99.99)
 ]
 VIEWS = "component, class, family, kernel, operator, phase, block, collective, path or host"
 
@@ -55,10 +55,7 @@ def compare(
     fail_if_slower: FailIfSlower = None,
     require_significant: RequireSignificant = False,
     confidence: Confidence = 95,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VIEW", help=f"Show {VIEWS}; may be given again."),
-    ] = None,
+    by: Annotated[list[str] | None, option("VIEW", f"Show {VIEWS}; may be given again.")] = None,
     step: options.Step = None,
     replayed: options.Replayed = False,
     top: options.Top = 8,

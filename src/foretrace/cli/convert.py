@@ -11,6 +11,7 @@ from foretrace import api
 from foretrace.answer import bytes_text
 from foretrace.api import Format
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading
 
@@ -19,12 +20,7 @@ def convert(
     paths: options.Paths,
     *,
     output: Annotated[
-        Path,
-        typer.Option(
-            *options.OUT,
-            metavar="OUT",
-            help="Where to; of chakra and kineto the files' prefix.",
-        ),
+        Path, option("OUT", "Where to; of chakra and kineto the files' prefix.", *options.OUT)
     ],
     to: Annotated[
         Format | None, typer.Option("--to", help="What to write. Default: as OUT's name ends.")

@@ -9,6 +9,7 @@ import typer
 
 from foretrace import api
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading
 
@@ -16,23 +17,15 @@ from foretrace.cli.source import Reading
 def draw(
     paths: options.Paths,
     *,
-    output: Annotated[
-        Path, typer.Option(*options.OUT, metavar="FILE", help="Ends in .svg or .dot.")
-    ],
+    output: Annotated[Path, option("FILE", "Ends in .svg or .dot.", *options.OUT)],
     around: Annotated[
-        str | None,
-        typer.Option(metavar="NODE", help="What lies around this node: its number or its name."),
+        str | None, option("NODE", "What lies around this node: its number or its name.")
     ] = None,
-    depth: Annotated[
-        int, typer.Option(min=0, metavar="D", help="Edges from there, in both directions.")
-    ] = 2,
+    depth: Annotated[int, option("D", "Edges from there, in both directions.", min=0)] = 2,
     step: options.Step = None,
-    rank: Annotated[
-        int | None, typer.Option(min=0, metavar="RANK", help="Nodes of this rank only.")
-    ] = None,
+    rank: Annotated[int | None, option("RANK", "Nodes of this rank only.", min=0)] = None,
     label: Annotated[
-        str | None,
-        typer.Option(metavar="WORDS", help="Nodes with these words in name, operator or block."),
+        str | None, option("WORDS", "Nodes with these words in name, operator or block.")
     ] = None,
     reading: Reading,
 ) -> None:

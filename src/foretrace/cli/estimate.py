@@ -10,8 +10,10 @@ import typer
 
 from foretrace import api
 from foretrace.balance import EVEN
+from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, software_folders
@@ -26,28 +28,20 @@ DOES_NOT_FIT = 5  # the exit code of --fail-if-does-not-fit
 @plans.with_plan(*plans.ALL)
 def estimate(
     *,
-    machine: Annotated[
-        str, typer.Option(metavar="NAME", help="A machine, a host, or a TOML file.")
-    ],
+    machine: Annotated[str, option("NAME", "A machine, a host, or a TOML file.")],
     model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A model, a TOML file, or a config.json of Hugging Face."
-        ),
+        str | None, option("NAME", "A model, a TOML file, or a config.json of Hugging Face.")
     ] = None,
     module: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE:FUNCTION", help="Instead of a model, what makes a PyTorch module."
-        ),
+        str | None, option("FILE:FUNCTION", "Instead of a model, what makes a PyTorch module.")
     ] = None,
     plan: plans.PlanName = None,
     config: plans.Configs = None,
     software: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="What runs it, or a TOML file: `foretrace software list`. Default: nobody knows.",
+        option(
+            "NAME",
+            "What runs it, or a TOML file: `foretrace software list`. Default: nobody knows.",
         ),
     ] = None,
     gpus: plans.Gpus = None,
@@ -55,51 +49,37 @@ def estimate(
     convention: Annotated[
         Convention, typer.Option(help="How the model's FLOPs are counted.")
     ] = Convention.CAUSAL,
-    price: Annotated[
-        float | None, typer.Option(min=0, metavar="PRICE", help="Of one GPU for an hour.")
-    ] = None,
+    price: options.Price = None,
     documents: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|lognormal:MU,SIGMA",
-            help="Documents of a dataset, as in `balance`: steps of them are told too.",
+        option(
+            "FILE|lognormal:MU,SIGMA",
+            "Documents of a dataset, as in `balance`: steps of them are told too.",
         ),
     ] = None,
     expert_load: Annotated[
         str,
-        typer.Option(
-            metavar="even|power:A|FILE",
-            help="Tokens of experts: as many each, by a power law, or measured counts (.csv, .npy, "
+        option(
+            "even|power:A|FILE",
+            "Tokens of experts: as many each, by a power law, or measured counts (.csv, .npy, "
             ".json: a row for each layer).",
         ),
     ] = EVEN,
     expert_capacity: Annotated[
         float | None,
-        typer.Option(
-            min=0, metavar="C", help="Tokens an expert takes, in mean loads; others are dropped."
-        ),
+        option("C", "Tokens an expert takes, in mean loads; others are dropped.", min=0),
     ] = None,
     expert_replicas: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="N", help="Experts held twice, all dealt to balance. Default: in order."
-        ),
+        option("N", "Experts held twice, all dealt to balance. Default: in order.", min=0),
     ] = None,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one of each role.")
     ] = False,
     trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OUT", dir_okay=False, help="Write the simulated step; opens in Perfetto."
-        ),
+        Path | None, option("OUT", "Write the simulated step; opens in Perfetto.", dir_okay=False)
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OUT.html", dir_okay=False, help="Write one self-contained HTML page."
-        ),
-    ] = None,
+    report: options.Page = None,
     fail_if_does_not_fit: Annotated[
         bool,
         typer.Option(

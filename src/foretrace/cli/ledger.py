@@ -12,13 +12,9 @@ from foretrace import __version__, api
 from foretrace.analyze import step_time_ns
 from foretrace.base import NS_PER_S, written_beside
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
-from foretrace.cli.settings import (
-    machine_folders,
-    model_folders,
-    plan_folders,
-    software_folders,
-)
+from foretrace.cli.settings import machine_folders, model_folders, plan_folders, software_folders
 from foretrace.machine import load_machine
 from foretrace.software import software_called
 from foretrace.validate import kept, read_ledger, write_ledger
@@ -28,8 +24,7 @@ app = options.group(
     "Keep predictions, settle them when runs are there, and say what they were worth."
 )
 File: TypeAlias = Annotated[
-    Path,
-    typer.Option("--ledger", metavar="OUT.jsonl", dir_okay=False, help="The ledger's file."),
+    Path, option("OUT.jsonl", "The ledger's file.", "--ledger", dir_okay=False)
 ]
 _HERE = Path("foretrace-ledger.jsonl")
 
@@ -38,14 +33,13 @@ _HERE = Path("foretrace-ledger.jsonl")
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call the prediction.")],
     *,
-    model: Annotated[str, typer.Option(metavar="NAME", help="As of `foretrace estimate`.")],
-    machine: Annotated[str, typer.Option(metavar="NAME", help="So too.")],
-    software: Annotated[str | None, typer.Option(metavar="NAME", help="So too.")] = None,
-    plan: Annotated[str | None, typer.Option(metavar="NAME", help="So too.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="So too.")] = None,
+    model: Annotated[str, option("NAME", "As of `foretrace estimate`.")],
+    machine: Annotated[str, option("NAME", "So too.")],
+    software: Annotated[str | None, option("NAME", "So too.")] = None,
+    plan: Annotated[str | None, option("NAME", "So too.")] = None,
+    gpus: Annotated[int | None, option("N", "So too.", min=1)] = None,
     set_keys: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of the plan; may be given again."),
+        list[str] | None, option("KEY=VALUE", "A key of the plan; may be given again.", "--set")
     ] = None,
     ledger: File = _HERE,
     json: options.AsJson = False,
@@ -70,12 +64,9 @@ def settle(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The prediction.")],
     *,
     step_s: Annotated[
-        float | None,
-        typer.Option("--step-s", min=0, metavar="SECONDS", help="What a step of the run took."),
+        float | None, option("SECONDS", "What a step of the run took.", "--step-s", min=0)
     ] = None,
-    traces: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Or its profiler files, of every rank.")
-    ] = None,
+    traces: Annotated[str | None, option("PATH", "Or its profiler files, of every rank.")] = None,
     ledger: File = _HERE,
     json: options.AsJson = False,
 ) -> None:
@@ -97,10 +88,10 @@ def show(
     *,
     software: Annotated[
         Path | None,
-        typer.Option(
-            metavar="OUT.toml",
+        option(
+            "OUT.toml",
+            "Write software of your own, with the factor that most settled runs tell.",
             dir_okay=False,
-            help="Write software of your own, with the factor that most settled runs tell.",
         ),
     ] = None,
     ledger: File = _HERE,

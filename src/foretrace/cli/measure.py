@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from foretrace.capture import (
     FAMILIES,
     Row,
@@ -16,6 +14,7 @@ from foretrace.capture import (
     write_measured,
 )
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 
@@ -24,27 +23,17 @@ COLLECTIVES = "collectives"
 
 def measure(
     *,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Time to take, about.")
-    ] = 60.0,
+    seconds: Annotated[float, option("SECONDS", "Time to take, about.", min=0.1)] = 60.0,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FAMILY", help="gemm, attention, movement or collectives; may be repeated."
-        ),
+        option("FAMILY", "gemm, attention, movement or collectives; may be repeated."),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="DEVICE", help="cuda or cpu. Default: a GPU if any.")
-    ] = None,
+    device: options.DeviceName = None,
     ranks: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Processes to measure collectives between; 1: none."),
+        int, option("N", "Processes to measure collectives between; 1: none.", min=1)
     ] = 1,
     out: Annotated[
-        Path,
-        typer.Option(
-            *options.OUT, metavar="DIR", file_okay=False, help="Where to write the tables."
-        ),
+        Path, option("DIR", "Where to write the tables.", *options.OUT, file_okay=False)
     ] = Path("measured"),
     json: options.AsJson = False,
 ) -> None:

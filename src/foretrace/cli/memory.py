@@ -10,6 +10,7 @@ import typer
 from foretrace import api
 from foretrace.api import Job
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading
@@ -25,10 +26,10 @@ def memory(
     *,
     snapshot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
+        option(
+            "FILE",
+            "Read this file of torch.cuda.memory._dump_snapshot instead of traces.",
             dir_okay=False,
-            help="Read this file of torch.cuda.memory._dump_snapshot instead of traces.",
         ),
     ] = None,
     step: options.Step = None,

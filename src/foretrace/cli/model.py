@@ -25,8 +25,7 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME",
-            help="A model, a TOML file, or a config.json of Hugging Face.",
+            metavar="NAME", help="A model, a TOML file, or a config.json of Hugging Face."
         ),
     ],
     *,

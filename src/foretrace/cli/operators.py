@@ -9,6 +9,7 @@ import typer
 
 from foretrace import api
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading, timeline_of
@@ -32,8 +33,7 @@ def operators(
         bool, typer.Option("--attention", help="Show sequence lengths of attention instead.")
     ] = False,
     of: Annotated[
-        str | None,
-        typer.Option(metavar="WORK", help="Look at this work only, as in 'gemm layers:0-3'."),
+        str | None, option("WORK", "Look at this work only, as in 'gemm layers:0-3'.")
     ] = None,
     step: options.Step = None,
     replayed: options.Replayed = False,

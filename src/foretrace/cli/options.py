@@ -11,6 +11,21 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
+from foretrace.graph import Ablation
+
+
+def option(metavar: str | None, words: str, *flags: str, **limits: Any) -> Any:
+    """An option that takes a value.
+
+    Args:
+        metavar: what stands for the value in the help; "OUT..." if a file is written there.
+        words: the help.
+        flags: how it is typed, where that does not follow from the keyword's name.
+        limits: what the value may be, as typer takes it.
+    """
+    return typer.Option(*flags, metavar=metavar, help=words, **limits)
+
+
 OUT = ("--out", "--output", "-o")  # where to write, of every command that has one such place
 Paths: TypeAlias = Annotated[
     list[str],
@@ -22,57 +37,50 @@ AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
 ]
 Markdown: TypeAlias = Annotated[
-    bool,
-    typer.Option("--markdown", help="Print Markdown, as for a comment on a pull request."),
+    bool, typer.Option("--markdown", help="Print Markdown, as for a comment on a pull request.")
 ]
 Csv: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="OUT.csv", dir_okay=False, help="Write the main table as CSV."),
+    Path | None, option("OUT.csv", "Write the main table as CSV.", dir_okay=False)
 ]
 Parquet: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="OUT.parquet", dir_okay=False, help="Write the main table as Parquet."),
+    Path | None, option("OUT.parquet", "Write the main table as Parquet.", dir_okay=False)
 ]
 TableName: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--table", metavar="NAME", help="Write this table instead of the main one."),
+    str | None, option("NAME", "Write this table instead of the main one.", "--table")
 ]
-Step: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Look at this step, by name or number."),
-]
+Step: TypeAlias = Annotated[str | None, option("NAME", "Look at this step, by name or number.")]
 Rank: TypeAlias = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="RANK", help="Of this rank's own step. Default: the job's step."),
+    int | None, option("RANK", "Of this rank's own step. Default: the job's step.", min=0)
 ]
-Ranks: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="RANKS", help="Read these ranks only, as in 0,3-5.")
-]
+Ranks: TypeAlias = Annotated[str | None, option("RANKS", "Read these ranks only, as in 0,3-5.")]
 NoCache: TypeAlias = Annotated[
     bool, typer.Option("--no-cache", help="Read the files anew and keep nothing.")
 ]
 Workers: TypeAlias = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Files to read at once. Default: what suits."),
+    int | None, option("N", "Files to read at once. Default: what suits.", min=1)
 ]
 Replayed: TypeAlias = Annotated[
-    bool,
-    typer.Option("--replayed/--measured", help="Look at the replay, or at what was measured."),
+    bool, typer.Option("--replayed/--measured", help="Look at the replay, or at what was measured.")
 ]
-Top: TypeAlias = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Rows to show; files and JSON hold all.")
-]
+Top: TypeAlias = Annotated[int, option("N", "Rows to show; files and JSON hold all.", min=1)]
 BlocksFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.toml", dir_okay=False, help="What corrects the blocks: docs/blocks.md."
-    ),
+    Path | None, option("FILE.toml", "What corrects the blocks: docs/blocks.md.", dir_okay=False)
+]
+Page: TypeAlias = Annotated[
+    Path | None, option("OUT.html", "Write one page that opens offline.", dir_okay=False)
+]
+Seed: TypeAlias = Annotated[int, option("N", "The same seed gives the same result.", min=0)]
+Price: TypeAlias = Annotated[float | None, option("PRICE", "Of one GPU for an hour.", min=0)]
+DeviceName: TypeAlias = Annotated[
+    str | None, option("DEVICE", "cuda or cpu. Default: a GPU if any.")
+]
+Without: TypeAlias = Annotated[
+    list[Ablation] | None,
+    typer.Option(help="Leave out a class of dependency; may be given again."),
 ]
 Names: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE.toml", dir_okay=False, help="What kernels are of a class: docs/analyses.md."
-    ),
+    option("FILE.toml", "What kernels are of a class: docs/analyses.md.", dir_okay=False),
 ]
 
 
@@ -99,9 +107,7 @@ def command_with(
 
 
 def with_options(
-    name: str,
-    told: Iterable[inspect.Parameter],
-    made: Callable[[dict[str, Any]], object],
+    name: str, told: Iterable[inspect.Parameter], made: Callable[[dict[str, Any]], object]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command with several options in the place of one keyword.
 

@@ -14,6 +14,7 @@ from foretrace.answer import bytes_text
 from foretrace.base import WorkloadError, written_beside
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import machine_folders
 from foretrace.estimate import software_costs
@@ -34,17 +35,12 @@ Written = StrEnum("Written", {name: name for name in CONFIG_FORMATS})  # type: i
 @plans.with_plan(*plans.ALL)
 def plan(
     *,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A model, a TOML file, or a config.json."),
-    ] = None,
+    model: Annotated[str | None, option("NAME", "A model, a TOML file, or a config.json.")] = None,
     plan: plans.PlanName = None,
     config: plans.Configs = None,
     gpus: plans.Gpus = None,
     stated: Mapping[str, object],
-    machine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What it is to fit, or its file.")
-    ] = None,
+    machine: Annotated[str | None, option("NAME", "What it is to fit, or its file.")] = None,
     choose_recompute: Annotated[
         bool,
         typer.Option(
@@ -101,11 +97,7 @@ def _with_recompute(found: Completions, model: Model, machine: str) -> Completio
         )
     on = load_machine(machine, machine_folders())
     chosen = chosen_recompute(
-        model,
-        found.plan,
-        capacity=on.chip.memory_bytes,
-        costs=software_costs(on),
-        chip=on.chip,
+        model, found.plan, capacity=on.chip.memory_bytes, costs=software_costs(on), chip=on.chip
     )
     if chosen is None:
         raise WorkloadError(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.settings import model_folders, plan_folders
 from foretrace.workload import (
     CONFIG_FORMATS,
@@ -41,32 +42,28 @@ _KEYS: tuple[tuple[str, str, type, str, str], ...] = (
     ("precision", "precision.products", str, "FORMAT", "Of products: bf16, fp8, ..."),
 )
 ALL = tuple(name for name, *_ in _KEYS)
-_SET = typer.Option(
+_SET = option(
+    "KEY=VALUE",
+    "Any other key of a plan, as in overlap.gradients=false; may be given again.",
     "--set",
-    metavar="KEY=VALUE",
-    help="Any other key of a plan, as in overlap.gradients=false; may be given again.",
 )
 PlanName: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--plan", metavar="NAME", help="A plan or a TOML file; other options beat it."),
+    str | None, option("NAME", "A plan or a TOML file; other options beat it.", "--plan")
 ]
 Configs: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "TEXT|FILE",
+        "The flags or configuration of other training software, which state plan and model; "
+        "may be given again. FILE.py:FUNCTION for one in Python.",
         "--config",
         *(f"--{name}" for name in CONFIG_FORMATS),
-        metavar="TEXT|FILE",
-        help="The flags or configuration of other training software, which state plan and model; "
-        "may be given again. FILE.py:FUNCTION for one in Python.",
     ),
 ]
 Gpus: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--gpus",
-        min=1,
-        metavar="N",
-        help="GPUs to use, from which dp follows. Default: of a lone host all.",
+    option(
+        "N", "GPUs to use, from which dp follows. Default: of a lone host all.", "--gpus", min=1
     ),
 ]
 
@@ -79,7 +76,7 @@ def with_plan(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
     """
     chosen = [one for one in _KEYS if one[0] in names]
     told = [
-        options.keyword(name, Annotated[kind | None, typer.Option(metavar=metavar, help=words)])
+        options.keyword(name, Annotated[kind | None, option(metavar, words)])
         for name, _, kind, metavar, words in chosen
     ]
     told.append(options.keyword("set_keys", Annotated[list[str] | None, _SET]))

@@ -80,10 +80,5 @@ def activity() -> Iterator[ProgressLine]:
         Elapsed(),
     )
     is_quiet = kind is ProgressKind.NONE or not console.is_terminal
-    with Progress(
-        *columns,
-        console=console,
-        transient=True,
-        disable=is_quiet,
-    ) as bar:
+    with Progress(*columns, console=console, transient=True, disable=is_quiet) as bar:
         yield OneLine(bar)

@@ -10,10 +10,10 @@ import typer
 from foretrace import api
 from foretrace.base import written_together
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading
-from foretrace.graph import Ablation
 from foretrace.validate import Trust
 
 DOUBTED = 3  # the exit code of --strict
@@ -25,28 +25,15 @@ def replay(
     outputs: Outputs,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="OUT",
-            dir_okay=False,
-            help="Write measured and replayed side by side; opens in Perfetto.",
+        option(
+            "OUT", "Write measured and replayed side by side; opens in Perfetto.", dir_okay=False
         ),
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OUT.html", dir_okay=False, help="Write one self-contained HTML page."
-        ),
-    ] = None,
-    without: Annotated[
-        list[Ablation] | None,
-        typer.Option(help="Leave out a class of dependency; may be given again."),
-    ] = None,
+    report: options.Page = None,
+    without: options.Without = None,
     step: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Report on this step only, by name or number; may be given again.",
-        ),
+        option("NAME", "Report on this step only, by name or number; may be given again."),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="End with exit code 3 if the replay is not believed.")

@@ -10,28 +10,20 @@ import typer
 from foretrace import api
 from foretrace.answer import bytes_text
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading
-from foretrace.graph import Ablation
 
 
 def report(
     paths: options.Paths,
     *,
     output: Annotated[
-        Path,
-        typer.Option(
-            *options.OUT, metavar="OUT.html", dir_okay=False, help="Where to write the page."
-        ),
+        Path, option("OUT.html", "Where to write the page.", *options.OUT, dir_okay=False)
     ] = Path("report.html"),
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", help="Of the page. Default: the traces' folder.")
-    ] = "",
+    title: Annotated[str, option("TEXT", "Of the page. Default: the traces' folder.")] = "",
     step: options.Step = None,
-    without: Annotated[
-        list[Ablation] | None,
-        typer.Option(help="Leave out a class of dependency; may be given again."),
-    ] = None,
+    without: options.Without = None,
     reading: Reading,
 ) -> None:
     """Write one HTML page with all answers; it opens offline."""

@@ -13,6 +13,7 @@ from foretrace.answer import Answer, Told
 from foretrace.base import NS_PER_DAY, RiskError, written_beside
 from foretrace.cli import options
 from foretrace.cli import risk_options as told
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.risk_steps import placement, steps
@@ -53,13 +54,7 @@ _SWEPT_SAMPLES = 20
 _SWEPT_FAILURES = 2_000  # of every campaign: a picture needs no third digit
 _SCALES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
-Plot = Annotated[
-    Path | None, typer.Option(metavar="OUT.svg", dir_okay=False, help="Draw effective time.")
-]
-Report = Annotated[
-    Path | None,
-    typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
-]
+Plot = Annotated[Path | None, option("OUT.svg", "Draw effective time.", dir_okay=False)]
 
 
 @app.command()
@@ -68,13 +63,12 @@ def ettr(
     *,
     campaign: Campaign,
     target: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, metavar="E", help="How fast must a restart be for this?"),
+        float | None, option("E", "How fast must a restart be for this?", min=0, max=1)
     ] = None,
     samples: told.Samples = 100,
-    seed: told.Seed = 0,
+    seed: options.Seed = 0,
     plot: Plot = None,
-    report: Report = None,
+    report: options.Page = None,
     outputs: Outputs,
 ) -> None:
     """Tell effective training time by formula and by simulation, and the best interval."""
@@ -96,20 +90,16 @@ def campaign_command(
     campaign: Campaign,
     days: told.Days = 365.0,
     tokens: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="N", help="Train on so many tokens instead of --days."),
+        float | None, option("N", "Train on so many tokens instead of --days.", min=0)
     ] = None,
     tokens_per_second: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="N", help="Speed of the whole job while it trains."),
+        float | None, option("N", "Speed of the whole job while it trains.", min=0)
     ] = None,
-    price: Annotated[
-        float | None, typer.Option(min=0, metavar="P", help="Price of a GPU for an hour.")
-    ] = None,
+    price: Annotated[float | None, option("P", "Price of a GPU for an hour.", min=0)] = None,
     samples: told.Samples = 1000,
-    seed: told.Seed = 0,
+    seed: options.Seed = 0,
     plot: Plot = None,
-    report: Report = None,
+    report: options.Page = None,
     outputs: Outputs,
 ) -> None:
     """Simulate whole campaigns: where the time goes, how many failures, days and cost."""
@@ -149,27 +139,21 @@ def compare(
     *,
     campaign: Campaign,
     replica_gpus: Annotated[
-        list[int] | None,
-        typer.Option(min=1, metavar="N", help="Try replicas of so many GPUs; may be repeated."),
+        list[int] | None, option("N", "Try replicas of so many GPUs; may be repeated.", min=1)
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Whether replicas of that size hold this model."),
+        str | None, option("NAME", "Whether replicas of that size hold this model.")
     ] = None,
-    plan: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its plan on all GPUs; or a TOML file.")
-    ] = None,
-    chip: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose memory has to do.")
-    ] = None,
+    plan: Annotated[str | None, option("NAME", "Its plan on all GPUs; or a TOML file.")] = None,
+    chip: Annotated[str | None, option("NAME", "Whose memory has to do.")] = None,
     scale: Annotated[
         bool, typer.Option("--scale", help="Also with fewer GPUs, down to a 64th.")
     ] = False,
     days: told.Days = 90.0,
     samples: told.Samples = 200,
-    seed: told.Seed = 0,
+    seed: options.Seed = 0,
     plot: Plot = None,
-    report: Report = None,
+    report: options.Page = None,
     outputs: Outputs,
 ) -> None:
     """Compare ways to recover: full restart, hot spares, elastic, fault-tolerant replicas."""
@@ -205,31 +189,20 @@ def compare(
 @app.command(name="failures")
 def failures_command(
     source: Annotated[
-        str | None,
-        typer.Argument(metavar="SOURCE", help="A name, a TOML file, or a log as CSV."),
+        str | None, typer.Argument(metavar="SOURCE", help="A name, a TOML file, or a log as CSV.")
     ] = None,
     *,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of a log: hosts that were watched.")
-    ] = None,
+    nodes: Annotated[int | None, option("N", "Of a log: hosts that were watched.", min=1)] = None,
     days: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="DAYS", help="Of a log: how long. Default: as it spans."),
+        float | None, option("DAYS", "Of a log: how long. Default: as it spans.", min=0)
     ] = None,
     host_component: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Of a log: a cause after which the host is repaired. Default: all."
-        ),
+        option("NAME", "Of a log: a cause after which the host is repaired. Default: all."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            *options.OUT,
-            metavar="OUT.toml",
-            dir_okay=False,
-            help="Write rates that --failures reads.",
-        ),
+        option("OUT.toml", "Write rates that --failures reads.", *options.OUT, dir_okay=False),
     ] = None,
     outputs: Outputs,
 ) -> None:

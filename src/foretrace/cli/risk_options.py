@@ -10,6 +10,7 @@ import typer
 
 from foretrace.base import RiskError
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.risk import (
     Campaign,
     Checkpoint,
@@ -27,125 +28,80 @@ from foretrace.risk import (
 BEST = "best"
 _Value = TypeVar("_Value")
 
-Name: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(metavar="CAMPAIGN", help="A campaign's name or TOML file; options change it."),
-]
-Nodes: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Hosts that train, spares not counted.")
-]
-GpusPerNode: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="GPUs of a host. Default: 8.")
-]
-FailureRate: TypeAlias = Annotated[
-    float | None, typer.Option(min=0, metavar="R", help="Failures of one host in a day.")
-]
-Failures: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Failure rates by name or TOML file: see risk failures."),
-]
-Interval: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Training between two checkpoints, as 60min; or best."),
-]
-Blocking: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Training stands still for a checkpoint. Default: 0."),
-]
-Background: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", help="A checkpoint is written beside training after that. Default: 0."
-    ),
-]
-Restart: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="From a restart's begin to its first step.")
-]
-Detection: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Until a failure is noticed. Default: 0.")
-]
-Queue: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Until the job is scheduled again. Default: 0.")
-]
-Down: TypeAlias = Annotated[
-    WhileDown | None,
-    typer.Option(
-        help="What failures do while the job is down: none happen, a restart begins again, or "
-        "each adds its own stall. Default: none."
-    ),
-]
-Spares: TypeAlias = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Hosts that stand ready. Default: 0.")
-]
-Repair: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Until a failed host can train again. Default: 0."),
-]
-Lemons: TypeAlias = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, metavar="SHARE", help="Hosts that fail more often, as 0.012."),
-]
-LemonFactor: TypeAlias = Annotated[
-    float | None, typer.Option(min=1, metavar="X", help="How many times as often lemons fail.")
-]
-ExcludeAfter: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=0, metavar="N", help="Put another machine in a host's place after N failures."
-    ),
-]
-PreemptEvery: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Mean time between preemptions. Default: none.")
-]
-PreemptAway: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long a preemption takes the hosts away.")
-]
-NumReplicas: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="K", help="Data-parallel replicas that fail alone.")
-]
-Stall: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="All replicas stand still when one is lost.")
-]
-Away: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="A lost replica is away so long.")
-]
-Samples: TypeAlias = Annotated[
-    int, typer.Option(min=1, max=1_000_000, metavar="N", help="Campaigns to simulate.")
-]
-Seed: TypeAlias = Annotated[
-    int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
-]
-Days: TypeAlias = Annotated[
-    float, typer.Option(min=0, metavar="DAYS", help="Wall time of every simulated campaign.")
-]
+Samples: TypeAlias = Annotated[int, option("N", "Campaigns to simulate.", min=1, max=1_000_000)]
+Days: TypeAlias = Annotated[float, option("DAYS", "Wall time of every simulated campaign.", min=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """What a command line says; `None` is what the campaign's file says, or nothing."""
 
-    name: Name = None
-    nodes: Nodes = None
-    gpus_per_node: GpusPerNode = None
-    failure_rate: FailureRate = None
-    failures: Failures = None
-    checkpoint_interval: Interval = None
-    checkpoint_time: Blocking = None
-    background_time: Background = None
-    restart: Restart = None
-    detection: Detection = None
-    queue: Queue = None
-    while_down: Down = None
-    spares: Spares = None
-    repair: Repair = None
-    lemons: Lemons = None
-    lemon_factor: LemonFactor = None
-    exclude_after: ExcludeAfter = None
-    preempt_every: PreemptEvery = None
-    preempt_away: PreemptAway = None
-    replicas: NumReplicas = None
-    stall: Stall = None
-    away: Away = None
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CAMPAIGN", help="A campaign's name or TOML file; options change it."
+        ),
+    ] = None
+    nodes: Annotated[int | None, option("N", "Hosts that train, spares not counted.", min=1)] = None
+    gpus_per_node: Annotated[int | None, option("N", "GPUs of a host. Default: 8.", min=1)] = None
+    failure_rate: Annotated[float | None, option("R", "Failures of one host in a day.", min=0)] = (
+        None
+    )
+    failures: Annotated[
+        str | None, option("NAME", "Failure rates by name or TOML file: see risk failures.")
+    ] = None
+    checkpoint_interval: Annotated[
+        str | None, option("TIME", "Training between two checkpoints, as 60min; or best.")
+    ] = None
+    checkpoint_time: Annotated[
+        str | None, option("TIME", "Training stands still for a checkpoint. Default: 0.")
+    ] = None
+    background_time: Annotated[
+        str | None,
+        option("TIME", "A checkpoint is written beside training after that. Default: 0."),
+    ] = None
+    restart: Annotated[str | None, option("TIME", "From a restart's begin to its first step.")] = (
+        None
+    )
+    detection: Annotated[str | None, option("TIME", "Until a failure is noticed. Default: 0.")] = (
+        None
+    )
+    queue: Annotated[
+        str | None, option("TIME", "Until the job is scheduled again. Default: 0.")
+    ] = None
+    while_down: Annotated[
+        WhileDown | None,
+        typer.Option(
+            help="What failures do while the job is down: none happen, a restart begins again, or "
+            "each adds its own stall. Default: none."
+        ),
+    ] = None
+    spares: Annotated[int | None, option("N", "Hosts that stand ready. Default: 0.", min=0)] = None
+    repair: Annotated[
+        str | None, option("TIME", "Until a failed host can train again. Default: 0.")
+    ] = None
+    lemons: Annotated[
+        float | None, option("SHARE", "Hosts that fail more often, as 0.012.", min=0, max=1)
+    ] = None
+    lemon_factor: Annotated[
+        float | None, option("X", "How many times as often lemons fail.", min=1)
+    ] = None
+    exclude_after: Annotated[
+        int | None, option("N", "Put another machine in a host's place after N failures.", min=0)
+    ] = None
+    preempt_every: Annotated[
+        str | None, option("TIME", "Mean time between preemptions. Default: none.")
+    ] = None
+    preempt_away: Annotated[
+        str | None, option("TIME", "How long a preemption takes the hosts away.")
+    ] = None
+    replicas: Annotated[
+        int | None, option("K", "Data-parallel replicas that fail alone.", min=1)
+    ] = None
+    stall: Annotated[str | None, option("TIME", "All replicas stand still when one is lost.")] = (
+        None
+    )
+    away: Annotated[str | None, option("TIME", "A lost replica is away so long.")] = None
 
 
 FLEET = ("spares", "repair")

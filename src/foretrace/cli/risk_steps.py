@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from foretrace.answer import Told
 from foretrace.balance import EVEN, documents_of, expert_load_named
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders
@@ -45,26 +45,21 @@ Paths = Annotated[
     ),
 ]
 ModelName = Annotated[
-    str | None,
-    typer.Option("--model", metavar="NAME", help="A model, a TOML file, or a config.json."),
+    str | None, option("NAME", "A model, a TOML file, or a config.json.", "--model")
 ]
-MachineName = Annotated[
-    str | None, typer.Option("--machine", metavar="NAME", help="A machine or a TOML file.")
-]
+MachineName = Annotated[str | None, option("NAME", "A machine or a TOML file.", "--machine")]
 VariationName = Annotated[
-    str,
-    typer.Option("--variation", metavar="NAME", help=f"How a plan's times vary: {VARIATIONS}."),
+    str, option("NAME", f"How a plan's times vary: {VARIATIONS}.", "--variation")
 ]
 Vary = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="WHAT=SHARE",
-        help="How much gpu, kernel, collective or step vary, as in gpu=0.02 or "
+    option(
+        "WHAT=SHARE",
+        "How much gpu, kernel, collective or step vary, as in gpu=0.02 or "
         "collective=lognormal:0.1; may be given again.",
     ),
 ]
-Samples = Annotated[int, typer.Option(min=1, metavar="N", help="Steps to sample.")]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")]
+Samples = Annotated[int, option("N", "Steps to sample.", min=1)]
 DEFAULT_VARIATION = "prism-low"
 _with_plan = plans.with_plan("tp", "pp", "dp", "global_batch")
 
@@ -107,43 +102,35 @@ def steps(
     vary: Vary = None,
     documents: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|lognormal:MU,SIGMA",
-            help="Documents of a plan's dataset, as in `balance`; each copy of the model draws its "
-            "own.",
+        option(
+            "FILE|lognormal:MU,SIGMA",
+            "Documents of a plan's dataset, as in `balance`; each copy of the model draws its own.",
         ),
     ] = None,
     expert_load: Annotated[
         str,
-        typer.Option(
-            metavar="even|power:A|FILE",
-            help="Tokens of experts, as in `estimate`, drawn for each cell and step.",
+        option(
+            "even|power:A|FILE",
+            "Tokens of experts, as in `estimate`, drawn for each cell and step.",
         ),
     ] = EVEN,
     learn_from: Annotated[
         list[str] | None,
-        typer.Option(
-            "--from", metavar="PATH", help="Take durations from this recording; may be given again."
-        ),
+        option("PATH", "Take durations from this recording; may be given again.", "--from"),
     ] = None,
     samples: Samples = 1000,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     budget: Annotated[
-        float | None, typer.Option(min=0.001, metavar="SECONDS", help="Sample no longer than this.")
+        float | None, option("SECONDS", "Sample no longer than this.", min=0.001)
     ] = None,
-    training_steps: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Tell the time of so many steps.")
-    ] = 100_000,
+    training_steps: Annotated[int, option("N", "Tell the time of so many steps.", min=1)] = 100_000,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one cell of the job.")
     ] = False,
     scale: Annotated[
         bool, typer.Option("--scale", help="Also with fewer copies of the model.")
     ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
-    ] = None,
+    report: options.Page = None,
     top: options.Top = 8,
     outputs: Outputs,
     no_cache: options.NoCache = False,
@@ -227,9 +214,7 @@ def _learnt(
 def placement(
     paths: Paths = None,
     *,
-    slowdown: Annotated[
-        float, typer.Option(metavar="SHARE", help="How much longer its kernels take.")
-    ] = 0.1,
+    slowdown: Annotated[float, option("SHARE", "How much longer its kernels take.")] = 0.1,
     host: Annotated[
         bool, typer.Option("--host", help="A whole host is slow, not one GPU of it.")
     ] = False,
@@ -242,7 +227,7 @@ def placement(
     variation: VariationName = "none",
     vary: Vary = None,
     samples: Samples = 256,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     outputs: Outputs,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,

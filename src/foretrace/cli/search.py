@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from foretrace import api
+from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders, model_folders, software_folders
@@ -23,51 +25,27 @@ from foretrace.workload import load_model
 @plans.with_plan(*(name for name in plans.ALL if name != "dp"))
 def search(
     *,
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="A model, a TOML file, or a config.json.")
-    ],
-    machine: Annotated[
-        str, typer.Option(metavar="NAME", help="A machine, a host, or a TOML file.")
-    ],
-    gpus: Annotated[
-        str, typer.Option(metavar="N[,N...]", help="GPUs to use, or several numbers of them.")
-    ],
+    model: Annotated[str, option("NAME", "A model, a TOML file, or a config.json.")],
+    machine: Annotated[str, option("NAME", "A machine, a host, or a TOML file.")],
+    gpus: Annotated[str, option("N[,N...]", "GPUs to use, or several numbers of them.")],
     plan: plans.PlanName = None,
     stated: Mapping[str, object],
     objective: Annotated[Objective, typer.Option(help="What is best.")] = Objective.STEP,
-    price: Annotated[
-        float | None, typer.Option(min=0, metavar="PRICE", help="Of one GPU for an hour.")
-    ] = None,
+    price: options.Price = None,
     where: Annotated[
         str | None,
-        typer.Option(
-            metavar="EXPRESSION",
-            help="What plans have to meet, as in 'tp <= 8 and peak_gb < 70'.",
-        ),
+        option("EXPRESSION", "What plans have to meet, as in 'tp <= 8 and peak_gb < 70'."),
     ] = None,
-    time: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Stop with the best so far.")
-    ] = 120.0,
-    gap: Annotated[
-        str, typer.Option(metavar="SHARE", help="Stop when no more can be gained.")
-    ] = "1%",
+    time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
+    gap: Annotated[str, option("SHARE", "Stop when no more can be gained.")] = "1%",
     resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", dir_okay=False, help="Keep what is found here, and go on from it."
-        ),
+        Path | None, option("FILE", "Keep what is found here, and go on from it.", dir_okay=False)
     ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Processes that simulate plans.")
-    ] = 1,
+    workers: Annotated[int, option("N", "Processes that simulate plans.", min=1)] = 1,
     software: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What runs it, or a TOML file. Default: nobody knows."),
+        str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="OUT.html", dir_okay=False, help="Write one page that opens offline."),
-    ] = None,
+    report: options.Page = None,
     outputs: Outputs,
 ) -> None:
     """Find the best plan, and say how much better one that was not simulated could be.

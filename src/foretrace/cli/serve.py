@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from foretrace import api
 from foretrace.answer import Answer
 from foretrace.base import WorkloadError
+from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import model_folders
@@ -20,73 +22,61 @@ def serve(
     *,
     engine: Annotated[
         Path,
-        typer.Option(
-            metavar="META.json",
+        option(
+            "META.json",
+            "vLLM's settings: keywords of its engine, alone or under engine_kwargs.",
             exists=True,
             dir_okay=False,
-            help="vLLM's settings: keywords of its engine, alone or under engine_kwargs.",
         ),
     ],
     requests: Annotated[
         str,
-        typer.Option(
-            metavar="FILE|LAW",
-            help="Lengths and arrivals (.jsonl, .json, .csv), or a law: "
+        option(
+            "FILE|LAW",
+            "Lengths and arrivals (.jsonl, .json, .csv), or a law: "
             "poisson:rate=10,prompt=1024,output=256 (bursts, constant).",
         ),
     ],
     model: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="A model, a TOML file, a config.json, or a hub's identifier. Default: the one "
+        option(
+            "NAME",
+            "A model, a TOML file, a config.json, or a hub's identifier. Default: the one "
             "that the engine's settings name.",
         ),
     ] = "",
     profiles: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
+        option(
+            "FOLDER",
+            "Layer profiles of the GPU. Default: kernel models and its data sheet.",
             exists=True,
             file_okay=False,
-            help="Layer profiles of the GPU. Default: kernel models and its data sheet.",
         ),
     ] = None,
     machine: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="A machine or a TOML file. Default: a host of the GPU that serves."
-        ),
+        option("NAME", "A machine or a TOML file. Default: a host of the GPU that serves."),
     ] = None,
     gpu: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="The GPU. Default: as the engine's settings, their folder or a file beside say.",
+        option(
+            "NAME", "The GPU. Default: as the engine's settings, their folder or a file beside say."
         ),
     ] = "",
     rate: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, metavar="N", help="Requests in a second, coming at random, not as they came."
-        ),
+        option("N", "Requests in a second, coming at random, not as they came.", min=0.0),
     ] = None,
     slo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ttft=2s,tpot=50ms", help="What requests are promised; latency=30s too."
-        ),
+        str | None, option("ttft=2s,tpot=50ms", "What requests are promised; latency=30s too.")
     ] = None,
     fewest: Annotated[
         bool,
         typer.Option("--fewest", help="Find the fewest GPUs that keep --slo for 99 % of requests."),
     ] = False,
-    price: Annotated[
-        float | None, typer.Option(min=0.0, metavar="DOLLARS", help="Of one GPU for an hour.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
-    ] = 0,
+    price: options.Price = None,
+    seed: options.Seed = 0,
     outputs: Outputs,
 ) -> None:
     """Tell latencies, throughput and memory of a model that serves requests."""
@@ -95,35 +85,22 @@ def serve(
         target = target_of(slo) if slo else None
         if fewest and target is None:
             raise WorkloadError("the fewest GPUs that keep which promise? state it with --slo")
+        asked: dict[str, Any] = {
+            "engine": engine,
+            "requests": requests,
+            "profiles": profiles,
+            "machine": machine,
+            "gpu": gpu,
+            "rate": rate,
+            "seed": seed,
+            "folders": model_folders(),
+        }
         found: Answer
         if fewest and target is not None:
             doing.now("looking for the fewest GPUs")
-            found = api.fewest_gpus(
-                model,
-                engine=engine,
-                requests=requests,
-                target=target,
-                profiles=profiles,
-                machine=machine,
-                gpu=gpu,
-                rate=rate,
-                seed=seed,
-                folders=model_folders(),
-            )
+            found = api.fewest_gpus(model, target=target, **asked)
         else:
-            found = api.serve(
-                model,
-                engine=engine,
-                requests=requests,
-                profiles=profiles,
-                machine=machine,
-                gpu=gpu,
-                rate=rate,
-                target=target,
-                dollars_per_hour=price,
-                seed=seed,
-                folders=model_folders(),
-            )
+            found = api.serve(model, target=target, dollars_per_hour=price, **asked)
     outputs.tell(found)
 
 

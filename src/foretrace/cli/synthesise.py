@@ -9,6 +9,7 @@ import typer
 
 from foretrace import api
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.source import Reading
@@ -24,18 +25,15 @@ def synthesise(
         ),
     ],
     *,
-    output: Annotated[
-        Path, typer.Option(*options.OUT, metavar="OUT", help="Prefix of the files' names.")
-    ],
-    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Nodes per rank.")],
-    ranks: Annotated[int, typer.Option(min=1, metavar="R", help="Ranks to make.")],
+    output: Annotated[Path, option("OUT", "Prefix of the files' names.", *options.OUT)],
+    nodes: Annotated[int, option("N", "Nodes per rank.", min=1)],
+    ranks: Annotated[int, option("R", "Ranks to make.", min=1)],
     also: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Another run to learn from; may be given again."),
+        list[str] | None, option("PATH", "Another run to learn from; may be given again.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Draw others.")] = 0,
+    seed: Annotated[int, option("S", "Draw others.", min=0)] = 0,
     order: Annotated[
-        int, typer.Option(min=0, metavar="K", help="Nodes back that decide on the next one.")
+        int, option("K", "Nodes back that decide on the next one.", min=0)
     ] = DEFAULT_ORDER,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Say how near it comes to its source.")

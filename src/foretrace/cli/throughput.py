@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from foretrace import api
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs, title_text
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders
@@ -18,16 +17,13 @@ def throughput(
     paths: options.Paths,
     *,
     chip: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What it ran on. Default: what the files name."),
+        str | None, option("NAME", "What it ran on. Default: what the files name.")
     ] = None,
     global_batch: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Samples of a step. Default: as shapes show."),
+        int | None, option("N", "Samples of a step. Default: as shapes show.", min=1)
     ] = None,
     sequence: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Tokens of a sample. Default: as shapes show."),
+        int | None, option("N", "Tokens of a sample. Default: as shapes show.", min=1)
     ] = None,
     step: options.Step = None,
     top: options.Top = 48,

@@ -13,6 +13,7 @@ import foretrace
 from foretrace.base import WorkloadError, written_beside
 from foretrace.capture import device_of
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.report import cost_plot, standalone_html
@@ -45,11 +46,11 @@ def cost(
     *,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
+        option(
+            "DIR",
+            "Test the shipped constants on this folder of tables: docs/cost/calibrate.md.",
             exists=True,
             file_okay=False,
-            help="Test the shipped constants on this folder of tables: docs/cost/calibrate.md.",
         ),
     ] = None,
     outputs: Outputs,
@@ -69,11 +70,7 @@ def runs(
     description: Description = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            dir_okay=False,
-            help="Draw predicted against measured times: .svg or .html.",
-        ),
+        option("FILE", "Draw predicted against measured times: .svg or .html.", dir_okay=False),
     ] = None,
     by_class: Annotated[
         bool,
@@ -91,10 +88,7 @@ def runs(
     ] = False,
     top: options.Top = 10,
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Processes that predict at once. Default: what suits."
-        ),
+        int | None, option("N", "Processes that predict at once. Default: what suits.", min=1)
     ] = None,
     outputs: Outputs,
 ) -> None:
@@ -125,31 +119,31 @@ def runs(
 _FOLDER = "experiments"  # of a checkout; no wheel has it
 Table: TypeAlias = Annotated[
     Path,
-    typer.Option(
-        metavar="FILE.csv",
+    option(
+        "FILE.csv",
+        "Runs that others measured, one a row: docs/accuracy.md lists the columns.",
         exists=True,
         dir_okay=False,
-        help="Runs that others measured, one a row: docs/accuracy.md lists the columns.",
     ),
 ]
 Tables: TypeAlias = Annotated[
     list[Path],
-    typer.Option(
-        metavar="FILE.csv",
+    option(
+        "FILE.csv",
+        "Runs that others measured, one a row: docs/accuracy.md lists the columns. May be "
+        "given again.",
         exists=True,
         dir_okay=False,
-        help="Runs that others measured, one a row: docs/accuracy.md lists the columns. May be "
-        "given again.",
     ),
 ]
 Description: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE.toml",
+    option(
+        "FILE.toml",
+        "What the columns mean: docs/accuracy.md. Default: FILE.toml beside the table, else "
+        "runs.toml of the repository's experiments/.",
         exists=True,
         dir_okay=False,
-        help="What the columns mean: docs/accuracy.md. Default: FILE.toml beside the table, else "
-        "runs.toml of the repository's experiments/.",
     ),
 ]
 
@@ -190,12 +184,7 @@ def experiment(name: str, option: str) -> Path:
 
 
 @app.command()
-def neighbours(
-    *,
-    data: Table,
-    description: Description = None,
-    outputs: Outputs,
-) -> None:
+def neighbours(*, data: Table, description: Description = None, outputs: Outputs) -> None:
     """Predict each published run from runs that differ from it in one thing."""
     published = described_runs(data, description)
     with activity() as doing:
@@ -209,12 +198,12 @@ def lumos(
     *,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.toml",
+        option(
+            "FILE.toml",
+            "The figure: scalings, as measured and as predicted by its authors. Default: "
+            "lumos.toml of the repository's experiments/.",
             exists=True,
             dir_okay=False,
-            help="The figure: scalings, as measured and as predicted by its authors. Default: "
-            "lumos.toml of the repository's experiments/.",
         ),
     ] = None,
     outputs: Outputs,
@@ -232,36 +221,29 @@ def live(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "FOLDER",
+            "Keep recordings and timed steps here, and go on with what is missing.",
             *options.OUT,
-            metavar="FOLDER",
             file_okay=False,
-            help="Keep recordings and timed steps here, and go on with what is missing.",
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "FOLDER",
+            "Run nothing: predict again for what an earlier --out holds.",
             "--from",
-            metavar="FOLDER",
             exists=True,
             file_okay=False,
-            help="Run nothing: predict again for what an earlier --out holds.",
         ),
     ] = None,
-    rounds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How often each configuration is run.")
-    ] = 5,
-    steps: Annotated[
-        int, typer.Option(min=3, metavar="N", help="Steps to time in each of these runs.")
-    ] = 12,
+    rounds: Annotated[int, option("N", "How often each configuration is run.", min=1)] = 5,
+    steps: Annotated[int, option("N", "Steps to time in each of these runs.", min=3)] = 12,
     seconds: Annotated[
-        float | None,
-        typer.Option(min=1, metavar="SECONDS", help="Begin no further round after so long."),
+        float | None, option("SECONDS", "Begin no further round after so long.", min=1)
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="DEVICE", help="cuda or cpu. Default: a GPU if any.")
-    ] = None,
+    device: options.DeviceName = None,
     outputs: Outputs,
 ) -> None:
     """Record a small training job here, predict it changed in many ways, then run them all."""

@@ -10,6 +10,7 @@ import typer
 from foretrace import api
 from foretrace.api import Edited
 from foretrace.base import written_together
+from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
 from foretrace.cli.collector import collector_paused
@@ -40,7 +41,7 @@ def whatif(
     recorded: own.Recorded = None,
     cores: own.SharedCores = None,
     without_profiler: own.WithoutProfiler = False,
-    report: own.Report = None,
+    report: options.Page = None,
     trace: own.Trace = None,
     outputs: Outputs,
     reading: Reading,

@@ -10,6 +10,7 @@ import typer
 
 from foretrace.base import ScenarioError
 from foretrace.cli import options
+from foretrace.cli.options import option
 from foretrace.whatif import Holds, Key, Order, edit_keys, pairs_of
 from foretrace.workload import parsed_keys
 
@@ -36,36 +37,23 @@ Paths: TypeAlias = Annotated[
 # many scenarios
 Scenarios: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE.toml", dir_okay=False, help="Many scenarios: docs/whatif.md has the format."
-    ),
+    option("FILE.toml", "Many scenarios: docs/whatif.md has the format.", dir_okay=False),
 ]
 BestBy: TypeAlias = Annotated[Order, typer.Option(help="Which of many scenarios is best.")]
-Processes: TypeAlias = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Scenarios to predict at once.")
-]
+Processes: TypeAlias = Annotated[int, option("N", "Scenarios to predict at once.", min=1)]
 
 # the recorded job
-Machine: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What the job ran on, or its file.")
-]
-Model: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What was trained, or its file.")
-]
-Plan: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The plan it ran under, or its file.")
-]
+Machine: TypeAlias = Annotated[str | None, option("NAME", "What the job ran on, or its file.")]
+Model: TypeAlias = Annotated[str | None, option("NAME", "What was trained, or its file.")]
+Plan: TypeAlias = Annotated[str | None, option("NAME", "The plan it ran under, or its file.")]
 Recorded: TypeAlias = Annotated[
     _Texts,
-    typer.Option(
-        "--stated",
-        metavar="KEY=VALUE",
-        help="A key of that plan, or a size: tp=2, hidden=4096; repeatable.",
+    option(
+        "KEY=VALUE", "A key of that plan, or a size: tp=2, hidden=4096; repeatable.", "--stated"
     ),
 ]
 SharedCores: TypeAlias = Annotated[
-    int | None,
-    typer.Option("--cores", min=1, metavar="N", help="Processor cores that its ranks shared."),
+    int | None, option("N", "Processor cores that its ranks shared.", "--cores", min=1)
 ]
 WithoutProfiler: TypeAlias = Annotated[
     bool,
@@ -73,20 +61,15 @@ WithoutProfiler: TypeAlias = Annotated[
 ]
 
 # files
-Report: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="OUT.html", dir_okay=False, help="Write one self-contained HTML page."),
-]
 Trace: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="OUT", dir_okay=False, help="Write before and after for Perfetto."),
+    Path | None, option("OUT", "Write before and after for Perfetto.", dir_okay=False)
 ]
 
 
 def _option(key: Key) -> Any:
     dashed = key.name.replace("_", "-")
     flags = f"--{dashed}/--no-{dashed}" if key.holds is Holds.FLAG else f"--{dashed}"
-    found = typer.Option(flags, metavar=key.metavar or None, help=key.help)
+    found = option(key.metavar or None, key.help, flags)
     return Annotated[_TYPES[key.holds], found]
 
 
