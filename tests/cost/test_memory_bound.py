@@ -27,7 +27,8 @@ def test_each_access_has_its_own_rate() -> None:
     access = np.arange(len(Access), dtype=np.int8)
     rates = {name: 0.1 * (at + 1) for at, name in enumerate(sorted(STARTS)) if "rate" in name}
 
-    found = movement_ns(Movements(np.full(len(Access), 1e9), access), CHIP, {**STARTS, **rates})
+    chip = replace(CHIP, storage_bytes_per_ns=3.0)
+    found = movement_ns(Movements(np.full(len(Access), 1e9), access), chip, {**STARTS, **rates})
 
     assert len(set(found.tolist())) == len(Access)
 
@@ -39,6 +40,16 @@ def test_copies_to_the_host_go_over_its_link() -> None:
     assert movement_ns(host, CHIP, STARTS)[0] > 1e9 / CHIP.host_bytes_per_ns
     with pytest.raises(MachineError, match="host_bandwidth"):
         movement_ns(host, replace(CHIP, host_bytes_per_ns=None), STARTS)
+
+
+def test_rows_on_disks_come_at_the_chips_share_of_them() -> None:
+    stored = Movements(np.array([1e9]), np.array([Access.STORAGE], np.int8))
+
+    found = movement_ns(stored, replace(CHIP, storage_bytes_per_ns=3.0), STARTS)
+
+    assert found[0] == pytest.approx(1e9 / 3 + STARTS["launch_ns"])
+    with pytest.raises(MachineError, match="storage_bandwidth"):
+        movement_ns(stored, CHIP, STARTS)
 
 
 def test_a_convolution_is_its_product_slower_and_its_images_moved() -> None:

@@ -47,9 +47,14 @@ from foretrace.workload import (
     Model,
     Plan,
     PlanDraft,
+    Recommender,
+    TableScheme,
     Transformer,
+    draft_of,
     load_model,
     load_plan,
+    plan_table,
+    read_torchrec_plan,
 )
 
 Named: TypeAlias = str | Path
@@ -108,6 +113,8 @@ def estimate(
     expert_load: ExpertLoad | Named = EVEN,
     expert_capacity: float | None = None,
     expert_replicas: int | None = None,
+    tables: Named | None = None,
+    ids: str | None = None,
     folded: bool = True,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
@@ -136,6 +143,9 @@ def estimate(
         expert_capacity: tokens that an expert takes, in mean loads; what is above is dropped.
         expert_replicas: experts that are held once more, over all ranks, the fullest first, with
             all of them dealt so that ranks have alike loads; in order, if left out.
+        tables: where a recommender's tables stand: a sharding plan of TorchRec as JSON.
+        ids: how often rows of its tables are looked up: "even", "zipf:1.05" (or an exponent for
+            each table), or a file of counts (.csv of table, row, count; .npz).
         folded: simulate one rank of each role instead of all.
         costs: what predicts durations; the fitted models of this version if left out.
         inflation: how much slower kernels are beside communication; the published mean if left
@@ -153,6 +163,10 @@ def estimate(
     known = (
         software_called(str(software), folders) if isinstance(software, str | Path) else software
     )
+    if tables is not None or ids is not None:
+        plan = draft_with_tables(
+            found_model, _draft_of(plan, folders), found_machine, tables=tables, ids=ids
+        )
     if isinstance(plan, Plan):
         found = estimated(
             found_model,
@@ -240,6 +254,45 @@ def _under_load(
     return replace(
         found, assumed=even.assumed, experts=mixes, notes=(*dict.fromkeys((note, *even.notes)),)
     )
+
+
+def _draft_of(
+    plan: Plan | PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]
+) -> PlanDraft:
+    return draft_of(plan_table(plan)) if isinstance(plan, Plan) else draft_named(plan, folders)
+
+
+def draft_with_tables(
+    model: Model | ModuleProgram,
+    draft: PlanDraft,
+    machine: Machine,
+    *,
+    tables: Named | None,
+    ids: str | None,
+) -> PlanDraft:
+    """A draft that says where a recommender's tables stand, and how often rows are looked up.
+
+    Args:
+        model: a recommender.
+        draft: what else is stated.
+        machine: whose hosts divide rows, where a table's stand on one host.
+        tables: a sharding plan of TorchRec; `None`: as the draft has it.
+        ids: as in `estimate`; `None`: as the draft has it.
+
+    Raises:
+        WorkloadError: if the model has no tables, or the file is none of its.
+    """
+    if not isinstance(model, Recommender):
+        raise WorkloadError(f"{model.name} is no recommender: it has no tables to place or look up")
+    if ids is not None:
+        draft = draft.with_fields({"tables.ids": ids})
+    if tables is None:
+        return draft
+    places = read_torchrec_plan(Path(tables), model)
+    draft = draft.with_fields({"tables.places": places})
+    if any(one.scheme is TableScheme.TABLE_ROW for one in places):
+        draft = draft.with_fields({"shard_ranks": machine.host.num_chips})
+    return draft
 
 
 def draft_named(

@@ -73,6 +73,11 @@ def estimate(
         int | None,
         option("N", "Experts held twice, all dealt to balance. Default: in order.", min=0),
     ] = None,
+    tables: Annotated[
+        str | None,
+        option("PLAN.json", "Where a recommender's tables stand: a sharding plan of TorchRec."),
+    ] = None,
+    ids: plans.Ids = None,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one of each role.")
     ] = False,
@@ -108,6 +113,8 @@ def estimate(
             expert_load=expert_load,
             expert_capacity=expert_capacity,
             expert_replicas=expert_replicas,
+            tables=tables,
+            ids=ids,
             folded=not unfolded,
             progress=doing.advance,
         )

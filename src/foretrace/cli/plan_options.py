@@ -67,6 +67,16 @@ Gpus: TypeAlias = Annotated[
     ),
 ]
 
+Ids: TypeAlias = Annotated[
+    str | None,
+    options.option(
+        "even|zipf:A|FILE",
+        "How often rows of tables are looked up: all alike, by Zipf's law (A,B,... for each "
+        "table), or counts (.csv of table, row, count; .npz). Default: even.",
+        "--ids",
+    ),
+]
+
 
 def with_plan(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command with these keys of a plan, and `--set` for others, in the place of `stated`.

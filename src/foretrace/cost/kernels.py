@@ -98,6 +98,7 @@ def _along(line: tuple[Float64s, Float64s], log_m: float) -> float:
 
 
 _UNKNOWN_FAMILY = "unknown"
+_OUTSIDE = (Access.HOST.name.lower(), Access.STORAGE.name.lower())
 # Without any fit the peaks bound a time from below, and half of the peaks is the rule of thumb that
 # bounds it from above: the answer lies between, and no kernel does all that a data sheet promises.
 _OF_ROOFLINE = 2**0.5
@@ -248,7 +249,8 @@ def _is_described(key: tuple[str, str, str], chip: Chip) -> bool:
     """Whether the chip's description says what the model of these kernels needs."""
     model, kind, _ = key
     if model == MOVEMENT:
-        return kind != Access.HOST.name.lower() or chip.host_bytes_per_ns is not None
+        ways = (chip.host_bytes_per_ns, chip.storage_bytes_per_ns)
+        return dict(zip(_OUTSIDE, ways, strict=True)).get(kind, 1.0) is not None
     if chip.num_processors is None:
         return False
     return model in {GEMM, CONVOLUTION} or chip.cycles_per_ns is not None
@@ -257,7 +259,7 @@ def _is_described(key: tuple[str, str, str], chip: Chip) -> bool:
 def _roofline_ns(key: tuple[str, str, str], sizes: Int64s, chip: Chip) -> Float64s:
     """What the data sheet alone says of kernels; 0 where it says nothing."""
     model, kind, dtype = key
-    if model == MOVEMENT and kind != Access.HOST.name.lower():
+    if model == MOVEMENT and kind not in _OUTSIDE:
         moved_ns: Float64s = sizes[:, 0] / chip.memory_bytes_per_ns * _OF_ROOFLINE
         return moved_ns
     peak = chip.peak_flops_per_ns(_multiplied(model, dtype))

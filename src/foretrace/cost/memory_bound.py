@@ -28,6 +28,7 @@ class Access(IntEnum):
     GATHER = 3  # rows by index: embedding, EmbeddingBag, index, scatter
     HOST = 4  # over the link to the host
     PERMUTE = 5  # whole rows of a kilobyte and more by index: tokens in order of their experts
+    STORAGE = 6  # from disks of the host
 
 
 CONSTANTS = (
@@ -62,7 +63,7 @@ def movement_ns(movements: Movements, chip: Chip, values: Mapping[str, float]) -
     """Duration of each row, float64[rows], in ns.
 
     Raises:
-        MachineError: for a copy to the host, if the chip's link to it is not described.
+        MachineError: for a copy to the host, or from its disks, if the way is not described.
     """
     is_host = movements.access == Access.HOST
     if is_host.any() and chip.host_bytes_per_ns is None:
@@ -70,8 +71,16 @@ def movement_ns(movements: Movements, chip: Chip, values: Mapping[str, float]) -
             f"chip {chip.name!r} gives no host_bandwidth, which copies to the host need: add it "
             "to its file."
         )
+    is_stored = movements.access == Access.STORAGE
+    if is_stored.any() and chip.storage_bytes_per_ns is None:
+        raise MachineError(
+            f"chip {chip.name!r} has no share of a storage_bandwidth, which rows on disks need: "
+            "add it to the file of its host, or keep tables in HBM and in memory of the host"
+        )
     bandwidth = np.where(is_host, chip.host_bytes_per_ns or 1.0, chip.memory_bytes_per_ns)
-    rates = [*(values[name] for name in _RATES), _OF_STREAMS * values["stream_rate"]]
+    bandwidth = np.where(is_stored, chip.storage_bytes_per_ns or 1.0, bandwidth)
+    # Of disks nothing was measured but what their data sheets say.
+    rates = [*(values[name] for name in _RATES), _OF_STREAMS * values["stream_rate"], 1.0]
     rate = np.array(rates)[movements.access]
     start_ns = values["launch_ns"] + values["rows_ns"] * (movements.access == Access.ROWS)
     duration_ns: Float64s = start_ns + movements.num_bytes / (bandwidth * rate)

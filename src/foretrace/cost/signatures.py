@@ -58,6 +58,11 @@ _GATHER_CLASSES = (OperatorClass.EMBEDDING, OperatorClass.INDEXING)
 # system), which is near what streams reach; its updates take the same rate (TorchRec's planner
 # has them at twice the time of a lookup, for twice the bytes).
 _WHOLE_ROWS = "split_embedding_"
+# Rows of tables that HBM lacks come over the link to the host, or from its disks.
+_FETCHES = {
+    "lfu_cache_populate_cuda": Access.HOST,
+    "ssd_cache_populate_cuda": Access.STORAGE,
+}
 # Rows so long are read and written as whole lines of memory, in whatever order.
 _ROWS_BY_INDEX, _WHOLE_ROW_BYTES = "index_select", 1024
 _STREAM_CLASSES = (OperatorClass.ELEMENTWISE, OperatorClass.OPTIMIZER, OperatorClass.COPY)
@@ -175,8 +180,8 @@ def _convolution(operator: str, signature: str, shapes: Shapes, kernel: str) -> 
 
 
 def _access(kind: OperatorClass, base: str, shapes: Shapes) -> Access | None:
-    if base.startswith(_WHOLE_ROWS):
-        return Access.STREAM
+    if base in _FETCHES or base.startswith(_WHOLE_ROWS):
+        return _FETCHES.get(base, Access.STREAM)
     if base == _ROWS_BY_INDEX and _row_bytes(shapes) >= _WHOLE_ROW_BYTES:
         return Access.PERMUTE
     if kind in _GATHER_CLASSES:

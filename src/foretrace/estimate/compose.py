@@ -42,10 +42,12 @@ from foretrace.workload import (
     completions,
     flops,
     footprint,
+    is_uneven,
     layout,
     peak_flops_per_ns,
     plan_table,
     recommender_footprint,
+    recommender_layout,
     schedule_of,
     software_draft,
 )
@@ -97,7 +99,10 @@ def estimate(
     machine = with_hosts(machine, plan.num_ranks)
     peak = peak_flops_per_ns(plan, machine.chip)
     schedule = schedule_of(plan)
-    laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
+    if isinstance(model, Recommender) and is_uneven(plan):
+        laid_out = recommender_layout(model, plan)
+    else:
+        laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
     known = software or load_software(UNKNOWN_SOFTWARE)
     costs = costs or software_costs(machine, known)
     done = simulated_step(laid_out.graph, costs, inflation or Inflation())

@@ -142,6 +142,7 @@ class Chip(DataSheet):
     figures: tuple[Figure, ...]  # all numbers with their sources
     parent: str  # the description it extends; "" if none
     path: Path
+    storage_bytes_per_ns: float | None = None  # its share of reads from its host's disks
 
     def parts(self) -> tuple[Told, ...]:
         """What profilers call it, and every number with its source."""

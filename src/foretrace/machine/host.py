@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,6 +41,10 @@ HOST_FIELDS = (
     FigureField("num_cpus", QuantityKind.COUNT, 1, 16, "sockets"),
     FigureField("num_cores_per_cpu", QuantityKind.COUNT, 1, 512, "cores of one socket"),
     FigureField("cpu_memory", QuantityKind.SIZE, "1 GiB", "32 TiB", "memory of all sockets"),
+    FigureField("storage", QuantityKind.SIZE, "100 GB", "4 PB", "of all fast disks"),
+    FigureField(
+        "storage_bandwidth", QuantityKind.BANDWIDTH, "0.1 GB/s", "1 TB/s", "reads of all of them"
+    ),
     FigureField("power", QuantityKind.POWER, "50 W", "200 kW", "at most, of the whole host"),
 )
 
@@ -70,6 +74,7 @@ class Host(DataSheet):
     num_cpus: int | None
     num_cores_per_cpu: int | None
     cpu_memory_bytes: int | None
+    storage_bytes: int | None
     power_watts: float | None
     figures: tuple[Figure, ...]
     parent: str
@@ -119,6 +124,10 @@ def _host(found: Document, folders: Sequence[Path]) -> Host:
         where=where,
     )
     own_chip = load_chip(chip, (*folders, found.path.parent))
+    storage = number(figures, "storage_bandwidth")
+    if storage is not None:
+        share = storage / round(figures["num_chips"].value)
+        own_chip = replace(own_chip, storage_bytes_per_ns=share)
     return Host(
         name=found.name,
         title=found.text("title", found.name),
@@ -133,6 +142,7 @@ def _host(found: Document, folders: Sequence[Path]) -> Host:
         num_cpus=whole(figures, "num_cpus"),
         num_cores_per_cpu=whole(figures, "num_cores_per_cpu"),
         cpu_memory_bytes=whole(figures, "cpu_memory"),
+        storage_bytes=whole(figures, "storage"),
         power_watts=number(figures, "power"),
         figures=tuple(figures.values()),
         parent=found.parent,

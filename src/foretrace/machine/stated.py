@@ -41,6 +41,7 @@ _HOST = {
     "num_cpus": "num_cpus",
     "num_cores_per_cpu": "num_cores_per_cpu",
     "cpu_memory": "cpu_memory_bytes",
+    "storage": "storage_bytes",
     "power": "power_watts",
 }
 _CHIP = {
@@ -59,6 +60,7 @@ _CHIP = {
 }
 _WHOLE = (
     *("num_rails", "num_nics", "num_cpus", "num_cores_per_cpu", "cpu_memory_bytes"),
+    "storage_bytes",
     *("memory_bytes", "l2_bytes", "last_level_bytes", "shared_bytes"),
     *("num_processors", "num_links"),
 )
@@ -149,11 +151,13 @@ def _with_tier(machine: Machine, rest: str, value: object) -> Machine:
 
 def _with_host(machine: Machine, rest: str, value: object) -> Machine:
     figure = _figure(rest, value, HOST_FIELDS, where="host")
-    host = replace(
-        machine.host,
-        **_attribute(_HOST[rest], figure),
-        figures=_with_figure(machine.host.figures, figure),
-    )
+    host = machine.host
+    if rest == "storage_bandwidth":
+        share = figure.value / host.num_chips
+        changed: dict[str, Any] = {"chip": replace(host.chip, storage_bytes_per_ns=share)}
+    else:
+        changed = _attribute(_HOST[rest], figure)
+    host = replace(host, **changed, figures=_with_figure(host.figures, figure))
     return _followed(replace(machine, host=host))
 
 

@@ -64,6 +64,12 @@ def _update(operations: int, states: str) -> Callable[[Shapes], Work | None]:
     return work
 
 
+def _fetch(shapes: Shapes) -> Work | None:
+    """Rows as bytes: what comes over a link; what goes back goes beside it."""
+    rows = shapes.tensor(0)
+    return None if rows is None else moved(0, read=(rows,), written=(), dtype=rows.dtype)
+
+
 TABLES: dict[str, Callable[[Shapes], Work | None]] = {
     "split_embedding_codegen_forward_unweighted_cuda": _lookup,
     "split_embedding_backward_codegen_sgd_unweighted_exact_cuda": _update(_SGD, "none"),
@@ -71,4 +77,6 @@ TABLES: dict[str, Callable[[Shapes], Work | None]] = {
         _ADAGRAD, "row"
     ),
     "split_embedding_backward_codegen_adagrad_unweighted_exact_cuda": _update(_ADAGRAD, "all"),
+    "lfu_cache_populate_cuda": _fetch,
+    "ssd_cache_populate_cuda": _fetch,
 }

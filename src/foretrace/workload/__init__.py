@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.unit_grain import Fragments as Fragments
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
+    from foretrace.workload.layout.work_of_ranks import is_uneven as is_uneven
+    from foretrace.workload.layout.work_of_ranks import recommender_layout as recommender_layout
     from foretrace.workload.models.account import ModelAccount as ModelAccount
     from foretrace.workload.models.account import ModelComparison as ModelComparison
     from foretrace.workload.models.account import account as account
@@ -176,21 +178,29 @@ if TYPE_CHECKING:
     from foretrace.workload.schedule.schedule import Pass as Pass
     from foretrace.workload.schedule.schedule import Schedule as Schedule
     from foretrace.workload.schedule.schedule import ScheduleUnit as ScheduleUnit
+    from foretrace.workload.sharding.access import AccessLaw as AccessLaw
+    from foretrace.workload.sharding.access import access_laws as access_laws
     from foretrace.workload.sharding.balance import differencing as differencing
     from foretrace.workload.sharding.balance import greedy as greedy
     from foretrace.workload.sharding.balance import longest_first_bound as longest_first_bound
     from foretrace.workload.sharding.memory import recommender_footprint as recommender_footprint
-    from foretrace.workload.sharding.placement import PlacedTables as PlacedTables
-    from foretrace.workload.sharding.placement import Shard as Shard
+    from foretrace.workload.sharding.placed import PlacedTables as PlacedTables
+    from foretrace.workload.sharding.placed import Shard as Shard
     from foretrace.workload.sharding.placement import place_tables as place_tables
+    from foretrace.workload.sharding.placement import tables_of_plan as tables_of_plan
     from foretrace.workload.sharding.shard_costs import LookupWork as LookupWork
     from foretrace.workload.sharding.shard_costs import PlannerRates as PlannerRates
     from foretrace.workload.sharding.shard_costs import ShardCost as ShardCost
     from foretrace.workload.sharding.shard_costs import shard_cost as shard_cost
     from foretrace.workload.sharding.tables import Balance as Balance
+    from foretrace.workload.sharding.tables import MemoryTier as MemoryTier
     from foretrace.workload.sharding.tables import TableOptimizer as TableOptimizer
+    from foretrace.workload.sharding.tables import TablePlace as TablePlace
     from foretrace.workload.sharding.tables import TableScheme as TableScheme
     from foretrace.workload.sharding.tables import TableSharding as TableSharding
+    from foretrace.workload.sharding.torchrec import read_torchrec_plan as read_torchrec_plan
+    from foretrace.workload.sharding.torchrec import torchrec_plan as torchrec_plan
+    from foretrace.workload.sharding.torchrec import write_torchrec_plan as write_torchrec_plan
     from foretrace.workload.sharding.traffic import Numbers as Numbers
     from foretrace.workload.sharding.traffic import SchemeTraffic as SchemeTraffic
     from foretrace.workload.sharding.traffic import traffic as traffic

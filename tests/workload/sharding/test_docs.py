@@ -20,7 +20,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "recommenders.md"
 
 
 def test_the_example_plan_places_tables_and_makes_blocks() -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     model = load_model("dlrm-mlperf-v2")
     assert isinstance(model, Recommender)
 

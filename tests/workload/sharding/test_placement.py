@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from foretrace.base import WorkloadError
 from foretrace.workload import (
     Balance,
+    MemoryTier,
     PlacedTables,
     Recommender,
     TableOptimizer,
+    TablePlace,
     TableScheme,
     TableSharding,
     load_model,
@@ -157,3 +160,67 @@ def test_a_placement_shows_itself() -> None:
     assert frame["table"].to_list() == [0, 1, 1]
     assert frame["scheme"].to_list() == ["table-wise", "data-parallel", "data-parallel"]
     assert placed.as_json()["bytes_by_rank"] == list(placed.bytes_by_rank)
+
+
+def stated(*places: TablePlace, ids: str = "even") -> TableSharding:
+    return TableSharding(places=places, ids=ids, optimizer=TableOptimizer.SGD)
+
+
+def test_a_table_in_memory_of_the_host_takes_its_cache_of_hbm() -> None:
+    place_of = TablePlace(0, TableScheme.TABLE, (1,), MemoryTier.HOST, 0.25)
+
+    placed = place(recommender((100,), size=8), 2, stated(place_of))
+
+    assert placed.bytes_by_rank == (0, 800)
+    assert placed.bytes_outside(MemoryTier.HOST) == (0, 3200)
+    (shard,) = placed.shards
+    # 4 samples of 2 ranks look up 2 rows each; a quarter of all are cached
+    assert placed.missed(shard, 4) == pytest.approx(12)
+    assert placed.fetched(shard, 4) == pytest.approx(75 * -math.expm1(-16 / 100))
+
+
+def test_rows_without_a_cache_come_for_every_lookup() -> None:
+    place_of = TablePlace(0, TableScheme.TABLE, (0,), MemoryTier.HOST, 0.0)
+
+    placed = place(recommender((100,), size=8), 2, stated(place_of))
+
+    (shard,) = placed.shards
+    assert placed.outside_bytes(MemoryTier.HOST, (shard,), 4) == 16 * 32
+    assert 0 < placed.updated_bytes(MemoryTier.HOST, (shard,), 4) < 16 * 32
+
+
+def test_a_disk_reads_whole_blocks() -> None:
+    place_of = TablePlace(0, TableScheme.TABLE, (0,), MemoryTier.SSD, 0.0)
+
+    placed = place(recommender((100,), size=8), 2, stated(place_of))
+
+    assert placed.outside_bytes(MemoryTier.SSD, placed.shards, 4) == 16 * 4096
+
+
+def test_skewed_ids_load_ranks_of_a_divided_table_unevenly() -> None:
+    model = recommender((1000, 1000))
+    everywhere = [TablePlace(table, TableScheme.ROW) for table in (0, 1)]
+
+    even, skewed = (place(model, 4, stated(*everywhere, ids=ids)) for ids in ("even", "zipf:1.2"))
+
+    assert len(set(even.lookups_by_rank(4))) == 1
+    assert max(skewed.lookups_by_rank(4)) > 1.2 * max(even.lookups_by_rank(4))
+    assert sum(skewed.lookups_by_rank(4)) == pytest.approx(sum(even.lookups_by_rank(4)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (TablePlace(1, TableScheme.ROW), "leave out table 0"),
+        (TablePlace(0, TableScheme.TABLE, (4,)), "expected one of ranks 0 to 3"),
+        (TablePlace(0, TableScheme.TABLE), "expected one of ranks 0 to 3"),
+        (TablePlace(0, TableScheme.COLUMN, (0, 1, 2)), "do not divide 8 columns"),
+        (TablePlace(0, TableScheme.TABLE_ROW, (1,)), "a multiple of 2"),
+        (TablePlace(0, TableScheme.ROW, (9,)), "there are ranks 0 to 3"),
+        (TablePlace(0, TableScheme.ROW, (), MemoryTier.HOST, 1.5), "1.5 of its rows"),
+        (TablePlace(0, TableScheme.DATA, (), MemoryTier.HOST, 0.5), "keeps such tables in HBM"),
+    ],
+)
+def test_a_place_that_the_job_has_not_is_refused(wrong: TablePlace, words: str) -> None:
+    with pytest.raises(WorkloadError, match=words):
+        place(recommender((100,)), 4, stated(wrong))

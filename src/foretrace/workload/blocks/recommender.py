@@ -23,7 +23,8 @@ from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.models.recommender import Recommender
 from foretrace.workload.plan.legality import check_plan
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.sharding.placement import PlacedTables, place_tables
+from foretrace.workload.sharding.placed import PlacedTables
+from foretrace.workload.sharding.placement import tables_of_plan
 from foretrace.workload.sharding.tables import TableOptimizer, TableSharding
 from foretrace.workload.sharding.traffic import data_parallel_gradients
 
@@ -43,6 +44,8 @@ def blocks_of_recommender(
     tables: TableSharding | None = None,
     *,
     rank: int | None = None,
+    placed: PlacedTables | None = None,
+    is_alike: bool = False,
 ) -> ModelBlocks:
     """What one rank does in a step.
 
@@ -53,20 +56,16 @@ def blocks_of_recommender(
         tables: how these are divided; as `plan.tables` says if left out.
         rank: whose work; if left out, that of the rank with most to look up, with exchanges as
             large as the most that any rank sends or gets.
+        placed: where tables stand, if that is known already.
+        is_alike: all ranks have the same items, some with nothing to do.
 
     Raises:
         WorkloadError: if the plan is not data parallel, or the tables do not fit it.
     """
-    sharding = tables or plan.tables or TableSharding()
-    check_plan(replace(plan, tables=sharding), model)
-    placed = place_tables(
-        model,
-        sharding,
-        num_ranks=plan.data,
-        batch=plan.micro_batch,
-        ranks_per_host=plan.shard_ranks,
-    )
-    step = _Step(model, plan, placed, rank)
+    if placed is None:
+        check_plan(replace(plan, tables=tables or plan.tables or TableSharding()), model)
+        placed = tables_of_plan(model, plan, tables)
+    step = _Step(model, plan, placed, rank, is_alike)
     forward, backward = step.forward(), step.backward()
     passes = Passes(
         part=Part.LAYER,
@@ -82,7 +81,7 @@ def blocks_of_recommender(
         transfer_dtype=plan.precision.activations,
         notes=(
             "reductions and updates of dense parameters stand in the backward block",
-            "ids are spread evenly over rows; every lookup reads its row from memory",
+            "every lookup reads its row from memory, also where several meet in one",
             "copies of the batch from the host are left out: they run ahead on their own stream",
         ),
     )
@@ -94,6 +93,7 @@ class _Step:
     plan: Plan
     placed: PlacedTables
     rank: int | None
+    is_alike: bool
 
     @property
     def networks(self) -> Networks:
@@ -102,7 +102,8 @@ class _Step:
 
     @property
     def tables(self) -> TableWork:
-        return TableWork(self.placed, self.plan.micro_batch, self.rank, self.plan.precision)
+        plan = self.plan
+        return TableWork(self.placed, plan.micro_batch, self.rank, plan.precision, self.is_alike)
 
     def forward(self) -> ItemWriter:
         items, networks, tables = ItemWriter(Phase.FORWARD), self.networks, self.tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,8 +11,8 @@ from foretrace.workload.blocks import calls
 from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.plan.plan import Group, Precision
-from foretrace.workload.sharding.placement import PlacedTables, Shard
-from foretrace.workload.sharding.tables import TableOptimizer, TableScheme
+from foretrace.workload.sharding.placed import PlacedTables, Shard
+from foretrace.workload.sharding.tables import MemoryTier, TableOptimizer, TableScheme
 from foretrace.workload.sharding.traffic import SchemeTraffic, traffic
 
 _LENGTH, _SPLIT = "int32", "int64"
@@ -20,6 +21,11 @@ _UPDATES = {
     TableOptimizer.SGD: "sgd",
     TableOptimizer.ROW_WISE_ADAGRAD: "rowwise_adagrad",
     TableOptimizer.ADAGRAD: "adagrad",
+}
+# FBGEMM's: rows that the cache lacks, or that updates change without one, come over the link.
+_FETCHES = {
+    MemoryTier.HOST: "fbgemm::lfu_cache_populate_cuda",
+    MemoryTier.SSD: "fbgemm::ssd_cache_populate_cuda",
 }
 # Kernels that bring ids in order, counted in the public 8-rank run (facebookresearch/param,
 # et_replay/tests/inputs/dlrm_kineto, rank 0): prefix sums, fills and casts, each over one number
@@ -49,6 +55,7 @@ class TableWork:
     batch: int
     rank: int | None
     precision: Precision
+    is_alike: bool = False  # items that any rank has are there, with nothing to do if need be
 
     def send_ids(self, items: ItemWriter) -> None:
         """Ids, and before them how many there are, go to the ranks that hold the rows."""
@@ -94,6 +101,7 @@ class TableWork:
                     self._prepare(items, name, _BEFORE_PERMUTING, found.num_bags)
                     items.add(f"{name} ids in order of tables", self._permuted(found.num_ids))
                 self._prepare(items, name, _BEFORE_LOOKUP, found.num_bags)
+                self._fetch(items, one.scheme, self.placed.outside_bytes)
                 items.add(f"{name} lookup", self._lookup(found))
             arrived += self._send_vectors(items, one)
         replicated = self._found(TableScheme.DATA)
@@ -155,6 +163,7 @@ class TableWork:
                     items.wait(by_label[label])
             if found is not None:
                 self._sort(items, name, found)
+                self._fetch(items, one.scheme, self.placed.updated_bytes)
                 items.add(f"{name} update", self._update(found))
 
     def update_replicated(self, items: ItemWriter) -> None:
@@ -185,13 +194,32 @@ class TableWork:
             items.add(f"{name} ids sorted", pair)
         self._prepare(items, name, _BEFORE_UPDATE, found.num_ids)
 
+    def _fetch(
+        self,
+        items: ItemWriter,
+        scheme: TableScheme,
+        num_bytes: Callable[[MemoryTier, tuple[Shard, ...], int], float],
+    ) -> None:
+        """Rows of each tier besides HBM; of no rank in particular, the most that any gets."""
+        every = [self.placed.of_rank(rank, scheme) for rank in range(self.placed.num_ranks)]
+        own = every if self.rank is None else [every[self.rank]]
+        for tier, operator in _FETCHES.items():
+            counts = [num_bytes(tier, shards, self.batch) for shards in own]
+            is_there = any(counts) or (
+                self.is_alike and any(num_bytes(tier, shards, self.batch) for shards in every)
+            )
+            if is_there:
+                rows = array((max(1, round(max(counts))),), "int8")
+                items.add(f"{scheme.value} rows from {tier.value}", call(operator, rows))
+
     def _found(self, scheme: TableScheme) -> _Lookup | None:
         """What a rank looks up by one scheme; of no rank in particular, the busiest's."""
-        ranks = range(self.placed.num_ranks) if self.rank is None else (self.rank,)
-        by_rank = [self.placed.of_rank(rank, scheme) for rank in ranks]
+        every = [self.placed.of_rank(rank, scheme) for rank in range(self.placed.num_ranks)]
+        by_rank = every if self.rank is None else [every[self.rank]]
         shards = max(by_rank, key=self._read)
         if not shards:
-            return None
+            is_there = self.is_alike and any(every)
+            return _Lookup(1, 1, 1, 0, 0) if is_there else None
         samples = self.batch * (1 if scheme is TableScheme.DATA else self.placed.num_ranks)
         return _Lookup(
             num_tables=len(shards),

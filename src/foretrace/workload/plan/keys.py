@@ -30,7 +30,7 @@ from foretrace.workload.plan.plan import (
     Precision,
     Sharding,
 )
-from foretrace.workload.sharding.tables import TableScheme, TableSharding
+from foretrace.workload.sharding.tables import TablePlace, TableScheme, TableSharding
 
 TableExceptions = tuple[tuple[int, TableScheme], ...]
 Value = (
@@ -44,6 +44,7 @@ Value = (
     | tuple[RecomputeModule, ...]
     | tuple[str, ...]
     | TableExceptions
+    | tuple[TablePlace, ...]
 )
 _Stored = Literal["bf16", "fp16", "fp8", "fp32"]
 # Kinds that do not follow from the default of the field that they set.
@@ -59,11 +60,13 @@ _KINDS: Mapping[str, Any] = {
     "implementation.launch": Literal["eager", "compiled", "graph"],
     "tables.number_format": _Stored,
     "tables.exceptions": tuple[tuple[Whole, TableScheme], ...],
+    "tables.places": tuple[TablePlace, ...],
     "tables.assumed_pooling": Share,
     "tables.capacity_bytes": Count,
 }
 _EXPECTED = {
     "tables.exceptions": f"a list of [table, scheme] with one of {', '.join(TableScheme)}",
+    "tables.places": "a list of [table, scheme, ranks, tier, share of rows in HBM]",
 }
 
 

@@ -34,7 +34,6 @@ from foretrace.workload.plan.plan import (
     plan_of_layer,
 )
 from foretrace.workload.schedule.catalogue import check_order
-from foretrace.workload.sharding.tables import TableScheme
 
 _SIZES = (
     ("tensor", "tp"),
@@ -145,10 +144,7 @@ def run_problems(plan: Plan) -> Iterator[str]:
             "use for it: choose 'interleaved', or leave it out"
         )
     # Where rows of tables are divided in a host, the shard ranks are the host's.
-    divides_rows = plan.tables is not None and TableScheme.TABLE_ROW in {
-        plan.tables.scheme,
-        *(scheme for _, scheme in plan.tables.exceptions),
-    }
+    divides_rows = plan.tables is not None and plan.tables.divides_rows_in_hosts
     if plan.sharding is Sharding.NONE and (plan.shard_ranks or 1) > 1 and not divides_rows:
         yield (
             f"sharding over {plan.shard_ranks} ranks has the level 'none', which divides nothing: "

@@ -12,11 +12,11 @@ from foretrace.workload.footprint.footprint import Footprint, StageFootprint
 from foretrace.workload.models.parameters import TABLES, parameters
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.plan.plan import Plan
-from foretrace.workload.sharding.placement import PlacedTables, place_tables
-from foretrace.workload.sharding.tables import TableOptimizer, TableSharding
+from foretrace.workload.sharding.placed import STATE_BYTES, PlacedTables
+from foretrace.workload.sharding.placement import tables_of_plan
+from foretrace.workload.sharding.tables import MemoryTier, TableOptimizer
 from foretrace.workload.sharding.traffic import data_parallel_gradients, traffic
 
-_STATE_BYTES = 4  # of one number of Adagrad's, kept in 32 bit
 _NOTES = (
     "not counted: the CUDA context, buffers of NCCL, the loss, and the next batch's dense part",
     "parameters are tables and networks; rows are updated without gradients of their own",
@@ -36,19 +36,13 @@ def recommender_footprint(
     Raises:
         WorkloadError: if the tables do not fit the plan.
     """
-    placed = place_tables(
-        model,
-        plan.tables or TableSharding(),
-        num_ranks=plan.data,
-        batch=plan.micro_batch,
-        ranks_per_host=plan.shard_ranks,
-    )
+    placed = tables_of_plan(model, plan)
     found = parameters(model)
     dense = found.total - found.of(TABLES).total
     own = data_parallel_gradients(placed)
     precision, optimizer = plan.precision, placed.sharding.optimizer
     tables = _table_bytes(placed)
-    states = 0 if optimizer is TableOptimizer.SGD else dense * _STATE_BYTES
+    states = 0 if optimizer is TableOptimizer.SGD else dense * STATE_BYTES
     kept = plan.micro_batch * kept_numbers(model)
     rank = placed.bytes_by_rank.index(max(placed.bytes_by_rank))
     ids = sum(placed.lookups(one, plan.micro_batch) for one in placed.shards if one.rank == rank)
@@ -84,10 +78,14 @@ def kept_numbers(model: Recommender) -> int:
 
 
 def _table_bytes(placed: PlacedTables) -> int:
-    """Of the fullest rank's tables, without their optimizer."""
+    """Of the fullest rank's tables in HBM, without their optimizer."""
     totals = placed.bytes_by_rank
     fullest = totals.index(max(totals))
-    numbers = sum(one.num_rows * one.num_columns for one in placed.shards if one.rank == fullest)
+    numbers = sum(
+        one.num_rows * one.num_columns * (1 if one.tier is MemoryTier.HBM else one.cached)
+        for one in placed.shards
+        if one.rank == fullest
+    )
     return round(numbers * known_format(placed.sharding.number_format).num_bytes)
 
 

@@ -2,123 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
-from foretrace.answer import Answer, Column, Plain, Table, Told, Unit, bytes_text, count_text
 from foretrace.base import WorkloadError, known_format
 from foretrace.workload.models.recommender import Recommender
+from foretrace.workload.plan.plan import Plan
+from foretrace.workload.sharding.access import AccessLaw, access_laws
 from foretrace.workload.sharding.balance import differencing, greedy
+from foretrace.workload.sharding.placed import STATE_BYTES, PlacedTables, Shard, states_of_row
 from foretrace.workload.sharding.shard_costs import LookupWork, PlannerRates, shard_cost
 from foretrace.workload.sharding.tables import (
     Balance,
-    TableOptimizer,
+    MemoryTier,
+    TablePlace,
     TableScheme,
     TableSharding,
 )
 
-_STATE_BYTES = 4  # of one number of an optimizer: kept in 32 bit
 _ON_RANKS = frozenset((TableScheme.TABLE, TableScheme.COLUMN))
 _ON_HOSTS = frozenset((TableScheme.TABLE_ROW,))
 _SHOWN = 5  # tables that an error names at most
-
-
-@dataclass(frozen=True)
-class Shard(Plain):
-    """What one rank holds of one table."""
-
-    json_names: ClassVar = {"num_rows": "rows", "num_columns": "columns", "num_bytes": "bytes"}
-
-    table: int
-    rank: int
-    scheme: TableScheme
-    num_rows: int
-    num_columns: int
-    num_bytes: int  # with what the optimizer keeps
-
-
-@dataclass(frozen=True, repr=False)
-class PlacedTables(Answer):
-    """All shards of a model's tables."""
-
-    json_only: ClassVar = ("model.name", "num_ranks", "ranks_per_host", "bytes_by_rank", "shards")
-    json_names: ClassVar = {"model.name": "model"}
-
-    model: Recommender
-    sharding: TableSharding
-    num_ranks: int
-    ranks_per_host: int
-    shards: tuple[Shard, ...]  # by table, then by rank
-
-    @property
-    def bytes_by_rank(self) -> tuple[int, ...]:
-        """Bytes of tables and of their optimizer on each rank."""
-        totals = [0] * self.num_ranks
-        for shard in self.shards:
-            totals[shard.rank] += shard.num_bytes
-        return tuple(totals)
-
-    @cached_property
-    def _by_place(self) -> Mapping[tuple[int, TableScheme], tuple[Shard, ...]]:
-        """Shards by rank and scheme, by table."""
-        found: dict[tuple[int, TableScheme], list[Shard]] = {}
-        for one in self.shards:
-            found.setdefault((one.rank, one.scheme), []).append(one)
-        return {place: tuple(shards) for place, shards in found.items()}
-
-    def of_rank(self, rank: int, scheme: TableScheme) -> tuple[Shard, ...]:
-        """Shards of one rank by one scheme, by table."""
-        return self._by_place.get((rank, scheme), ())
-
-    def scheme_of(self, table: int) -> TableScheme:
-        """How a table is divided."""
-        return next(one.scheme for one in self.shards if one.table == table)
-
-    def lookups_by_rank(self, batch: int) -> tuple[float, ...]:
-        """Rows that each rank reads in one forward pass with so many samples a rank.
-
-        Ids are taken to be spread evenly over a table's rows where these are divided.
-        """
-        totals = [0.0] * self.num_ranks
-        for shard in self.shards:
-            totals[shard.rank] += self.lookups(shard, batch)
-        return tuple(totals)
-
-    def lookups(self, shard: Shard, batch: int) -> float:
-        """Rows that are read from one shard in one forward pass."""
-        samples = batch if shard.scheme is TableScheme.DATA else batch * self.num_ranks
-        return samples * self.model.pooling[shard.table] / self.num_parts(shard.scheme)
-
-    def num_parts(self, scheme: TableScheme) -> int:
-        """Ranks that the rows of a table by this scheme are divided among."""
-        if scheme is TableScheme.ROW:
-            return self.num_ranks
-        return self.ranks_per_host if scheme is TableScheme.TABLE_ROW else 1
-
-    @property
-    def headline(self) -> str:
-        """What the fullest rank holds."""
-        tables = count_text(len({one.table for one in self.shards}), "table")
-        fullest = bytes_text(max(self.bytes_by_rank))
-        ranks = count_text(self.num_ranks, "rank")
-        return f"{tables} of {self.model.name} on {ranks}: {fullest} at most"
-
-    def parts(self) -> tuple[Told, ...]:
-        """Every shard."""
-        return (
-            Table.of(
-                "shards",
-                self.shards,
-                Column("table", unit=Unit.IDENTIFIER),
-                Column("rank"),
-                Column("scheme", unit=Unit.WORD, value="scheme.value"),
-                Column("rows", unit=Unit.COUNT, value="num_rows"),
-                Column("columns", unit=Unit.COUNT, value="num_columns"),
-                Column("bytes", value="num_bytes"),
-            ),
-        )
 
 
 def place_tables(
@@ -129,8 +34,11 @@ def place_tables(
     batch: int,
     ranks_per_host: int | None = None,
     rates: PlannerRates | None = None,
+    laws: Sequence[AccessLaw] | None = None,
 ) -> PlacedTables:
     """Where every table of a model stands.
+
+    As the sharding's places say, where it has any; else by its rules.
 
     Tables that every rank holds a part of come first, then those of hosts; the others are dealt by
     cost to ranks that have least. The differencing method looks at neither what is there nor at
@@ -143,6 +51,7 @@ def place_tables(
         batch: samples of one rank.
         ranks_per_host: ranks that share a host; all of them if left out.
         rates: what costs are reckoned with; TorchRec's if left out.
+        laws: how often rows are looked up; as the sharding's ids say, if left out.
 
     Raises:
         WorkloadError: if the sharding does not fit the model, or the tables not the ranks.
@@ -161,14 +70,42 @@ def place_tables(
         batch=batch,
         rates=rates or PlannerRates(),
         schemes=_schemes(model, sharding),
+        laws=tuple(laws or access_laws(sharding.ids, model.rows)),
     )
-    spread = placing.spread()
-    shards = [*spread, *placing.dealt(spread)]
-    shards.sort(key=lambda one: (one.table, one.rank))
-    return _checked(PlacedTables(model, sharding, num_ranks, inside, tuple(shards)))
+    if sharding.places:
+        shards = [shard for place in sharding.places for shard in placing.placed(place)]
+    else:
+        spread = placing.spread()
+        shards = [*spread, *placing.dealt(spread)]
+        shards.sort(key=lambda one: (one.table, one.rank))
+    return _checked(PlacedTables(model, sharding, num_ranks, inside, tuple(shards), placing.laws))
+
+
+def tables_of_plan(
+    model: Recommender, plan: Plan, tables: TableSharding | None = None
+) -> PlacedTables:
+    """Where a plan has a model's tables.
+
+    Args:
+        model: its tables.
+        plan: of the job.
+        tables: how they are divided; as `plan.tables` says if left out.
+
+    Raises:
+        WorkloadError: if the tables do not fit the plan.
+    """
+    return place_tables(
+        model,
+        tables or plan.tables or TableSharding(),
+        num_ranks=plan.data,
+        batch=plan.micro_batch,
+        ranks_per_host=plan.shard_ranks,
+    )
 
 
 def _schemes(model: Recommender, sharding: TableSharding) -> list[TableScheme]:
+    if sharding.places:
+        return _stated_schemes(model, sharding.places)
     named = dict(sharding.exceptions)
     wrong = sorted(set(named) - set(range(model.num_tables)))
     if wrong:
@@ -179,6 +116,18 @@ def _schemes(model: Recommender, sharding: TableSharding) -> list[TableScheme]:
     small = sharding.data_parallel_rows
     otherwise = [TableScheme.DATA if rows <= small else sharding.scheme for rows in model.rows]
     return [named.get(table, scheme) for table, scheme in enumerate(otherwise)]
+
+
+def _stated_schemes(model: Recommender, places: Sequence[TablePlace]) -> list[TableScheme]:
+    stated = [one.table for one in places]
+    if stated != list(range(model.num_tables)):
+        missing = sorted(set(range(model.num_tables)) - set(stated))
+        what = f"leave out table {missing[0]}" if missing else f"are of tables {stated[:_SHOWN]}..."
+        raise WorkloadError(
+            f"places of tables {what}: expected one for each of the {model.num_tables} tables of "
+            f"{model.name!r}, in order"
+        )
+    return [one.scheme for one in places]
 
 
 @dataclass(frozen=True)
@@ -199,20 +148,78 @@ class _Placing:
     batch: int
     rates: PlannerRates
     schemes: Sequence[TableScheme]  # of each table
+    laws: tuple[AccessLaw, ...]  # so too
 
     @cached_property
     def number_bytes(self) -> float:
         return known_format(self.sharding.number_format).num_bytes
 
-    def shard(self, table: int, rank: int, size: tuple[int, int]) -> Shard:
+    def shard(self, table: int, rank: int, size: tuple[int, int], *, share: float = 1.0) -> Shard:
         rows, columns = size
-        kept = {
-            TableOptimizer.SGD: 0,
-            TableOptimizer.ROW_WISE_ADAGRAD: rows,
-            TableOptimizer.ADAGRAD: rows * columns,
-        }[self.sharding.optimizer]
-        num_bytes = round(rows * columns * self.number_bytes) + _STATE_BYTES * kept
-        return Shard(table, rank, self.schemes[table], rows, columns, num_bytes)
+        kept = rows * states_of_row(self.sharding.optimizer, columns)
+        num_bytes = round(rows * columns * self.number_bytes) + STATE_BYTES * kept
+        scheme = self.schemes[table]
+        return Shard(table, rank, scheme, rows, columns, num_bytes, share=share)
+
+    def rows_over(self, table: int, ranks: Sequence[int], columns: int) -> list[Shard]:
+        """Rows of a table, or of some columns, in as many parts as there are ranks."""
+        rows, count = self.model.rows[table], len(ranks)
+        shares = self.laws[table].part_shares(count, seed=table).tolist()
+        return [
+            self.shard(table, rank, (_part(rows, at, count), columns), share=shares[at])
+            for at, rank in enumerate(ranks)
+        ]
+
+    def placed(self, place: TablePlace) -> list[Shard]:
+        """Shards of a table whose place is stated."""
+        rows, size = self.model.rows[place.table], self.model.size
+        self.check(place)
+        if place.scheme is TableScheme.DATA:
+            found = [self.shard(place.table, rank, (rows, size)) for rank in range(self.num_ranks)]
+        elif place.scheme is TableScheme.ROW:
+            found = self.rows_over(place.table, range(self.num_ranks), size)
+        elif place.scheme is TableScheme.TABLE_ROW:
+            first = place.ranks[0]
+            found = self.rows_over(place.table, range(first, first + self.ranks_per_host), size)
+        else:
+            width = size // len(place.ranks)
+            found = [self.shard(place.table, rank, (rows, width)) for rank in place.ranks]
+        if place.tier is MemoryTier.HBM:
+            return found
+        return [replace(one, tier=place.tier, cached=place.cached) for one in found]
+
+    def check(self, place: TablePlace) -> None:
+        """Refuse a place that the job has not."""
+        named = f"table {place.table} is {place.scheme.value} on ranks {list(place.ranks)}"
+        everywhere = place.scheme in {TableScheme.DATA, TableScheme.ROW}
+        most = self.model.size if place.scheme is TableScheme.COLUMN else 1
+        if everywhere and not set(place.ranks) <= set(range(self.num_ranks)):
+            raise WorkloadError(f"{named}, and there are ranks 0 to {self.num_ranks - 1}")
+        if not everywhere and not (
+            1 <= len(place.ranks) <= most
+            and 0 <= min(place.ranks) <= max(place.ranks) < self.num_ranks
+        ):
+            raise WorkloadError(
+                f"{named}: expected {'some' if most > 1 else 'one'} of ranks 0 to "
+                f"{self.num_ranks - 1}"
+            )
+        if place.scheme is TableScheme.COLUMN and self.model.size % len(place.ranks):
+            raise WorkloadError(
+                f"{named}, {len(place.ranks)} pieces, which do not divide {self.model.size} columns"
+            )
+        if place.scheme is TableScheme.TABLE_ROW and place.ranks[0] % self.ranks_per_host:
+            raise WorkloadError(
+                f"{named}: expected the first rank of a host, a multiple of {self.ranks_per_host}"
+            )
+        if not 0 <= place.cached <= 1:
+            raise WorkloadError(
+                f"table {place.table} has {place.cached} of its rows in HBM: 0 to 1"
+            )
+        if place.scheme is TableScheme.DATA and place.tier is not MemoryTier.HBM:
+            raise WorkloadError(
+                f"table {place.table} is on every rank and in {place.tier.value}: PyTorch keeps "
+                "such tables in HBM; divide it, or leave the tier out"
+            )
 
     def spread(self) -> list[Shard]:
         """Shards of tables that every rank holds whole, or rows of."""
@@ -223,8 +230,7 @@ class _Placing:
             if scheme is TableScheme.DATA:
                 found += [self.shard(table, rank, (rows, size)) for rank in ranks]
             if scheme is TableScheme.ROW:
-                parts = [_part(rows, rank, self.num_ranks) for rank in ranks]
-                found += [self.shard(table, rank, (parts[rank], size)) for rank in ranks]
+                found += self.rows_over(table, ranks, size)
         return found
 
     def dealt(self, spread: Sequence[Shard]) -> list[Shard]:
@@ -241,11 +247,9 @@ class _Placing:
             begin = loads[::inside]
             bins = self.bins(pieces, begin, taken=[*spread, *found]) if pieces else []
             for piece, place in zip(pieces, bins, strict=True):
-                rows = self.model.rows[piece.table]
-                for at in range(inside):
-                    size = (_part(rows, at, inside), piece.num_columns)
-                    rank = place * inside + at
-                    found.append(self.shard(piece.table, rank, size))
+                ranks = range(place * inside, (place + 1) * inside)
+                found += self.rows_over(piece.table, ranks, piece.num_columns)
+                for rank in ranks:
                     loads[rank] += piece.cost_ns
         return found
 
@@ -310,7 +314,7 @@ class _Placing:
             return None
         used = [0] * num_bins
         for one in taken:
-            used[one.rank // inside] += one.num_bytes
+            used[one.rank // inside] += one.device_bytes
         return [self.sharding.capacity_bytes - each // inside for each in used]
 
     def no_room(self, table: int, size: int) -> WorkloadError:
@@ -336,8 +340,8 @@ def _checked(placed: PlacedTables) -> PlacedTables:
     if capacity is None or totals[fullest] <= capacity:
         return placed
     own = [one for one in placed.shards if one.rank == fullest]
-    held = sorted(own, key=lambda one: -one.num_bytes)
-    named = ", ".join(f"table {one.table}: {one.num_bytes:,}" for one in held[:_SHOWN])
+    held = sorted(own, key=lambda one: -one.device_bytes)
+    named = ", ".join(f"table {one.table}: {one.device_bytes:,}" for one in held[:_SHOWN])
     raise WorkloadError(
         f"tables of {placed.model.name!r} do not fit rank {fullest} of {placed.num_ranks}: "
         f"{totals[fullest]:,} bytes of {capacity:,} ({named}); all ranks hold "

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+from foretrace.workload.sharding.access import EVEN_IDS
 
 
 class TableScheme(StrEnum):
@@ -42,6 +45,30 @@ class TableOptimizer(StrEnum):
     ADAGRAD = "adagrad"  # one 32-bit number for each of the table's
 
 
+class MemoryTier(StrEnum):
+    """Where the rows of a table are; of those that are not in HBM a part is cached there.
+
+    Source:
+        pytorch/torchrec, torchrec/distributed/embedding_types.py, `EmbeddingComputeKernel`.
+    """
+
+    HBM = "hbm"  # of the rank's chip
+    HOST = "host"  # memory of the host, read over the chip's link to it
+    SSD = "ssd"  # disks of the host
+
+
+class TablePlace(NamedTuple):
+    """Where one table stands."""
+
+    table: int  # counted from 0
+    scheme: TableScheme
+    # Of a table: its rank; of columns: the rank of each piece, all as wide; of rows in a host: the
+    # host's first rank; of what every rank has a part of: none.
+    ranks: tuple[int, ...] = ()
+    tier: MemoryTier = MemoryTier.HBM
+    cached: float = 1.0  # share of the rows, the most used, that HBM has
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableSharding:
     """How all tables of a model are divided among the ranks of a job."""
@@ -58,7 +85,17 @@ class TableSharding:
     optimizer: TableOptimizer = TableOptimizer.ROW_WISE_ADAGRAD
     number_format: str = "fp32"  # of tables and of what is pooled from them
     id_bytes: int = 8
+    # How often rows are looked up: even, zipf:EXPONENT, or a file of counts (`access_laws`).
+    ids: str = EVEN_IDS
+    # Where every table stands, in order of tables; then schemes and balance above decide nothing.
+    places: tuple[TablePlace, ...] = ()
     capacity_bytes: int | None = None  # of one rank, for tables and their optimizer
     # Ids of the next batch are sent beside this one's backward pass, as TorchRec's
     # TrainPipelineSparseDist does; else before the lookup that needs them.
     sends_ids_ahead: bool = True
+
+    @property
+    def divides_rows_in_hosts(self) -> bool:
+        """Whether ranks of one host divide the rows of some table."""
+        schemes = [scheme for _, scheme in self.exceptions] + [one.scheme for one in self.places]
+        return TableScheme.TABLE_ROW in {self.scheme, *schemes}

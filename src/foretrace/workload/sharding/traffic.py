@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretrace.workload.sharding.placement import PlacedTables, Shard
+from foretrace.workload.sharding.placed import PlacedTables, Shard
 from foretrace.workload.sharding.tables import TableScheme
 
 # Of each rank to each: how many lengths, how many ids, and the batch of the sender.
@@ -58,7 +58,7 @@ class SchemeTraffic:
 def traffic(placed: PlacedTables, batch: int) -> tuple[SchemeTraffic, ...]:
     """Exchanges of each scheme that some table has, in order of the schemes.
 
-    Ids are taken to be spread evenly over rows where these are divided.
+    Ids go to ranks as the placement's access laws say.
 
     Args:
         placed: the shards.
@@ -104,8 +104,7 @@ class _Scheme:
     def _pooling(self, shards: Sequence[Shard]) -> float:
         """Ids of one sample that go to a rank."""
         pooling = self.placed.model.pooling
-        num_parts = self.placed.num_parts(self.scheme)
-        return sum(pooling[one.table] for one in shards) / num_parts
+        return sum(pooling[one.table] * one.share for one in shards)
 
     def _columns(self) -> list[int]:
         return [sum(one.num_columns for one in shards) for shards in self.by_rank]
