@@ -143,6 +143,10 @@ CASES: Mapping[str, Case] = {
         batch__global_batch=512,
         pipeline__schedule="dualpipe",
     ),
+    # norms elsewhere, windows, heads of which a part is turned
+    "norms behind tp": dense("olmo-2-32b", tp=8, **_SEQUENCE),
+    "norms on both sides": dense("gemma-3-27b", tp=4, pp=2, memory__recompute="full", **_SEQUENCE),
+    "soft caps plain": dense("gemma-2-27b", tp=8, implementation__attention="plain"),
     # other machines, published plans, open plans
     "a100": dense("gpt3-2.7b", "dgx-a100", tp=2, dp=4, batch__sequence=2048),
     "b200": dense("llama3-8b", "dgx-b200", dp=8),

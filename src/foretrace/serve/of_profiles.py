@@ -21,7 +21,6 @@ from foretrace.workload import Transformer
 
 # Calls in a step of layers that profiles list once: of every layer, or of the model.
 _OF_MODEL = frozenset({"embedding", "final_layernorm"})
-_CALLS_OF_LAYER = {"layernorm": 2}
 _BYTES = 2  # of an activation
 # How far steps of two deployments lay from their layers' sum: most between 3 % below and 6 % above.
 _LOW, _HIGH = 0.97, 1.06
@@ -51,8 +50,9 @@ def times_of_profiles(
     padded = padded_tokens(engine, most)
     layers = model.num_layers
     token_ns = np.zeros(most + 1)
+    norms = 2 * model.norm_place.num_norms
     for name, (tokens, ns) in profiles.dense.items():
-        calls = 1 if name in _OF_MODEL else layers * _CALLS_OF_LAYER.get(name, 1)
+        calls = 1 if name in _OF_MODEL else layers * (norms if name == "layernorm" else 1)
         token_ns += calls * along(tokens, ns, padded)
     exchanges_ns = tensor_exchanges_ns(model, engine, machine, padded)
     token_ns += exchanges_ns

@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.transformer import Layer as Layer
     from foretrace.workload.models.transformer import ModelAttention as ModelAttention
     from foretrace.workload.models.transformer import Norm as Norm
+    from foretrace.workload.models.transformer import NormPlace as NormPlace
     from foretrace.workload.models.transformer import Positions as Positions
     from foretrace.workload.models.transformer import Reach as Reach
     from foretrace.workload.models.transformer import ReachKind as ReachKind

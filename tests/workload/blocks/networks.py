@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from foretrace.workload import NormPlace
 from foretrace.workload.blocks.signatures import array
 
 HIDDEN, HEADS, KEYS, SIZE, WIDTH, TOKENS = 64, 8, 2, 8, 160, 32
@@ -77,9 +78,9 @@ class RootMeanSquare(nn.Module):
 class Layer(nn.Module):
     """A layer of Llama as torchtitan first wrote it, or of MPT with one projection and GELU."""
 
-    def __init__(self, *, is_llama: bool) -> None:
+    def __init__(self, *, is_llama: bool, place: NormPlace = NormPlace.BEFORE) -> None:
         super().__init__()
-        self.is_llama = is_llama
+        self.is_llama, self.place = is_llama, place
         keys = KEYS if is_llama else HEADS
         self.keys = keys
         inputs = (HEADS, keys, keys) if is_llama else (HEADS + 2 * keys,)
@@ -89,7 +90,7 @@ class Layer(nn.Module):
         self.down = linear(WIDTH, HIDDEN)
         norms = [
             RootMeanSquare() if is_llama else nn.LayerNorm(HIDDEN, bias=False, dtype=torch.bfloat16)
-            for _ in range(2)
+            for _ in range(2 * place.num_norms)
         ]
         self.norms = nn.ModuleList(norms)
 
@@ -109,13 +110,17 @@ class Layer(nn.Module):
         return self.output(found.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
 
     def forward(self, data: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        data = data + self.attend(self.norms[0](data), angles)
-        normed = self.norms[1](data)
+        norms = iter(self.norms)
+        normed = next(norms)(data) if self.place.is_before else data
+        branch = self.attend(normed, angles)
+        data = data + (next(norms)(branch) if self.place.is_behind else branch)
+        normed = next(norms)(data) if self.place.is_before else data
         if self.is_llama:
             inner = functional.silu(self.up[0](normed)) * self.up[1](normed)
         else:
             inner = functional.gelu(self.up[0](normed))
-        return data + self.down(inner)  # type: ignore[no-any-return]
+        branch = self.down(inner)
+        return data + (next(norms)(branch) if self.place.is_behind else branch)  # type: ignore[no-any-return]
 
 
 def turned(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
@@ -129,8 +134,8 @@ def repeated(heads: torch.Tensor, times: int) -> torch.Tensor:
     return spread.reshape(batch, length, count * times, size)
 
 
-def run(*, is_llama: bool) -> tuple[Recorder, Recorder]:
-    layer = Layer(is_llama=is_llama)
+def run(*, is_llama: bool, place: NormPlace = NormPlace.BEFORE) -> tuple[Recorder, Recorder]:
+    layer = Layer(is_llama=is_llama, place=place)
     angles = torch.polar(torch.ones(TOKENS, SIZE // 2), torch.ones(TOKENS, SIZE // 2))
     data = torch.randn(1, TOKENS, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
     with Recorder() as forward:

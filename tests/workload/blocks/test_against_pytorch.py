@@ -14,6 +14,7 @@ from foretrace.workload import (
     Implementation,
     ModelAttention,
     Norm,
+    NormPlace,
     Plan,
     Positions,
     Transformer,
@@ -81,10 +82,11 @@ def bytes_of(block: Block) -> int:
     return sum(work.num_bytes for work in works if work is not None)
 
 
-def test_a_layer_of_llama_is_the_operators_that_pytorch_runs() -> None:
-    forward, backward = run(is_llama=True)
+@pytest.mark.parametrize("place", list(NormPlace))
+def test_a_layer_of_llama_is_the_operators_that_pytorch_runs(place: NormPlace) -> None:
+    forward, backward = run(is_llama=True, place=place)
 
-    layer = first_layer(model_of(is_llama=True), PLAN)
+    layer = first_layer(replace(model_of(is_llama=True), norm_place=place), PLAN)
 
     assert names_of(layer.forward) == forward.names
     assert names_of(layer.backward) == backward.names
@@ -92,10 +94,11 @@ def test_a_layer_of_llama_is_the_operators_that_pytorch_runs() -> None:
     assert products_of(layer.backward) == backward.products
 
 
-def test_a_layer_of_llama_moves_the_bytes_that_pytorch_moves() -> None:
-    forward, backward = run(is_llama=True)
+@pytest.mark.parametrize("place", list(NormPlace))
+def test_a_layer_of_llama_moves_the_bytes_that_pytorch_moves(place: NormPlace) -> None:
+    forward, backward = run(is_llama=True, place=place)
 
-    layer = first_layer(model_of(is_llama=True), PLAN)
+    layer = first_layer(replace(model_of(is_llama=True), norm_place=place), PLAN)
 
     assert bytes_of(layer.forward) == pytest.approx(forward.num_bytes, rel=0.005)
     assert bytes_of(layer.backward) == pytest.approx(backward.num_bytes, rel=0.005)

@@ -43,7 +43,8 @@ class TorchLayer(nn.Module):
         self.heads, self.kv_heads = attention.num_heads, attention.num_kv_heads
         self.size, self.is_gated = attention.head_size, model.feed_forward.is_gated
         norm = RootMeanSquare if model.norm is Norm.RMS else nn.LayerNorm
-        self.first, self.second = norm(hidden), norm(hidden)
+        self.place = model.norm_place
+        self.norms = nn.ModuleList(norm(hidden) for _ in range(2 * self.place.num_norms))
         self.query = nn.Linear(hidden, self.heads * self.size, bias=False)
         self.key = nn.Linear(hidden, self.kv_heads * self.size, bias=False)
         self.value = nn.Linear(hidden, self.kv_heads * self.size, bias=False)
@@ -54,13 +55,17 @@ class TorchLayer(nn.Module):
 
     def forward(self, inputs: torch.Tensor, turns: torch.Tensor | None) -> torch.Tensor:
         """Attention and feed-forward part, each beside a residual."""
-        middle = inputs + self.attend(self.first(inputs), turns)
-        normed = self.second(middle)
+        norms = iter(self.norms)
+        normed = next(norms)(inputs) if self.place.is_before else inputs
+        branch = self.attend(normed, turns)
+        middle = inputs + (next(norms)(branch) if self.place.is_behind else branch)
+        normed = next(norms)(middle) if self.place.is_before else middle
         if self.is_gated:
             inner = functional.silu(self.gate(normed)) * self.up(normed)
         else:
             inner = functional.gelu(self.up(normed))
-        result: torch.Tensor = middle + self.down(inner)
+        branch = self.down(inner)
+        result: torch.Tensor = middle + (next(norms)(branch) if self.place.is_behind else branch)
         return result
 
     def attend(self, inputs: torch.Tensor, turns: torch.Tensor | None) -> torch.Tensor:
@@ -96,10 +101,13 @@ class Head(nn.Module):
         super().__init__()
         self.norm = RootMeanSquare(model.hidden)
         self.output = nn.Linear(model.hidden, model.vocabulary, bias=False)
+        self.is_capped = model.caps_logits
 
     def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss."""
         logits = self.output(self.norm(inputs))
+        if self.is_capped:
+            logits = torch.tanh(logits / 30.0) * 30.0
         return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 

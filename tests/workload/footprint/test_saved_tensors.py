@@ -13,6 +13,7 @@ from foretrace.workload import (
     Layer,
     ModelAttention,
     Norm,
+    NormPlace,
     Plan,
     Precision,
     Recompute,
@@ -123,6 +124,16 @@ def test_a_llama_layer_in_eager_pytorch_saves_what_the_list_says(
     assert kept == torch_bytes(model, dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("place", [NormPlace.BEHIND, NormPlace.BOTH])
+def test_a_layer_with_norms_behind_saves_what_the_list_says(place: NormPlace, dtype: dtype) -> None:
+    model = replace(small(kv_heads=1), norm_place=place)
+
+    kept = layer_bytes(model, plan_of(dtype), PYTORCH, layer=model.layers[0]).kept_bytes
+
+    assert kept == torch_bytes(model, dtype)
+
+
 def test_a_layer_with_gelu_and_layer_norm_saves_what_the_list_says() -> None:
     # In fp32 alone: a CPU keeps LayerNorm's statistics in the format of its input, a GPU in fp32.
     model = small(kv_heads=4, is_gated=False, norm=Norm.LAYER_WITHOUT_BIAS)
@@ -133,8 +144,9 @@ def test_a_layer_with_gelu_and_layer_norm_saves_what_the_list_says() -> None:
     assert kept == torch_bytes(model, torch.float32)
 
 
-def test_a_plain_loss_keeps_fp32_log_probabilities_and_no_logits() -> None:
-    model, plan = small(kv_heads=4), plan_of(torch.bfloat16)
+@pytest.mark.parametrize("is_capped", [False, True])
+def test_a_plain_loss_keeps_fp32_log_probabilities_and_no_logits(is_capped: bool) -> None:
+    model, plan = replace(small(kv_heads=4), caps_logits=is_capped), plan_of(torch.bfloat16)
     head = Head(model).to(torch.bfloat16)
     inputs = torch.randn(_BATCH, _SEQUENCE, model.hidden, dtype=torch.bfloat16, requires_grad=True)
     labels = torch.randint(0, model.vocabulary, (_BATCH, _SEQUENCE))

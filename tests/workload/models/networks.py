@@ -20,8 +20,9 @@ class ModelAttention(nn.Module):
         self.key = nn.Linear(hidden, self.kv_heads * self.size, bias=bias)
         self.value = nn.Linear(hidden, self.kv_heads * self.size, bias=bias)
         self.back = nn.Linear(self.heads * self.size, hidden, bias=found.has_output_bias)
-        scales = 2 if found.has_query_key_norm else 0
-        self.scales = nn.ParameterList(nn.Parameter(torch.ones(self.size)) for _ in range(scales))
+        all_heads = (self.heads, self.kv_heads) if found.norms_all_heads else (1, 1)
+        widths = [count * self.size for count in all_heads if found.has_query_key_norm]
+        self.scales = nn.ParameterList(nn.Parameter(torch.ones(width)) for width in widths)
         self.sinks = nn.Parameter(torch.ones(self.heads)) if found.has_sinks else None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -139,12 +140,17 @@ class LayerNetwork(nn.Module):
             if layer.has_experts
             else FeedForward(model, model.feed_forward.width)
         )
-        self.norms = nn.ModuleList([norm(model), norm(model)])
+        place = model.norm_place
+        self.before = nn.ModuleList(norm(model) for _ in range(2 * place.is_before))
+        self.behind = nn.ModuleList(norm(model) for _ in range(2 * place.is_behind))
+
+    def branch(self, number: int, module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+        found = module(self.before[number](tokens) if self.before else tokens)
+        total: torch.Tensor = tokens + (self.behind[number](found) if self.behind else found)
+        return total
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        tokens = tokens + self.attention(self.norms[0](tokens))
-        found: torch.Tensor = tokens + self.rest(self.norms[1](tokens))
-        return found
+        return self.branch(1, self.rest, self.branch(0, self.attention, tokens))
 
 
 class Network(nn.Module):

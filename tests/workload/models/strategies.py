@@ -12,6 +12,7 @@ from foretrace.workload import (
     Latent,
     ModelAttention,
     Norm,
+    NormPlace,
     Positions,
     Reach,
     ReachKind,
@@ -53,13 +54,16 @@ def attentions(draw: st.DrawFn) -> ModelAttention:
     """Plain, grouped or latent attention."""
     kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     is_latent = draw(st.booleans())
+    has_norm = not is_latent and draw(st.booleans())
     return ModelAttention(
         num_heads=kv_heads * group,
         num_kv_heads=kv_heads,
         head_size=draw(small),
         has_input_bias=not is_latent and draw(st.booleans()),
         has_output_bias=not is_latent and draw(st.booleans()),
-        has_query_key_norm=not is_latent and draw(st.booleans()),
+        has_query_key_norm=has_norm,
+        norms_all_heads=has_norm and draw(st.booleans()),
+        has_soft_cap=draw(st.booleans()),
         has_sinks=not is_latent and draw(st.booleans()),
         latent=draw(latents) if is_latent else None,
     )
@@ -83,6 +87,8 @@ def transformers(draw: st.DrawFn) -> Transformer:
         reach=draw(st.none() | reaches),
         positions=draw(st.sampled_from(Positions)),
         norm=draw(st.sampled_from(Norm)),
+        norm_place=draw(st.sampled_from(NormPlace)),
+        caps_logits=draw(st.booleans()),
         has_embedding_norm=draw(st.booleans()),
         ties_embeddings=draw(st.booleans()),
     )

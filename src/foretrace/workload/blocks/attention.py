@@ -13,6 +13,7 @@ from foretrace.workload.blocks.scores import scores_step
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import Step, operator, within
+from foretrace.workload.exchanges.tensor import whole_heads
 from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.transformer import Latent, Positions, Reach
 
@@ -50,15 +51,32 @@ def _projections(setting: Setting, heads: int) -> list[Step]:
             Weight("value projection", hidden, keys * size, bias),
         )
     steps = [columns(setting, weights)]
-    if attention.has_query_key_norm:
+    if attention.norms_all_heads:
+        steps += _norm_of_all_heads(setting, "query", heads, attention.num_heads)
+        steps += _norm_of_all_heads(setting, "key", keys, attention.num_kv_heads)
+    elif attention.has_query_key_norm:
         for label, count in (("query norm", heads), ("key norm", keys)):
             steps.append(norm_step(setting, label, (setting.tokens * count, size)))
     if setting.model.positions is Positions.ROTARY:
         for label, count in (("query rotation", heads), ("key rotation", keys)):
-            steps.append(rotary_step(setting, label, setting.tokens, (count, size)))
+            turned = attention.rotary_size
+            steps.append(rotary_step(setting, label, setting.tokens, (count, size), turned=turned))
     if setting.plan.implementation.repeats_keys and keys < heads:
         steps.append(_repeated_keys(setting, heads, keys))
     return steps
+
+
+def _norm_of_all_heads(setting: Setting, label: str, own: int, count: int) -> list[Step]:
+    """Ranks of TENSOR have some heads of all tokens: for the norm they get some tokens, whole.
+
+    Source:
+        allenai/OLMo-core, nn/attention: `apply_tp`, whose norms are sequence parallel.
+    """
+    size = setting.model.attention.head_size
+    rows = setting.share(setting.tokens, "tokens of a microbatch")
+    normed = norm_step(setting, f"{label} norm", (rows, count * size))
+    there, back = whole_heads(setting.plan, label, setting.tokens * own * size)
+    return [Step(there, back), normed, Step(back, there)]
 
 
 def _repeated_keys(setting: Setting, heads: int, keys: int) -> Step:

@@ -22,7 +22,12 @@ from foretrace.workload.blocks.calls import (
     zeros,
 )
 from foretrace.workload.blocks.linear import Weight, accumulation, columns, placed
-from foretrace.workload.blocks.pointwise import Joint, norm_step, stream_norm_steps
+from foretrace.workload.blocks.pointwise import (
+    Joint,
+    norm_step,
+    soft_cap_step,
+    stream_norm_steps,
+)
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import array, call
 from foretrace.workload.blocks.steps import Step, operator
@@ -93,7 +98,13 @@ def head_steps(setting: Setting, *, has_branches: bool = False) -> list[Step]:
 
 
 def loss_steps(setting: Setting) -> list[Step]:
-    """Cross entropy of this rank's share of the logits."""
+    """Cross entropy of this rank's share of the logits, which may have a cap."""
+    shape = (setting.tokens, setting.vocabulary)
+    cap = [soft_cap_step(setting, "logits", shape)] if setting.model.caps_logits else []
+    return [*cap, *_cross_entropy(setting)]
+
+
+def _cross_entropy(setting: Setting) -> list[Step]:
     if setting.plan.implementation.fuses_loss:
         return [_fused_loss(setting)]
     return [_parallel_loss(setting)] if setting.plan.tensor > 1 else [_plain_loss(setting)]

@@ -13,6 +13,7 @@ from foretrace.workload.blocks.calls import (
     cast,
     elementwise,
     fused,
+    gathered_copy,
     norm,
     norm_backward,
     row_sum,
@@ -46,8 +47,7 @@ def stream_norm_steps(setting: Setting, label: str, joint: Joint | None = None) 
         return [norm_step(setting, label, sizes, joint)]
     to = operator("cast of activations", cast(shape, setting.kept, setting.made))
     back = operator("cast of activations' gradient", cast(shape, setting.made, setting.kept))
-    total = operator("residual gradient sum", _sum(setting, *shape))
-    summed = (total,) if joint.sums_gradients else ()
+    summed = (residual_gradient_sum(setting),) if joint.sums_gradients else ()
     alone = Joint(sums_gradients=False)
     return [Step((to,), (back, *summed)), norm_step(setting, label, sizes, alone)]
 
@@ -183,6 +183,33 @@ def residual_step(setting: Setting, *, has_bias: bool, is_last: bool = False) ->
     return Step(tuple(found), is_needed_again=not is_last)
 
 
+def residual_gradient_sum(setting: Setting) -> Operator:
+    """The gradient of a branch's input and the residual stream's."""
+    return operator(
+        "residual gradient sum", _sum(setting, setting.own_tokens, setting.model.hidden)
+    )
+
+
+def soft_cap_step(setting: Setting, label: str, shape: tuple[int, ...]) -> Step:
+    """A tangent of numbers divided by the cap, times the cap.
+
+    Source:
+        Gemma Team, "Gemma 2", arXiv:2408.00118, section 2; NVIDIA-NeMo/Megatron-Bridge,
+        models/gemma/modules.py, `logit_softcapping`.
+    """
+    dtype = setting.made
+    if setting.plan.implementation.fuses_activations:
+        forward = (operator(f"cap of {label}", fused(shape, dtype, reads=1)),)
+        return Step(forward, (operator(f"cap of {label}, gradient", fused(shape, dtype, reads=2)),))
+    scaled = elementwise("aten::mul", shape, dtype)
+    tangent = elementwise("aten::tanh", shape, dtype)
+    gradient = elementwise("aten::tanh_backward", shape, dtype, reads=2)
+    return Step(
+        tuple(operator(f"cap of {label}", one) for one in (scaled, tangent, scaled)),
+        tuple(operator(f"cap of {label}, gradient", one) for one in (scaled, gradient, scaled)),
+    )
+
+
 def _sum(setting: Setting, rows: int, width: int) -> OperatorCall:
     return elementwise("aten::add", (rows, width), setting.kept, reads=2)
 
@@ -217,8 +244,13 @@ def activation_step(setting: Setting, rows: int, width: int, *, is_gated: bool) 
     )
 
 
-def rotary_step(setting: Setting, label: str, rows: int, sizes: tuple[int, int]) -> Step:
+def rotary_step(
+    setting: Setting, label: str, rows: int, sizes: tuple[int, int], *, turned: int = 0
+) -> Step:
     """Rotation of heads of a size by position; the gradient is turned back likewise.
+
+    Where only so many numbers of each are `turned`, the rest is copied: by the same kernel in
+    Transformer Engine (fused_rope.cu), as the two are joined elsewhere.
 
     Source:
         meta-llama/llama, llama/model.py, `apply_rotary_emb`: as complex numbers, in fp32.
@@ -228,6 +260,12 @@ def rotary_step(setting: Setting, label: str, rows: int, sizes: tuple[int, int])
     if setting.plan.implementation.fuses_rotary:
         one = operator(label, fused(shape, dtype, reads=1))
         return Step((one,), (one,))
+    if turned:
+        joined = operator(
+            f"{label}: joined", gathered_copy((rows * heads, size), dtype, row_stride=2 * size)
+        )
+        part = rotary_step(setting, label, rows, (heads, turned))
+        return Step((*part.forward, joined), (*part.backward, joined))
     angles = array((rows, 1, size // 2), "complex64")
     turn = call("aten::mul", array((rows, heads, size // 2), "complex64"), angles)
     items = [operator(f"{label}: rotation", turn)]

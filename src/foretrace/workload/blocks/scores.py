@@ -14,6 +14,7 @@ from foretrace.operators import Tensor
 from foretrace.workload.blocks.block import Item, Operator
 from foretrace.workload.blocks.calls import elementwise, fused, gathered_copy, softmax
 from foretrace.workload.blocks.linear import placed
+from foretrace.workload.blocks.pointwise import soft_cap_step
 from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.blocks.signatures import OperatorCall, array, call
 from foretrace.workload.blocks.steps import Items, Step, operator
@@ -317,17 +318,20 @@ def _plain(heads: _Heads) -> Step:
     batch, length = plan.micro_batch * heads.count, plan.sequence
     queries = array((batch, length, attention.score_size), dtype)
     turned = array((batch, attention.score_size, length), dtype)
-    scores = array((batch, length, length), dtype)
+    shape = (batch, length, length)
+    scores = array(shape, dtype)
     values = array((batch, length, attention.value_size), dtype)
     turned_values = array((batch, attention.value_size, length), dtype)
-    masked = softmax("ScaledUpperTriangMaskedSoftmax", (batch, length, length), dtype)
-    gradient = softmax("aten::_softmax_backward_data", (batch, length, length), dtype, reads=2)
+    masked = softmax("ScaledUpperTriangMaskedSoftmax", shape, dtype)
+    gradient = softmax("aten::_softmax_backward_data", shape, dtype, reads=2)
     # Results of heads are brought side by side, token by token; their gradients back.
     rows = (plan.micro_batch * length * heads.count, attention.value_size)
     moved = gathered_copy(rows, dtype, row_stride=heads.count * attention.value_size)
+    cap = soft_cap_step(setting, "scores", shape) if attention.has_soft_cap else Step()
     return Step(
         (
             operator("scores", call("aten::bmm", queries, turned)),
+            *cap.forward,
             operator("softmax", masked),
             operator("weighted values", call("aten::bmm", scores, values)),
             operator("heads side by side", moved),
@@ -337,6 +341,7 @@ def _plain(heads: _Heads) -> Step:
             operator("score gradient", call("aten::bmm", values, turned_values)),
             operator("value gradient", call("aten::bmm", scores, values)),
             operator("softmax gradient", gradient),
+            *cap.backward,
             operator("query gradient", call("aten::bmm", scores, queries)),
             operator("key gradient", call("aten::bmm", scores, queries)),
         ),

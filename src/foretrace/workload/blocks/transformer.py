@@ -15,6 +15,8 @@ from foretrace.workload.blocks.linear import Weight, columns
 from foretrace.workload.blocks.pointwise import (
     Joint,
     joins_sums,
+    norm_step,
+    residual_gradient_sum,
     residual_step,
     stream_norm_steps,
 )
@@ -33,6 +35,7 @@ from foretrace.workload.models.parameters import (
     feed_forward_extras,
     feed_forward_weights,
     norm_parameters,
+    query_key_scales,
     router_weights,
 )
 from foretrace.workload.models.transformer import (
@@ -83,25 +86,46 @@ def _layer(setting: Setting, layer: Layer) -> Passes:
 
 
 def layer_steps(setting: Setting, layer: Layer) -> list[Step]:
-    """Attention and what follows it, each between a norm and a residual sum."""
+    """Attention and what follows it, each with its norms inside of a residual sum."""
     model = setting.model
     experts = model.experts if layer.has_experts else None
-    norm = RecomputeModule.LAYER_NORM
-    steps = within(norm, stream_norm_steps(setting, "attention norm"))
-    steps += attention_steps(setting, layer.reach)
-    is_joined = joins_sums(setting)
+    is_joined = joins_sums(setting) and model.norm_place.is_before
+    steps = _opening(setting, "attention")
+    steps += [*attention_steps(setting, layer.reach), *_closing(setting, "attention")]
     if not is_joined:
         steps.append(residual_step(setting, has_bias=model.attention.has_output_bias))
-    before = stream_norm_steps(setting, "feed-forward norm", Joint(sums_before=is_joined))
-    steps += within(norm, before)
+    steps += _opening(setting, "feed-forward", Joint(sums_before=is_joined))
     if experts is not None:
         steps += within(RecomputeModule.EXPERTS, expert_steps(setting, experts))
     else:
-        dense = feed_forward_steps(setting, model.feed_forward.width)
+        is_last = not model.norm_place.is_behind
+        dense = feed_forward_steps(setting, model.feed_forward.width, is_last=is_last)
         steps += within(RecomputeModule.FEED_FORWARD, dense)
+    steps += _closing(setting, "feed-forward")
     has_bias = experts is None and model.feed_forward.has_bias
     steps.append(residual_step(setting, has_bias=has_bias, is_last=True))
     return steps
+
+
+def _opening(setting: Setting, label: str, joint: Joint | None = None) -> list[Step]:
+    """The norm before a branch; without one its gradient meets the residual stream's by itself."""
+    if not setting.model.norm_place.is_before:
+        return [Step((), (residual_gradient_sum(setting),))]
+    steps = stream_norm_steps(setting, f"{label} norm", joint)
+    return within(RecomputeModule.LAYER_NORM, steps)
+
+
+def _closing(setting: Setting, label: str) -> list[Step]:
+    """The norm of what a branch gives, of the tokens that the sum over ranks of TENSOR leaves.
+
+    Source:
+        NVIDIA-NeMo/Megatron-Bridge, models/gemma/gemma3_provider.py,
+        `TERowParallelLinearLayerNorm`.
+    """
+    if not setting.model.norm_place.is_behind:
+        return []
+    sizes = (setting.own_tokens, setting.model.hidden)
+    return [norm_step(setting, f"norm behind {label}", sizes)]
 
 
 def _embedding(setting: Setting) -> Passes:
@@ -176,6 +200,8 @@ def _notes(setting: Setting) -> tuple[str, ...]:
             f"attention over {reach.num_tokens:,} tokens costs as much as each query against the "
             "mean number of keys it sees"
         )
+    if model.attention.has_soft_cap and plan.implementation.attention != "plain":
+        found.append("the soft cap of scores is inside of the attention kernel and costs nothing")
     if plan.token_shares is not None:
         found.append("experts have the load of the most loaded rank on all ranks")
     return tuple(found)
@@ -184,7 +210,8 @@ def _notes(setting: Setting) -> tuple[str, ...]:
 def layer_count(setting: Setting, layer: Layer) -> ParameterCount:
     """Of one layer: matrices divided by ranks of TENSOR, norms, routers and short vectors whole."""
     model = setting.model
-    dense = 2 * norm_parameters(model) + _attention(setting)
+    norms = 2 * model.norm_place.num_norms
+    dense = norms * norm_parameters(model) + _attention(setting)
     if not layer.has_experts or model.experts is None:
         return ParameterCount(dense + _feed_forward(setting, model.feed_forward.width))
     return _with_experts(setting, model.experts, dense)
@@ -196,7 +223,7 @@ def _attention(setting: Setting) -> int:
     found = hidden if attention.has_output_bias else 0
     found += heads * attention.value_size * hidden
     if attention.has_query_key_norm:
-        found += 2 * attention.head_size
+        found += query_key_scales(attention)
     if attention.has_sinks:
         found += heads
     latent = attention.latent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from foretrace.workload.configurations.table import Fields
-from foretrace.workload.models.transformer import Transformer
+from foretrace.workload.models.transformer import NormPlace, Transformer
 from foretrace.workload.models.transformer_file import TABLES
 
 
@@ -37,6 +37,9 @@ def keys_of_model(model: Transformer) -> dict[str, object]:
         found["attention.reach"] = model.reach.kind.value
         found["attention.reach_tokens"] = model.reach.num_tokens
         found["attention.full_every"] = model.reach.full_every
+        if model.reach.full_layers is not None:
+            found["attention.full_layers"] = list(model.reach.full_layers)
+    found |= _seldom(model)
     if attention.latent is not None:
         found["attention.latent_rank"] = attention.latent.rank
         found["attention.query_rank"] = attention.latent.query_rank
@@ -55,6 +58,19 @@ def keys_of_model(model: Transformer) -> dict[str, object]:
             "experts.shared_gate": experts.has_shared_gate,
         }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _seldom(model: Transformer) -> dict[str, object]:
+    """Keys that few models have, and that most software cannot say."""
+    attention = model.attention
+    said = {
+        "shape.norm_place": (model.norm_place.value, model.norm_place is not NormPlace.BEFORE),
+        "shape.capped_logits": (model.caps_logits, model.caps_logits),
+        "attention.norm_over_heads": (attention.norms_all_heads, attention.norms_all_heads),
+        "attention.rotary_size": (attention.rotary_size, attention.rotary_size > 0),
+        "attention.soft_cap": (attention.has_soft_cap, attention.has_soft_cap),
+    }
+    return {key: value for key, (value, is_said) in said.items() if is_said}
 
 
 _TABLES = {*TABLES, "experts"}

@@ -108,6 +108,23 @@ def around_lookup(plan: Plan, label: str, count: int) -> tuple[Anchored, ...]:
     return (behind, before)
 
 
+def whole_heads(
+    plan: Plan, label: str, count: int
+) -> tuple[tuple[Exchange, ...], tuple[Exchange, ...]]:
+    """All heads of some tokens for some heads of all, and back, around a norm over all heads.
+
+    Args:
+        plan: of the job.
+        label: of what is normed.
+        count: numbers of it on every rank.
+    """
+    if plan.tensor == 1:
+        return (), ()
+    all_to_all, numbers = CollectiveKind.ALL_TO_ALL, _made(plan, count)
+    there = exchange(f"{label} of all heads", all_to_all, *numbers)
+    return (there,), (exchange(f"{label} of all tokens", all_to_all, *numbers),)
+
+
 def sums_of_loss(plan: Plan, tokens: int) -> tuple[Exchange, ...]:
     """What the loss of divided logits sums, a number a token: each is waited for at once.
 

@@ -56,9 +56,12 @@ class Kept(Plain):
 def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[Kept, ...]:
     """All tensors that one layer keeps of one microbatch on a rank."""
     has_experts = layer.has_experts and sizes.model.experts is not None
-    parts: list[Kept] = list(_norm(sizes, where="attention"))
+    place = sizes.model.norm_place
+    opening = _norm if place.is_before else _stream
+    parts: list[Kept] = list(opening(sizes, where="attention"))
     parts += _attention(software, sizes)
-    parts += _norm(sizes, where="feed-forward")
+    parts += _norm_behind(sizes, where="attention")
+    parts += opening(sizes, where="feed-forward")
     routed: list[Kept] = []
     if has_experts and sizes.model.experts is not None:
         routed += _experts(sizes.model.experts, sizes)
@@ -71,6 +74,7 @@ def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[K
     else:
         dense = _feed_forward(sizes, width=sizes.model.feed_forward.width)
         parts += _within(RecomputeModule.FEED_FORWARD, dense)
+    parts += _norm_behind(sizes, where="feed-forward")
     if software.has_dropout:
         mask = sizes.own_tokens * sizes.hidden
         parts += [Kept("dropout of attention", mask), Kept("dropout of feed-forward", mask)]
@@ -107,6 +111,20 @@ def _norm(
     number = sizes.product_input if quantized else sizes.activation
     read = round(sizes.input_tokens * sizes.hidden * number)
     yield Kept(f"norm of {where}", read, Use.PRODUCT_INPUT, _NORM)
+
+
+def _stream(sizes: KeptSizes, *, where: str) -> Iterator[Kept]:
+    """What a product reads of the residual stream where no norm stands before it."""
+    read = round(sizes.input_tokens * sizes.hidden * sizes.product_input)
+    yield Kept(f"input of {where}", read, Use.PRODUCT_INPUT)
+
+
+def _norm_behind(sizes: KeptSizes, *, where: str) -> Iterator[Kept]:
+    """Of a norm whose result is only added."""
+    if not sizes.model.norm_place.is_behind:
+        return
+    normed = tuple(_norm(sizes, where=f"the norm behind {where}"))
+    yield from (replace(each, modules=frozenset()) for each in normed[:-1])
 
 
 def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
@@ -152,6 +170,9 @@ def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
 
 def _plain_scores(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
     scores = sizes.tokens * sizes.plan.sequence * sizes.rank.heads
+    if sizes.model.attention.has_soft_cap:
+        capped = round(scores * sizes.activation)
+        yield Kept("tangent of scores", capped, Use.SCORES, _SCORES)
     yield Kept("softmax of scores", round(scores * sizes.activation), Use.SCORES, _SCORES)
     if software.has_dropout:
         yield Kept("dropout of scores", scores, Use.SCORES, _SCORES)

@@ -96,8 +96,9 @@ def head_bytes(model: Transformer, plan: Plan, software: Software) -> PartBytes:
     gradient = 0 if loss is Loss.IN_PLACE else number - kept
     product = round(logits * gradient) + hidden + weights + (hidden if sizes.gathers else 0)
     norm = norm_kept(sizes, where="output")
+    capped = (Kept("tangent of logits", round(logits * number)),) if model.caps_logits else ()
     return PartBytes(
-        kept=(*norm, Kept("logits", round(logits * kept))),
+        kept=(*norm, *capped, Kept("logits", round(logits * kept))),
         forward=round(logits * forward) + (hidden if sizes.gathers else 0),
         backward=max(round(logits * backward), product),
     )

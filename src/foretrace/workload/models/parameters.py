@@ -104,7 +104,7 @@ def layer_parameters(model: Transformer, layer: Layer) -> Parameters:
     attention = attention_weights(model.attention, hidden) + attention_extras(
         model.attention, hidden
     )
-    norms = 2 * norm_parameters(model)
+    norms = 2 * model.norm_place.num_norms * norm_parameters(model)
     parts = [ModelPart(ATTENTION, attention, attention), ModelPart(NORMS, norms, norms)]
     if layer.has_experts and model.experts is not None:
         return Parameters((*parts, *_expert_parts(model, model.experts)))
@@ -210,12 +210,18 @@ def attention_extras(attention: ModelAttention, hidden: int) -> int:
     if attention.has_input_bias:
         found += (heads + 2 * attention.num_kv_heads) * attention.head_size
     if attention.has_query_key_norm:
-        found += 2 * attention.head_size
+        found += query_key_scales(attention)
     if attention.has_sinks:
         found += heads
     if latent is not None:
         found += latent.query_rank + latent.rank
     return found
+
+
+def query_key_scales(attention: ModelAttention) -> int:
+    """Scales of the norms of queries and keys, which all ranks of TENSOR have whole."""
+    all_heads = attention.num_heads + attention.num_kv_heads
+    return (all_heads if attention.norms_all_heads else 2) * attention.head_size
 
 
 def feed_forward_weights(feed_forward: FeedForward, width: int, hidden: int) -> int:

@@ -32,6 +32,29 @@ class Norm(StrEnum):
     LAYER_WITHOUT_BIAS = "layer-without-bias"
 
 
+class NormPlace(StrEnum):
+    """Where norms stand at attention and the feed-forward part: all inside of the residual sum."""
+
+    BEFORE = "before"
+    BEHIND = "behind"  # of what they give, before it is added: OLMo 2
+    BOTH = "both"  # Gemma 2, GLM-4 of 2025
+
+    @property
+    def is_before(self) -> bool:
+        """Whether what goes in is normed."""
+        return self is not NormPlace.BEHIND
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether what comes out is normed."""
+        return self is not NormPlace.BEFORE
+
+    @property
+    def num_norms(self) -> int:
+        """Norms of one branch."""
+        return 2 if self is NormPlace.BOTH else 1
+
+
 class ReachKind(StrEnum):
     """Which earlier tokens a token sees where a layer's attention does not reach them all."""
 
@@ -46,6 +69,7 @@ class Reach:
     kind: ReachKind
     num_tokens: int
     full_every: int  # every so manieth layer, from the first counted as 1, sees all; 0: none does
+    full_layers: tuple[int, ...] | None = None  # counted from 0; in place of every so manieth
 
 
 @dataclass(frozen=True)
@@ -70,6 +94,9 @@ class ModelAttention:
     has_query_key_norm: bool  # with a scale per head size, shared by all heads: Qwen3
     has_sinks: bool  # a learned number per head in the softmax: gpt-oss
     latent: Latent | None
+    norms_all_heads: bool = False  # that norm is over all heads at once, with a scale each: OLMo 2
+    rotary_size: int = 0  # so many numbers of a head are turned by positions; 0: all
+    has_soft_cap: bool = False  # scores go through a tangent: Gemma 2
 
     @property
     def score_size(self) -> int:
@@ -131,8 +158,10 @@ class Transformer:
     reach: Reach | None
     positions: Positions
     norm: Norm
+    norm_place: NormPlace
     has_embedding_norm: bool  # BLOOM
     ties_embeddings: bool
+    caps_logits: bool  # logits go through a tangent: Gemma 2
     num_prediction_modules: int  # further layers that predict tokens ahead: DeepSeek-V3
     published: Published
     entries: tuple[Entry, ...]  # all statements with their sources
@@ -153,5 +182,11 @@ class Transformer:
             and index >= experts.num_dense_first
             and (index + 1) % experts.every == 0
         )
-        is_full = reach is None or (reach.full_every > 0 and (index + 1) % reach.full_every == 0)
+        is_full = reach is None or _sees_all(reach, index)
         return Layer(index, has_experts=has_experts, reach=None if is_full else reach)
+
+
+def _sees_all(reach: Reach, index: int) -> bool:
+    if reach.full_layers is not None:
+        return index in reach.full_layers
+    return reach.full_every > 0 and (index + 1) % reach.full_every == 0

@@ -11,6 +11,7 @@ from foretrace.workload.models.transformer import (
     Latent,
     ModelAttention,
     Norm,
+    NormPlace,
     Positions,
     Reach,
     ReachKind,
@@ -27,8 +28,12 @@ SHAPE_FIELDS = (
     EntryField("context", EntryKind.COUNT, "longest sequence it is made for"),
     EntryField("positions", EntryKind.CHOICE, "how they enter", choices=tuple(Positions)),
     EntryField("norm", EntryKind.CHOICE, "kind of norm", choices=tuple(Norm)),
+    EntryField(
+        "norm_place", EntryKind.CHOICE, "of attention and feed-forward", choices=tuple(NormPlace)
+    ),
     EntryField("embedding_norm", EntryKind.FLAG, "a norm after the embedding"),
     EntryField("tied_embeddings", EntryKind.FLAG, "the output uses the embedding's table"),
+    EntryField("capped_logits", EntryKind.FLAG, "logits go through a tangent"),
     EntryField("prediction_modules", EntryKind.COUNT, "further layers that predict ahead", low=0),
 )
 ATTENTION_FIELDS = (
@@ -42,13 +47,18 @@ ATTENTION_FIELDS = (
     EntryField(
         "query_key_norm", EntryKind.FLAG, "a norm with scales over each head's query and key"
     ),
+    EntryField("norm_over_heads", EntryKind.FLAG, "that norm is over all heads at once"),
+    EntryField("soft_cap", EntryKind.FLAG, "scores go through a tangent"),
     EntryField("sinks", EntryKind.FLAG, "a learned number per head in the softmax"),
     EntryField("reach", EntryKind.CHOICE, "which tokens are seen", choices=(_ALL, *ReachKind)),
     EntryField("reach_tokens", EntryKind.COUNT, "length of chunk or window"),
     EntryField("full_every", EntryKind.COUNT, "every so manieth layer sees all; 0: none", low=0),
+    EntryField("full_layers", EntryKind.COUNTS, "layers that see all, from 0", low=0),
     EntryField("latent_rank", EntryKind.COUNT, "latent attention: rank of keys and values"),
     EntryField("query_rank", EntryKind.COUNT, "latent attention: rank of queries; 0: full", low=0),
-    EntryField("rotary_size", EntryKind.COUNT, "latent attention: part of a head with positions"),
+    EntryField(
+        "rotary_size", EntryKind.COUNT, "numbers of a head that positions turn; all unless stated"
+    ),
     EntryField("value_size", EntryKind.COUNT, "latent attention: numbers of a head's value"),
 )
 FEED_FORWARD_FIELDS = (
@@ -102,8 +112,10 @@ def read_transformer(document: Document) -> Transformer:
         reach=_reach(file),
         positions=Positions(shape.choice("positions", Positions.ROTARY)),
         norm=Norm(shape.choice("norm", Norm.RMS)),
+        norm_place=NormPlace(shape.choice("norm_place", NormPlace.BEFORE)),
         has_embedding_norm=shape.flag("embedding_norm"),
         ties_embeddings=shape.flag("tied_embeddings"),
+        caps_logits=shape.flag("capped_logits"),
         num_prediction_modules=shape.count("prediction_modules"),
         published=file.published,
         entries=file.entries,
@@ -122,22 +134,31 @@ def _attention(file: ModelFile) -> ModelAttention:
         raise file.refused(
             f"{heads} heads cannot share {kv_heads} kv_heads evenly: kv_heads has to divide heads"
         )
+    latent = _latent(file, found)
+    size, rotary = found.count("head_size"), found.count("rotary_size")
+    if latent is None and rotary > size:
+        raise file.refused(f"rotary_size {rotary} is more than the head_size {size}: state less")
+    if found.flag("norm_over_heads") and not found.flag("query_key_norm"):
+        raise file.refused("[attention] has norm_over_heads without query_key_norm: state both")
     return ModelAttention(
         num_heads=heads,
         num_kv_heads=kv_heads,
-        head_size=found.count("head_size"),
+        head_size=size,
         has_input_bias=found.flag("input_bias"),
         has_output_bias=found.flag("output_bias"),
         has_query_key_norm=found.flag("query_key_norm"),
         has_sinks=found.flag("sinks"),
-        latent=_latent(file, found),
+        latent=latent,
+        norms_all_heads=found.flag("norm_over_heads"),
+        rotary_size=0 if latent is not None or rotary == size else rotary,
+        has_soft_cap=found.flag("soft_cap"),
     )
 
 
 def _latent(file: ModelFile, found: Entries) -> Latent | None:
     keys = ("latent_rank", "rotary_size", "value_size")
     stated = [key for key in (*keys, "query_rank") if key in found.by_key]
-    if not stated:
+    if not stated or stated == ["rotary_size"]:
         return None
     missing = [key for key in keys if key not in found.by_key]
     if missing:
@@ -160,7 +181,10 @@ def _reach(file: ModelFile) -> Reach | None:
         return None
     if "reach_tokens" not in found.by_key:
         raise file.refused(f"[attention] has reach {kind!r} but no reach_tokens: add its length")
-    return Reach(ReachKind(kind), found.count("reach_tokens"), found.count("full_every"))
+    layers, every = found.counts("full_layers") or None, found.count("full_every")
+    if layers is not None and every:
+        raise file.refused("[attention] has full_every and full_layers: leave one of them out")
+    return Reach(ReachKind(kind), found.count("reach_tokens"), every, layers)
 
 
 def _experts(file: ModelFile, found: Entries) -> Experts:

@@ -1,0 +1,73 @@
+"""`HuggingFaceConfig`: what a `config.json` states, asked for by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from foretrace.base import WorkloadError
+
+Tables = dict[str, dict[str, object]]
+
+
+@dataclass(frozen=True)
+class HuggingFaceConfig:
+    """A configuration, asked for by key."""
+
+    values: Mapping[str, object]
+    where: str
+
+    def count(self, *keys: str) -> int:
+        """The whole number under the first of these keys that there is."""
+        for key in keys:
+            value = self.values.get(key)
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            if value is not None:
+                raise WorkloadError(
+                    f"{key!r} of {self.where} is {value!r}, where a whole number is expected"
+                )
+        raise WorkloadError(
+            f"{self.where} lacks {keys[0]!r}, which models of its model_type have: is it complete?"
+        )
+
+    def has(self, key: str) -> bool:
+        """Whether something stands under a key."""
+        return self.values.get(key) is not None
+
+    def count_or(self, key: str, default: int) -> int:
+        """The whole number under a key, or its class's default."""
+        return self.count(key) if self.has(key) else default
+
+    def stated(self, key: str, *, default: object) -> object:
+        """What stands under a key, null included, or its class's default."""
+        return self.values.get(key, default)
+
+    def over(self, **defaults: object) -> HuggingFaceConfig:
+        """The same, with what its class has where nothing is stated."""
+        return replace(self, values={**defaults, **self.values})
+
+    def share(self, key: str, default: float) -> float:
+        """The number from 0 to 1 under a key, or in what is said of rotary positions."""
+        nested = [self.values.get(name) for name in ("rope_parameters", "rope_scaling")]
+        stated = [self.values, *(one for one in nested if isinstance(one, Mapping))]
+        value = next((one[key] for one in stated if one.get(key) is not None), default)
+        if not isinstance(value, int | float) or not 0 < value <= 1:
+            raise WorkloadError(
+                f"{key!r} of {self.where} is {value!r}, where a number above 0, up to 1, is "
+                "expected"
+            )
+        return float(value)
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Whether a key is true."""
+        value = self.values.get(key)
+        return default if value is None else bool(value)
+
+    def refuse(self, key: str, why: str) -> NoReturn:
+        """Raise the error that a setting cannot be described here."""
+        raise WorkloadError(f"{key!r} of {self.where} is {self.values.get(key)!r}: {why}")
+
+
+Reader = Callable[[HuggingFaceConfig], Tables]

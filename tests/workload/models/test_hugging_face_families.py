@@ -1,0 +1,125 @@
+"""What families say in config.json that the others do not: norms, windows, parts of heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from foretrace.workload import (
+    NormPlace,
+    Reach,
+    ReachKind,
+    Transformer,
+    from_hf_config,
+    load_model,
+    parameters,
+)
+from tests.workload.models.configurations import COUNTED
+from tests.workload.models.test_hugging_face import shape
+
+
+def model_of(name: str, **other: object) -> Transformer:
+    return from_hf_config(COUNTED[name][0] | other)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_parameters_are_those_that_transformers_makes(name: str) -> None:
+    assert parameters(model_of(name)).total == COUNTED[name][1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gemma-2-27b", "gemma-3-27b", "olmo-2-32b", "phi-4", "qwen3-32b", "qwen3-30b-a3b", "glm-4.5"],
+)
+def test_presets_are_what_their_configurations_say(name: str) -> None:
+    described = load_model(name)
+    assert isinstance(described, Transformer)
+    modules = described.num_prediction_modules
+    found = model_of(name, num_nextn_predict_layers=modules)
+
+    # A file may leave out a width that no layer has; a configuration never does.
+    width = found.feed_forward if described.feed_forward.width else described.feed_forward
+    assert shape(replace(found, feed_forward=width)) == shape(described)
+
+
+def test_norms_stand_behind_or_on_both_sides() -> None:
+    places = {
+        name: model_of(name).norm_place
+        for name in ("olmo-2-7b", "olmo-3-32b", "gemma-3-1b", "glm-4-32b", "glm-4.5")
+    }
+
+    assert places == {
+        "olmo-2-7b": NormPlace.BEHIND,
+        "olmo-3-32b": NormPlace.BEHIND,
+        "gemma-3-1b": NormPlace.BOTH,
+        "glm-4-32b": NormPlace.BOTH,
+        "glm-4.5": NormPlace.BEFORE,
+    }
+
+
+def test_caps_are_there_unless_they_are_null() -> None:
+    capped = model_of("gemma-2-9b")
+    stated = COUNTED["gemma-2-9b"][0]
+    silent = {key: value for key, value in stated.items() if "softcapping" not in key}
+    without = model_of("gemma-2-9b", attn_logit_softcapping=None, final_logit_softcapping=None)
+
+    for model, is_capped in (
+        (capped, True),
+        (from_hf_config(silent), True),
+        (without, False),
+        (model_of("gemma-3-27b"), False),
+    ):
+        assert (model.caps_logits, model.attention.has_soft_cap) == (is_capped, is_capped)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "every"),
+    [("gemma-2-27b", 4096, 2), ("gemma-3-27b", 1024, 6), ("olmo-3-32b", 4096, 4)],
+)
+def test_windows_alternate_with_layers_that_see_all(name: str, tokens: int, every: int) -> None:
+    model = model_of(name)
+
+    assert model.reach == Reach(ReachKind.WINDOW, tokens, every)
+    full = [layer.index for layer in model.layers if layer.reach is None]
+    assert full == list(range(every - 1, model.num_layers, every))
+
+
+def test_layers_that_see_all_may_stand_anywhere() -> None:
+    types = ["full_attention", *["sliding_attention"] * 24, "full_attention"]
+    uneven = model_of("gemma-3-1b", layer_types=types)
+    late = model_of("qwen3-32b", use_sliding_window=True, max_window_layers=60)
+
+    assert [layer.index for layer in uneven.layers if layer.reach is None] == [0, 25]
+    assert [layer.index for layer in late.layers if layer.reach is not None] == [60, 61, 62, 63]
+    assert model_of("gpt-oss-20b", layer_types=["full_attention"] * 24).reach is None
+
+
+def test_a_part_of_a_head_is_turned() -> None:
+    turned = {name: model_of(name).attention.rotary_size for name in ("phi-4-mini", "phi-4")}
+    nested = model_of("phi-4", rope_parameters={"partial_rotary_factor": 0.25})
+
+    assert turned == {"phi-4-mini": 96, "phi-4": 0}
+    assert model_of("glm-4.5").attention.rotary_size == 64
+    assert nested.attention.rotary_size == 32
+
+
+def test_the_part_that_reads_text_is_read_of_a_model_that_sees() -> None:
+    text = COUNTED["gemma-3-27b"][0]
+
+    found = from_hf_config({"model_type": "gemma3", "text_config": text, "vision_config": {}})
+
+    assert parameters(found).total == COUNTED["gemma-3-27b"][1]
+
+
+def test_gemma_3_of_4_billion_states_neither_heads_nor_vocabulary() -> None:
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    }
+
+    # Gemma 3 Technical Report, table 1: 3,209 million and an embedding of 675.
+    assert round(parameters(from_hf_config(text)).total / 1e6) in {3_880, 3_884}
