@@ -6,22 +6,32 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from foretrace import __version__
+from foretrace.api.edited import Edited, basis_of
 from foretrace.api.estimates import Named, draft_named
+from foretrace.api.job import Job
 from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.machine import Machine, load_machine
 from foretrace.report import RiskPage, search_drawings, write_risk_page
-from foretrace.search import Limits, Objective, PlanSearch, Progress, Target, searched
+from foretrace.search import (
+    Limits,
+    Objective,
+    PlanSearch,
+    Progress,
+    Target,
+    searched,
+    searched_recording,
+)
 from foretrace.software import TrainingSoftware, software_called
 from foretrace.workload import Model, PlanDraft, Transformer, load_model
 
 
 def search(
-    model: Model | Named,
-    machine: Machine | Named,
+    subject: Model | Named | Job | Edited,
+    machine: Machine | Named | None = None,
     *,
     num_ranks: int | Sequence[int],
-    plan: PlanDraft | Mapping[str, object] | Named,
+    plan: PlanDraft | Mapping[str, object] | Named | None = None,
     objective: Objective | str = Objective.STEP,
     price_per_hour: float | None = None,
     where: str | None = None,
@@ -38,12 +48,13 @@ def search(
     """The best plan of a space, and how much better one that was not simulated could be.
 
     Args:
-        model: a transformer: a name, a file, or a model.
-        machine: a name, a file, or a machine.
+        subject: a transformer: a name, a file, or a model; or a recorded job, whose plans are
+            those that `whatif` can predict: `job.edit(model=..., machine=...)` says what it is.
+        machine: of a model: a name, a file, or a machine.
         num_ranks: chips to use, from which dp follows; or several numbers to choose from.
         plan: what every plan of the space has: {"global_batch": 2048, "batch.sequence": 8192} at
             least. Degrees, microbatch, schedule and chunks, sharding and recompute that it does
-            not state are searched.
+            not state are searched. Of a recorded job the batch grows with the chips.
         objective: what is best: "step", "throughput", "cost", "gpus" or "headroom".
         price_per_hour: of one chip, for the cost.
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
@@ -61,21 +72,45 @@ def search(
         WorkloadError: if the space is not stated well, or no plan of it can run and fits.
         MachineError: if there is no such machine, it is too small, or it cannot be costed.
     """
-    found = load_model(model, folders) if isinstance(model, str | Path) else model
+    target = Target(objective=Objective(objective), price_per_hour=price_per_hour)
+    limits = Limits(time_s=time_s, gap=gap)
+    draft = PlanDraft() if plan is None else draft_named(plan, folders)
+    kept = None if resume is None else Path(resume)
+    if not isinstance(subject, str | Path | Model):
+        if any(one is not None for one in (software, costs, inflation, machine)):
+            raise WorkloadError(
+                "a recording shows its own software, costs and slowdowns: state model and machine "
+                "of the job with job.edit(model=..., machine=...), and nothing else"
+            )
+        return searched_recording(
+            basis_of(subject, "plans are searched for").baseline,
+            draft,
+            num_ranks=num_ranks,
+            target=target,
+            limits=limits,
+            where=where,
+            resume=kept,
+            workers=workers,
+            progress=progress,
+            version=__version__,
+        )
+    found = load_model(subject, folders) if isinstance(subject, str | Path) else subject
     if not isinstance(found, Transformer):
         raise WorkloadError(
             f"{found.name} is no transformer: only a transformer's plans have what is searched for"
         )
+    if machine is None:
+        raise WorkloadError("a search needs to know the machine: name one, as in dgx-h100")
     hardware = load_machine(machine, folders) if isinstance(machine, str | Path) else machine
     return searched(
         found,
-        draft_named(plan, folders),
+        draft,
         hardware,
         num_ranks=num_ranks,
-        target=Target(objective=Objective(objective), price_per_hour=price_per_hour),
-        limits=Limits(time_s=time_s, gap=gap),
+        target=target,
+        limits=limits,
         where=where,
-        resume=None if resume is None else Path(resume),
+        resume=kept,
         software=(
             software_called(str(software), folders)
             if isinstance(software, str | Path)

@@ -9,24 +9,34 @@ from typing import Annotated
 import typer
 
 from foretrace import api
+from foretrace.api import Edited
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
+from foretrace.cli import whatif_options as own
 from foretrace.cli.collector import collector_paused
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders, model_folders, software_folders
+from foretrace.cli.source import Reading
 from foretrace.machine import load_machine
 from foretrace.search import Objective, Progress
 from foretrace.software import software_called
-from foretrace.workload import load_model
+from foretrace.whatif import stated_of
+from foretrace.workload import Model, load_model
 
 
 @plans.with_plan(*(name for name in plans.ALL if name != "dp"))
 def search(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="Profiler files of a job whose plan is searched for."
+        ),
+    ] = None,
     *,
-    model: Annotated[str, option("NAME", "A model, a TOML file, or a config.json.")],
-    machine: Annotated[str, option("NAME", "A machine, a host, or a TOML file.")],
+    model: Annotated[str | None, option("NAME", "A model, a TOML file, or a config.json.")] = None,
+    machine: Annotated[str | None, option("NAME", "A machine, a host, or a TOML file.")] = None,
     gpus: Annotated[str, option("N[,N...]", "GPUs to use, or several numbers of them.")],
     plan: plans.PlanName = None,
     stated: Mapping[str, object],
@@ -45,19 +55,37 @@ def search(
     software: Annotated[
         str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
     ] = None,
+    recorded: own.Recorded = None,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
     report: options.Page = None,
     outputs: Outputs,
 ) -> None:
     """Find the best plan, and say how much better one that was not simulated could be.
 
     What is stated of the plan stays; degrees, microbatch, schedule, chunks, sharding and recompute
-    that are not are searched. Ctrl-C gives the best so far.
+    that are not are searched. Of profiler files the plans are those that `whatif` can predict.
+    Ctrl-C gives the best so far.
     """
     draft = plans.draft_of(plan, stated)
+    hardware = None if machine is None else load_machine(machine, machine_folders())
+    of = None if model is None else load_model(model, model_folders())
     with activity() as doing, collector_paused():
+        subject: Model | Edited
+        if paths:
+            under, sizes = stated_of(recorded or ())
+            reading = Reading(ranks=ranks, no_cache=no_cache)
+            job = reading.job(paths, doing)
+            subject = job.edit(model=of, machine=hardware, plan=under, sizes=sizes)
+        elif of is None or hardware is None:
+            raise typer.BadParameter(
+                "nothing is searched for: name --model and --machine, or the files of a recording"
+            )
+        else:
+            subject = of
         found = api.search(
-            load_model(model, model_folders()),
-            load_machine(machine, machine_folders()),
+            subject,
+            None if paths else hardware,
             num_ranks=_numbers(gpus),
             plan=draft,
             objective=objective,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from foretrace.search.objectives import Target as Target
     from foretrace.search.recompute import RecomputeChoice as RecomputeChoice
     from foretrace.search.recompute import chosen_recompute as chosen_recompute
+    from foretrace.search.recorded import RecordedGround as RecordedGround
+    from foretrace.search.recorded import recorded_space as recorded_space
+    from foretrace.search.recorded import searched_recording as searched_recording
     from foretrace.search.search import Limits as Limits
     from foretrace.search.search import Progress as Progress
     from foretrace.search.search import Rung as Rung

@@ -167,19 +167,15 @@ class StepBound:
         )
         if plan.schedule == _DUALPIPE:
             return int(max((work_ns + work_ns[::-1]).max() // 2, 0))
-        fill_ns = np.cumsum(alone[Pass.FORWARD, :stages]) - alone[Pass.FORWARD, :stages]
-        back_ns = alone[Pass.BACKWARD, :stages]
-        drain_ns = np.cumsum(back_ns) - back_ns if Pass.BACKWARD in passes else 0
-        return int(max((fill_ns + work_ns + drain_ns).max(), launches_ns.max()))
+        ends_ns = work_ns + fill_and_drain_ns(alone[:, :stages], passes)
+        return int(max(ends_ns.max(), launches_ns.max()))
 
     def run_ns(self, plan: Plan) -> int:
         """From the plan's schedule, run unit by unit."""
         alone, operators, host = self._chunks_ns(plan)
         work = self._clock.work(plan)
         schedule = self._schedule(plan)
-        places = np.zeros(len(schedule.stage_of_chunk), np.int64)
-        for route in schedule.routes:
-            places[list(route)] = np.arange(len(route))
+        places = places_on_route(schedule)
         shared = self._shared_ns(plan, work)
         backward = np.zeros((len(Pass), 1), np.int64)
         backward[[Pass.BACKWARD, Pass.WEIGHT]] = 1
@@ -353,6 +349,27 @@ class StepBound:
         times_ns = self._prices.operators_ns(block)
         behind = is_norm.index(True) + 1
         return int(times_ns[:behind].sum()), int(times_ns[behind:].sum())
+
+
+def fill_and_drain_ns(first: Int64s, passes: Sequence[Pass]) -> Int64s:
+    """How long each stage waits for its first unit, and others work behind its last.
+
+    Args:
+        first: int64[kinds of passes, stages], of the first chunk on a route that each stage has.
+        passes: that there are.
+    """
+    fill_ns: Int64s = np.cumsum(first[Pass.FORWARD]) - first[Pass.FORWARD]
+    if Pass.BACKWARD in passes:
+        fill_ns = fill_ns + np.cumsum(first[Pass.BACKWARD]) - first[Pass.BACKWARD]
+    return fill_ns
+
+
+def places_on_route(schedule: Schedule) -> Int64s:
+    """Which chunk of a route each of the schedule's is; int64[chunks]."""
+    places = np.zeros(len(schedule.stage_of_chunk), np.int64)
+    for route in schedule.routes:
+        places[list(route)] = np.arange(len(route))
+    return places
 
 
 def _passes_of(plan: Plan) -> list[Pass]:

@@ -49,7 +49,7 @@ class Looked(Plain):
 
     json_only: ClassVar = (
         *("plan_keys", "step_ns", "low_ns", "high_ns", "unit_ns", "peak_bytes", "fits"),
-        *("tokens_per_s", "parts"),
+        *("tokens_per_s", "parts", "sources", "notes"),
     )
     json_names: ClassVar = {"plan_keys": "plan"}
 
@@ -62,6 +62,8 @@ class Looked(Plain):
     peak_bytes: int | None
     fits: bool | None
     step_parts: StepParts | None = None
+    sources: Mapping[str, float] | None = None  # shares of all time by where it is known from
+    notes: tuple[str, ...] = ()  # what was taken to be so
 
     @classmethod
     def of(cls, found: Estimate, *, number: int, unit_ns: int | None) -> Looked:
@@ -77,6 +79,8 @@ class Looked(Plain):
             peak_bytes=None if memory is None else memory.peak.total,
             fits=None if memory is None else memory.fits,
             step_parts=found.where.mean,
+            sources=dict(found.share_by_source),
+            notes=found.notes,
         )
 
     @property
@@ -170,7 +174,7 @@ class PlanSearch(Answer):
     model: str
     machine: str
     objective: str
-    grain: str  # how plans were simulated until the leaders were known, in words
+    is_recorded: bool  # plans are arranged from pieces of a recording, not made of a model
     best: Looked
     leaders: tuple[Looked, ...]  # simulated kernel by kernel, the best first
     default: Looked | None  # what `estimate` would assume; `None`: that cannot run
@@ -207,8 +211,13 @@ class PlanSearch(Answer):
     @property
     def note(self) -> str:
         """What the gap is of."""
+        if self.is_recorded:
+            return (
+                "steps are arranged from recorded pieces, kernel by kernel; bounds are of recorded "
+                "computation alone, so that communication widens the gap"
+            )
         return (
-            f"the gap is of steps simulated {self.grain}, which for the leaders is within "
+            "the gap is of steps simulated unit by unit, which for the leaders is within "
             f"{100 * self.grain_error:.2f} % of kernel by kernel; both leave out what no cost "
             "model knows, which the interval has"
         )
@@ -254,15 +263,21 @@ class PlanSearch(Answer):
         found = [
             Fact("step", duration_text(best.step_ns), best.summary, is_first=True),
             Fact("gap", gap, f"{self.proof}; stopped: {self.stopped.value}"),
-            Fact("tokens per second", f"{best.tokens_per_s:,.0f}"),
+            Fact(
+                "tokens per second",
+                f"{best.tokens_per_s:,.0f}",
+                f"{best.plan.global_batch:,} sequences of {best.plan.sequence:,} tokens a step",
+            ),
             Fact(
                 "looked at",
                 count_text(seen.listed, "plan"),
                 f"{seen.fit:,} can run and fit, {seen.run:,} were bounded by their schedule, "
-                f"{seen.units:,} simulated unit by unit, {seen.kernels:,} kernel by kernel; "
-                f"{self.spent_s:.0f} s",
+                f"{seen.units:,} simulated{'' if self.is_recorded else ' unit by unit'}, "
+                f"{seen.kernels:,} kernel by kernel; {self.spent_s:.0f} s",
             ),
         ]
+        if best.sources is not None and len(best.sources) > 1:
+            found.append(Fact("known from", _sources_text(best.sources)))
         if best.peak_bytes is not None:
             found.insert(3, Fact("memory", bytes_text(best.peak_bytes), "on the fullest stage"))
         return found
@@ -272,11 +287,15 @@ class PlanSearch(Answer):
         is_among = self.default is None or self.default.plan in [one.plan for one in self.leaders]
         return self.leaders if is_among or self.default is None else (*self.leaders, self.default)
 
+    @property
+    def _assumed(self) -> str:
+        return "the recorded plan" if self.is_recorded else "the plan that `estimate` assumes"
+
     def _sentences(self) -> list[str]:
         found = []
         for name, other in (
             ("the runner-up", self.leaders[1] if len(self.leaders) > 1 else None),
-            ("the plan that `estimate` assumes", self.default),
+            (self._assumed, self.default),
         ):
             if other is not None and other.plan != self.best.plan:
                 found.append(_difference(self.best, other, name))
@@ -288,6 +307,7 @@ class PlanSearch(Answer):
             "model": self.model,
             "machine": self.machine,
             "objective": self.objective,
+            "from_recording": self.is_recorded,
             "best": self.best.as_json(),
             "gap": self.gap,
             "grain_error": self.grain_error,
@@ -301,6 +321,22 @@ class PlanSearch(Answer):
             "worth": plain(self.worth),
             "history": plain(self.history),
         }
+
+
+_KNOWN_FROM = {
+    "measured": "recorded as it is",
+    "table": "from a table of measurements",
+    "scaled": "recorded at another size",
+    "fitted": "a fitted model's",
+    "transferred": "of a model fitted to another chip",
+    "roofline": "from the data sheet",
+    "unknown": "not known",
+}
+
+
+def _sources_text(sources: Mapping[str, float]) -> str:
+    shares = sorted(sources.items(), key=lambda item: -item[1])
+    return ", ".join(f"{100 * share:.0f} % {_KNOWN_FROM[name]}" for name, share in shares)
 
 
 def _difference(best: Looked, other: Looked, name: str) -> str:

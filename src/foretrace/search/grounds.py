@@ -43,8 +43,8 @@ class SearchGround(Protocol):
         """One for each number of ranks."""
 
     @property
-    def grain(self) -> str:
-        """How plans are simulated until the leaders are known, in words."""
+    def is_recorded(self) -> bool:
+        """Whether plans are arranged from pieces of a recording."""
 
     @property
     def num_timed(self) -> int:
@@ -58,7 +58,11 @@ class SearchGround(Protocol):
         """Plans that are legal, within the constraint and within memory."""
 
     def quick_ns(self, plan: Plan) -> int:
-        """What the step is not below, from a closed form."""
+        """What the step is not below, from a closed form.
+
+        Raises:
+            ScenarioError: if it turns out that the plan cannot be simulated.
+        """
 
     def run_ns(self, plan: Plan) -> int:
         """What the step is not below, from running the plan's schedule."""
@@ -89,7 +93,7 @@ class ModelGround:
     software: TrainingSoftware | None
     costs: CostModel
     inflation: Inflation
-    grain: str = "unit by unit"
+    is_recorded: bool = False
 
     @property
     def names(self) -> tuple[str, str]:

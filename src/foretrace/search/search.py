@@ -269,7 +269,7 @@ class _Search:
         heap = self._bounded(chosen, clock)
         if heap is None:
             return Stopped.TIME
-        best = self._assumed(chosen)
+        best = self._assumed([one for one in chosen if one not in self.refused])
         while heap:
             gap = 1.0 if best is None else max(1 - heap[0][0] / best[0], 0.0)
             if best is not None:
@@ -336,7 +336,11 @@ class _Search:
                     self._in_haste(chosen, max(at, 1))
                     return None
             if self.state.known(QUICK, plan) is None:
-                self.state.tell(QUICK, plan, self.ground.quick_ns(self.plans[plan]))
+                try:
+                    self.state.tell(QUICK, plan, self.ground.quick_ns(self.plans[plan]))
+                except ScenarioError as err:
+                    self.refused[plan] = str(err)
+                    continue
             heap.append((self._value(plan, self.state.bound_ns(plan)), plan))
         heapq.heapify(heap)
         return heap
@@ -354,8 +358,9 @@ class _Search:
         """Simulate the plan assumed and that with the lowest bound, where time is over before."""
         if self.state.found[UNITS]:
             return
+        left = [one for one in chosen[:num_bounded] if one not in self.refused]
         best = self._assumed(chosen)
-        heap = [(self._value(one, self.state.bound_ns(one)), one) for one in chosen[:num_bounded]]
+        heap = [(self._value(one, self.state.bound_ns(one)), one) for one in left]
         heapq.heapify(heap)
         self._simulate(self._next(heap, best)[:1])
 
@@ -388,7 +393,7 @@ class _Search:
         return PlanSearch(
             model=self.ground.names[0],
             machine=self.ground.names[1],
-            grain=self.ground.grain,
+            is_recorded=self.ground.is_recorded,
             objective=self.target.objective.value,
             best=best,
             leaders=tuple(leaders),

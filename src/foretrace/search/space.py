@@ -30,6 +30,7 @@ _MICRO_BATCHES = (1, 2, 4)
 _MOST_CHUNKS = 16
 _MOST_PLANS = 2_000_000  # combinations: what is listed one by one
 _DEGREES = ("tensor", "context", "pipeline")
+_MEMORY = "peak_gb"  # a column of plans whose memory is known
 _DOES_NOT_FIT = "memory does not fit"
 
 
@@ -298,7 +299,7 @@ def short_reason(text: str) -> str:
 
 
 def _memory_column(peak: int | None) -> dict[str, float]:
-    return {} if peak is None else {"peak_gb": peak / 1e9}
+    return {} if peak is None else {_MEMORY: peak / 1e9}
 
 
 def _refuse(peak: int, capacity: int) -> None:
@@ -332,7 +333,7 @@ _COUNTED: Mapping[type[ast.operator], Callable[[float, float], float]] = {
 Row = Mapping[str, object]
 
 
-def constraint(text: str) -> Callable[[Row], bool]:
+def constraint(text: str, *, has_memory: bool = True) -> Callable[[Row], bool]:
     """Whether a plan's columns meet an expression of names, numbers, texts and comparisons.
 
     Raises:
@@ -342,20 +343,18 @@ def constraint(text: str) -> Callable[[Row], bool]:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError) as err:
         raise _unreadable(text, str(err)) from None
-    names = (*columns_of(Plan()), "peak_gb")
+    names = (*columns_of(Plan()), _MEMORY)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in names:
             raise _unreadable(
                 text, f"no column is called {node.id!r}: there are {', '.join(names)}"
             )
-    _value(tree, {**columns_of(Plan()), "peak_gb": 1.0}, text)
+        if isinstance(node, ast.Name) and node.id == _MEMORY and not has_memory:
+            raise _unreadable(text, "memory is not known without a model and a machine")
+    _value(tree, {**columns_of(Plan()), _MEMORY: 1.0}, text)
 
     def holds(row: Row) -> bool:
-        try:
-            return bool(_value(tree, row, text))
-        except KeyError as err:
-            name = err.args[0]
-            raise _unreadable(text, f"{name} is not known without a model and a machine") from None
+        return bool(_value(tree, row, text))
 
     return holds
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.stated import pairs_of as pairs_of
     from foretrace.whatif.edits.stated import stated_of as stated_of
     from foretrace.whatif.of_estimate import predict_estimate as predict_estimate
+    from foretrace.whatif.outcome import ARRANGED as ARRANGED
+    from foretrace.whatif.outcome import ScenarioOutcome as ScenarioOutcome
+    from foretrace.whatif.outcome import check_outcome as check_outcome
+    from foretrace.whatif.outcome import outcome as outcome
     from foretrace.whatif.parts import cause_parts as cause_parts
     from foretrace.whatif.parts import change_parts as change_parts
     from foretrace.whatif.parts import effect_parts as effect_parts

@@ -21,6 +21,7 @@ from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.edits.changed import changed
 from foretrace.whatif.edits.loading import DataLoading, loading_nodes
 from foretrace.whatif.inflation import uninflated
+from foretrace.whatif.rearrange.check import check
 from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import costs_of, resizing
@@ -118,6 +119,18 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         *_hidden(baseline, timeline, step_ns),
     )
     return ScenarioOutcome(costs, timeline, step_ns, low_ns, high_ns, ARRANGED, notes)
+
+
+def check_outcome(baseline: Baseline, scenario: Scenario) -> None:
+    """Refuse a scenario that is not arranged from recorded pieces, as far as it is quick to tell.
+
+    Raises:
+        ScenarioError: if it is illegal; `NotShownError`: if the recording does not show it.
+    """
+    before = baseline.before
+    check_arrangeable(before.plan, scenario.plan, has_layers=_has_layers(baseline))
+    has_model, has_costs = isinstance(baseline.model, Transformer), baseline.costs is not None
+    check(baseline.program, before, scenario, has_model=has_model, has_costs=has_costs)
 
 
 def _grown(baseline: Baseline, scenario: Scenario) -> float:
