@@ -25,20 +25,6 @@ def test_fraction_of_each_bin_in_which_any_stream_executes() -> None:
     assert busy.of_rank(1).tolist() == [0.0, 0.0, 0.0, 0.0, 0.2]
 
 
-def test_difference_counts_bins_that_one_timeline_lacks() -> None:
-    build = GraphBuilder()
-    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=10)
-    short = timeline_of(build.graph(), [0])
-    build.add(NodeKind.KERNEL, lane="stream 7", takes_ns=5)
-    long = timeline_of(build.graph(), [0, 10])
-
-    first, second = (busy_fraction(each, bin_ns=10) for each in (short, long))
-
-    assert first.mean_difference(second) == pytest.approx(0.25)
-    assert second.mean_difference(first) == pytest.approx(0.25)
-    assert first.mean_difference(first) == 0.0
-
-
 def test_frame_has_one_row_per_rank_and_bin() -> None:
     frame = busy_fraction(_two_ranks(), bin_ns=10).to_polars()
 
@@ -52,11 +38,6 @@ def test_rank_that_is_not_there_is_refused() -> None:
         busy_fraction(_two_ranks()).of_rank(7)
 
 
-def test_fractions_in_other_bins_are_not_compared() -> None:
-    with pytest.raises(ValueError, match="different ranks or bins"):
-        busy_fraction(_two_ranks(), bin_ns=10).mean_difference(busy_fraction(_two_ranks()))
-
-
 def test_timeline_without_work_has_no_bins() -> None:
     build = GraphBuilder()
     build.add(NodeKind.STEP_BEGIN, step="a")
@@ -64,7 +45,6 @@ def test_timeline_without_work_has_no_bins() -> None:
     busy = busy_fraction(timeline_of(build.graph(), [0]))
 
     assert busy.num_bins == 0
-    assert busy.mean_difference(busy) == 0.0
 
 
 def test_a_timestamp_far_from_the_others_does_not_take_all_memory() -> None:

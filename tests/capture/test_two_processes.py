@@ -57,7 +57,7 @@ def test_step_times_say_what_ran(folder: Path, rank: int) -> None:
     times = times_of(folder, rank)
 
     assert (times.rank, times.world_size, times.backend) == (rank, 2, "gloo")
-    assert times.is_complete
+    assert len(times.profiled_step_ns) == times.requested_steps
     assert len(times.unprofiled_step_ns) == 3
     assert min(times.unprofiled_step_ns + times.profiled_step_ns) > 0
     assert [(group.description, group.ranks) for group in times.process_groups] == [

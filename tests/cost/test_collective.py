@@ -15,7 +15,6 @@ from foretrace.cost import (
     calibrated_collectives,
     collective_costs,
     collective_errors,
-    collective_left_out,
     collective_named,
     read_constants,
     write_constants,
@@ -217,7 +216,7 @@ def test_a_fit_finds_the_constants_that_made_a_table(table: pl.DataFrame, tmp_pa
     (fit,) = found.fits
     assert fit.values["link_rate"] == pytest.approx(TRUE["link_rate"], rel=0.1)
     assert fit.values["start_ns"] == pytest.approx(TRUE["start_ns"], rel=0.2)
-    errors = {row.errors.region: row.errors for row in collective_left_out(folder)}
+    errors = {row.errors.region: row.errors for row in found.left_out}
     assert errors["from_64KiB"].n == 42
     assert errors["from_64KiB"].mean_abs_error < 0.08
 

@@ -77,7 +77,7 @@ def test_a_stated_figure_has_no_source(superpod: Machine) -> None:
     changed = with_figures(superpod, {"chip.power": "500 W"})
     (figure,) = [one for one in changed.chip.figures if one.key == "power"]
 
-    assert figure.provenance == "no source given"
+    assert (figure.source, figure.assumed) == (None, "")
     assert figure.note == "stated"
 
 

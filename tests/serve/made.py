@@ -74,3 +74,20 @@ def engines(draw: st.DrawFn) -> Engine:
 
 
 LEAST_BLOCKS = (MOST_PROMPT + MOST_OUTPUT) // BLOCK + 3
+
+
+def constant_step(step_ns: int) -> EngineStepTimes:
+    """Steps that all take as long, whatever they work on."""
+    flat = [np.array([0.0, 1.0])]
+    return EngineStepTimes(
+        token_ns=np.full((2, 2049), float(step_ns)),
+        sequence_ns=np.zeros(257),
+        shared_ns=np.zeros(2049),
+        decode=ProfileGrid((*flat * 2,), np.zeros((2, 2))),
+        prefill=ProfileGrid((*flat * 2,), np.zeros((2, 2))),
+        mixed=ProfileGrid((*flat * 4,), np.zeros((2, 2, 2, 2))),
+        num_ranks=1,
+        low=1.0,
+        high=1.0,
+        source="one constant",
+    )

@@ -11,11 +11,11 @@ from foretrace.serve import (
     Deployment,
     Engine,
     ServiceTarget,
-    constant_step,
     fewest_gpus,
     requests_named,
 )
 from foretrace.workload import Transformer, load_model
+from tests.serve.made import constant_step
 
 REQUESTS = requests_named("poisson:rate=20,prompt=100,output=100,requests=2000", seed=1)
 

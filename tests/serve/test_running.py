@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrace.base import NS_PER_S, WorkloadError
-from foretrace.serve import Engine, Requests, StepBatch, constant_step, engine_run, requests_named
-from tests.serve.made import LEAST_BLOCKS, engines, grown_times, requests_of, workloads
+from foretrace.serve import Engine, Requests, StepBatch, engine_run, requests_named
+from tests.serve.made import (
+    LEAST_BLOCKS,
+    constant_step,
+    engines,
+    grown_times,
+    requests_of,
+    workloads,
+)
 
 
 @given(workloads(), engines(), st.integers(LEAST_BLOCKS, 4 * LEAST_BLOCKS), st.integers(1, 3))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from foretrace.base import TraceError
-from foretrace.trace import clear_cache, load_traces
+from foretrace.trace import load_traces
 from foretrace.trace.cache import entry_path, prune, read_entry, write_entry
 from foretrace.trace.source import content_key
 from tests.trace.kineto_json import assert_same, file_text, files, trace_from
@@ -170,16 +170,11 @@ def test_clearing_removes_entries_and_nothing_else(path: Path, folder: Path) -> 
     load_traces(path, cache_folder=folder)
     (folder / "mine.txt").write_text("stays")
 
-    removed = clear_cache(folder)
+    removed = prune(folder, max_bytes=0)
 
     assert removed > 0
     assert [left.name for left in folder.iterdir()] == ["mine.txt"]
-    assert clear_cache(folder / "absent") == 0
-
-
-def test_clearing_a_file_is_refused(path: Path) -> None:
-    with pytest.raises(TraceError, match="is a file, expected a folder"):
-        clear_cache(path)
+    assert prune(folder / "absent", max_bytes=0) == 0
 
 
 def test_entries_that_were_never_finished_are_removed(folder: Path) -> None:

@@ -68,7 +68,6 @@ def test_step_times_lie_beside_their_trace(tmp_path: Path, name: str, stem: str)
 
 def test_the_median_counts_steps_before_and_after() -> None:
     assert TIMES.median_unprofiled_ns == 100  # of 90, 100, 101, 110: 100.5, rounded down
-    assert TIMES.median_profiled_ns == 130
 
 
 @pytest.mark.parametrize(

@@ -134,11 +134,6 @@ class Breakdown(Answer):
         """All steps of one rank together."""
         return sum((row.parts for row in self.rows if row.rank == rank), Parts(0, 0, 0, 0))
 
-    def of_step(self, step_name: str) -> Parts:
-        """All ranks of one step together."""
-        chosen = (row.parts for row in self.rows if row.step_name == step_name)
-        return sum(chosen, Parts(0, 0, 0, 0))
-
     def only(self, step: str | int) -> Breakdown:
         """The rows of one step, by name or number.
 

@@ -58,19 +58,6 @@ class BusyFraction(Answer):
             ),
         )
 
-    def mean_difference(self, other: BusyFraction) -> float:
-        """Mean over ranks and bins of |this - other|; bins that one lacks count as 0 there."""
-        if self.ranks != other.ranks or self.bin_ns != other.bin_ns:
-            raise ValueError(
-                f"busy fractions of different ranks or bins: {len(self.ranks)} ranks in bins of "
-                f"{self.bin_ns} ns and {len(other.ranks)} ranks in bins of {other.bin_ns} ns"
-            )
-        num_bins = max(self.num_bins, other.num_bins)
-        padded = [
-            np.pad(each.fraction, ((0, 0), (0, num_bins - each.num_bins))) for each in (self, other)
-        ]
-        return float(np.abs(padded[0] - padded[1]).mean()) if padded[0].size else 0.0
-
 
 def busy_fraction(timeline: Timeline, *, bin_ns: int = BIN_NS) -> BusyFraction:
     """How much of each bin every rank's device executes something.

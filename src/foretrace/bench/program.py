@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from foretrace.bench.arguments import Opaque, TensorRecord
+from foretrace.bench.arguments import TensorRecord
 from foretrace.bench.collectives import DescribedGroup, ProgramCollective
 from foretrace.bench.contents import IntegerContents
 from foretrace.bench.schema import Schema
@@ -114,8 +114,3 @@ def records_in(values: Sequence[object]) -> Iterator[object]:
             yield from records_in(value)
         else:
             yield value
-
-
-def is_opaque(values: Sequence[object]) -> bool:
-    """Whether the trace lacks one of these values."""
-    return any(isinstance(one, Opaque) for one in records_in(values))

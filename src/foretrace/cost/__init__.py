@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from foretrace.cost.network import calibrated_collectives as calibrated_collectives
     from foretrace.cost.network import collective_costs as collective_costs
     from foretrace.cost.network import collective_errors as collective_errors
-    from foretrace.cost.network import collective_left_out as collective_left_out
     from foretrace.cost.network import collective_named as collective_named
     from foretrace.cost.network import even_total as even_total
     from foretrace.cost.network import shipped_collectives as shipped_collectives

@@ -43,13 +43,6 @@ class Figure(Plain):
         """The number in the unit used inside."""
         return self.quantity.value
 
-    @property
-    def provenance(self) -> str:
-        """Where the number comes from, in words."""
-        titles = [self.source.title] if self.source is not None else []
-        reasons = [f"assumed: {self.assumed}"] if self.assumed else []
-        return "; ".join([*titles, *reasons]) or "no source given"
-
     def as_json(self) -> Json:
         """Everything, as plain values."""
         return {"kind": self.quantity.kind.value, "value": self.value, **stated_json(self)}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from foretrace.risk.campaign.closed_form import linear_holds as linear_holds
     from foretrace.risk.campaign.closed_form import linear_loss as linear_loss
     from foretrace.risk.campaign.closed_form import longest_restart_ns as longest_restart_ns
-    from foretrace.risk.campaign.closed_form import mttf_of_gpus_ns as mttf_of_gpus_ns
     from foretrace.risk.campaign.closed_form import queued_ettr as queued_ettr
     from foretrace.risk.campaign.closed_form import recovery_ns as recovery_ns
     from foretrace.risk.campaign.closed_form import renewal_ettr as renewal_ettr

@@ -32,6 +32,5 @@ if TYPE_CHECKING:
     from foretrace.serve.serving import Serving as Serving
     from foretrace.serve.step_times import EngineStepTimes as EngineStepTimes
     from foretrace.serve.step_times import StepBatch as StepBatch
-    from foretrace.serve.step_times import constant_step as constant_step
 
 lazily(__name__)

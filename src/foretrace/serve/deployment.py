@@ -20,7 +20,7 @@ from foretrace.machine import (
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.of_kernels import profiles_of_kernels
 from foretrace.serve.of_profiles import times_of_profiles
-from foretrace.serve.profiles import plain_name, profile_files, read_profiles
+from foretrace.serve.profiles import plain_name, read_profiles
 from foretrace.serve.requests import Requests
 from foretrace.serve.running import engine_run
 from foretrace.serve.serving import ServiceTarget, Serving, serving
@@ -222,8 +222,3 @@ def machine_of(names: Sequence[str], folders: Sequence[Path] = ()) -> Machine | 
         if load_host(host, folders).chip.name == chip.name:
             return load_machine(host, folders)
     return None
-
-
-def gpus_of(profiles: Path) -> tuple[str, ...]:
-    """GPUs that a folder has profiles of."""
-    return tuple(sorted({one.gpu for one in profile_files(profiles)}))

@@ -91,25 +91,6 @@ class EngineStepTimes:
         )
 
 
-def constant_step(
-    step_ns: int, *, num_tokens: int = 2048, num_sequences: int = 256
-) -> EngineStepTimes:
-    """Steps that all take as long, whatever they work on."""
-    flat = [np.array([0.0, 1.0])]
-    return EngineStepTimes(
-        token_ns=np.full((2, num_tokens + 1), float(step_ns)),
-        sequence_ns=np.zeros(num_sequences + 1),
-        shared_ns=np.zeros(num_tokens + 1),
-        decode=ProfileGrid((*flat * 2,), np.zeros((2, 2))),
-        prefill=ProfileGrid((*flat * 2,), np.zeros((2, 2))),
-        mixed=ProfileGrid((*flat * 4,), np.zeros((2, 2, 2, 2))),
-        num_ranks=1,
-        low=1.0,
-        high=1.0,
-        source="one constant",
-    )
-
-
 def padded_tokens(engine: Engine, num_tokens: int) -> Int64s:
     """Tokens that a step of 0, 1, ... tokens runs with: the next size that a graph was made for."""
     tokens = np.arange(num_tokens + 1)

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from foretrace.trace.cache import CachedTrace as CachedTrace
     from foretrace.trace.cache import TraceCache as TraceCache
     from foretrace.trace.cache import cached_traces as cached_traces
-    from foretrace.trace.cache import clear_cache as clear_cache
     from foretrace.trace.cache import prune as prune
     from foretrace.trace.chakra import CHAKRA_VERSION as CHAKRA_VERSION
     from foretrace.trace.chakra import COMM_TYPES as COMM_TYPES

@@ -35,7 +35,7 @@ from foretrace.answer import (
     bytes_text,
     count_text,
 )
-from foretrace.base import NS_PER_S, OutputError, TraceError, remove_abandoned, written_beside
+from foretrace.base import NS_PER_S, OutputError, remove_abandoned, written_beside
 from foretrace.trace.columns import (
     CollectiveColumns,
     FlowColumns,
@@ -320,14 +320,3 @@ def prune(folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> int:
         path.unlink(missing_ok=True)
         freed += size
     return removed + freed
-
-
-def clear_cache(folder: Path) -> int:
-    """Remove every entry in this folder, and nothing else; bytes removed.
-
-    Raises:
-        TraceError: if there is such a path and it is no folder.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise TraceError(f"cannot clear the cache: {folder} is a file, expected a folder")
-    return prune(folder, max_bytes=0)

@@ -51,11 +51,6 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     num_named_collectives: Count  # gloo calls whose group and sequence were added to the trace
 
     @property
-    def is_complete(self) -> bool:
-        """Whether as many steps were recorded as were asked for."""
-        return len(self.profiled_step_ns) == self.requested_steps
-
-    @property
     def median_unprofiled_ns(self) -> int | None:
         """Median step time without the profiler, rounded down to ns; None if none was timed.
 
@@ -66,11 +61,6 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             self.unprofiled_step_ns + self.unprofiled_after_step_ns
         )
         return int(median(times_ns)) if times_ns else None
-
-    @property
-    def median_profiled_ns(self) -> int | None:
-        """Median step time under the profiler, rounded down to ns; None if none is whole."""
-        return int(median(self.profiled_step_ns)) if self.profiled_step_ns else None
 
 
 _STEP_TIMES = msgspec.json.Decoder(StepTimes)

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from foretrace.validate.cost import cost_points as cost_points
     from foretrace.validate.cost import left_out_errors as left_out_errors
     from foretrace.validate.kernels import CallTimes as CallTimes
-    from foretrace.validate.kernels import FamilyError as FamilyError
     from foretrace.validate.kernels import call_times as call_times
-    from foretrace.validate.kernels import family_errors as family_errors
     from foretrace.validate.kernels import measured_calls as measured_calls
     from foretrace.validate.ledger import KeptKind as KeptKind
     from foretrace.validate.ledger import KeptPrediction as KeptPrediction
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from foretrace.validate.runs.learning import Lesson as Lesson
     from foretrace.validate.runs.learning import lessons as lessons
     from foretrace.validate.runs.predict import predict_runs as predict_runs
-    from foretrace.validate.runs.predict import prediction_of as prediction_of
     from foretrace.validate.runs.predict import runs_report as runs_report
     from foretrace.validate.runs.results import GroupError as GroupError
     from foretrace.validate.runs.results import KindError as KindError

@@ -18,7 +18,6 @@ from foretrace.cost import (
     KernelRequests,
     Measured,
     Operation,
-    Source,
     measured_operations,
     operation_of,
 )
@@ -113,38 +112,3 @@ def measured_calls(
         gpu=chip.name,
         source=RECORDINGS,
     )
-
-
-@dataclass(frozen=True)
-class FamilyError:
-    """Predicted and measured device time of one class of operators."""
-
-    kind: str
-    num_calls: int
-    measured_ns: int  # of what could be predicted
-    predicted_ns: int
-    unknown_ns: int  # of calls whose shapes do not tell
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less one."""
-        return self.predicted_ns / self.measured_ns - 1 if self.measured_ns else 0.0
-
-
-def family_errors(times: CallTimes, kernels: FittedKernels) -> tuple[FamilyError, ...]:
-    """Device time by class of operator, predicted from shapes alone; the longest first."""
-    costs = kernels.kernel_costs(times.requests())
-    is_known = costs.source != Source.UNKNOWN
-    predicted_ns = costs.duration_ns * times.num_calls
-    kinds = np.array(times.kinds)
-    rows = [
-        FamilyError(
-            kind=kind,
-            num_calls=int(times.num_calls[(kinds == kind) & is_known].sum()),
-            measured_ns=int(times.total_ns[(kinds == kind) & is_known].sum()),
-            predicted_ns=int(predicted_ns[(kinds == kind) & is_known].sum()),
-            unknown_ns=int(times.total_ns[(kinds == kind) & ~is_known].sum()),
-        )
-        for kind in sorted(set(times.kinds))
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.measured_ns - row.unknown_ns))

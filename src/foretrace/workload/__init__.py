@@ -183,7 +183,6 @@ if TYPE_CHECKING:
     from foretrace.workload.sharding.access import access_laws as access_laws
     from foretrace.workload.sharding.balance import differencing as differencing
     from foretrace.workload.sharding.balance import greedy as greedy
-    from foretrace.workload.sharding.balance import longest_first_bound as longest_first_bound
     from foretrace.workload.sharding.memory import recommender_footprint as recommender_footprint
     from foretrace.workload.sharding.placed import PlacedTables as PlacedTables
     from foretrace.workload.sharding.placed import Shard as Shard

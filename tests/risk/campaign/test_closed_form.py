@@ -17,7 +17,7 @@ from foretrace.risk import (
     linear_holds,
     load_failures,
     longest_restart_ns,
-    mttf_of_gpus_ns,
+    mttf_ns,
     queued_ettr,
     recovery_ns,
     renewal_ettr,
@@ -37,14 +37,14 @@ RSC_1, RSC_2 = 6.5, 2.34
 def test_projected_times_to_failure_follow_from_the_rate(num_gpus: int, hours: float) -> None:
     rate = load_failures("rsc-1").per_host_day
 
-    assert mttf_of_gpus_ns(num_gpus, rate) / HOUR_NS == pytest.approx(hours, rel=0.01)
+    assert mttf_ns(1, num_gpus / 8 * rate) / HOUR_NS == pytest.approx(hours, rel=0.01)
 
 
 def test_the_measured_time_to_failure_of_1024_gpus_does_not_follow_from_the_rate() -> None:
     # 7.9 h was measured (figure 7), from which 23.7 failures per 1000 host-days would follow.
     rate = load_failures("rsc-1").per_host_day
 
-    assert mttf_of_gpus_ns(1024, rate) / HOUR_NS == pytest.approx(28.85, rel=0.01)
+    assert mttf_ns(128, rate) / HOUR_NS == pytest.approx(28.85, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import MachineError, WorkloadError
-from foretrace.validate import RunStatus, prediction_of
+from foretrace.validate import PublishedRun, RunPrediction, RunStatus, predict_runs
 from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
 from foretrace.workload import Norm, Positions, Recompute, Sharding
 from tests.validate.runs.sample import published
+
+
+def prediction_of(run: PublishedRun) -> RunPrediction:
+    return predict_runs([run])[0]
 
 
 def test_columns_beat_the_preset_of_that_name(tmp_path: Path) -> None:

@@ -151,15 +151,6 @@ class IdleCauses(Answer):
             found[name] += ns
         return {name: ns for name, ns in found.most_common() if ns}
 
-    def by_culprit(self) -> dict[int, int]:
-        """Time that each rank made others lose inside collectives, in ns, most first."""
-        chosen = (self.kind == Stillness.WAITING) & (self.culprit_rank != self.rank)
-        found: Counter[int] = Counter()
-        for rank in np.unique(self.culprit_rank[chosen]).tolist():
-            mine = chosen & (self.culprit_rank == rank)
-            found[rank] = int(self.duration_ns[mine].sum())
-        return dict(found.most_common())
-
     def total_ns(self, kind: Stillness | None = None) -> int:
         """Time of all ranks and steps."""
         return int(self.duration_ns[self._of_kind(kind)].sum())

@@ -8,7 +8,6 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.cost.network.calibration import calibrated_collectives as calibrated_collectives
-    from foretrace.cost.network.calibration import collective_left_out as collective_left_out
     from foretrace.cost.network.checking import collective_errors as collective_errors
     from foretrace.cost.network.costs import collective_costs as collective_costs
     from foretrace.cost.network.costs import shipped_collectives as shipped_collectives

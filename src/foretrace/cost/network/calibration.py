@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.base import CollectiveKind, Float64s, Int64s
-from foretrace.cost.constants import Constants, Fit, LeftOut, Spread
+from foretrace.cost.constants import Constants, Fit, Spread
 from foretrace.cost.fitting import MeasuredRows, fitted, folds
 from foretrace.cost.network.baseline import fitted_line, line_ns
 from foretrace.cost.network.domain import CONSTANTS, domain_ns
@@ -42,19 +42,6 @@ def calibrated_collectives(folder: Path, made: str) -> tuple[Constants, ...]:
     chips = sorted({one.chip.name for one in inside})
     found = [_of_chip([one for one in inside if one.chip.name == chip], made) for chip in chips]
     return (*(one for one in found if one.fits), *fitted_network(measured, made))
-
-
-def collective_left_out(folder: Path) -> tuple[LeftOut, ...]:
-    """Errors on group sizes left out, one row per family, system, number format and region.
-
-    Raises:
-        ModelError: as `read_collectives`.
-    """
-    measured = read_collectives(folder)
-    inside = [one for one in map(_on_one_host, measured) if one is not None]
-    answers = [answer for alike in _alike(inside) for answer in _left_out(alike)]
-    beyond = [row for one in fitted_network(measured, "") for row in one.left_out]
-    return (*error_rows(answers), *beyond)
 
 
 def _on_one_host(measured: MeasuredCollectives) -> MeasuredCollectives | None:

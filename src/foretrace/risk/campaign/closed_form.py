@@ -9,7 +9,6 @@ import math
 from dataclasses import replace
 
 from foretrace.risk.campaign.campaign import Campaign, WhileDown
-from foretrace.risk.failures.rates import mttf_ns
 
 # Up to this loss the published form is within 5% of the exact one.
 # Source: arXiv:2410.21680 states that against its Monte Carlo; tests here confirm it.
@@ -185,8 +184,3 @@ def with_interval(campaign: Campaign, interval_ns: int) -> Campaign:
 def with_hosts(campaign: Campaign, num_hosts: int) -> Campaign:
     """The campaign with another number of hosts."""
     return replace(campaign, num_hosts=num_hosts)
-
-
-def mttf_of_gpus_ns(num_gpus: int, failures_per_host_day: float, *, per_host: int = 8) -> float:
-    """Mean time to failure of so many GPUs."""
-    return mttf_ns(1, num_gpus / per_host * failures_per_host_day)

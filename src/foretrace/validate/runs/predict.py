@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 
-from foretrace.base import NS_PER_S, ModelError
+from foretrace.base import NS_PER_S, ModelError, mapped
 from foretrace.cost import CostModel, step_costs
 from foretrace.machine import Machine
 from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
@@ -106,30 +103,13 @@ def predict_runs(
     order = sorted(groups.values(), key=lambda rows: -sum(_weight(runs[at]) for at in rows))
     batches = [tuple(runs[at] for at in rows) for rows in order]
     found: dict[int, RunPrediction] = {}
-    with _mapped(workers) as mapped:
-        answers = mapped(partial(_predictions, costs=costs), batches)
+    with mapped(workers) as over:
+        answers = over(partial(_predictions, costs=costs), batches)
         for rows, answered in zip(order, answers, strict=True):
             found.update(zip(rows, answered, strict=True))
             if progress is not None:
                 progress(len(found), len(runs))
     return tuple(found[at] for at in range(len(runs)))
-
-
-_Mapped = Callable[
-    [Callable[[tuple[PublishedRun, ...]], list[RunPrediction]], list[tuple[PublishedRun, ...]]],
-    Iterable[list[RunPrediction]],
-]
-
-
-@contextmanager
-def _mapped(workers: int) -> Iterator[_Mapped]:
-    if workers == 1:
-        yield map
-        return
-    # A fork would copy the locks that numba and polars hold.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield pool.map
 
 
 def _weight(run: PublishedRun) -> int:
@@ -140,11 +120,6 @@ def _weight(run: PublishedRun) -> int:
 def _predictions(runs: tuple[PublishedRun, ...], costs: CostsOf) -> list[RunPrediction]:
     known: dict[_Key, Steps] = {}
     return [_prediction(run, costs, known) for run in runs]
-
-
-def prediction_of(run: PublishedRun, costs: CostsOf = costs_of) -> RunPrediction:
-    """One run; what cannot be laid out is refused, with the reason."""
-    return _prediction(run, costs, {})
 
 
 def _prediction(run: PublishedRun, costs: CostsOf, known: dict[_Key, Steps]) -> RunPrediction:

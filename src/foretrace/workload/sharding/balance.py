@@ -6,21 +6,6 @@ import heapq
 from collections.abc import Sequence
 
 
-def longest_first_bound(num_bins: int) -> float:
-    """What the fullest bin may be at worst, of the fullest bin of the best way.
-
-    Raises:
-        ValueError: if there is no bin.
-
-    Source:
-        Greedy, longest first: Graham 1969; differencing: Michiels, Korst, Aarts and van Leeuwen,
-        "Performance Ratios of the Karmarkar-Karp Differencing Method", J. Comb. Optim. 13, 2007.
-    """
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    return 4 / 3 - 1 / (3 * num_bins)
-
-
 def greedy(
     costs: Sequence[float],
     num_bins: int,
