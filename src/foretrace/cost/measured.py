@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from foretrace.cost.baselines import RowWork
 from foretrace.cost.columns import read_columns
 from foretrace.cost.labels import chip_labelled
 from foretrace.cost.older import for_older_kernels
-from foretrace.cost.predicting import ModelShapes
+from foretrace.cost.predicting import KernelShapes, ModelShapes
 from foretrace.machine import Chip
 
 if TYPE_CHECKING:
@@ -94,6 +95,69 @@ def usable(chip: Chip | None, dtype: str) -> Chip | None:
     return chip if chip.peak_flops_per_ns(dtype) is not None else None
 
 
+def measured_parts(
+    frame: pl.DataFrame,
+    chips: Mapping[str, Chip],
+    *,
+    model: str,
+    kind: pl.Expr,
+    shapes: Callable[[pl.DataFrame, str], KernelShapes],
+    grouped_by: tuple[str, ...],
+    family: Callable[[str], str],
+    dtype: str = "dtype",
+    needs: Callable[[str], str] = str,
+    time: str = "time_ns",
+    work: int = 1,
+    older: str = "",
+) -> Iterator[Measured]:
+    """The rows of a table as one part for each GPU, number format, kind and source.
+
+    Args:
+        frame: as `table_frame` gives it.
+        chips: of the GPUs that it names; rows of others, and of formats without a peak, are left.
+        model: what costs such rows.
+        kind: of kernels, row by row.
+        shapes: of some rows, and their number format.
+        grouped_by: columns in which rows are alike that are left out together.
+        family: what a kind is called in tables of errors.
+        dtype: the column of number formats.
+        needs: in which format what has one is multiplied.
+        time: the column of times; rows without any are left.
+        work: how many times the shapes' FLOPs and bytes there are.
+        older: the kind whose kernels were built for chips before Hopper.
+    """
+    import polars as pl  # on demand: it takes longer to import than most commands take
+
+    origin = pl.col("source").str.split("@").list.first()
+    frame = frame.with_columns(_kind=kind, _origin=origin).filter(pl.col(time) > 0)
+    by = ("gpu", dtype, "_kind", "_origin")
+    for labels, rows in frame.group_by(by, maintain_order=True):
+        gpu, kept, found, source = map(str, labels)
+        chip = usable(chips.get(gpu), needs(kept))
+        if chip is None:
+            continue
+        sizes = shapes(rows, kept)
+        yield Measured(
+            model=model,
+            kind=found,
+            family=family(found),
+            gpu=gpu,
+            chip=chip,
+            shapes=sizes,
+            work=RowWork(work * sizes.num_flops, work * sizes.num_bytes, needs(kept)),
+            measured_ns=rows[time].to_numpy().astype(np.float64),
+            group=groups_of(rows, grouped_by),
+            source=source,
+            dtype=kept,
+            is_older=found == older,
+        )
+
+
+def columns_of_sizes(rows: pl.DataFrame, *names: str) -> Int64s:
+    """Columns of whole numbers beside each other; int64[rows, names]."""
+    return np.stack([integers(rows, name) for name in names], axis=1)
+
+
 def integers(frame: pl.DataFrame, name: str) -> Int64s:
     """A column of whole numbers, int64[rows]."""
     column: Int64s = frame[name].to_numpy().astype(np.int64)
@@ -102,7 +166,7 @@ def integers(frame: pl.DataFrame, name: str) -> Int64s:
 
 def groups_of(frame: pl.DataFrame, names: tuple[str, ...]) -> Int64s:
     """A number for each distinct combination of columns, int64[rows]."""
-    keys = np.stack([integers(frame, name) for name in names], axis=1)
+    keys = columns_of_sizes(frame, *names)
     _, group = np.unique(keys, axis=0, return_inverse=True)
     numbers: Int64s = group.reshape(-1).astype(np.int64)
     return numbers

@@ -13,12 +13,10 @@ import numpy as np
 
 from foretrace.base import Int64s
 from foretrace.cost.attention import AttentionShapes
-from foretrace.cost.baselines import RowWork
 from foretrace.cost.decode import DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes, operand_formats
-from foretrace.cost.measured import Measured, groups_of, integers, usable
-from foretrace.cost.predicting import KernelShapes
+from foretrace.cost.measured import Measured, columns_of_sizes, integers, measured_parts
 from foretrace.machine import Chip
 
 if TYPE_CHECKING:
@@ -60,24 +58,24 @@ def decode_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
         .then(pl.lit(WIDE))
         .otherwise(pl.lit(FLASH))
     )
-    for (gpu, dtype, kept_kind), rows in _parts(frame, kind, "kv_dtype"):
-        seen = np.stack([integers(rows, name) for name in ("kv_len", "window")])
-        length = np.where(seen[1] > 0, seen.min(axis=0), seen[0])
-        names = ("batch", "heads", "kv_heads", "head_dim", "head_dim")
-        columns = [integers(rows, name) for name in names]
-        by_head = np.full(len(rows), int(kept_kind == OPERATOR))
-        sizes = np.stack([*columns, 2 * columns[3], length, by_head], axis=1)
-        yield from _table(
-            rows,
-            chips.get(gpu),
-            model="decode",
-            kind=kept_kind,
-            dtype=dtype,
-            family=f"decode attention {kept_kind}",
-            shapes=DecodeShapes.of(sizes, dtype),
-            needs="bf16",
-            grouped_by=("heads", "kv_heads", "head_dim", "window"),
-        )
+    length = pl.when(pl.col("window") > 0).then(pl.min_horizontal("kv_len", "window"))
+    frame = frame.with_columns(
+        length=length.otherwise(pl.col("kv_len")),
+        both=2 * pl.col("head_dim"),
+        by_head=kind == OPERATOR,
+    )
+    names = ("batch", "heads", "kv_heads", "head_dim", "head_dim", "both", "length", "by_head")
+    yield from measured_parts(
+        frame,
+        chips,
+        model="decode",
+        kind=kind,
+        shapes=lambda rows, dtype: DecodeShapes.of(columns_of_sizes(rows, *names), dtype),
+        grouped_by=("heads", "kv_heads", "head_dim", "window"),
+        family="decode attention {}".format,
+        dtype="kv_dtype",
+        needs=_in_bf16,
+    )
 
 
 def encoder_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
@@ -85,22 +83,16 @@ def encoder_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
     import polars as pl  # on demand, as above
 
     is_even = pl.col("head_dim") % _HEAD_STEP == 0
-    kind = pl.when(is_even).then(pl.lit(EVEN)).otherwise(pl.lit(UNEVEN))
-    for (gpu, dtype, kept_kind), rows in _parts(frame, kind, "dtype"):
-        names = ("batch", "heads", "heads", "head_dim", "seq", "seq")
-        columns = [integers(rows, name) for name in names]
-        sizes = np.stack([*columns, np.zeros_like(columns[0])], axis=1)
-        yield from _table(
-            rows,
-            chips.get(gpu),
-            model="attention encoder",
-            kind=kept_kind,
-            dtype=dtype,
-            family=f"attention encoder {kept_kind}",
-            shapes=AttentionShapes.of(sizes, dtype),
-            needs=dtype,
-            grouped_by=("heads", "head_dim", "batch"),
-        )
+    names = ("batch", "heads", "heads", "head_dim", "seq", "seq", "causal")
+    yield from measured_parts(
+        frame.with_columns(causal=pl.lit(0)),
+        chips,
+        model="attention encoder",
+        kind=pl.when(is_even).then(pl.lit(EVEN)).otherwise(pl.lit(UNEVEN)),
+        shapes=lambda rows, dtype: AttentionShapes.of(columns_of_sizes(rows, *names), dtype),
+        grouped_by=("heads", "head_dim", "batch"),
+        family="attention encoder {}".format,
+    )
 
 
 def latent_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
@@ -109,32 +101,36 @@ def latent_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
 
     is_triton = pl.col("kernel").str.contains("triton")
     kind = pl.when(is_triton).then(pl.lit(f"{LATENT} {TRITON}")).otherwise(pl.lit(LATENT))
-    kind = pl.concat_str([kind, pl.lit(" "), pl.col("phase")])
-    for (gpu, dtype, said), rows in _parts(frame, kind, "kv_dtype"):
-        kept_kind, _, phase = said.rpartition(" ")
-        context = phase == "context"
-        model, width = ("attention", "bf16") if context else ("decode", dtype)
-        if context and dtype != width:
-            kept_kind = f"{kept_kind} of {dtype}"
-        yield from _table(
-            rows,
-            chips.get(gpu),
-            model=model,
-            kind=kept_kind,
-            dtype=width,
-            family=f"{model} {kept_kind}" if context else f"decode attention {kept_kind}",
-            shapes=_prompts(rows, width) if context else _latent_tokens(rows, width),
-            needs="bf16",
-            grouped_by=("heads", "batch"),
-        )
+    is_prompt = pl.col("phase") == "context"
+    is_kept_wide = pl.col("kv_dtype") == "bf16"
+    of_format = pl.concat_str([kind, pl.lit(" of "), pl.col("kv_dtype")])
+    yield from measured_parts(
+        frame.filter(is_prompt).with_columns(wide=pl.lit("bf16")),
+        chips,
+        model="attention",
+        kind=pl.when(is_kept_wide).then(kind).otherwise(of_format),
+        shapes=_prompts,
+        grouped_by=("heads", "batch"),
+        family="attention {}".format,
+        dtype="wide",
+    )
+    yield from measured_parts(
+        frame.filter(~is_prompt),
+        chips,
+        model="decode",
+        kind=kind,
+        shapes=_latent_tokens,
+        grouped_by=("heads", "batch"),
+        family="decode attention {}".format,
+        dtype="kv_dtype",
+        needs=_in_bf16,
+    )
 
 
 def _prompts(rows: pl.DataFrame, dtype: str) -> AttentionShapes:
-    batch, heads, length, keys = (
-        integers(rows, name) for name in ("batch", "heads", "seq", "kv_len")
-    )
-    sizes = [batch, heads, heads, np.full(len(rows), _CONTEXT_HEAD), length, keys]
-    return AttentionShapes.of(np.stack([*sizes, np.ones_like(batch)], axis=1), dtype)
+    sizes = columns_of_sizes(rows, "batch", "heads", "heads", "heads", "seq", "kv_len", "batch")
+    sizes[:, 3], sizes[:, 6] = _CONTEXT_HEAD, 1
+    return AttentionShapes.of(sizes, dtype)
 
 
 def _latent_tokens(rows: pl.DataFrame, dtype: str) -> DecodeShapes:
@@ -158,28 +154,25 @@ def expert_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
     is_grouped = pl.col("framework") == "trtllm"
     blockwise = pl.when(pl.col("dtype").str.ends_with("_block")).then(pl.lit(" blockwise"))
     library = pl.when(is_grouped).then(pl.lit(GROUPED)).otherwise(pl.lit(SERVED))
-    parts = [library, blockwise.otherwise(pl.lit(""))]
+    skew = pl.col("distribution").str.extract(r"([\d.]+)$").cast(pl.Float64).fill_null(0)
     frame = frame.filter(pl.col("ep") <= most).with_columns(
         kept=pl.col("dtype").str.strip_suffix("_block"),
-        skew=pl.col("distribution").str.extract(r"([\d.]+)$").cast(pl.Float64).fill_null(0),
+        width=pl.col("inter") // pl.col("tp"),
         gated=~pl.col("kernel").str.contains("nongated"),
+        skew=(100 * skew).round(),
     )
-    for (gpu, dtype, kind), rows in _parts(frame, pl.concat_str(parts), "kept"):
-        names = ("tokens", "top_k", "experts", "ep", "hidden", "inter", "tp")
-        *columns, inter, tensor = (integers(rows, name) for name in names)
-        skew = np.rint(100 * rows["skew"].to_numpy()).astype(np.int64)
-        sizes = [*columns, inter // tensor, integers(rows, "gated"), skew]
-        yield from _table(
-            rows,
-            chips.get(gpu),
-            model="experts",
-            kind=kind,
-            dtype=dtype,
-            family=f"experts {kind}",
-            shapes=ExpertShapes.of(np.stack(sizes, axis=1), dtype),
-            needs=operand_formats(dtype)[0],
-            grouped_by=("hidden", "inter", "top_k", "experts", "tp", "ep"),
-        )
+    names = ("tokens", "top_k", "experts", "ep", "hidden", "width", "gated", "skew")
+    yield from measured_parts(
+        frame,
+        chips,
+        model="experts",
+        kind=pl.concat_str([library, blockwise.otherwise(pl.lit(""))]),
+        shapes=lambda rows, dtype: ExpertShapes.of(columns_of_sizes(rows, *names), dtype),
+        grouped_by=("hidden", "inter", "top_k", "experts", "tp", "ep"),
+        family="experts {}".format,
+        dtype="kept",
+        needs=lambda dtype: operand_formats(dtype)[0],
+    )
 
 
 def exchange_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
@@ -201,58 +194,19 @@ def exchange_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
     )
     way = pl.when(is_back).then(pl.lit(COMBINE)).otherwise(pl.lit(DISPATCH))
     mode = pl.col("mode").replace({"normal": "", "ll": f" {DIRECT}", "switch": " switch"})
-    for (gpu, dtype, kind), rows in _parts(frame, pl.concat_str([way, mode]), "kept"):
-        names = ("tokens", "hidden", "top_k", "experts", "ep", "hosts", "sms")
-        columns = [integers(rows, name) for name in (*names, "network", "is_direct")]
-        yield from _table(
-            rows,
-            chips.get(gpu),
-            model="expert exchange",
-            kind=kind,
-            dtype=dtype,
-            family=f"expert exchange {kind}",
-            shapes=ExchangeShapes.of(np.stack(columns, axis=1), dtype),
-            needs="bf16",
-            grouped_by=("hidden", "top_k", "experts", "ep", "sms"),
-        )
-
-
-def _parts(
-    frame: pl.DataFrame, kind: pl.Expr, dtype: str
-) -> Iterator[tuple[tuple[str, str, str], pl.DataFrame]]:
-    """Rows of one GPU, number format and kind."""
-    import polars as pl  # on demand, as above
-
-    frame = frame.with_columns(_kind=kind).filter(pl.col("time_ns") > 0)
-    for (gpu, kept, found), rows in frame.group_by("gpu", dtype, "_kind", maintain_order=True):
-        yield (str(gpu), str(kept), str(found)), rows
-
-
-def _table(
-    rows: pl.DataFrame,
-    chip: Chip | None,
-    *,
-    model: str,
-    kind: str,
-    dtype: str,
-    family: str,
-    shapes: KernelShapes,
-    needs: str,
-    grouped_by: tuple[str, ...],
-) -> Iterator[Measured]:
-    chip = usable(chip, needs)
-    if chip is None:
-        return
-    yield Measured(
-        model=model,
-        kind=kind,
-        family=family,
-        gpu=str(rows["gpu"][0]),
-        chip=chip,
-        shapes=shapes,
-        work=RowWork(shapes.num_flops, shapes.num_bytes, needs),
-        measured_ns=rows["time_ns"].to_numpy().astype(np.float64),
-        group=groups_of(rows, grouped_by),
-        source=str(rows["source"][0]).partition("@")[0],
-        dtype=dtype,
+    names = ("tokens", "hidden", "top_k", "experts", "ep", "hosts", "sms", "network", "is_direct")
+    yield from measured_parts(
+        frame,
+        chips,
+        model="expert exchange",
+        kind=pl.concat_str([way, mode]),
+        shapes=lambda rows, dtype: ExchangeShapes.of(columns_of_sizes(rows, *names), dtype),
+        grouped_by=("hidden", "top_k", "experts", "ep", "sms"),
+        family="expert exchange {}".format,
+        dtype="kept",
+        needs=_in_bf16,
     )
+
+
+def _in_bf16(_: str) -> str:
+    return "bf16"  # whatever the format of what is kept or sent

@@ -9,22 +9,19 @@ kv_heads, head_dim, seq, dtype, causal, time_ns, time_ns_alt, bwd_time_ns, frame
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from foretrace.base import ModelError
 from foretrace.cost.attention import AttentionShapes
-from foretrace.cost.baselines import RowWork
 from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.measured import (
     Measured,
     chips_of,
-    groups_of,
-    integers,
+    columns_of_sizes,
+    measured_parts,
     table_frame,
-    usable,
 )
 from foretrace.cost.network import has_collectives
 from foretrace.cost.serving_tables import (
@@ -118,7 +115,7 @@ def _layouts() -> tuple[_Layout, ...]:
 
 
 def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]:
-    import polars as pl  # on demand, as above
+    import polars as pl  # on demand: it takes longer to import than most commands take
 
     kind = (
         pl.when(~pl.col("dtype").str.ends_with("_block"))
@@ -127,54 +124,34 @@ def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]
         .then(pl.lit(BLOCKWISE_CALL))
         .otherwise(pl.lit(BLOCKWISE))
     )
-    frame = frame.with_columns(kind=kind, origin=pl.col("source").str.split("@").list.first())
-    for (gpu, dtype, kept_kind, origin), rows in frame.group_by(
-        "gpu", "dtype", "kind", "origin", maintain_order=True
-    ):
-        yield from _gemm(
-            rows,
-            chips.get(str(gpu)),
-            gpu=str(gpu),
-            dtype=str(dtype).removesuffix("_block"),
-            kind=str(kept_kind),
-            source=str(origin),
-        )
-
-
-def _gemm(
-    rows: pl.DataFrame, chip: Chip | None, *, gpu: str, dtype: str, kind: str, source: str
-) -> Iterator[Measured]:
-    chip = usable(chip, dtype)
-    if chip is None:
-        return
-    for model, column in (("gemm", "time_ns"), ("gemm backward", "bwd_time_ns")):
-        kept = rows.filter(rows[column].is_not_null() & (rows[column] > 0))
-        if not len(kept):
-            continue
-        batch, m, n, k = (integers(kept, name) for name in ("batch", "m", "n", "k"))
-        shapes = GemmShapes(batch, m, n, k, dtype)
-        factor = 2 if model == "gemm backward" else 1
-        yield Measured(
+    frame = frame.with_columns(kind=kind, dtype=pl.col("dtype").str.strip_suffix("_block"))
+    for model, time, work in (("gemm", "time_ns", 1), ("gemm backward", "bwd_time_ns", 2)):
+        yield from measured_parts(
+            frame,
+            chips,
             model=model,
-            kind=kind,
-            family=model if kind == LIBRARY else f"{model} {kind}",
-            gpu=gpu,
-            chip=chip,
-            shapes=shapes,
-            work=RowWork(factor * shapes.num_flops, factor * shapes.num_bytes, dtype),
-            measured_ns=kept[column].to_numpy().astype(np.float64),
-            group=groups_of(kept, ("n", "k")),
-            source=source,
-            dtype=dtype,
+            kind=pl.col("kind"),
+            shapes=_products,
+            grouped_by=("n", "k"),
+            family=partial(_family, model),
+            time=time,
+            work=work,
         )
+
+
+def _products(rows: pl.DataFrame, dtype: str) -> GemmShapes:
+    return GemmShapes.of(columns_of_sizes(rows, "batch", "m", "n", "k"), dtype)
+
+
+def _family(model: str, kind: str) -> str:
+    return model if kind == LIBRARY else f"{model} {kind}"
 
 
 def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]:
     import polars as pl  # on demand, as above
 
-    is_wide = pl.col("head_dim") > _MOST_HEAD
     kind = (
-        pl.when(is_wide)
+        pl.when(pl.col("head_dim") > _MOST_HEAD)
         .then(pl.lit(WIDE))
         .when(pl.col("framework") == "trtllm")
         .then(pl.lit(OPERATOR))
@@ -182,55 +159,27 @@ def _attentions(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Meas
         .then(pl.lit(PROFILED))
         .otherwise(pl.lit(FLASH))
     )
-    frame = frame.with_columns(kind=kind, origin=pl.col("source").str.split("@").list.first())
-    # The second column of a row whose first is another library's holds the same measurement.
-    other = frame.filter((pl.col("kind") == OPERATOR) & pl.col("time_ns_alt").is_not_null())
+    frame = frame.with_columns(kind=kind)
+    beside = frame.filter(pl.col("kind") == OPERATOR).with_columns(kind=pl.lit(FLASH))
     parts = (
-        ("attention", "", frame, "time_ns"),
-        ("attention", " by flash", other.with_columns(kind=pl.lit(FLASH)), "time_ns_alt"),
-        ("attention backward", "", frame, "bwd_time_ns"),
+        ("attention", "attention", frame, "time_ns"),
+        ("attention", "attention by flash", beside, "time_ns_alt"),
+        ("attention backward", "attention backward", frame, "bwd_time_ns"),
     )
-    for model, suffix, part, column in parts:
-        for (gpu, dtype, kept_kind, origin), rows in part.filter(pl.col(column) > 0).group_by(
-            "gpu", "dtype", "kind", "origin", maintain_order=True
-        ):
-            chip = usable(chips.get(str(gpu)), str(dtype))
-            if chip is None:
-                continue
-            yield _attention(
-                rows,
-                chip,
-                model=model,
-                family=model + suffix,
-                column=column,
-                labels=(str(gpu), str(dtype), str(kept_kind), str(origin)),
-            )
+    for model, family, part, time in parts:
+        yield from measured_parts(
+            part,
+            chips,
+            model=model,
+            kind=pl.col("kind"),
+            shapes=partial(_attended, is_backward=model.endswith("backward")),
+            grouped_by=("heads", "kv_heads", "head_dim"),
+            family=family.format,
+            time=time,
+            older=PROFILED,
+        )
 
 
-def _attention(
-    rows: pl.DataFrame,
-    chip: Chip,
-    *,
-    model: str,
-    family: str,
-    column: str,
-    labels: tuple[str, str, str, str],
-) -> Measured:
-    gpu, dtype, kind, source = labels
+def _attended(rows: pl.DataFrame, dtype: str, *, is_backward: bool) -> AttentionShapes:
     names = ("batch", "heads", "kv_heads", "head_dim", "seq", "seq", "causal")
-    sizes = np.stack([integers(rows, name) for name in names], axis=1)
-    shapes = AttentionShapes.of(sizes, dtype, is_backward=model.endswith("backward"))
-    return Measured(
-        model=model,
-        kind=kind,
-        family=family,
-        gpu=gpu,
-        chip=chip,
-        shapes=shapes,
-        work=RowWork(shapes.num_flops, shapes.num_bytes, dtype),
-        measured_ns=rows[column].to_numpy().astype(np.float64),
-        group=groups_of(rows, ("heads", "kv_heads", "head_dim")),
-        source=source,
-        dtype=dtype,
-        is_older=kind == PROFILED,
-    )
+    return AttentionShapes.of(columns_of_sizes(rows, *names), dtype, is_backward=is_backward)
