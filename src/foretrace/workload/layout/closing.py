@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from foretrace.graph import Phase
 from foretrace.workload.blocks.block import Block, Item, ModelBlocks, Operator, ParameterCount
@@ -16,7 +17,10 @@ from foretrace.workload.exchanges.gradients import (
     total_parameters,
 )
 from foretrace.workload.layout.chunks import Chunk
-from foretrace.workload.layout.stage import StageProgram
+from foretrace.workload.layout.pieces import Pieces
+from foretrace.workload.layout.sharded import Gatherings
+from foretrace.workload.layout.stage_units import StageEnd
+from foretrace.workload.layout.units import UnitTemplates
 from foretrace.workload.plan.groups import group_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 
@@ -25,34 +29,76 @@ _NORM = "norm"  # in the name of the operator whose result all ranks add up
 _ADDED_DTYPE = "fp32"  # of the norm of all gradients: Megatron, torch.nn.utils.clip_grad_norm_
 
 
-def close(program: StageProgram, blocks: ModelBlocks, optimizer: Optimizer | None) -> None:
-    """Write what a stage does behind its last unit.
+class _Closing:
+    """Launches what ends a stage's step, one stretch behind the other."""
+
+    def __init__(self, stage: int, end: StageEnd, templates: UnitTemplates, pieces: Pieces) -> None:
+        """Begin where the stage's units end."""
+        self._stage, self._pieces = stage, pieces
+        self.templates, self.plan = templates, templates.plan
+        self.last_operator, self._held_by = end.last_operator, end.held_by
+
+    def follow(self, block: Block, *, is_barrier: bool = False) -> None:
+        """Launch a block that works on all that was computed before it.
+
+        Args:
+            block: the same object wherever it is the same work.
+            is_barrier: it waits for all communication before it.
+        """
+        template = self.templates.stretch(block)
+        piece = self._pieces.add(self._stage, template, is_barrier=is_barrier)
+        sources = [self.last_operator] if self.last_operator else []
+        if template.first_operator >= 0:
+            self._pieces.wait((piece, template.first_operator), self._held_by)
+            self._held_by = ()
+            self.last_operator = (piece, template.last_operator)
+        for entry in template.entries[0]:
+            self._pieces.wait((piece, entry), sources)
+
+
+def close(
+    ends: Sequence[StageEnd],
+    templates: UnitTemplates,
+    gatherings: Gatherings,
+    *,
+    blocks: ModelBlocks,
+    optimizer: Optimizer | None,
+) -> None:
+    """Write what every stage does behind its last unit.
 
     Args:
-        program: of the stage.
+        ends: where each stage stands.
+        templates: of units and other stretches.
+        gatherings: of parameters.
         blocks: the model's.
         optimizer: makes the block of the update; PyTorch's Adam if left out.
     """
-    schedule = program.schedule
-    own = [
-        program.chunks[chunk]
-        for chunk, stage in enumerate(schedule.stage_of_chunk)
-        if stage == program.stage
-    ]
-    _reduce(program, own)
-    _agree_with_mirror(program, own)
-    _agree_on_table(program, own, blocks)
-    parts = [part for chunk in own for part in chunk.parts]
-    update = _update(total_parameters(parts), program, optimizer)
-    program.follow(program.templates.stretch(update), is_barrier=True)
-    program.gatherings.behind(program.last_operator)
+    units = gatherings.units
+    route_ends = {0, max(len(route) for route in units.schedule.routes) - 1}
+    once = cache(partial(_update, templates=templates, optimizer=optimizer))
+    table = _sum_of_table(blocks, templates.plan)
+    for stage, end in enumerate(ends):
+        closing = _Closing(stage, end, templates, gatherings.pieces)
+        own = [
+            chunk
+            for chunk, place in zip(units.chunks, units.schedule.stage_of_chunk, strict=True)
+            if place == stage
+        ]
+        _reduce(closing, own)
+        _agree_with_mirror(closing, own)
+        # A stage that holds both ends of the model has the table once.
+        if table is not None and len({chunk.place for chunk in own} & route_ends) == 1:
+            closing.follow(table, is_barrier=True)
+        update = once(total_parameters([part for chunk in own for part in chunk.parts]))
+        closing.follow(update, is_barrier=True)
+        gatherings.behind(stage, closing.last_operator)
 
 
 def _update(
-    parameters: ParameterCount, program: StageProgram, optimizer: Optimizer | None
+    parameters: ParameterCount, *, templates: UnitTemplates, optimizer: Optimizer | None
 ) -> Block:
     """The optimizer's block, in which all ranks agree on the norm of gradients."""
-    plan, pools = program.plan, program.templates.pools
+    plan, pools = templates.plan, templates.pools
     own = shard_count(parameters, pools)
     if optimizer is not None:
         block = optimizer(own, plan)
@@ -83,40 +129,32 @@ def with_sum(block: Block, place: int) -> Block:
     return Block(block.part, items)
 
 
-def _reduce(program: StageProgram, chunks: Sequence[Chunk]) -> None:
+def _reduce(closing: _Closing, chunks: Sequence[Chunk]) -> None:
     """Gradients that were to be reduced behind all backward passes."""
-    plan = program.plan
+    plan = closing.plan
     if plan.overlap.gradients or plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}:
         return
     for chunk in chunks:
-        for bucket in buckets_of(chunk.parts[::-1], program.templates.pools, plan):
-            block = reduction(bucket.num_parameters, bucket.pool, plan)
-            program.follow(program.templates.stretch(block))
+        for bucket in buckets_of(chunk.parts[::-1], closing.templates.pools, plan):
+            closing.follow(reduction(bucket.num_parameters, bucket.pool, plan))
 
 
-def _agree_with_mirror(program: StageProgram, chunks: Sequence[Chunk]) -> None:
+def _agree_with_mirror(closing: _Closing, chunks: Sequence[Chunk]) -> None:
     """Where two stages hold the same chunks, their gradients are added up: DualPipe."""
-    plan, pools = program.plan, program.templates.pools
+    plan, pools = closing.plan, closing.templates.pools
     if group_size(plan, Group.MIRROR) == 1:
         return
     for chunk in sorted(chunks, key=lambda chunk: chunk.place):
         count = shard_count(total_parameters(chunk.parts), pools)
         dtype = plan.precision.reduced
         block = agreement(count, Group.MIRROR, dtype, "gradients of mirrored stages")
-        program.follow(program.templates.stretch(block), is_barrier=True)
+        closing.follow(block, is_barrier=True)
 
 
-def _agree_on_table(program: StageProgram, chunks: Sequence[Chunk], blocks: ModelBlocks) -> None:
-    """The first and the last stage add up the gradients of the table they share.
-
-    A stage that holds both ends of the model has the table once.
-    """
-    plan = program.plan
-    last = max(len(route) for route in program.schedule.routes) - 1
-    ends = {chunk.place for chunk in chunks} & {0, last}
-    if not blocks.tied_parameters or plan.pipeline == 1 or len(ends) != 1:
-        return
+def _sum_of_table(blocks: ModelBlocks, plan: Plan) -> Block | None:
+    """The first and the last stage add up the gradients of the table they share."""
+    if not blocks.tied_parameters or plan.pipeline == 1:
+        return None
     dtype = plan.precision.gradients
     count = blocks.tied_parameters
-    block = agreement(count, Group.EMBEDDING, dtype, "gradients of the tied table")
-    program.follow(program.templates.stretch(block), is_barrier=True)
+    return agreement(count, Group.EMBEDDING, dtype, "gradients of the tied table")

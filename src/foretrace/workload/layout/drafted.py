@@ -9,7 +9,7 @@ import numpy as np
 
 from foretrace.base import Bools, Int64s, joined_ranges
 from foretrace.graph import NO_LAYER
-from foretrace.workload.layout.pieces import Pieces
+from foretrace.workload.layout.pieces import SortedPieces
 from foretrace.workload.layout.tables import COMPUTE, NOTHING, NUM_STREAMS, RECEIVES, SENDS
 from foretrace.workload.layout.template import Columns, Template
 
@@ -42,10 +42,10 @@ class Drafted:
         return is_exchange
 
 
-def drafted(pieces: Pieces) -> Drafted:
+def drafted(pieces: SortedPieces) -> Drafted:
     """Every piece's template repeated."""
     size_of = np.array([len(template) for template in pieces.templates], np.int64)
-    template = np.array(pieces.template, np.int64)
+    rows, template = pieces.rows, pieces.rows.template
     size = size_of[template]
     first = _starts(size)
     row = joined_ranges(_starts(size_of)[template], size)
@@ -55,10 +55,8 @@ def drafted(pieces: Pieces) -> Drafted:
     }
     member = np.concatenate([one.member for one in pieces.templates])[row]
     piece = np.repeat(np.arange(len(size)), size)
-    microbatch = np.array(pieces.microbatch, np.int64)
-    first_layer = np.array(pieces.first_layer, np.int64)
     layer = columns["layer"]
-    stage = np.array(pieces.stage, np.int64)[piece]
+    stage = rows.stage[piece]
     lane = stage * NUM_STREAMS + columns["stream"]
     by_lane = np.argsort(lane, kind="stable")
     is_last = np.append(lane[by_lane][1:] != lane[by_lane][:-1], True)
@@ -76,9 +74,9 @@ def drafted(pieces: Pieces) -> Drafted:
         columns=columns,
         row=row,
         stage=stage,
-        microbatch=microbatch[member, piece],
-        layer=np.where(layer == NO_LAYER, NO_LAYER, layer + first_layer[member, piece]),
-        transfer=np.array(pieces.transfer, np.int64)[piece],
+        microbatch=rows.microbatch[member, piece],
+        layer=np.where(layer == NO_LAYER, NO_LAYER, layer + rows.first_layer[member, piece]),
+        transfer=rows.transfer[piece],
         source=edges[0],
         target=edges[1],
         before=by_lane[:-1][is_pair],
@@ -111,9 +109,9 @@ def _inside(templates: Sequence[Template], template: Int64s, first: Int64s) -> I
     return np.stack(ends) + begin
 
 
-def _between(pieces: Pieces, first: Int64s, lane: Int64s) -> Int64s:
+def _between(pieces: SortedPieces, first: Int64s, lane: Int64s) -> Int64s:
     """Edges between pieces, those along a stream left out; int64[2, edges]."""
-    waits = np.array(pieces.waits, np.int64).reshape(-1, 4)
+    waits = pieces.waits
     source = first[waits[:, 0]] + waits[:, 1]
     target = first[waits[:, 2]] + waits[:, 3]
     is_kept = lane[source] != lane[target]
@@ -121,15 +119,15 @@ def _between(pieces: Pieces, first: Int64s, lane: Int64s) -> Int64s:
     return edges
 
 
-def _at_barriers(pieces: Pieces, first: Int64s, lane: Int64s, by_lane: Int64s) -> Int64s:
+def _at_barriers(pieces: SortedPieces, first: Int64s, lane: Int64s, by_lane: Int64s) -> Int64s:
     """From the last communication of every other stream to the entries of barriers."""
     edges: list[tuple[int, int]] = []
     sorted_lane = lane[by_lane]
-    for piece in pieces.barriers:
+    for piece in pieces.barriers.tolist():
         begin = int(first[piece])
-        entries = pieces.templates[pieces.template[piece]].entries[0]
+        entries = pieces.templates[pieces.rows.template[piece]].entries[0]
         for stream in set(range(NUM_STREAMS)) - {COMPUTE, SENDS, RECEIVES}:
-            own = pieces.stage[piece] * NUM_STREAMS + stream
+            own = int(pieces.rows.stage[piece]) * NUM_STREAMS + stream
             low, high = np.searchsorted(sorted_lane, [own, own + 1])
             place = low + int(np.searchsorted(by_lane[low:high], begin))
             edges.extend(

@@ -19,12 +19,13 @@ from foretrace.workload.layout.folded import Folded, folded_graph, host_ns_of
 from foretrace.workload.layout.laid_out import LaidOut, Role
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.meetings import RankTable
-from foretrace.workload.layout.pieces import Pieces
-from foretrace.workload.layout.sharded import GatheredChunks
-from foretrace.workload.layout.stage import StageProgram
+from foretrace.workload.layout.pieces import Pieces, SortedPieces
+from foretrace.workload.layout.sharded import GatheredChunks, Gatherings
+from foretrace.workload.layout.stage_units import write_units
 from foretrace.workload.layout.tables import Tables
 from foretrace.workload.layout.transfers import Transfers
 from foretrace.workload.layout.unfolded import unfolded
+from foretrace.workload.layout.unit_columns import UnitColumns
 from foretrace.workload.layout.units import UnitTemplates
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.schedule.catalogue import schedule_of
@@ -81,7 +82,7 @@ class WrittenStep:
     schedule: Schedule
     tables: Tables
     templates: UnitTemplates
-    pieces: Pieces
+    pieces: SortedPieces
     ranks: RankTable
 
     def roles(self, *, is_one: bool) -> tuple[Role, ...]:
@@ -110,24 +111,13 @@ def written(
     _check(schedule, plan)
     tables, pieces = Tables(), Pieces()
     templates = UnitTemplates(plan, tables, is_coarse=is_coarse)
-    chunks = chunks_of(blocks, plan, schedule)
-    transfers = Transfers(templates, blocks.transfer_bytes, blocks.transfer_dtype)
-    gathered = GatheredChunks(templates)
-    for stage in range(schedule.num_stages):
-        program = StageProgram(
-            stage,
-            schedule=schedule,
-            chunks=chunks,
-            templates=templates,
-            transfers=transfers,
-            gathered=gathered,
-            pieces=pieces,
-        )
-        program.write_units()
-        close(program, blocks, optimizer)
-    transfers.connect(pieces)
+    units = UnitColumns(schedule, chunks_of(blocks, plan, schedule), plan)
+    transfers = Transfers(tables, blocks.transfer_bytes, blocks.transfer_dtype)
+    gatherings = Gatherings(units, gathered=GatheredChunks(templates), pieces=pieces)
+    ends = write_units(units, templates, transfers, gatherings)
+    close(ends, templates, gatherings, blocks=blocks, optimizer=optimizer)
     ranks = RankTable(plan, num_replicas=num_replicas)
-    return WrittenStep(plan, schedule, tables, templates, pieces, ranks)
+    return WrittenStep(plan, schedule, tables, templates, pieces.sorted(), ranks)
 
 
 def graph_of_step(step: WrittenStep, items: Drafted, launch: Launch, host_ns: Int64s) -> Folded:

@@ -10,9 +10,12 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from foretrace.base import Int64s
 from foretrace.graph import Phase
 from foretrace.workload.exchanges.gradients import (
     buckets_of,
@@ -22,9 +25,9 @@ from foretrace.workload.exchanges.gradients import (
 from foretrace.workload.layout.chunks import Chunk
 from foretrace.workload.layout.pieces import Pieces, Place
 from foretrace.workload.layout.template import PlacedTemplate, Template, chained
+from foretrace.workload.layout.unit_columns import GATHERED, UnitColumns
 from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
 from foretrace.workload.plan.plan import Sharding
-from foretrace.workload.schedule.schedule import Pass, ScheduleUnit
 
 
 @dataclass(frozen=True)
@@ -70,64 +73,70 @@ class GatheredChunks:
 
 
 class Gatherings:
-    """Gathers every chunk of a stage, ahead of its first use or behind the optimizer."""
+    """Gathers every chunk of every stage, ahead of its first use or behind the optimizer."""
 
-    def __init__(
-        self,
-        stage: int,
-        *,
-        units: Sequence[ScheduleUnit],
-        chunks: Sequence[Chunk],
-        gathered: GatheredChunks,
-        pieces: Pieces,
-    ) -> None:
+    def __init__(self, units: UnitColumns, *, gathered: GatheredChunks, pieces: Pieces) -> None:
         """Plan what is gathered when."""
         plan = gathered.plan
-        first = {unit.chunk: unit for unit in reversed(units) if unit.kind is Pass.FORWARD}
+        self.pieces = pieces
+        self.units, self._is_ahead = units, plan.overlap.parameters
         is_any = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
-        self._stage, self._pieces = stage, pieces
-        self._is_ahead = plan.overlap.parameters
-        self._first_units = [unit for unit in units if is_any and first.get(unit.chunk) is unit]
-        self._place = {id(unit): place for place, unit in enumerate(self._first_units)}
-        self._gathered = {unit.chunk: gathered.of(chunks[unit.chunk]) for unit in self._first_units}
+        first = np.flatnonzero(units.is_first) if is_any else np.zeros(0, np.int64)
+        self._first: dict[int, list[int]] = {}  # by stage, units
+        for unit in first.tolist():
+            self._first.setdefault(int(units.stage[unit]), []).append(unit)
+        self._gathered = {
+            int(chunk): gathered.of(units.chunks[chunk]) for chunk in units.chunk[first].tolist()
+        }
         self._piece_of_chunk: dict[int, int] = {}
 
-    def before(self, unit: ScheduleUnit) -> None:
-        """Gather what the unit's chunk and the stage's next one need."""
-        place = self._place.get(id(unit))
-        if not self._is_ahead or place is None:
-            return
-        for wanted in self._first_units[0 if place == 0 else place + 1 : place + 2]:
-            template = self._gathered[wanted.chunk].template
-            self._piece_of_chunk[wanted.chunk] = self._pieces.add(self._stage, template)
+    def write(self) -> None:
+        """Gather what a chunk's first unit and the stage's next one need."""
+        units = self.units
+        for stage, own in self._first.items() if self._is_ahead else ():
+            for place, unit in enumerate(own):
+                for wanted in own[0 if place == 0 else place + 1 : place + 2]:
+                    chunk = int(units.chunk[wanted])
+                    self._piece_of_chunk[chunk] = self.pieces.add(
+                        stage,
+                        self._gathered[chunk].template,
+                        turn=int(units.when(units.turn[unit], GATHERED)),
+                    )
 
-    def held(self, unit: ScheduleUnit) -> tuple[int, ...]:
-        """Places of parts that wait for other parameters than the part before them."""
-        if not self._is_ahead or id(unit) not in self._place:
+    def held(self, chunk: int) -> tuple[int, ...]:
+        """Places of a chunk's parts that wait for other parameters than the part before them."""
+        if not self._is_ahead or chunk not in self._gathered:
             return ()
-        held_by = self._gathered[unit.chunk].held_by
+        held_by = self._gathered[chunk].held_by
         return tuple(
             place for place, items in enumerate(held_by) if place and items != held_by[place - 1]
         )
 
-    def hold(self, unit: ScheduleUnit, piece: int, template: UnitTemplate) -> None:
-        """Let each part of a chunk's first forward pass wait for its parameters."""
-        if not self._is_ahead or id(unit) not in self._place:
-            return
-        gathered = self._gathered[unit.chunk].held_by
-        for first, held_by in zip(template.first_operator.tolist(), gathered, strict=True):
-            if first >= 0:
-                sources = [(self._piece_of_chunk[unit.chunk], item) for item in held_by]
-                self._pieces.wait((piece, first), sources)
+    def hold(self, piece: Int64s, unit_of: Callable[[int], UnitTemplate]) -> None:
+        """Let each part of a chunk's first forward pass wait for its parameters.
 
-    def behind(self, last_operator: Place | None) -> None:
+        Args:
+            piece: int64[units].
+            unit_of: what a unit is made of.
+        """
+        if not self._is_ahead:
+            return
+        for unit in (unit for own in self._first.values() for unit in own):
+            chunk = int(self.units.chunk[unit])
+            for first, held_by in zip(
+                unit_of(unit).first_operator.tolist(), self._gathered[chunk].held_by, strict=True
+            ):
+                if first >= 0:
+                    sources = [(self._piece_of_chunk[chunk], item) for item in held_by]
+                    self.pieces.wait((int(piece[unit]), first), sources)
+
+    def behind(self, stage: int, last_operator: Place | None) -> None:
         """Gather everything behind the optimizer, if it was not gathered ahead."""
         if self._is_ahead:
             return
-        for unit in self._first_units:
-            template = self._gathered[unit.chunk].template
-            piece = self._pieces.add(self._stage, template)
+        for unit in self._first.get(stage, ()):
+            template = self._gathered[int(self.units.chunk[unit])].template
+            piece = self.pieces.add(stage, template)
             if last_operator is not None:
-                sources = [last_operator]
                 for item in range(len(template)):
-                    self._pieces.wait((piece, item), sources)
+                    self.pieces.wait((piece, item), [last_operator])

@@ -205,14 +205,20 @@ class _Stretch:
 def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
     stretches = _stretches(step)
     pieces, template_of_piece = Pieces(), []
-    for stage, number in dict.fromkeys(zip(step.pieces.stage, step.pieces.template, strict=True)):
+    rows = step.pieces.rows
+    code = np.unique(rows.stage * len(step.pieces.templates) + rows.template, return_index=True)
+    for at in np.sort(code[1]).tolist():
+        stage, number = int(rows.stage[at]), int(rows.template[at])
         if number in stretches:
             pieces.add(stage, stretches[number].fine)
             template_of_piece.append(number)
-    items = drafted(pieces)
+    sorted_pieces = pieces.sorted()
+    items = drafted(sorted_pieces)
     launch_ns = host_ns_of(items, launch)
     folded = graph_of_step(
-        WrittenStep(step.plan, step.schedule, step.tables, step.templates, pieces, step.ranks),
+        WrittenStep(
+            step.plan, step.schedule, step.tables, step.templates, sorted_pieces, step.ranks
+        ),
         items,
         launch,
         launch_ns,
@@ -230,7 +236,7 @@ def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
     segment = joined(one.number for one in own) + np.repeat(np.cumsum(size) - size, np.diff(begin))
     return Fragments(
         graph=folded.graph,
-        stage=np.repeat(np.array(pieces.stage, np.int64), size),
+        stage=np.repeat(sorted_pieces.rows.stage, size),
         row=joined(one.place for one in own) + np.repeat(row_of_template[template_of_piece], size),
         host_ns=np.bincount(segment, launch_ns, minlength=sum(size)).astype(np.int64),
         is_first=is_first,

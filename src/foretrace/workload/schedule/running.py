@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Bools, Int64s
+from foretrace.base import Int64s
 from foretrace.workload.schedule._compiled import run
-from foretrace.workload.schedule.schedule import Orders, Pass, Schedule
+from foretrace.workload.schedule.schedule import Pass, Schedule
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def _run(schedule: Schedule, times: UnitTimes) -> tuple[Int64s, int]:
     orders, num_chunks = schedule.orders, len(schedule.stage_of_chunk)
     reduces = np.ones(len(orders.kind), np.bool_)
     if times.reduces_runs:
-        reduces = _ends_runs(orders)
+        reduces = orders.ends_run
     before, behind = np.full((2, num_chunks), -1, np.int64)
     for route in schedule.routes:
         before[list(route[1:])] = route[:-1]
@@ -88,13 +88,3 @@ def _run(schedule: Schedule, times: UnitTimes) -> tuple[Int64s, int]:
     if times.tail_ns is not None:
         free_ns += times.tail_ns
     return np.maximum(free_ns, shared_ns), int(num_left)
-
-
-def _ends_runs(orders: Orders) -> Bools:
-    """Backward passes behind which a stage goes on to another chunk, or to none; bool[units]."""
-    makers = np.flatnonzero((orders.kind == Pass.BACKWARD) | (orders.kind == Pass.WEIGHT))
-    stage = np.searchsorted(orders.begin, makers, side="right")
-    own = np.append(orders.chunk[makers] + stage * (orders.chunk.max() + 1), -1)
-    found = np.zeros(len(orders.kind), np.bool_)
-    found[makers[own[:-1] != own[1:]]] = True
-    return found

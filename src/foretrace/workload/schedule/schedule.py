@@ -67,6 +67,22 @@ class Orders:
         is_joined = np.zeros(len(kind), np.bool_) if joined is None else np.concatenate(joined)
         return cls(kind, microbatch, chunk, is_joined, begin)
 
+    @property
+    def makes_gradients(self) -> Bools:
+        """Which units make gradients of weights; bool[units]."""
+        found: Bools = (self.kind == Pass.BACKWARD) | (self.kind == Pass.WEIGHT)
+        return found
+
+    @property
+    def ends_run(self) -> Bools:
+        """Those behind which a stage's gradients are another chunk's, or none's; bool[units]."""
+        makers = np.flatnonzero(self.makes_gradients)
+        stage = np.searchsorted(self.begin, makers, side="right")
+        own = np.append(self.chunk[makers] + stage * (self.chunk.max() + 1), -1)
+        found = np.zeros(len(self.kind), np.bool_)
+        found[makers[own[:-1] != own[1:]]] = True
+        return found
+
     def __eq__(self, other: object) -> bool:
         """Whether all units are the same."""
         return isinstance(other, Orders) and all(
