@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from foretrace.operators.classes import OperatorClass as OperatorClass
     from foretrace.operators.counting import work_of as work_of
     from foretrace.operators.framework import moves_nothing as moves_nothing
-    from foretrace.operators.general_kernels import HOST_COPY as HOST_COPY
     from foretrace.operators.products import runs_in_tf32 as runs_in_tf32
     from foretrace.operators.program import ModuleProgram as ModuleProgram
     from foretrace.operators.program import ProgramPart as ProgramPart
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from foretrace.operators.recognition import operator_class as operator_class
     from foretrace.operators.recognition import recognised as recognised
     from foretrace.operators.recognition import with_class as with_class
+    from foretrace.operators.rules import HOST_COPY as HOST_COPY
     from foretrace.operators.shapes import Shapes as Shapes
     from foretrace.operators.shapes import Tensor as Tensor
     from foretrace.operators.shapes import parsed_shapes as parsed_shapes

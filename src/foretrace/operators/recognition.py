@@ -10,10 +10,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from foretrace.operators import general_kernels, library_kernels
 from foretrace.operators.classes import OperatorClass
 from foretrace.operators.framework import base_of, framework_class, is_operator, plain_name
-from foretrace.operators.rule import Rule
+from foretrace.operators.rules import RULES, Rule
 
 # Kernels that PyTorch's compiler wrote in Triton: what they fuse stands in their names.
 # `triton_<kind>_fused_<operators, sorted>_<number>`, the kinds being `poi` (pointwise), `red` and
@@ -77,22 +76,6 @@ def _first(
     patterns: tuple[tuple[OperatorClass, re.Pattern[str]], ...], fused: str
 ) -> OperatorClass | None:
     return next((kind for kind, pattern in patterns if pattern.search(fused)), None)
-
-
-RULES = (
-    *library_kernels.COMMUNICATION,
-    *general_kernels.TRANSFERS,
-    *library_kernels.ATTENTION,
-    *general_kernels.LOSSES,
-    *general_kernels.EMBEDDINGS,
-    *library_kernels.CONVOLUTIONS,
-    *library_kernels.NORMALISATIONS,
-    *library_kernels.SOFTMAXES,
-    *general_kernels.OPTIMIZERS,
-    *library_kernels.PRODUCTS,
-    *general_kernels.MOVES,
-    *general_kernels.GENERAL,
-)
 
 
 # A pure function of a name that goes through hundreds of patterns, 0.2 ms; a job has a few hundred

@@ -1,10 +1,14 @@
-"""`Rule`: which family and class a kernel belongs to, by texts in its name."""
+"""`Rule`: which family and class a kernel is of, by texts in its name; all are in `kernels.txt`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from foretrace.operators.classes import OperatorClass
+
+HOST_COPY = "memory copy to or from host"  # the family that the link to the host bounds
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,6 @@ class Rule:
         return any(_has(lowered, text) for text in self.texts)
 
 
-def rule(family: str, kind: OperatorClass, *texts: str) -> Rule:
-    """A rule, written in one line."""
-    return Rule(family, kind, texts)
-
-
 def _has(lowered: str, text: str) -> bool:
     """Whether the parts of `text` between `*` stand in the name, one after the other."""
     at = 0
@@ -37,3 +36,13 @@ def _has(lowered: str, text: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+def _rules(text: str) -> Iterator[Rule]:
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            kind, family, texts = line.split(" | ")
+            yield Rule(family, OperatorClass(kind), tuple(texts.split("; ")))
+
+
+RULES = tuple(_rules(Path(__file__).with_name("kernels.txt").read_text(encoding="utf-8")))
