@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests import schemas
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,6 +70,15 @@ class Golden:
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Comparison with reviewed values."""
     return Golden(is_update=request.config.getoption("--update-golden"))
+
+
+KeepsSchema = Callable[[str, dict[str, Any]], None]
+
+
+@pytest.fixture
+def keeps_schema(request: pytest.FixtureRequest) -> KeepsSchema:
+    """Holds what a command printed under `--json` against its schema."""
+    return partial(schemas.check, is_update=request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.commands import command_tree
+
 ROOT = Path(__file__).parents[1] / "src" / "foretrace" / "cli" / "schemas"
 Schema = dict[str, Any]
 
@@ -80,6 +82,13 @@ def wrong_in(value: object, schema: Schema, where: str = "$") -> Iterator[str]:
     elif isinstance(value, list):
         for at, one in enumerate(value):
             yield from wrong_in(one, schema.get("items", {}), f"{where}[{at}]")
+
+
+def command_of(line: str) -> str:
+    """The command of a line."""
+    words = f"{line} "
+    paths = (" ".join(one.path) for one in command_tree() if one.path)
+    return max((path for path in paths if words.startswith(f"{path} ")), key=len)
 
 
 def check(command: str, value: dict[str, Any], *, is_update: bool) -> None:

@@ -11,6 +11,7 @@ import pytest
 from foretrace.cost import FittedKernels, GemmShapes, gemm_ns, read_constants
 from foretrace.machine import load_chip
 from tests.cli.conftest import Run
+from tests.conftest import KeepsSchema
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_folder_without_tables_is_one_sentence(run: Run, tmp_path: Path) -> No
 
 
 def test_calibrating_on_a_table_writes_constants_that_explain_it(
-    run: Run, table: Path, tmp_path: Path
+    run: Run, table: Path, tmp_path: Path, keeps_schema: KeepsSchema
 ) -> None:
     out = tmp_path / "mine"
 
@@ -70,6 +71,7 @@ def test_calibrating_on_a_table_writes_constants_that_explain_it(
 
     outcome = run("calibrate", "--table", table, "--out", out, "--plot", plot, "--json")
 
+    keeps_schema("calibrate", json.loads(outcome.out))
     rows = json.loads(outcome.out)["rows"]
     found = read_constants(out / "kernels-l4.toml")
     assert outcome.code == 0

@@ -13,6 +13,7 @@ import pytest
 from foretrace.cli import validate
 from foretrace.validate import CONFIGURATIONS, LiveComponent, LiveReport, LiveRow
 from tests.cli.conftest import Run
+from tests.conftest import KeepsSchema
 
 PARTS = ("exposed_compute", "overlapped", "exposed_communication", "idle")
 
@@ -125,13 +126,14 @@ def test_a_folder_to_read_and_one_to_write_do_not_go_together(run: Run, tmp_path
 
 
 def test_json_and_parquet_have_a_row_for_each_configuration(
-    run: Run, asked: list[dict[str, object]], tmp_path: Path
+    run: Run, asked: list[dict[str, object]], tmp_path: Path, keeps_schema: KeepsSchema
 ) -> None:
     parquet = tmp_path / "out.parquet"
 
     outcome = run("validate", "live", "--from", tmp_path, "--json", "--parquet", parquet)
 
     assert asked
+    keeps_schema("validate live", json.loads(outcome.out))
     rows = json.loads(outcome.out)["rows"]
     assert [each["name"] for each in rows] == [each.name for each in CONFIGURATIONS]
     promised = {"name", "measured_ns", "predicted_ns", "low_ns", "high_ns", "naive_ns"}

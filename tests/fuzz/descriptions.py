@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _PLAN = "--model llama3.2-1b --tp 2 --pp 2 --dp 2 --global-batch 8"
 _STAGES = (
@@ -13,6 +13,10 @@ _OPEN = (
     "--machine dgx-h100 --set micro_batch=1 --set sequence=256 --set sharding.level=zero1"
     " --set recompute=none --set schedule=1f1b --set sequence_parallel=true"
 )
+_ENGINE = """{"model": "llama3-8b", "tensor_parallel_size": 2, "max_num_seqs": 64, "block_size": 16,
+"max_model_len": 4096, "gpu_memory_utilization": 0.9, "max_num_batched_tokens": 2048}
+"""
+_ARRIVALS = "poisson:rate=10,prompt=64,output=8,requests=20"
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Described:
     file: str
     text: str
     lines: tuple[str, ...]
+    beside: Mapping[str, str] = field(default_factory=dict)  # other files, never changed
 
 
 FILES: Mapping[str, Described] = {
@@ -277,6 +282,25 @@ has_notice = true
         ),
         ("validate cost --data {in}",),
     ),
+    "engine": Described(
+        "engine.json",
+        _ENGINE,
+        (
+            f"serve --engine {{file}} --gpu h100 --requests {_ARRIVALS}",
+            f"serve --engine {{file}} --gpu h100 --requests {_ARRIVALS} --rate 5 --slo ttft=2s",
+        ),
+    ),
+    "requests": Described(
+        "requests.csv",
+        "arrival,prompt_len,output_len\n0,64,8\n0.1,128,4\n0.2,32,16\n",
+        ("serve --engine {in}/engine.json --gpu h100 --requests {file}",),
+        {"engine.json": _ENGINE},
+    ),
+    "documents": Described(
+        "lengths.csv",
+        "tokens\n" + "".join(f"{64 + 97 * at % 3000}\n" for at in range(200)),
+        ("balance --documents {file} --window 4096 --microbatches 2 --tp 2 --steps 16",),
+    ),
     "runs": Described(
         "runs.csv",
         "id,source,software,model,layers,hidden,heads,ffn,vocab,gpu,num_gpus,tp,pp,dp,micro_batch,"
@@ -341,5 +365,15 @@ report {{good}} -o {{out}}/x.html --title mine --step 4
 inspect {{good}} --json --table events
 machine show dgx-h100
 measure --seconds 0.1 --only gemm --device none
+search --model llama3.2-1b --machine dgx-h100 --gpus 8 --tp 2 --global-batch 8 --sequence 512 \
+    --time 1 --gap 5% --workers 1
+search --model llama3.2-1b --machine dgx-h100 --gpus 4,8 --global-batch 8 --time 1 --price 2 \
+    --objective cost --where tp<=4
+plan --model llama3.2-1b --gpus 8 --tp 2 --global-batch 8 --sequence 512 --as megatron
+balance --documents lognormal:7,1 --window 4096 --microbatches 2 --tp 2 --steps 16 --seed 1
+throughput {{good}} --step 4 --json
+trend {{good}} {{good}} --top 3
+stalls {{good}} --step 4 --rank 0
+analyze {{good}} --json
 """.strip().splitlines()
 )

@@ -11,7 +11,7 @@ from tests.fuzz.trial import Case, line
 _AS_JSON = (
     "analyze", "breakdown", "idle", "critical-path", "sensitivity", "stragglers", "stalls", "hang",
     "operators", "memory", "compare", "whatif", "inspect", "replay", "estimate", "risk", "machine",
-    "model", "anonymise",
+    "model", "anonymise", "search", "plan", "serve", "balance", "throughput", "trend",
 )  # fmt: skip
 _JSON_SHARE = 0.5
 

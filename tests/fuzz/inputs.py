@@ -234,7 +234,8 @@ def _snapshot() -> Input:
 
 def _described() -> dict[str, Input]:
     return {
-        name: Input({of.file: of.text}, of.lines) for name, of in descriptions.FILES.items()
+        name: Input({of.file: of.text, **of.beside}, of.lines)
+        for name, of in descriptions.FILES.items()
     } | {
         f"line {at}": Input({}, (line,), num_drawn=1)
         for at, line in enumerate(descriptions.COMMANDS)

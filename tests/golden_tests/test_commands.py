@@ -10,6 +10,7 @@ import pytest
 
 from tests import schemas
 from tests.commands import command_tree
+from tests.conftest import KeepsSchema
 from tests.golden_tests.command_line import Run
 from tests.golden_tests.conftest import Tables
 from tests.golden_tests.digest import digest
@@ -79,7 +80,7 @@ LINES: Mapping[str, str] = {
     "whatif of scenarios": f"whatif {JOB} --scenarios {{scenarios}} --speed gemm=1.1",
 }
 
-# Commands that answer in JSON and are not kept, and why.
+# Commands that answer in JSON whose numbers are not kept, and why; their keys are (`test_schemas`).
 LEFT_OUT = {
     "config show": "says what this machine has set",
     "balance": "times its packers; estimate/test_packings.py keeps its figures",
@@ -120,7 +121,14 @@ slow_rank = { 99 = 2 }
 
 @pytest.mark.parametrize("case", LINES, ids=list(LINES))
 def test_a_command_prints_what_it_printed(
-    case: str, table: Tables, run: Run, examples: Path, made: Path, tmp_path: Path
+    case: str,
+    table: Tables,
+    keeps_schema: KeepsSchema,
+    run: Run,
+    *,
+    examples: Path,
+    made: Path,
+    tmp_path: Path,
 ) -> None:
     scenarios = tmp_path / "scenarios.toml"
     scenarios.write_text(SCENARIOS, encoding="utf-8")
@@ -130,15 +138,8 @@ def test_a_command_prints_what_it_printed(
 
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)
-    schemas.check(command_of(LINES[case]), found, is_update=table(NAME).is_update)
+    keeps_schema(schemas.command_of(LINES[case]), found)
     table(NAME).check(case, digest(found))
-
-
-def command_of(line: str) -> str:
-    """The command of a line."""
-    words = f"{line} "
-    paths = (" ".join(one.path) for one in command_tree() if one.path)
-    return max((path for path in paths if words.startswith(f"{path} ")), key=len)
 
 
 # Of a run of devices, which says more than the bundled example of a CPU.
@@ -150,22 +151,12 @@ OF_RUNS = (
 
 @pytest.mark.parametrize("command", OF_RUNS)
 def test_a_run_of_devices_is_told_by_the_same_schema(
-    command: str, table: Tables, run: Run, made: Path
+    command: str, keeps_schema: KeepsSchema, run: Run, made: Path
 ) -> None:
     outcome = run(*command.split(), made / "two-stages", "--json")
 
     assert outcome.code == 0, outcome.err
-    schemas.check(command, json.loads(outcome.out), is_update=table(NAME).is_update)
-
-
-def test_a_schema_is_printed_by_its_commands_name(run: Run) -> None:
-    names = run("schema").out.split()
-    printed = json.loads(run("schema", "risk", "steps").out)
-
-    assert names == sorted(path.stem for path in schemas.ROOT.glob("*.json"))
-    assert printed["$id"] == "foretrace:risk-steps:1"
-    assert set(names) == {command_of(line).replace(" ", "-") for line in LINES.values()}
-    assert run("schema", "nothing").code == 2
+    keeps_schema(command, json.loads(outcome.out))
 
 
 def test_every_command_with_json_is_kept_or_left_out_with_a_reason() -> None:

@@ -255,7 +255,7 @@ def test_lags_of_another_length_are_refused() -> None:
 
 
 def test_times_beyond_any_clock_are_refused() -> None:
-    huge = np.array([2**62, 2**62], dtype=np.int64)
+    huge = np.array([2**52, 2**62], dtype=np.int64)
 
     with pytest.raises(SimulationError, match=r"time overflow: node 1 \('softmax'"):
         simulate(_two_kernels(), huge)

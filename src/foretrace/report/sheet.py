@@ -123,7 +123,7 @@ def one_bar(table: Table) -> str:
         return ""
     keys = [column.key for column in table.columns]
     series = [(one, keys.index(one.column)) for one in chart.series if one.colour != "none"]
-    lengths = [max(abs(row[at] or 0) for _, at in series) for row in table.rows]  # type: ignore[arg-type]
+    lengths = [max((abs(row[at] or 0) for _, at in series), default=0) for row in table.rows]  # type: ignore[arg-type]
     seen = [at for at, length in enumerate(lengths) if length > MIN_SHARE * max(lengths)]
     if len(seen) != 1:
         return ""

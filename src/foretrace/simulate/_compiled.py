@@ -27,7 +27,7 @@ class Status(IntEnum):
     EDGES = 4  # `first_edge` falls, or points past the edges
 
 
-LIMIT_NS = 2**62  # 146 years; an end and any 32-bit lag still fit into 64 bits
+LIMIT_NS = 2**53  # 104 days; float64, which shares and means are made in, is exact below
 
 # The loop's own copies: an enum member inside would cost an unboxing per return.
 _OK = int(Status.OK)
@@ -105,11 +105,10 @@ def _end_times(
 
 LANES = 8  # samples side by side: one cache line of ends per node
 NO_LIMIT_NS = int(np.iinfo(np.int64).max)  # slack of what nothing waits for
-LIMIT_EXACT_NS = 2.0**53  # 104 days; float64 holds every whole number of ns below
 
 _LANES = int(LANES)
 _NO_LIMIT_NS = np.int64(NO_LIMIT_NS)
-_LIMIT_EXACT_NS = np.float64(LIMIT_EXACT_NS)
+_LIMIT_EXACT_NS = np.float64(LIMIT_NS)
 
 
 @njit(cache=True, nogil=True, boundscheck=False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from foretrace.base import Float64s, Int64s, SimulationError
 from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Timeline
-from foretrace.simulate._compiled import LIMIT_EXACT_NS, LIMIT_NS, Status, _end_times
+from foretrace.simulate._compiled import LIMIT_NS, Status, _end_times
 
 
 def simulate(graph: ExecutionGraph, duration_ns: Int64s | None = None) -> Timeline:
@@ -94,11 +94,9 @@ def sentence(graph: ExecutionGraph, durations: Int64s | Float64s, status: Status
             f"{graph.first_edge[node : node + 2].tolist()}, expected a rising pair within "
             f"0..{graph.num_edges}. Check the graph with foretrace.graph.verify."
         )
-    is_batch = durations.dtype == np.float64
-    limit = f"{LIMIT_EXACT_NS:.0f} ns (104 days)" if is_batch else f"{LIMIT_NS} ns (146 years)"
     return (
-        f"time overflow: {where} would end after {limit}, its own duration is "
-        f"{durations[node]} ns. Durations are in ns."
+        f"time overflow: {where} would end after {LIMIT_NS} ns (104 days), its own duration is "
+        f"{durations[node]} ns. Durations are in ns; state smaller sizes, or faster hardware."
     )
 
 

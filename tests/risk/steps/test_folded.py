@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foretrace.base import ModelError
 from foretrace.risk import Sampling, Variation, estimated_steps, stated_model
 from foretrace.risk.steps.laid_out import cell_replicas, gpu_factors
 from tests.risk.steps.plans import MACHINE, plan_of, small_model
@@ -99,3 +100,8 @@ def test_each_gpu_s_speeds_cover_the_distribution_evenly() -> None:
 
 def stated_quantiles(shares: list[float]) -> np.ndarray:
     return stated_model("normal", 0.05).quantile(np.array(shares))
+
+
+def test_factors_that_would_not_fit_are_refused_before_they_are_drawn() -> None:
+    with pytest.raises(ModelError, match=r"1,000,000,000,000 samples would take 3\.84e\+05 GB"):
+        gpu_factors(stated_model("normal", 0.05), 8, num_samples=10**12, seed=1)

@@ -117,6 +117,8 @@ def test_a_file_is_looked_for_beside_the_plan_that_names_it(tmp_path: Path) -> N
         ('stages = ["F0 B0"]\nroutes = [3]', "a list of lists of chunks is expected"),
         ('stages = ["B0 F0"]', "never ends"),
         ("stages = [", "is not a TOML file"),
+        ('stages = ["F0 F9000000000000000000"]', "microbatch 9000000000000000000, but has 2 units"),
+        ('stages = ["F0 F0.9000000000000000000"]', "chunk 9000000000000000000, but has 2 units"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -134,6 +136,8 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, message: st
         ("0F0,0X0", "'0X0', which is no unit of PyTorch"),
         ("0F0,2F0,2B0,0B0", "no unit of chunk 1"),
         ("", "no unit of chunk 0"),
+        ("0F0,9223372036854775808F0", "chunk 9223372036854775808, but has 2 units in all"),
+        ("0F0,0F9223372036854775808", "microbatch 9223372036854775808, but has 2 units in all"),
     ],
 )
 def test_what_is_wrong_in_a_table_of_pytorch_is_named(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int32s, Int64s, RiskError
+from foretrace.base import Float64s, Int32s, Int64s, RiskError, check_fits
 from foretrace.graph import NO_COLLECTIVE, ExecutionGraph, NodeKind
 from foretrace.risk.steps.models import DurationModel
 from foretrace.risk.steps.variation import Variation
@@ -15,6 +15,7 @@ from foretrace.workload import Group, Plan, group_size, groups_of, replica_of_ra
 
 _KERNEL, _COLLECTIVE = 0, 1  # rows of the table
 _MOST_FACTORS = 2**28  # 2 GiB
+_BYTES_OF_FACTOR = 48  # its place, its draw and its quantile, and what they are made of
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +96,11 @@ def gpu_factors(model: DurationModel, num_gpus: int, *, num_samples: int, seed: 
     Beckman, Conover 1979), since the slowest of many GPUs decides, and a few samples would have
     too many or too few of those.
     """
+    check_fits(
+        num_samples * num_gpus * _BYTES_OF_FACTOR,
+        f"factors of {num_gpus:,} GPUs in {num_samples:,} samples",
+        advice="take fewer samples",
+    )
     if not model.variation:
         return np.ones((num_samples, num_gpus))
     generator = np.random.default_rng([seed, num_gpus])

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from foretrace.answer import count_text
 from foretrace.base import DescriptionKey, Text, Whole, WorkloadError, parsed_toml, read_keys
 from foretrace.workload.schedule.legality import check_schedule
 from foretrace.workload.schedule.schedule import Orders, Pass, Schedule, ScheduleUnit
@@ -73,6 +74,7 @@ def _of_toml(path: Path, where: str) -> Schedule:
         list(_toml_units(line, f"stage {at} of {where}"))
         for at, line in enumerate(stated["stages"])
     ]
+    _check_numbers(written, where)
     most = max((unit.chunk for order in written for unit in order), default=0)
     stage_of_chunk = stated.get("stage_of_chunk", tuple(range(len(written))) * (most + 1))
     units = tuple(
@@ -116,6 +118,18 @@ def _placed(
     return ScheduleUnit(unit.kind, unit.microbatch, own[unit.chunk], unit.is_joined)
 
 
+def _check_numbers(units: Sequence[Sequence[ScheduleUnit]], where: str) -> None:
+    """Refuse numbers beyond the units there are, before anything is made for each number below."""
+    num_units = sum(map(len, units))
+    for what in ("microbatch", "chunk"):
+        last = max((getattr(unit, what) for order in units for unit in order), default=-1)
+        if last >= num_units:
+            raise WorkloadError(
+                f"{where} works on {what} {last}, but has {count_text(num_units, 'unit')} in all: "
+                "they count from 0, and each one up to the last needs its passes"
+            )
+
+
 def _num_microbatches(units: Sequence[Sequence[ScheduleUnit]]) -> int:
     return max((unit.microbatch for order in units for unit in order), default=-1) + 1
 
@@ -131,6 +145,7 @@ def _of_csv(path: Path, where: str) -> Schedule:
         for at, row in enumerate(rows)
         if any(row)
     )
+    _check_numbers(units, where)
     stages = {unit.chunk: stage for stage, order in enumerate(units) for unit in order}
     num_chunks = max(stages, default=-1) + 1
     missing = [chunk for chunk in range(num_chunks) if chunk not in stages]

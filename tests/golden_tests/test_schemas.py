@@ -1,0 +1,81 @@
+"""The JSON Schema of commands whose numbers are other ones at every run, and who has one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests import schemas
+from tests.commands import command_tree
+from tests.conftest import KeepsSchema
+from tests.golden_tests.command_line import Run
+from tests.golden_tests.test_commands import JOB
+from tests.validate.runs.sample import write_table
+
+_ENGINE = '{"model": "llama3-8b", "tensor_parallel_size": 2, "max_num_seqs": 64}'
+_PLAN = "--model llama3.2-1b --machine dgx-h100 --gpus 8"
+_ADDED = f"{_PLAN} --set global_batch=8 --ledger {{out}}/l.jsonl --json"
+_SMALL = "--tp 2 --global-batch 8 --sequence 512"
+_ONCE = "--iterations 1 --warmup 0"
+_SERVE = "serve --gpu h100 --requests poisson:rate=10,prompt=128,output=16,requests=20"
+
+# Run one after the other; what prints JSON is held against its schema.
+LINES: Mapping[str, tuple[str, ...]] = {
+    "balance": (
+        "balance --documents lognormal:7,1 --window 4096 --microbatches 2 --tp 2 --steps 16 --json",
+    ),
+    "bench check": (
+        f"bench generate {JOB}/rank0.et.json.gz -o {{out}}/bench.py",
+        f"bench check {{out}}/bench.py --against {JOB}/rank0.et.json.gz {_ONCE} --json",
+    ),
+    "cache list": (f"breakdown {JOB}", "cache list --json"),
+    "config show": ("config show --json",),
+    "ledger": (
+        f"ledger add first {_ADDED}",
+        "ledger show --ledger {out}/l.jsonl --json",
+        "ledger settle first --step-s 20 --ledger {out}/l.jsonl --json",
+        f"ledger add second {_ADDED}",
+        "ledger show --ledger {out}/l.jsonl --json",
+    ),
+    "measure": ("measure --device cpu --seconds 0.2 --only gemm -o {out}/measured --json",),
+    "search": (f"search {_PLAN} {_SMALL} --time 1 --gap 5% --json",),
+    "serve": (
+        f"{_SERVE} --engine {{engine}} --json",
+        f"{_SERVE} --engine {{engine}} --slo ttft=2s --fewest --json",
+    ),
+    "validate neighbours": ("validate neighbours --data {runs} --json",),
+    "validate runs": ("validate runs --data {runs} --workers 1 --json",),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_what_a_command_prints_keeps_to_its_schema(
+    case: str, keeps_schema: KeepsSchema, run: Run, examples: Path, tmp_path: Path
+) -> None:
+    engine = tmp_path / "engine.json"
+    engine.write_text(_ENGINE, encoding="utf-8")
+    runs = write_table(tmp_path / "runs.csv", {}, {"id": "made-up-2", "global_batch": 96})
+    places = {"examples": examples, "out": tmp_path, "engine": engine, "runs": runs}
+
+    for line in LINES[case]:
+        outcome = run(*(word.format(**places) for word in line.split()))
+
+        assert outcome.code == 0, outcome.err
+        if line.endswith("--json"):
+            keeps_schema(schemas.command_of(line), json.loads(outcome.out))
+
+
+def test_every_command_with_json_has_a_schema(run: Run) -> None:
+    names = run("schema").out.split()
+    printed = json.loads(run("schema", "risk", "steps").out)
+
+    assert printed["$id"] == "foretrace:risk-steps:1"
+    assert set(names) == {
+        "-".join(command.path)
+        for command in command_tree()
+        if any(option.name == "--json" for option in command.options)
+    }
+    assert run("schema", "nothing").code == 2
