@@ -26,125 +26,42 @@ class RuntimeRole(IntEnum):
     ALLOCATION = 9  # takes memory from the driver or gives it back, and may wait for the device
 
 
-_LAUNCHES = (
-    "LaunchKernel",
-    "LaunchKernelExC",
-    "LaunchKernelEx",
-    "LaunchCooperativeKernel",
-    "LaunchCooperativeKernelMultiDevice",
-    "ExtLaunchKernel",
-    "ExtLaunchMultiKernelMultiDevice",
-    "ModuleLaunchKernel",
-    "ModuleLaunchCooperativeKernel",
-    "ExtModuleLaunchKernel",
-    "HccModuleLaunchKernel",
-    "Launch",
-    "LaunchGrid",
-    "LaunchGridAsync",
-    "LaunchByPtr",
-    "GraphLaunch",
-    "LaunchHostFunc",
-    "MemcpyAsync",
-    "Memcpy2DAsync",
-    "Memcpy3DAsync",
-    "MemcpyBatchAsync",
-    "MemcpyPeerAsync",
-    "Memcpy3DPeerAsync",
-    "MemcpyToSymbolAsync",
-    "MemcpyFromSymbolAsync",
-    "MemcpyHtoDAsync",
-    "MemcpyDtoHAsync",
-    "MemcpyDtoDAsync",
-    "MemcpyDtoAAsync",
-    "MemcpyAtoHAsync",
-    "MemcpyHtoAAsync",
-    "MemcpyToArrayAsync",
-    "MemcpyFromArrayAsync",
-    "Memcpy2DToArrayAsync",
-    "Memcpy2DFromArrayAsync",
-    "MemsetAsync",
-    "Memset2DAsync",
-    "Memset3DAsync",
-    "MemsetD8Async",
-    "MemsetD16Async",
-    "MemsetD32Async",
-    "MemsetD2D8Async",
-    "MemsetD2D16Async",
-    "MemsetD2D32Async",
-    "MemPrefetchAsync",
+# What follows "cuda", "cu" or "hip" in a call's name.
+_STEMS = {
+    RuntimeRole.LAUNCH: "LaunchKernel LaunchKernelExC LaunchKernelEx LaunchCooperativeKernel "
+    "LaunchCooperativeKernelMultiDevice ExtLaunchKernel ExtLaunchMultiKernelMultiDevice "
+    "ModuleLaunchKernel ModuleLaunchCooperativeKernel ExtModuleLaunchKernel "
+    "HccModuleLaunchKernel Launch LaunchGrid LaunchGridAsync LaunchByPtr GraphLaunch "
+    "LaunchHostFunc MemcpyAsync Memcpy2DAsync Memcpy3DAsync MemcpyBatchAsync "
+    "MemcpyPeerAsync Memcpy3DPeerAsync MemcpyToSymbolAsync MemcpyFromSymbolAsync "
+    "MemcpyHtoDAsync MemcpyDtoHAsync MemcpyDtoDAsync MemcpyDtoAAsync MemcpyAtoHAsync "
+    "MemcpyHtoAAsync MemcpyToArrayAsync MemcpyFromArrayAsync Memcpy2DToArrayAsync "
+    "Memcpy2DFromArrayAsync MemsetAsync Memset2DAsync Memset3DAsync MemsetD8Async "
+    "MemsetD16Async MemsetD32Async MemsetD2D8Async MemsetD2D16Async MemsetD2D32Async "
+    "MemPrefetchAsync "
     # fills of device memory return before they are done, with or without "Async":
     # https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html
-    "Memset",
-    "Memset2D",
-    "Memset3D",
-    "MemsetD8",
-    "MemsetD16",
-    "MemsetD32",
-)
-_BLOCKING_COPIES = (
-    "Memcpy",
-    "Memcpy2D",
-    "Memcpy3D",
-    "MemcpyPeer",
-    "MemcpyToSymbol",
-    "MemcpyFromSymbol",
-    "MemcpyHtoD",
-    "MemcpyDtoH",
-    "MemcpyDtoD",
-    "MemcpyToArray",
-    "MemcpyFromArray",
-    "Memcpy2DToArray",
-    "Memcpy2DFromArray",
+    "Memset Memset2D Memset3D MemsetD8 MemsetD16 MemsetD32",
+    RuntimeRole.BLOCKING_COPY: "Memcpy Memcpy2D Memcpy3D MemcpyPeer MemcpyToSymbol "
+    "MemcpyFromSymbol MemcpyHtoD MemcpyDtoH MemcpyDtoD MemcpyToArray MemcpyFromArray "
+    "Memcpy2DToArray Memcpy2DFromArray "
     # copies on a stream and waits for it: what PyTorch calls on AMD where it would call
     # cudaMemcpyAsync and cudaStreamSynchronize
     "MemcpyWithStream",
-)
-_ALLOCATIONS = (
-    "Malloc",
-    "MallocAsync",
-    "MallocFromPoolAsync",
-    "MallocHost",
-    "MallocManaged",
-    "MallocPitch",
-    "Free",
-    "FreeAsync",
-    "FreeHost",
-    "HostAlloc",
-    "HostFree",
-    "HostMalloc",
-    "HostRegister",
-    "HostUnregister",
-    "MemAlloc",
-    "MemAllocAsync",
-    "MemAllocHost",
-    "MemFree",
-    "MemFreeAsync",
-    "MemFreeHost",
-    "MemHostAlloc",
+    RuntimeRole.ALLOCATION: "Malloc MallocAsync MallocFromPoolAsync MallocHost MallocManaged "
+    "MallocPitch Free FreeAsync FreeHost HostAlloc HostFree HostMalloc HostRegister "
+    "HostUnregister MemAlloc MemAllocAsync MemAllocHost MemFree MemFreeAsync MemFreeHost "
+    "MemHostAlloc "
     # of PyTorch's expandable segments
-    "MemAddressReserve",
-    "MemAddressFree",
-    "MemCreate",
-    "MemRelease",
-    "MemMap",
-    "MemUnmap",
-    "MemSetAccess",
-)
-_BY_STEM = {
-    **dict.fromkeys(_ALLOCATIONS, RuntimeRole.ALLOCATION),
-    **dict.fromkeys(_LAUNCHES, RuntimeRole.LAUNCH),
-    **dict.fromkeys(_BLOCKING_COPIES, RuntimeRole.BLOCKING_COPY),
-    "StreamSynchronize": RuntimeRole.SYNC_STREAM,
-    "DeviceSynchronize": RuntimeRole.SYNC_DEVICE,
-    "CtxSynchronize": RuntimeRole.SYNC_DEVICE,
-    "ThreadSynchronize": RuntimeRole.SYNC_DEVICE,
-    "EventSynchronize": RuntimeRole.SYNC_EVENT,
-    "EventRecord": RuntimeRole.EVENT_RECORD,
-    "EventRecordWithFlags": RuntimeRole.EVENT_RECORD,
-    "StreamWaitEvent": RuntimeRole.STREAM_WAIT,
-    "EventQuery": RuntimeRole.QUERY,
-    "StreamQuery": RuntimeRole.QUERY,
+    "MemAddressReserve MemAddressFree MemCreate MemRelease MemMap MemUnmap MemSetAccess",
+    RuntimeRole.SYNC_STREAM: "StreamSynchronize",
+    RuntimeRole.SYNC_DEVICE: "DeviceSynchronize CtxSynchronize ThreadSynchronize",
+    RuntimeRole.SYNC_EVENT: "EventSynchronize",
+    RuntimeRole.EVENT_RECORD: "EventRecord EventRecordWithFlags",
+    RuntimeRole.STREAM_WAIT: "StreamWaitEvent",
+    RuntimeRole.QUERY: "EventQuery StreamQuery",
 }
+_BY_STEM = {stem: role for role, stems in _STEMS.items() for stem in stems.split()}
 # Runtimes whose calls do not share CUDA's words.
 _BY_NAME = {
     "recordEvent": RuntimeRole.EVENT_RECORD,  # MTIA

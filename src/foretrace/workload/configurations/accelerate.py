@@ -20,6 +20,7 @@ from foretrace.workload.configurations.table import (
     Settings,
     Values,
     read_rows,
+    row,
     sized,
     unread_notes,
 )
@@ -163,13 +164,9 @@ def _write_recompute(fields: Fields) -> Values:
 
 
 ROWS = (
-    SettingRow(
-        (
-            f"{_FSDP}sharding_strategy",
-            f"{_FSDP}reshard_after_forward",
-            f"{_FSDP}forward_prefetch",
-            f"{_DEEPSPEED}zero_stage",
-        ),
+    row(
+        f"{_FSDP}sharding_strategy {_FSDP}reshard_after_forward {_FSDP}forward_prefetch "
+        f"{_DEEPSPEED}zero_stage",
         _read_sharding,
         _write_sharding,
     ),
@@ -199,13 +196,7 @@ def _read(source: ConfigurationText) -> JobConfiguration:
         num_ranks=given.count("num_processes", 0) or None,
         passes=passes or None,
         notes=(
-            *unread_notes(
-                given,
-                ROWS,
-                lacking=_LACKING,
-                idle=lambda name: bool(_IDLE.match(name)),
-                title=_TITLE,
-            ),
+            *unread_notes(given, ROWS, lacking=_LACKING, idle=_IDLE.match, title=_TITLE),
             *_notes(given),
         ),
     )

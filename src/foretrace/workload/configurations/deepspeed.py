@@ -21,6 +21,7 @@ from foretrace.workload.configurations.table import (
     Settings,
     Values,
     read_rows,
+    row,
     sized,
     unread_notes,
 )
@@ -140,20 +141,16 @@ def _write_context(fields: Fields) -> Values:
 
 ROWS = (
     SettingRow(("train_batch_size", "train_micro_batch_size_per_gpu"), _read_batch, _write_batch),
-    SettingRow(
-        (
-            "zero_optimization.stage",
-            "zero_optimization.overlap_comm",
-            "zero_optimization.zero_hpz_partition_size",
-            "zero_optimization.reduce_bucket_size",
-        ),
+    row(
+        "zero_optimization.stage zero_optimization.overlap_comm "
+        "zero_optimization.zero_hpz_partition_size zero_optimization.reduce_bucket_size",
         _read_stage,
         _write_stage,
     ),
     sized("tensor_parallel.autotp_size", "tensor", 1),
     SettingRow(("sequence_parallel_size",), _read_context, _write_context),
-    SettingRow(
-        ("bf16.enabled", "fp16.enabled", "communication_data_type", "data_types.grad_accum_dtype"),
+    row(
+        "bf16.enabled fp16.enabled communication_data_type data_types.grad_accum_dtype",
         _read_precision,
         _write_precision,
     ),
@@ -185,13 +182,7 @@ def _read(source: ConfigurationText) -> JobConfiguration:
         no_model="DeepSpeed's configurations state none: name the model",
         passes=passes or None,
         notes=(
-            *unread_notes(
-                given,
-                ROWS,
-                lacking=_LACKING,
-                idle=lambda name: bool(_IDLE.match(name)),
-                title=_TITLE,
-            ),
+            *unread_notes(given, ROWS, lacking=_LACKING, idle=_IDLE.match, title=_TITLE),
             *_notes(given),
         ),
     )

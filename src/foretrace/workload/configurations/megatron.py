@@ -107,7 +107,7 @@ def configuration_of(
     model = None if no_model else tables_of(fields)
     if model is None and not no_model:
         no_model = "it states no num-layers: name the model"
-    found = unread_notes(given, ROWS, lacking=LACKING, idle=is_idle, title=title)
+    found = unread_notes(given, ROWS, lacking=LACKING, idle=_IDLE.match, title=title)
     return JobConfiguration(
         software=software,
         fields={name: value for name, value in fields.items() if "." not in name or _of_plan(name)},
@@ -136,11 +136,6 @@ def _notes(given: Settings) -> Iterator[str]:
             f"recompute-num-layers {layers} has no counterpart in a plan: every layer is computed "
             "again by itself"
         )
-
-
-def is_idle(name: str) -> bool:
-    """Whether a setting changes neither the time nor the memory of a step."""
-    return _IDLE.match(name) is not None
 
 
 def _recognises(text: str) -> bool:

@@ -16,6 +16,7 @@ from foretrace.workload.configurations.table import (
     SettingRow,
     Settings,
     Values,
+    row,
     sized,
     switched,
     worded,
@@ -355,29 +356,18 @@ PLAN_ROWS = (
     sized("micro-batch-size", "micro_batch"),
     SettingRow(("global-batch-size", "step-batch-size-schedule"), _read_batch, _write_batch),
     sized("seq-length", "sequence"),
-    SettingRow(
-        (
-            "num-virtual-stages-per-pipeline-rank",
-            "num-layers-per-virtual-pipeline-stage",
-            "pipeline-model-parallel-layout",
-            "decoder-first-pipeline-num-layers",
-            "decoder-last-pipeline-num-layers",
-            "account-for-embedding-in-pipeline-split",
-            "account-for-loss-in-pipeline-split",
-        ),
+    row(
+        "num-virtual-stages-per-pipeline-rank num-layers-per-virtual-pipeline-stage "
+        "pipeline-model-parallel-layout decoder-first-pipeline-num-layers "
+        "decoder-last-pipeline-num-layers account-for-embedding-in-pipeline-split "
+        "account-for-loss-in-pipeline-split",
         _read_stages,
         _write_stages,
     ),
     sized("microbatch-group-size-per-virtual-pipeline-stage", "contiguous"),
-    SettingRow(
-        (
-            "use-distributed-optimizer",
-            "use-megatron-fsdp",
-            "use-custom-fsdp",
-            "use-torch-fsdp2",
-            "data-parallel-sharding-strategy",
-            "num-distributed-optimizer-instances",
-        ),
+    row(
+        "use-distributed-optimizer use-megatron-fsdp use-custom-fsdp use-torch-fsdp2 "
+        "data-parallel-sharding-strategy num-distributed-optimizer-instances",
         _read_sharding,
         _write_sharding,
     ),
@@ -387,41 +377,22 @@ PLAN_ROWS = (
     switched("tp-comm-overlap", "overlap.tensor"),
     switched("overlap-moe-expert-parallel-comm", "overlap.expert"),
     switched("no-overlap-p2p-communication", "overlap.pipeline", turns=False),
-    SettingRow(
-        (
-            "bf16",
-            "fp16",
-            "fp8-format",
-            "fp8-recipe",
-            "fp4-format",
-            "fp8-param-gather",
-            _NARROW_GATES,
-            "accumulate-allreduce-grads-in-fp32",
-            "grad-reduce-in-bf16",
-            "optimizer",
-            "use-precision-aware-optimizer",
-            "main-params-dtype",
-            "main-grads-dtype",
-            "exp-avg-dtype",
-            "exp-avg-sq-dtype",
-        ),
+    row(
+        f"bf16 fp16 fp8-format fp8-recipe fp4-format fp8-param-gather {_NARROW_GATES} "
+        "accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16 optimizer "
+        "use-precision-aware-optimizer main-params-dtype main-grads-dtype exp-avg-dtype "
+        "exp-avg-sq-dtype",
         _read_precision,
         _write_precision,
     ),
-    SettingRow(
-        (
-            "recompute-granularity",
-            "recompute-activations",
-            "recompute-modules",
-            "moe-layer-recompute",
-            "checkpoint-activations",
-            "activations-checkpoint-method",
-        ),
+    row(
+        "recompute-granularity recompute-activations recompute-modules "
+        "moe-layer-recompute checkpoint-activations activations-checkpoint-method",
         _read_recompute,
         _write_recompute,
     ),
-    SettingRow(
-        ("moe-token-dispatcher-type", "moe-enable-deepep", "moe-flex-dispatcher-backend"),
+    row(
+        "moe-token-dispatcher-type moe-enable-deepep moe-flex-dispatcher-backend",
         _read_dispatch,
         _write_dispatch,
     ),
@@ -429,7 +400,5 @@ PLAN_ROWS = (
     switched("cross-entropy-loss-fusion", "implementation.fuses_loss"),
     *(switched(name, field, turns=False) for name, field in _FUSED),
     SettingRow(("attention-backend", "use-flash-attn"), _read_attention, _write_attention),
-    SettingRow(
-        ("cuda-graph-impl", "enable-cuda-graph", "external-cuda-graph"), _read_launch, _write_launch
-    ),
+    row("cuda-graph-impl enable-cuda-graph external-cuda-graph", _read_launch, _write_launch),
 )

@@ -112,6 +112,13 @@ class ConfigurationFormat:
     text: Callable[[Values, JobConfiguration], str]  # settings, and sizes that are no settings
 
 
+def row(
+    names: str, read: Callable[[Settings], Fields], write: Callable[[Fields], Values]
+) -> SettingRow:
+    """Settings, with spaces between their names, that say the same as fields by two functions."""
+    return SettingRow(tuple(names.split()), read, write)
+
+
 def sized(name: str, field_name: str, default: int | None = None) -> SettingRow:
     """A whole number; one that is left out is the software's default."""
 
@@ -191,7 +198,7 @@ def unread_notes(
     rows: Sequence[SettingRow],
     *,
     lacking: Mapping[str, str],
-    idle: Callable[[str], bool],
+    idle: Callable[[str], object],
     title: str,
 ) -> Iterator[str]:
     """Sentences on settings that no row reads.

@@ -23,6 +23,7 @@ from foretrace.workload.configurations.table import (
     Settings,
     Values,
     read_rows,
+    row,
     sized,
     switched,
     unread_notes,
@@ -292,15 +293,10 @@ ROWS = (
         _read_recompute,
         _write_recompute,
     ),
-    SettingRow(
-        (
-            "model.converters",
-            "training.mixed_precision_param",
-            "training.mixed_precision_reduce",
-            "float8.enable_float8_linear",
-            "quantize.linear.float8.enable_fsdp_float8_all_gather",
-            "float8.enable_fsdp_float8_all_gather",
-        ),
+    row(
+        "model.converters training.mixed_precision_param training.mixed_precision_reduce "
+        "float8.enable_float8_linear quantize.linear.float8.enable_fsdp_float8_all_gather "
+        "float8.enable_fsdp_float8_all_gather",
         _read_precision,
         _write_precision,
     ),
