@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from foretrace.base import WorkloadError
-from foretrace.cost import Inflation
+from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import run_units, software_costs
 from foretrace.machine import load_machine
-from foretrace.search import Progress, StepBound, plan_space, searched
+from foretrace.search import Progress, SpaceLimits, StepBound, plan_space, searched
 from foretrace.workload import (
     Plan,
     PlanDraft,
@@ -42,8 +42,8 @@ _SIMULATED, _MOST_UNITS = 40, 4_000
 def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) -> None:
     """Plans in a second through every rung below the units, and how tight bounds are."""
     hardware = load_machine(machine)
-    costs, memory = software_costs(hardware), PlanMemory(model, chip=hardware.chip)
-    plans = list(plan_space(draft, model, num_ranks).plans())
+    costs, memory = Remembered(software_costs(hardware)), PlanMemory(model, chip=hardware.chip)
+    plans = list(plan_space(draft, SpaceLimits.of(model), num_ranks).plans())
     legal = []
     begin_s = time.process_time()
     for plan in plans:
@@ -73,7 +73,7 @@ def rates(model: Transformer, machine: str, num_ranks: int, draft: PlanDraft) ->
 
 def tightness(bound: StepBound, plans: Sequence[Plan], model: Transformer, machine: str) -> None:
     """Bounds over steps at unit grain."""
-    costs = software_costs(load_machine(machine))
+    costs = Remembered(software_costs(load_machine(machine)))
     begin_s = time.process_time()
     runs = [bound.run_ns(plan) for plan in plans]
     _told("bound of the schedule", len(plans), begin_s)

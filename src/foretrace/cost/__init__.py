@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from foretrace.cost.predicting import fitted_model as fitted_model
     from foretrace.cost.predicting import model_ns as model_ns
     from foretrace.cost.predicting import shapes_of as shapes_of
+    from foretrace.cost.remembered import Remembered as Remembered
     from foretrace.cost.scaling import scaled as scaled
     from foretrace.cost.signatures import Operation as Operation
     from foretrace.cost.signatures import operation_of as operation_of

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from foretrace.base import Mapper, ScenarioError, WorkloadError, mapped
-from foretrace.cost import CostModel, Inflation
+from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.search.found import Evaluated, Looked, PlanSearch, SearchMoment, Stopped, value_table
@@ -135,7 +135,7 @@ def searched(
         spaces=tuple(plan_space(draft, SpaceLimits.of(model), size) for size in sizes),
         draft=draft,
         software=software,
-        costs=costs or software_costs(machine, software),
+        costs=Remembered(costs or software_costs(machine, software)),
         inflation=inflation or Inflation(),
     )
     return searched_on(

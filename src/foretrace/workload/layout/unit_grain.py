@@ -1,8 +1,8 @@
 """`unit_layout`: a step with one node per unit, timed once on what the units are made of.
 
 1. The step is written down as for `layout`, with templates at unit grain (`coarse`).
-2. Every distinct stretch of work is laid out once on every stage that runs it, kernel by kernel:
-   the *fragments*. Costed and simulated, they say how long each segment takes.
+2. Every distinct stretch of work is laid out once, on the first stage that runs it, kernel by
+   kernel: the *fragments*. Costed and simulated, they say how long each segment takes.
 3. The step's graph has these lengths as durations. A segment ends no earlier than its length after
    its stream is free, and no earlier than its lead and its length after the host came to it: both
    are taken from the fragments, so a step bound by launches is one at this grain too.
@@ -34,7 +34,7 @@ from foretrace.workload.schedule.schedule import Schedule
 
 @dataclass(frozen=True)
 class Fragments:
-    """Every distinct stretch of a step's work, once on each stage that runs it.
+    """Every distinct stretch of a step's work, on the first stage that runs it.
 
     Segments are those of one stretch after the other, in order.
     """
@@ -144,10 +144,9 @@ class UnitLayout:
         """
         step, fragments = self._step, self.fragments
         items = drafted(step.pieces)
-        num_rows = sum(len(template) for template in step.pieces.templates)
-        place = np.full(len(step.ranks.rank) * num_rows, NOTHING, np.int64)
-        place[fragments.stage * num_rows + fragments.row] = np.arange(len(fragments.stage))
-        segment = place[items.stage * num_rows + items.row]
+        place = np.full(sum(len(one) for one in step.pieces.templates), NOTHING, np.int64)
+        place[fragments.row] = np.arange(len(fragments.row))
+        segment = place[items.row]
         is_segment = segment != NOTHING
         lead_ns = host_ns_of(items, self._launch)
         rest_ns = np.zeros(len(items), np.int64)
@@ -206,8 +205,7 @@ def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
     stretches = _stretches(step)
     pieces, template_of_piece = Pieces(), []
     rows = step.pieces.rows
-    code = np.unique(rows.stage * len(step.pieces.templates) + rows.template, return_index=True)
-    for at in np.sort(code[1]).tolist():
+    for at in np.sort(np.unique(rows.template, return_index=True)[1]).tolist():
         stage, number = int(rows.stage[at]), int(rows.template[at])
         if number in stretches:
             pieces.add(stage, stretches[number].fine)
