@@ -11,6 +11,7 @@ from foretrace.base import MachineError, WorkloadError
 from foretrace.cost import Inflation
 from foretrace.estimate import run_units, software_costs
 from foretrace.machine import load_machine
+from foretrace.risk import Scheme, load_campaign, renewal_ettr, with_interval
 from foretrace.search import (
     Limits,
     Objective,
@@ -19,6 +20,7 @@ from foretrace.search import (
     SpaceLimits,
     Stopped,
     Target,
+    best_recovery,
     plan_space,
     searched,
 )
@@ -274,3 +276,89 @@ def test_the_answer_tells_itself() -> None:
     assert {"tp", "pp", "sharding"} <= variables
     assert all(one.bound_ns <= (one.step_ns or one.bound_ns) for one in found.worth)
     assert "kernel by kernel" in found.note
+
+
+def test_what_plans_lose_to_failures_decides_between_them() -> None:
+    campaign = load_campaign("llama3-405b")
+    target = Target(objective=Objective.DAYS, campaign=campaign, num_tokens=1e12)
+    found = small(target=target)
+
+    best = found.best
+    assert best.recovery == best_recovery(campaign, best.plan)
+    assert best.recovery is not None
+    assert 0 < best.recovery.effective < 1
+    tokens = best.plan.global_batch * best.plan.sequence
+    days = 1e12 / tokens * best.step_ns / best.recovery.effective / 86_400e9
+    assert (best.figures or {})["days"] == pytest.approx(days)
+    assert best.plan == small().best.plan  # all are on one host
+    assert found.gap == 0
+
+
+def test_a_campaign_recovers_the_way_that_loses_least() -> None:
+    campaign = load_campaign("ft-hsdp-98k")
+    plan = Plan(tensor=8, pipeline=4, data=3072, global_batch=3072)
+
+    found = best_recovery(campaign, plan)
+
+    hosts = plan.num_ranks // 8
+    sized = replace(campaign, num_hosts=hosts, replicas=None)
+    assert found.num_hosts == hosts
+    others = [renewal_ettr(with_interval(sized, minutes * 60 * 10**9)) for minutes in range(1, 60)]
+    assert found.effective >= max(others)
+    assert found.scheme is Scheme.FAULT_TOLERANT
+    one_copy = best_recovery(campaign, replace(plan, data=1, global_batch=1))
+    assert one_copy.scheme is not Scheme.FAULT_TOLERANT
+
+
+def test_the_front_of_several_objectives_has_the_best_of_each() -> None:
+    several = (Objective.STEP, Objective.GPUS, Objective.COST)
+    target = Target(objective=several[0], also=several[1:], price_per_hour=2.0)
+    found = searched(
+        model_named("llama3.2-1b"),
+        draft(micro_batch=1, schedule="1f1b", cp=1),
+        load_machine("dgx-h100"),
+        num_ranks=(8, 2, 4),
+        target=target,
+        limits=NO_LIMIT,
+    )
+
+    assert found.objectives == several
+    front = found.pareto
+    assert {one.plan.num_ranks for one in front} == {2, 4, 8}
+    assert min(one.step_ns for one in front) == (found.leaders[0].unit_ns or 0)
+    for objective in several[1:]:
+        best = searched(
+            model_named("llama3.2-1b"),
+            draft(micro_batch=1, schedule="1f1b", cp=1),
+            load_machine("dgx-h100"),
+            num_ranks=(8, 2, 4),
+            target=target.first(objective),
+            limits=NO_LIMIT,
+        ).best
+        assert best.plan in [one.plan for one in front]
+
+
+def test_the_longest_of_steps_decide_where_they_are_asked_for() -> None:
+    target = Target(objective=Objective.P95)
+    found = searched(
+        model_named("llama3.2-1b"),
+        draft(
+            micro_batch=1, schedule="1f1b", cp=1, recompute="none", **{"sharding.level": "zero1"}
+        ),
+        load_machine("dgx-h100"),
+        num_ranks=2,
+        target=target,
+        limits=NO_LIMIT,
+    )
+
+    assert found.gap == 0
+    assert found.best.p95_ns is not None
+    assert found.best.p95_ns >= found.best.step_ns
+    assert found.best.p95_ns == min(one.p95_ns for one in found.leaders if one.p95_ns)
+
+
+def test_objectives_say_what_they_need() -> None:
+    with pytest.raises(WorkloadError, match="name a campaign"):
+        Target(objective=Objective.EFFECTIVE)
+    with pytest.raises(WorkloadError, match="state them"):
+        Target(also=(Objective.DAYS,))

@@ -13,6 +13,7 @@ from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.machine import Machine, load_machine
 from foretrace.report import RiskPage, search_drawings, write_risk_page
+from foretrace.risk import Campaign, Variation, load_campaign, variation_named
 from foretrace.search import (
     Limits,
     Objective,
@@ -32,8 +33,11 @@ def search(
     *,
     num_ranks: int | Sequence[int],
     plan: PlanDraft | Mapping[str, object] | Named | None = None,
-    objective: Objective | str = Objective.STEP,
+    objective: Objective | str | Sequence[Objective | str] = Objective.STEP,
     price_per_hour: float | None = None,
+    campaign: Campaign | Named | None = None,
+    num_tokens: float | None = None,
+    variation: Variation | str | None = None,
     where: str | None = None,
     time_s: float | None = 120.0,
     gap: float = 0.01,
@@ -55,8 +59,14 @@ def search(
         plan: what every plan of the space has: {"global_batch": 2048, "batch.sequence": 8192} at
             least. Degrees, microbatch, schedule and chunks, sharding and recompute that it does
             not state are searched. Of a recorded job the batch grows with the chips.
-        objective: what is best: "step", "throughput", "cost", "gpus" or "headroom".
+        objective: what is best: "step", "throughput", "cost", "gpus", "headroom", "p95",
+            "effective" or "days". Of several the first decides, and the front is about all.
         price_per_hour: of one chip, for the cost.
+        campaign: what fails and how it is mended, as in `risk campaign`: a name, a file, or a
+            campaign. Its hosts become the plan's; the interval of checkpoints and the way to
+            recover are chosen for each plan.
+        num_tokens: of the whole training, for the days.
+        variation: how times vary, for "p95": a preset of `risk steps`, or a variation.
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
         time_s: seconds after which the best so far is the answer; `None`: no limit.
         gap: share of the best step below which what could still be gained is let be.
@@ -72,7 +82,17 @@ def search(
         WorkloadError: if the space is not stated well, or no plan of it can run and fits.
         MachineError: if there is no such machine, it is too small, or it cannot be costed.
     """
-    target = Target(objective=Objective(objective), price_per_hour=price_per_hour)
+    stated = [objective] if isinstance(objective, str) else list(objective)
+    first, *others = (Objective(one) for one in stated)
+    target = Target(
+        objective=first,
+        also=tuple(others),
+        price_per_hour=price_per_hour,
+        campaign=(
+            load_campaign(campaign, folders) if isinstance(campaign, str | Path) else campaign
+        ),
+        num_tokens=num_tokens,
+    )
     limits = Limits(time_s=time_s, gap=gap)
     draft = PlanDraft() if plan is None else draft_named(plan, folders)
     kept = None if resume is None else Path(resume)
@@ -116,6 +136,7 @@ def search(
             if isinstance(software, str | Path)
             else software
         ),
+        variation=variation_named(variation) if isinstance(variation, str) else variation,
         costs=costs,
         inflation=inflation,
         workers=workers,

@@ -21,6 +21,7 @@ from foretrace.estimate import ranks_meant
 from foretrace.machine import Machine, load_machine, with_hosts
 from foretrace.report import RiskPage, distribution_plot, scale_plot, write_risk_page
 from foretrace.risk import (
+    DEFAULT_VARIATION,
     VARIATIONS,
     FittedModels,
     SampledCell,
@@ -60,7 +61,6 @@ Vary = Annotated[
     ),
 ]
 Samples = Annotated[int, option("N", "Steps to sample.", min=1)]
-DEFAULT_VARIATION = "prism-low"
 _with_plan = plans.with_plan("tp", "pp", "dp", "global_batch")
 
 

@@ -20,6 +20,7 @@ from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders, model_folders, software_folders
 from foretrace.cli.source import Reading
 from foretrace.machine import load_machine
+from foretrace.risk import DEFAULT_VARIATION, VARIATIONS
 from foretrace.search import Objective, Progress
 from foretrace.software import software_called
 from foretrace.whatif import stated_of
@@ -40,8 +41,19 @@ def search(
     gpus: Annotated[str, option("N[,N...]", "GPUs to use, or several numbers of them.")],
     plan: plans.PlanName = None,
     stated: Mapping[str, object],
-    objective: Annotated[Objective, typer.Option(help="What is best.")] = Objective.STEP,
+    objective: Annotated[
+        str, option("WHAT[,WHAT...]", f"What is best: {', '.join(Objective)}; the first decides.")
+    ] = Objective.STEP.value,
     price: options.Price = None,
+    campaign: Annotated[
+        str | None, option("NAME", "What fails and how it is mended, as in risk campaign.")
+    ] = None,
+    tokens: Annotated[
+        float | None, option("N", "Of the whole training, for objective days.", min=1)
+    ] = None,
+    variation: Annotated[
+        str, option("NAME", f"How times vary, for objective p95: {', '.join(VARIATIONS)}.")
+    ] = DEFAULT_VARIATION,
     where: Annotated[
         str | None,
         option("EXPRESSION", "What plans have to meet, as in 'tp <= 8 and peak_gb < 70'."),
@@ -88,8 +100,11 @@ def search(
             None if paths else hardware,
             num_ranks=_numbers(gpus),
             plan=draft,
-            objective=objective,
+            objective=_objectives(objective),
             price_per_hour=price,
+            campaign=campaign,
+            num_tokens=tokens,
+            variation=variation,
             where=where,
             time_s=time,
             gap=_share(gap),
@@ -130,6 +145,17 @@ def _numbers(text: str) -> list[int]:
     if not found or min(found) < 1:
         raise typer.BadParameter(f"--gpus is {text!r}: write a number, or several as in 64,128")
     return found
+
+
+def _objectives(text: str) -> list[Objective]:
+    known = {one.value for one in Objective}
+    found = [part.strip() for part in text.split(",")]
+    if not set(found) <= known or len(set(found)) < len(found):
+        raise typer.BadParameter(
+            f"--objective is {text!r}: write one of {', '.join(Objective)}, or several as in "
+            "step,cost"
+        )
+    return [Objective(one) for one in found]
 
 
 def _share(text: str) -> float:

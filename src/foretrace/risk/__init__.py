@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from foretrace.risk.steps.sample import cell_of as cell_of
     from foretrace.risk.steps.sample import estimated_steps as estimated_steps
     from foretrace.risk.steps.sample import recorded_steps as recorded_steps
+    from foretrace.risk.steps.variation import DEFAULT_VARIATION as DEFAULT_VARIATION
     from foretrace.risk.steps.variation import NO_VARIATION as NO_VARIATION
     from foretrace.risk.steps.variation import VARIATIONS as VARIATIONS
     from foretrace.risk.steps.variation import Variation as Variation

@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from foretrace.search.found import PlanSearch as PlanSearch
     from foretrace.search.found import Stopped as Stopped
     from foretrace.search.objectives import Objective as Objective
+    from foretrace.search.objectives import Recovery as Recovery
     from foretrace.search.objectives import Target as Target
+    from foretrace.search.objectives import best_recovery as best_recovery
+    from foretrace.search.progress import Limits as Limits
+    from foretrace.search.progress import Progress as Progress
+    from foretrace.search.progress import Rung as Rung
     from foretrace.search.recompute import RecomputeChoice as RecomputeChoice
     from foretrace.search.recompute import chosen_recompute as chosen_recompute
     from foretrace.search.recorded import RecordedGround as RecordedGround
     from foretrace.search.recorded import recorded_space as recorded_space
     from foretrace.search.recorded import searched_recording as searched_recording
-    from foretrace.search.search import Limits as Limits
-    from foretrace.search.search import Progress as Progress
-    from foretrace.search.search import Rung as Rung
     from foretrace.search.search import searched as searched
     from foretrace.search.space import PlanSpace as PlanSpace
     from foretrace.search.space import SpaceLimits as SpaceLimits

@@ -27,6 +27,7 @@ from foretrace.answer import (
 )
 from foretrace.base import NS_PER_S
 from foretrace.estimate import Estimate, StepParts
+from foretrace.search.objectives import Objective, Recovery
 from foretrace.search.space import Refusal, columns_of
 from foretrace.workload import Plan, plan_table
 
@@ -49,9 +50,9 @@ class Looked(Plain):
 
     json_only: ClassVar = (
         *("plan_keys", "step_ns", "low_ns", "high_ns", "unit_ns", "peak_bytes", "fits"),
-        *("tokens_per_s", "parts", "sources", "notes"),
+        *("tokens_per_s", "p95_ns", "figures", "recovery", "parts", "sources", "notes"),
     )
-    json_names: ClassVar = {"plan_keys": "plan"}
+    json_names: ClassVar = {"plan_keys": "plan", "figures": "objectives"}
 
     number: int  # in the order of the space; below 0: it is not of the space
     plan: Plan
@@ -64,6 +65,9 @@ class Looked(Plain):
     step_parts: StepParts | None = None
     sources: Mapping[str, float] | None = None  # shares of all time by where it is known from
     notes: tuple[str, ...] = ()  # what was taken to be so
+    p95_ns: int | None = None  # that 95 % of steps are not longer than; `None`: not sampled
+    figures: Mapping[str, float] | None = None  # what stated objectives say, where not in ns
+    recovery: Recovery | None = None  # from failures; `None`: nobody said what fails
 
     @classmethod
     def of(cls, found: Estimate, *, number: int, unit_ns: int | None) -> Looked:
@@ -174,6 +178,7 @@ class PlanSearch(Answer):
     model: str
     machine: str
     objective: str
+    objectives: tuple[Objective, ...]  # the first decides; the front is about all
     is_recorded: bool  # plans are arranged from pieces of a recording, not made of a model
     best: Looked
     leaders: tuple[Looked, ...]  # simulated kernel by kernel, the best first
@@ -228,7 +233,7 @@ class PlanSearch(Answer):
             Facts(tuple(self._facts())),
             _plans("leaders", "the best, kernel by kernel", self._beside()),
             Sentences.of("beside each other", self._sentences()),
-            _plans("pareto", "none is better in step, memory and GPUs", self.pareto),
+            _plans("pareto", self._front_title, self.pareto),
             Table.of(
                 "worth",
                 self.worth,
@@ -276,6 +281,13 @@ class PlanSearch(Answer):
                 f"{seen.kernels:,} kernel by kernel; {self.spent_s:.0f} s",
             ),
         ]
+        if best.p95_ns is not None:
+            found.insert(1, Fact("95 % of steps", duration_text(best.p95_ns), "or shorter"))
+        for name, value in (best.figures or {}).items():
+            label, text = _FIGURES[Objective(name)]
+            found.insert(1, Fact(label, text.format(value)))
+        if best.recovery is not None:
+            found.append(Fact("recovery", best.recovery.scheme.value, best.recovery.words))
         if best.sources is not None and len(best.sources) > 1:
             found.append(Fact("known from", _sources_text(best.sources)))
         if best.peak_bytes is not None:
@@ -286,6 +298,13 @@ class PlanSearch(Answer):
         """The leaders, then the default."""
         is_among = self.default is None or self.default.plan in [one.plan for one in self.leaders]
         return self.leaders if is_among or self.default is None else (*self.leaders, self.default)
+
+    @property
+    def _front_title(self) -> str:
+        if len(self.objectives) == 1:
+            return "none is better in step, memory and GPUs"
+        *most, last = (_WANTED[one] for one in self.objectives)
+        return f"none is better in {', '.join(most)} and {last}"
 
     @property
     def _assumed(self) -> str:
@@ -307,6 +326,7 @@ class PlanSearch(Answer):
             "model": self.model,
             "machine": self.machine,
             "objective": self.objective,
+            "objectives": [one.value for one in self.objectives],
             "from_recording": self.is_recorded,
             "best": self.best.as_json(),
             "gap": self.gap,
@@ -323,6 +343,23 @@ class PlanSearch(Answer):
         }
 
 
+_WANTED = {
+    Objective.STEP: "step",
+    Objective.THROUGHPUT: "throughput",
+    Objective.COST: "cost",
+    Objective.GPUS: "GPUs",
+    Objective.HEADROOM: "memory",
+    Objective.P95: "95 % of steps",
+    Objective.EFFECTIVE: "effective tokens",
+    Objective.DAYS: "days",
+}
+_FIGURES = {
+    Objective.THROUGHPUT: ("tokens per second", "{:,.0f}"),
+    Objective.COST: ("price of a million tokens", "{:,.4g}"),
+    Objective.GPUS: ("GPUs", "{:,.0f}"),
+    Objective.EFFECTIVE: ("effective tokens per second", "{:,.0f}"),
+    Objective.DAYS: ("days", "{:,.1f}"),
+}
 _KNOWN_FROM = {
     "measured": "recorded as it is",
     "table": "from a table of measurements",
@@ -367,6 +404,18 @@ def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:
             for name in (*_PLAN_COLUMNS, "recompute", "gpus")
         ),
         Column("step_ns"),
+        *(
+            Column(
+                name.value,
+                _FIGURES[name][0],
+                Unit.NUMBER,
+                partial(_figure, name=name.value),
+                _shown_figure(name),
+            )
+            for name in _FIGURES
+            if any(name.value in (row.figures or {}) for row in rows)
+        ),
+        *((Column("p95_ns", "95 % ms"),) if any(row.p95_ns for row in rows) else ()),
         Column("low_ns", "10 % ms"),
         Column("high_ns", "90 % ms"),
         Column("peak_bytes", "memory"),
@@ -376,6 +425,16 @@ def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:
 
 def _column(row: Looked, *, name: str) -> int | str:
     return columns_of(row.plan)[name]
+
+
+def _figure(row: Looked, *, name: str) -> float | None:
+    return (row.figures or {}).get(name)
+
+
+def _shown_figure(name: Objective) -> Shown:
+    """The number of GPUs has a column already, and throughput is the batch over the step."""
+    is_said = name in {Objective.GPUS, Objective.THROUGHPUT}
+    return Shown.FILES if is_said else Shown.EVERYWHERE
 
 
 def _unit(name: str) -> Unit:

@@ -15,6 +15,7 @@ from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import UnitRun, estimate, run_units
 from foretrace.machine import Machine
+from foretrace.risk import DEFAULT_VARIATION, Sampling, Variation, estimated_steps, variation_named
 from foretrace.search.bound import StepBound
 from foretrace.search.found import Looked
 from foretrace.search.space import Listed, PlanSpace, listed
@@ -29,6 +30,8 @@ from foretrace.workload import (
     completions,
     unit_layout,
 )
+
+_SAMPLED_STEPS = 400  # whose 95 % is known to a tenth of their deviation
 
 
 class SearchGround(Protocol):
@@ -70,6 +73,9 @@ class SearchGround(Protocol):
     def simulates(self) -> Callable[[Plan], int | str]:
         """A function that simulates a plan's step in ns, or says why it cannot; for processes."""
 
+    def samples(self) -> Callable[[Plan], int | str]:
+        """A function that tells the step that 95 % of steps are not longer than; for processes."""
+
     def looked(self, plan: Plan, *, number: int, unit_ns: int | None) -> Looked:
         """A plan simulated kernel by kernel."""
 
@@ -93,6 +99,7 @@ class ModelGround:
     software: TrainingSoftware | None
     costs: CostModel
     inflation: Inflation
+    variation: Variation | None = None  # of times; `None`: `risk steps`' own default
     is_recorded: bool = False
 
     @property
@@ -142,6 +149,10 @@ class ModelGround:
         """Unit by unit."""
         return partial(_unit_ns, self.model, self.costs, self.inflation)
 
+    def samples(self) -> Callable[[Plan], int | str]:
+        """As `risk steps` samples them."""
+        return partial(_p95_ns, self)
+
     def looked(self, plan: Plan, *, number: int, unit_ns: int | None) -> Looked:
         """What `estimate` says."""
         found = estimate(
@@ -164,6 +175,7 @@ class ModelGround:
             "machine": [self.machine.name, digest(asdict(self.machine))],
             "software": None if software is None else [software.name, digest(asdict(software))],
             "inflation": digest(asdict(self.inflation)),
+            "variation": digest(self.variation),
             "costs": digest([run.duration_ns.tolist() for run in runs]),
         }
 
@@ -180,6 +192,19 @@ class ModelGround:
             ).plan
         except WorkloadError:
             return None
+
+
+def _p95_ns(ground: ModelGround, plan: Plan) -> int | str:
+    found = estimated_steps(
+        ground.model,
+        plan,
+        ground.machine,
+        variation=ground.variation or variation_named(DEFAULT_VARIATION),
+        sampling=Sampling(num_samples=_SAMPLED_STEPS, workers=1, has_shares=False),
+        costs=ground.costs,
+        inflation=ground.inflation,
+    )
+    return round(found.quantile(0.95).step_ns)
 
 
 def _unit_run(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> UnitRun:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from foretrace.base import NS_PER_HOUR, WorkloadError
+from foretrace.answer import Plain, long_duration_text
+from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, WorkloadError
+from foretrace.risk import (
+    Campaign,
+    Scheme,
+    renewal_ettr,
+    replicas_ettr,
+    searched_interval_ns,
+    with_interval,
+    with_scheme,
+)
 from foretrace.workload import Plan
 
 
@@ -18,31 +29,138 @@ class Objective(StrEnum):
     COST = "cost"  # the cheapest token
     GPUS = "gpus"  # the fewest GPUs; of these the shortest step
     HEADROOM = "headroom"  # the most memory left; of these the shortest step
+    P95 = "p95"  # the step that 95 % of steps are not longer than, as `risk steps` samples them
+    EFFECTIVE = "effective"  # the most tokens kept in a second of a campaign, failures included
+    DAYS = "days"  # the fewest days to so many tokens
+
+
+@dataclass(frozen=True)
+class Recovery(Plain):
+    """How a campaign on a plan's hosts recovers from failures with the least loss."""
+
+    scheme: Scheme
+    checkpoint_interval_ns: int
+    effective: float  # share of wall time in which work is done that is kept
+    num_hosts: int  # that train
+    num_spares: int
+
+    @property
+    def words(self) -> str:
+        """How often checkpoints are, and what is left of the time."""
+        every = long_duration_text(self.checkpoint_interval_ns)
+        return f"a checkpoint every {every}; {100 * self.effective:.1f} % of the time is kept"
+
+
+def best_recovery(campaign: Campaign, plan: Plan) -> Recovery:
+    """The way to recover, with its best interval of checkpoints, that loses least, by formulas.
+
+    Spares are the campaign's. Copies of the model that fill whole hosts can fail alone, where the
+    campaign says how long the others stand still for that.
+
+    Args:
+        campaign: of any size: its hosts become the plan's.
+        plan: with all degrees.
+    """
+    hosts = max(-(-plan.num_ranks // campaign.gpus_per_host), 1)
+    sized = replace(campaign, num_hosts=hosts)
+    interval_ns = searched_interval_ns(replace(sized, replicas=None))
+    if 0 < interval_ns < math.inf:
+        sized = with_interval(sized, round(interval_ns))
+    restarted = with_scheme(sized, Scheme.FULL_RESTART)
+    found = [(renewal_ettr(restarted), Scheme.FULL_RESTART)]
+    if sized.fleet.num_spares:
+        found.append((renewal_ettr(with_scheme(sized, Scheme.HOT_SPARES)), Scheme.HOT_SPARES))
+    of_copy = plan.tensor * plan.context * plan.pipeline
+    if sized.replicas is not None and plan.data > 1 and of_copy % sized.gpus_per_host == 0:
+        replicas = replace(sized.replicas, num_replicas=plan.data)
+        found.append((replicas_ettr(replace(sized, replicas=replicas)), Scheme.FAULT_TOLERANT))
+    effective, scheme = max(found, key=lambda one: one[0])
+    spares = 0 if scheme is Scheme.FULL_RESTART else sized.fleet.num_spares
+    return Recovery(scheme, sized.checkpoint.interval_ns, effective, hosts, spares)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """An objective, and what it needs to know."""
+    """An objective, others that the front of best plans is about, and what they need to know."""
 
     objective: Objective = Objective.STEP
+    also: tuple[Objective, ...] = ()
     price_per_hour: float | None = None  # of one chip
+    campaign: Campaign | None = None
+    num_tokens: float | None = None  # of the whole training
+    recoveries: dict[tuple[int, int], Recovery] = field(  # that were found, by GPUs and copies
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        """Refuse a cost without a price."""
-        if self.objective is Objective.COST and self.price_per_hour is None:
+        """Refuse what cannot be told without being stated."""
+        if Objective.COST in self.objectives and self.price_per_hour is None:
             raise WorkloadError(
                 "the cheapest token needs to know what a GPU costs: state a price for an hour "
                 "(--price 2.50)"
             )
+        if Objective.EFFECTIVE in self.objectives and self.campaign is None:
+            raise WorkloadError(
+                "effective tokens need to know what fails and how it is mended: name a campaign "
+                "(--campaign llama3-405b), as in `foretrace risk campaign`"
+            )
+        if Objective.DAYS in self.objectives and not (self.num_tokens and self.num_tokens > 0):
+            raise WorkloadError(
+                "days to the end of a training need to know how many tokens it has: state them "
+                "(--tokens 15e12)"
+            )
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The first, which decides, and the others."""
+        return (self.objective, *self.also)
+
+    @property
+    def around(self) -> tuple[Objective, ...]:
+        """What the front is about where one objective is stated."""
+        is_time = self.objective in {Objective.GPUS, Objective.HEADROOM}
+        own = Objective.STEP if is_time else self.objective
+        return (own, Objective.HEADROOM, Objective.GPUS)
+
+    def first(self, objective: Objective) -> Target:
+        """The same with another objective alone."""
+        return replace(self, objective=objective, also=())
+
+    def recovery(self, plan: Plan) -> Recovery | None:
+        """How failures are recovered from; `None`: nothing fails, as nobody said what does."""
+        if self.campaign is None:
+            return None
+        key = (plan.num_ranks, plan.data)
+        if key not in self.recoveries:
+            self.recoveries[key] = best_recovery(self.campaign, plan)
+        return self.recoveries[key]
 
     def value(self, plan: Plan, step_ns: int) -> float:
-        """The smaller, the better."""
-        if self.objective is Objective.THROUGHPUT:
-            return step_ns / (plan.global_batch * plan.sequence)
-        if self.objective is Objective.COST:
-            assert self.price_per_hour is not None  # noqa: S101  checked when made
-            hours = step_ns / NS_PER_HOUR * plan.num_ranks
-            return self.price_per_hour * hours / (plan.global_batch * plan.sequence)
+        """The smaller, the better; never falling with the step."""
+        if self.objective in {Objective.THROUGHPUT, Objective.EFFECTIVE}:
+            return 1 / max(self.figure(self.objective, plan, step_ns), 1e-300)
+        if self.objective in {Objective.COST, Objective.DAYS}:
+            return self.figure(self.objective, plan, step_ns)
+        return float(step_ns)
+
+    def figure(self, objective: Objective, plan: Plan, step_ns: int) -> float:
+        """What a user reads: tokens in a second, the price of a million tokens, days, ns."""
+        tokens_per_s = plan.global_batch * plan.sequence * NS_PER_S / step_ns
+        recovery = self.recovery(plan)
+        kept = 1.0 if recovery is None else max(recovery.effective, 1e-12)
+        if objective is Objective.THROUGHPUT:
+            return tokens_per_s
+        if objective is Objective.EFFECTIVE:
+            return tokens_per_s * kept
+        if objective is Objective.DAYS:
+            return (self.num_tokens or 0.0) / (tokens_per_s * kept) * NS_PER_S / NS_PER_DAY
+        if objective is Objective.COST:
+            per_host = 0 if self.campaign is None else self.campaign.gpus_per_host
+            chips = plan.num_ranks + (0 if recovery is None else recovery.num_spares * per_host)
+            hours = 1e6 / (tokens_per_s * kept) * NS_PER_S / NS_PER_HOUR
+            return (self.price_per_hour or 0.0) * hours * chips
+        if objective is Objective.GPUS:
+            return float(plan.num_ranks)
         return float(step_ns)
 
     def foremost(self, plans: Sequence[Plan], peak_bytes: Sequence[int | None]) -> tuple[int, ...]:

@@ -33,7 +33,8 @@ from foretrace.search.bound import fill_and_drain_ns, places_on_route
 from foretrace.search.found import Looked, PlanSearch
 from foretrace.search.grounds import digest
 from foretrace.search.objectives import Target
-from foretrace.search.search import Limits, Progress, searched_on
+from foretrace.search.progress import Limits, Progress
+from foretrace.search.search import searched_on
 from foretrace.search.space import Listed, PlanSpace, SpaceLimits, constraint, listed, space_over
 from foretrace.whatif import (
     ARRANGED,
@@ -275,6 +276,17 @@ class RecordedGround:
     def simulates(self) -> Callable[[Plan], int | str]:
         """As `whatif` does."""
         return partial(_arranged_ns, self.baseline)
+
+    def samples(self) -> Callable[[Plan], int | str]:
+        """Refused: how its times vary is known of a recording as it is alone.
+
+        Raises:
+            WorkloadError: always.
+        """
+        raise WorkloadError(
+            "how steps of other plans vary is not known of a recording: search for another "
+            "objective, or for a model's plan (--model, --machine)"
+        )
 
     def looked(self, plan: Plan, *, number: int, unit_ns: int | None) -> Looked:
         """With its interval, what is known from where, and what was taken to be so."""

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from foretrace.base import Mapper, ScenarioError, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
+from foretrace.risk import Variation
 from foretrace.search.found import Evaluated, Looked, PlanSearch, SearchMoment, Stopped, value_table
 from foretrace.search.grounds import ModelGround, SearchGround, digest
-from foretrace.search.objectives import Target
+from foretrace.search.objectives import Objective, Target
+from foretrace.search.progress import Limits, Progress, Rung, SearchClock
 from foretrace.search.space import (
     Listed,
     Refusal,
@@ -33,59 +33,12 @@ from foretrace.search.space import (
     plan_space,
     short_reason,
 )
-from foretrace.search.state import QUICK, RUN, UNITS, SearchState, kept_state
+from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
 from foretrace.software import TrainingSoftware
 from foretrace.workload import Plan, PlanDraft, Transformer, plan_table, schedule_of
 
 _NUM_LEADERS = 3  # that are simulated kernel by kernel
 _OFTEN = 50  # plans between two looks at the clock while bounds are made
-
-
-class Rung(StrEnum):
-    """What a search does with plans, in words."""
-
-    LISTED = "listing plans"
-    BOUNDED = "bounding plans"
-    SIMULATED = "simulating plans"
-    LEADERS = "simulating the best, kernel by kernel"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a search is."""
-
-    rung: Rung
-    done: int
-    total: int
-    best_ns: int | None = None
-    gap: float | None = None  # `None`: not all plans have a bound yet
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """When a search stops."""
-
-    time_s: float | None = 120.0  # `None`: it has time
-    gap: float = 0.01  # share of the best step that may be left to gain
-
-
-class SearchClock:
-    """How long a search has been at it."""
-
-    def __init__(self, limits: Limits) -> None:
-        """Start now."""
-        self._begin_s = time.monotonic()
-        self._limit_s = limits.time_s
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds so far."""
-        return time.monotonic() - self._begin_s
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there is no time left."""
-        return self._limit_s is not None and self.spent_s >= self._limit_s
 
 
 def searched(
@@ -99,6 +52,7 @@ def searched(
     where: str | None = None,
     resume: Path | None = None,
     software: TrainingSoftware | None = None,
+    variation: Variation | None = None,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     workers: int = 1,
@@ -117,6 +71,7 @@ def searched(
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
         resume: a file that what is found is kept in, and read from if it is there.
         software: what runs it.
+        variation: how times vary, for the longest of steps; as `risk steps`, if left out.
         costs: as in `estimate`.
         inflation: so too.
         workers: processes that simulate plans.
@@ -137,6 +92,7 @@ def searched(
         software=software,
         costs=Remembered(costs or software_costs(machine, software)),
         inflation=inflation or Inflation(),
+        variation=variation,
     )
     return searched_on(
         ground,
@@ -240,7 +196,17 @@ class _Search:
         stopped = Stopped.INTERRUPTED
         with suppress(KeyboardInterrupt):
             stopped = self._best_first(chosen, clock, history)
+            self._ends_of_front(clock)
         return self._answer(chosen, clock, stopped, tuple(history))
+
+    def _ends_of_front(self, clock: SearchClock) -> None:
+        """Look for the best by each of the other objectives too, as long as the first took."""
+        target, took_s = self.target, clock.spent_s
+        for at, objective in enumerate(target.also, 1):
+            self.target = target.first(objective)
+            rest = SearchClock(Limits(time_s=took_s * (at + 1) - clock.spent_s))
+            self._best_first(self.target.foremost(self.plans, self.listed.peak_bytes), rest, [])
+        self.target = target
 
     def _listed(self, clock: SearchClock) -> Listed:
         total = sum(one.num_combinations for one in self.ground.spaces)
@@ -283,7 +249,7 @@ class _Search:
             plans = self._next(heap, best)
             self._simulate(plans)
             for plan in self._simulated(plans):
-                own = (self._value(plan, self.state.found[UNITS][plan]), plan)
+                own = (self._value(plan, self.state.found[self.last][plan]), plan)
                 best = own if best is None else min(best, own)
         if best is not None:
             self._told(history, clock, best[1], gap=0.0, left=0)
@@ -296,7 +262,7 @@ class _Search:
         if number is None:
             return None
         self._simulate([number])
-        own_ns = self.state.known(UNITS, number)
+        own_ns = self.state.known(self.last, number)
         return None if own_ns is None else (self._value(number, own_ns), number)
 
     def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
@@ -307,20 +273,41 @@ class _Search:
             plan = heapq.heappop(heap)[1]
             if self.state.known(RUN, plan) is None:
                 self.state.tell(RUN, plan, self.ground.run_ns(self.plans[plan]))
-                heapq.heappush(heap, (self._value(plan, self.state.bound_ns(plan)), plan))
+                heapq.heappush(heap, (self._bound(plan), plan))
+            elif self.last == P95 and self.state.known(UNITS, plan) is None:
+                self._reach(UNITS, [plan])
+                if plan not in self.refused:
+                    heapq.heappush(heap, (self._bound(plan), plan))
             else:
                 found.append(plan)
         return found
 
     def _simulate(self, numbers: Sequence[int]) -> None:
-        """Simulate plans unit by unit that were not yet."""
-        new = [one for one in numbers if self.state.known(UNITS, one) is None]
+        """Simulate plans unit by unit that were not yet; sample their steps where that decides."""
+        self._reach(UNITS, numbers)
+        if self.last == P95:
+            self._reach(P95, self._simulated(numbers))
+
+    def _reach(self, rung: str, numbers: Sequence[int]) -> None:
+        new = [one for one in numbers if self.state.known(rung, one) is None]
+        if not new:
+            return
         plans = [self.plans[one] for one in new]
-        for number, found in zip(new, self.over(self.ground.simulates(), plans), strict=True):
+        finds = self.ground.samples() if rung == P95 else self.ground.simulates()
+        for number, found in zip(new, self.over(finds, plans), strict=True):
             if isinstance(found, str):
                 self.refused[number] = found
             else:
-                self.state.tell(UNITS, number, found)
+                self.state.tell(rung, number, found)
+
+    @property
+    def last(self) -> str:
+        """The rung that decides."""
+        return P95 if self.target.objective is Objective.P95 else UNITS
+
+    def _bound(self, plan: int) -> float:
+        rungs = (QUICK, RUN, UNITS) if self.last == P95 else (QUICK, RUN)
+        return self._value(plan, self.state.bound_ns(plan, rungs))
 
     def _simulated(self, numbers: Sequence[int]) -> list[int]:
         """Those that could be simulated."""
@@ -341,14 +328,15 @@ class _Search:
                 except ScenarioError as err:
                     self.refused[plan] = str(err)
                     continue
-            heap.append((self._value(plan, self.state.bound_ns(plan)), plan))
+            heap.append((self._bound(plan), plan))
         heapq.heapify(heap)
         return heap
 
     def _told(
         self, history: list[SearchMoment], clock: SearchClock, best: int, *, gap: float, left: int
     ) -> None:
-        best_ns, simulated = self.state.found[UNITS][best], len(self.state.found[UNITS])
+        known = self.state.found[self.last]
+        best_ns, simulated = known[best], len(known)
         moment = SearchMoment(clock.spent_s, best_ns, gap)
         if not history or (history[-1].best_ns, history[-1].gap) != (best_ns, gap):
             history.append(moment)
@@ -356,11 +344,11 @@ class _Search:
 
     def _in_haste(self, chosen: Sequence[int], num_bounded: int) -> None:
         """Simulate the plan assumed and that with the lowest bound, where time is over before."""
-        if self.state.found[UNITS]:
+        if self.state.found[self.last]:
             return
         left = [one for one in chosen[:num_bounded] if one not in self.refused]
         best = self._assumed(chosen)
-        heap = [(self._value(one, self.state.bound_ns(one)), one) for one in left]
+        heap = [(self._bound(one), one) for one in left]
         heapq.heapify(heap)
         self._simulate(self._next(heap, best)[:1])
 
@@ -372,7 +360,8 @@ class _Search:
         history: tuple[SearchMoment, ...],
     ) -> PlanSearch:
         state = self.state
-        times = {plan: ns for plan, ns in state.found[UNITS].items() if plan in set(chosen)}
+        among = set(chosen)
+        times = {plan: ns for plan, ns in state.found[self.last].items() if plan in among}
         if not times and self.refused:
             raise self._nothing()
         if not times:
@@ -382,11 +371,13 @@ class _Search:
         ranked = sorted(times, key=lambda plan: (self._value(plan, times[plan]), plan))
         self.progress(Progress(Rung.LEADERS, 0, 1))
         leaders = [self._looked(plan) for plan in ranked[:_NUM_LEADERS]]
-        leaders.sort(key=lambda one: (self._value(one.number, one.step_ns), one.number))
+        leaders.sort(
+            key=lambda one: (self._value(one.number, one.p95_ns or one.step_ns), one.number)
+        )
         best = leaders[0]
         others = [plan for plan in chosen if plan not in times and plan not in self.refused]
         is_bounded = all(state.known(QUICK, plan) is not None for plan in others)
-        lowest = min((self._value(plan, state.bound_ns(plan)) for plan in others), default=None)
+        lowest = min((self._bound(plan) for plan in others), default=None)
         lowest_found = self._value(ranked[0], times[ranked[0]])
         reached = self._value(best.number, times[best.number])
         lower = lowest_found if lowest is None else min(lowest, lowest_found)
@@ -395,6 +386,7 @@ class _Search:
             machine=self.ground.names[1],
             is_recorded=self.ground.is_recorded,
             objective=self.target.objective.value,
+            objectives=self.target.objectives,
             best=best,
             leaders=tuple(leaders),
             default=self._default(),
@@ -410,10 +402,10 @@ class _Search:
                 rank_works=self.ground.num_timed,
             ),
             refusals=self._refusals(),
-            pareto=self._pareto(ranked, times),
+            pareto=self._pareto(),
             worth=value_table(
                 {plan: columns_of(self.plans[plan]) for plan in (*times, *others)},
-                times,
+                state.found[UNITS],
                 {plan: state.bound_ns(plan) for plan in (*times, *others)},
             ),
             history=history,
@@ -421,9 +413,18 @@ class _Search:
         )
 
     def _looked(self, plan: int) -> Looked:
-        return self.ground.looked(
-            self.plans[plan], number=plan, unit_ns=self.state.known(UNITS, plan)
-        )
+        unit_ns = self.state.known(UNITS, plan)
+        found = self.ground.looked(self.plans[plan], number=plan, unit_ns=unit_ns)
+        return self._told_of(replace(found, p95_ns=self.state.known(P95, plan)))
+
+    def _told_of(self, one: Looked) -> Looked:
+        """With what each objective says of it, and how failures are recovered from."""
+        figures = {
+            objective.value: self.target.figure(objective, one.plan, one.step_ns)
+            for objective in self.target.objectives
+            if objective not in {Objective.STEP, Objective.HEADROOM, Objective.P95}
+        }
+        return replace(one, figures=figures, recovery=self.target.recovery(one.plan))
 
     def _refusals(self) -> tuple[Refusal, ...]:
         """Why plans were left out, when they were listed or when they were simulated."""
@@ -436,30 +437,44 @@ class _Search:
         """The plan assumed, if it can run."""
         try:
             if self.ground.assumed is not None:
-                return self.ground.looked(self.ground.assumed, number=-1, unit_ns=None)
+                found = self.ground.looked(self.ground.assumed, number=-1, unit_ns=None)
+                return self._told_of(found)
         except (WorkloadError, ScenarioError):
             pass
         return None
 
-    def _pareto(self, ranked: Sequence[int], times: Mapping[int, int]) -> tuple[Looked, ...]:
-        """Of the simulated plans, those that none is better than in step, memory and ranks."""
-        kept: list[tuple[int, int, int]] = []
+    def _pareto(self) -> tuple[Looked, ...]:
+        """Of the simulated plans, those that none is better than by all objectives at once."""
+        times = self.state.found[UNITS]
+        kept: list[tuple[float, ...]] = []
         found = []
-        for plan in ranked:
-            own, peak = self.plans[plan], self.listed.peak_bytes[plan]
-            figures = (times[plan], peak or 0, own.num_ranks)
-            if not any(all(a <= b for a, b in zip(one, figures, strict=True)) for one in kept):
-                kept.append(figures)
-                found.append(
-                    Looked(
-                        number=plan,
-                        plan=own,
-                        step_ns=times[plan],
-                        low_ns=None,
-                        high_ns=None,
-                        unit_ns=times[plan],
-                        peak_bytes=peak,
-                        fits=None if peak is None else True,
-                    )
+        for plan in sorted(times, key=lambda plan: (self._figures(plan, times[plan]), plan)):
+            own, peak = self._figures(plan, times[plan]), self.listed.peak_bytes[plan]
+            if not any(all(a <= b for a, b in zip(one, own, strict=True)) for one in kept):
+                kept.append(own)
+                looked = Looked(
+                    number=plan,
+                    plan=self.plans[plan],
+                    step_ns=times[plan],
+                    low_ns=None,
+                    high_ns=None,
+                    unit_ns=times[plan],
+                    peak_bytes=peak,
+                    fits=None if peak is None else True,
+                    p95_ns=self.state.known(P95, plan),
                 )
+                found.append(self._told_of(looked))
         return tuple(found)
+
+    def _figures(self, plan: int, step_ns: int) -> tuple[float, ...]:
+        """What each objective says of a plan, the smaller the better."""
+        several = self.target.objectives if self.target.also else self.target.around
+        by = {
+            Objective.GPUS: self.plans[plan].num_ranks,
+            Objective.HEADROOM: self.listed.peak_bytes[plan] or 0,
+            Objective.P95: self.state.found[P95].get(plan, math.inf),
+        }
+        return tuple(
+            float(by[one]) if one in by else self.target.first(one).value(self.plans[plan], step_ns)
+            for one in several
+        )

@@ -8,7 +8,7 @@ goes on looks at the same plans in the same order.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import IO
 
 from foretrace.base import WorkloadError, written_beside
 
-QUICK, RUN, UNITS = "quick_ns", "run_ns", "unit_ns"
+QUICK, RUN, UNITS, P95 = "quick_ns", "run_ns", "unit_ns", "p95_ns"
 _VERSION = 2
 
 
@@ -25,7 +25,7 @@ class SearchState:
     """Times of plans by rung and by the plan's place in its space."""
 
     found: dict[str, dict[int, int]] = field(
-        default_factory=lambda: {QUICK: {}, RUN: {}, UNITS: {}}
+        default_factory=lambda: {QUICK: {}, RUN: {}, UNITS: {}, P95: {}}
     )
     file: IO[str] | None = None
 
@@ -38,12 +38,12 @@ class SearchState:
         self.found[rung][plan] = time_ns
         if self.file is not None:
             self.file.write(f'{{"{rung}": {time_ns}, "plan": {plan}}}\n')
-            if rung == UNITS:
+            if rung in {UNITS, P95}:
                 self.file.flush()
 
-    def bound_ns(self, plan: int) -> int:
-        """What no simulation of the plan is below, by what is known."""
-        return max(self.found[rung].get(plan, 0) for rung in (QUICK, RUN))
+    def bound_ns(self, plan: int, rungs: Sequence[str] = (QUICK, RUN)) -> int:
+        """What no later rung of the plan is below, by what these say."""
+        return max(self.found[rung].get(plan, 0) for rung in rungs)
 
 
 @contextmanager

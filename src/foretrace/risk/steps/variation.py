@@ -56,6 +56,7 @@ _PRESETS = {
     )
 }
 VARIATIONS = tuple(_PRESETS)
+DEFAULT_VARIATION = "prism-low"
 
 
 def variation_named(name: str) -> Variation:
