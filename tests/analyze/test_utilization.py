@@ -41,13 +41,11 @@ def test_flops_are_those_of_the_model(used: Utilization) -> None:
     attention = 3.5 * 4 * BATCH * HEADS * HEAD_WIDTH * SEQUENCE * (SEQUENCE + 1) // 2
     head = 2 * TOKENS * PASSES * WIDTH * VOCABULARY
 
-    layers = [one for one in used.layers if one.step != "ProfilerStep#13"]
-    assert len(layers) == 3 * LAYERS
-    assert {one.flops for one in layers} == {RANKS * (products + attention)}
+    assert len(used.layers) == 4 * LAYERS
+    assert {one.flops for one in used.layers} == {RANKS * (products + attention)}
     whole = RANKS * (LAYERS * (products + attention) + head)
-    # In the first step rank 3 was held up inside an attention, which so is no operator's own.
-    missing = 4 * BATCH * HEADS * HEAD_WIDTH * SEQUENCE * (SEQUENCE + 1) // 2
-    assert [one.flops for one in used.steps] == [whole - missing, whole, whole, whole]
+    # In the first step rank 3 was held up inside an attention, whose work it is all the same.
+    assert {one.flops for one in used.steps} == {whole}
 
 
 def test_the_share_is_of_the_peak_over_the_jobs_steps(

@@ -147,21 +147,25 @@ def nested_spans(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(st.lists(nested_spans(), min_size=1, max_size=2), st.data())
-def test_working_operators(threads: list[list[tuple[int, int]]], data: st.DataObject) -> None:
+def test_outermost_work(threads: list[list[tuple[int, int]]], data: st.DataObject) -> None:
     lanes = [lane for lane, listed in enumerate(threads) for _ in listed]
     listed = [span for thread in threads for span in thread]
-    may_work = data.draw(st.lists(st.booleans(), min_size=len(lanes), max_size=len(lanes)))
-    is_chosen = np.zeros(len(lanes), np.bool_)
+    works = data.draw(st.lists(st.booleans(), min_size=len(lanes), max_size=len(lanes)))
+    parent, is_chosen = np.zeros(len(lanes), np.int32), np.zeros(len(lanes), np.bool_)
+    called_ns = np.zeros(len(lanes), np.int64)
 
-    _compiled.working_operators(
+    _compiled.called_operators(
         np.array(lanes, np.int32),
         column([start for start, _ in listed]),
         column([end for _, end in listed]),
-        np.array(may_work, np.bool_),
-        is_chosen,
+        parent,
+        called_ns,
     )
+    _compiled.outermost(parent, np.array(works, np.bool_), is_chosen)
 
-    assert is_chosen.tolist() == oracle.working_operators(lanes, listed, may_work)
+    expected = oracle.called_operators(lanes, listed)
+    assert list(zip(parent.tolist(), called_ns.tolist(), strict=True)) == expected
+    assert is_chosen.tolist() == oracle.outermost(parent.tolist(), works)
 
 
 @st.composite

@@ -81,23 +81,28 @@ def covered_times(spans: Sequence[Span], others: Sequence[Span]) -> list[int]:
     return [len(moments.intersection(range(start, end))) for start, end in spans]
 
 
-def working_operators(
-    lanes: Sequence[int], spans: Sequence[Span], may_work: Sequence[bool]
-) -> list[bool]:
-    """The outermost operators whose time is mostly their own; spans nest, outer before inner."""
+def called_operators(lanes: Sequence[int], spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """Who calls each, -1 nobody, and its time in those it calls, -1 calls none; spans nest."""
 
     def holds(outer: int, inner: int) -> bool:
         return outer < inner and lanes[outer] == lanes[inner] and spans[outer][1] > spans[inner][0]
 
     rows = range(len(spans))
-    around = [[other for other in rows if holds(other, row)] for row in rows]
-    called = [[other for other in rows if around[other][-1:] == [row]] for row in rows]
+    caller = [([-1] + [other for other in rows if holds(other, row)])[-1] for row in rows]
+    called = [
+        [end - start for at, (start, end) in enumerate(spans) if caller[at] == row] for row in rows
+    ]
+    return [(caller[row], sum(called[row]) if called[row] else -1) for row in rows]
+
+
+def outermost(caller: Sequence[int], works: Sequence[bool]) -> list[bool]:
+    """Rows that work, and none of those around them does."""
     chosen: list[bool] = []
-    for row in rows:
-        start, end = spans[row]
-        own_ns = end - start - sum(spans[other][1] - spans[other][0] for other in called[row])
-        works = not called[row] or (may_work[row] and 2 * own_ns >= end - start)
-        chosen.append(works and not any(chosen[other] for other in around[row]))
+    for row, does in enumerate(works):
+        around = caller[row]
+        while around >= 0 and not chosen[around]:
+            around = caller[around]
+        chosen.append(does and around < 0)
     return chosen
 
 

@@ -8,14 +8,12 @@ against the same place elsewhere, or, where there are too few, against the same 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s
+from foretrace.base import Float64s, Int64s, lower_medians
 from foretrace.graph import ExecutionGraph, NodeKind
 
-_Values = TypeVar("_Values", Int64s, Float64s)
 MIN_ALIKE = 5  # fewer durations have no middle that a single long one leaves where it is
 _MAX_SPREAD = 0.35  # of ln: half of a group are within 42 % of its middle, or it is no one thing
 
@@ -99,16 +97,6 @@ def numbered(*columns: np.ndarray) -> Int64s:
 def middle_of(group: Int64s, took_ns: Int64s) -> Middle:
     """The middle of every group, told for each of its rows."""
     count = np.bincount(group)[group] if len(group) else np.zeros(0, np.int64)
-    usual_ns = _lower_median(group, took_ns)
+    usual_ns = lower_medians(group, took_ns)
     apart = np.abs(np.log(np.maximum(took_ns, 1) / np.maximum(usual_ns, 1)))
-    return Middle(count, usual_ns, _lower_median(group, apart))
-
-
-def _lower_median(group: Int64s, value: _Values) -> _Values:
-    order = np.lexsort((value, group))
-    is_new = np.append(True, np.diff(group[order]) != 0)[: len(group)]
-    first = np.flatnonzero(is_new)
-    last = np.append(first[1:], len(group)) - 1
-    found: _Values = np.empty_like(value)
-    found[order] = value[order[(first + last[: len(first)]) // 2]][np.cumsum(is_new) - 1]
-    return found
+    return Middle(count, usual_ns, lower_medians(group, apart))

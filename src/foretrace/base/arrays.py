@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ UInt64s: TypeAlias = NDArray[np.uint64]
 Float32s: TypeAlias = NDArray[np.float32]
 Float64s: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
+
+_Values = TypeVar("_Values", Int64s, Float64s)
 
 # A table of so many entries per row is quicker than sorting the rows: at 500,000 rows 1 ms against
 # 23 ms with 0.01 entries per row, 7 against 29 with one (a core of an AMD EPYC).
@@ -53,6 +55,17 @@ def numbered_rows(columns: Sequence[NDArray[np.generic]]) -> Int64s:
         key = key * span + values
         num_keys *= span
     return _without_gaps(key, num_keys)
+
+
+def lower_medians(group: Int64s, value: _Values) -> _Values:
+    """The lower of the two middle values of each row's group, for every row."""
+    order = np.lexsort((value, group))
+    is_new = np.append(True, np.diff(group[order]) != 0)[: len(group)]
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], len(group)) - 1
+    found: _Values = np.empty_like(value)
+    found[order] = value[order[(first + last[: len(first)]) // 2]][np.cumsum(is_new) - 1]
+    return found
 
 
 def turns_within(key: NDArray[np.integer]) -> Int64s:

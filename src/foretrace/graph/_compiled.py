@@ -151,34 +151,37 @@ def covered_times(
 
 
 @njit(cache=True, nogil=True)
-def working_operators(
-    lane: Int32s, start_ns: Int64s, end_ns: Int64s, may_work: Bools, is_chosen: Bools
+def called_operators(
+    lane: Int32s, start_ns: Int64s, end_ns: Int64s, parent: Int32s, called_ns: Int64s
 ) -> None:
-    """Operators that do the work of their thread: the outermost whose time is mostly their own.
+    """What calls each operator, and its time in those that it calls itself; -1 calls none.
 
-    Operators are sorted by lane, then start, longer first. One is chosen if none around it is,
-    and it calls no other, or `may_work` and at least half of its time lies in none that it
-    calls. Out: `is_chosen`.
+    Operators are sorted by lane, then start, longer first.
+    Out: `parent`, -1 where none is around; `called_ns`.
     """
-    parent = np.full(lane.size, -1, np.int32)
-    inside_ns = np.zeros(lane.size, np.int64)  # of the operators that each calls itself
-    calls = np.zeros(lane.size, np.int32)
     above = -1
     for row in range(lane.size):
+        called_ns[row] = -1
         while above >= 0 and (lane[above] != lane[row] or end_ns[above] <= start_ns[row]):
             above = parent[above]
         parent[row] = above
         if above >= 0:
-            inside_ns[above] += min(end_ns[row], end_ns[above]) - start_ns[row]
-            calls[above] += 1
+            inside_ns = min(end_ns[row], end_ns[above]) - start_ns[row]
+            called_ns[above] = max(called_ns[above], 0) + inside_ns
         above = row
-    is_inside = np.zeros(lane.size, np.bool_)
-    for row in range(lane.size):
+
+
+@njit(cache=True, nogil=True)
+def outermost(parent: Int32s, works: Bools, is_chosen: Bools) -> None:
+    """Rows that work and have none that does around them; parents stand before their children.
+
+    Out: `is_chosen`.
+    """
+    is_inside = np.zeros(parent.size, np.bool_)
+    for row in range(parent.size):
         around = parent[row]
         is_inside[row] = around >= 0 and (is_inside[around] or is_chosen[around])
-        own_ns = end_ns[row] - start_ns[row] - inside_ns[row]
-        works = may_work[row] and 2 * own_ns >= end_ns[row] - start_ns[row]
-        is_chosen[row] = not is_inside[row] and (calls[row] == 0 or works)
+        is_chosen[row] = works[row] and not is_inside[row]
 
 
 @njit(cache=True, nogil=True)

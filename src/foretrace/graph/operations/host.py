@@ -11,8 +11,17 @@ import re
 
 import numpy as np
 
-from foretrace.base import Bools, CollectiveKind, Int64s, Integers, UInt8s, used_positions
-from foretrace.graph._compiled import working_operators
+from foretrace.base import (
+    Bools,
+    CollectiveKind,
+    Int64s,
+    Integers,
+    UInt8s,
+    lower_medians,
+    numbered_rows,
+    used_positions,
+)
+from foretrace.graph._compiled import called_operators, outermost
 from foretrace.graph.nodes import NodeKind
 from foretrace.trace import Category, RuntimeRole, Trace, runtime_role
 
@@ -31,6 +40,7 @@ _IS_CUT |= _IS_LAUNCHING | _IS_SYNC
 ISSUE_PREFIX = "c10d::"  # operators that hand a collective to a process group
 WRAPPER_PREFIXES = ("autograd::", "torch::autograd::")
 GARBAGE_COLLECTION = "Python GC"  # begin of the mark of one, in `capture`
+_MOST_CALLED = 0.5  # of its time lies in operators that an operator calls, and it works itself
 WORKER_PREFIX = "gloo:"  # spans of a collective on the CPU
 
 
@@ -107,9 +117,11 @@ def operator_rows(trace: Trace) -> Int64s:
     """Operators that do a thread's work, and those that issue a collective.
 
     Work is what an operator does itself, so the outermost whose time is mostly its own stands
-    for it and all it calls (`aten::mm` and the little that it looks up). Wrappers (autograd's
-    evaluation of a node, a Python function's) are no work: what they hold besides operators is
-    Python, or a wait. Operators on the collectives' worker threads are part of the collectives.
+    for it and all it calls (`aten::mm` and the little that it looks up). The usual call of the
+    same shapes decides for all: one in which a small part was held up is still that work.
+    Wrappers (autograd's evaluation of a node, a Python function's) are no work: what they hold
+    besides operators is Python, or a wait. Operators on the collectives' worker threads are part
+    of the collectives.
     """
     rows = np.flatnonzero(trace.category == Category.OPERATOR)
     order = np.lexsort((-trace.duration_ns[rows], trace.start_ns[rows], trace.lane[rows]))
@@ -117,16 +129,25 @@ def operator_rows(trace: Trace) -> Int64s:
     if not len(rows):
         return rows
     is_issue = strings_with_prefix(trace, ISSUE_PREFIX)[trace.name[rows]]
-    is_chosen = np.zeros(len(rows), np.bool_)
-    working_operators(
-        trace.lane[rows],
-        trace.start_ns[rows],
-        trace.start_ns[rows] + trace.duration_ns[rows],
-        _dispatched(trace)[trace.name[rows]] & ~is_issue,
-        is_chosen,
+    parent, is_chosen = np.empty(len(rows), np.int32), np.empty(len(rows), np.bool_)
+    called_ns = np.empty(len(rows), np.int64)
+    end_ns = trace.start_ns[rows] + trace.duration_ns[rows]
+    called_operators(trace.lane[rows], trace.start_ns[rows], end_ns, parent, called_ns)
+    may_work = _dispatched(trace)[trace.name[rows]] & ~is_issue
+    outermost(
+        parent, (called_ns < 0) | (may_work & _is_own_work(trace, rows, called_ns)), is_chosen
     )
     is_item = (is_chosen | is_issue) & ~_is_on_worker(trace, trace.lane[rows])
     return np.sort(rows[is_item])
+
+
+def _is_own_work(trace: Trace, rows: Int64s, called_ns: Int64s) -> Bools:
+    """Whether the usual call of the same name and shapes spends half of its time itself."""
+    kind = numbered_rows([trace.name[rows], trace.signature[rows]])
+    took_ns = np.maximum(trace.duration_ns[rows], 1)
+    called = np.maximum(called_ns, 0) / took_ns
+    is_own: Bools = lower_medians(kind, called) <= _MOST_CALLED
+    return is_own
 
 
 def _dispatched(trace: Trace) -> Bools:
