@@ -68,10 +68,14 @@ class Remembered:
         ]
 
         def asked(new: Sequence[int]) -> Costs:
-            columns = (requests.collective, requests.num_bytes, requests.dtype, requests.group)
-            collective, num_bytes, dtype, group = (column[new] for column in columns)
             return self.model.collective_costs(
-                CollectiveRequests(collective, num_bytes, dtype, group, *texts)
+                CollectiveRequests(
+                    requests.collective[new],
+                    requests.num_bytes[new],
+                    requests.dtype[new],
+                    requests.group[new],
+                    *texts,
+                )
             )
 
         return _recalled(keys, self._collectives, asked, np.arange(len(keys)))
@@ -89,8 +93,8 @@ def _recalled(
         found = asked(new)
         names = [found.families[one] for one in found.family.tolist()]
         columns = (found.duration_ns, found.low_ns, found.high_ns, found.source)
-        answers = zip(*(column.tolist() for column in columns), names, strict=True)
-        known.update(zip([keys[at] for at in new], answers, strict=True))
+        told = zip(*(column.tolist() for column in columns), names, strict=True)
+        known.update(zip([keys[at] for at in new], told, strict=True))
     answers = [known[key] for key in keys]
     families = tuple(dict.fromkeys(one[-1] for one in answers))
     family = np.array([families.index(one[-1]) for one in answers], np.int32)
