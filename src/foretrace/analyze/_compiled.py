@@ -7,7 +7,7 @@ import numpy as np
 from foretrace.base import Float64s, Int32s, Int64s, UInt8s, njit
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _union(start_ns: Int64s, end_ns: Int64s, out_start_ns: Int64s, out_end_ns: Int64s) -> int:
     """Merge spans that overlap or touch; empty spans vanish.
 
@@ -28,7 +28,7 @@ def _union(start_ns: Int64s, end_ns: Int64s, out_start_ns: Int64s, out_end_ns: I
     return count
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _intersection(
     a_start_ns: Int64s,
     a_end_ns: Int64s,
@@ -59,7 +59,7 @@ def _intersection(
     return count
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _add_to_bins(start_ns: Int64s, end_ns: Int64s, bin_ns: int, covered_ns: Float64s) -> None:
     """Time of disjoint spans by bin; bin k covers k * bin_ns to (k + 1) * bin_ns.
 
@@ -74,7 +74,7 @@ def _add_to_bins(start_ns: Int64s, end_ns: Int64s, bin_ns: int, covered_ns: Floa
             begin = until
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _path_time(
     first_edge: Int64s,
     predecessor: Int32s,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazy
 
 if TYPE_CHECKING:
+    from foretrace.base._compiled import LoopHint as LoopHint
     from foretrace.base._compiled import njit as njit
     from foretrace.base.arrays import Bools as Bools
     from foretrace.base.arrays import Float32s as Float32s

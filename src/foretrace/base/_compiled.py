@@ -1,67 +1,325 @@
-"""numba's `njit`, which keeps machine code where there is a folder to keep it in.
+"""Compiled loops: numba makes machine code of a function once, llvmlite loads what is kept of it.
 
-Compiled files take it from here and not through the folder: nobody else pays for importing numba.
+A process whose loops are all kept never imports numba, which takes longer than most commands work.
+Compiled files take `njit` from here and not through the folder: nobody else pays for llvmlite.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import pickle
 import sys
-from functools import cache
+import threading
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from functools import cache, cached_property, partial, update_wrapper
+from hashlib import blake2b
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
-import numba
-from numba.core.caching import FunctionCache
-from numba.core.runtime.nrt import rtsys
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+import msgspec
+import numpy as np
 
-# What a file of kept code raises that is cut, damaged, or of another version with other classes.
-_UNREADABLE = (
-    AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError, ValueError,
-    pickle.UnpicklingError,
-)  # fmt: skip
+from foretrace.base.errors import OutputError
+from foretrace.base.files import written_beside
+
+_C_TYPES: dict[str, Any] = {
+    "b1": ctypes.c_bool, "i1": ctypes.c_int8, "u1": ctypes.c_uint8, "i2": ctypes.c_int16,
+    "i4": ctypes.c_int32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64, "f4": ctypes.c_float,
+    "f8": ctypes.c_double,
+}  # fmt: skip
+_ORDERED, _FORTRAN = 0x1, 0x2  # numpy's flags of an array: rows, or columns, without gaps
+_TOLD_APART = 0x501  # by numba: rows without gaps, aligned, writeable
+_LARGEST = 2**63 - 1  # numba takes larger numbers as unsigned
+_FINE = (0, -2)  # what a loop's machine code ends with: a value, None
+_DIGEST_BYTES = 16
+_CACHE_DIRECTORY = os.environ.get("NUMBA_CACHE_DIR")  # numba's own names, for what numba made
+_IS_SWITCHED_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
+_NUMBA = Path(getattr(PathFinder.find_spec("numba"), "origin", "")).parent
+_making = threading.RLock()
+
+Form = tuple[object, ...]
 
 
-def njit(*, cache: bool = False, **options: Any) -> Any:
-    """Numba's decorator, for a process that may be allowed to write nowhere.
+class KeptCode(NamedTuple):
+    """What a file of machine code says."""
 
-    Where neither the package's nor the user's folder can be written to, every process makes the
-    machine code anew; NUMBA_CACHE_DIR names another folder.
+    stamps: str  # of the files that it was made from
+    symbol: str  # the loop's name among the object's
+    returned: list[str]  # numpy's codes of what it returns, none for None
+    is_tuple: bool
+    object: bytes  # an object file of this platform
+
+
+def njit(function: Any = None, /, **options: Any) -> Any:
+    """Make a function a compiled loop; the function itself where NUMBA_DISABLE_JIT is set.
+
+    Machine code is kept beside the module's byte code, else in the user's folder for caches, else
+    nowhere: then every process makes it anew. NUMBA_CACHE_DIR names another folder.
+
+    Args:
+        function: it takes arrays, numbers, tuples of these and numpy's generators, and returns
+            None, a number or a tuple of numbers. What it calls is compiled into it.
+        options: numba's.
+    """
+    if function is None:
+        return partial(njit, **options)
+    return function if _IS_SWITCHED_OFF else CompiledLoop(function, options)
+
+
+class LoopHint:
+    """An instruction that changes no result, in the form of numba's intrinsics.
+
+    Uncompiled it does nothing.
     """
 
-    def decorated(function: Any) -> Any:
-        dispatcher = numba.njit(**options)(function)
-        if cache and hasattr(dispatcher, "_cache"):  # a plain function where numba is switched off
-            # It raises where no folder can be written to.
-            with contextlib.suppress(RuntimeError):
-                dispatcher._cache = _KeptCode(function)  # noqa: SLF001  # as enable_caching does
-        return dispatcher
+    def __init__(self, code: Callable[..., Any]) -> None:
+        self.code = code
 
-    return decorated
+    def __call__(self, *_arguments: object) -> None:
+        """Do nothing."""
+
+    @cached_property
+    def for_numba(self) -> Any:
+        """As numba calls it within a loop."""
+        from numba.extending import intrinsic  # on demand: kept loops need no compiler
+
+        return intrinsic(self.code)
 
 
-class _KeptCode(FunctionCache):
-    """numba's cache of machine code, without making the compiler ready first.
+class CompiledLoop:
+    """A function that runs as machine code, made for each form of arguments it is given."""
 
-    What compiling needs (declarations of all that numba knows, with scipy's BLAS) is most of the
-    time that a short command spends in numba. Code that is kept needs only the runtime; where none
-    is kept, the compiler makes itself ready.
+    def __init__(self, function: FunctionType, options: dict[str, Any]) -> None:
+        self.function = function
+        self.options = options
+        self._loaded: dict[Form, LoadedCode] = {}
+        update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it."""
+        form: list[object] = []
+        words: list[Any] = []
+        _flatten(arguments, form, words)
+        key = tuple(form)
+        code = self._loaded.get(key)
+        if code is None:
+            with _making:
+                code = self._loaded.get(key) or self._ready(key, arguments)
+                self._loaded[key] = code
+        return code(words)
+
+    @cached_property
+    def for_numba(self) -> Any:
+        """As numba calls it within another loop, and compiles it."""
+        import numba  # on demand: kept loops need no compiler
+
+        function = self.function
+        names = function.__globals__ | {
+            name: value.for_numba
+            for name in function.__code__.co_names
+            if isinstance(value := function.__globals__.get(name), CompiledLoop | LoopHint)
+        }
+        visible = FunctionType(function.__code__, names, function.__name__)
+        visible.__module__ = function.__module__
+        # It is called by its address: wrappers for Python and for C would be made in vain.
+        without: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        return numba.njit(**without, **self.options)(visible)
+
+    def _ready(self, form: Form, arguments: tuple[Any, ...]) -> LoadedCode:
+        """Machine code for arguments of a form: kept, or made now and kept."""
+        stamps = repr(sorted(_stamps(self.function.__module__)))
+        places = [folder / self._file_name(form) for folder in _folders(self.function.__module__)]
+        kept = next((one for path in places if (one := _read(path)) and one.stamps == stamps), None)
+        if kept is None:
+            kept = self._made(arguments, stamps)
+            _keep(kept, places)
+        return LoadedCode(kept, [*_types(arguments)])
+
+    def _file_name(self, form: Form) -> str:
+        """Name of the file for a form, on this kind of processor, by this version of numba."""
+        function = self.function
+        where = function.__code__.co_filename
+        made_for = repr((where, function.__qualname__, self.options, form, _platform())).encode()
+        digest = blake2b(made_for, digest_size=_DIGEST_BYTES).hexdigest()
+        return f"{Path(where).stem}.{function.__name__}-{digest}.code"
+
+    def _made(self, arguments: tuple[Any, ...], stamps: str) -> KeptCode:
+        import numba  # on demand: kept loops need no compiler
+
+        plain = (int(value) if isinstance(value, IntEnum) else value for value in arguments)
+        made = self.for_numba._compiler.compile(tuple(map(numba.typeof, plain)), None)  # noqa: SLF001
+        _name, _kind, (code, _bitcode) = made.library.serialize_using_object_code()
+        returned = made.signature.return_type
+        is_tuple = isinstance(returned, numba.types.BaseTuple)
+        parts = [] if returned == numba.types.none else [returned]
+        codes = [
+            numba.np.numpy_support.as_dtype(part).str[1:]
+            for part in (returned if is_tuple else parts)
+        ]
+        return KeptCode(stamps, made.fndesc.llvm_func_name, codes, is_tuple, code)
+
+
+class LoadedCode:
+    """Machine code in memory, called by its address as numba's loops call each other.
+
+    `int32 code(result*, error**, arguments...)`: numba.core.callconv.CPUCallConv.
     """
 
-    def __init__(self, py_func: Any) -> None:
-        super().__init__(py_func)
-        # numba looks at the function's own file; what it calls is compiled into it.
-        self._cache_file._source_stamp = _stamps(py_func.__module__)  # noqa: SLF001
+    def __init__(self, kept: KeptCode, words: list[Any]) -> None:
+        _provide_runtime()
+        machine = llvm.Target.from_default_triple().create_target_machine()
+        # An engine of its own: functions that other loops contain too have the same names there.
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(kept.object))
+        self._engine.finalize_object()
+        address = self._engine.get_function_address(kept.symbol)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *words)
+        self._code = prototype(address)
+        fields = [(f"_{at}", _C_TYPES[code]) for at, code in enumerate(kept.returned)]
+        self._result = type("Result", (ctypes.Structure,), {"_fields_": fields})
+        self._is_tuple = kept.is_tuple
+        self._names = [name for name, _ in fields]
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
-            try:
-                return self._load_overload(sig, target_context)
-            except _UNREADABLE:
-                self._cache_file.flush()
-                return None
+    def __call__(self, words: list[Any]) -> Any:
+        """Run it on arguments of its form, as they are passed."""
+        result, error = self._result(), ctypes.POINTER(_Error)()
+        status = self._code(ctypes.byref(result), ctypes.byref(error), *words)
+        if status not in _FINE:
+            raise error.contents.exception()
+        values = tuple([getattr(result, name) for name in self._names])
+        return values if self._is_tuple else values[0] if values else None
+
+
+class _Error(ctypes.Structure):
+    """What machine code points to when it raises: the pickled class, its arguments, its place."""
+
+    _fields_ = (("pickled", ctypes.c_void_p), ("size", ctypes.c_int32))
+
+    def exception(self) -> BaseException:
+        """As Python raises it."""
+        raised, arguments, _place = pickle.loads(ctypes.string_at(self.pickled, self.size))  # noqa: S301  # numba's own
+        error: BaseException = raised(*arguments)
+        return error
+
+
+def _flatten(values: tuple[Any, ...], form: list[object], words: list[Any]) -> None:
+    """Add what numba tells apart in arguments to `form`, and what is passed of them to `words`."""
+    for value in values:
+        kind = type(value)
+        if kind is np.ndarray:
+            flags = value.flags.num
+            told = flags & (_TOLD_APART if flags & _ORDERED else _TOLD_APART | _FORTRAN)
+            form.append((value.dtype.str, value.ndim, told))
+            data = value.ctypes.data
+            words += (0, 0, value.size, value.itemsize, data, *value.shape, *value.strides)
+        elif kind is int or isinstance(value, IntEnum):
+            form.append("u8" if value > _LARGEST else "i8")
+            words.append(value)
+        elif kind is float or kind is bool:
+            form.append(kind.__name__)
+            words.append(value)
+        elif isinstance(value, np.generic):
+            form.append(value.dtype.str)
+            words.append(value.item())
+        elif isinstance(value, tuple):
+            form.append((kind.__qualname__, len(value)))
+            _flatten(value, form, words)
+        elif isinstance(value, np.random.Generator):
+            form.append(kind.__name__)
+            words += (*_addresses(value), 0, 0)
+        else:
+            raise TypeError(
+                f"a compiled loop got a {kind.__name__}, expected arrays, numbers, tuples of these "
+                "or numpy's generators"
+            )
+
+
+def _types(values: tuple[Any, ...]) -> Iterator[Any]:
+    """C's types of the words that `_flatten` makes of arguments."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield from [ctypes.c_int64] * (5 + 2 * value.ndim)
+        elif isinstance(value, np.random.Generator):
+            yield from [ctypes.c_int64] * 9
+        elif isinstance(value, tuple):
+            yield from _types(value)
+        elif isinstance(value, int) and not isinstance(value, bool) and value > _LARGEST:
+            yield ctypes.c_uint64
+        else:
+            yield _C_TYPES[np.asarray(value).dtype.str[1:]]
+
+
+def _addresses(random: np.random.Generator) -> Iterator[int]:
+    """Where a generator's state and functions are; its owner, whom no loop asks, is left out."""
+    yield 0
+    found = random.bit_generator.ctypes
+    yield found.state_address
+    for part in (found.state, found.next_uint64, found.next_uint32, found.next_double):
+        yield ctypes.cast(part, ctypes.c_void_p).value or 0
+    yield ctypes.cast(found.bit_generator, ctypes.c_void_p).value or 0
+
+
+@cache
+def _platform() -> tuple[str, ...]:
+    """What machine code depends on beside its source: numba's release, LLVM's, the processor."""
+    release = (_NUMBA / "_version.py").read_text(encoding="utf-8")  # importing numba takes longer
+    features = llvm.get_host_cpu_features().flatten()
+    return release, llvmlite.__version__, llvm.get_host_cpu_name(), features
+
+
+@cache
+def _provide_runtime() -> None:
+    """Make LLVM ready, and offer numba's allocation of arrays to loops that make some."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    [path] = (_NUMBA / "core" / "runtime").glob(f"_nrt_python{EXTENSION_SUFFIXES[0]}")
+    # The extension alone: importing it by its full name would load numba.
+    loader = ExtensionFileLoader(name := "_nrt_python", str(path))
+    runtime: Any = loader.create_module(ModuleSpec(name, loader, origin=str(path)))
+    loader.exec_module(runtime)
+    runtime.memsys_use_cpython_allocator()
+    for name, address in runtime.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
+def _folders(module: str) -> Iterator[Path]:
+    """Where machine code of a module may be kept, the best first."""
+    if _CACHE_DIRECTORY:
+        yield Path(_CACHE_DIRECTORY)
+        return
+    spec = sys.modules[module].__spec__
+    if spec is not None and spec.cached:
+        yield Path(spec.cached).parent
+    with contextlib.suppress(RuntimeError):  # no home
+        yield Path.home() / ".cache" / "foretrace" / "code"
+
+
+def _read(path: Path) -> KeptCode | None:
+    """What is kept in a file; None if there is none, or it is damaged."""
+    try:
+        whole = path.read_bytes()
+        digest, content = whole[:_DIGEST_BYTES], whole[_DIGEST_BYTES:]
+        if digest != blake2b(content, digest_size=_DIGEST_BYTES).digest():
+            return None
+        return msgspec.msgpack.decode(content, type=KeptCode)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _keep(kept: KeptCode, places: list[Path]) -> None:
+    """Write machine code to the first place that can be written to."""
+    content = msgspec.msgpack.encode(kept)
+    for path in places:
+        with contextlib.suppress(OutputError), written_beside(path) as beside:
+            beside.write_bytes(blake2b(content, digest_size=_DIGEST_BYTES).digest() + content)
+            return
 
 
 @cache

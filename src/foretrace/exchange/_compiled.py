@@ -15,7 +15,7 @@ MOST_ARGUMENT_BYTES = 32
 FLOW_BYTES = 10
 
 
-@njit(cache=True)
+@njit
 def sublanes(lane: Int64s, start_ns: Int64s, end_ns: Int64s, sublane: Int64s) -> None:
     """Give each span the first sublane of its lane that is free, in `sublane` (*out*).
 
@@ -41,7 +41,7 @@ def sublanes(lane: Int64s, start_ns: Int64s, end_ns: Int64s, sublane: Int64s) ->
         sublane[row] = found
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@njit(_nrt=False, forceinline=True)
 def varint_into(buffer: UInt8s, at: int, value: int) -> int:
     """Write a number as protobuf does, in 7 bits a byte; returns where the next byte goes."""
     rest = np.uint64(value)
@@ -53,7 +53,7 @@ def varint_into(buffer: UInt8s, at: int, value: int) -> int:
     return at + 1
 
 
-@njit(cache=True)
+@njit
 def fixed_into(buffer: UInt8s, at: int, value: int) -> int:
     """Write a number in eight bytes, lowest first; returns where the next byte goes."""
     rest = np.uint64(value)
@@ -64,7 +64,7 @@ def fixed_into(buffer: UInt8s, at: int, value: int) -> int:
     return at
 
 
-@njit(cache=True)
+@njit
 def length_into(buffer: UInt8s, at: int, length: int) -> int:
     """Write a length into three bytes that were kept free, so that nothing has to move."""
     buffer[at] = np.uint8(length & 0x7F) | np.uint8(0x80)
@@ -73,7 +73,7 @@ def length_into(buffer: UInt8s, at: int, length: int) -> int:
     return at + 3
 
 
-@njit(cache=True)
+@njit
 def events_into(
     buffer: UInt8s,
     events: Int64s,

@@ -7,7 +7,7 @@ import numpy as np
 from foretrace.base import Bools, Int32s, Int64s, UInt8s, njit
 
 
-@njit(cache=True, nogil=True)
+@njit
 def topological_order(
     first_edge: Int64s, successor: Int32s, num_waits: Int32s, order: Int32s
 ) -> int:
@@ -34,7 +34,7 @@ def topological_order(
     return tail
 
 
-@njit(cache=True, nogil=True)
+@njit
 def counted_order(key: Int64s, first: Int64s, order: Int64s) -> None:
     """Positions in the order of their keys, equal keys in their own order.
 
@@ -45,7 +45,7 @@ def counted_order(key: Int64s, first: Int64s, order: Int64s) -> None:
         first[key[position]] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit
 def last_not_after(values: Int64s, low: int, high: int, limit: int) -> int:
     """Last position in the rising `values[low:high]` with at most `limit`; low - 1: none."""
     while low < high:
@@ -57,7 +57,7 @@ def last_not_after(values: Int64s, low: int, high: int, limit: int) -> int:
     return low - 1
 
 
-@njit(cache=True, nogil=True)
+@njit
 def stream_predecessors(
     lane: Int32s,
     start_ns: Int64s,
@@ -111,7 +111,7 @@ def stream_predecessors(
     return num_edges
 
 
-@njit(cache=True, nogil=True)
+@njit
 def pending_at_launch(
     stream: Int32s, launch_end_ns: Int64s, op_end_ns: Int64s, first_op: Int64s, pending: Int32s
 ) -> None:
@@ -126,7 +126,7 @@ def pending_at_launch(
         pending[op] = op + 1 - done if done <= op + 1 else 0
 
 
-@njit(cache=True, nogil=True)
+@njit
 def covered_times(
     start_ns: Int64s,
     end_ns: Int64s,
@@ -150,7 +150,7 @@ def covered_times(
         overlap_ns[span] = covered
 
 
-@njit(cache=True, nogil=True)
+@njit
 def called_operators(
     lane: Int32s, start_ns: Int64s, end_ns: Int64s, parent: Int32s, called_ns: Int64s
 ) -> None:
@@ -171,7 +171,7 @@ def called_operators(
         above = row
 
 
-@njit(cache=True, nogil=True)
+@njit
 def outermost(parent: Int32s, works: Bools, is_chosen: Bools) -> None:
     """Rows that work and have none that does around them; parents stand before their children.
 
@@ -184,7 +184,7 @@ def outermost(parent: Int32s, works: Bools, is_chosen: Bools) -> None:
         is_chosen[row] = works[row] and not is_inside[row]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def scope_tree(
     lane: Int32s,
     start_ns: Int64s,
@@ -218,7 +218,7 @@ def scope_tree(
         above = row
 
 
-@njit(cache=True, nogil=True)
+@njit
 def innermost_scopes(
     first: Int64s,
     start_ns: Int64s,
@@ -245,7 +245,7 @@ def innermost_scopes(
         found[query] = row
 
 
-@njit(cache=True, nogil=True)
+@njit
 def inherit(parent: Int32s, own: Int64s, nothing: int, is_inner: bool, found: Int64s) -> None:
     """A value of each scope or of the scopes around it; parents stand before their children.
 
@@ -259,7 +259,7 @@ def inherit(parent: Int32s, own: Int64s, nothing: int, is_inner: bool, found: In
             found[row] = around if around != nothing else own[row]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def repeat_covers(
     tokens: Int32s, weight_before: Int64s, covered: Int64s, first: Int64s, length: Int64s
 ) -> None:
@@ -286,7 +286,7 @@ def repeat_covers(
                     length[period] = matched + period
 
 
-@njit(cache=True, nogil=True)
+@njit
 def cyclic_scores(
     tokens: Int32s,
     unit: Int32s,

@@ -40,7 +40,7 @@ Grids: TypeAlias = tuple[
 Times: TypeAlias = tuple[Float64s, Float64s, Float64s, float]
 
 
-@njit(cache=True)
+@njit
 def _cell(axis: Float64s, value: float) -> tuple[int, float]:
     """The cell that holds a value, and how far into it: held below the axis, extended above."""
     above = int(np.searchsorted(axis, value, side="right"))
@@ -49,7 +49,7 @@ def _cell(axis: Float64s, value: float) -> tuple[int, float]:
     return at, max(part, 0.0)
 
 
-@njit(cache=True)
+@njit
 def _between(grid: Float64s, row: int, down: float, column: int, along: float) -> float:
     """A value between four neighbours of a grid."""
     upper = grid[row, column]
@@ -61,7 +61,7 @@ def _between(grid: Float64s, row: int, down: float, column: int, along: float) -
     return between
 
 
-@njit(cache=True)
+@njit
 def attention_ns(grids: Grids, tokens: float, before: float, decodes: int, kept: float) -> float:
     """Attention of one prefill beside so many decodes of one length, of all layers, in ns."""
     decode, prefill, mixed = grids
@@ -91,7 +91,7 @@ def attention_ns(grids: Grids, tokens: float, before: float, decodes: int, kept:
     return found
 
 
-@njit(cache=True)
+@njit
 def batch_attention_ns(grids: Grids, batch: Float64s, unevenness: float) -> float:
     """Attention of a batch, of all layers, in ns.
 
@@ -115,7 +115,7 @@ def batch_attention_ns(grids: Grids, batch: Float64s, unevenness: float) -> floa
     return found
 
 
-@njit(cache=True)
+@njit
 def step_ns(grids: Grids, times: Times, batches: Float64s) -> int:
     """How long a step of all ranks takes, in ns; each row of `batches` is a rank's, see above."""
     token_ns, sequence_ns, shared_ns, unevenness = times
@@ -134,7 +134,7 @@ def step_ns(grids: Grids, times: Times, batches: Float64s) -> int:
     return int(slowest + 0.5)
 
 
-@njit(cache=True)
+@njit
 def _hand_back(rank: int, request: int, ranks: Int64s, rows: Int64s, free: Int64s) -> None:
     """Free a request's blocks: its last ones are taken first, its first ones may stay known."""
     held = rows[request, HELD]
@@ -147,7 +147,7 @@ def _hand_back(rank: int, request: int, ranks: Int64s, rows: Int64s, free: Int64
     rows[request, HELD] = 0
 
 
-@njit(cache=True)
+@njit
 def _take(rank: int, count: int, ranks: Int64s, rows: Int64s, free: Int64s) -> None:
     """Take blocks from the front of the free list; what they held is known no more."""
     ranks[rank, _FREE] -= count
@@ -163,7 +163,7 @@ def _take(rank: int, count: int, ranks: Int64s, rows: Int64s, free: Int64s) -> N
             ranks[rank, _FIRST_FREE] = first + 1
 
 
-@njit(cache=True)
+@njit
 def _preempt(
     rank: int, limits: Int64s, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s,
     free: Int64s,
@@ -186,7 +186,7 @@ def _preempt(
     return victim
 
 
-@njit(cache=True)
+@njit
 def _grow_running(
     rank: int, limits: Int64s, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s,
     free: Int64s, output: Int64s, prompt: Int64s, parts: Int64s,
@@ -221,14 +221,14 @@ def _grow_running(
     return found, left, preempts
 
 
-@njit(cache=True)
+@njit
 def _known_blocks(request: int, limits: Int64s, rows: Int64s, total: int) -> int:
     """Blocks of a preempted request that nobody overwrote: not the one of its last token."""
     known: int = min(rows[request, KEPT], (total - 1) // limits[BLOCK_TOKENS])
     return known
 
 
-@njit(cache=True)
+@njit
 def _find_again(
     rank: int, request: int, known: int, ranks: Int64s, rows: Int64s, free: Int64s
 ) -> None:
@@ -248,7 +248,7 @@ def _find_again(
         ranks[rank, _FIRST_FREE] += 1
 
 
-@njit(cache=True)
+@njit
 def _admit(
     rank: int, now: int, limits: Int64s, ranks: Int64s, running: Int64s, waiting: Int64s,
     again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, parts: Int64s, found: int, left: int,
@@ -293,7 +293,7 @@ def _admit(
     return found
 
 
-@njit(cache=True)
+@njit
 def _schedule(
     rank: int, now: int, limits: Int64s, ranks: Int64s, running: Int64s, waiting: Int64s,
     again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, output: Int64s, parts: Int64s,
@@ -318,7 +318,7 @@ def _schedule(
     return num_parts
 
 
-@njit(cache=True)
+@njit
 def _batch_into(parts: Int64s, found: int, batch: Float64s) -> int:
     """What a rank works on in a step, in `batch` (*out*); returns how many prefills are in it."""
     batch[:] = 0
@@ -337,7 +337,7 @@ def _batch_into(parts: Int64s, found: int, batch: Float64s) -> int:
     return prefills
 
 
-@njit(cache=True)
+@njit
 def _finish(
     rank: int, end: int, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s, free: Int64s,
     output: Int64s, parts: Int64s, found: int,
@@ -363,7 +363,7 @@ def _finish(
     return done
 
 
-@njit(cache=True)
+@njit
 def _leave(rank: int, request: int, ranks: Int64s, running: Int64s, again: Int64s) -> None:
     """Take a request out of those that run, or of those that were preempted."""
     for kind in range(2):
@@ -378,7 +378,7 @@ def _leave(rank: int, request: int, ranks: Int64s, running: Int64s, again: Int64
                 return
 
 
-@njit(cache=True)
+@njit
 def _arrive(
     now: int, came: int, arrival: Int64s, ranks: Int64s, waiting: Int64s, rows: Int64s
 ) -> int:
@@ -397,7 +397,7 @@ def _arrive(
     return came
 
 
-@njit(cache=True)
+@njit
 def _with_room(free: Int64s, ranks: Int64s, rows: Int64s, more: int) -> Int64s:
     """The free lists with room for so many more entries, moved to their front."""
     room = 0
@@ -419,15 +419,16 @@ def _with_room(free: Int64s, ranks: Int64s, rows: Int64s, more: int) -> Int64s:
     return wider
 
 
-@njit(cache=True)
+@njit
 def engine_steps_into(
     arrival: Int64s, prompt: Int64s, output: Int64s, limits: Int64s, num_ranks: int, grids: Grids,
-    times: Times, rows: Int64s,
-) -> Int64s:  # fmt: skip
-    """Run an engine until every request is done; fills `rows` (*out*), returns its steps.
+    times: Times, rows: Int64s, steps: Int64s,
+) -> int:  # fmt: skip
+    """Run an engine until every request is done; returns how many steps it took.
 
-    `arrival`, rising, `prompt` and `output` are int64[requests]; `limits` is int64[9], `rows`
-    int64[requests, 11].
+    Out: `rows`, and the first `steps`, as many as there is room for. `arrival`, rising, `prompt`
+    and `output` are int64[requests]; `limits` is int64[9], `rows` int64[requests, 11], `steps`
+    int64[room for one or more, NUM_COLUMNS].
     """
     total, most = len(arrival), limits[MOST_SEQUENCES]
     ranks = np.zeros((num_ranks, 7), np.int64)
@@ -438,7 +439,6 @@ def engine_steps_into(
     parts = np.zeros((2, num_ranks, most, 4), np.int64)
     found = np.zeros((2, num_ranks), np.int64)
     batches = np.zeros((num_ranks, 6), np.float64)
-    steps = np.zeros((1024, NUM_COLUMNS), np.int64)
     for rank in range(num_ranks):
         ranks[rank, _FREE], ranks[rank, _END_FREE] = limits[BLOCKS], 1
         free[rank, 0, 0], free[rank, 0, 1] = _NOBODY, limits[BLOCKS]
@@ -465,11 +465,7 @@ def engine_steps_into(
         for rank in range(num_ranks):
             prefills += _batch_into(parts[slot, rank], found[slot, rank], batches[rank])
         duration = step_ns(grids, times, batches)
-        if num_steps == len(steps):
-            wider = np.zeros((2 * num_steps, NUM_COLUMNS), np.int64)
-            wider[:num_steps] = steps
-            steps = wider
-        step = steps[num_steps]
+        step = steps[min(num_steps, len(steps) - 1)]
         num_steps += 1
         step[START_NS], step[DURATION_NS] = now, duration
         step[DECODES], step[PREFILL_TOKENS] = batches[:, 2].sum(), batches[:, 0].sum()
@@ -495,4 +491,4 @@ def engine_steps_into(
         now = end
         slot = 1 - slot
         is_on = found[slot].sum() > 0
-    return steps[:num_steps]
+    return num_steps

@@ -12,6 +12,7 @@ from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.requests import Requests
 from foretrace.serve.step_times import EngineStepTimes
 
+_ROOM = 2**20  # steps; memory is taken as they are written
 _NULL_BLOCKS = 1  # vLLM's block pool keeps its first block for what holds nothing
 
 
@@ -109,16 +110,19 @@ def _one_engine(
     limits[_compiled.KEEPS_BLOCKS] = engine.enable_prefix_caching
     limits[_compiled.IS_STATIC] = engine.is_static
     rows = np.zeros((len(requests), _compiled.NUM_FIELDS), np.int64)
-    steps = _compiled.engine_steps_into(
-        requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, limits,
-        times.num_ranks, times.grids, times.times, rows,
-    )  # fmt: skip
+    num_steps, steps = _ROOM, np.empty((0, _compiled.NUM_COLUMNS), np.int64)
+    while num_steps > len(steps):  # where there was no room for all, it runs again
+        steps = np.zeros((num_steps, _compiled.NUM_COLUMNS), np.int64)
+        num_steps = _compiled.engine_steps_into(
+            requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, limits,
+            times.num_ranks, times.grids, times.times, rows, steps,
+        )  # fmt: skip
     if (rows[:, _compiled.LAST] < 0).any():
         raise SimulationError(
             f"{int((rows[:, _compiled.LAST] < 0).sum())} of {len(requests)} requests were never "
             "done: raise max_num_batched_tokens or the memory of the cache"
         )
-    return rows, EngineSteps(*steps.T)
+    return rows, EngineSteps(*steps[:num_steps].T)
 
 
 def check_served(requests: Requests, engine: Engine, blocks: int) -> None:

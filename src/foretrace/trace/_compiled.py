@@ -63,8 +63,8 @@ IS_COLLECTIVE_TEXT = np.array([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1], np.boo
 
 # Nothing here allocates, so arrays need no reference counts: without them 1.8 times faster.
 # Tuples of arrays are passed by value: functions called once a record are inlined.
-compiled = njit(cache=True, nogil=True, _nrt=False)
-inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+compiled = njit(_nrt=False)
+inlined = njit(_nrt=False, forceinline=True)
 
 
 class Known(NamedTuple):

@@ -9,7 +9,7 @@ from foretrace.base import Int32s, Int64s, UInt8s, njit
 OWN, LAG, UNEXPLAINED, NOTHING_BEFORE = 0, 1, 2, 3
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _binding_edges(
     first_edge: Int64s, predecessor: Int32s, lag_ns: Int32s, end_ns: Int64s, binding: Int64s
 ) -> None:
@@ -28,7 +28,7 @@ def _binding_edges(
         binding[node] = best
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _walk_back(
     predecessor: Int32s,
     lag_ns: Int32s,
@@ -88,7 +88,7 @@ def _walk_back(
     return from_node.size, kept
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _walk_apart(
     predecessor: Int32s,
     lag_ns: Int32s,

@@ -17,9 +17,9 @@ from foretrace.exchange._compiled import varint_into
 
 Scalar: TypeAlias = Any  # an int or bool, inside numba one of its own
 # Nothing here allocates, so arrays need no reference counts: without them ten times faster.
-compiled = njit(cache=True, nogil=True, _nrt=False)
+compiled = njit(_nrt=False)
 # Tuples of arrays are passed by value: what is called once a text is inlined.
-inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+inlined = njit(_nrt=False, forceinline=True)
 
 
 class Columns(NamedTuple):

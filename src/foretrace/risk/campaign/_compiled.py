@@ -23,7 +23,7 @@ FAR = 1 << 61  # ns that no campaign lasts
 _HEALTHY, _LEMONS, _SPARE_HEAD, _SPARES, _REPAIR_HEAD, _REPAIRS = range(6)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _time_to(random: np.random.Generator, per_ns: float) -> int:
     """An exponential time, at least 1 ns; nothing is drawn where nothing can come."""
     if per_ns <= 0.0:
@@ -32,7 +32,7 @@ def _time_to(random: np.random.Generator, per_ns: float) -> int:
     return FAR if drawn >= FAR else 1 + int(drawn)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _spend(spent: Int64s, account: int, duration_ns: int, left_ns: int) -> int:
     """Add a duration to an account, as much as there is left; returns what was added."""
     added = min(duration_ns, left_ns)
@@ -40,7 +40,7 @@ def _spend(spent: Int64s, account: int, duration_ns: int, left_ns: int) -> int:
     return added
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _host_fails(
     random: np.random.Generator,
     clock_ns: int,
@@ -116,7 +116,7 @@ def _host_fails(
     return waiting_ns
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _restarts(
     random: np.random.Generator,
     failures_per_ns: float,
@@ -238,7 +238,7 @@ def _restarts(
     return clock_ns
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _replicas(
     random: np.random.Generator,
     failures_per_ns: float,

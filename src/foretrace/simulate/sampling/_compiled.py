@@ -35,7 +35,7 @@ _NOWHERE = -np.inf
 _NO_SOURCE = np.int32(-1)
 
 
-@njit(cache=True, nogil=True, boundscheck=False, inline="always")
+@njit(inline="always")
 def _mixed(word: np.uint64) -> np.uint64:
     """A 64-bit number whose bits all depend on all bits of another."""
     word = (word ^ (word >> _30)) * _MIX_1
@@ -43,7 +43,7 @@ def _mixed(word: np.uint64) -> np.uint64:
     return word ^ (word >> _31)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _quantile(word: np.uint64, table: Float32s) -> Any:
     """The value of a quantile table at the probability that 64 random bits name."""
     cell = np.int64(word >> _56)
@@ -66,7 +66,7 @@ def _quantile(word: np.uint64, table: Float32s) -> Any:
     return low + share * (np.float64(table[cell + 1]) - low)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _draw_factors(
     draw_key: UInt64s, sample_key: UInt64s, table: Float32s, factor: Float64s
 ) -> None:
@@ -80,7 +80,7 @@ def _draw_factors(
             factor[draw, sample] = _quantile(word, table)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _sampled_durations(
     duration_ns: Float64s,
     make: Int32s,
@@ -103,7 +103,7 @@ def _sampled_durations(
         out_ns[node] = length
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _sampled_ends(
     first_edge: Int64s,
     predecessor: Int32s,
@@ -162,7 +162,7 @@ def _sampled_ends(
     return OK, num_nodes
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _reduced(
     first_edge: Int64s,
     predecessor: Int32s,
@@ -250,7 +250,7 @@ def _reduced(
     return int(num_kept), int(num_edges)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _slots(first_edge: Int64s, before: Int32s, slot: Int32s) -> int:
     """A place in memory for every node's end, free again once the last successor has read it.
 
@@ -280,7 +280,7 @@ def _slots(first_edge: Int64s, before: Int32s, slot: Int32s) -> int:
     return num_slots
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _largest_of_shifts(
     value: Float64s,
     inner: Int64s,
@@ -315,7 +315,7 @@ def _largest_of_shifts(
             largest[at] = max(largest[at], value[at + shift])
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _meet(
     end_ns: Float64s,
     alone_ns: Float64s,
@@ -365,7 +365,7 @@ def _meet(
             stamp[source[at]] = -1
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _coupled_ends(
     first_edge: Int64s,
     before_slot: Int32s,

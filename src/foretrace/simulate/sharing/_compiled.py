@@ -16,7 +16,7 @@ OK, NEGATIVE_DURATION, ORDER, OVERFLOW, EDGES = 0, 1, 2, 3, 4
 _LIMIT_EXACT_NS = 2.0**53
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _speed(speed: Float64s, running: float) -> Any:
     """Speed of each while `running` work at once; straight between whole numbers."""
     count = speed.size
@@ -28,7 +28,7 @@ def _speed(speed: Float64s, running: float) -> Any:
     return speed[below - 1] + (running - below) * (speed[below] - speed[below - 1])
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _push(key: Float64s, item: Int32s, first: int, size: int, value: float, node: int) -> None:
     """Add to a heap of `size` entries from `first` on; the least (key, item) stands first."""
     at = int(size)
@@ -44,7 +44,7 @@ def _push(key: Float64s, item: Int32s, first: int, size: int, value: float, node
     item[first + at] = node
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _pop(key: Float64s, item: Int32s, first: int, size: int) -> None:
     """Remove the first of a heap of `size` entries."""
     last = int(size - 1)
@@ -71,7 +71,7 @@ def _pop(key: Float64s, item: Int32s, first: int, size: int) -> None:
     item[first + at] = node
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _shared_ends(
     first_edge: Int64s,
     predecessor: Int32s,

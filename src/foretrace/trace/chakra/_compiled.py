@@ -24,8 +24,8 @@ BAD = -1  # instead of a position: this is no protobuf
 
 # Nothing here allocates, so arrays need no reference counts. Tuples of arrays are passed by value:
 # what is called once a field is inlined.
-compiled = njit(cache=True, nogil=True, _nrt=False)
-inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+compiled = njit(_nrt=False)
+inlined = njit(_nrt=False, forceinline=True)
 
 
 class MessageTables(NamedTuple):

@@ -48,8 +48,8 @@ UNSIGNED_MINUS_ONE = 4294967295  # CUPTI's "no stream" and "no id", unsigned 32 
 
 # Nothing here allocates, so arrays need no reference counts: without them 1.8 times faster.
 # Tuples of arrays are passed by value: functions called once a record are inlined.
-compiled = njit(cache=True, nogil=True, _nrt=False)
-inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+compiled = njit(_nrt=False)
+inlined = njit(_nrt=False, forceinline=True)
 
 
 class RecordTables(NamedTuple):

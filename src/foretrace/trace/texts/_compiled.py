@@ -15,8 +15,8 @@ HASH_FACTOR = 16777619
 HASH_MASK = 0xFFFFFFFF
 
 # Nothing here allocates, so arrays need no reference counts: without them 1.8 times faster.
-compiled = njit(cache=True, nogil=True, _nrt=False)
-inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+compiled = njit(_nrt=False)
+inlined = njit(_nrt=False, forceinline=True)
 
 
 class Pool(NamedTuple):

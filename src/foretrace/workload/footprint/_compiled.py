@@ -8,7 +8,7 @@ from foretrace.base import Int64s, njit
 _FORWARD, _BACKWARD, _INPUT, _WEIGHT = range(4)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def peaks(
     kind: Int64s,
     chunk: Int64s,

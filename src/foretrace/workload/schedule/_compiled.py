@@ -9,7 +9,7 @@ _FORWARD, _BACKWARD, _INPUT, _WEIGHT = range(4)
 _NOT_YET = -1
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _ready_ns(
     kind: int,
     microbatch: int,
@@ -35,7 +35,7 @@ def _ready_ns(
     return max(own, end + int(transfer_ns[behind[chunk]])) if end >= 0 else _NOT_YET
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def run(
     kind: Int64s,
     microbatch: Int64s,
