@@ -49,3 +49,11 @@ def test_a_misspelt_command_is_met_with_the_near_one(run: Run) -> None:
 
     assert found.code == 2
     assert "Did you mean 'breakdown'?" in found.err
+
+
+def test_what_commands_are_for_is_told_whole(run: Run) -> None:
+    told = run("--help").out
+
+    assert "..." not in told.partition("Commands:")[2]
+    assert "what they lack, and how to" in told
+    assert max(map(len, told.splitlines())) <= 80

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from foretrace.answer import count_text
+from foretrace.base import TraceError
 from foretrace.bench.tree import Tree
 from foretrace.trace import ExecutionNode
 
@@ -85,8 +87,18 @@ def collective_of(tree: Tree, node: int, reads: Sequence[object]) -> ProgramColl
         tree: the trace.
         node: the collective's operator.
         reads: its arguments.
+
+    Raises:
+        TraceError: if it has fewer arguments than the call takes.
     """
-    function, arguments = _FUNCTIONS[tree.nodes[node].name.partition("::")[2]](reads)
+    name = tree.nodes[node].name
+    try:
+        function, arguments = _FUNCTIONS[name.partition("::")[2]](reads)
+    except IndexError as err:
+        raise TraceError(
+            f"node {node} ({name}) has {count_text(len(reads), 'argument')}, fewer than the call "
+            "takes: the file is damaged, record it again"
+        ) from err
     return ProgramCollective(function, tuple(arguments), _group(tree, node))
 
 

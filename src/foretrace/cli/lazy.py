@@ -70,6 +70,12 @@ class LazyGroup(TyperGroup):
             for typed, said in ((name.replace("_", "-"), said) for name, said in words.items())
         }
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """What each is for, whole: click cuts it off after the first line."""
+        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in listed])
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that a line names, loaded, and what follows it.
 
@@ -94,6 +100,10 @@ class LazyGroup(TyperGroup):
         command = get_command(own)
         command.name = typed
         return command
+
+
+def _first_sentence(words: str) -> str:
+    return " ".join(words.partition("\n\n")[0].split())
 
 
 def _alone(name: str, typed: str) -> typer.Typer:
