@@ -147,6 +147,10 @@ CASES: Mapping[str, Case] = {
     "norms behind tp": dense("olmo-2-32b", tp=8, **_SEQUENCE),
     "norms on both sides": dense("gemma-3-27b", tp=4, pp=2, memory__recompute="full", **_SEQUENCE),
     "soft caps plain": dense("gemma-2-27b", tp=8, implementation__attention="plain"),
+    # states in place of attention
+    "states": dense("mamba2-2.7b", dp=8, batch__sequence=2048),
+    "states and attention tp": dense("nemotron-h-8b", tp=4, pp=2, **_SEQUENCE),
+    "states and attention cp": dense("nemotron-h-8b", tp=2, cp=2, dp=2, memory__recompute="full"),
     # other machines, published plans, open plans
     "a100": dense("gpt3-2.7b", "dgx-a100", tp=2, dp=4, batch__sequence=2048),
     "b200": dense("llama3-8b", "dgx-b200", dp=8),

@@ -29,7 +29,6 @@ from foretrace.workload import (
     Pass,
     Plan,
     PlanMemory,
-    Reach,
     Recompute,
     RecomputeModule,
     Schedule,
@@ -47,8 +46,6 @@ _MOST_ROUNDS = 16  # worst moments that are added, and cuts of what was let thro
 _MOST_MODULES = 2  # named together, beside all of them
 _TIME_LIMIT_S = 10.0
 _GIB = 2**30  # what the program counts in, so that its numbers are of one size
-
-_LayerKind = tuple[bool, Reach | None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class _Variable:
     """So many layers of one kind in one chunk of a route take an option."""
 
     place: int  # of the chunk along the model
-    kind: _LayerKind
+    kind: Layer
     option: _AgainOption
 
 
@@ -115,7 +112,7 @@ class _Program:
         self._memory = PlanMemory(model, chip=chip)
         self._schedule: Schedule = schedule_of(plan)
         self._split = chunk_layers(plan, model.num_layers)
-        kinds = {_kind(layer): layer for layer in reversed(model.layers)}
+        kinds = {layer.kind: layer for layer in reversed(model.layers)}
         self._options = {kind: self._options_of(layer) for kind, layer in kinds.items()}
         self._counts = self._layers_by_place()
         self._variables = [
@@ -181,15 +178,13 @@ class _Program:
         words: list[str] = []
         at = 0
         for place, size in enumerate(self._split):
-            pools: dict[_LayerKind, list[_AgainOption]] = {}
+            pools: dict[Layer, list[_AgainOption]] = {}
             for one, number in zip(self._variables, numbers, strict=True):
                 if one.place == place:
                     pools.setdefault(one.kind, []).extend([one.option] * number)
             for pool in pools.values():
                 pool.sort(key=lambda option: option.again_ns)
-            words += [
-                pools[_kind(layer)].pop().word for layer in self._model.layers[at : at + size]
-            ]
+            words += [pools[layer.kind].pop().word for layer in self._model.layers[at : at + size]]
             at += size
         return tuple(words)
 
@@ -238,14 +233,14 @@ class _Program:
                 best.append(one)
         return tuple(best)
 
-    def _layers_by_place(self) -> list[Mapping[_LayerKind, int]]:
+    def _layers_by_place(self) -> list[Mapping[Layer, int]]:
         """How many layers of each kind each chunk of a route has."""
-        counts: list[Mapping[_LayerKind, int]] = []
+        counts: list[Mapping[Layer, int]] = []
         at = 0
         for size in self._split:
-            own: dict[_LayerKind, int] = {}
+            own: dict[Layer, int] = {}
             for layer in self._model.layers[at : at + size]:
-                own[_kind(layer)] = own.get(_kind(layer), 0) + 1
+                own[layer.kind] = own.get(layer.kind, 0) + 1
             counts.append(own)
             at += size
         return counts
@@ -279,7 +274,7 @@ class _Program:
         by_word = {
             (kind, one.word): one.kept for kind, some in self._options.items() for one in some
         }
-        kept = [by_word[_kind(layer), words[layer.index]] for layer in self._model.layers]
+        kept = [by_word[layer.kind, words[layer.index]] for layer in self._model.layers]
         ends = np.cumsum([0, *self._split])
         return np.array(
             [sum(kept[ends[at] : ends[at + 1]]) for at in range(len(self._split))], float
@@ -308,10 +303,6 @@ class _Program:
         return found
 
 
-def _kind(layer: Layer) -> _LayerKind:
-    return layer.has_experts, layer.reach
-
-
 def _words_of(model: Transformer, layer: Layer) -> tuple[str, ...]:
     """What a layer of a kind can be told to compute again."""
     modules = [RecomputeModule.CORE_ATTENTION, RecomputeModule.LAYER_NORM]
@@ -320,7 +311,7 @@ def _words_of(model: Transformer, layer: Layer) -> tuple[str, ...]:
     if layer.has_experts and model.experts is not None:
         modules += [RecomputeModule.EXPERT_ACTIVATION, RecomputeModule.EXPERTS]
         modules += [RecomputeModule.SHARED_EXPERTS] if model.experts.num_shared else []
-    else:
+    elif layer.has_feed_forward:
         modules.append(RecomputeModule.FEED_FORWARD)
     named = [
         "+".join(some)

@@ -109,6 +109,11 @@ def deployment(
         WorkloadError: if profiles are missing, or the memory holds no sequence.
         MachineError: if collectives cannot be costed.
     """
+    if model.states is not None:
+        raise WorkloadError(
+            f"{model.name} carries states in place of keys and values, whose steps no profile or "
+            "kernel model says: take a model of attention alone"
+        )
     names = [name for name in (gpu, engine.device, *_named_beside(beside)) if name]
     if machine is None:
         machine = machine_of(names, folders)

@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from foretrace.workload.models.transformer import Positions as Positions
     from foretrace.workload.models.transformer import Reach as Reach
     from foretrace.workload.models.transformer import ReachKind as ReachKind
+    from foretrace.workload.models.transformer import StateSpace as StateSpace
     from foretrace.workload.models.transformer import Transformer as Transformer
     from foretrace.workload.plan.completion import Assumption as Assumption
     from foretrace.workload.plan.completion import Completions as Completions

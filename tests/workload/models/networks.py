@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -75,6 +77,41 @@ class LatentAttention(nn.Module):
         return found
 
 
+class StateNetwork(nn.Module):
+    """Mamba-2 in chunks, masked or not: all heads of a group see what enters and reads a state."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        found = model.states
+        assert found is not None
+        self.found = found
+        self.first = nn.Linear(model.hidden, found.projected, bias=found.has_bias)
+        width, bias = found.convolved, found.has_convolution_bias
+        self.convolution = nn.Conv1d(width, width, found.convolution, groups=width, bias=bias)
+        self.of_heads = nn.ParameterList(nn.Parameter(torch.ones(found.num_heads)) for _ in "ADb")
+        self.norm = nn.RMSNorm(found.inner) if found.has_norm else None
+        self.back = nn.Linear(found.inner, model.hidden, bias=found.has_bias)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        found, (batch, length, _) = self.found, tokens.shape
+        groups, size, chunk = found.num_groups, found.state_size, min(found.chunk, length)
+        gate, rest, _ = self.first(tokens).split(
+            [found.inner, found.convolved, found.num_heads], dim=-1
+        )
+        padded = nn.functional.pad(rest.transpose(1, 2), (found.convolution - 1, 0))
+        seen = self.convolution(padded).transpose(1, 2)
+        split = seen.split([found.inner, groups * size, groups * size], dim=-1)
+        heads, enters, reads = (
+            one.reshape(batch, length // chunk, chunk, groups, -1).transpose(2, 3) for one in split
+        )
+        within = torch.matmul(torch.matmul(reads, enters.transpose(-1, -2)), heads)
+        state = torch.matmul(enters.transpose(-1, -2), heads).cumsum(1)
+        mixed = (within + torch.matmul(reads, state)).transpose(2, 3).reshape(batch, length, -1)
+        mixed = mixed * gate.sigmoid()
+        result: torch.Tensor = self.back(mixed if self.norm is None else self.norm(mixed))
+        return result
+
+
 class FeedForward(nn.Module):
     """Two matrices, or three with a gate."""
 
@@ -134,7 +171,9 @@ class LayerNetwork(nn.Module):
     def __init__(self, model: Transformer, layer: Layer) -> None:
         super().__init__()
         latent = model.attention.latent
-        self.attention = ModelAttention(model) if latent is None else LatentAttention(model)
+        attention = ModelAttention(model) if latent is None else LatentAttention(model)
+        self.mixers = nn.ModuleList([attention] if layer.has_attention else [])
+        self.mixers.extend([StateNetwork(model)] if layer.has_states else [])
         self.rest = (
             ExpertLayer(model)
             if layer.has_experts
@@ -144,13 +183,18 @@ class LayerNetwork(nn.Module):
         self.before = nn.ModuleList(norm(model) for _ in range(2 * place.is_before))
         self.behind = nn.ModuleList(norm(model) for _ in range(2 * place.is_behind))
 
-    def branch(self, number: int, module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    def branch(
+        self, number: int, module: Callable[[torch.Tensor], torch.Tensor], tokens: torch.Tensor
+    ) -> torch.Tensor:
         found = module(self.before[number](tokens) if self.before else tokens)
         total: torch.Tensor = tokens + (self.behind[number](found) if self.behind else found)
         return total
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.branch(1, self.rest, self.branch(0, self.attention, tokens))
+        return self.branch(1, self.rest, self.branch(0, self.mixed, tokens))
+
+    def mixed(self, tokens: torch.Tensor) -> torch.Tensor:
+        return sum((mixer(tokens) for mixer in self.mixers), torch.zeros_like(tokens))
 
 
 class Network(nn.Module):

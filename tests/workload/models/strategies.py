@@ -16,6 +16,7 @@ from foretrace.workload import (
     Positions,
     Reach,
     ReachKind,
+    StateSpace,
     Transformer,
     load_model,
 )
@@ -40,6 +41,19 @@ experts = st.builds(
     num_dense_first=st.integers(0, 2),
     has_router_bias=st.booleans(),
     has_shared_gate=st.just(value=False),
+)
+states = st.builds(
+    StateSpace,
+    num_heads=st.sampled_from([2, 4]),
+    head_size=small,
+    state_size=small,
+    num_groups=st.sampled_from([1, 2]),
+    convolution=st.integers(1, 4),
+    chunk=st.sampled_from([1, 2, 3, 6, 64]),
+    has_bias=st.booleans(),
+    has_convolution_bias=st.booleans(),
+    has_norm=st.booleans(),
+    layers=st.sampled_from([None, (0,), (0, 2, 4)]),
 )
 reaches = st.builds(
     Reach,
@@ -84,6 +98,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
         attention=draw(attentions()),
         feed_forward=FeedForward(draw(small), draw(st.booleans()), draw(st.booleans())),
         experts=draw(st.none() | experts),
+        states=draw(st.none() | states),
         reach=draw(st.none() | reaches),
         positions=draw(st.sampled_from(Positions)),
         norm=draw(st.sampled_from(Norm)),

@@ -285,7 +285,7 @@ def test_a_file_or_its_folder_is_read_and_named_after_the_folder(tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"model_type": "lama"}, r"model_type 'lama', where one of bloom, .*did you mean 'llama'"),
+        ({"model_type": "lama"}, r"model_type 'lama', where one of bamba, .*did you mean 'llama'"),
         ({}, "model_type None, where one of"),
         ({"model_type": ["llama"]}, r"model_type \['llama'\], where one of"),
         (
@@ -349,7 +349,7 @@ def test_glm_of_experts_has_as_many_parameters_as_its_report_says() -> None:
     [
         ("phi", "input_layernorm"),
         ("olmo", "layer_norm"),
-        ("mamba2", "state_size"),
+        ("mamba", "state_size"),
         ("vit", "patch_size"),
     ],
 )

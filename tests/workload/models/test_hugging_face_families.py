@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from foretrace.base import WorkloadError
 from foretrace.workload import (
+    Layer,
     NormPlace,
     Reach,
     ReachKind,
@@ -30,7 +32,10 @@ def test_parameters_are_those_that_transformers_makes(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["gemma-2-27b", "gemma-3-27b", "olmo-2-32b", "phi-4", "qwen3-32b", "qwen3-30b-a3b", "glm-4.5"],
+    [
+        *("gemma-2-27b", "gemma-3-27b", "olmo-2-32b", "phi-4", "qwen3-32b", "qwen3-30b-a3b"),
+        *("glm-4.5", "nemotron-h-8b"),
+    ],
 )
 def test_presets_are_what_their_configurations_say(name: str) -> None:
     described = load_model(name)
@@ -123,3 +128,78 @@ def test_gemma_3_of_4_billion_states_neither_heads_nor_vocabulary() -> None:
 
     # Gemma 3 Technical Report, table 1: 3,209 million and an embedding of 675.
     assert round(parameters(from_hf_config(text)).total / 1e6) in {3_880, 3_884}
+
+
+def test_a_hybrid_has_attention_in_some_layers_and_states_in_the_others() -> None:
+    layers = {name: model_of(name).layers for name in ("bamba-9b", "granite-4.0-h-small")}
+
+    for name, places in (("bamba-9b", {9, 18, 27}), ("granite-4.0-h-small", {5, 15, 25, 35})):
+        assert {layer.index for layer in layers[name] if layer.has_attention} == places
+        assert all(layer.has_states != layer.has_attention for layer in layers[name])
+    assert all(layer.has_experts for layer in layers["granite-4.0-h-small"])
+    assert model_of("bamba-9b").attention.rotary_size == 64
+
+
+def test_attention_and_states_of_falcon_stand_beside_each_other_in_every_layer() -> None:
+    model = model_of("falcon-h1-34b")
+
+    assert {layer.kind for layer in model.layers} == {Layer(0, False, None, has_states=True)}
+    assert model.states is not None
+    assert (model.states.inner, model.states.has_norm) == (4096, False)
+
+
+def test_a_layer_of_nemotron_is_one_branch() -> None:
+    model = model_of("nemotron-h-8b")
+    words = {"M": "mamba", "-": "mlp", "*": "attention"}
+    listed = [words[one] for one in str(COUNTED["nemotron-h-8b"][0]["hybrid_override_pattern"])]
+
+    assert {layer.num_branches for layer in model.layers} == {1}
+    assert [layer.index for layer in model.layers if layer.has_attention] == [7, 18, 29, 40]
+    assert model_of("nemotron-h-8b", layers_block_type=listed).layers == model.layers
+
+
+def test_nemotron_3_has_experts_in_branches_of_their_own() -> None:
+    nano = {
+        "model_type": "nemotron_h",
+        "head_dim": 128,
+        "hidden_size": 2688,
+        "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+        "intermediate_size": 1856,
+        "mamba_head_dim": 64,
+        "mamba_num_heads": 64,
+        "moe_intermediate_size": 1856,
+        "moe_shared_expert_intermediate_size": 3712,
+        "n_groups": 8,
+        "n_routed_experts": 128,
+        "n_shared_experts": 1,
+        "num_attention_heads": 32,
+        "num_experts_per_tok": 6,
+        "num_key_value_heads": 2,
+        "ssm_state_size": 128,
+        "vocab_size": 131072,
+    }
+
+    found = parameters(from_hf_config(nano))
+
+    # Its report: 31.6 billion, of which 3.2 active, 3.6 with embeddings.
+    assert (round(found.total / 1e9, 1), round(found.active / 1e9, 1)) == (31.6, 3.6)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "sentence"),
+    [
+        ("mamba2-2.7b", {"num_heads": 40}, "'num_heads' .* is 40: of 64 numbers each they are not"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "MX"}, "'hybrid_override_pattern' .* one of"),
+        ("nemotron-h-8b", {"moe_latent_size": 1024}, "'moe_latent_size' .* experts work on whole"),
+        ("granite-4.0-h-1b", {"layer_types": ["rwkv"]}, "'layer_types' .* 'attention' or 'mamba'"),
+        ("bamba-9b", {"attn_layer_indices": [32]}, "names 32, and the last of 32 is 31"),
+        ("bamba-9b", {"mamba_n_groups": 3}, "128 heads of .states. are no 3 groups"),
+        ("bamba-9b", {"model_type": "jamba"}, "'mamba_d_state' cannot be described: it is the"),
+        ("bamba-9b", {"model_type": "zamba2"}, "'hybrid_layer_ids' cannot be described"),
+    ],
+)
+def test_states_that_cannot_be_described_are_named(
+    name: str, other: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(WorkloadError, match=sentence):
+        model_of(name, **other)

@@ -18,8 +18,11 @@ from foretrace.workload.models.flops import RecomputeModule
 from foretrace.workload.models.transformer import Latent, Positions, Reach
 
 
-def attention_steps(setting: Setting, reach: Reach | None) -> list[Step]:
-    """From the normed input to the output projection; its sum over ranks of TENSOR included."""
+def attention_steps(setting: Setting, reach: Reach | None, *, is_last: bool = False) -> list[Step]:
+    """From the normed input to the output projection; its sum over ranks of TENSOR included.
+
+    `is_last`: its last product is the layer's.
+    """
     attention = setting.model.attention
     heads = setting.heads
     if attention.latent is None:
@@ -33,7 +36,7 @@ def attention_steps(setting: Setting, reach: Reach | None) -> list[Step]:
         setting.model.hidden,
         has_bias=attention.has_output_bias,
     )
-    return [*steps, rows_divided(setting, output)]
+    return [*steps, rows_divided(setting, output, is_last=is_last)]
 
 
 def _projections(setting: Setting, heads: int) -> list[Step]:

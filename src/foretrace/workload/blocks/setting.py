@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from foretrace.base import WorkloadError
 from foretrace.workload.blocks.signatures import num_bytes
-from foretrace.workload.models.transformer import Transformer
+from foretrace.workload.models.transformer import StateSpace, Transformer
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
 
@@ -112,6 +112,22 @@ class Setting:
     def heads(self) -> int:
         """Heads of queries on this rank."""
         return self.share(self.model.attention.num_heads, "heads")
+
+    @cached_property
+    def own_states(self) -> StateSpace:
+        """The state space that this rank has of each layer that has one.
+
+        Raises:
+            WorkloadError: if ranks of TENSOR cannot divide its heads and groups.
+        """
+        states = self.model.states
+        if states is None:
+            raise WorkloadError(f"{self.model.name} carries no states: [states] describes them")
+        return replace(
+            states,
+            num_heads=self.share(states.num_heads, "heads of states"),
+            num_groups=self.share(states.num_groups, "groups of states"),
+        )
 
     def columns(self, width: int) -> int:
         """Columns on this rank of a feed-forward part that is so wide."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from foretrace.graph import Part
 from foretrace.workload.blocks.attention import attention_steps
 from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
-from foretrace.workload.blocks.calls import embedding, gathered_copy
+from foretrace.workload.blocks.calls import elementwise, embedding, gathered_copy
 from foretrace.workload.blocks.ends import embedding_steps, head_steps, loss_steps
 from foretrace.workload.blocks.experts import expert_steps
 from foretrace.workload.blocks.feed_forward import feed_forward_steps
@@ -21,6 +21,7 @@ from foretrace.workload.blocks.pointwise import (
     stream_norm_steps,
 )
 from foretrace.workload.blocks.setting import Setting
+from foretrace.workload.blocks.states import state_steps
 from foretrace.workload.blocks.steps import (
     Items,
     Step,
@@ -37,13 +38,14 @@ from foretrace.workload.models.parameters import (
     norm_parameters,
     query_key_scales,
     router_weights,
+    state_extras,
+    state_weights,
 )
 from foretrace.workload.models.transformer import (
     Experts,
     Layer,
     Norm,
     Positions,
-    Reach,
     ReachKind,
     Transformer,
 )
@@ -59,11 +61,11 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
         WorkloadError: for sizes that ranks cannot divide evenly, and settings blocks lack.
     """
     setting = Setting(model, plan)
-    known: dict[tuple[bool, Reach | None, str], Passes] = {}
+    known: dict[tuple[Layer, str], Passes] = {}
     layers: list[Passes] = []
     for layer in model.layers:
         again = "" if plan.recompute_of_layer is None else plan.recompute_of_layer[layer.index]
-        key = (layer.has_experts, layer.reach, again)
+        key = (layer.kind, again)
         if key not in known:
             own = plan_of_layer(plan, layer.index)
             known[key] = _layer(replace(setting, plan=own), layer)
@@ -86,15 +88,51 @@ def _layer(setting: Setting, layer: Layer) -> Passes:
 
 
 def layer_steps(setting: Setting, layer: Layer) -> list[Step]:
-    """Attention and what follows it, each with its norms inside of a residual sum."""
+    """Attention, a state space, or both beside each other, and what follows them.
+
+    Each branch has its norms inside of its residual sum.
+    """
+    model = setting.model
+    has_mixer = layer.has_attention or layer.has_states
+    is_joined = (
+        joins_sums(setting) and model.norm_place.is_before and has_mixer and layer.has_feed_forward
+    )
+    steps: list[Step] = []
+    if has_mixer:
+        steps += _mixer(setting, layer)
+        if not is_joined:
+            has_bias = layer.has_attention and model.attention.has_output_bias
+            is_last = not layer.has_feed_forward
+            steps.append(residual_step(setting, has_bias=has_bias, is_last=is_last))
+    if layer.has_feed_forward:
+        steps += _feed_forward_part(setting, layer, is_joined=is_joined)
+    return steps
+
+
+def _mixer(setting: Setting, layer: Layer) -> list[Step]:
+    """What lets tokens see others, between its norms."""
+    states = setting.model.states if layer.has_states else None
+    label = "attention" if layer.has_attention else "states"
+    is_last = not layer.has_feed_forward and not setting.model.norm_place.is_behind
+    steps = _opening(setting, label)
+    if layer.has_attention:
+        steps += attention_steps(setting, layer.reach, is_last=is_last)
+    if states is not None:
+        steps += state_steps(setting, states, is_last=is_last)
+    if states is not None and layer.has_attention:
+        shape = (setting.own_tokens, setting.model.hidden)
+        both = elementwise("aten::add", shape, setting.made, reads=2)
+        gradient = operator("sum of input gradients", both)
+        steps.insert(1, Step((), (gradient,)))
+        steps.append(Step((operator("attention and states", both),), is_needed_again=False))
+    return [*steps, *_closing(setting, label)]
+
+
+def _feed_forward_part(setting: Setting, layer: Layer, *, is_joined: bool) -> list[Step]:
+    """A dense part or experts between its norms, and their residual sum."""
     model = setting.model
     experts = model.experts if layer.has_experts else None
-    is_joined = joins_sums(setting) and model.norm_place.is_before
-    steps = _opening(setting, "attention")
-    steps += [*attention_steps(setting, layer.reach), *_closing(setting, "attention")]
-    if not is_joined:
-        steps.append(residual_step(setting, has_bias=model.attention.has_output_bias))
-    steps += _opening(setting, "feed-forward", Joint(sums_before=is_joined))
+    steps = _opening(setting, "feed-forward", Joint(sums_before=is_joined))
     if experts is not None:
         steps += within(RecomputeModule.EXPERTS, expert_steps(setting, experts))
     else:
@@ -202,6 +240,11 @@ def _notes(setting: Setting) -> tuple[str, ...]:
         )
     if model.attention.has_soft_cap and plan.implementation.attention != "plain":
         found.append("the soft cap of scores is inside of the attention kernel and costs nothing")
+    if model.states is not None:
+        found.append(
+            "scans of states are costed as batched products and movements: no kernel of theirs "
+            "was measured"
+        )
     if plan.token_shares is not None:
         found.append("experts have the load of the most loaded rank on all ranks")
     return tuple(found)
@@ -210,8 +253,14 @@ def _notes(setting: Setting) -> tuple[str, ...]:
 def layer_count(setting: Setting, layer: Layer) -> ParameterCount:
     """Of one layer: matrices divided by ranks of TENSOR, norms, routers and short vectors whole."""
     model = setting.model
-    norms = 2 * model.norm_place.num_norms
-    dense = norms * norm_parameters(model) + _attention(setting)
+    dense = layer.num_branches * model.norm_place.num_norms * norm_parameters(model)
+    if layer.has_attention:
+        dense += _attention(setting)
+    if layer.has_states:
+        own = setting.own_states
+        dense += state_weights(own, model.hidden) + state_extras(own, model.hidden)
+    if not layer.has_feed_forward:
+        return ParameterCount(dense)
     if not layer.has_experts or model.experts is None:
         return ParameterCount(dense + _feed_forward(setting, model.feed_forward.width))
     return _with_experts(setting, model.experts, dense)

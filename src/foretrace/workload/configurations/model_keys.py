@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from foretrace.workload.configurations.table import Fields
 from foretrace.workload.models.transformer import NormPlace, Transformer
-from foretrace.workload.models.transformer_file import TABLES
+from foretrace.workload.models.transformer_file import OPTIONAL_TABLES, TABLES
 
 
 def keys_of_model(model: Transformer) -> dict[str, object]:
@@ -70,10 +70,17 @@ def _seldom(model: Transformer) -> dict[str, object]:
         "attention.rotary_size": (attention.rotary_size, attention.rotary_size > 0),
         "attention.soft_cap": (attention.has_soft_cap, attention.has_soft_cap),
     }
-    return {key: value for key, (value, is_said) in said.items() if is_said}
+    found: dict[str, object] = {key: value for key, (value, is_said) in said.items() if is_said}
+    layers_with = {
+        "attention": attention.layers,
+        "feed_forward": model.feed_forward.layers,
+        "experts": None if model.experts is None else model.experts.layers,
+    }
+    found |= {f"{name}.layers": list(some) for name, some in layers_with.items() if some}
+    return found
 
 
-_TABLES = {*TABLES, "experts"}
+_TABLES = {*TABLES, *OPTIONAL_TABLES}
 
 
 def is_model_key(field: str) -> bool:

@@ -15,7 +15,7 @@ from foretrace.workload.configurations.table import (
     JobConfiguration,
     written_rows,
 )
-from foretrace.workload.models.transformer import Transformer
+from foretrace.workload.models.transformer import StateSpace, Transformer
 from foretrace.workload.plan.draft import draft_of_configuration, field_value, key_of
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.keys import KEYS
@@ -86,7 +86,8 @@ def write_configuration(plan: Plan, software: str, model: Transformer | None = N
     """
     form = format_named(software)
     fields = {key.field: field_value(plan, key.field) for key in KEYS}
-    shape = {} if model is None else keys_of_model(model)
+    states = None if model is None else model.states
+    shape = {} if model is None or states is not None else keys_of_model(model)
     settings = written_rows(form.rows, {**fields, **shape})
     text = form.text(settings, JobConfiguration(software, num_ranks=plan.num_ranks))
     return WrittenPlan(
@@ -94,7 +95,11 @@ def write_configuration(plan: Plan, software: str, model: Transformer | None = N
         title=form.title,
         text=text,
         settings=tuple(WrittenSetting(name, value) for name, value in settings.items()),
-        lost=(*_lost(form, text, plan, fields), *_lost_shape(form, text, shape)),
+        lost=(
+            *_lost(form, text, plan, fields),
+            *_lost_shape(form, text, shape),
+            *_lost_states(states),
+        ),
     )
 
 
@@ -127,6 +132,13 @@ def _is_idle(name: str, plan: Plan) -> bool:
         or (name == "overlap.expert" and plan.expert == 1)
         or (name == "bucket_bytes" and plan.data * plan.context == 1)
     )
+
+
+def _lost_states(states: StateSpace | None) -> tuple[str, ...]:
+    """A model that carries states is said by none of the formats: nothing of its shape is."""
+    if states is None:
+        return ()
+    return (f"states.heads = {states.num_heads}, and with it the shape of the model",)
 
 
 def _lost_shape(

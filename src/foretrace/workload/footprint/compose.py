@@ -48,7 +48,7 @@ from foretrace.workload.footprint.states import (
     states_of,
 )
 from foretrace.workload.models.parameters import Model
-from foretrace.workload.models.transformer import Layer, Reach, Transformer
+from foretrace.workload.models.transformer import Layer, Transformer
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers, plan_of_layer
 from foretrace.workload.schedule.catalogue import steady_microbatches, steady_schedule
 from foretrace.workload.schedule.schedule import Schedule
@@ -183,12 +183,12 @@ class PlanMemory:
         return found
 
 
-_Kind = tuple[bool, Reach | None, str]  # layers of one are alike
+_Kind = tuple[Layer, str]  # layers of one are alike
 
 
 def _kind(layer: Layer, plan: Plan) -> _Kind:
     again = plan.recompute_of_layer
-    return layer.has_experts, layer.reach, "" if again is None else again[layer.index]
+    return layer.kind, "" if again is None else again[layer.index]
 
 
 @dataclass(frozen=True)

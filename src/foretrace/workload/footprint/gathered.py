@@ -12,6 +12,9 @@ Source:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.sizes import format_bytes
 from foretrace.workload.footprint.states import Held, working_bytes
 from foretrace.workload.models.transformer import Transformer
@@ -73,9 +76,9 @@ def _waiting_bytes(plan: Plan, ends: Held, layers: tuple[Held, ...]) -> int:
 def dummy_gradient_bytes(model: Transformer, plan: Plan) -> int:
     """One unused gradient for every shape of weights in the model's layers."""
     number = format_bytes(plan.precision.activations)
-    shapes = _attention_shapes(model, plan)
+    shapes = _mixer_shapes(model, plan)
     widths = []
-    if any(not layer.has_experts for layer in model.layers):
+    if any(layer.is_dense for layer in model.layers):
         widths.append(model.feed_forward.width // plan.tensor)
     if model.experts is not None and any(layer.has_experts for layer in model.layers):
         experts = model.experts
@@ -87,8 +90,13 @@ def dummy_gradient_bytes(model: Transformer, plan: Plan) -> int:
     return round(sum(rows * columns for rows, columns in shapes) * number)
 
 
-def _attention_shapes(model: Transformer, plan: Plan) -> set[tuple[int, int]]:
+def _mixer_shapes(model: Transformer, plan: Plan) -> set[tuple[int, int]]:
     attention, hidden = model.attention, model.hidden
+    if model.states is not None:
+        own = Setting(model, plan).own_states
+        found = {(own.projected, hidden), (hidden, own.inner)}
+        rest = replace(model, states=None)
+        return found | (_mixer_shapes(rest, plan) if attention.num_heads else set())
     heads, latent = attention.num_heads, attention.latent
     output = (hidden, heads * attention.value_size // plan.tensor)
     if latent is None:

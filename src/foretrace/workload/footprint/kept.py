@@ -58,10 +58,14 @@ def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[K
     has_experts = layer.has_experts and sizes.model.experts is not None
     place = sizes.model.norm_place
     opening = _norm if place.is_before else _stream
-    parts: list[Kept] = list(opening(sizes, where="attention"))
-    parts += _attention(software, sizes)
-    parts += _norm_behind(sizes, where="attention")
-    parts += opening(sizes, where="feed-forward")
+    parts: list[Kept] = []
+    if layer.has_attention or layer.has_states:
+        parts += opening(sizes, where="attention")
+        parts += _attention(software, sizes) if layer.has_attention else ()
+        parts += _states(sizes) if layer.has_states else ()
+        parts += _norm_behind(sizes, where="attention")
+    if layer.has_feed_forward:
+        parts += opening(sizes, where="feed-forward")
     routed: list[Kept] = []
     if has_experts and sizes.model.experts is not None:
         routed += _experts(sizes.model.experts, sizes)
@@ -71,10 +75,11 @@ def layer_kept(layer: Layer, *, software: Software, sizes: KeptSizes) -> tuple[K
             weighed = round(tokens * sizes.hidden * sizes.activation)
             routed.append(Kept("weighed tokens", weighed))
         parts += _within(RecomputeModule.EXPERTS, routed)
-    else:
+    elif layer.has_feed_forward:
         dense = _feed_forward(sizes, width=sizes.model.feed_forward.width)
         parts += _within(RecomputeModule.FEED_FORWARD, dense)
-    parts += _norm_behind(sizes, where="feed-forward")
+    if layer.has_feed_forward:
+        parts += _norm_behind(sizes, where="feed-forward")
     if software.has_dropout:
         mask = sizes.own_tokens * sizes.hidden
         parts += [Kept("dropout of attention", mask), Kept("dropout of feed-forward", mask)]
@@ -166,6 +171,39 @@ def _attention(software: Software, sizes: KeptSizes) -> Iterator[Kept]:
     if is_apart:
         read = round(output * sizes.product_input)
         yield Kept("input of the projection", read, Use.PRODUCT_INPUT)
+
+
+def _states(sizes: KeptSizes) -> Iterator[Kept]:
+    """What the scan is made from, and what comes of it: the rest is made again.
+
+    Source:
+        state-spaces/mamba, mamba_ssm/ops/triton/ssd_combined.py,
+        `MambaSplitConv1dScanCombinedFn.forward`.
+    """
+    own = sizes.rank.own_states
+    yield Kept("projected states", round(sizes.tokens * own.projected * sizes.activation))
+    yield Kept("scanned states", round(sizes.tokens * own.inner * sizes.activation))
+    if own.has_norm:
+        yield Kept("statistics of states", sizes.tokens * own.num_groups * _FP32)
+    read = round(sizes.tokens * own.inner * sizes.product_input)
+    yield Kept("input of the states' projection", read, Use.PRODUCT_INPUT)
+
+
+def scan_bytes(sizes: KeptSizes) -> int:
+    """What a backward scan makes beside what is kept.
+
+    The convolution's result and both gradients of it; states in fp32 and as products take them,
+    and their gradients; scores in fp32, and theirs; and the gradient of what was projected.
+    """
+    own, plan = sizes.rank.own_states, sizes.plan
+    tokens, ranks = plan.micro_batch * plan.sequence, plan.context
+    length = min(own.chunk, plan.sequence)
+    chunks = plan.micro_batch * -(-plan.sequence // length)
+    states = chunks * own.inner * own.state_size // ranks
+    scores = chunks * own.num_groups * length * length // ranks
+    numbers = sizes.tokens * (own.projected + own.inner) + tokens * 2 * own.convolved // ranks
+    wide = 2 * states + 2 * scores
+    return round((numbers + 2 * states) * sizes.activation) + wide * _FP32
 
 
 def _plain_scores(software: Software, sizes: KeptSizes) -> Iterator[Kept]:

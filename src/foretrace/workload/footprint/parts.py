@@ -15,6 +15,7 @@ from foretrace.workload.footprint.kept import (
     expert_tokens,
     layer_kept,
     norm_kept,
+    scan_bytes,
 )
 from foretrace.workload.footprint.sizes import KeptSizes, sizes_of
 from foretrace.workload.footprint.software import Loss, Software
@@ -50,7 +51,7 @@ def layer_bytes(model: Transformer, plan: Plan, software: Software, *, layer: La
     """
     sizes = sizes_of(model, plan, software)
     everything = layer_kept(layer, software=software, sizes=sizes)
-    kept = _after_recompute(sizes, everything)
+    kept = _after_recompute(sizes, everything, layer)
     # What is computed again is there once more while the layer's gradients are.
     dropped = max(0, _total(everything) - _total(kept))
     if (modules := modules_again(plan)) is not None:
@@ -58,7 +59,9 @@ def layer_bytes(model: Transformer, plan: Plan, software: Software, *, layer: La
         dropped = max((_total(_made(everything, {one})) for one in modules), default=0)
     own = round(sizes.own_tokens * sizes.hidden * sizes.activation)
     gathered = round(sizes.tokens * sizes.hidden * sizes.activation) if sizes.gathers else 0
-    gradients = max(_attention_gradients(sizes), _feed_forward_gradients(sizes, layer))
+    scanned = scan_bytes(sizes) if layer.has_states else 0
+    gradients = max(_attention_gradients(sizes, layer), _feed_forward_gradients(sizes, layer))
+    gradients = max(gradients, scanned)
     inputs = sum(each.num_bytes for each in everything if each.use is Use.PRODUCT_INPUT)
     return PartBytes(
         kept=kept,
@@ -121,7 +124,9 @@ def _total(tensors: tuple[Kept, ...]) -> int:
     return sum(each.num_bytes for each in tensors)
 
 
-def _after_recompute(sizes: KeptSizes, everything: tuple[Kept, ...]) -> tuple[Kept, ...]:
+def _after_recompute(
+    sizes: KeptSizes, everything: tuple[Kept, ...], layer: Layer
+) -> tuple[Kept, ...]:
     if sizes.plan.recompute is Recompute.NONE:
         return everything
     own = round(sizes.own_tokens * sizes.hidden * sizes.activation)
@@ -132,7 +137,7 @@ def _after_recompute(sizes: KeptSizes, everything: tuple[Kept, ...]) -> tuple[Ke
     if modules is not None:
         gone = _made(everything, modules)
         return tuple(each for each in everything if each not in gone)
-    return (layer_input, *_operator_results(sizes))
+    return (layer_input, *_operator_results(sizes, layer))
 
 
 def _made(everything: tuple[Kept, ...], modules: AbstractSet[RecomputeModule]) -> tuple[Kept, ...]:
@@ -140,14 +145,14 @@ def _made(everything: tuple[Kept, ...], modules: AbstractSet[RecomputeModule]) -
     return tuple(each for each in everything if each.modules & modules)
 
 
-def _operator_results(sizes: KeptSizes) -> tuple[Kept, ...]:
+def _operator_results(sizes: KeptSizes, layer: Layer) -> tuple[Kept, ...]:
     """Results that torchtitan's "op" keeps: attention's, and those of every second product.
 
     Source:
         torchtitan 9dec370, parallelisms/parallelize_llama.py, `_save_list`.
     """
     implementation, number = sizes.plan.implementation, sizes.activation
-    products = _products(sizes)
+    products = _products(sizes, layer)
     # Compiled code keeps what the backward pass reads, and nobody reads the last one.
     if implementation.launch == "compiled":
         products = products[:-1]
@@ -157,28 +162,45 @@ def _operator_results(sizes: KeptSizes) -> tuple[Kept, ...]:
         Kept("attention", round(heads * sizes.model.attention.value_size * number)),
         Kept("log of sums of scores", heads * _FP32, Use.SCORES),
     )
-    return (*results, *(attention if implementation.attention == "flash" else ()))
+    is_saved = layer.has_attention and implementation.attention == "flash"
+    return (*results, *(attention if is_saved else ()))
 
 
-def _products(sizes: KeptSizes) -> list[tuple[str, int]]:
-    """Products of a dense layer in order, with the numbers in their results."""
+def _products(sizes: KeptSizes, layer: Layer) -> list[tuple[str, int]]:
+    """Products of a layer in order, with the numbers in their results; experts' as one's."""
+    found: list[tuple[str, int]] = []
+    output = ("projection", sizes.own_tokens * sizes.hidden)
+    if layer.has_attention:
+        found += [*_attention_products(sizes), output]
+    if layer.has_states:
+        states = sizes.tokens * sizes.rank.own_states.projected
+        found += [("states", states), ("projection of states", output[1])]
+    return [*found, *(_feed_forward_products(sizes) if layer.has_feed_forward else ())]
+
+
+def _attention_products(sizes: KeptSizes) -> list[tuple[str, int]]:
     attention = sizes.model.attention
     query = sizes.tokens * sizes.rank.heads * attention.score_size
     key = sizes.tokens * sizes.rank.key_heads * attention.score_size
     value = sizes.tokens * sizes.rank.key_heads * attention.value_size
+    if sizes.plan.implementation.fuses_projections:
+        return [("queries, keys and values", query + key + value)]
+    return [("queries", query), ("keys", key), ("values", value)]
+
+
+def _feed_forward_products(sizes: KeptSizes) -> list[tuple[str, int]]:
     inner = sizes.tokens * sizes.rank.columns(sizes.model.feed_forward.width)
     is_gated = sizes.model.feed_forward.is_gated
-    output = sizes.own_tokens * sizes.hidden
     if sizes.plan.implementation.fuses_projections:
-        first = [("queries, keys and values", query + key + value)]
         up = [(GATE_AND_UP, inner * 2) if is_gated else (UP, inner)]
     else:
-        first = [("queries", query), ("keys", key), ("values", value)]
         up = [(GATE, inner), (UP, inner)] if is_gated else [(UP, inner)]
-    return [*first, ("projection", output), *up, ("down", output)]
+    return [*up, ("down", sizes.own_tokens * sizes.hidden)]
 
 
-def _attention_gradients(sizes: KeptSizes) -> int:
+def _attention_gradients(sizes: KeptSizes, layer: Layer) -> int:
+    if not layer.has_attention:
+        return 0
     attention, number = sizes.model.attention, sizes.activation
     query = sizes.tokens * sizes.rank.heads * attention.score_size
     output = sizes.tokens * sizes.rank.heads * attention.value_size
@@ -198,6 +220,8 @@ def _feed_forward_gradients(sizes: KeptSizes, layer: Layer) -> int:
         routed = expert_tokens(sizes.model.experts, sizes)
         width = sizes.model.experts.width // sizes.rank.expert_tensor
         return round(routed * (factor * width + sizes.hidden) * sizes.activation)
+    if not layer.has_feed_forward:
+        return 0
     inner = sizes.tokens * sizes.rank.columns(sizes.model.feed_forward.width)
     return round(inner * factor * sizes.activation)
 
@@ -212,12 +236,13 @@ def _sent(sizes: KeptSizes, layer: Layer) -> int:
 
 def _product_results(sizes: KeptSizes, layer: Layer) -> int:
     """Gradients of the results of a layer's products."""
-    products = _products(sizes)
+    products = _products(sizes, layer)
     if layer.has_experts and sizes.model.experts is not None:
         routed = expert_tokens(sizes.model.experts, sizes)
         wide = routed * sizes.model.experts.width // sizes.rank.expert_tensor
         factor = 2 if sizes.model.feed_forward.is_gated else 1
-        numbers = sum(each for _, each in products[:-2]) + routed * sizes.hidden + factor * wide
+        mixing = products[: -len(_feed_forward_products(sizes))]
+        numbers = sum(each for _, each in mixing) + routed * sizes.hidden + factor * wide
     else:
         numbers = sum(each for _, each in products)
     return round(numbers * sizes.activation)

@@ -210,18 +210,31 @@ def weight_bytes(model: Model, number_format: str = "bf16") -> float:
 def cache_bytes(model: Transformer, num_tokens: int, number_format: str = "bf16") -> float:
     """Bytes of keys and values that are kept for one sequence of so many tokens.
 
-    A layer whose attention ends after some tokens keeps no more than these.
+    A layer whose attention ends after some tokens keeps no more than these; a state is as large
+    for any number of tokens.
     """
     kept = sum(
         num_tokens if layer.reach is None else min(num_tokens, layer.reach.num_tokens)
         for layer in model.layers
+        if layer.has_attention
     )
-    return kept * _numbers_per_token(model) * known_format(number_format).num_bytes
+    numbers = kept * _numbers_per_token(model) + _numbers_of_states(model)
+    return numbers * known_format(number_format).num_bytes
 
 
 def cache_bytes_per_token(model: Transformer, number_format: str = "bf16") -> float:
     """Bytes that one more token adds while it is within every layer's reach."""
-    return cache_bytes(model, 1, number_format)
+    layers = sum(layer.has_attention for layer in model.layers)
+    return layers * _numbers_per_token(model) * known_format(number_format).num_bytes
+
+
+def _numbers_of_states(model: Transformer) -> int:
+    """Numbers that all layers keep of a sequence, however long: states, and tokens to convolve."""
+    states = model.states
+    if states is None:
+        return 0
+    one = states.inner * states.state_size + (states.convolution - 1) * states.convolved
+    return one * sum(layer.has_states for layer in model.layers)
 
 
 def _numbers_per_token(model: Transformer) -> int:

@@ -35,6 +35,7 @@ from foretrace.workload.models.parameters import (
     PREDICTION,
     ROUTER,
     SHARED_EXPERTS,
+    STATES,
     TOP,
     WHOLE,
     Model,
@@ -42,13 +43,21 @@ from foretrace.workload.models.parameters import (
     feed_forward_weights,
     parameters,
     router_weights,
+    state_weights,
 )
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
-from foretrace.workload.models.transformer import Layer, Reach, ReachKind, Transformer
+from foretrace.workload.models.transformer import (
+    Layer,
+    Reach,
+    ReachKind,
+    StateSpace,
+    Transformer,
+)
 
 PRODUCTS = "products"  # of a module's own code
 SCORES = "attention scores"  # products of queries and keys, and of their softmax and values
+SCANS = "state scans"  # products within chunks and of chunks with states
 INTERACTION = "interaction"
 _BACKWARD = 2  # of the forward pass: for the inputs, and for the weights
 
@@ -216,6 +225,20 @@ class _Counting:
         return per_key * mean_keys(self.sequence, reach, self.convention)
 
 
+def scan_flops(states: StateSpace, sequence: int, convention: Convention) -> float:
+    """Of one token: products in its chunk, of which a causal mask leaves half, and with states.
+
+    Megatron-LM counts 7 x inner x state size in their place (`mamba_layer_flops`).
+
+    Source:
+        Dao and Gu, arXiv:2405.21060, section 6: within a chunk BMM(Q, Q, N) by group and
+        BMM(Q, P, Q) by head; to states and from them BMM(N, P, Q) and BMM(Q, P, N).
+    """
+    keys = mean_keys(min(states.chunk, sequence), None, convention)
+    within = states.num_groups * states.state_size + states.inner
+    return 2 * keys * within + 4 * states.inner * states.state_size
+
+
 def _by_parameters(model: Transformer | TotalsOnly, convention: Convention) -> Flops:
     found = parameters(model)
     count = found.active
@@ -232,15 +255,13 @@ def _by_parameters(model: Transformer | TotalsOnly, convention: Convention) -> F
 
 def _of_transformer(model: Transformer, counting: _Counting, recompute: Recompute) -> Flops:
     forward: dict[str, float] = {}
-    for (has_experts, reach), count in Counter(
-        (layer.has_experts, layer.reach) for layer in model.layers
-    ).items():
-        one = _layer(model, Layer(0, has_experts, reach), counting)
+    for layer, count in Counter(layer.kind for layer in model.layers).items():
+        one = _layer(model, layer, counting)
         for part, value in one.items():
             forward[part] = forward.get(part, 0.0) + count * value
     again = dict(forward) if recompute is Recompute.FULL else {}
     if recompute is Recompute.SELECTIVE:
-        again = {SCORES: forward[SCORES]}
+        again = {SCORES: forward.get(SCORES, 0.0)}
     output = 2 * model.vocabulary * model.hidden
     if model.num_prediction_modules:
         module = sum(_layer(model, model.layers[-1], counting).values())
@@ -263,10 +284,15 @@ def _of_transformer(model: Transformer, counting: _Counting, recompute: Recomput
 def _layer(model: Transformer, layer: Layer, counting: _Counting) -> dict[str, float]:
     """Forward FLOPs of one token in one layer, by part."""
     hidden, feed_forward, experts = model.hidden, model.feed_forward, model.experts
-    found = {
-        ATTENTION: 2.0 * attention_weights(model.attention, hidden),
-        SCORES: counting.scores(model, layer.reach),
-    }
+    found: dict[str, float] = {}
+    if layer.has_attention:
+        found[ATTENTION] = 2.0 * attention_weights(model.attention, hidden)
+        found[SCORES] = counting.scores(model, layer.reach)
+    if layer.has_states and model.states is not None:
+        found[STATES] = 2.0 * state_weights(model.states, hidden)
+        found[SCANS] = scan_flops(model.states, counting.sequence, counting.convention)
+    if not layer.has_feed_forward:
+        return found
     if not layer.has_experts or experts is None:
         width = feed_forward.width
         return {**found, FEED_FORWARD: 2.0 * feed_forward_weights(feed_forward, width, hidden)}

@@ -16,6 +16,7 @@ from foretrace.workload.models.files import MODELS
 from foretrace.workload.models.hugging_face_config import HuggingFaceConfig, Reader
 from foretrace.workload.models.hugging_face_families import FAMILIES
 from foretrace.workload.models.hugging_face_older import OLDER_FAMILIES
+from foretrace.workload.models.hugging_face_states import STATE_FAMILIES
 from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.models.transformer_file import read_transformer
 
@@ -83,19 +84,20 @@ def _read(values: Mapping[str, object], path: Path) -> Transformer:
     return read_transformer(Document(name, path, MODELS, table, ""))
 
 
-_TABLES: dict[str, Reader] = {**FAMILIES, **OLDER_FAMILIES}
+_TABLES: dict[str, Reader] = {**FAMILIES, **OLDER_FAMILIES, **STATE_FAMILIES}
 
-_STATES = "layers that carry a state in place of attention are no layers of a Transformer"
+_SCAN = "it is the scan of Mamba-1 or another, which is not costed; Mamba-2 is"
+_SHARED = "layers that share one set of weights cannot be described"
 _IMAGES = "it sees pictures in patches; only models of text are read"
 # Types that are known and unlike a `Transformer`: the field that says so, and why.
 _UNLIKE: dict[str, tuple[str, str]] = {
-    "bamba": ("mamba_n_heads", _STATES),
-    "falcon_h1": ("mamba_d_ssm", _STATES),
-    "jamba": ("mamba_d_state", _STATES),
-    "mamba2": ("state_size", _STATES),
-    "nemotron_h": ("hybrid_override_pattern", _STATES),
+    "falcon_mamba": ("state_size", _SCAN),
+    "jamba": ("mamba_d_state", _SCAN),
+    "mamba": ("state_size", _SCAN),
     "olmo": ("layer_norm", "its norms have no parameters, which no norm here lacks"),
     "phi": ("input_layernorm", "attention and feed-forward part stand beside each other"),
     "siglip_vision_model": ("patch_size", _IMAGES),
     "vit": ("patch_size", _IMAGES),
+    "zamba": ("attn_layer_period", _SHARED),
+    "zamba2": ("hybrid_layer_ids", _SHARED),
 }

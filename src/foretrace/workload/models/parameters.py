@@ -21,6 +21,7 @@ from foretrace.workload.models.transformer import (
     ModelAttention,
     Norm,
     Positions,
+    StateSpace,
     Transformer,
 )
 
@@ -29,6 +30,7 @@ Model = Transformer | Recommender | Diffusion | TotalsOnly
 EMBEDDING = "embedding"
 POSITIONS = "positions"
 ATTENTION = "attention"
+STATES = "states"
 FEED_FORWARD = "feed-forward"
 ROUTER = "router"
 EXPERTS = "experts"
@@ -101,13 +103,20 @@ def _dense(counts: Counter[str]) -> Parameters:
 def layer_parameters(model: Transformer, layer: Layer) -> Parameters:
     """Parameters of one layer of a transformer."""
     hidden, feed_forward = model.hidden, model.feed_forward
-    attention = attention_weights(model.attention, hidden) + attention_extras(
-        model.attention, hidden
-    )
-    norms = 2 * model.norm_place.num_norms * norm_parameters(model)
-    parts = [ModelPart(ATTENTION, attention, attention), ModelPart(NORMS, norms, norms)]
+    parts: list[ModelPart] = []
+    if layer.has_attention:
+        attention = attention_weights(model.attention, hidden)
+        attention += attention_extras(model.attention, hidden)
+        parts.append(ModelPart(ATTENTION, attention, attention))
+    if layer.has_states and model.states is not None:
+        states = state_weights(model.states, hidden) + state_extras(model.states, hidden)
+        parts.append(ModelPart(STATES, states, states))
+    norms = layer.num_branches * model.norm_place.num_norms * norm_parameters(model)
+    parts.append(ModelPart(NORMS, norms, norms))
     if layer.has_experts and model.experts is not None:
         return Parameters((*parts, *_expert_parts(model, model.experts)))
+    if not layer.has_feed_forward:
+        return Parameters(tuple(parts))
     dense = feed_forward_weights(feed_forward, feed_forward.width, hidden) + feed_forward_extras(
         feed_forward, feed_forward.width, hidden
     )
@@ -144,10 +153,8 @@ def _of_transformer(model: Transformer) -> Parameters:
     if model.positions is Positions.LEARNED:
         add(POSITIONS, model.context * model.hidden)
     # Layers alike are counted once.
-    for (has_experts, reach), count in Counter(
-        (layer.has_experts, layer.reach) for layer in model.layers
-    ).items():
-        for part in layer_parameters(model, Layer(0, has_experts, reach)).parts:
+    for layer, count in Counter(layer.kind for layer in model.layers).items():
+        for part in layer_parameters(model, layer).parts:
             add(part.name, count * part.total, count * part.active)
     add(NORMS, (2 if model.has_embedding_norm else 1) * norm_parameters(model))
     if model.num_prediction_modules:
@@ -216,6 +223,20 @@ def attention_extras(attention: ModelAttention, hidden: int) -> int:
     if latent is not None:
         found += latent.query_rank + latent.rank
     return found
+
+
+def state_weights(states: StateSpace, hidden: int) -> int:
+    """Weights of both projections and of the convolution."""
+    projections = hidden * (states.projected + states.inner)
+    return projections + states.convolution * states.convolved
+
+
+def state_extras(states: StateSpace, hidden: int) -> int:
+    """Biases, the scales of the norm, and of each head its decay, its step and its bypass."""
+    found = 3 * states.num_heads
+    found += states.projected + hidden if states.has_bias else 0
+    found += states.convolved if states.has_convolution_bias else 0
+    return found + (states.inner if states.has_norm else 0)
 
 
 def query_key_scales(attention: ModelAttention) -> int:

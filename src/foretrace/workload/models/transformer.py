@@ -6,7 +6,7 @@ not hidden size over heads: it is not so in GPT-3 XL, Llama 4, Qwen3 and many mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -83,10 +83,45 @@ class Latent:
 
 
 @dataclass(frozen=True)
+class StateSpace:
+    """Mamba-2: heads carry a state in place of keys and values, and work on it chunk by chunk.
+
+    Source:
+        Dao and Gu, "Transformers are SSMs", arXiv:2405.21060.
+    """
+
+    num_heads: int
+    head_size: int
+    state_size: int  # numbers of the state for each of a head
+    num_groups: int  # of heads that share what enters the state and what reads it
+    convolution: int  # tokens that the convolution before it sees
+    chunk: int  # tokens that are worked on at once
+    has_bias: bool  # of the projections
+    has_convolution_bias: bool
+    has_norm: bool  # of what heads give, by its gate
+    layers: tuple[int, ...] | None = None  # that have it; `None`: all
+
+    @property
+    def inner(self) -> int:
+        """Numbers that all heads give of a token."""
+        return self.num_heads * self.head_size
+
+    @property
+    def convolved(self) -> int:
+        """Numbers of a token that go through the convolution."""
+        return self.inner + 2 * self.num_groups * self.state_size
+
+    @property
+    def projected(self) -> int:
+        """Numbers of a token that the first projection makes: also gates, and a step for heads."""
+        return self.inner + self.convolved + self.num_heads
+
+
+@dataclass(frozen=True)
 class ModelAttention:
     """Attention of one layer; grouped where there are fewer key-value heads than heads."""
 
-    num_heads: int
+    num_heads: int  # 0: no layer has attention
     num_kv_heads: int
     head_size: int  # of query, key and value; of the part without positions, if latent
     has_input_bias: bool  # of the projections to queries, keys and values
@@ -97,6 +132,7 @@ class ModelAttention:
     norms_all_heads: bool = False  # that norm is over all heads at once, with a scale each: OLMo 2
     rotary_size: int = 0  # so many numbers of a head are turned by positions; 0: all
     has_soft_cap: bool = False  # scores go through a tangent: Gemma 2
+    layers: tuple[int, ...] | None = None  # that have it; `None`: all
 
     @property
     def score_size(self) -> int:
@@ -116,6 +152,7 @@ class FeedForward:
     width: int  # 0: no layer is dense
     is_gated: bool
     has_bias: bool
+    layers: tuple[int, ...] | None = None  # that have it; `None`: all without experts
 
 
 @dataclass(frozen=True)
@@ -131,6 +168,7 @@ class Experts:
     num_dense_first: int  # so many layers before have none
     has_router_bias: bool
     has_shared_gate: bool  # a vector that weighs the shared expert: Qwen2-MoE
+    layers: tuple[int, ...] | None = None  # in place of every so manieth
 
 
 @dataclass(frozen=True)
@@ -140,6 +178,24 @@ class Layer:
     index: int  # from 0
     has_experts: bool
     reach: Reach | None  # `None`: its attention reaches every earlier token
+    has_attention: bool = True  # beside a state space, if it has both: Falcon-H1
+    has_states: bool = False
+    has_feed_forward: bool = True  # or experts
+
+    @cached_property
+    def kind(self) -> Layer:
+        """The layer without its place: layers of one kind are alike."""
+        return replace(self, index=0)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it has a feed-forward part that is no experts."""
+        return self.has_feed_forward and not self.has_experts
+
+    @property
+    def num_branches(self) -> int:
+        """Sums with the residual stream."""
+        return int(self.has_attention or self.has_states) + int(self.has_feed_forward)
 
 
 @dataclass(frozen=True)
@@ -155,6 +211,7 @@ class Transformer:
     attention: ModelAttention
     feed_forward: FeedForward
     experts: Experts | None
+    states: StateSpace | None
     reach: Reach | None
     positions: Positions
     norm: Norm
@@ -176,14 +233,28 @@ class Transformer:
         return tuple(self._layer(index) for index in range(self.num_layers))
 
     def _layer(self, index: int) -> Layer:
-        experts, reach = self.experts, self.reach
-        has_experts = (
-            experts is not None
-            and index >= experts.num_dense_first
-            and (index + 1) % experts.every == 0
+        experts, reach, states = self.experts, self.reach, self.states
+        has_experts = experts is not None and _has_experts(experts, index)
+        has_attention = self.attention.num_heads > 0 and _is_of(self.attention.layers, index)
+        is_full = reach is None or not has_attention or _sees_all(reach, index)
+        return Layer(
+            index,
+            has_experts=has_experts,
+            reach=None if is_full else reach,
+            has_attention=has_attention,
+            has_states=states is not None and _is_of(states.layers, index),
+            has_feed_forward=has_experts or _is_of(self.feed_forward.layers, index),
         )
-        is_full = reach is None or _sees_all(reach, index)
-        return Layer(index, has_experts=has_experts, reach=None if is_full else reach)
+
+
+def _is_of(layers: tuple[int, ...] | None, index: int) -> bool:
+    return layers is None or index in layers
+
+
+def _has_experts(experts: Experts, index: int) -> bool:
+    if experts.layers is not None:
+        return index in experts.layers
+    return index >= experts.num_dense_first and (index + 1) % experts.every == 0
 
 
 def _sees_all(reach: Reach, index: int) -> bool:

@@ -15,11 +15,14 @@ from foretrace.workload.models.transformer import (
     Positions,
     Reach,
     ReachKind,
+    StateSpace,
     Transformer,
 )
 
 _ALL = "all"
 _MOST_LAYERS = 10_000  # far beyond any model; the deepest here has 128
+
+_LAYERS = EntryField("layers", EntryKind.COUNTS, "layers that have it, from 0", low=0)
 
 SHAPE_FIELDS = (
     EntryField("layers", EntryKind.COUNT, "layers", is_required=True, high=_MOST_LAYERS),
@@ -60,11 +63,13 @@ ATTENTION_FIELDS = (
         "rotary_size", EntryKind.COUNT, "numbers of a head that positions turn; all unless stated"
     ),
     EntryField("value_size", EntryKind.COUNT, "latent attention: numbers of a head's value"),
+    _LAYERS,
 )
 FEED_FORWARD_FIELDS = (
     EntryField("width", EntryKind.COUNT, "numbers inside of a dense layer"),
     EntryField("gated", EntryKind.FLAG, "three matrices, not two"),
     EntryField("bias", EntryKind.FLAG, "biases, of experts too"),
+    _LAYERS,
 )
 EXPERT_FIELDS = (
     EntryField("count", EntryKind.COUNT, "experts of a layer", is_required=True),
@@ -76,12 +81,37 @@ EXPERT_FIELDS = (
     EntryField("dense_first", EntryKind.COUNT, "layers before the first with experts", low=0),
     EntryField("router_bias", EntryKind.FLAG, "a number per expert beside the router's product"),
     EntryField("shared_gate", EntryKind.FLAG, "a vector that weighs the shared expert"),
+    _LAYERS,
 )
+STATE_FIELDS = (
+    EntryField("heads", EntryKind.COUNT, "heads", is_required=True),
+    EntryField("head_size", EntryKind.COUNT, "numbers of a head", is_required=True),
+    EntryField("state_size", EntryKind.COUNT, "of the state for each of them", is_required=True),
+    EntryField("groups", EntryKind.COUNT, "of heads that share what enters and reads a state"),
+    EntryField("convolution", EntryKind.COUNT, "tokens it sees", is_required=True),
+    EntryField("chunk", EntryKind.COUNT, "tokens worked on at once", is_required=True),
+    EntryField("bias", EntryKind.FLAG, "biases of the projections"),
+    EntryField("convolution_bias", EntryKind.FLAG, "bias of the convolution"),
+    EntryField("norm", EntryKind.FLAG, "a norm of what heads give, by its gate"),
+    _LAYERS,
+)
+OPTIONAL_TABLES = {"experts": EXPERT_FIELDS, "states": STATE_FIELDS}
 TABLES = {
     "shape": SHAPE_FIELDS,
     "attention": ATTENTION_FIELDS,
     "feed_forward": FEED_FORWARD_FIELDS,
 }
+
+_NO_ATTENTION = ModelAttention(
+    num_heads=0,
+    num_kv_heads=0,
+    head_size=0,
+    has_input_bias=False,
+    has_output_bias=False,
+    has_query_key_norm=False,
+    has_sinks=False,
+    latent=None,
+)
 
 
 def read_transformer(document: Document) -> Transformer:
@@ -90,10 +120,13 @@ def read_transformer(document: Document) -> Transformer:
     Raises:
         WorkloadError: if the file is wrong.
     """
-    has_experts = "experts" in document.table
-    tables = {**TABLES, "experts": EXPERT_FIELDS} if has_experts else TABLES
+    has_experts, has_states = (name in document.table for name in OPTIONAL_TABLES)
     # A file without experts may not be told that "experts" is unknown.
-    file = ModelFile(document, tables)
+    tables = {**TABLES, **OPTIONAL_TABLES}
+    left_out = {name for name in OPTIONAL_TABLES if name not in document.table}
+    if has_states and "attention" not in document.table:
+        left_out.add("attention")
+    file = ModelFile(document, {name: tables[name] for name in tables if name not in left_out})
     shape = file["shape"]
     model = Transformer(
         name=document.name,
@@ -102,14 +135,16 @@ def read_transformer(document: Document) -> Transformer:
         hidden=shape.count("hidden"),
         vocabulary=shape.count("vocabulary"),
         context=shape.count("context"),
-        attention=_attention(file),
+        attention=_NO_ATTENTION if "attention" in left_out else _attention(file),
         feed_forward=FeedForward(
             file["feed_forward"].count("width"),
             is_gated=file["feed_forward"].flag("gated"),
             has_bias=file["feed_forward"].flag("bias"),
+            layers=_layers_with(file, "feed_forward"),
         ),
         experts=_experts(file, file["experts"]) if has_experts else None,
-        reach=_reach(file),
+        states=_states(file) if has_states else None,
+        reach=None if "attention" in left_out else _reach(file),
         positions=Positions(shape.choice("positions", Positions.ROTARY)),
         norm=Norm(shape.choice("norm", Norm.RMS)),
         norm_place=NormPlace(shape.choice("norm_place", NormPlace.BEFORE)),
@@ -152,6 +187,7 @@ def _attention(file: ModelFile) -> ModelAttention:
         norms_all_heads=found.flag("norm_over_heads"),
         rotary_size=0 if latent is not None or rotary == size else rotary,
         has_soft_cap=found.flag("soft_cap"),
+        layers=_layers_with(file, "attention"),
     )
 
 
@@ -203,11 +239,49 @@ def _experts(file: ModelFile, found: Entries) -> Experts:
         num_dense_first=found.count("dense_first"),
         has_router_bias=found.flag("router_bias"),
         has_shared_gate=found.flag("shared_gate"),
+        layers=_layers_with(file, "experts"),
     )
 
 
+def _states(file: ModelFile) -> StateSpace:
+    found = file["states"]
+    heads, groups = found.count("heads"), found.count("groups", 1)
+    if heads % groups:
+        raise file.refused(f"{heads} heads of [states] are no {groups} groups: choose a divisor")
+    return StateSpace(
+        num_heads=heads,
+        head_size=found.count("head_size"),
+        state_size=found.count("state_size"),
+        num_groups=groups,
+        convolution=found.count("convolution"),
+        chunk=found.count("chunk"),
+        has_bias=found.flag("bias"),
+        has_convolution_bias=found.flag("convolution_bias"),
+        has_norm=found.flag("norm"),
+        layers=_layers_with(file, "states"),
+    )
+
+
+def _layers_with(file: ModelFile, table: str) -> tuple[int, ...] | None:
+    """Layers that a table lists; none, where a model of states has no feed-forward part at all."""
+    layers, count = file[table].counts("layers"), file["shape"].count("layers")
+    if layers and max(layers) >= count:
+        raise file.refused(
+            f"layers of [{table}] names {max(layers)}, and the last of {count} is {count - 1}"
+        )
+    has_no_width = table == "feed_forward" and not file[table].count("width")
+    has_no_part = has_no_width and "states" in file.document.table
+    return () if has_no_part else layers or None
+
+
 def _check(file: ModelFile, model: Transformer) -> None:
-    num_dense = sum(not layer.has_experts for layer in model.layers)
+    empty = [layer.index for layer in model.layers if not layer.num_branches]
+    if empty:
+        raise file.refused(
+            f"layer {empty[0]} has neither attention nor states nor a feed-forward part: name it "
+            "in the layers of one of them"
+        )
+    num_dense = sum(layer.is_dense for layer in model.layers)
     if num_dense and not model.feed_forward.width:
         raise file.refused(
             f"{num_dense} of {model.num_layers} layers have no experts, and [feed_forward] has no "

@@ -16,7 +16,7 @@ from foretrace.workload.models.flops import Recompute
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Recommender
-from foretrace.workload.models.transformer import Positions, Transformer
+from foretrace.workload.models.transformer import Positions, StateSpace, Transformer
 from foretrace.workload.plan.groups import (
     axis_sizes,
     expert_tensor_size,
@@ -80,6 +80,7 @@ def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -
         key_heads = None if attention.latent is not None else attention.num_kv_heads
         yield from head_problems(plan, attention.num_heads, key_heads)
         yield from width_problems(_widths_of(plan, model))
+        yield from _of_states(plan, model.states)
         yield from token_problems(plan, attention.num_heads)
         yield from _of_positions(plan, model)
         yield from _of_experts(plan, model)
@@ -195,6 +196,28 @@ def head_problems(plan: Plan, heads: int | None, key_value_heads: int | None) ->
         )
 
 
+def _of_states(plan: Plan, states: StateSpace | None) -> Iterator[str]:
+    """Whether ranks divide heads that carry states, and the groups of them.
+
+    Source:
+        NVIDIA/Megatron-LM, megatron/core/ssm, mamba_mixer.py and mamba_context_parallel.py.
+    """
+    if states is None:
+        return
+    heads, groups = states.num_heads, states.num_groups
+    tensor = nearest_divisor(math.gcd(heads, groups), plan.tensor)
+    if tensor != plan.tensor:
+        what = f"{groups} groups of" if groups % plan.tensor else f"{heads}"
+        yield f"tp {plan.tensor} does not divide {what} heads with states: tp {tensor} would"
+        return
+    own, ranks = groups // plan.tensor, plan.context
+    if (heads // plan.tensor) % ranks or (own % ranks and ranks % own):
+        yield (
+            f"cp {ranks} does not divide {heads} heads with states in {groups} groups over tp "
+            f"{plan.tensor}: cp {nearest_divisor(own, ranks)} would"
+        )
+
+
 def width_problems(widths: Iterable[tuple[str, int, int | None, str]]) -> Iterator[str]:
     """Whether ranks divide widths; of each the key and number of ranks, and whose it is."""
     for key, ranks, width, of_what in widths:
@@ -204,7 +227,7 @@ def width_problems(widths: Iterable[tuple[str, int, int | None, str]]) -> Iterat
 
 
 def _widths_of(plan: Plan, model: Transformer) -> Iterator[tuple[str, int, int | None, str]]:
-    if any(not layer.has_experts for layer in model.layers):
+    if any(layer.is_dense for layer in model.layers):
         yield "tp", plan.tensor, model.feed_forward.width, "of the feed-forward part"
     experts = model.experts
     if experts is not None:
