@@ -4,7 +4,7 @@ import pytest
 
 from foretrace.base import ScenarioError
 from foretrace.whatif import Batch, Edit, Parallelism, PlanKeys, baseline_of, predict
-from foretrace.whatif.arrangeable import check_arrangeable
+from foretrace.whatif.outcome import check_arrangeable
 from foretrace.workload import Plan
 from tests.whatif.made import recording_of_layers
 

@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.operators import operators as operators
     from foretrace.analyze.options import step_name as step_name
     from foretrace.analyze.path import path_time_ns as path_time_ns
+    from foretrace.analyze.path import slack_ns as slack_ns
     from foretrace.analyze.roofline import Roofline as Roofline
     from foretrace.analyze.roofline import RooflinePoint as RooflinePoint
     from foretrace.analyze.roofline import chip_of as chip_of
@@ -120,7 +121,6 @@ if TYPE_CHECKING:
     from foretrace.analyze.sensitivity import Sensitivity as Sensitivity
     from foretrace.analyze.sensitivity import SensitivityRow as SensitivityRow
     from foretrace.analyze.sensitivity import sensitivity as sensitivity
-    from foretrace.analyze.slack import slack_ns as slack_ns
     from foretrace.analyze.spans import StepSpan as StepSpan
     from foretrace.analyze.spans import step_span as step_span
     from foretrace.analyze.stalls import Stall as Stall

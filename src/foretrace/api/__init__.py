@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from foretrace.api.balancing import STUDY_MACHINE as STUDY_MACHINE
     from foretrace.api.balancing import STUDY_MODEL as STUDY_MODEL
     from foretrace.api.balancing import balance as balance
-    from foretrace.api.benchmarks import benchmark as benchmark
-    from foretrace.api.conversions import Format as Format
-    from foretrace.api.conversions import convert as convert
     from foretrace.api.edited import Edited as Edited
     from foretrace.api.edited import remedies as remedies
     from foretrace.api.estimates import estimate as estimate
     from foretrace.api.estimates import write_estimate_report as write_estimate_report
     from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
+    from foretrace.api.exchanges import Format as Format
     from foretrace.api.exchanges import anonymise as anonymise
+    from foretrace.api.exchanges import convert as convert
     from foretrace.api.exchanges import draw as draw
     from foretrace.api.exchanges import synthesise as synthesise
     from foretrace.api.job import Job as Job
+    from foretrace.api.links import benchmark as benchmark
     from foretrace.api.links import inspect as inspect
     from foretrace.api.links import link as link
-    from foretrace.api.modules import captured_for as captured_for
+    from foretrace.api.named import captured_for as captured_for
     from foretrace.api.outputs import write_trace as write_trace
     from foretrace.api.overview import overview as overview
     from foretrace.api.predictions import scenarios as scenarios

@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from foretrace.api.named import machine_named, model_named
 from foretrace.balance import Documents, documents_of
 from foretrace.base import WorkloadError
 from foretrace.cost import CostModel
 from foretrace.estimate import Packings, packings
-from foretrace.machine import Machine, load_machine
-from foretrace.workload import Model, Plan, PlanDraft, Transformer, complete, load_model
+from foretrace.machine import Machine
+from foretrace.workload import Model, Plan, PlanDraft, Transformer, complete
 
 # The study that packers are known from: 7B, 128 K tokens, 64 GPUs (arXiv:2503.17924, table 1).
 STUDY_MODEL: Final = "llama2-7b"
@@ -67,19 +68,16 @@ def balance(
         WorkloadError: if documents cannot be read, or the plan is not legal for the model.
         MachineError: if the machine cannot be costed.
     """
-    found = model if not isinstance(model, str | Path) else load_model(str(model), folders)
+    found = model_named(model, folders)
     if not isinstance(found, Transformer):
         raise WorkloadError(
             f"{found.name} is no transformer: only attention makes documents of one length take "
             "longer than shorter ones of as many tokens"
         )
-    hardware = machine
-    if isinstance(hardware, str | Path):
-        hardware = load_machine(str(hardware), folders)
     return packings(
         found,
         _plan(found, plan or {}, window=window, num_microbatches=num_microbatches),
-        hardware,
+        machine_named(machine, folders),
         documents=documents_named(documents),
         costs=costs,
         longest=longest,

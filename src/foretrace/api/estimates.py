@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from foretrace import __version__, exchange
 from foretrace.analyze import (
@@ -23,6 +22,13 @@ from foretrace.analyze import (
 )
 from foretrace.api.balancing import documents_named
 from foretrace.api.edited import Edited
+from foretrace.api.named import (
+    Named,
+    draft_named,
+    machine_named,
+    model_named,
+    software_named,
+)
 from foretrace.api.tracks import found_tracks
 from foretrace.balance import EVEN, Documents, ExpertLoad, ExpertPlacement, expert_load_named
 from foretrace.base import WorkloadError
@@ -37,10 +43,10 @@ from foretrace.estimate import (
     with_nearest,
 )
 from foretrace.estimate import estimate as estimated
-from foretrace.machine import Machine, load_machine
+from foretrace.machine import Machine
 from foretrace.operators import ModuleProgram
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
-from foretrace.software import TrainingSoftware, software_called
+from foretrace.software import TrainingSoftware
 from foretrace.whatif import Edit, Prediction, predict_estimate
 from foretrace.workload import (
     Convention,
@@ -51,13 +57,9 @@ from foretrace.workload import (
     TableScheme,
     Transformer,
     draft_of,
-    load_model,
-    load_plan,
     plan_table,
     read_torchrec_plan,
 )
-
-Named: TypeAlias = str | Path
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,12 +159,10 @@ def estimate(
         WorkloadError: if the model or the plan is wrong, or they do not fit each other.
         MachineError: if there is no such machine, it is too small, or it cannot be costed.
     """
-    found_model = load_model(model, folders) if isinstance(model, str | Path) else model
-    found_machine = load_machine(machine, folders) if isinstance(machine, str | Path) else machine
+    found_model = model if isinstance(model, ModuleProgram) else model_named(model, folders)
+    found_machine = machine_named(machine, folders)
     counted = Convention(convention)
-    known = (
-        software_called(str(software), folders) if isinstance(software, str | Path) else software
-    )
+    known = software_named(software, folders)
     if tables is not None or ids is not None:
         plan = draft_with_tables(
             found_model, _draft_of(plan, folders), found_machine, tables=tables, ids=ids
@@ -293,17 +293,6 @@ def draft_with_tables(
     if any(one.scheme is TableScheme.TABLE_ROW for one in places):
         draft = draft.with_fields({"shard_ranks": machine.host.num_chips})
     return draft
-
-
-def draft_named(
-    plan: PlanDraft | Mapping[str, object] | Named, folders: Sequence[Path]
-) -> PlanDraft:
-    """What is stated of a plan: as keys, by a name, in a file."""
-    if isinstance(plan, PlanDraft):
-        return plan
-    if isinstance(plan, str | Path):
-        return load_plan(plan, folders)
-    return PlanDraft().with_keys(plan)
 
 
 def write_estimate_trace(path: str | Path, found: Estimate) -> None:

@@ -130,13 +130,13 @@ class Job:
         from foretrace.api.edited import Basis, Edited
         from foretrace.api.named import draft_named, machine_named, model_named
 
-        on = machine_named(machine, folders)
+        on = None if machine is None else machine_named(machine, folders)
         self._check_ran_on(on)
         basis = Basis(
             recording=self.recording,
             machine=on,
-            model=model_named(model, folders),
-            plan=draft_named(plan, folders),
+            model=None if model is None else model_named(model, folders),
+            plan=None if plan is None else draft_named(plan, folders),
             sizes=sizes,
             costs=costs,
             cores=cores,

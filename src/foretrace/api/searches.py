@@ -7,11 +7,17 @@ from pathlib import Path
 
 from foretrace import __version__
 from foretrace.api.edited import Edited, basis_of
-from foretrace.api.estimates import Named, draft_named
 from foretrace.api.job import Job
+from foretrace.api.named import (
+    Named,
+    draft_named,
+    machine_named,
+    model_named,
+    software_named,
+)
 from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
-from foretrace.machine import Machine, load_machine
+from foretrace.machine import Machine
 from foretrace.report import RiskPage, search_drawings, write_risk_page
 from foretrace.risk import Campaign, Variation, load_campaign, variation_named
 from foretrace.search import (
@@ -23,8 +29,8 @@ from foretrace.search import (
     searched,
     searched_recording,
 )
-from foretrace.software import TrainingSoftware, software_called
-from foretrace.workload import Model, PlanDraft, Transformer, load_model
+from foretrace.software import TrainingSoftware
+from foretrace.workload import Model, PlanDraft, Transformer
 
 
 def search(
@@ -114,28 +120,23 @@ def search(
             progress=progress,
             version=__version__,
         )
-    found = load_model(subject, folders) if isinstance(subject, str | Path) else subject
+    found = model_named(subject, folders)
     if not isinstance(found, Transformer):
         raise WorkloadError(
             f"{found.name} is no transformer: only a transformer's plans have what is searched for"
         )
     if machine is None:
         raise WorkloadError("a search needs to know the machine: name one, as in dgx-h100")
-    hardware = load_machine(machine, folders) if isinstance(machine, str | Path) else machine
     return searched(
         found,
         draft,
-        hardware,
+        machine_named(machine, folders),
         num_ranks=num_ranks,
         target=target,
         limits=limits,
         where=where,
         resume=kept,
-        software=(
-            software_called(str(software), folders)
-            if isinstance(software, str | Path)
-            else software
-        ),
+        software=software_named(software, folders),
         variation=variation_named(variation) if isinstance(variation, str) else variation,
         costs=costs,
         inflation=inflation,

@@ -27,8 +27,14 @@ from foretrace.analyze import (
 )
 from foretrace.base import Int32s, Int64s, UInt8s
 from foretrace.graph import ExecutionGraph, Timeline
-from foretrace.report.awaited import NOBODY, Awaited, awaited_culprits, awaited_nodes
-from foretrace.report.reasons import Reasons, reasons
+from foretrace.report.awaited import (
+    NOBODY,
+    Awaited,
+    Reasons,
+    awaited_culprits,
+    awaited_nodes,
+    reasons,
+)
 from foretrace.report.slices import (
     MERGED,
     SLICE_KINDS,

@@ -15,7 +15,6 @@ from foretrace.graph import Timeline
 from foretrace.simulate import simulate, simulate_shared
 from foretrace.whatif.arrange.arrange import arranged, same_job
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
-from foretrace.whatif.arrangeable import check_arrangeable
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edited_model import model_with
 from foretrace.whatif.edits.changed import changed
@@ -26,7 +25,7 @@ from foretrace.whatif.rearrange.rearranged import rearranged
 from foretrace.whatif.resize.notes import resize_notes
 from foretrace.whatif.resize.resized import costs_of, resizing
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Transformer
+from foretrace.workload import Plan, Transformer, plan_table
 
 ARRANGED = "arranged"
 SCALED = "scaled"
@@ -321,3 +320,54 @@ def _stretched(timeline: Timeline, step_ns: int) -> Timeline:
 def _ended(reason: NotShownError) -> str:
     """A refusal as a whole sentence, for another to follow."""
     return f"{str(reason).removesuffix('.')}."
+
+
+# By table; `None`: all of its keys.
+_ARRANGEABLE: dict[str, tuple[str, ...] | None] = {
+    "parallelism": ("tp", "cp", "dp", "pp", "ep", "etp", "order", "sequence_parallel"),
+    "batch": None,
+    "pipeline": None,
+    "sharding": ("level", "ranks", "bucket_bytes"),
+    "memory": None,
+    "overlap": ("gradients",),
+}
+
+
+# Of layers alone: those of a stated model can take the place of recorded ones.
+_OF_LAYERS = (("precision", "products"),)
+
+
+def check_arrangeable(before: Plan, after: Plan, *, has_layers: bool = False) -> None:
+    """Refuse a change of the plan that no recorded work shows the effect of.
+
+    Args:
+        before: as recorded.
+        after: as edited.
+        has_layers: layers of a model are there, and costs of their operators.
+
+    Raises:
+        NotShownError: naming the keys, and what would answer.
+    """
+    old, new = plan_table(before), plan_table(after)
+    lost = [
+        f"{table}.{key} {_shown(old.get(table, {}).get(key))} -> "
+        f"{_shown(new.get(table, {}).get(key))}"
+        for table in dict.fromkeys((*old, *new))
+        for key in dict.fromkeys((*old.get(table, {}), *new.get(table, {})))
+        if old.get(table, {}).get(key) != new.get(table, {}).get(key)
+        and not (_is_arrangeable(table, key) or (has_layers and (table, key) in _OF_LAYERS))
+    ]
+    if lost:
+        raise NotShownError(
+            f"{', '.join(lost)}: the recording does not show what that changes; say which work it "
+            "makes faster (Speed, Fuse, CudaGraphs, Attention)"
+        )
+
+
+def _is_arrangeable(table: str, key: str) -> bool:
+    keys = _ARRANGEABLE.get(table, ())
+    return keys is None or key in keys
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

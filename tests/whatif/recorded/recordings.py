@@ -11,8 +11,7 @@ import numpy as np
 from foretrace.base import Bools, Int64s
 from foretrace.graph import DEVICE_KINDS, EdgeKind, ExecutionGraph, NodeKind, Part, Phase, Recording
 from foretrace.simulate import simulate
-from foretrace.whatif.recorded.pieces import pieces_of
-from foretrace.whatif.recorded.program import RecordedPiece
+from foretrace.whatif.recorded.program import RecordedPiece, pieces_of
 from foretrace.workload import Plan, Transformer, blocks_of_model, layout, load_model
 from tests.acceptance.recovery import recording_of_job
 from tests.truth import JobConfig, make_job

@@ -19,8 +19,7 @@ from foretrace.graph import (
     Part,
     Phase,
 )
-from foretrace.whatif.recorded.pieces import pieces_of
-from foretrace.whatif.recorded.program import RecordedPiece
+from foretrace.whatif.recorded.program import RecordedPiece, pieces_of
 from tests.acceptance.recovery import recording_of_job
 from tests.strategies import job_configs, small_jobs
 from tests.truth import Job, JobConfig, make_job

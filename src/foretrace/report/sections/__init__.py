@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from foretrace.report.sections.collectives import longest_wait_for as longest_wait_for
     from foretrace.report.sections.levers import help_section as help_section
     from foretrace.report.sections.step import step_section as step_section
-    from foretrace.report.sections.timeline import timeline_section as timeline_section
+    from foretrace.report.sections.step import timeline_section as timeline_section
     from foretrace.report.sections.trust import recording_section as recording_section
     from foretrace.report.sections.trust import trust_section as trust_section
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from foretrace.analyze import COLOUR_OF_SHOWN, SHOWN_PARTS, Parts
@@ -15,6 +15,7 @@ from foretrace.answer import (
     Share,
     ShareBar,
     Table,
+    TimelineDrawing,
     Unit,
     component_text,
     duration_text,
@@ -112,3 +113,21 @@ def _per_rank(replay: ReplayReport) -> tuple[Table, ...]:
 def _means(parts: Iterable[Parts]) -> tuple[float, ...]:
     found = [one.shown() for one in parts]
     return tuple(fmean(one[name] for one in found) for name in SHOWN_PARTS)
+
+
+def timeline_section(titles: Sequence[str] = ("measured", "replayed")) -> Section:
+    """The timeline of all ranks.
+
+    Args:
+        titles: of what is drawn, one above the other.
+    """
+    return Section(
+        key="timeline-section",
+        title="Timeline",
+        short="Timeline",
+        lead=(
+            "Per rank: what its host threads were inside of, their calls, compute, communication, "
+            f"and why nothing was done; {' above '.join(titles)}."
+        ),
+        parts=(TimelineDrawing(),),
+    )

@@ -11,8 +11,7 @@ from foretrace.whatif.recorded.grid import coordinates_of, grid_of
 from foretrace.whatif.recorded.habits import Field, habits_of
 from foretrace.whatif.recorded.membership import groups_of_collectives
 from foretrace.whatif.recorded.passes import NO_SCHEDULE, RecordedPasses, passes_of
-from foretrace.whatif.recorded.pieces import pieces_of
-from foretrace.whatif.recorded.program import Program
+from foretrace.whatif.recorded.program import Program, pieces_of
 from foretrace.whatif.recorded.stages import stages_of
 from foretrace.workload import Plan, PlanDraft, Recompute, with_fields
 
