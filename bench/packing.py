@@ -1,6 +1,6 @@
 """Packing as it was published (Wang et al., arXiv:2503.17924), row by row of its table 1.
 
-    python bench/packing.py [seeds]        a few minutes on one core
+    python bench/packing.py [seeds] [layers of a chunk]        a few minutes on one core
 
 The law of lengths is fitted to the published imbalance of 7B at 128 K, gains are not. Printed, for
 every model and window: the gain of the best packer with documents whole on both sides, that of the
@@ -23,8 +23,9 @@ from foretrace.workload import PlanDraft, Transformer, complete, load_model
 MACHINE = load_machine("h100-24k")
 COSTS = step_costs(MACHINE)
 LAW = documents_of("lognormal:8.3,1.15")
+PIPELINE = 4
 PLAN = {
-    "pp": 4, "dp": 1, "schedule": "interleaved", "chunks": 2, "sharding.level": "zero1",
+    "pp": PIPELINE, "dp": 1, "schedule": "interleaved", "chunks": 2, "sharding.level": "zero1",
     "micro_batch": 1, "global_batch": 4,
 }  # fmt: skip
 STEPS = 200
@@ -49,23 +50,26 @@ def model_of(name: str) -> Transformer:
     return replace(model, num_layers=24, hidden=1_280, attention=heads, feed_forward=width)
 
 
-def study(name: str, window: int, degrees: tuple[int, int], seed: int) -> Packings:
-    """Packers at one row of the table."""
-    tp, cp = degrees
+def study(row: tuple[str, int, int, int], seed: int, layers: int) -> Packings:
+    """Packers at one row of the table; chunks of so many layers, 0: two of each stage."""
+    name, window, tp, cp = row
     model = model_of(name)
     keys = {**PLAN, "tp": tp, "cp": cp, "batch.sequence": 1_024 * window}
+    if layers:
+        keys["chunks"] = model.num_layers // (PIPELINE * layers)
     return packings(
         model, complete(PlanDraft().with_keys(keys), model), MACHINE, documents=LAW, costs=COSTS,
         num_steps=STEPS, seed=seed, by_window=(name, window) == DETAILED,
     )  # fmt: skip
 
 
-def main(seeds: int) -> None:
+def main(seeds: int, layers: int) -> None:
     """Print a row for every model, window and seed."""
-    for name, window, *degrees in ROWS:
+    for row in ROWS:
+        name, window, *_ = row
         for seed in range(seeds):
             begin = time.process_time()
-            found = study(name, window, (degrees[0], degrees[1]), seed)
+            found = study(row, seed, layers)
             told = {(one.name, one.shards): one for one in found.packers}
             whole = told["as it comes, whole", "sequence"].ns_per_work / found.best.ns_per_work
             print(
@@ -82,9 +86,10 @@ def main(seeds: int) -> None:
                         f"    {one.name:20} {one.shards:9} imbalance {one.imbalance:.3f}  delay "
                         f"{one.delay_iterations:.2f}  own {one.overhead_ms:.2f} ms"
                     )
-                for row in found.windows:
-                    print(f"    {row.window // 1_024:4} K {row.gain:.3f}")
+                for at in found.windows:
+                    print(f"    {at.window // 1_024:4} K {at.gain:.3f}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    given = [int(word) for word in sys.argv[1:]]
+    main(*given, *(1, 0)[len(given) :])
