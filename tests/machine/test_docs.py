@@ -17,17 +17,13 @@ from foretrace.machine import (
     load_machine,
     machine_names,
 )
+from tests.pages import check_made, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 
 
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def chips() -> str:
@@ -95,13 +91,7 @@ def assumed() -> str:
 def test_the_tables_of_the_page_are_the_presets(
     request: pytest.FixtureRequest, build: Callable[[], str]
 ) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    block = re.compile(rf"(<!-- {build.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
-    wanted = block.sub(lambda match: f"{match[1]}{build()}\n{match[2]}", text)
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(wanted, encoding="utf-8")
-
-    assert PAGE.read_text(encoding="utf-8") == wanted, "run pytest --update-golden"
+    check_made(PAGE, build, request)
 
 
 def test_the_files_of_the_page_are_right(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretrace.workload import NormPlace
 from foretrace.workload.blocks.signatures import array
+from tests.capture.module.networks import repeated, turned
 
 HIDDEN, HEADS, KEYS, SIZE, WIDTH, TOKENS = 64, 8, 2, 8, 160, 32
 DTYPES = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.complex64: "complex64"}
@@ -121,17 +122,6 @@ class Layer(nn.Module):
             inner = functional.gelu(self.up[0](normed))
         branch = self.down(inner)
         return data + (next(norms)(branch) if self.place.is_behind else branch)  # type: ignore[no-any-return]
-
-
-def turned(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    pairs = torch.view_as_complex(heads.float().reshape(*heads.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * angles).flatten(3).type_as(heads)
-
-
-def repeated(heads: torch.Tensor, times: int) -> torch.Tensor:
-    batch, length, count, size = heads.shape
-    spread = heads.unsqueeze(3).expand(batch, length, count, times, size)
-    return spread.reshape(batch, length, count * times, size)
 
 
 def run(*, is_llama: bool, place: NormPlace = NormPlace.BEFORE) -> tuple[Recorder, Recorder]:

@@ -19,6 +19,7 @@ from foretrace.workload import (
     model_names,
 )
 from foretrace.workload.models.hugging_face import _TABLES
+from tests.pages import check_made, table
 
 PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 
@@ -29,11 +30,6 @@ def accounts() -> list[ModelAccount]:
 
 def number(value: float) -> str:
     return f"{value:.4g}"
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def differences() -> str:
@@ -119,14 +115,7 @@ def totals() -> str:
 def test_the_tables_of_the_page_are_the_presets(
     request: pytest.FixtureRequest, build: Callable[[], str]
 ) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    block = re.compile(rf"(<!-- {build.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
-    wanted = block.sub(lambda match: f"{match[1]}{build()}\n{match[2]}", text)
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(wanted, encoding="utf-8")
-
-    assert len(block.findall(wanted)) == 1
-    assert PAGE.read_text(encoding="utf-8") == wanted, "run pytest --update-golden"
+    check_made(PAGE, build, request)
 
 
 def test_the_page_names_every_type_that_is_read() -> None:

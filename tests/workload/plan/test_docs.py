@@ -25,17 +25,13 @@ from foretrace.workload import (
     schedule_of,
 )
 from foretrace.workload.plan.keys import KEYS
+from tests.pages import check_made, table
 
 PAGE = Path(__file__).parents[3] / "docs" / "plans.md"
 
 
 def page() -> str:
     return PAGE.read_text(encoding="utf-8")
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def meanings() -> dict[str, str]:
@@ -76,14 +72,7 @@ def blocks(language: str) -> list[str]:
 def test_the_tables_of_the_page_are_what_the_program_has(
     request: pytest.FixtureRequest, build: Callable[[], str]
 ) -> None:
-    text = page()
-    block = re.compile(rf"(<!-- {build.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
-    wanted = block.sub(lambda match: f"{match[1]}{build()}\n{match[2]}", text)
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(wanted, encoding="utf-8")
-
-    assert len(block.findall(wanted)) == 1
-    assert page() == wanted, "run pytest --update-golden"
+    check_made(PAGE, build, request)
 
 
 def test_every_key_has_a_meaning() -> None:
