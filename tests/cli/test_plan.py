@@ -87,3 +87,17 @@ def test_what_layers_compute_again_is_chosen(run: Run) -> None:
 
     assert len(plan["memory"]["layers"]) == 32
     assert run("plan", *own, "--choose-recompute").code == 2
+
+
+def test_an_order_is_found_and_written_for_pytorch(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "order.csv"
+    own = ("--model", "llama3.2-1b", "--gpus", "4", "--global-batch", "8", "--sequence", "1024")
+    more = ("--pp", "4", "--machine", "dgx-h100", "--find-schedule", str(out), "--json")
+
+    outcome = run("plan", *own, *more)
+
+    assert outcome.code == 0
+    told = json.loads(outcome.out)
+    assert {"1f1b", "found"} <= {one["name"] for one in told["orders"]}
+    assert len(out.read_text().splitlines()) == 4
+    assert run("plan", *own, "--pp", "4", "--find-schedule", str(out)).code == 2

@@ -18,8 +18,8 @@ from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import machine_folders
 from foretrace.estimate import software_costs
-from foretrace.machine import load_machine
-from foretrace.search import chosen_recompute
+from foretrace.machine import load_machine, with_hosts
+from foretrace.search import FoundSchedule, chosen_recompute, found_schedule
 from foretrace.workload import (
     CONFIG_FORMATS,
     Completions,
@@ -48,6 +48,14 @@ def plan(
             help="Choose what each layer computes again, so that it fits --machine in least time.",
         ),
     ] = False,
+    find_schedule: Annotated[
+        Path | None,
+        option(
+            "FILE.csv",
+            "Find the best order of units that fits --machine, and write it for PyTorch.",
+            dir_okay=False,
+        ),
+    ] = None,
     written: Annotated[
         Written | None,
         typer.Option("--as", help="In whose words. Default: foretrace's own keys, as a table."),
@@ -69,9 +77,18 @@ def plan(
     plans.tell_notes(draft)
     if choose_recompute and machine is None:
         raise typer.BadParameter("--choose-recompute needs --machine, whose memory it is to fit")
+    if find_schedule is not None and machine is None:
+        raise typer.BadParameter("--find-schedule needs --machine, on which orders are simulated")
     found = completions(draft, found_model, gpus)
     if choose_recompute and machine is not None:
         found = _with_recompute(found, found_model, machine)
+    if find_schedule is not None and machine is not None:
+        orders = _orders(found, found_model, machine)
+        with written_beside(find_schedule) as beside:
+            beside.write_text(orders.csv, encoding="utf-8")
+        typer.echo(f"wrote {find_schedule}", err=True)
+        Outputs(json).tell(orders)
+        return
     if written is None:
         Outputs(json).tell(found)
         return
@@ -91,10 +108,7 @@ def plan(
 
 def _with_recompute(found: Completions, model: Model, machine: str) -> Completions:
     """The first plan alone, with what each layer computes again."""
-    if not isinstance(model, Transformer):
-        raise WorkloadError(
-            f"layers of {model.name} are not known one by one: it is no transformer"
-        )
+    model = _transformer(model)
     on = load_machine(machine, machine_folders())
     chosen = chosen_recompute(
         model, found.plan, capacity=on.chip.memory_bytes, costs=software_costs(on), chip=on.chip
@@ -106,3 +120,18 @@ def _with_recompute(found: Completions, model: Model, machine: str) -> Completio
         )
     others = tuple(one for one in found.assumptions if not one.key.startswith("memory."))
     return replace(found, plans=(chosen.plan,), assumptions=others)
+
+
+def _orders(found: Completions, model: Model, machine: str) -> FoundSchedule:
+    """The best order of the first plan's units."""
+    model = _transformer(model)
+    on = with_hosts(load_machine(machine, machine_folders()), found.plan.num_ranks)
+    return found_schedule(model, found.plan, on)
+
+
+def _transformer(model: Model) -> Transformer:
+    if not isinstance(model, Transformer):
+        raise WorkloadError(
+            f"layers of {model.name} are not known one by one: it is no transformer"
+        )
+    return model

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from foretrace.search.objectives import Recovery as Recovery
     from foretrace.search.objectives import Target as Target
     from foretrace.search.objectives import best_recovery as best_recovery
+    from foretrace.search.orders import FoundSchedule as FoundSchedule
+    from foretrace.search.orders import OrderedStep as OrderedStep
+    from foretrace.search.orders import found_schedule as found_schedule
     from foretrace.search.progress import Limits as Limits
     from foretrace.search.progress import Progress as Progress
     from foretrace.search.progress import Rung as Rung

@@ -230,7 +230,7 @@ class StepBound:
         """Between every stage and the next; int64[stages], the last one's with the first."""
         if plan.pipeline == 1:
             return np.zeros(1, np.int64)
-        return self._prices.transfers_ns(_transfer(work), plan)
+        return self._prices.transfers_ns(transfer_of(work), plan)
 
     def _chunks_ns(self, plan: Plan) -> tuple[Int64s, Int64s, Int64s]:
         """Of every chunk of a route and each pass: alone, its operators, its launches."""
@@ -399,7 +399,8 @@ def _around(block: Block) -> tuple[list[Exchange], list[Exchange]]:
     return leading, trailing
 
 
-def _transfer(work: MicrobatchWork) -> Exchange:
+def transfer_of(work: MicrobatchWork) -> Exchange:
+    """What stages send each other for a microbatch."""
     blocks = work.blocks
     size, dtype = blocks.transfer_bytes, blocks.transfer_dtype
     kind = CollectiveKind.SEND_RECV

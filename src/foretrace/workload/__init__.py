@@ -174,12 +174,17 @@ if TYPE_CHECKING:
     from foretrace.workload.schedule.catalogue import steady_schedule as steady_schedule
     from foretrace.workload.schedule.legality import check_schedule as check_schedule
     from foretrace.workload.schedule.legality import needs_of as needs_of
+    from foretrace.workload.schedule.listed import ListRule as ListRule
+    from foretrace.workload.schedule.listed import PipelineWork as PipelineWork
+    from foretrace.workload.schedule.listed import improved as improved
+    from foretrace.workload.schedule.listed import listed_schedule as listed_schedule
     from foretrace.workload.schedule.running import UnitTimes as UnitTimes
     from foretrace.workload.schedule.running import stage_ends_ns as stage_ends_ns
     from foretrace.workload.schedule.schedule import Orders as Orders
     from foretrace.workload.schedule.schedule import Pass as Pass
     from foretrace.workload.schedule.schedule import Schedule as Schedule
     from foretrace.workload.schedule.schedule import ScheduleUnit as ScheduleUnit
+    from foretrace.workload.schedule.written import pytorch_csv as pytorch_csv
     from foretrace.workload.sharding.access import AccessLaw as AccessLaw
     from foretrace.workload.sharding.access import access_laws as access_laws
     from foretrace.workload.sharding.balance import differencing as differencing

@@ -160,6 +160,25 @@ class PlanMemory:
         found: Int64s = highest + np.array(own)[shape.stage_number]
         return found
 
+    def room(self, plan: Plan, schedule: Schedule, capacity: int) -> tuple[Int64s, Int64s]:
+        """What orders of the same units may hold, whatever they are.
+
+        Args:
+            plan: a legal plan.
+            schedule: any order of its units, or none of them.
+            capacity: of a chip.
+
+        Returns:
+            Bytes of every chunk for a microbatch, int64[4, chunks]: kept, in a forward pass, in a
+            backward pass, kept until gradients of weights; and those left for them on every stage.
+        """
+        parts, shape = self._parts_of(plan), self._drawn.shape(plan, schedule)
+        chunks = [parts.chunk(one) for one in shape.distinct_chunks]
+        rows = [(one.kept, one.forward, one.backward, one.until_weights) for one in chunks]
+        own = [parts.stage(plan, held).without_peak for held in shape.distinct_stages]
+        left: Int64s = capacity - np.array(own, np.int64)[shape.stage_number]
+        return np.array(rows, np.int64)[shape.chunk_number].T.copy(), left
+
     def _parts_of(self, plan: Plan) -> _Parts:
         """What plans have in common that give a rank the same work of a microbatch."""
         key = (
@@ -347,7 +366,7 @@ class _Parts:
 
     def peaks(self, shape: _Shape) -> Peaks:
         """The worst moment of every stage."""
-        chunks = [self._chunk(chunk) for chunk in shape.distinct_chunks]
+        chunks = [self.chunk(chunk) for chunk in shape.distinct_chunks]
         return peaks_of(shape.schedule, chunks, shape.chunk_number)
 
     def stage(self, plan: Plan, stage: _StageParts) -> _StageBytes:
@@ -378,10 +397,11 @@ class _Parts:
             ends=ends,
             held=reduce(Held.__add__, own, ends),
             largest=max((one.dense + one.experts for one in both), default=0),
-            whole=sum(self._chunk(chunk).kept * count for chunk, count in counts.items()),
+            whole=sum(self.chunk(chunk).kept * count for chunk, count in counts.items()),
         )
 
-    def _chunk(self, chunk: _ChunkParts) -> ChunkBytes:
+    def chunk(self, chunk: _ChunkParts) -> ChunkBytes:
+        """Bytes of a chunk for one microbatch."""
         found = self._chunks.get(chunk)
         if found is None:
             found = self._chunks[chunk] = chunk_bytes(tuple(self._parts_of(chunk)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from foretrace.base import Bools, Int64s, njit
 
 # `Pass`.
@@ -124,4 +126,177 @@ def run(
                 place[stage] = end
                 left -= end - first
                 moved = True
+    return left
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _chosen(
+    stage: int,
+    own: Int64s,
+    unit_ns: Int64s,
+    transfer_ns: Int64s,
+    num_bytes: Int64s,
+    room: Int64s,
+    rule: Int64s,
+    num_microbatches: int,
+    following: Int64s,
+    forward_ns: Int64s,
+    backward_ns: Int64s,
+    free: int,
+    held: int,
+    reserved: int,
+    last: int,
+) -> tuple[int, int, int]:
+    """When a stage begins its next unit, its pass and its chunk; `_NOT_YET`: it can begin none.
+
+    `rule`: whether backward passes are split, who comes first (0 backward, 1 forward, 2 in turns),
+    whether chunks near the end come first, percent that a microbatch reserves, percent of a weight
+    gradient that a stage would rather wait.
+    """
+    num_chunks = transfer_ns.size
+    back = _INPUT if rule[0] else _BACKWARD
+    soon = _NOT_YET
+    best = soon
+    best_kind = best_chunk = best_rank = -1
+    for turn in range(2):  # the earliest begin; then the foremost of those that begin by then
+        for place in range(own.shape[1]):
+            chunk = own[stage, place]
+            if chunk < 0:
+                continue
+            for kind in (_FORWARD, back):
+                microbatch = following[kind, chunk]
+                if microbatch >= num_microbatches:
+                    continue
+                if kind == _FORWARD:
+                    ready = 0
+                    if chunk > 0:
+                        ready = forward_ns[chunk - 1, microbatch]
+                        if ready < 0:
+                            continue
+                        ready += transfer_ns[chunk]
+                    more = num_bytes[1, chunk]
+                    if place == 0:
+                        rest = 0
+                        moment = 0
+                        for other in range(own.shape[1]):
+                            if own[stage, other] >= 0:
+                                rest += num_bytes[0, own[stage, other]]
+                                moment = max(
+                                    moment,
+                                    num_bytes[2, own[stage, other]]
+                                    - num_bytes[0, own[stage, other]],
+                                )
+                        more = max(more, rest * rule[3] // 100 + moment)
+                    if held + (reserved if place == 0 else 0) + more > room[stage]:
+                        continue
+                else:
+                    ready = forward_ns[chunk, microbatch]
+                    if ready < 0:
+                        continue
+                    if chunk + 1 < num_chunks:
+                        behind = backward_ns[chunk + 1, microbatch]
+                        if behind < 0:
+                            continue
+                        ready = max(ready, behind + transfer_ns[chunk + 1])
+                begin = max(free, ready)
+                if turn == 0:
+                    if soon < 0 or begin < soon:
+                        soon = begin
+                    continue
+                if begin > soon:
+                    continue
+                first = kind == _FORWARD
+                if rule[1] == 0 or (rule[1] == 2 and last == _FORWARD):
+                    first = not first
+                rank = (num_chunks if first else 0) + (
+                    chunk if rule[2] == 1 else num_chunks - 1 - chunk
+                )
+                if rank > best_rank:
+                    best, best_kind, best_chunk, best_rank = begin, kind, chunk, rank
+    if rule[0]:
+        for place in range(own.shape[1]):
+            chunk = own[stage, place]
+            if chunk < 0 or following[_WEIGHT, chunk] >= following[back, chunk]:
+                continue
+            if best < 0 or best > free + unit_ns[_WEIGHT, chunk] * rule[4] // 100:
+                return free, _WEIGHT, chunk
+    return best, best_kind, best_chunk
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def list_units(
+    own: Int64s,
+    stage_of_chunk: Int64s,
+    unit_ns: Int64s,
+    transfer_ns: Int64s,
+    num_bytes: Int64s,
+    room: Int64s,
+    rule: Int64s,
+    num_microbatches: int,
+    orders: Int64s,
+    count: Int64s,
+) -> int:
+    """Units one after the other, each on the stage that can begin one the soonest.
+
+    In: `own` int64[stages, chunks of one], along the route, -1 behind the last; `num_bytes`
+    int64[4, chunks], kept, in a forward pass, in a backward pass, kept until gradients of weights.
+    Out: `orders` int64[stages, units of one, 3] and `count` int64[stages], pass, microbatch and
+    chunk. Returns how many units are left, because no stage has room for any.
+    """
+    num_stages, num_chunks = own.shape[0], stage_of_chunk.size
+    following = np.zeros((4, num_chunks), np.int64)
+    forward_ns = np.full((num_chunks, num_microbatches), _NOT_YET, np.int64)
+    backward_ns = np.full((num_chunks, num_microbatches), _NOT_YET, np.int64)
+    free = np.zeros(num_stages, np.int64)
+    held = np.zeros(num_stages, np.int64)
+    reserved = np.zeros(num_stages, np.int64)
+    last = np.full(num_stages, _NOT_YET, np.int64)
+    choice = np.full((num_stages, 3), _NOT_YET, np.int64)
+    is_old = np.ones(num_stages, np.bool_)
+    back = _INPUT if rule[0] else _BACKWARD
+    left = num_chunks * num_microbatches * (3 if rule[0] else 2)
+    while left > 0:
+        stage = -1
+        for at in range(num_stages):
+            if is_old[at]:
+                choice[at] = _chosen(
+                    at, own, unit_ns, transfer_ns, num_bytes, room, rule, num_microbatches,
+                    following, forward_ns, backward_ns, free[at], held[at], reserved[at], last[at],
+                )  # fmt: skip
+                is_old[at] = False
+            if choice[at, 0] >= 0 and (stage < 0 or choice[at, 0] < choice[stage, 0]):
+                stage = at
+        if stage < 0:
+            return left
+        begin, kind, chunk = choice[stage]
+        microbatch = following[kind, chunk]
+        following[kind, chunk] += 1
+        end = begin + unit_ns[kind, chunk]
+        free[stage], last[stage] = end, kind
+        is_old[stage] = True
+        if kind == _FORWARD:
+            forward_ns[chunk, microbatch] = end
+            held[stage] += num_bytes[0, chunk]
+            if chunk == own[stage, 0]:
+                for other in range(1, own.shape[1]):
+                    if own[stage, other] >= 0:
+                        reserved[stage] += num_bytes[0, own[stage, other]] * rule[3] // 100
+            else:
+                reserved[stage] -= num_bytes[0, chunk] * rule[3] // 100
+            if chunk + 1 < num_chunks:
+                is_old[stage_of_chunk[chunk + 1]] = True
+        elif kind == back:
+            backward_ns[chunk, microbatch] = end
+            held[stage] -= num_bytes[0, chunk]
+            if rule[0]:
+                held[stage] += num_bytes[3, chunk]
+            if chunk > 0:
+                is_old[stage_of_chunk[chunk - 1]] = True
+        else:
+            held[stage] -= num_bytes[3, chunk]
+        orders[stage, count[stage], 0] = kind
+        orders[stage, count[stage], 1] = microbatch
+        orders[stage, count[stage], 2] = chunk
+        count[stage] += 1
+        left -= 1
     return left

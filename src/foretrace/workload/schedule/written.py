@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,6 +40,7 @@ _KEYS = (
     DescriptionKey("route_of_microbatch", _WHOLES, expected="a list of whole numbers"),
 )
 _KINDS = {"F": Pass.FORWARD, "B": Pass.BACKWARD, "I": Pass.INPUT, "W": Pass.WEIGHT}
+_LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 _UNIT = re.compile(r"([FBIW])(\d+)(?:\.(\d+))?")
 _PYTORCH_UNIT = re.compile(r"(\d+)([FBIW])(\d+)")
 # Sends, receives and gathers that PyTorch writes into some of its files follow from the order.
@@ -66,6 +68,33 @@ def read_schedule(path: Path) -> Schedule:
     schedule = _of_csv(path, where) if path.suffix == ".csv" else _of_toml(path, where)
     check_schedule(schedule, where)
     return schedule
+
+
+def pytorch_csv(schedule: Schedule) -> str:
+    """A schedule as PyTorch's pipeline runtime reads it: a row for each stage.
+
+    Raises:
+        WorkloadError: if its microbatches take several ways, which that format has no place for.
+    """
+    if len(schedule.routes) > 1 or schedule.routes[0] != tuple(range(len(schedule.stage_of_chunk))):
+        raise WorkloadError(
+            f"schedule {schedule.name!r} has routes {[list(one) for one in schedule.routes]}, and "
+            "PyTorch's table has one, chunk after chunk: no other order can be written as one"
+        )
+    return "".join(",".join(_csv_words(order)) + "\n" for order in schedule.units)
+
+
+def _csv_words(order: Sequence[ScheduleUnit]) -> Iterator[str]:
+    units = iter(order)
+    for unit in units:
+        words = [_csv_word(unit)]
+        if unit.is_joined:
+            words += [_csv_word(other) for other in islice(units, 1)]
+        yield f"({';'.join(words)})OVERLAP_F_B" if len(words) > 1 else words[0]
+
+
+def _csv_word(unit: ScheduleUnit) -> str:
+    return f"{unit.chunk}{_LETTERS[unit.kind]}{unit.microbatch}"
 
 
 def _of_toml(path: Path, where: str) -> Schedule:
