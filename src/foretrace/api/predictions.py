@@ -20,7 +20,7 @@ from foretrace.analyze import (
 from foretrace.api.edited import Basis, Edited
 from foretrace.api.job import Job
 from foretrace.api.tracks import found_tracks
-from foretrace.base import ScenarioError
+from foretrace.base import ScenarioError, SweepEngine
 from foretrace.graph import Timeline
 from foretrace.report import AFTER, BEFORE, WhatifPage, WhatifSide, write_whatif_page
 from foretrace.whatif import Edit, NamedEdits, Order, Prediction, Sweep, read_scenarios, swept
@@ -41,6 +41,7 @@ def scenarios(
     *,
     order: Order | str = Order.THROUGHPUT,
     workers: int = 1,
+    engine: SweepEngine | str = SweepEngine.PROCESSES,
     folders: Sequence[Path] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
@@ -52,6 +53,7 @@ def scenarios(
         order: what is best: "throughput" (sequences in a second), "per-rank" (of each rank), or
             "step" (the shortest).
         workers: processes; each holds the recording.
+        engine: where they run: "processes" of this machine, or "ray", on its cluster.
         folders: of files that names in the file are looked up in, before the presets.
         progress: called with scenarios done and scenarios in all.
 
@@ -73,6 +75,7 @@ def scenarios(
         [NamedEdits(one.name, (*base.edits, *one.edits)) for one in listed],
         order=Order(order),
         workers=workers,
+        engine=SweepEngine(engine),
         progress=progress,
     )
 

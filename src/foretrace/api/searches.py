@@ -15,7 +15,7 @@ from foretrace.api.named import (
     model_named,
     software_named,
 )
-from foretrace.base import WorkloadError
+from foretrace.base import SweepEngine, WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.machine import Machine
 from foretrace.report import RiskPage, search_drawings, write_risk_page
@@ -53,6 +53,7 @@ def search(
     inflation: Inflation | None = None,
     folders: Sequence[Path] = (),
     workers: int = 1,
+    engine: SweepEngine | str = SweepEngine.PROCESSES,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanSearch:
     """The best plan of a space, and how much better one that was not simulated could be.
@@ -82,6 +83,7 @@ def search(
         inflation: so too.
         folders: so too.
         workers: processes that simulate plans beside each other.
+        engine: where they run: "processes" of this machine, or "ray", on its cluster.
         progress: called now and then with how far it is.
 
     Raises:
@@ -117,6 +119,7 @@ def search(
             where=where,
             resume=kept,
             workers=workers,
+            engine=SweepEngine(engine),
             progress=progress,
             version=__version__,
         )
@@ -141,6 +144,7 @@ def search(
         costs=costs,
         inflation=inflation,
         workers=workers,
+        engine=SweepEngine(engine),
         progress=progress,
         version=__version__,
     )

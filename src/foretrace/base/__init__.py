@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from foretrace.base.documents import read_document as read_document
     from foretrace.base.documents import read_sources as read_sources
     from foretrace.base.errors import CircleError as CircleError
+    from foretrace.base.errors import EngineError as EngineError
     from foretrace.base.errors import GraphError as GraphError
     from foretrace.base.errors import MachineError as MachineError
     from foretrace.base.errors import MissingExtraError as MissingExtraError
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from foretrace.base.number_formats import number_format as number_format
     from foretrace.base.number_formats import tensor_format as tensor_format
     from foretrace.base.processes import Mapper as Mapper
+    from foretrace.base.processes import SweepEngine as SweepEngine
     from foretrace.base.processes import mapped as mapped
     from foretrace.base.texts import visible as visible
     from foretrace.base.times import NS_PER_DAY as NS_PER_DAY

@@ -11,6 +11,7 @@
     |   +-- NotShownError it is legal, and the recording does not show what it would take
     +-- RiskError         a description of failures or a campaign cannot be read, or cannot be
     +-- OutputError       a file cannot be written
+    +-- EngineError       workers of a sweep end before they answer
     +-- MissingExtraError an optional library is not installed
 
 A wrong argument in a Python call is a `ValueError` or `TypeError`, as everywhere.
@@ -71,6 +72,10 @@ class RiskError(ModelError):
 
 class OutputError(ModelError):
     """A file cannot be written: its folder, its disk, or what stands in its place forbids it."""
+
+
+class EngineError(ModelError):
+    """Workers that a sweep is spread over end before they answer."""
 
 
 class MissingExtraError(ModelError):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
+from foretrace.base import SweepEngine
 from foretrace.graph import Ablation
 
 
@@ -55,6 +56,12 @@ Rank: TypeAlias = Annotated[
 Ranks: TypeAlias = Annotated[str | None, option("RANKS", "Read these ranks only, as in 0,3-5.")]
 NoCache: TypeAlias = Annotated[
     bool, typer.Option("--no-cache", help="Read the files anew and keep nothing.")
+]
+WhichEngine: TypeAlias = Annotated[
+    SweepEngine,
+    typer.Option(
+        "--engine", help="Where workers of a sweep run: on this machine, or Ray's cluster."
+    ),
 ]
 Workers: TypeAlias = Annotated[
     int | None, option("N", "Files to read at once. Default: what suits.", min=1)

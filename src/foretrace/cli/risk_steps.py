@@ -10,6 +10,7 @@ import typer
 
 from foretrace.answer import Told
 from foretrace.balance import EVEN, documents_of, expert_load_named
+from foretrace.base import SweepEngine
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.options import option
@@ -135,6 +136,7 @@ def steps(
     outputs: Outputs,
     no_cache: options.NoCache = False,
     workers: options.Workers = None,
+    engine: options.WhichEngine = SweepEngine.PROCESSES,
 ) -> None:
     """Tell how long steps take, with their odds: of a recording, or of a plan not yet run."""
     asked = PlanOptions(
@@ -144,7 +146,7 @@ def steps(
         raise typer.BadParameter("give profiler files or --model, --machine and --plan, not both")
     with activity() as doing:
         sampling = Sampling(
-            num_samples=samples, seed=seed, budget_s=budget, workers=workers,
+            num_samples=samples, seed=seed, budget_s=budget, workers=workers, engine=engine,
             has_scales=scale or report is not None, progress=doing.advance,
         )  # fmt: skip
         if paths:

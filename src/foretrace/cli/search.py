@@ -10,6 +10,7 @@ import typer
 
 from foretrace import api
 from foretrace.api import Edited
+from foretrace.base import SweepEngine
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
@@ -64,6 +65,7 @@ def search(
         Path | None, option("FILE", "Keep what is found here, and go on from it.", dir_okay=False)
     ] = None,
     workers: Annotated[int, option("N", "Processes that simulate plans.", min=1)] = 1,
+    engine: options.WhichEngine = SweepEngine.PROCESSES,
     software: Annotated[
         str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
     ] = None,
@@ -110,6 +112,7 @@ def search(
             gap=_share(gap),
             resume=resume,
             workers=workers,
+            engine=engine,
             software=None if software is None else software_called(software, software_folders()),
             progress=_Told(doing),
         )

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 import foretrace
-from foretrace.base import WorkloadError, written_beside
+from foretrace.base import SweepEngine, WorkloadError, written_beside
 from foretrace.capture import device_of
 from foretrace.cli import options
 from foretrace.cli.options import option
@@ -90,6 +90,7 @@ def runs(
     workers: Annotated[
         int | None, option("N", "Processes that predict at once. Default: what suits.", min=1)
     ] = None,
+    engine: options.WhichEngine = SweepEngine.PROCESSES,
     outputs: Outputs,
 ) -> None:
     """Predict published runs from their configuration, and say how far off that is."""
@@ -101,7 +102,12 @@ def runs(
         doing.now("predicting runs")
         workers = workers or (os.cpu_count() or 1 if len(published) > _FEW_RUNS else 1)
         report = runs_report(
-            published, by_class=by_class, unread=unread, workers=workers, progress=doing.advance
+            published,
+            by_class=by_class,
+            unread=unread,
+            workers=workers,
+            engine=engine,
+            progress=doing.advance,
         )
     if teach:
         for lesson in lessons(published, report.rows):

@@ -9,7 +9,7 @@ import typer
 
 from foretrace import api
 from foretrace.api import Edited
-from foretrace.base import written_together
+from foretrace.base import SweepEngine, written_together
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
@@ -34,6 +34,7 @@ def whatif(
     scenarios: own.Scenarios = None,
     order: own.BestBy = Order.THROUGHPUT,
     processes: own.Processes = 1,
+    engine: options.WhichEngine = SweepEngine.PROCESSES,
     machine: own.Machine = None,
     model: own.Model = None,
     plan: own.Plan = None,
@@ -81,6 +82,7 @@ def whatif(
                 scenarios,
                 order=order,
                 workers=processes,
+                engine=engine,
                 folders=folders,
                 progress=doing.advance,
             )

@@ -22,6 +22,7 @@ from foretrace.base import (
     Int64s,
     NotShownError,
     ScenarioError,
+    SweepEngine,
     WorkloadError,
     numbered_rows,
 )
@@ -77,6 +78,7 @@ def searched_recording(
     where: str | None = None,
     resume: Path | None = None,
     workers: int = 1,
+    engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[Progress], None] | None = None,
     version: str = "",
 ) -> PlanSearch:
@@ -93,6 +95,7 @@ def searched_recording(
         where: so too.
         resume: so too.
         workers: so too.
+        engine: so too.
         progress: so too.
         version: so too.
 
@@ -108,6 +111,7 @@ def searched_recording(
         where=where,
         resume=resume,
         workers=workers,
+        engine=engine,
         progress=progress,
         version=version,
     )

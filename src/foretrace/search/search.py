@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from foretrace.base import Mapper, ScenarioError, WorkloadError, mapped
+from foretrace.base import Mapper, ScenarioError, SweepEngine, WorkloadError, mapped
 from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
@@ -56,6 +56,7 @@ def searched(
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     workers: int = 1,
+    engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[Progress], None] | None = None,
     version: str = "",
 ) -> PlanSearch:
@@ -75,6 +76,7 @@ def searched(
         costs: as in `estimate`.
         inflation: so too.
         workers: processes that simulate plans.
+        engine: where they run.
         progress: called now and then.
         version: of foretrace; what another one found is not gone on with.
 
@@ -101,6 +103,7 @@ def searched(
         where=where,
         resume=resume,
         workers=workers,
+        engine=engine,
         progress=progress,
         version=version,
     )
@@ -114,6 +117,7 @@ def searched_on(
     where: str | None = None,
     resume: Path | None = None,
     workers: int = 1,
+    engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[Progress], None] | None = None,
     version: str = "",
 ) -> PlanSearch:
@@ -126,6 +130,7 @@ def searched_on(
         where: so too.
         resume: so too.
         workers: so too.
+        engine: so too.
         progress: so too.
         version: so too.
 
@@ -141,7 +146,7 @@ def searched_on(
         workers=workers,
         version=version,
     )
-    with mapped(workers) as over:
+    with mapped(workers, engine) as over:
         search.over = over
         return search.found(resume)
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from foretrace.base import ModelError, mapped
+from foretrace.base import ModelError, SweepEngine, mapped
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.predict import predict
 from foretrace.whatif.prediction import Prediction
 from foretrace.whatif.scenario_file import NamedEdits
 from foretrace.whatif.sweep import Order, Sweep, SweepRow
-
-_Batch = tuple[NamedEdits, ...]
-# With each goes a copy of the recording: few, but enough that no worker ends long before others.
-_BATCHES_PER_WORKER = 2
 
 
 def swept(
@@ -24,6 +20,7 @@ def swept(
     *,
     order: Order = Order.THROUGHPUT,
     workers: int = 1,
+    engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """Predict every scenario; what is refused stands in the answer with its reason.
@@ -33,13 +30,14 @@ def swept(
         scenarios: in any order.
         order: what is best.
         workers: processes; each holds the recording once.
+        engine: where they run.
         progress: called with scenarios done and scenarios in all.
     """
     workers = min(workers, len(scenarios))
     found: list[SweepRow] = []
-    with mapped(workers) as over:
-        for rows in over(partial(_rows, baseline), _batches(scenarios, workers)):
-            found += rows
+    with mapped(workers, engine) as over:
+        for row in over(partial(_row, baseline), scenarios):
+            found.append(row)
             if progress is not None:
                 progress(len(found), len(scenarios))
     return Sweep(
@@ -95,13 +93,3 @@ def _sentences(baseline: Baseline, edits: Sequence[Edit]) -> Iterator[str]:
         except ModelError:
             return
         yield sentence
-
-
-def _batches(scenarios: Sequence[NamedEdits], workers: int) -> list[_Batch]:
-    """Runs of scenarios: one each for one worker, which shows how far it is."""
-    size = 1 if workers <= 1 else -(-len(scenarios) // (workers * _BATCHES_PER_WORKER))
-    return [tuple(scenarios[at : at + size]) for at in range(0, len(scenarios), size)]
-
-
-def _rows(baseline: Baseline, scenarios: _Batch) -> list[SweepRow]:
-    return [_row(baseline, one) for one in scenarios]

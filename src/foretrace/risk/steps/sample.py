@@ -10,7 +10,7 @@ import numpy as np
 
 from foretrace.analyze import Windows, windows
 from foretrace.balance import Documents, ExpertLoad, ExpertPlacement, document_work
-from foretrace.base import Bools, Float64s, Int32s, RiskError
+from foretrace.base import Bools, Float64s, Int32s, RiskError, SweepEngine, mapped
 from foretrace.cost import CostModel, Inflation, step_costs
 from foretrace.estimate import Follows, drawn_mix, expert_work, routing_of, simulated_step
 from foretrace.graph import NO_STEP, ExecutionGraph, NodeKind
@@ -70,6 +70,7 @@ class Sampling:
     seed: int = 0
     budget_s: float | None = None  # stop after the batch that ends later than this
     workers: int | None = None
+    engine: SweepEngine = SweepEngine.PROCESSES
     has_shares: bool = True
     has_scales: bool = False
     progress: Progress | None = None
@@ -93,13 +94,16 @@ class Sampling:
         """All batches, or as many as the budget allows, two at least; float64[batches, ...]."""
         begin = time.monotonic()
         found = []
-        for batch in range(NUM_BATCHES):
-            found.append(sample(batch))
-            if self.progress is not None:
-                self.progress(batch + 1, NUM_BATCHES)
-            is_over = self.budget_s is not None and time.monotonic() - begin > self.budget_s
-            if is_over and batch:
-                break
+        # Threads share one process's batch; a cluster does batches beside each other.
+        count = NUM_BATCHES if self.engine is SweepEngine.RAY else 1
+        with mapped(count, self.engine) as over:
+            for batch, one in enumerate(over(sample, range(NUM_BATCHES))):
+                found.append(one)
+                if self.progress is not None:
+                    self.progress(batch + 1, NUM_BATCHES)
+                is_over = self.budget_s is not None and time.monotonic() - begin > self.budget_s
+                if is_over and batch:
+                    break
         return np.stack(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from foretrace.base import NS_PER_S, ModelError, mapped
+from foretrace.base import NS_PER_S, ModelError, SweepEngine, mapped
 from foretrace.cost import CostModel, step_costs
 from foretrace.machine import Machine
 from foretrace.software import UNKNOWN_SOFTWARE, kernel_factors, load_software
@@ -46,6 +46,7 @@ def runs_report(
     by_class: bool = False,
     unread: Sequence[str] = (),
     workers: int = 1,
+    engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunsReport:
     """Every run predicted, and again with one constant for each kind of run.
@@ -56,11 +57,12 @@ def runs_report(
             nothing known of it.
         unread: rows of the table that could not be read, as `unread_rows` says why.
         workers: processes that predict at once.
+        engine: where they run.
         progress: called after each run with how many are done, and of how many.
     """
 
     def predicted(asked: Sequence[PublishedRun]) -> tuple[RunPrediction, ...]:
-        return all_widened(predict_runs(asked, workers=workers, progress=progress))
+        return all_widened(predict_runs(asked, workers=workers, engine=engine, progress=progress))
 
     rows = predicted(runs)
     classes = predicted([known_by_class(run) for run in runs]) if by_class else ()
@@ -85,6 +87,7 @@ def predict_runs(
     *,
     costs: CostsOf = costs_of,
     workers: int = 1,
+    engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RunPrediction, ...]:
     """Every run, in the order given.
@@ -93,6 +96,7 @@ def predict_runs(
         runs: of any sources.
         costs: what predicts durations on a run's machine with its software.
         workers: processes that predict at once.
+        engine: where they run.
         progress: called with how many are done, and of how many.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
@@ -103,7 +107,7 @@ def predict_runs(
     order = sorted(groups.values(), key=lambda rows: -sum(_weight(runs[at]) for at in rows))
     batches = [tuple(runs[at] for at in rows) for rows in order]
     found: dict[int, RunPrediction] = {}
-    with mapped(workers) as over:
+    with mapped(workers, engine) as over:
         answers = over(partial(_predictions, costs=costs), batches)
         for rows, answered in zip(order, answers, strict=True):
             found.update(zip(rows, answered, strict=True))
