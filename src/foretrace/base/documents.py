@@ -25,10 +25,12 @@ class Shelf:
     """One kind of descriptions: what its files are called, where they stand, how they fail."""
 
     noun: str  # "chip": in sentences
-    kinds: tuple[str, ...]  # what `kind = "..."` of a file may say
     presets: Path
-    folder: str  # below the presets and below a user's folder: "chips"; "" for these themselves
     error: type[ModelError]  # raised when a file is wrong
+    folder: str = (
+        ""  # below the presets and below a user's folder: "chips"; "" for these themselves
+    )
+    kinds: tuple[str, ...] = ()  # what `kind = "..."` of a file may say; the noun, if left out
     named_lists: tuple[str, ...] = ()  # keys of lists of tables that are merged by their `name`
     # A table's own `source = "..."` counts for each of its numbers that names none.
     has_table_sources: bool = False
@@ -97,11 +99,12 @@ def _document(
         circle = " -> ".join(each.stem for each in (*seen, path))
         raise shelf.error(f"{str(path)!r} extends itself ({circle}): remove one `extends`")
     table = parsed_toml(path, shelf.error)
-    stated = table.get("kind", shelf.kinds[0])
-    if stated not in shelf.kinds:
+    kinds = shelf.kinds or (shelf.noun,)
+    stated = table.get("kind", kinds[0])
+    if stated not in kinds:
         raise shelf.error(
             f"{str(path)!r} has kind {stated!r} where a {shelf.noun} is expected: "
-            f"write kind = {_either(shelf.kinds)}, or name another file"
+            f"write kind = {_either(kinds)}, or name another file"
         )
     parent = table.pop("extends", "")
     if not isinstance(parent, str):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -40,14 +39,12 @@ def measured_host(
     num_processes: int = 4,
     *,
     seconds: float = 8.0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> HostSpeed:
     """The speed of up to so many processes at once.
 
     Args:
         num_processes: the most that compute at once.
         seconds: for all of it, the start of the processes not counted.
-        progress: called with the turns that are over, and all of them.
 
     Raises:
         MissingExtraError: if PyTorch is not installed.
@@ -66,11 +63,9 @@ def measured_host(
         try:
             for process in processes:
                 process.start()
-            for turn in range(len(turns)):
+            for _ in turns:
                 barrier.wait(_PATIENCE_SECONDS)
                 barrier.wait(_PATIENCE_SECONDS)
-                if progress is not None:
-                    progress(turn + 1, len(turns))
             for process in processes:
                 process.join()
         except BrokenBarrierError as error:

@@ -36,13 +36,7 @@ from foretrace.base import (
     read_sources,
 )
 
-SOFTWARE = Shelf(
-    noun="software",
-    kinds=("software",),
-    presets=Path(__file__).parent / "presets",
-    folder="",
-    error=WorkloadError,
-)
+SOFTWARE = Shelf(noun="software", presets=Path(__file__).parent / "presets", error=WorkloadError)
 UNKNOWN_SOFTWARE = "unknown"
 _RELEASE_KEYS = (
     DescriptionKey("name", Text, is_required=True),

@@ -133,18 +133,17 @@ def left_out_errors(constants: Sequence[Constants] | None = None) -> CostErrors:
     return CostErrors(tuple(row for one in known for row in one.left_out), {})
 
 
-def cost_errors(folder: Path, constants: Sequence[Constants] | None = None) -> CostErrors:
-    """The errors of constants, as they are, on a folder of tables; unknown GPUs are left out.
+def cost_errors(folder: Path) -> CostErrors:
+    """The errors of the shipped constants on a folder of tables; unknown GPUs are left out.
 
     Args:
         folder: with files `gemm-*.parquet`, `attention-*.parquet` and `collectives*.parquet`.
-        constants: of kernels; the shipped ones, if left out.
 
     Raises:
         ModelError: if the folder holds no such tables, or they cannot be read.
         MachineError: if a chip's description lacks what a model needs.
     """
-    known = shipped_constants() if constants is None else constants
+    known = shipped_constants()
     by_label: dict[tuple[str, str, str], list[_Answer]] = {}
     for one in read_tables(folder, known_only=True):
         answer = _answer(one, known)

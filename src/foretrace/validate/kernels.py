@@ -56,17 +56,9 @@ class CallTimes:
         )
 
 
-def call_times(timeline: Timeline, step: str | None = None) -> CallTimes:
-    """How long each distinct operation took.
-
-    Args:
-        timeline: measured or simulated.
-        step: name of the step to look at; the typical one if left out.
-
-    Raises:
-        GraphError: if there is no step of that name.
-    """
-    calls = calls_of(timeline, step_of(timeline, step))
+def call_times(timeline: Timeline) -> CallTimes:
+    """How long each distinct operation of the typical step took."""
+    calls = calls_of(timeline, step_of(timeline, None))
     if not len(calls):
         empty = np.zeros(0, np.int64)
         return CallTimes((), (), (), (), empty, empty, np.zeros(0))

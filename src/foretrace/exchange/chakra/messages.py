@@ -33,11 +33,11 @@ def write_nodes(out: IO[bytes], nodes: ChakraNodes) -> None:
         out.write(chunk)
 
 
-def node_chunks(nodes: ChakraNodes, num_nodes: int = CHUNK_NODES) -> Iterator[memoryview]:
-    """The nodes' messages in pieces of so many nodes."""
+def node_chunks(nodes: ChakraNodes) -> Iterator[memoryview]:
+    """The nodes' messages in pieces."""
     columns = _columns(nodes)
-    for begin in range(0, len(nodes), num_nodes):
-        end = min(begin + num_nodes, len(nodes))
+    for begin in range(0, len(nodes), CHUNK_NODES):
+        end = min(begin + CHUNK_NODES, len(nodes))
         sizes = np.empty(end - begin, np.int64)
         message_sizes(begin, end, columns, sizes)
         buffer = np.empty(int(sizes.sum()) + _LENGTH_BYTES * len(sizes), np.uint8)

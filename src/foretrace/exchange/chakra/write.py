@@ -56,7 +56,6 @@ def write_chakra(
     prefix: Path,
     graph: ExecutionGraph,
     *,
-    duration_ns: Int64s | None = None,
     timeline: Timeline | None = None,
     origin: ChakraOrigin | None = None,
 ) -> Written:
@@ -65,7 +64,6 @@ def write_chakra(
     Args:
         prefix: folder and first part of the files' names.
         graph: of any origin.
-        duration_ns: int64[nodes], how long each node takes; the graph's own, if left out.
         timeline: when each node started and ended; no start is written, if left out.
         origin: the Chakra files that the graph came from; they are then written again, with what
             has changed, and start times stay as they were.
@@ -73,8 +71,6 @@ def write_chakra(
     Raises:
         GraphError: if a node waits for another rank's node other than in a collective.
     """
-    if duration_ns is not None:
-        graph = replace(graph, measured_ns=duration_ns)
     files = _files_again(graph, origin) if origin is not None else _files(graph, timeline)
     groups_path = prefix.with_name(f"{prefix.name}.groups.json")
     paths, num_nodes = [], 0

@@ -32,13 +32,7 @@ from foretrace.risk.campaign.closed_form import best_interval_ns, with_interval
 from foretrace.risk.failures.catalogue import load_failures
 from foretrace.risk.times import duration_ns
 
-_SHELF = Shelf(
-    noun="campaign",
-    kinds=("campaign",),
-    presets=Path(__file__).parent / "presets",
-    folder="",
-    error=RiskError,
-)
+_SHELF = Shelf(noun="campaign", presets=Path(__file__).parent / "presets", error=RiskError)
 BEST = "best"  # a checkpoint interval that is found instead of stated
 _KEYS = (
     DescriptionKey("kind", str),

@@ -121,7 +121,6 @@ def replica_sizes(
     plan: Plan | None = None,
     chip: Chip | None = None,
     num_samples: int = 100,
-    seed: int = 0,
 ) -> ReplicaSizes:
     """The campaign with replicas of every size, and whether they fit into memory.
 
@@ -137,7 +136,6 @@ def replica_sizes(
             are counted, divided over the whole replica.
         chip: whose memory has to do.
         num_samples: simulated campaigns of each size.
-        seed: the same one gives the same result.
 
     Raises:
         RiskError: if the campaign has no replicas, or a size does not divide the job.
@@ -159,9 +157,7 @@ def replica_sizes(
             ReplicaSize(
                 size,
                 campaign.num_gpus // size,
-                simulate_campaign(
-                    sized, duration_ns=duration_ns, num_samples=num_samples, seed=seed
-                ),
+                simulate_campaign(sized, duration_ns=duration_ns, num_samples=num_samples, seed=0),
                 replicas_ettr(sized),
                 num_bytes,
                 None if chip is None else chip.memory_bytes,

@@ -27,9 +27,7 @@ from foretrace.risk.failures.rates import Component, FailureList, FailureRates
 
 _SHELF = Shelf(
     noun="failures",
-    kinds=("failures",),
     presets=Path(__file__).parent / "presets",
-    folder="",
     error=RiskError,
     named_lists=("components",),
 )

@@ -20,6 +20,7 @@ from foretrace.base import RiskError
 from foretrace.risk.failures.rates import Component, FailureRates
 
 _UNNAMED = "not said"
+_LEMON_CHANCE = 0.01  # that any host is called a lemon by mistake
 _FEWEST_ROWS = 2
 # A gap's distance beyond which the log's failures do not come at a constant rate is
 # 1.36 / sqrt(n) for a known mean (Kolmogorov and Smirnov at 5%); estimating it makes that strict.
@@ -88,7 +89,6 @@ def read_failure_log(
     num_hosts: int,
     days: float | None = None,
     host_causes: Sequence[str] | None = None,
-    lemon_chance: float = 0.01,
 ) -> FailureLog:
     """Rates, hosts and gaps of a log.
 
@@ -98,7 +98,6 @@ def read_failure_log(
         days: how long they were watched; without, from the first failure to the last, which
             counts one failure less than there are.
         host_causes: components whose failures take the host away; all, if left out.
-        lemon_chance: how likely it may be that any host is called a lemon by mistake.
 
     Raises:
         RiskError: if the file has no failures, or a row cannot be read.
@@ -125,9 +124,7 @@ def read_failure_log(
         host_days=host_days,
     )
     hosts = Counter(row[2] for row in rows if row[2])
-    return FailureLog(
-        rates, tuple(_hosts(hosts, num_hosts, lemon_chance)), _gap_distance(np.diff(times))
-    )
+    return FailureLog(rates, tuple(_hosts(hosts, num_hosts)), _gap_distance(np.diff(times)))
 
 
 def _rows(path: Path) -> Iterator[tuple[float, str, str]]:
@@ -154,16 +151,14 @@ def _seconds(row: Mapping[str, str | None], path: Path, line: int) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-def _hosts(
-    counts: Mapping[str, int], num_hosts: int, lemon_chance: float
-) -> Iterator[HostFailures]:
+def _hosts(counts: Mapping[str, int], num_hosts: int) -> Iterator[HostFailures]:
     # scipy takes a fifth of a second to import
     from scipy.special import gammainc
 
     mean = sum(counts.values()) / num_hosts
     for host, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         chance = float(gammainc(count, mean))  # of a Poisson number being `count` or more
-        yield HostFailures(host, count, chance, chance < lemon_chance / num_hosts)
+        yield HostFailures(host, count, chance, chance < _LEMON_CHANCE / num_hosts)
 
 
 def _gap_distance(gaps: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

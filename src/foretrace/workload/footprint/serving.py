@@ -46,7 +46,6 @@ def serving_memory(
     expert_ranks: int = 1,
     max_tokens: int = 2048,
     max_sequences: int = 256,
-    weight_format: str = "bf16",
     cache_format: str = "bf16",
 ) -> ServingMemory:
     """What a GPU holds of a model that serves, and what it has left.
@@ -59,13 +58,12 @@ def serving_memory(
         expert_ranks: GPUs that share the experts out; as many as `tensor`, or more.
         max_tokens: of a step.
         max_sequences: of a step.
-        weight_format: of weights.
         cache_format: of what is kept of tokens.
     """
     counts = parameters(model)
     experts = counts.of(EXPERTS).total
     numbers = (counts.total - experts) / tensor + experts / max(tensor, expert_ranks)
-    weights = numbers * FORMAT_BY_NAME[weight_format].num_bytes
+    weights = numbers * FORMAT_BY_NAME["bf16"].num_bytes
     width = 3 * model.feed_forward.width
     if model.experts is not None:
         width = max(width, 3 * model.experts.width * model.experts.num_active)

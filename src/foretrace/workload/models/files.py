@@ -35,7 +35,6 @@ MODELS = Shelf(
     noun="model",
     kinds=tuple(kind.value for kind in ModelKind),
     presets=PRESETS,
-    folder="",
     error=WorkloadError,
     has_table_sources=True,
 )

@@ -30,13 +30,7 @@ from foretrace.workload.plan.keys import (
 from foretrace.workload.plan.plan import Plan
 from foretrace.workload.sharding.tables import TableSharding
 
-PLANS = Shelf(
-    noun="plan",
-    kinds=("plan",),
-    presets=Path(__file__).parent / "presets",
-    folder="",
-    error=WorkloadError,
-)
+PLANS = Shelf(noun="plan", presets=Path(__file__).parent / "presets", error=WorkloadError)
 _PARTS = ("overlap", "precision", "dispatch", "implementation", "tables")
 
 
