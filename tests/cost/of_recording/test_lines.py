@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrace.base import Float64s
-from foretrace.cost.of_recording.lines import Points, fitted_line
+from foretrace.cost.of_recording.lines import Points, Quickest, fitted_line
 
 
 def points(flops: Float64s, measured_ns: Float64s, *, operator: int | Float64s = 0) -> Points:
@@ -37,6 +37,21 @@ def test_one_shape_alone_grows_in_proportion_above_the_shortest_operators() -> N
 
     assert found == pytest.approx([11_000, 21_000, 41_000])
     assert not line.is_tested
+
+
+def test_one_shape_alone_of_slow_work_is_part_start_part_work() -> None:
+    """The quickest operators do in 1 us what it takes 26 us for."""
+    alone = points(np.array([1e6]), np.array([26_000.0]))
+
+    found = [
+        fitted_line(alone, shortest_ns, Quickest(1e3, 0.0)).predicted_ns(
+            np.array([4e6]), np.zeros(1)
+        )
+        for shortest_ns in (1_000.0, 6_000.0)
+    ]
+
+    assert found[0] == pytest.approx([10_000 + 4 * 16_000])  # ten times the shortest at most
+    assert found[1] == pytest.approx([26_000 + 3 * np.sqrt(1_000 * 20_000)])
 
 
 def test_one_odd_kernel_does_not_become_a_start_of_all() -> None:

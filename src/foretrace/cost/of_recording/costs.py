@@ -15,7 +15,7 @@ import numpy as np
 from foretrace.base import Float64s, Int64s
 from foretrace.cost.attention import AttentionShapes
 from foretrace.cost.model import NO_TEXT, CollectiveRequests, Costs, KernelRequests, Source
-from foretrace.cost.of_recording.lines import Line, Points, fitted_line
+from foretrace.cost.of_recording.lines import Line, Points, Quickest, fitted_line
 from foretrace.cost.of_recording.transfers import TransferLines
 from foretrace.cost.signatures import (
     ATTENTION,
@@ -40,6 +40,7 @@ class RecordedCosts:
 
     lines: Mapping[str, Line]  # by class
     transfers: TransferLines | None = None
+    shortest_ns: float = 0.0  # what the shortest operators take
 
     def kernel_costs(self, requests: KernelRequests) -> Costs:
         """Duration of each call, by the line of its class; unknown where the class was not met."""
@@ -118,8 +119,10 @@ def costs_of_recording(
         if flops or num_bytes > _CACHE_LINE
     ]
     shortest_ns = float(np.percentile(times, _SHORT)) if times else 1.0
-    lines = {name: fitted_line(_points(found), shortest_ns) for name, found in rows.items()}
-    return RecordedCosts(lines, transfers)
+    points = {name: _points(found) for name, found in rows.items()}
+    quickest = Quickest.of(points.values())
+    lines = {name: fitted_line(one, shortest_ns, quickest) for name, one in points.items()}
+    return RecordedCosts(lines, transfers, shortest_ns)
 
 
 _Shape = tuple[str, float, float]  # operator, FLOPs, bytes

@@ -1,13 +1,13 @@
 """A start and a rate for each kind of operator, fitted to what one recording shows of it.
 
 `start + FLOPs / rate + bytes / bandwidth`: as many of the three as the distinct shapes can
-tell apart. One shape alone says how long its work takes and nothing of a start, which is then
-taken to be that of the shortest operators.
+tell apart. One shape alone says how long its work takes and nothing of a start, which lies between
+that of the shortest operators and all but what the recording's quickest work would take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,11 @@ class Points:
         """Number of shapes."""
         return len(self.measured_ns)
 
+    def mean_per_ns(self, work: Float64s) -> float:
+        """What all calls together get done of some work in a nanosecond."""
+        num_calls = self.total_ns / self.measured_ns
+        return float((work * num_calls).sum() / self.total_ns.sum())
+
 
 @dataclass(frozen=True)
 class Line:
@@ -82,15 +87,33 @@ class Line:
         return self.spread.low**power, self.spread.high**power
 
 
-def fitted_line(points: Points, shortest_ns: float) -> Line:
+@dataclass(frozen=True)
+class Quickest:
+    """The most that any kind of operator of a recording gets done; 0: not known."""
+
+    flops_per_ns: float = 0.0
+    bytes_per_ns: float = 0.0
+
+    @staticmethod
+    def of(kinds: Iterable[Points]) -> Quickest:
+        """The best mean rate of a kind; bytes of those that do nothing but move them."""
+        found = [(one.mean_per_ns(one.flops), one.mean_per_ns(one.num_bytes)) for one in kinds]
+        return Quickest(
+            max((flops for flops, _ in found), default=0.0),
+            max((moved for flops, moved in found if not flops), default=0.0),
+        )
+
+
+def fitted_line(points: Points, shortest_ns: float, quickest: Quickest = Quickest()) -> Line:
     """The line through the points.
 
     Args:
         points: at least one.
         shortest_ns: what the shortest operators of the recording take.
+        quickest: what the recording's best operators get done.
     """
     names = _constants_for(points)
-    values = _fit(points, names, shortest_ns)
+    values = _fit(points, names, shortest_ns, quickest)
     line = Line(values, UNTESTED_SPREAD, 1.0, 1.0, is_tested=False)
     work = np.maximum(line.work_ns(points.flops, points.num_bytes), 1e-9)
     spread = _spread(points, line)
@@ -114,13 +137,16 @@ def _constants_for(points: Points) -> tuple[str, ...]:
     return (_START, *work)
 
 
-def _fit(points: Points, names: tuple[str, ...], shortest_ns: float) -> dict[str, float]:
+def _fit(
+    points: Points, names: tuple[str, ...], shortest_ns: float, quickest: Quickest
+) -> dict[str, float]:
     work = {_RATE: points.flops, _BANDWIDTH: points.num_bytes}
     if _START not in names:
-        start_ns = min(shortest_ns, 0.5 * float(points.measured_ns.min()))
         name = names[0] if names else _START
         if name == _START:
             return {_START: float(np.median(points.measured_ns))}
+        best = quickest.flops_per_ns if name == _RATE else quickest.bytes_per_ns
+        start_ns = _start_of_one_size(points.measured_ns, work[name], shortest_ns, best=best)
         over = np.maximum(points.measured_ns - start_ns, 1e-3)
         return {_START: start_ns, name: float(np.median(work[name] / over))}
     constants = [
@@ -146,6 +172,21 @@ def _fit(points: Points, names: tuple[str, ...], shortest_ns: float) -> dict[str
     weight = np.sqrt(points.total_ns / points.total_ns.mean())
     rows = MeasuredRows(predicted_ns, points.measured_ns, weight)
     return fitted(constants, [rows], pull=1e-3)
+
+
+def _start_of_one_size(
+    measured_ns: Float64s, work: Float64s, shortest_ns: float, *, best: float
+) -> float:
+    """What is start of an operator that was seen at one size.
+
+    Its work takes at least what the quickest operators need for as much, at most all but the
+    shortest operators' time; the geometric mean of both is taken.
+    """
+    shortest_ns = min(shortest_ns, 0.5 * float(measured_ns.min()))
+    most_ns = float(np.median(measured_ns)) - shortest_ns
+    least_ns = min(float(np.median(work)) / best, most_ns) if best > 0 else most_ns
+    start_ns = float(np.median(measured_ns)) - float(np.sqrt(least_ns * most_ns))
+    return min(start_ns, _STARTS_APART * shortest_ns, 0.9 * float(measured_ns.min()))
 
 
 def _spread(points: Points, line: Line) -> Spread | None:

@@ -18,6 +18,7 @@ from foretrace.whatif.resize.signatures import Shaped, Signatures
 
 _UNIT_NS = 1_000_000_000  # a measurement to scale, so that rounding does not count
 RECORDED = "measured"
+_SIZES_APART = 2  # between sizes that tell a start
 _BY_ELEMENTS, _BY_NEIGHBOURS = "by elements", "like its neighbours"
 
 
@@ -94,7 +95,8 @@ def _by_models(
         own = models.recorded
         other = scaled(unit_ns, own.kernel_costs(before), own.kernel_costs(after))
         costs = filled(costs, other)
-        costs = filled(costs, _by_elements(rows, signatures.texts))
+        took_ns = np.bincount(inverse, graph.measured_ns[nodes]) / np.bincount(inverse)
+        costs = filled(costs, by_elements(rows, signatures.texts, took_ns, own.shortest_ns))
     into.ratio[nodes] = (costs.duration_ns / _UNIT_NS)[inverse]
     into.low[nodes] = (costs.low_ns / _UNIT_NS)[inverse]
     into.high[nodes] = (costs.high_ns / _UNIT_NS)[inverse]
@@ -106,27 +108,45 @@ def _by_models(
     )
 
 
-def _by_elements(rows: Int32s, texts: tuple[str, ...]) -> Costs:
-    """In proportion to the elements of an operator's tensors; between that and no change at all.
+def by_elements(
+    rows: Int32s, texts: tuple[str, ...], took_ns: Float64s, shortest_ns: float
+) -> Costs:
+    """A start, and time in proportion to the elements of an operator's tensors, of each operator.
 
-    That a small operator takes no longer with more elements, and that a large one takes as many
-    times as long as it has elements, bound what no model knows.
+    How much is start shows where an operator was recorded at several sizes; of one size it is as
+    long as the shortest operators. That a small operator takes no longer with more elements, and
+    that a large one takes as many times as long as it has elements, bound what no model knows.
     """
     pairs = [
         (_num_elements(texts[old]), _num_elements(texts[new])) for _, old, new, _ in rows.tolist()
     ]
     old, new = np.array(pairs, np.float64).reshape(-1, 2).T
     is_known = (old > 0) & (new > 0)
-    ratio = np.where(is_known, new / np.maximum(old, 1), 0.0)
-    unit = np.rint(ratio * _UNIT_NS).astype(np.int64)
+    per_element = np.maximum(took_ns - shortest_ns, 0.0) / np.maximum(old, 1)
+    for operator in np.unique(rows[is_known, 0]).tolist():
+        mine = is_known & (rows[:, 0] == operator)
+        if old[mine].max() >= _SIZES_APART * old[mine].min():
+            per_element[mine] = _slope(old[mine], took_ns[mine])
+    work = np.minimum(per_element * old, took_ns) / np.maximum(took_ns, 1e-9)
+    most = np.where(is_known, new / np.maximum(old, 1), 0.0)
+    unit = np.where(is_known, (1 - work + work * most) * _UNIT_NS, 0.0)
     return Costs(
-        duration_ns=unit,
-        low_ns=np.minimum(unit, _UNIT_NS),
-        high_ns=np.maximum(unit, _UNIT_NS),
+        duration_ns=np.rint(unit).astype(np.int64),
+        low_ns=np.rint(np.minimum(most, 1.0) * is_known * _UNIT_NS).astype(np.int64),
+        high_ns=np.rint(np.maximum(most, 1.0) * is_known * _UNIT_NS).astype(np.int64),
         source=np.where(is_known, Source.SCALED, Source.UNKNOWN).astype(np.uint8),
         family=np.zeros(len(rows), np.int32),
         families=(_BY_ELEMENTS,),
     )
+
+
+def _slope(elements: Float64s, took_ns: Float64s) -> float:
+    """Time of an element, from each pair of sizes of one operator: the median (Theil, Sen)."""
+    first, second = np.triu_indices(len(elements), 1)
+    is_apart = elements[first] != elements[second]
+    first, second = first[is_apart], second[is_apart]
+    slopes = (took_ns[second] - took_ns[first]) / (elements[second] - elements[first])
+    return max(float(np.median(slopes)), 0.0)
 
 
 def _num_elements(signature: str) -> int:
