@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from foretrace.base.arrays import used_positions as used_positions
     from foretrace.base.collectives import PARTED as PARTED
     from foretrace.base.collectives import CollectiveKind as CollectiveKind
+    from foretrace.base.collectives import Dispatched as Dispatched
+    from foretrace.base.collectives import Library as Library
     from foretrace.base.collectives import collective_kind_of as collective_kind_of
     from foretrace.base.collectives import distinct as distinct
     from foretrace.base.declared import LARGEST_COUNT as LARGEST_COUNT

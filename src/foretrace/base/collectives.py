@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -106,6 +107,47 @@ def distinct(parts: Float64s | Int64s | float, chosen: Float64s | Int64s | float
     return found
 
 
+class Library(StrEnum):
+    """What sends a token once to each rank of its experts; elsewhere NCCL sends every copy."""
+
+    DEEP_EP = "DeepEP"
+    HYBRID_EP = "Hybrid-EP"
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """Tokens on their way to their experts, or home, by a library made for that.
+
+    A token goes once to each rank that holds any of its experts, and to another host once, which
+    forwards it.
+    """
+
+    library: Library
+    chosen: int  # experts of a token
+    host_ranks: int = 0  # most ranks that are taken for one host; 0: all of a scale-up domain
+    most_hosts: int = 0  # that a token goes to; 0: as many as it chooses
+
+    @property
+    def name(self) -> str:
+        """What graphs call the exchange: "alltoall by DeepEP, top 8, hosts of 8, at most 4"."""
+        hosts = f", hosts of {self.host_ranks}" if self.host_ranks else ""
+        most = f", at most {self.most_hosts}" if self.most_hosts else ""
+        kind = CollectiveKind.ALL_TO_ALL.value
+        return f"{kind} by {self.library}, top {self.chosen}{hosts}{most}"
+
+    @classmethod
+    def named(cls, name: str) -> Dispatched | None:
+        """What `name` was made of; none for any other name."""
+        found = _DISPATCHED.fullmatch(name)
+        if found is None:
+            return None
+        return cls(Library(found[1]), *(int(each or 0) for each in found.groups()[1:]))
+
+
+_DISPATCHED = re.compile(
+    rf"{CollectiveKind.ALL_TO_ALL} by ({'|'.join(Library)}), top (\d+)"
+    r"(?:, hosts of (\d+))?(?:, at most (\d+))?"
+)
 _ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)
 _MARKS = re.compile(r"[\W\d_]+")
 

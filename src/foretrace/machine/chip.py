@@ -48,6 +48,9 @@ CHIP_FIELDS = (
     ),
     FigureField("num_processors", QuantityKind.COUNT, 1, 1024, "SMs, compute units, cores"),
     FigureField(
+        "num_exponentials", QuantityKind.COUNT, 1, 1024, "of one processor in a clock, if not 16"
+    ),
+    FigureField(
         "boost_clock",
         QuantityKind.CLOCK,
         "300 MHz",
@@ -131,6 +134,7 @@ class Chip(DataSheet):
     last_level_bytes: int | None
     shared_bytes: int | None  # of one processor
     num_processors: int | None
+    num_exponentials: int | None  # of one processor in a clock; `None`: 16, as of most GPUs
     cycles_per_ns: float | None
     matrix_cycles_per_ns: float | None  # the matrix units' clock; equal unless stated
     link_bytes_per_ns: float | None  # one direction
@@ -269,6 +273,7 @@ def _assembled(
         last_level_bytes=whole(own, "last_level_cache"),
         shared_bytes=whole(own, "shared_memory"),
         num_processors=whole(own, "num_processors"),
+        num_exponentials=whole(own, "num_exponentials"),
         cycles_per_ns=clock,
         matrix_cycles_per_ns=number(own, "matrix_clock") or clock,
         link_bytes_per_ns=number(own, "link_bandwidth"),

@@ -51,6 +51,7 @@ _CHIP = {
     "last_level_cache": "last_level_bytes",
     "shared_memory": "shared_bytes",
     "num_processors": "num_processors",
+    "num_exponentials": "num_exponentials",
     "boost_clock": "cycles_per_ns",
     "matrix_clock": "matrix_cycles_per_ns",
     "link_bandwidth": "link_bytes_per_ns",
@@ -62,7 +63,7 @@ _WHOLE = (
     *("num_rails", "num_nics", "num_cpus", "num_cores_per_cpu", "cpu_memory_bytes"),
     "storage_bytes",
     *("memory_bytes", "l2_bytes", "last_level_bytes", "shared_bytes"),
-    *("num_processors", "num_links"),
+    *("num_processors", "num_exponentials", "num_links"),
 )
 
 

@@ -91,7 +91,7 @@ class Prices:
         return int(self._costs.kernel_costs(requests).duration_ns[0])
 
     def _exchange_ns(self, exchange: Exchange, ranks: tuple[int, ...]) -> int:
-        key = (exchange.collective, exchange.num_bytes, exchange.dtype, ranks)
+        key = (exchange.name, exchange.num_bytes, exchange.dtype, ranks)
         found = self._exchanges.get(key)
         if found is None:
             one = np.zeros(1, np.int32)
@@ -100,7 +100,7 @@ class Prices:
                 np.array([exchange.num_bytes], np.int64),
                 one,
                 one,
-                (exchange.collective.value,),
+                (exchange.name,),
                 (exchange.dtype,),
                 (ranks,),
             )

@@ -12,9 +12,10 @@ from functools import cache
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Float64s, Int64s, MachineError
+from foretrace.base import CollectiveKind, Dispatched, Float64s, Int64s, MachineError
 from foretrace.cost.constants import FOLDER, Constants, Fit, Spread, read_constants
 from foretrace.cost.model import CollectiveRequests, Costs, Source
+from foretrace.cost.network.dispatching import dispatched_ns
 from foretrace.cost.network.domain import collective_named, domain_ns
 from foretrace.cost.network.errors import BELOW, FROM, SHORT_BYTES
 from foretrace.cost.network.network import network_key
@@ -200,6 +201,12 @@ def _alike_ns(
     sizes = num_bytes.astype(np.float64)
     if span.num_ranks == 1:
         return np.zeros((3, len(sizes))), Source.FITTED
+    dispatched = Dispatched.named(kind[0])
+    if dispatched is not None:
+        duration_ns = dispatched_ns(dispatched, sizes, span, _linked(machine))
+        spread = _ELSEWHERE[FROM]
+        answers = np.stack([duration_ns, duration_ns * spread.low, duration_ns * spread.high])
+        return answers, Source.TRANSFERRED
     adding = who_adds(collective, kind[1], machine.chip)
     chosen = chosen_inside(collective, adding, machine.chip, constants=constants)
     duration_ns = np.zeros(len(sizes))

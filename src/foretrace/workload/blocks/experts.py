@@ -96,7 +96,8 @@ class Load:
         """What ranks exchange around the experts' products."""
         width = self.setting.model.hidden
         plan = self.setting.plan
-        return around_experts(plan, sent=self.sent * width, total=self.total * width)
+        chosen = self.experts.num_active
+        return around_experts(plan, chosen, sent=self.sent * width, total=self.total * width)
 
     def exchanged(self, group: Group, turn: Turn, *, is_behind: bool) -> tuple[Exchange, ...]:
         """What of it a group exchanges before or behind some products."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from foretrace.base import CollectiveKind
+from foretrace.base import CollectiveKind, Dispatched
 from foretrace.graph import Phase
 from foretrace.workload.blocks.signatures import num_bytes
 from foretrace.workload.plan.plan import Group
@@ -25,6 +25,12 @@ class Exchange:
     after: tuple[int, ...] = ()  # positions of earlier items whose results it sends
     measured_ns: int = 0
     is_weight_gradient: bool = False
+    dispatched: Dispatched | None = None  # by which library, where that is not NCCL
+
+    @property
+    def name(self) -> str:
+        """What graphs call it."""
+        return self.dispatched.name if self.dispatched else self.collective.value
 
 
 class Turn(IntEnum):

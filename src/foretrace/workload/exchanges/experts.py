@@ -6,8 +6,10 @@ Source:
 
 from __future__ import annotations
 
-from foretrace.base import CollectiveKind, distinct
-from foretrace.workload.exchanges.exchange import Anchored, Turn, exchange
+from dataclasses import replace
+
+from foretrace.base import CollectiveKind, Dispatched, Library, distinct
+from foretrace.workload.exchanges.exchange import Anchored, Exchange, Turn, exchange
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.plan import Copies, Group, Plan
 
@@ -26,14 +28,16 @@ _GATHERED: tuple[_Row, ...] = (
     ("gathered gradients", CollectiveKind.ALL_GATHER, Turn.INPUT_GRADIENT, False),
     ("sum of token gradients", CollectiveKind.REDUCE_SCATTER, Turn.INPUT_GRADIENT, True),
 )
+_LIBRARIES = {Copies.BY_RANK: Library.HYBRID_EP, Copies.BY_HOST: Library.DEEP_EP}
 _SUMMED: tuple[_Row, ...] = (("sum of experts", CollectiveKind.ALL_REDUCE, Turn.FORWARD, True),)
 
 
-def around_experts(plan: Plan, *, sent: int, total: int) -> tuple[Anchored, ...]:
+def around_experts(plan: Plan, chosen: int, *, sent: int, total: int) -> tuple[Anchored, ...]:
     """What is exchanged around the experts' products: over EXPERT, and inside over EXPERT_TENSOR.
 
     Args:
         plan: of the job.
+        chosen: experts of a token.
         sent: numbers of the tokens that a rank sends.
         total: numbers of the tokens of all experts of a rank.
     """
@@ -43,31 +47,34 @@ def around_experts(plan: Plan, *, sent: int, total: int) -> tuple[Anchored, ...]
         shared = _GATHERED if gathers_tokens(plan) else _SUMMED
     both = ((rows, Group.EXPERT, sent), (shared, Group.EXPERT_TENSOR, total))
     return tuple(
-        Anchored(exchange(label, name, group, (count, _sent_as(label, plan))), turn, is_behind)
+        Anchored(_sent(label, (name, group), count, plan=plan, chosen=chosen), turn, is_behind)
         for found, group, count in both
         for label, name, turn, is_behind in found
     )
 
 
-def _sent_as(label: str, plan: Plan) -> str:
-    """Number format of what is sent: tokens may be quantised before they leave."""
+def _sent(
+    label: str, what: tuple[CollectiveKind, Group], count: int, *, plan: Plan, chosen: int
+) -> Exchange:
+    """So many numbers; tokens may be quantised before they leave, and sent by a library."""
+    kind, group = what
     is_narrow = plan.dispatch.quantised and label == _TO_EXPERTS
-    return plan.precision.sent_operands if is_narrow else plan.precision.made
+    dtype = plan.precision.sent_operands if is_narrow else plan.precision.made
+    found = exchange(label, kind, group, (count, dtype))
+    dispatch = plan.dispatch
+    library = _LIBRARIES.get(dispatch.copies)
+    if library is None or group is not Group.EXPERT:
+        return found
+    host_ranks = dispatch.host_ranks if library is Library.DEEP_EP else 0
+    by = Dispatched(library, chosen, host_ranks, dispatch.most_hosts)
+    return replace(found, dispatched=by)
 
 
 def copies_of(plan: Plan, chosen: int) -> float:
-    """How many copies of a token leave its rank, for so many chosen experts.
-
-    Of copies by host those count that the network carries: hosts forward them over links that are
-    many times as fast.
-    """
-    dispatch = plan.dispatch
-    if dispatch.copies is Copies.BY_EXPERT:
+    """How many copies of a token leave its rank or are forwarded, for so many chosen experts."""
+    if plan.dispatch.copies is Copies.BY_EXPERT:
         return chosen
-    if dispatch.copies is Copies.BY_RANK or plan.expert <= dispatch.host_ranks:
-        return float(distinct(plan.expert, chosen))
-    hosts = float(distinct(plan.expert // dispatch.host_ranks, chosen))
-    return min(hosts, dispatch.most_hosts) if dispatch.most_hosts else hosts
+    return float(distinct(plan.expert, chosen))
 
 
 def gathers_tokens(plan: Plan) -> bool:

@@ -215,7 +215,7 @@ def _collectives(
         one = tables.kinds[kind[at]]
         recorded = tuple(sorted(ranks.rank[list(stages_of_party[party[at]]), 0].tolist()))
         return Collective(
-            name=one.collective.value,  # as replays call it
+            name=one.name,  # as replays call it
             group=one.group.value,
             ranks=ranks.members(one.group, recorded),
             recorded_ranks=recorded,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.base import CollectiveKind
 from foretrace.graph import NamePool
 from foretrace.workload.blocks.block import NO_SIGNATURE, Item
 from foretrace.workload.exchanges.exchange import Exchange
@@ -28,7 +27,7 @@ def group_of_stream(stream: int) -> Group:
 class ExchangeKind:
     """What exchanges share that differ only in when they happen."""
 
-    collective: CollectiveKind
+    name: str  # as `Exchange.name`
     group: Group
     num_bytes: int
     dtype: str
@@ -58,5 +57,5 @@ class Tables:
         """Number of an exchange's kind; NOTHING for an operator."""
         if not isinstance(item, Exchange):
             return NOTHING
-        kind = ExchangeKind(item.collective, item.group, item.num_bytes, item.dtype)
+        kind = ExchangeKind(item.name, item.group, item.num_bytes, item.dtype)
         return self._kinds.setdefault(kind, len(self._kinds))

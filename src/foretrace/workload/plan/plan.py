@@ -153,8 +153,9 @@ class Copies(StrEnum):
     """How many copies of a token are sent to the experts that it chose."""
 
     BY_EXPERT = "expert"  # one for each: Megatron's all-to-all dispatcher
-    BY_RANK = "rank"  # one for each rank that holds any of them: DeepEP inside a host, Hybrid-EP
-    BY_HOST = "host"  # one for each host, which forwards it to its ranks: DeepEP between hosts
+    # Once to each rank that holds any of them, by way of one rank of each other scale-up domain.
+    BY_RANK = "rank"  # Hybrid-EP
+    BY_HOST = "host"  # DeepEP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +167,7 @@ class Dispatch:
     """
 
     copies: Copies = Copies.BY_EXPERT
-    host_ranks: int = 8  # ranks of EXPERT on one host, where copies are by host
+    host_ranks: int = 8  # most ranks of EXPERT that DeepEP takes for one host
     most_hosts: int = 0  # that the router sends a token to; 0: as many as it chooses
     quantised: bool = False  # tokens go there in the products' format, where that is narrow
     # The exchange puts tokens in order of their experts as it writes them, and sums them as it
