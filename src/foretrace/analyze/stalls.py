@@ -21,7 +21,6 @@ from foretrace.analyze.usual import (
     Middle,
     NodesByLane,
     middle_of,
-    numbered,
     places_of,
 )
 from foretrace.answer import (
@@ -38,7 +37,7 @@ from foretrace.answer import (
     question,
     rows_json,
 )
-from foretrace.base import Bools, Int64s, UInt8s, joined_ranges
+from foretrace.base import Bools, Int64s, UInt8s, joined_ranges, numbered_rows
 from foretrace.graph import (
     HOST_KINDS,
     MEASURED,
@@ -187,7 +186,7 @@ def _recurs(graph: ExecutionGraph, places: NodesByLane, took_ns: Int64s, is_long
     recurs = np.zeros(len(is_long), np.bool_)
     if not len(rows):
         return recurs
-    key = numbered(graph.rank[places.node], places.place)
+    key = numbered_rows((graph.rank[places.node], places.place))
     met = np.bincount(key)[key[rows]]
     long = middle_of(key[rows], took_ns[rows])
     is_often = (long.count > 1) & (2 * long.count > np.maximum(met, len(graph.step_names)))

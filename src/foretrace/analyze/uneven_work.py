@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrace.analyze.calls import CallKind, calls_of
-from foretrace.analyze.usual import middle_of, numbered
+from foretrace.analyze.usual import middle_of
 from foretrace.answer import Column, Plain, Table, Unit, percent_text
-from foretrace.base import Bools, Float64s, Int32s, Int64s
+from foretrace.base import Bools, Float64s, Int32s, Int64s, numbered_rows
 from foretrace.graph import NO_STEP, Timeline
 from foretrace.operators import OperatorClass, work_of
 
@@ -197,7 +197,7 @@ def _size(operator: str, signature: str) -> float:
 def _due_ns(operator: Int64s, rank: Int64s, size: Float64s, took_ns: Float64s) -> Float64s:
     """What each row takes at its size on the mean of ranks; float64[rows]."""
     x, y = np.log(size), np.log(took_ns)
-    cell = numbered(operator, rank)
+    cell = numbered_rows((operator, rank))
     count = np.maximum(np.bincount(cell), 1)
     mean_x, mean_y = np.bincount(cell, x) / count, np.bincount(cell, y) / count
     dx, dy = x - mean_x[cell], y - mean_y[cell]
@@ -216,7 +216,7 @@ def _equals(num_products: Float64s) -> Int64s:
     In a single step, a call that was held up may stand as two.
     """
     middle = np.sort(num_products, axis=1)[:, (num_products.shape[1] - 1) // 2]
-    return numbered(middle.astype(np.int64))
+    return numbered_rows((middle,))
 
 
 def _beside(

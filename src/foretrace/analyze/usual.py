@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrace.base import Float64s, Int64s, lower_medians
+from foretrace.base import Float64s, Int64s, lower_medians, numbered_rows
 from foretrace.graph import ExecutionGraph, NodeKind
 
 MIN_ALIKE = 5  # fewer durations have no middle that a single long one leaves where it is
@@ -66,32 +66,24 @@ def places_of(graph: ExecutionGraph, nodes: Int64s, *, by_shape: bool = False) -
     node = graph.in_lanes(nodes)
     is_told = by_shape & (graph.kind[node] == NodeKind.OPERATOR)
     shape = np.where(is_told, graph.operator_signature[node], -1)
-    call = numbered(graph.kind[node], graph.name[node], graph.operator[node], shape)
+    call = numbered_rows((graph.kind[node], graph.name[node], graph.operator[node], shape))
     is_joined = np.diff(graph.lane[node]) == 0
     before = np.append(np.int64(-1), np.where(is_joined, call[:-1], -1))[: len(node)]
     after = np.append(np.where(is_joined, call[1:], -1), np.int64(-1))[: len(node)]
-    site = numbered(before, call, after)
-    return NodesByLane(node, call, site, numbered(site, times_met(graph, node, site)))
+    site = numbered_rows((before, call, after))
+    place = numbered_rows((site, times_met(graph, node, site)))
+    return NodesByLane(node, call, site, place)
 
 
 def times_met(graph: ExecutionGraph, node: Int64s, site: Int64s) -> Int64s:
     """How often each node's rank had met its site in the step before; int64[rows]."""
-    cell = numbered(graph.rank[node], graph.step[node], site)
+    cell = numbered_rows((graph.rank[node], graph.step[node], site))
     order = np.argsort(cell, kind="stable")
     is_new = np.append(True, np.diff(cell[order]) != 0)[: len(cell)]
     rows = np.arange(len(cell))
     met = np.empty(len(cell), np.int64)
     met[order] = rows - np.maximum.accumulate(np.where(is_new, rows, 0))
     return met
-
-
-def numbered(*columns: np.ndarray) -> Int64s:
-    """One number per different row of columns; int64[rows]."""
-    number = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, which = np.unique(column, return_inverse=True)
-        _, number = np.unique(number * (len(values) + 1) + which.reshape(-1), return_inverse=True)
-    return number.reshape(-1).astype(np.int64)
 
 
 def middle_of(group: Int64s, took_ns: Int64s) -> Middle:

@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType
 
-_COLLECT_EVERY = 100_000  # new objects; a command makes few circles and many modules
+_COLLECT_EVERY = 1_000_000  # new objects: a command makes few circles, and 200,000 with its modules
 _SIGNALLED = 128  # and the number of the signal, as shells have it
 _INTERRUPTED = _SIGNALLED + signal.SIGINT
 

@@ -9,6 +9,7 @@ counts all.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from foretrace.operators.framework import base_of
 from foretrace.operators.shapes import Shapes, Tensor, parsed_shapes
@@ -85,6 +86,8 @@ _LAYOUTS = {
 _RANK = 4  # dimensions of a batch of sequences; packed ones have three, lengths apart
 
 
+# Pure, and asked for the same few texts of a job by every question about it.
+@lru_cache(maxsize=65_536)
 def attention_shape(operator: str, signature: str) -> AttentionShape | None:
     """The shape of a fused attention operator; none if it is none or does not say."""
     layout = _LAYOUTS.get(base_of(operator))

@@ -119,6 +119,8 @@ def with_class(name: str, kind: OperatorClass) -> str:
     return f"{name} [as {kind}]"
 
 
+# Pure, and asked for the same few texts of a job by every question about it.
+@lru_cache(maxsize=65_536)
 def recognised(name: str, operator: str = "") -> Recognised:
     """Class and family of a kernel called `name` that `operator` launched, or of an operator.
 

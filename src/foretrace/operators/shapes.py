@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from foretrace.base import FORMAT_BY_CODE, FORMAT_BY_NAME, tensor_format
 
@@ -92,6 +93,8 @@ class Shapes:
         return self.values[position] if position < len(self.values) else ""
 
 
+# Pure, and asked for the same few texts of a job by every question about it.
+@lru_cache(maxsize=65_536)
 def parsed_shapes(signature: str) -> Shapes | None:
     """The inputs that a signature names; none if it has no shapes."""
     try:

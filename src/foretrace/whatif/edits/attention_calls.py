@@ -159,6 +159,7 @@ class _Calls:
 
     def __init__(self, graph: ExecutionGraph) -> None:
         self.graph = graph
+        self._names = (*graph.names, "")  # no operator, or no signature, reads the last
         self._scores: dict[tuple[int, int], AttentionShape | None] = {}
         self._products: dict[tuple[int, int], tuple[int, ...]] = {}
 
@@ -185,8 +186,7 @@ class _Calls:
         return int(self.graph.operator[node]), int(self.graph.operator_signature[node])
 
     def _texts(self, key: tuple[int, int]) -> tuple[str, str]:
-        names = (*self.graph.names, "")  # no operator, or no signature, reads the last
-        return names[key[0]], names[key[1]]
+        return self._names[key[0]], self._names[key[1]]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from foretrace.graph import Part, Phase
 from foretrace.operators import (
@@ -86,7 +85,7 @@ def rewritten_block(block: Sequence[RecordedOperator], context: Context) -> list
     Raises:
         ScenarioError: if ranks cannot divide a size evenly.
     """
-    parsed = [_parsed(one.signature) for one in block]
+    parsed = [parsed_shapes(one.signature) for one in block]
     roles = _roles(block, parsed, context)
     widths = _neighbours(block, roles)
     found = []
@@ -96,12 +95,6 @@ def rewritten_block(block: Sequence[RecordedOperator], context: Context) -> list
             context.memo[key] = _rewritten(one, shapes, role, key[2], context.known)
         found.append(context.memo[key])
     return found
-
-
-# Blocks repeat the same operators: a signature is read once.
-_parsed = lru_cache(maxsize=65_536)(parsed_shapes)
-_class_of = lru_cache(maxsize=65_536)(operator_class)
-_attention_shape = lru_cache(maxsize=65_536)(attention_shape)
 
 
 def base_name(operator: str) -> str:
@@ -171,7 +164,7 @@ def is_attention(one: RecordedOperator) -> bool:
     """Whether an operator is fused attention, or one of plain attention's products."""
     if base_name(one.operator) in {"bmm", "baddbmm"}:
         return True
-    return _attention_shape(one.operator, one.signature) is not None
+    return attention_shape(one.operator, one.signature) is not None
 
 
 def _neighbours(
@@ -204,7 +197,7 @@ def _neighbours(
 def _place(
     one: RecordedOperator, shapes: Shapes | None, likely: tuple[str, ...], context: Context
 ) -> TensorPlace:
-    kind = _class_of(one.kernel or one.operator, one.operator)
+    kind = operator_class(one.kernel or one.operator, one.operator)
     is_by_row = kind is OperatorClass.NORMALISATION
     tensors = () if shapes is None else shapes.single
     is_flat = all(len(each.shape) <= 1 for each in tensors)

@@ -129,7 +129,7 @@ def run(
     return left
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def _chosen(
     stage: int,
     own: Int64s,
@@ -223,7 +223,7 @@ def _chosen(
     return best, best_kind, best_chunk
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit
 def list_units(
     own: Int64s,
     stage_of_chunk: Int64s,
