@@ -362,3 +362,18 @@ def test_objectives_say_what_they_need() -> None:
         Target(objective=Objective.EFFECTIVE)
     with pytest.raises(WorkloadError, match="state them"):
         Target(also=(Objective.DAYS,))
+
+
+def test_the_best_is_held_beside_a_plan_that_is_named() -> None:
+    found = small(beside=draft(tp=8, dp=1, pp=1, micro_batch=1))
+
+    assert found.own is not None
+    assert found.own.plan.tensor == 8
+    beside = {one.name: one for one in found.beside}
+    assert beside["your plan"].difference_ns == found.own.step_ns - found.best.step_ns
+    own = beside["your plan"]
+    assert abs(sum(own.difference_parts.values()) - own.difference_ns) < 100
+    assert own.odds is not None
+    assert own.odds > 0.9
+    table = found.table("why").to_polars()
+    assert table["part"].to_list()[-1] == "step"

@@ -45,6 +45,7 @@ def search(
     num_tokens: float | None = None,
     variation: Variation | str | None = None,
     where: str | None = None,
+    beside: PlanDraft | Mapping[str, object] | Named | None = None,
     time_s: float | None = 120.0,
     gap: float = 0.01,
     resume: str | Path | None = None,
@@ -75,6 +76,8 @@ def search(
         num_tokens: of the whole training, for the days.
         variation: how times vary, for "p95": a preset of `risk steps`, or a variation.
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
+        beside: a plan of a model that the best is held beside; what it leaves open is as in `plan`,
+            or as `estimate` would take it.
         time_s: seconds after which the best so far is the answer; `None`: no limit.
         gap: share of the best step below which what could still be gained is let be.
         resume: a file that what is found is kept in, and gone on from.
@@ -105,7 +108,7 @@ def search(
     draft = PlanDraft() if plan is None else draft_named(plan, folders)
     kept = None if resume is None else Path(resume)
     if not isinstance(subject, str | Path | Model):
-        if any(one is not None for one in (software, costs, inflation, machine)):
+        if any(one is not None for one in (software, costs, inflation, machine, beside)):
             raise WorkloadError(
                 "a recording shows its own software, costs and slowdowns: state model and machine "
                 "of the job with job.edit(model=..., machine=...), and nothing else"
@@ -147,6 +150,7 @@ def search(
         engine=SweepEngine(engine),
         progress=progress,
         version=__version__,
+        beside=None if beside is None else draft.with_fields(draft_named(beside, folders).stated),
     )
 
 

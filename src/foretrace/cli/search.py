@@ -59,6 +59,9 @@ def search(
         str | None,
         option("EXPRESSION", "What plans have to meet, as in 'tp <= 8 and peak_gb < 70'."),
     ] = None,
+    beside: Annotated[
+        str | None, option("NAME", "A plan or its file that the best is held beside.")
+    ] = None,
     time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
     gap: Annotated[str, option("SHARE", "Stop when no more can be gained.")] = "1%",
     resume: Annotated[
@@ -108,6 +111,7 @@ def search(
             num_tokens=tokens,
             variation=variation,
             where=where,
+            beside=None if beside is None else plans.draft_of(beside, {}),
             time_s=time,
             gap=_share(gap),
             resume=resume,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.parts import memory_parts as memory_parts
     from foretrace.estimate.parts import plan_parts as plan_parts
     from foretrace.estimate.parts import step_parts as step_parts
+    from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE
     from foretrace.estimate.step_time import UNMODELLED as UNMODELLED
     from foretrace.estimate.step_time import FamilySpread as FamilySpread

@@ -8,9 +8,9 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.search.bound import StepBound as StepBound
-    from foretrace.search.found import Looked as Looked
     from foretrace.search.found import PlanSearch as PlanSearch
     from foretrace.search.found import Stopped as Stopped
+    from foretrace.search.looked import Looked as Looked
     from foretrace.search.objectives import Objective as Objective
     from foretrace.search.objectives import Recovery as Recovery
     from foretrace.search.objectives import Target as Target
@@ -31,5 +31,7 @@ if TYPE_CHECKING:
     from foretrace.search.space import SpaceLimits as SpaceLimits
     from foretrace.search.space import constraint as constraint
     from foretrace.search.space import plan_space as plan_space
+    from foretrace.search.versus import Doubt as Doubt
+    from foretrace.search.versus import Versus as Versus
 
 lazily(__name__)

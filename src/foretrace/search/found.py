@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import ClassVar
 
 from foretrace.answer import (
     Answer,
@@ -25,11 +24,10 @@ from foretrace.answer import (
     duration_text,
     plain,
 )
-from foretrace.base import NS_PER_S
-from foretrace.estimate import Estimate, StepParts
-from foretrace.search.objectives import Objective, Recovery
+from foretrace.search.looked import Looked
+from foretrace.search.objectives import Objective
 from foretrace.search.space import Refusal, columns_of
-from foretrace.workload import Plan, plan_table
+from foretrace.search.versus import Versus, versus_table
 
 _PLAN_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "micro_batch", "schedule", "chunks", "sharding")
 _MOST_REFUSALS = 8
@@ -42,74 +40,6 @@ class Stopped(StrEnum):
     GAP = "gap"
     TIME = "time"
     INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True)
-class Looked(Plain):
-    """One plan that was simulated."""
-
-    json_only: ClassVar = (
-        *("plan_keys", "step_ns", "low_ns", "high_ns", "unit_ns", "peak_bytes", "fits"),
-        *("tokens_per_s", "p95_ns", "figures", "recovery", "parts", "sources", "notes"),
-    )
-    json_names: ClassVar = {"plan_keys": "plan", "figures": "objectives"}
-
-    number: int  # in the order of the space; below 0: it is not of the space
-    plan: Plan
-    step_ns: int
-    low_ns: int | None  # 10th percentile; `None`: it was not simulated kernel by kernel
-    high_ns: int | None
-    unit_ns: int | None  # the step simulated unit by unit; `None`: it was not
-    peak_bytes: int | None
-    fits: bool | None
-    step_parts: StepParts | None = None
-    sources: Mapping[str, float] | None = None  # shares of all time by where it is known from
-    notes: tuple[str, ...] = ()  # what was taken to be so
-    p95_ns: int | None = None  # that 95 % of steps are not longer than; `None`: not sampled
-    figures: Mapping[str, float] | None = None  # what stated objectives say, where not in ns
-    recovery: Recovery | None = None  # from failures; `None`: nobody said what fails
-
-    @classmethod
-    def of(cls, found: Estimate, *, number: int, unit_ns: int | None) -> Looked:
-        """What an estimate says."""
-        memory = found.footprint
-        return cls(
-            number=number,
-            plan=found.plan,
-            step_ns=found.step_ns,
-            low_ns=found.interval.low_ns,
-            high_ns=found.interval.high_ns,
-            unit_ns=unit_ns,
-            peak_bytes=None if memory is None else memory.peak.total,
-            fits=None if memory is None else memory.fits,
-            step_parts=found.where.mean,
-            sources=dict(found.share_by_source),
-            notes=found.notes,
-        )
-
-    @property
-    def plan_keys(self) -> dict[str, dict[str, object]]:
-        """The plan as its file has it."""
-        return plan_table(self.plan)
-
-    @property
-    def parts(self) -> Mapping[str, int] | None:
-        """What its step is spent on, in the mean over ranks."""
-        return None if self.step_parts is None else self.step_parts.by_name()
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Of the whole job."""
-        return self.plan.global_batch * self.plan.sequence * NS_PER_S / self.step_ns
-
-    @property
-    def summary(self) -> str:
-        """The plan in a line: "tp 8, pp 16, ..."."""
-        own = columns_of(self.plan)
-        degrees = [f"{key} {own[key]}" for key in ("tp", "cp", "pp", "ep", "dp") if own[key] != 1]
-        chunks = f" x {own['chunks']}" if own["chunks"] != 1 else ""
-        words = [*degrees, f"microbatch {own['micro_batch']}", f"{own['schedule']}{chunks}"]
-        return ", ".join([*words, f"sharding {own['sharding']}", f"recompute {own['recompute']}"])
 
 
 @dataclass(frozen=True)
@@ -182,6 +112,7 @@ class PlanSearch(Answer):
     is_recorded: bool  # plans are arranged from pieces of a recording, not made of a model
     best: Looked
     leaders: tuple[Looked, ...]  # simulated kernel by kernel, the best first
+    own: Looked | None  # the plan that was named to be held beside; `None`: none was
     default: Looked | None  # what `estimate` would assume; `None`: that cannot run
     # By which a plan of the space could be better at unit grain; `None`: not all have a bound.
     gap: float | None
@@ -232,7 +163,8 @@ class PlanSearch(Answer):
         return (
             Facts(tuple(self._facts())),
             _plans("leaders", "the best, kernel by kernel", self._beside()),
-            Sentences.of("beside each other", self._sentences()),
+            Sentences.of("beside each other", [one.sentence for one in self.beside]),
+            versus_table(self.beside),
             _plans("pareto", self._front_title, self.pareto),
             Table.of(
                 "worth",
@@ -295,9 +227,12 @@ class PlanSearch(Answer):
         return found
 
     def _beside(self) -> tuple[Looked, ...]:
-        """The leaders, then the default."""
-        is_among = self.default is None or self.default.plan in [one.plan for one in self.leaders]
-        return self.leaders if is_among or self.default is None else (*self.leaders, self.default)
+        """The leaders, then the plan that was named and the default."""
+        found = list(self.leaders)
+        for other in (self.own, self.default):
+            if other is not None and other.plan not in [one.plan for one in found]:
+                found.append(other)
+        return tuple(found)
 
     @property
     def _front_title(self) -> str:
@@ -310,15 +245,20 @@ class PlanSearch(Answer):
     def _assumed(self) -> str:
         return "the recorded plan" if self.is_recorded else "the plan that `estimate` assumes"
 
-    def _sentences(self) -> list[str]:
-        found = []
-        for name, other in (
-            ("the runner-up", self.leaders[1] if len(self.leaders) > 1 else None),
+    @property
+    def beside(self) -> tuple[Versus, ...]:
+        """The best beside the runner-up, the plan that was named, and the one that is assumed."""
+        runner_up = self.leaders[1] if len(self.leaders) > 1 else None
+        named = (
+            ("the runner-up", runner_up),
+            ("your plan", self.own),
             (self._assumed, self.default),
-        ):
-            if other is not None and other.plan != self.best.plan:
-                found.append(_difference(self.best, other, name))
-        return found
+        )
+        return tuple(
+            Versus(name, self.best, other)
+            for name, other in named
+            if other is not None and other.plan != self.best.plan
+        )
 
     def as_json(self) -> Json:
         """The best plan with its step, the gap, what was looked at, and why others were not."""
@@ -335,7 +275,9 @@ class PlanSearch(Answer):
             "spent_s": self.spent_s,
             "evaluated": self.evaluated.as_json(),
             "leaders": plain(self.leaders),
+            "own": None if self.own is None else self.own.as_json(),
             "default": None if self.default is None else self.default.as_json(),
+            "beside": plain(self.beside),
             "pareto": plain(self.pareto),
             "refusals": plain(self.refusals),
             "worth": plain(self.worth),
@@ -374,25 +316,6 @@ _KNOWN_FROM = {
 def _sources_text(sources: Mapping[str, float]) -> str:
     shares = sorted(sources.items(), key=lambda item: -item[1])
     return ", ".join(f"{100 * share:.0f} % {_KNOWN_FROM[name]}" for name, share in shares)
-
-
-def _difference(best: Looked, other: Looked, name: str) -> str:
-    """What one plan costs more than the best, by part."""
-    more_ns = other.step_ns - best.step_ns
-    own, others = best.parts or {}, other.parts or {}
-    apart = {part: others.get(part, 0) - own.get(part, 0) for part in {*own, *others}}
-    largest = sorted(apart.items(), key=lambda item: -abs(item[1]))[:3]
-    told = ", ".join(f"{part} {ns / 1e6:+,.0f} ms" for part, ns in largest)
-    share = more_ns / best.step_ns
-    fits = "" if other.fits is not False else "; it does not fit"
-    is_within = (
-        best.high_ns is not None and other.low_ns is not None and other.low_ns <= best.high_ns
-    )
-    sure = "; intervals of the two overlap" if is_within else ""
-    return (
-        f"{name} ({other.summary}) takes {duration_text(other.step_ns)}, {100 * share:+.1f} %: "
-        f"{told}{fits}{sure}"
-    )
 
 
 def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:

@@ -17,7 +17,7 @@ from foretrace.estimate import UnitRun, estimate, run_units
 from foretrace.machine import Machine
 from foretrace.risk import DEFAULT_VARIATION, Sampling, Variation, estimated_steps, variation_named
 from foretrace.search.bound import StepBound
-from foretrace.search.found import Looked
+from foretrace.search.looked import Looked
 from foretrace.search.space import Listed, PlanSpace, listed
 from foretrace.software import TrainingSoftware
 from foretrace.workload import (

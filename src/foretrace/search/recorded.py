@@ -31,8 +31,9 @@ from foretrace.estimate import StepParts
 from foretrace.graph import NodeKind, Part, Phase, Timeline, beside_communication
 from foretrace.machine import with_hosts
 from foretrace.search.bound import fill_and_drain_ns, places_on_route
-from foretrace.search.found import Looked, PlanSearch
+from foretrace.search.found import PlanSearch
 from foretrace.search.grounds import digest
+from foretrace.search.looked import Looked
 from foretrace.search.objectives import Target
 from foretrace.search.progress import Limits, Progress
 from foretrace.search.search import searched_on

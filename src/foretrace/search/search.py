@@ -21,8 +21,9 @@ from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.risk import Variation
-from foretrace.search.found import Evaluated, Looked, PlanSearch, SearchMoment, Stopped, value_table
+from foretrace.search.found import Evaluated, PlanSearch, SearchMoment, Stopped, value_table
 from foretrace.search.grounds import ModelGround, SearchGround, digest
+from foretrace.search.looked import Looked
 from foretrace.search.objectives import Objective, Target
 from foretrace.search.progress import Limits, Progress, Rung, SearchClock
 from foretrace.search.space import (
@@ -35,7 +36,7 @@ from foretrace.search.space import (
 )
 from foretrace.search.state import P95, QUICK, RUN, UNITS, SearchState, kept_state
 from foretrace.software import TrainingSoftware
-from foretrace.workload import Plan, PlanDraft, Transformer, plan_table, schedule_of
+from foretrace.workload import Plan, PlanDraft, Transformer, complete, plan_table, schedule_of
 
 _NUM_LEADERS = 3  # that are simulated kernel by kernel
 _OFTEN = 50  # plans between two looks at the clock while bounds are made
@@ -59,6 +60,7 @@ def searched(
     engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[Progress], None] | None = None,
     version: str = "",
+    beside: PlanDraft | None = None,
 ) -> PlanSearch:
     """The best plan of a space, and how much better one that was not simulated could be.
 
@@ -79,6 +81,7 @@ def searched(
         engine: where they run.
         progress: called now and then.
         version: of foretrace; what another one found is not gone on with.
+        beside: a plan that the best is held beside; what it leaves open is completed.
 
     Raises:
         WorkloadError: if the space is not stated well, or no plan of it can run and fits.
@@ -106,6 +109,7 @@ def searched(
         engine=engine,
         progress=progress,
         version=version,
+        beside=None if beside is None else complete(beside, model, sizes[0]),
     )
 
 
@@ -120,6 +124,7 @@ def searched_on(
     engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[Progress], None] | None = None,
     version: str = "",
+    beside: Plan | None = None,
 ) -> PlanSearch:
     """The best plan of a ground's spaces.
 
@@ -133,6 +138,7 @@ def searched_on(
         engine: so too.
         progress: so too.
         version: so too.
+        beside: a complete plan that the best is held beside.
 
     Raises:
         WorkloadError: as `searched`.
@@ -145,6 +151,7 @@ def searched_on(
         progress=progress or (lambda _: None),
         workers=workers,
         version=version,
+        beside=beside,
     )
     with mapped(workers, engine) as over:
         search.over = over
@@ -162,6 +169,7 @@ class _Search:
     progress: Callable[[Progress], None] = field(kw_only=True)
     workers: int = field(kw_only=True)
     version: str = field(kw_only=True)
+    beside: Plan | None = field(kw_only=True)
     state: SearchState = field(init=False)
     over: Mapper = field(init=False)
     listed: Listed = field(init=False)
@@ -394,7 +402,8 @@ class _Search:
             objectives=self.target.objectives,
             best=best,
             leaders=tuple(leaders),
-            default=self._default(),
+            own=self._held(self.beside),
+            default=self._held(self.ground.assumed),
             gap=max(1 - lower / reached, 0.0) if is_bounded else None,
             stopped=stopped,
             evaluated=Evaluated(
@@ -438,12 +447,11 @@ class _Search:
         )
         return Listed.joined((self.listed, late)).refusals
 
-    def _default(self) -> Looked | None:
-        """The plan assumed, if it can run."""
+    def _held(self, plan: Plan | None) -> Looked | None:
+        """A plan that the best is held beside, if it can run."""
         try:
-            if self.ground.assumed is not None:
-                found = self.ground.looked(self.ground.assumed, number=-1, unit_ns=None)
-                return self._told_of(found)
+            if plan is not None:
+                return self._told_of(self.ground.looked(plan, number=-1, unit_ns=None))
         except (WorkloadError, ScenarioError):
             pass
         return None
