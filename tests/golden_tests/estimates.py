@@ -151,6 +151,19 @@ CASES: Mapping[str, Case] = {
     "states": dense("mamba2-2.7b", dp=8, batch__sequence=2048),
     "states and attention tp": dense("nemotron-h-8b", tp=4, pp=2, **_SEQUENCE),
     "states and attention cp": dense("nemotron-h-8b", tp=2, cp=2, dp=2, memory__recompute="full"),
+    # encoders of pictures
+    "patches": dense(
+        "siglip-so400m", dp=8, batch__global_batch=2048, batch__sequence=729, batch__micro_batch=32
+    ),
+    "patches tp": dense(
+        "vit-h-14",
+        tp=2,
+        dp=4,
+        batch__global_batch=512,
+        batch__sequence=257,
+        batch__micro_batch=16,
+        memory__recompute="full",
+    ),
     # other machines, published plans, open plans
     "a100": dense("gpt3-2.7b", "dgx-a100", tp=2, dp=4, batch__sequence=2048),
     "b200": dense("llama3-8b", "dgx-b200", dp=8),

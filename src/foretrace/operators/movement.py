@@ -266,6 +266,7 @@ MOVEMENTS: dict[str, Callable[[Shapes], Work | None]] = {
     ),
     "ScaledUpperTriangMaskedSoftmax": _normalisation(_SOFTMAX),
     "ScaledMaskedSoftmax": _normalisation(_SOFTMAX),
+    "ScaledSoftmax": _normalisation(_SOFTMAX),
     "_softmax_backward_data": _normalisation(_SOFTMAX_BACKWARD),
     "_log_softmax_backward_data": _normalisation(_SOFTMAX_BACKWARD),
     "index_select": _index_select,

@@ -109,6 +109,10 @@ def deployment(
         WorkloadError: if profiles are missing, or the memory holds no sequence.
         MachineError: if collectives cannot be costed.
     """
+    if model.patches is not None:
+        raise WorkloadError(
+            f"{model.name} sees pictures and makes no tokens: only models that do are served"
+        )
     if model.states is not None:
         raise WorkloadError(
             f"{model.name} carries states in place of keys and values, whose steps no profile or "

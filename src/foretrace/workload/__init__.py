@@ -116,6 +116,8 @@ if TYPE_CHECKING:
     from foretrace.workload.models.transformer import ModelAttention as ModelAttention
     from foretrace.workload.models.transformer import Norm as Norm
     from foretrace.workload.models.transformer import NormPlace as NormPlace
+    from foretrace.workload.models.transformer import Patches as Patches
+    from foretrace.workload.models.transformer import Pooling as Pooling
     from foretrace.workload.models.transformer import Positions as Positions
     from foretrace.workload.models.transformer import Reach as Reach
     from foretrace.workload.models.transformer import ReachKind as ReachKind

@@ -1,8 +1,8 @@
 """What config.json of models states of their shape, and how many parameters transformers makes.
 
-The counts are of `AutoModelForCausalLM.from_config` of transformers 4.57.6 on PyTorch's meta
-device, with the corrections of routers' scores, which are buffers there; that of Nemotron-H is of
-its weights.
+The counts are of `AutoModelForCausalLM.from_config`, of encoders `AutoModel`'s, of transformers
+4.57.6 on PyTorch's meta device, with the corrections of routers' scores, which are buffers there;
+that of Nemotron-H is of its weights.
 """
 
 from __future__ import annotations
@@ -478,5 +478,41 @@ COUNTED: dict[str, tuple[dict[str, Any], int]] = {
             "vocab_size": 131072,
         },
         8_100_852_736,
+    ),
+    "vit-h-14": (
+        {
+            "model_type": "vit",
+            "hidden_size": 1280,
+            "image_size": 224,
+            "intermediate_size": 5120,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 32,
+            "patch_size": 14,
+        },
+        632_404_480,
+    ),
+    "vit-b-16": (
+        {
+            "model_type": "vit",
+            "hidden_size": 768,
+            "image_size": 224,
+            "intermediate_size": 3072,
+            "num_attention_heads": 12,
+            "num_hidden_layers": 12,
+            "patch_size": 16,
+        },
+        86_389_248,
+    ),
+    "siglip-so400m": (
+        {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 1152,
+            "image_size": 384,
+            "intermediate_size": 4304,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 27,
+            "patch_size": 14,
+        },
+        428_225_600,
     ),
 }

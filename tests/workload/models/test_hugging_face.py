@@ -350,7 +350,7 @@ def test_glm_of_experts_has_as_many_parameters_as_its_report_says() -> None:
         ("phi", "input_layernorm"),
         ("olmo", "layer_norm"),
         ("mamba", "state_size"),
-        ("vit", "patch_size"),
+        ("zamba2", "hybrid_layer_ids"),
     ],
 )
 def test_a_type_that_is_unlike_names_the_field(kind: str, field: str) -> None:

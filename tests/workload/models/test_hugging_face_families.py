@@ -10,6 +10,7 @@ from foretrace.base import WorkloadError
 from foretrace.workload import (
     Layer,
     NormPlace,
+    Pooling,
     Reach,
     ReachKind,
     Transformer,
@@ -34,7 +35,7 @@ def test_parameters_are_those_that_transformers_makes(name: str) -> None:
     "name",
     [
         *("gemma-2-27b", "gemma-3-27b", "olmo-2-32b", "phi-4", "qwen3-32b", "qwen3-30b-a3b"),
-        *("glm-4.5", "nemotron-h-8b"),
+        *("glm-4.5", "nemotron-h-8b", "vit-h-14", "siglip-so400m"),
     ],
 )
 def test_presets_are_what_their_configurations_say(name: str) -> None:
@@ -203,3 +204,33 @@ def test_states_that_cannot_be_described_are_named(
 ) -> None:
     with pytest.raises(WorkloadError, match=sentence):
         model_of(name, **other)
+
+
+def test_a_classifier_stands_in_the_place_of_a_pooler() -> None:
+    made, labels = ["ViTForImageClassification"], {str(at): "" for at in range(1000)}
+    pooled = model_of("vit-b-16")
+
+    model = model_of("vit-b-16", architectures=made, id2label=labels)
+
+    assert model.patches is not None
+    assert (model.patches.num_classes, model.patches.num_tokens) == (1000, 197)
+    assert model.patches.pooling is Pooling.NONE
+    # transformers: 86,567,656 for ViTForImageClassification of 1,000 classes.
+    assert parameters(model).total == 86_567_656
+    assert parameters(pooled).total - parameters(model).total == 769 * 768 - 769 * 1000
+
+
+def test_of_siglip_the_part_that_sees_is_read() -> None:
+    seeing = COUNTED["siglip-so400m"][0]
+    without = model_of("siglip-so400m", vision_use_head=False)
+
+    found = from_hf_config({"model_type": "siglip", "text_config": {}, "vision_config": seeing})
+
+    assert parameters(found).total == COUNTED["siglip-so400m"][1]
+    # transformers, without its head.
+    assert parameters(without).total == 412_987_248
+
+
+def test_a_picture_smaller_than_a_patch_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="a picture of 8 pixels has no patch of 16"):
+        model_of("vit-b-16", image_size=8)

@@ -89,7 +89,8 @@ def _pieces(setting: Setting, reach: Reach | None) -> tuple[_Piece, ...]:
     """Calls on whole sequences: one, unless chunks do not divide them."""
     batch, length = setting.plan.micro_batch, setting.plan.sequence
     if reach is None or reach.num_tokens >= length:
-        return (_Piece(batch, length, length, is_causal=True),)
+        is_causal = setting.model.patches is None
+        return (_Piece(batch, length, length, is_causal=is_causal),)
     if reach.kind is ReachKind.WINDOW:
         return (_windowed(setting, reach, length),)
     limit = reach.num_tokens
@@ -322,7 +323,9 @@ def _plain(heads: _Heads) -> Step:
     scores = array(shape, dtype)
     values = array((batch, length, attention.value_size), dtype)
     turned_values = array((batch, attention.value_size, length), dtype)
-    masked = softmax("ScaledUpperTriangMaskedSoftmax", shape, dtype)
+    is_causal = setting.model.patches is None
+    name = "ScaledUpperTriangMaskedSoftmax" if is_causal else "ScaledSoftmax"
+    masked = softmax(name, shape, dtype)
     gradient = softmax("aten::_softmax_backward_data", shape, dtype, reads=2)
     # Results of heads are brought side by side, token by token; their gradients back.
     rows = (plan.micro_batch * length * heads.count, attention.value_size)

@@ -12,6 +12,7 @@ from foretrace.workload.blocks.ends import embedding_steps, head_steps, loss_ste
 from foretrace.workload.blocks.experts import expert_steps
 from foretrace.workload.blocks.feed_forward import feed_forward_steps
 from foretrace.workload.blocks.linear import Weight, columns
+from foretrace.workload.blocks.patches import patch_steps, pooled_steps
 from foretrace.workload.blocks.pointwise import (
     Joint,
     joins_sums,
@@ -36,10 +37,12 @@ from foretrace.workload.models.parameters import (
     feed_forward_extras,
     feed_forward_weights,
     norm_parameters,
+    output_parameters,
     query_key_scales,
     router_weights,
     state_extras,
     state_weights,
+    table_parameters,
 )
 from foretrace.workload.models.transformer import (
     Experts,
@@ -77,7 +80,7 @@ def blocks_of_transformer(model: Transformer, plan: Plan) -> ModelBlocks:
         head=_head(setting),
         transfer_bytes=transfer.num_bytes,
         transfer_dtype=transfer.dtype,
-        tied_parameters=setting.vocabulary * model.hidden if model.ties_embeddings else 0,
+        tied_parameters=table_count(setting) if model.ties_embeddings else 0,
         notes=_notes(setting),
     )
 
@@ -167,13 +170,16 @@ def _closing(setting: Setting, label: str) -> list[Step]:
 
 
 def _embedding(setting: Setting) -> Passes:
-    return _passes(setting, Part.EMBEDDING, embedding_steps(setting), embedding_count(setting))
+    is_encoder = setting.model.patches is not None
+    steps = patch_steps(setting) if is_encoder else embedding_steps(setting)
+    return _passes(setting, Part.EMBEDDING, steps, embedding_count(setting))
 
 
 def _head(setting: Setting) -> Passes:
     model = setting.model
     count = model.num_prediction_modules
-    steps = head_steps(setting, has_branches=count > 0)
+    is_encoder = model.patches is not None
+    steps = pooled_steps(setting) if is_encoder else head_steps(setting, has_branches=count > 0)
     parameters = head_count(setting)
     for _ in range(count):
         steps += _module_steps(setting)
@@ -304,10 +310,17 @@ def _with_experts(setting: Setting, experts: Experts, dense: int) -> ParameterCo
     return ParameterCount(dense, experts.count // setting.plan.expert * one)
 
 
+def table_count(setting: Setting) -> int:
+    """Of what makes tokens vectors: ranks of TENSOR divide a vocabulary, and repeat the rest."""
+    if setting.model.patches is not None:
+        return table_parameters(setting.model)
+    return setting.vocabulary * setting.model.hidden
+
+
 def embedding_count(setting: Setting) -> ParameterCount:
     """Of the table of tokens, learned positions, and the norm after them."""
     model = setting.model
-    found = setting.vocabulary * model.hidden
+    found = table_count(setting)
     if model.positions is Positions.LEARNED:
         found += model.context * model.hidden
     if model.has_embedding_norm:
@@ -319,8 +332,10 @@ def head_count(setting: Setting) -> ParameterCount:
     """Of the last norm and the output projection; a tied table counts where it is held twice."""
     model = setting.model
     found = norm_parameters(model)
+    if model.patches is not None:
+        return ParameterCount(found + output_parameters(model))
     if not model.ties_embeddings or setting.plan.pipeline > 1:
-        found += setting.vocabulary * model.hidden
+        found += table_count(setting)
     return ParameterCount(found)
 
 

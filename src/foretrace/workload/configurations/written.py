@@ -15,7 +15,7 @@ from foretrace.workload.configurations.table import (
     JobConfiguration,
     written_rows,
 )
-from foretrace.workload.models.transformer import StateSpace, Transformer
+from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.draft import draft_of_configuration, field_value, key_of
 from foretrace.workload.plan.groups import expert_tensor_size
 from foretrace.workload.plan.keys import KEYS
@@ -86,8 +86,8 @@ def write_configuration(plan: Plan, software: str, model: Transformer | None = N
     """
     form = format_named(software)
     fields = {key.field: field_value(plan, key.field) for key in KEYS}
-    states = None if model is None else model.states
-    shape = {} if model is None or states is not None else keys_of_model(model)
+    unsaid = () if model is None else _lost_parts(model)
+    shape = {} if model is None or unsaid else keys_of_model(model)
     settings = written_rows(form.rows, {**fields, **shape})
     text = form.text(settings, JobConfiguration(software, num_ranks=plan.num_ranks))
     return WrittenPlan(
@@ -98,7 +98,7 @@ def write_configuration(plan: Plan, software: str, model: Transformer | None = N
         lost=(
             *_lost(form, text, plan, fields),
             *_lost_shape(form, text, shape),
-            *_lost_states(states),
+            *unsaid,
         ),
     )
 
@@ -134,11 +134,12 @@ def _is_idle(name: str, plan: Plan) -> bool:
     )
 
 
-def _lost_states(states: StateSpace | None) -> tuple[str, ...]:
-    """A model that carries states is said by none of the formats: nothing of its shape is."""
-    if states is None:
-        return ()
-    return (f"states.heads = {states.num_heads}, and with it the shape of the model",)
+def _lost_parts(model: Transformer) -> tuple[str, ...]:
+    """Models that carry states or see patches are said by none of the formats: nothing of them."""
+    states, patches = model.states, model.patches
+    lost = "and with it the shape of the model"
+    found = () if states is None else (f"states.heads = {states.num_heads}, {lost}",)
+    return found if patches is None else (*found, f"patches.size = {patches.size}, {lost}")
 
 
 def _lost_shape(

@@ -13,7 +13,9 @@ from foretrace.workload.models.parameters import (
     ROUTER,
     layer_parameters,
     norm_parameters,
+    output_parameters,
     prediction_parameters,
+    table_parameters,
 )
 from foretrace.workload.models.transformer import Layer, Positions, Transformer
 from foretrace.workload.plan.groups import expert_tensor_size, shard_size
@@ -72,17 +74,19 @@ def ends_held(model: Transformer, plan: Plan) -> tuple[Held, Held]:
     The output is the last norm, the projection and the modules that predict further tokens. Tied
     embeddings count with both, since stages that hold either hold a copy.
     """
-    table = Setting(model, plan).vocabulary * model.hidden
+    table = output = Setting(model, plan).vocabulary * model.hidden
+    if model.patches is not None:
+        table, output = table_parameters(model), output_parameters(model)
     positions = model.context * model.hidden if model.positions is Positions.LEARNED else 0
     norm = norm_parameters(model)
     embedding = Held(rest=table + positions + (norm if model.has_embedding_norm else 0))
-    output = Held(rest=table + norm)
+    behind = Held(rest=output + norm)
     if model.num_prediction_modules:
         counts: Counter[str] = Counter()
         for part in prediction_parameters(model).parts:
             counts[part.name] += part.total * model.num_prediction_modules
-        output += _divided(counts, plan)
-    return embedding, output
+        behind += _divided(counts, plan)
+    return embedding, behind
 
 
 def _divided(counts: dict[str, int] | Counter[str], plan: Plan) -> Held:

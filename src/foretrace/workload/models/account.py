@@ -151,6 +151,7 @@ def account(model: Model, sequence: int | None = None) -> ModelAccount:
     """
     counted = parameters(model)
     is_transformer = isinstance(model, Transformer)
+    keeps_tokens = isinstance(model, Transformer) and model.patches is None
     if isinstance(model, Transformer) and sequence is None:
         sequence = min(model.context or _NO_CONTEXT, _LONGEST_USUAL)
     return ModelAccount(
@@ -164,11 +165,13 @@ def account(model: Model, sequence: int | None = None) -> ModelAccount:
         ),
         weight_bytes_by_format={each: weight_bytes(model, each) for each in _WEIGHT_FORMATS},
         cache_bytes_per_token=(
-            cache_bytes_per_token(model) if isinstance(model, Transformer) else None
+            cache_bytes_per_token(model)
+            if isinstance(model, Transformer) and keeps_tokens
+            else None
         ),
         cache_bytes=(
             cache_bytes(model, sequence)
-            if isinstance(model, Transformer) and sequence is not None
+            if isinstance(model, Transformer) and sequence is not None and keeps_tokens
             else None
         ),
     )

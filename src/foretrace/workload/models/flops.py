@@ -42,6 +42,7 @@ from foretrace.workload.models.parameters import (
     attention_weights,
     feed_forward_weights,
     parameters,
+    pooling_weights,
     router_weights,
     state_weights,
 )
@@ -49,6 +50,8 @@ from foretrace.workload.models.published import TotalsOnly
 from foretrace.workload.models.recommender import Interaction, Recommender
 from foretrace.workload.models.transformer import (
     Layer,
+    Patches,
+    Pooling,
     Reach,
     ReachKind,
     StateSpace,
@@ -222,7 +225,9 @@ class _Counting:
     def scores(self, model: Transformer, reach: Reach | None) -> float:
         attention = model.attention
         per_key = 2 * attention.num_heads * (attention.score_size + attention.value_size)
-        return per_key * mean_keys(self.sequence, reach, self.convention)
+        # An encoder masks nothing.
+        convention = self.convention if model.patches is None else Convention.FULL
+        return per_key * mean_keys(self.sequence, reach, convention)
 
 
 def scan_flops(states: StateSpace, sequence: int, convention: Convention) -> float:
@@ -262,7 +267,9 @@ def _of_transformer(model: Transformer, counting: _Counting, recompute: Recomput
     again = dict(forward) if recompute is Recompute.FULL else {}
     if recompute is Recompute.SELECTIVE:
         again = {SCORES: forward.get(SCORES, 0.0)}
-    output = 2 * model.vocabulary * model.hidden
+    output = 2.0 * model.vocabulary * model.hidden
+    if model.patches is not None:
+        output, forward[EMBEDDING] = _of_patches(model, model.patches)
     if model.num_prediction_modules:
         module = sum(_layer(model, model.layers[-1], counting).values())
         module += 4 * model.hidden * model.hidden
@@ -279,6 +286,17 @@ def _of_transformer(model: Transformer, counting: _Counting, recompute: Recomput
         if value
     )
     return Flops("token", counting.convention, counting.sequence, parts)
+
+
+def _of_patches(model: Transformer, patches: Patches) -> tuple[float, float]:
+    """What pools and classifies a picture's tokens, and the projection of patches, by token."""
+    hidden, tokens = model.hidden, patches.num_tokens
+    pooled = 2.0 * pooling_weights(model, patches)
+    if patches.pooling is Pooling.ATTENTION:
+        # Keys and values are of all tokens, scores of one query.
+        pooled += 4.0 * hidden * hidden * (tokens - 1) + 4.0 * hidden * tokens
+    pooled += 2.0 * hidden * patches.num_classes
+    return pooled / tokens, 2.0 * patches.num_numbers * hidden * patches.num_patches / tokens
 
 
 def _layer(model: Transformer, layer: Layer, counting: _Counting) -> dict[str, float]:

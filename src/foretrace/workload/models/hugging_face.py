@@ -1,6 +1,6 @@
 """The `config.json` of a Hugging Face model becomes a `Transformer`.
 
-Only the text part of a model that also sees is read.
+Of a model that also sees only the part that reads text is read; of SigLIP the part that sees.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from foretrace.base import Document, WorkloadError
 from foretrace.workload.models.files import MODELS
 from foretrace.workload.models.hugging_face_config import HuggingFaceConfig, Reader
+from foretrace.workload.models.hugging_face_encoders import ENCODER_FAMILIES
 from foretrace.workload.models.hugging_face_families import FAMILIES
 from foretrace.workload.models.hugging_face_older import OLDER_FAMILIES
 from foretrace.workload.models.hugging_face_states import STATE_FAMILIES
@@ -53,6 +54,9 @@ def _read(values: Mapping[str, object], path: Path) -> Transformer:
     inner = values.get("text_config")
     if isinstance(inner, Mapping) and inner.get("model_type") in _TABLES:
         values, kind = inner, inner["model_type"]
+    seeing = values.get("vision_config")
+    if kind == "siglip" and isinstance(seeing, Mapping):
+        values, kind = seeing, "siglip_vision_model"
     where = f"configuration {str(path)!r}"
     if isinstance(inner, Mapping) and inner.get("model_type") in _UNLIKE:
         values, kind = inner, inner["model_type"]
@@ -84,11 +88,15 @@ def _read(values: Mapping[str, object], path: Path) -> Transformer:
     return read_transformer(Document(name, path, MODELS, table, ""))
 
 
-_TABLES: dict[str, Reader] = {**FAMILIES, **OLDER_FAMILIES, **STATE_FAMILIES}
+_TABLES: dict[str, Reader] = {
+    **FAMILIES,
+    **OLDER_FAMILIES,
+    **STATE_FAMILIES,
+    **ENCODER_FAMILIES,
+}
 
 _SCAN = "it is the scan of Mamba-1 or another, which is not costed; Mamba-2 is"
 _SHARED = "layers that share one set of weights cannot be described"
-_IMAGES = "it sees pictures in patches; only models of text are read"
 # Types that are known and unlike a `Transformer`: the field that says so, and why.
 _UNLIKE: dict[str, tuple[str, str]] = {
     "falcon_mamba": ("state_size", _SCAN),
@@ -96,8 +104,6 @@ _UNLIKE: dict[str, tuple[str, str]] = {
     "mamba": ("state_size", _SCAN),
     "olmo": ("layer_norm", "its norms have no parameters, which no norm here lacks"),
     "phi": ("input_layernorm", "attention and feed-forward part stand beside each other"),
-    "siglip_vision_model": ("patch_size", _IMAGES),
-    "vit": ("patch_size", _IMAGES),
     "zamba": ("attn_layer_period", _SHARED),
     "zamba2": ("hybrid_layer_ids", _SHARED),
 }

@@ -20,6 +20,8 @@ from foretrace.workload.models.transformer import (
     Layer,
     ModelAttention,
     Norm,
+    Patches,
+    Pooling,
     Positions,
     StateSpace,
     Transformer,
@@ -149,7 +151,7 @@ def _of_transformer(model: Transformer) -> Parameters:
         totals[name] += total
         active[name] += total if used is None else used
 
-    add(EMBEDDING, model.vocabulary * model.hidden)
+    add(EMBEDDING, table_parameters(model))
     if model.positions is Positions.LEARNED:
         add(POSITIONS, model.context * model.hidden)
     # Layers alike are counted once.
@@ -165,8 +167,49 @@ def _of_transformer(model: Transformer) -> Parameters:
             model.num_prediction_modules * module.active,
         )
     if not model.ties_embeddings:
-        add(OUTPUT, model.vocabulary * model.hidden)
+        add(OUTPUT, output_parameters(model))
     return Parameters(tuple(ModelPart(name, count, active[name]) for name, count in totals.items()))
+
+
+def table_parameters(model: Transformer) -> int:
+    """Of the table of tokens; or of the projection of patches, with a bias, and the class token."""
+    patches = model.patches
+    if patches is None:
+        return model.vocabulary * model.hidden
+    return (patches.num_numbers + 1 + int(patches.has_class_token)) * model.hidden
+
+
+def output_parameters(model: Transformer) -> int:
+    """Of the projection to the vocabulary; or of what pools tokens, and of a classifier."""
+    hidden, patches = model.hidden, model.patches
+    if patches is None:
+        return model.vocabulary * hidden
+    extras = {
+        Pooling.NONE: 0,
+        Pooling.CLASS: hidden,
+        # Biases, the query, a norm.
+        Pooling.ATTENTION: (4 + 1) * hidden
+        + norm_parameters(model)
+        + feed_forward_extras(model.feed_forward, model.feed_forward.width, hidden),
+    }[patches.pooling]
+    of_classes = (hidden + 1) * patches.num_classes
+    return pooling_weights(model, patches) + extras + of_classes
+
+
+def pooling_weights(model: Transformer, patches: Patches) -> int:
+    """Weights of what pools tokens.
+
+    Source:
+        huggingface/transformers, modeling_vit.py, `ViTPooler`; modeling_siglip.py,
+        `SiglipMultiheadAttentionPoolingHead`.
+    """
+    hidden, width = model.hidden, model.feed_forward.width
+    return {
+        Pooling.NONE: 0,
+        Pooling.CLASS: hidden * hidden,
+        Pooling.ATTENTION: 4 * hidden * hidden
+        + feed_forward_weights(model.feed_forward, width, hidden),
+    }[patches.pooling]
 
 
 def prediction_parameters(model: Transformer) -> Parameters:

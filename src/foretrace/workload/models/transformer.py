@@ -1,4 +1,4 @@
-"""Transformers that predict tokens: their shape as data, dense or with experts.
+"""Transformers that predict tokens, or see pictures: their shape as data.
 
 Sizes are stated one by one; none is derived from another. The size of a head in particular is
 not hidden size over heads: it is not so in GPT-3 XL, Llama 4, Qwen3 and many more.
@@ -80,6 +80,41 @@ class Latent:
     rank: int  # of keys and values
     rotary_size: int  # of a head's query and key, shared by all heads' keys
     value_size: int  # of a head's value
+
+
+class Pooling(StrEnum):
+    """What an encoder makes of its tokens at the end."""
+
+    NONE = "none"
+    CLASS = "class"  # a product with the first token, which is no patch: ViT's pooler
+    ATTENTION = "attention"  # attention of one learned query, and a feed-forward part: SigLIP
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Pictures cut into patches, in place of tokens: an encoder, in which all tokens see all."""
+
+    image: int  # pixels of a side
+    size: int  # of a patch
+    channels: int
+    has_class_token: bool
+    pooling: Pooling
+    num_classes: int  # of a classifier; 0: none
+
+    @property
+    def num_patches(self) -> int:
+        """Of one picture."""
+        return (self.image // self.size) ** 2
+
+    @property
+    def num_tokens(self) -> int:
+        """Of one picture, the class's among them."""
+        return self.num_patches + int(self.has_class_token)
+
+    @property
+    def num_numbers(self) -> int:
+        """Numbers of one patch."""
+        return self.channels * self.size**2
 
 
 @dataclass(frozen=True)
@@ -200,18 +235,19 @@ class Layer:
 
 @dataclass(frozen=True)
 class Transformer:
-    """A decoder that predicts the next token."""
+    """A decoder that predicts the next token, or an encoder of pictures."""
 
     name: str
     title: str
     num_layers: int
     hidden: int
-    vocabulary: int
+    vocabulary: int  # 0: it sees patches
     context: int  # tokens it was made for; 0 if nobody says
     attention: ModelAttention
     feed_forward: FeedForward
     experts: Experts | None
     states: StateSpace | None
+    patches: Patches | None
     reach: Reach | None
     positions: Positions
     norm: Norm

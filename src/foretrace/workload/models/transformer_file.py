@@ -12,6 +12,8 @@ from foretrace.workload.models.transformer import (
     ModelAttention,
     Norm,
     NormPlace,
+    Patches,
+    Pooling,
     Positions,
     Reach,
     ReachKind,
@@ -27,7 +29,7 @@ _LAYERS = EntryField("layers", EntryKind.COUNTS, "layers that have it, from 0", 
 SHAPE_FIELDS = (
     EntryField("layers", EntryKind.COUNT, "layers", is_required=True, high=_MOST_LAYERS),
     EntryField("hidden", EntryKind.COUNT, "numbers of a token between layers", is_required=True),
-    EntryField("vocabulary", EntryKind.COUNT, "tokens known, padding included", is_required=True),
+    EntryField("vocabulary", EntryKind.COUNT, "tokens known, padding included"),
     EntryField("context", EntryKind.COUNT, "longest sequence it is made for"),
     EntryField("positions", EntryKind.CHOICE, "how they enter", choices=tuple(Positions)),
     EntryField("norm", EntryKind.CHOICE, "kind of norm", choices=tuple(Norm)),
@@ -95,7 +97,15 @@ STATE_FIELDS = (
     EntryField("norm", EntryKind.FLAG, "a norm of what heads give, by its gate"),
     _LAYERS,
 )
-OPTIONAL_TABLES = {"experts": EXPERT_FIELDS, "states": STATE_FIELDS}
+PATCH_FIELDS = (
+    EntryField("image", EntryKind.COUNT, "pixels of a picture's side", is_required=True),
+    EntryField("size", EntryKind.COUNT, "pixels of a patch's side", is_required=True),
+    EntryField("channels", EntryKind.COUNT, "of a pixel; 3 unless stated"),
+    EntryField("class_token", EntryKind.FLAG, "a token beside the patches"),
+    EntryField("pooling", EntryKind.CHOICE, "what tokens become", choices=tuple(Pooling)),
+    EntryField("classes", EntryKind.COUNT, "of a classifier", low=0),
+)
+OPTIONAL_TABLES = {"experts": EXPERT_FIELDS, "states": STATE_FIELDS, "patches": PATCH_FIELDS}
 TABLES = {
     "shape": SHAPE_FIELDS,
     "attention": ATTENTION_FIELDS,
@@ -120,7 +130,7 @@ def read_transformer(document: Document) -> Transformer:
     Raises:
         WorkloadError: if the file is wrong.
     """
-    has_experts, has_states = (name in document.table for name in OPTIONAL_TABLES)
+    has_experts, has_states, has_patches = (name in document.table for name in OPTIONAL_TABLES)
     # A file without experts may not be told that "experts" is unknown.
     tables = {**TABLES, **OPTIONAL_TABLES}
     left_out = {name for name in OPTIONAL_TABLES if name not in document.table}
@@ -128,13 +138,14 @@ def read_transformer(document: Document) -> Transformer:
         left_out.add("attention")
     file = ModelFile(document, {name: tables[name] for name in tables if name not in left_out})
     shape = file["shape"]
+    patches = _patches(file) if has_patches else None
     model = Transformer(
         name=document.name,
         title=file.title,
         num_layers=shape.count("layers"),
         hidden=shape.count("hidden"),
         vocabulary=shape.count("vocabulary"),
-        context=shape.count("context"),
+        context=shape.count("context") if patches is None else patches.num_tokens,
         attention=_NO_ATTENTION if "attention" in left_out else _attention(file),
         feed_forward=FeedForward(
             file["feed_forward"].count("width"),
@@ -144,6 +155,7 @@ def read_transformer(document: Document) -> Transformer:
         ),
         experts=_experts(file, file["experts"]) if has_experts else None,
         states=_states(file) if has_states else None,
+        patches=patches,
         reach=None if "attention" in left_out else _reach(file),
         positions=Positions(shape.choice("positions", Positions.ROTARY)),
         norm=Norm(shape.choice("norm", Norm.RMS)),
@@ -243,6 +255,24 @@ def _experts(file: ModelFile, found: Entries) -> Experts:
     )
 
 
+def _patches(file: ModelFile) -> Patches:
+    found = file["patches"]
+    image, size = found.count("image"), found.count("size")
+    if image < size:
+        raise file.refused(f"a picture of {image} pixels has no patch of {size}: state a smaller")
+    pooling = Pooling(found.choice("pooling", Pooling.NONE))
+    if pooling is Pooling.CLASS and not found.flag("class_token"):
+        raise file.refused("[patches] pools a class token that it lacks: set class_token to true")
+    return Patches(
+        image=image,
+        size=size,
+        channels=found.count("channels", 3),
+        has_class_token=found.flag("class_token"),
+        pooling=pooling,
+        num_classes=found.count("classes"),
+    )
+
+
 def _states(file: ModelFile) -> StateSpace:
     found = file["states"]
     heads, groups = found.count("heads"), found.count("groups", 1)
@@ -286,6 +316,12 @@ def _check(file: ModelFile, model: Transformer) -> None:
         raise file.refused(
             f"{num_dense} of {model.num_layers} layers have no experts, and [feed_forward] has no "
             "width for them: add it"
+        )
+    if model.patches is None and not model.vocabulary:
+        raise file.refused("[shape] lacks a vocabulary: add it, or [patches] of pictures")
+    if model.patches is not None and (model.vocabulary or model.num_prediction_modules):
+        raise file.refused(
+            "a model of [patches] predicts no tokens: leave vocabulary and prediction_modules out"
         )
     if model.positions is Positions.LEARNED and not model.context:
         raise file.refused("learned positions need a context: add it to [shape]")

@@ -81,6 +81,7 @@ def _problems(plan: Plan, model: Model | ModuleProgram, num_ranks: int | None) -
         yield from head_problems(plan, attention.num_heads, key_heads)
         yield from width_problems(_widths_of(plan, model))
         yield from _of_states(plan, model.states)
+        yield from _of_patches(plan, model)
         yield from token_problems(plan, attention.num_heads)
         yield from _of_positions(plan, model)
         yield from _of_experts(plan, model)
@@ -248,6 +249,21 @@ def token_problems(plan: Plan, heads: int | None) -> Iterator[str]:
             f"(sequence {plan.sequence:,} / cp {plan.context}): {_multiples(own, plan.tensor)} "
             "tokens would be divided"
         )
+
+
+def _of_patches(plan: Plan, model: Transformer) -> Iterator[str]:
+    patches = model.patches
+    if patches is not None:
+        if plan.sequence != patches.num_tokens:
+            yield (
+                f"a sequence of {plan.sequence:,} tokens is no picture of {patches.image} pixels: "
+                f"in patches of {patches.size} it has {patches.num_tokens:,} tokens"
+            )
+        if plan.context > 1:
+            yield (
+                f"cp is {plan.context}, and {model.name} has no causal mask whose work its ranks "
+                "share out: leave cp out"
+            )
 
 
 def _of_positions(plan: Plan, model: Transformer) -> Iterator[str]:
