@@ -108,7 +108,15 @@ def test_an_index_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["lognormal:8.3", "lognormal:a,b", "lognormal:8,-1", "lognormal:nan,1"]
+    "text",
+    [
+        "lognormal:8.3",
+        "lognormal:a,b",
+        "lognormal:8,-1",
+        "lognormal:nan,1",
+        "lognormal:8,1,0",
+        "lognormal:8,1,2,3",
+    ],
 )
 def test_a_law_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(WorkloadError):
@@ -139,3 +147,12 @@ def test_the_same_seed_draws_the_same() -> None:
     assert (
         documents.arriving(10_000, seed=4).tolist() == documents.arriving(10_000, seed=4).tolist()
     )
+
+
+def test_documents_of_a_law_end_at_its_longest() -> None:
+    whole, ended = (documents_of(f"lognormal:6,1{more}") for more in ("", ",500"))
+    lengths = ended.arriving(10**6, seed=3)
+
+    assert lengths.max() == 500
+    drawn = whole.arriving(10**6, seed=3)
+    assert np.array_equal(np.minimum(drawn, 500), lengths[: len(drawn)])

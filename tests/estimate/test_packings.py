@@ -17,9 +17,9 @@ from foretrace.workload import Plan, Sharding, Transformer, load_model
 
 MACHINE = load_machine("h100-24k")
 COSTS = step_costs(MACHINE)
-# Of such documents, none cut, the largest of 4 microbatches has 1.44 times the mean work at 128 K:
-# the published imbalance, which the law is fitted to; gains are not.
-LAW = "lognormal:8.3,1.15"
+# Fitted to what is published: the largest of 4 microbatches as they come has 1.44 times the mean
+# work at 128 K, and documents below half the window hold over 75 % of the tokens; gains are not.
+LAW = "lognormal:6.0,2.0,131072"
 STUDY = Plan(
     tensor=8, context=2, pipeline=4, global_batch=4, sequence=131_072, schedule="interleaved",
     num_chunks=2, sharding=Sharding.ZERO1,
@@ -39,11 +39,16 @@ def study() -> Packings:
     )
 
 
-def test_the_published_gain_is_met_with_documents_whole_on_both_sides(study: Packings) -> None:
-    (whole,) = (one for one in study.packers if one.name == "as it comes, whole")
+def test_the_published_imbalances_and_gain_are_met(study: Packings) -> None:
+    told = {one.name: one for one in study.packers if one.shards == "sequence"}
+    greedy = [told[f"greedy over {steps}"].imbalance for steps in (1, 2, 4, 8)]
 
-    assert whole.imbalance == pytest.approx(1.44, abs=0.05)
-    assert whole.ns_per_work / study.best.ns_per_work == pytest.approx(1.33, abs=0.08)
+    lengths = documents_of(LAW).arriving(10**9)
+    assert lengths[lengths < STUDY.sequence // 2].sum() / lengths.sum() > 0.75
+    assert told["as it comes"].imbalance == pytest.approx(1.44, abs=0.05)
+    assert greedy == pytest.approx([1.41, 1.22, 1.11, 1.08], abs=0.08)
+    assert told["2 outlier queues"].imbalance < 1.1
+    assert study.best.gain == pytest.approx(1.33, abs=0.08)
     assert study.best.gain_low <= study.best.gain <= study.best.gain_high
 
 

@@ -23,6 +23,7 @@ class LogNormal:
 
     mu: float  # mean of the natural logarithm
     sigma: float  # its standard deviation
+    longest: int = _MOST_TOKENS  # tokens at which documents end, the rest dropped
 
     def __post_init__(self) -> None:
         """Refuse what is no law of lengths.
@@ -30,6 +31,10 @@ class LogNormal:
         Raises:
             WorkloadError: if a number is none, or lengths would leave what tokens count to.
         """
+        if not 1 <= self.longest <= _MOST_TOKENS:
+            raise WorkloadError(
+                f"no documents end at {self.longest:,} tokens: expected 1 to {_MOST_TOKENS:,}"
+            )
         is_finite = math.isfinite(self.mu) and math.isfinite(self.sigma)
         if not is_finite or self.sigma < 0 or abs(self.mu) + 6 * self.sigma > math.log(2.0**60):
             raise WorkloadError(
@@ -105,23 +110,24 @@ class Documents:
         median = math.exp(self.law.mu)
         count = min(1_000_000, int(num_tokens / median) + 100)
         drawn = np.ceil(generator.lognormal(self.law.mu, self.law.sigma, count))
-        return np.clip(drawn, 1, _MOST_TOKENS).astype(np.int64)
+        return np.clip(drawn, 1, self.law.longest).astype(np.int64)
 
 
 def law_named(text: str) -> Documents | None:
     """The documents of a law as command lines state it, "lognormal:8.3,1.6"; None for a path.
 
     Raises:
-        WorkloadError: if the two numbers are none.
+        WorkloadError: if its numbers are none.
     """
     if not text.startswith(_LAW):
         return None
-    numbers = text.removeprefix(_LAW).split(",")
     try:
-        mu, sigma = (float(number) for number in numbers)
-    except ValueError as err:
+        mu, sigma, *longest = text.removeprefix(_LAW).split(",")
+        law = LogNormal(float(mu), float(sigma), *(int(one) for one in longest))
+    except (TypeError, ValueError) as err:
         raise WorkloadError(
             f"cannot read {text!r}: expected lognormal:MU,SIGMA, the mean and the standard "
-            "deviation of the logarithm of lengths in tokens, as in lognormal:8.3,1.6"
+            "deviation of the logarithm of lengths in tokens, as in lognormal:8.3,1.6, and where "
+            "longer documents end, as in lognormal:8.3,1.6,131072"
         ) from err
-    return Documents(text, law=LogNormal(mu, sigma))
+    return Documents(text, law=law)

@@ -26,7 +26,7 @@ def balance(
     documents: Annotated[
         str,
         option(
-            "FILE|lognormal:MU,SIGMA",
+            "FILE|lognormal:MU,SIGMA[,LONGEST]",
             "A tokenised dataset's index (.idx, .arrow, .parquet), a list of lengths (.csv, "
             ".txt, .npy), or a law.",
         ),

@@ -53,7 +53,7 @@ def estimate(
     documents: Annotated[
         str | None,
         option(
-            "FILE|lognormal:MU,SIGMA",
+            "FILE|lognormal:MU,SIGMA[,LONGEST]",
             "Documents of a dataset, as in `balance`: steps of them are told too.",
         ),
     ] = None,

@@ -104,7 +104,7 @@ def steps(
     documents: Annotated[
         str | None,
         option(
-            "FILE|lognormal:MU,SIGMA",
+            "FILE|lognormal:MU,SIGMA[,LONGEST]",
             "Documents of a plan's dataset, as in `balance`; each copy of the model draws its own.",
         ),
     ] = None,

@@ -36,7 +36,7 @@ class UnevenDocuments(WorkEdit):
         "documents",
         Holds.NAME,
         "Documents of a dataset, as in `balance`, in every microbatch.",
-        "a dataset's index, a list of lengths, or lognormal:MU,SIGMA",
+        "a dataset's index, a list of lengths, or lognormal:MU,SIGMA[,LONGEST]",
         "FILE|LAW",
     )
     KEYS = (DOCUMENTS,)
