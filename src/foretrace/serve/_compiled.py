@@ -1,4 +1,4 @@
-"""Compiled loops of the serve room: steps of an engine, one after the other; they check nothing.
+"""Compiled loops of an engine's scheduler and its blocks, step after step; they check nothing.
 
 See `engine_steps` for the safe way in. An engine's ranks go in step: one, or the copies of a model
 whose experts lie over all of them.
@@ -6,11 +6,10 @@ whose experts lie over all of them.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 
 from foretrace.base import Float64s, Int64s, njit
+from foretrace.serve.step._compiled import Grids, Times, step_ns
 
 # Positions in `limits`, int64[10].
 BLOCKS, BLOCK_TOKENS, MOST_SEQUENCES, TOKEN_BUDGET = 0, 1, 2, 3
@@ -31,107 +30,6 @@ _REQUEST, _TOKENS, _BEFORE, _MAKES = range(4)
 _RUNS, _HEAD, _TAIL, _AGAIN, _FREE, _FIRST_FREE, _END_FREE = range(7)
 _NOBODY = -1
 _LOAD_OF_WAITING = 4  # vLLM's balancer: a waiting request counts as four running ones
-
-Grids: TypeAlias = tuple[
-    tuple[Float64s, Float64s, Float64s],  # decode: sequences, kept tokens; ns
-    tuple[Float64s, Float64s, Float64s],  # prefill: tokens, tokens before; ns
-    tuple[Float64s, Float64s, Float64s, Float64s, Float64s],  # both at once; ns
-]
-Times: TypeAlias = tuple[Float64s, Float64s, Float64s, float]
-
-
-@njit
-def _cell(axis: Float64s, value: float) -> tuple[int, float]:
-    """The cell that holds a value, and how far into it: held below the axis, extended above."""
-    above = int(np.searchsorted(axis, value, side="right"))
-    at = min(max(above - 1, 0), len(axis) - 2)
-    part: float = (value - axis[at]) / (axis[at + 1] - axis[at])
-    return at, max(part, 0.0)
-
-
-@njit
-def _between(grid: Float64s, row: int, down: float, column: int, along: float) -> float:
-    """A value between four neighbours of a grid."""
-    upper = grid[row, column]
-    lower = grid[row + 1, column]
-    if along > 0:
-        upper += along * (grid[row, column + 1] - upper)
-        lower += along * (grid[row + 1, column + 1] - lower)
-    between: float = upper + down * (lower - upper) if down > 0 else upper
-    return between
-
-
-@njit
-def attention_ns(grids: Grids, tokens: float, before: float, decodes: int, kept: float) -> float:
-    """Attention of one prefill beside so many decodes of one length, of all layers, in ns."""
-    decode, prefill, mixed = grids
-    if tokens <= 0 and decodes <= 0:
-        return 0.0
-    if tokens <= 0:
-        row, down = _cell(decode[0], decodes)
-        column, along = _cell(decode[1], kept)
-        new: float = _between(decode[2], row, down, column, along)
-        return new
-    if decodes <= 0:
-        row, down = _cell(prefill[0], tokens)
-        column, along = _cell(prefill[1], before)
-        alone: float = _between(prefill[2], row, down, column, along)
-        return alone
-    a, at_a = _cell(mixed[0], tokens)
-    b, at_b = _cell(mixed[1], before)
-    row, down = _cell(mixed[2], decodes)
-    column, along = _cell(mixed[3], kept)
-    values = mixed[4]
-    found = 0.0
-    for i in range(2):
-        for j in range(2):
-            weight = (at_a if i else 1 - at_a) * (at_b if j else 1 - at_b)
-            if weight != 0:
-                found += weight * _between(values[a + i, b + j], row, down, column, along)
-    return found
-
-
-@njit
-def batch_attention_ns(grids: Grids, batch: Float64s, unevenness: float) -> float:
-    """Attention of a batch, of all layers, in ns.
-
-    `batch` holds prefill tokens, their queries' keys, decodes, their keys, and the longest of
-    those. Prefills count as one of as many tokens and as many pairs of query and key.
-    """
-    tokens, pairs, decodes = batch[0], batch[1], batch[2]
-    keys, longest = batch[3], batch[4]
-    before = 0.0
-    if tokens > 0:
-        before = pairs / tokens - tokens / 2
-        if before < 0:
-            tokens, before = np.sqrt(2 * pairs), 0.0
-    if decodes <= 0:
-        alone: float = attention_ns(grids, tokens, before, 0, 0.0)
-        return alone
-    found: float = attention_ns(grids, tokens, before, decodes, keys / decodes)
-    if decodes > 1 and unevenness > 0:
-        whole = attention_ns(grids, tokens, before, decodes, longest)
-        found += unevenness * max(whole - found, 0.0)
-    return found
-
-
-@njit
-def step_ns(grids: Grids, times: Times, batches: Float64s) -> int:
-    """How long a step of all ranks takes, in ns; each row of `batches` is a rank's, see above."""
-    token_ns, sequence_ns, shared_ns, unevenness = times
-    slowest, in_all, widest = 0.0, 0.0, 0
-    is_mixed = False
-    for rank in range(len(batches)):
-        is_mixed |= batches[rank, 0] > 0
-        widest = max(widest, int(batches[rank, 0] + batches[rank, 2]))
-    for rank in range(len(batches)):
-        batch = batches[rank, :5]
-        in_all += batch[0] + batch[2]
-        own = batch_attention_ns(grids, batch, unevenness)
-        own += sequence_ns[int(batches[rank, 5])]
-        slowest = max(slowest, own)
-    slowest += token_ns[1 if is_mixed else 0, widest] + shared_ns[int(in_all)]
-    return int(slowest + 0.5)
 
 
 @njit

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretrace.base import Float64s, Int64s
-from foretrace.serve import _compiled
 from foretrace.serve.engine import Engine
 from foretrace.serve.profiles import ProfileGrid
+from foretrace.serve.step._compiled import Grids, Times, step_ns
 
 # Attention of uneven sequences lies between that of their mean and that of their longest: this far
 # up. LLMServingSim's profiles of uneven batches on RTX PRO 6000 say 0.02 to 0.06 for half of their
@@ -58,7 +58,7 @@ class EngineStepTimes:
     notes: tuple[str, ...] = ()
 
     @property
-    def grids(self) -> _compiled.Grids:
+    def grids(self) -> Grids:
         """Attention, as the compiled loop takes it."""
         decode, prefill, mixed = self.decode, self.prefill, self.mixed
         tokens, before, sequences, keys = mixed.axes
@@ -69,14 +69,14 @@ class EngineStepTimes:
         )
 
     @property
-    def times(self) -> _compiled.Times:
+    def times(self) -> Times:
         """The rest, as the compiled loop takes it."""
         return self.token_ns, self.sequence_ns, self.shared_ns, self.unevenness
 
     def step_ns(self, *batches: StepBatch) -> int:
         """How long a step takes, a batch for every rank."""
         rows = np.stack([batch.row() for batch in batches])
-        return int(_compiled.step_ns(self.grids, self.times, rows))
+        return int(step_ns(self.grids, self.times, rows))
 
     def scaled(self, factor: float) -> EngineStepTimes:
         """The same, all of it so many times as long."""

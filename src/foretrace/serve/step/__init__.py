@@ -1,0 +1,1 @@
+"""How long one step of an engine takes."""
