@@ -15,6 +15,7 @@ import numpy as np
 from foretrace.base import CircleError, GraphError, Int64s
 from foretrace.graph import chakra
 from foretrace.graph.assembly import assembled
+from foretrace.graph.behaviour import told_by_behaviour
 from foretrace.graph.blocks import CommunicationNodes, Corrections, with_blocks
 from foretrace.graph.communication import CommunicationOps, communication_ops
 from foretrace.graph.communication.clocks import Clocks, fitted_clocks
@@ -96,17 +97,19 @@ def build_recording(
         GraphError: if there is nothing to replay, ranks repeat, or dependencies close a circle.
     """
     _check_ranks(traces)
+    traces, found = told_by_behaviour(traces)
     operations = operations_of(traces)
     comm = with_named_peers(operations, communication_ops(operations))
     try:
-        return _with_groups(operations, comm, groups_of(operations, comm), corrections)
+        recording = _with_groups(operations, comm, groups_of(operations, comm), corrections)
     except CircleError:
         # Groups guessed wrong make ranks wait for each other in a circle: then do not guess.
         if not guessed_lanes(operations, comm):
             raise
-    groups = groups_of(operations, comm, is_guessing=False)
-    alone = _with_groups(operations, comm, groups, corrections)
-    return replace(alone, findings=(UNTOLD_GROUPS, *alone.findings))
+        groups = groups_of(operations, comm, is_guessing=False)
+        recording = _with_groups(operations, comm, groups, corrections)
+        recording = replace(recording, findings=(UNTOLD_GROUPS, *recording.findings))
+    return replace(recording, findings=(*recording.findings, *found))
 
 
 AT_ONCE_NS = (
