@@ -297,3 +297,15 @@ def test_plain_attention_over_context_ranks_is_refused() -> None:
 def test_models_known_by_totals_alone_are_refused() -> None:
     with pytest.raises(WorkloadError, match="llama4-behemoth"):
         blocks_of_model(load_model("llama4-behemoth"), Plan())
+
+
+def test_attention_in_eight_bits_quantises_what_it_multiplies() -> None:
+    wide = Plan(sequence=2048, precision=Precision(products="fp8"))
+    narrow = replace(wide, precision=replace(wide.precision, attention="fp8"))
+
+    found = {item.label: item for item in operators(first_layer(LLAMA, narrow).forward)}
+    usual = {item.label for item in operators(first_layer(LLAMA, wide).forward)}
+
+    assert set(found) - usual == {"queries, keys, values in fp8"}
+    costed = operation_of(found["attention"].name, found["attention"].signature)
+    assert (costed.model, costed.dtype) == ("attention", "fp8")

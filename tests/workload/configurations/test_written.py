@@ -86,6 +86,7 @@ def megatron_plans(draw: st.DrawFn) -> Plan:
             products=products,
             activations=half,
             gate_inputs="fp8" if products == "fp8" and draw(flag) else None,
+            attention="fp8" if products == "fp8" and draw(flag) else None,
             parameters="fp8" if products == "fp8" and draw(flag) else half,
             gradients=gradients,
             reduced=gradients,

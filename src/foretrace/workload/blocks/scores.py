@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from foretrace.base import WorkloadError
 from foretrace.operators import Tensor
 from foretrace.workload.blocks.block import Item, Operator
-from foretrace.workload.blocks.calls import elementwise, fused, gathered_copy, softmax
+from foretrace.workload.blocks.calls import cast, elementwise, fused, gathered_copy, softmax
 from foretrace.workload.blocks.linear import placed
 from foretrace.workload.blocks.pointwise import soft_cap_step
 from foretrace.workload.blocks.setting import Setting
@@ -51,6 +51,11 @@ class _Heads:
     def dtype(self) -> str:
         """Of queries, keys and values."""
         return self.setting.made
+
+    @property
+    def multiplied(self) -> str:
+        """Of the same, as attention's kernel takes them."""
+        return self.setting.plan.precision.attention or self.dtype
 
     @property
     def width(self) -> int:
@@ -109,11 +114,36 @@ def _windowed(setting: Setting, reach: Reach, queries: int) -> _Piece:
 
 def _step(heads: _Heads, pieces: tuple[_Piece, ...]) -> Step:
     both = [_calls(heads, piece) for piece in pieces]
+    quantised, gradient_quantised = _quantised(heads)
     return Step(
-        tuple(operator("attention", forward) for forward, _ in both),
-        tuple(operator("attention gradient", backward) for _, backward in both),
+        (*quantised, *(operator("attention", forward) for forward, _ in both)),
+        (
+            *gradient_quantised,
+            *(operator("attention gradient", backward) for _, backward in both),
+        ),
         modules=_SCORES,
     )
+
+
+def _quantised(heads: _Heads) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """Queries, keys and values, and backwards the result's gradient, in attention's own format.
+
+    Source:
+        NVIDIA/TransformerEngine, transformer_engine/pytorch/attention, `fp8_dpa`.
+    """
+    setting = heads.setting
+    if heads.multiplied == heads.dtype:
+        return (), ()
+    attention, tokens = setting.model.attention, setting.tokens
+    results = heads.count * attention.value_size
+    given = heads.count * attention.score_size + heads.width
+    forward, backward = (
+        operator(
+            f"{what} in {heads.multiplied}", cast((tokens, width), heads.dtype, heads.multiplied)
+        )
+        for what, width in (("queries, keys, values", given), ("result's gradient", results))
+    )
+    return (forward,), (backward,)
 
 
 def _calls(heads: _Heads, piece: _Piece) -> tuple[OperatorCall, OperatorCall]:
@@ -163,7 +193,7 @@ def _tensors(
     heads: _Heads, piece: _Piece, *, is_heads_second: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, keys, values and the result."""
-    attention, dtype = heads.setting.model.attention, heads.dtype
+    attention, dtype = heads.setting.model.attention, heads.multiplied
     scores, values = attention.score_size, attention.value_size
 
     def one(count: int, length: int, size: int) -> Tensor:

@@ -26,6 +26,7 @@ from foretrace.workload.plan.plan import Axis
 
 _ADAM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 _NARROW_GATES = "activation-func-fp8-input-store"
+_NARROW_ATTENTION = "fp8-dot-product-attention"
 _STRATEGIES = {
     "no_shard": "none",
     "optim": "zero1",
@@ -57,6 +58,7 @@ def _read_precision(given: Settings) -> Fields:
         "precision.optimizer_bytes": _optimizer_bytes(given, half),
         "implementation.measures_scales": given.has("fp8-format") and recipe == "tensorwise",
         **({"precision.gate_inputs": "fp8"} if given.flag(_NARROW_GATES) else {}),
+        **({"precision.attention": "fp8"} if given.flag(_NARROW_ATTENTION) else {}),
     }
 
 
@@ -85,6 +87,8 @@ def _write_precision(fields: Fields) -> Values:
         found["accumulate-allreduce-grads-in-fp32"] = True
     if fields.get("precision.gate_inputs") == "fp8":
         found[_NARROW_GATES] = True
+    if fields.get("precision.attention") == "fp8":
+        found[_NARROW_ATTENTION] = True
     moments = {8.0: "bf16", 6.0: "fp8"}.get(fields["precision.optimizer_bytes"])
     if moments is not None and half != "fp32":
         found |= {
@@ -379,7 +383,7 @@ PLAN_ROWS = (
     switched("no-overlap-p2p-communication", "overlap.pipeline", turns=False),
     row(
         f"bf16 fp16 fp8-format fp8-recipe fp4-format fp8-param-gather {_NARROW_GATES} "
-        "accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16 optimizer "
+        f"{_NARROW_ATTENTION} accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16 optimizer "
         "use-precision-aware-optimizer main-params-dtype main-grads-dtype exp-avg-dtype "
         "exp-avg-sq-dtype",
         _read_precision,

@@ -52,6 +52,7 @@ _KINDS: Mapping[str, Any] = {
     "precision.products": Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32", "tf32"],
     "precision.activations": _Stored,
     "precision.gate_inputs": _Stored,
+    "precision.attention": Literal["bf16", "fp16", "fp8"],
     "precision.parameters": _Stored,
     "precision.gradients": _Stored,
     "precision.reduced": _Stored,

@@ -70,6 +70,7 @@ class Precision:
     activations: str = "bf16"  # what is kept and sent between operators
     # What gated activations read, as it is kept for the backward pass; `None`: as activations.
     gate_inputs: str | None = None
+    attention: str | None = None  # inputs of attention's own products; `None`: as they are made
     parameters: str = "bf16"  # what products read and what is gathered
     gradients: str = "fp32"  # as they are accumulated
     reduced: str = "fp32"  # as they are sent to be reduced
