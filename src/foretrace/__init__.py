@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from foretrace.api import serve as serve
     from foretrace.api import simulate as simulate
     from foretrace.api import synthesise as synthesise
+    from foretrace.api import tables as tables
     from foretrace.api import throughput as throughput
     from foretrace.api import trend as trend
     from foretrace.api import what_helps as what_helps

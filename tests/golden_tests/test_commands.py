@@ -92,6 +92,7 @@ LEFT_OUT = {
     "ledger show": "the same",
     "measure": "measures this machine",
     "search": "tells how long it took; search/test_search.py keeps its figures",
+    "tables": "tells how long it took; cli/test_tables.py keeps its figures",
     "serve": "needs layer profiles; serve/test_deployments.py keeps its figures",
     "validate live": "measures this machine",
     "validate neighbours": "needs a file of runs; validate/test_neighbours.py keeps its figures",

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from foretrace.api.reports import report as report
     from foretrace.api.reports import write_report as write_report
     from foretrace.api.searches import search as search
+    from foretrace.api.searches import tables as tables
     from foretrace.api.searches import write_search_report as write_search_report
+    from foretrace.api.searches import write_tables as write_tables
     from foretrace.api.serving import fewest_gpus as fewest_gpus
     from foretrace.api.serving import serve as serve
     from foretrace.api.verbs import blocks as blocks

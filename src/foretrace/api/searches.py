@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from foretrace import __version__
 from foretrace.api.edited import Edited, basis_of
@@ -25,12 +26,23 @@ from foretrace.search import (
     Objective,
     PlanSearch,
     Progress,
+    TableSearch,
     Target,
     searched,
     searched_recording,
+    searched_tables,
 )
 from foretrace.software import TrainingSoftware
-from foretrace.workload import Model, PlanDraft, Transformer
+from foretrace.workload import (
+    MemoryTier,
+    Model,
+    PlanDraft,
+    Recommender,
+    TableScheme,
+    Transformer,
+    complete,
+    write_torchrec_plan,
+)
 
 
 def search(
@@ -152,6 +164,94 @@ def search(
         version=__version__,
         beside=None if beside is None else draft.with_fields(draft_named(beside, folders).stated),
     )
+
+
+def tables(
+    model: Model | Named,
+    machine: Machine | Named,
+    *,
+    num_ranks: int,
+    plan: PlanDraft | Mapping[str, object] | Named,
+    ids: str | None = None,
+    schemes: Sequence[TableScheme | str] = tuple(TableScheme),
+    tiers: Sequence[MemoryTier | str] = (MemoryTier.HBM,),
+    time_s: float = 8.0,
+    costs: CostModel | None = None,
+    inflation: Inflation | None = None,
+    folders: Sequence[Path] = (),
+    progress: Callable[[str], None] | None = None,
+) -> TableSearch:
+    """Where a recommender's embedding tables stand so that its simulated step is short.
+
+    Args:
+        model: a recommender: a name, a file, or a model.
+        machine: a name, a file, or a machine.
+        num_ranks: chips to use.
+        plan: what is stated of the plan: {"micro_batch": 2048}, samples of one rank, or
+            "global_batch" at least; {"tables.optimizer": "adagrad"}, ... besides.
+        ids: how often rows are looked up, as in `estimate`.
+        schemes: that tables may have: "table-wise", "row-wise", "column-wise", "table-row-wise",
+            "data-parallel".
+        tiers: that they may be in: "hbm", "host", "ssd".
+        time_s: seconds to spend.
+        costs: as in `estimate`, as all that follow.
+        inflation: so too.
+        folders: so too.
+        progress: called with what is done.
+
+    Raises:
+        WorkloadError: if the model has no tables, they fit nowhere, or the plan is not legal.
+        MachineError: if there is no such machine or tier, or it cannot be costed.
+    """
+    found = model_named(model, folders)
+    if not isinstance(found, Recommender):
+        raise WorkloadError(f"{found.name} is no recommender: it has no tables to place")
+    hardware = machine_named(machine, folders)
+    draft = draft_named(plan, folders).with_fields({"data": num_ranks})
+    if ids is not None:
+        draft = draft.with_fields({"tables.ids": ids})
+    return searched_tables(
+        found,
+        complete(_with_batches(draft, num_ranks), found, num_ranks),
+        hardware,
+        schemes=_members(schemes, TableScheme, "scheme"),
+        tiers=_members(tiers, MemoryTier, "tier"),
+        time_s=time_s,
+        costs=costs,
+        inflation=inflation,
+        progress=progress,
+    )
+
+
+def write_tables(path: str | Path, found: TableSearch) -> None:
+    """Write where tables stand as a sharding plan of TorchRec.
+
+    Raises:
+        WorkloadError: if the file cannot be written.
+    """
+    write_torchrec_plan(Path(path), found.placed)
+
+
+_Member = TypeVar("_Member", TableScheme, MemoryTier)
+
+
+def _members(given: Sequence[_Member | str], kind: type[_Member], name: str) -> tuple[_Member, ...]:
+    wrong = [one for one in given if one not in list(kind)]
+    if wrong or not given:
+        raise WorkloadError(
+            f"there is no {name} {wrong[0] if wrong else ''!r}: choose some of {', '.join(kind)}"
+        )
+    return tuple(kind(one) for one in given)
+
+
+def _with_batches(draft: PlanDraft, num_ranks: int) -> PlanDraft:
+    """A step is one batch of every rank, so either batch says the other."""
+    plan = draft.plan()
+    if draft.states("micro_batch") and not draft.states("global_batch"):
+        return draft.with_fields({"global_batch": plan.micro_batch * num_ranks})
+    if draft.states("global_batch") and not draft.states("micro_batch"):
+        return draft.with_fields({"micro_batch": max(1, plan.global_batch // num_ranks)})
+    return draft
 
 
 def write_search_report(path: str | Path, found: PlanSearch) -> None:

@@ -26,6 +26,7 @@ COMMANDS = (
     "whatif",
     "estimate",
     "search",
+    "tables",
     "plan",
     "balance",
     "serve",

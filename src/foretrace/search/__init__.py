@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from foretrace.search.bound import StepBound as StepBound
     from foretrace.search.found import PlanSearch as PlanSearch
     from foretrace.search.found import Stopped as Stopped
+    from foretrace.search.found_tables import TableSearch as TableSearch
     from foretrace.search.looked import Looked as Looked
     from foretrace.search.objectives import Objective as Objective
     from foretrace.search.objectives import Recovery as Recovery
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from foretrace.search.space import SpaceLimits as SpaceLimits
     from foretrace.search.space import constraint as constraint
     from foretrace.search.space import plan_space as plan_space
+    from foretrace.search.tables import searched_tables as searched_tables
     from foretrace.search.versus import Doubt as Doubt
     from foretrace.search.versus import Versus as Versus
 

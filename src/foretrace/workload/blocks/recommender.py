@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from foretrace.base import CollectiveKind
 from foretrace.graph import Part, Phase
 from foretrace.workload.blocks import calls
-from foretrace.workload.blocks.block import ModelBlocks, ParameterCount, Passes
+from foretrace.workload.blocks.block import ModelBlocks, Operator, ParameterCount, Passes
 from foretrace.workload.blocks.item_writer import ItemWriter
 from foretrace.workload.blocks.recommender_networks import Gradient, Networks
 from foretrace.workload.blocks.recommender_tables import TableWork
@@ -85,6 +85,29 @@ def blocks_of_recommender(
             "copies of the batch from the host are left out: they run ahead on their own stream",
         ),
     )
+
+
+def table_operators(
+    model: Recommender, plan: Plan, placed: PlacedTables, rank: int
+) -> tuple[Operator, ...]:
+    """Operators on tables of one rank's step, in order; those of every rank are alike in number.
+
+    Args:
+        model: tables and networks.
+        plan: of the job.
+        placed: where tables stand.
+        rank: whose work.
+    """
+    step = _Step(model, plan, placed, rank, is_alike=True)
+    tables, is_ahead = step.tables, placed.sharding.sends_ids_ahead
+    forward, backward = ItemWriter(Phase.FORWARD), ItemWriter(Phase.BACKWARD)
+    tables.send_ids(backward if is_ahead else forward)
+    tables.lookup(forward)
+    tables.send_gradients(backward)
+    tables.update_replicated(backward)
+    tables.update(backward)
+    items = (*forward.written, *backward.written)
+    return tuple(one for one in items if isinstance(one, Operator))
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretrace.base import Int64s
 from foretrace.graph import ExecutionGraph, NodeKind
 from foretrace.workload.blocks.block import ModelBlocks, Operator
-from foretrace.workload.blocks.recommender import blocks_of_recommender
+from foretrace.workload.blocks.recommender import blocks_of_recommender, table_operators
 from foretrace.workload.layout.laid_out import LaidOut
 from foretrace.workload.layout.layout import layout
 from foretrace.workload.models.recommender import Recommender
@@ -37,14 +36,10 @@ def recommender_layout(
         placed: where tables stand; as the plan says, if left out.
     """
     placed = placed or tables_of_plan(model, plan)
-    whole = layout(
-        blocks_of_recommender(model, plan, placed=placed, is_alike=True), plan, folded=False
-    )
-    own = [
-        blocks_of_recommender(model, plan, placed=placed, rank=rank, is_alike=True)
-        for rank in range(plan.data)
-    ]
-    return replace(whole, graph=_with_operators(whole.graph, own))
+    blocks = blocks_of_recommender(model, plan, placed=placed, is_alike=True)
+    whole = layout(blocks, plan, folded=False)
+    own = [table_operators(model, plan, placed, rank) for rank in range(plan.data)]
+    return replace(whole, graph=_with_operators(whole.graph, blocks, own))
 
 
 def is_uneven(plan: Plan) -> bool:
@@ -54,27 +49,21 @@ def is_uneven(plan: Plan) -> bool:
     return is_stated and plan.data > 1
 
 
-def operators_of(blocks: ModelBlocks) -> list[Operator]:
-    """Operators of a recommender's step in the order in which they are launched."""
+def _with_operators(
+    graph: ExecutionGraph, blocks: ModelBlocks, own: Sequence[Sequence[Operator]]
+) -> ExecutionGraph:
+    """The graph whose kernels on tables are each rank's own operators."""
     (passes,) = blocks.layers
     items = (*passes.forward.items, *passes.backward.items)
-    return [one for one in items if isinstance(one, Operator)]
-
-
-def kernels_of_ranks(graph: ExecutionGraph, num_ranks: int) -> Int64s:
-    """Kernels of every rank in the order in which it launches them; int64[ranks, kernels]."""
+    operators = [one for one in items if isinstance(one, Operator)]
+    labels = {one.label for one in own[0]}
+    on_tables = [at for at, one in enumerate(operators) if one.label in labels]
     nodes = np.flatnonzero(graph.kind == NodeKind.KERNEL)
-    order = np.argsort(graph.rank[nodes], kind="stable")
-    return nodes[order].reshape(num_ranks, -1)
-
-
-def _with_operators(graph: ExecutionGraph, blocks: Sequence[ModelBlocks]) -> ExecutionGraph:
-    """The graph whose kernels on each rank are the operators of its own blocks."""
+    # Kernels of every rank in the order in which it launches them.
+    by_rank = nodes[np.argsort(graph.rank[nodes], kind="stable")].reshape(len(own), -1)
     place = {name: at for at, name in enumerate(graph.names)}
-    nodes = kernels_of_ranks(graph, len(blocks))
     signature = graph.operator_signature.copy()
-    for own, block in zip(nodes, blocks, strict=True):
-        texts = [one.signature for one in operators_of(block)]
-        # What closes the step, behind the blocks, is the same on all.
-        signature[own[: len(texts)]] = [place.setdefault(text, len(place)) for text in texts]
+    for row, made in zip(by_rank, own, strict=True):
+        texts = [one.signature for one in made]
+        signature[row[on_tables]] = [place.setdefault(text, len(place)) for text in texts]
     return replace(graph, operator_signature=signature, names=tuple(place))

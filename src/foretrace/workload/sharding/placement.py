@@ -35,6 +35,7 @@ def place_tables(
     ranks_per_host: int | None = None,
     rates: PlannerRates | None = None,
     laws: Sequence[AccessLaw] | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> PlacedTables:
     """Where every table of a model stands.
 
@@ -52,6 +53,7 @@ def place_tables(
         ranks_per_host: ranks that share a host; all of them if left out.
         rates: what costs are reckoned with; TorchRec's if left out.
         laws: how often rows are looked up; as the sharding's ids say, if left out.
+        seeds: of each table, what its most used rows are scattered by; its number, if left out.
 
     Raises:
         WorkloadError: if the sharding does not fit the model, or the tables not the ranks.
@@ -71,6 +73,7 @@ def place_tables(
         rates=rates or PlannerRates(),
         schemes=_schemes(model, sharding),
         laws=tuple(laws or access_laws(sharding.ids, model.rows)),
+        seeds=seeds or range(model.num_tables),
     )
     if sharding.places:
         shards = [shard for place in sharding.places for shard in placing.placed(place)]
@@ -149,6 +152,7 @@ class _Placing:
     rates: PlannerRates
     schemes: Sequence[TableScheme]  # of each table
     laws: tuple[AccessLaw, ...]  # so too
+    seeds: Sequence[int]  # so too
 
     @cached_property
     def number_bytes(self) -> float:
@@ -164,7 +168,7 @@ class _Placing:
     def rows_over(self, table: int, ranks: Sequence[int], columns: int) -> list[Shard]:
         """Rows of a table, or of some columns, in as many parts as there are ranks."""
         rows, count = self.model.rows[table], len(ranks)
-        shares = self.laws[table].part_shares(count, seed=table).tolist()
+        shares = self.laws[table].part_shares(count, seed=self.seeds[table]).tolist()
         return [
             self.shard(table, rank, (_part(rows, at, count), columns), share=shares[at])
             for at, rank in enumerate(ranks)

@@ -1,0 +1,294 @@
+"""`searched_tables`: where a recommender's tables stand so that its simulated step is shortest.
+
+1. Every way to place each table gets its costs (`TableAccount`).
+2. For each family of schemes, placements are dealt greedily and by differencing, and improved by
+   moves; the best of each is simulated.
+3. What the simulated step does not wait for counts less, and the best placements are improved
+   once more, as long as that helps.
+4. Single moves of the best are simulated, those that the account likes best first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from foretrace.answer import bytes_text
+from foretrace.base import MachineError, WorkloadError
+from foretrace.cost import CostModel, Inflation
+from foretrace.estimate import software_costs
+from foretrace.machine import Machine, with_hosts
+from foretrace.search.found_tables import Beside, TableSearch
+from foretrace.search.table_account import BYTES, TableAccount, TableRoom, table_account
+from foretrace.search.table_moves import DealtTables, starts
+from foretrace.search.table_steps import PlacedStep, TableSteps, plan_with
+from foretrace.workload import (
+    MemoryTier,
+    Plan,
+    Recommender,
+    TableScheme,
+    TableSharding,
+    check_plan,
+    recommender_footprint,
+    tables_of_plan,
+)
+
+# Of a chip's memory; what TorchRec's planner leaves free, planner/storage_reservations.py.
+_RESERVED = 0.15
+_SHARE_OF_STARTS = 0.6  # of the time
+_ROUNDS = 3  # of weights by what the step waits for
+_MOST_MOVES = 64  # that are simulated at a time
+_WORTH = 1.1  # of the account: moves above are not simulated
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A placement with its step."""
+
+    placement: DealtTables
+    step: PlacedStep
+    name: str
+
+
+def searched_tables(
+    model: Recommender,
+    plan: Plan,
+    machine: Machine,
+    *,
+    schemes: Sequence[TableScheme] = tuple(TableScheme),
+    tiers: Sequence[MemoryTier] = (MemoryTier.HBM,),
+    time_s: float = 8.0,
+    costs: CostModel | None = None,
+    inflation: Inflation | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> TableSearch:
+    """The placement of a model's tables with the shortest simulated step that was found.
+
+    Args:
+        model: its tables.
+        plan: of the job; its `tables` say optimizer, formats, ids and pieces' width.
+        machine: that it runs on.
+        schemes: that tables may have.
+        tiers: that they may be in.
+        time_s: seconds to spend, but for what is simulated last.
+        costs: what predicts durations, as in `estimate`.
+        inflation: so too.
+        progress: called with what is done.
+
+    Raises:
+        WorkloadError: if the tables fit nowhere, or the plan is not legal.
+        MachineError: if the machine has no such tier, or cannot be costed.
+    """
+    begin_s = time.monotonic()
+    sharding = replace(plan.tables or TableSharding(), places=())
+    plan = replace(plan, tables=sharding, shard_ranks=None)
+    check_plan(plan, model)
+    machine = with_hosts(machine, plan.num_ranks)
+    _check_tiers(machine, tiers)
+    costs = costs or software_costs(machine)
+    room = _room(model, plan, machine, tiers)
+    told = progress or (lambda _: None)
+    told("costing tables")
+    account = table_account(model, plan, costs=costs, room=room, schemes=schemes, tiers=tiers)
+    least_ns = account.least_ns()
+    if least_ns is None:
+        raise _no_room(account, machine, tiers)
+    steps = TableSteps(
+        model, plan, ranks_per_host=room.ranks_per_host, costs=costs,
+        inflation=inflation or Inflation(),
+    )  # fmt: skip
+    search = _TableSearch(account, steps, begin_s, time_s)
+    told("dealing tables")
+    found = search.dealt()
+    if not found:
+        raise _no_room(account, machine, tiers)
+    told("moving tables")
+    best = search.polished(search.reweighted(found))
+    memory = recommender_footprint(
+        model, plan_with(plan, best.step.placed), capacity=machine.chip.memory_bytes
+    )
+    whole = best.placement.under(account)
+    return TableSearch(
+        model=model,
+        machine=machine.name,
+        plan=plan_with(plan, best.step.placed),
+        placed=best.step.placed,
+        step_ns=best.step.step_ns,
+        beside=tuple(_beside(steps, sharding, schemes, room=room, columns=model.size)),
+        account_ns=whole.value_ns,
+        least_ns=least_ns,
+        footprint=memory,
+        num_simulated=steps.num_simulated,
+        start=best.name,
+        spent_s=time.monotonic() - begin_s,
+    )
+
+
+class _TableSearch:
+    """Placements, improved by the account and judged by their steps."""
+
+    def __init__(
+        self, account: TableAccount, steps: TableSteps, begin_s: float, time_s: float
+    ) -> None:
+        """Begin with nothing found."""
+        self.account, self.steps = account, steps
+        self.begin_s, self.time_s = begin_s, time_s
+
+    def dealt(self) -> list[_Found]:
+        """The best start of each family of schemes that has room; the shortest step first."""
+        families = list(self._families())
+        found = []
+        for at, family in enumerate(families):
+            account = self.account.of_schemes(family)
+            share = _SHARE_OF_STARTS * (at + 1) / len(families)
+            name, start = min(starts(account), key=lambda pair: _score(pair[1]))
+            start.improve(self.begin_s + share * self.time_s)
+            if start.fits:
+                found.append(_Found(start, self.steps.step(start.places()), name))
+        return sorted(found, key=lambda one: one.step.step_ns)
+
+    def reweighted(self, found: list[_Found]) -> _Found:
+        """The best placements, improved again by what their steps wait for."""
+        best = found[0]
+        for one in found[:2]:
+            for _ in range(_ROUNDS):
+                weighted = self.account.weighted(one.step.weights)
+                moved = one.placement.under(weighted)
+                moved.improve(self.begin_s + self.time_s)
+                if not moved.fits:
+                    break
+                other = _Found(moved, self.steps.step(moved.places()), one.name)
+                if other.step.step_ns >= one.step.step_ns:
+                    break
+                one = other  # noqa: PLW2901  goes on from there
+            best = min(best, one, key=lambda each: each.step.step_ns)
+        return best
+
+    def polished(self, best: _Found) -> _Found:
+        """The best, after single moves that made its simulated step shorter."""
+        is_better = True
+        while is_better:
+            is_better = False
+            moves = self._moves(best.placement.under(self.account.weighted(best.step.weights)))
+            for moved in moves:
+                if time.monotonic() > self.begin_s + self.time_s:
+                    return best
+                other = _Found(moved, self.steps.step(moved.places()), best.name)
+                if other.step.step_ns < best.step.step_ns:
+                    best, is_better = other, True
+                    break
+        return best
+
+    def _moves(self, placement: DealtTables) -> list[DealtTables]:
+        """Placements a move away, those first that the account likes best."""
+        found = []
+        limit = _WORTH * _score(placement)
+        for table in range(len(placement.chosen)):
+            found += [
+                (score, table, one) for score, one in placement.scored_ways(table) if score <= limit
+            ]
+        found.sort(key=lambda each: each[0])
+        return [placement.with_table(table, one) for _, table, one in found[:_MOST_MOVES]]
+
+    def _families(self) -> Iterator[tuple[TableScheme, ...]]:
+        """Sets of schemes to deal by: every scheme costs launches and exchanges of its own."""
+        there = {one.option.scheme for own in self.account.options for one in own}
+        single = [scheme for scheme in TableScheme if scheme in there - {TableScheme.DATA}]
+        yield from ((scheme,) for scheme in single)
+        if TableScheme.DATA in there:
+            yield from ((scheme, TableScheme.DATA) for scheme in single)
+        yield tuple(TableScheme)
+
+
+def _score(placement: DealtTables) -> float:
+    return float(placement.scores(placement.loads[None], placement.copied)[0])
+
+
+def _beside(
+    steps: TableSteps,
+    sharding: TableSharding,
+    schemes: Sequence[TableScheme],
+    *,
+    room: TableRoom,
+    columns: int,
+) -> Iterator[Beside]:
+    """What rules give: all tables by one scheme, dealt by the planner's closed forms."""
+    for scheme in schemes:
+        is_cut = columns >= 2 * sharding.column_width
+        if (scheme is TableScheme.TABLE_ROW and room.num_hosts == 1) or (
+            scheme is TableScheme.COLUMN and not is_cut
+        ):
+            continue  # the same as by another scheme
+        rule = replace(sharding, scheme=scheme, capacity_bytes=None)
+        try:
+            found = steps.of_rule(rule)
+        except WorkloadError:  # columns that pieces do not divide
+            continue
+        fullest = max(found.placed.bytes_by_rank)
+        yield Beside(scheme.value, found.step_ns, fullest, fullest <= room.hbm)
+
+
+def _check_tiers(machine: Machine, tiers: Sequence[MemoryTier]) -> None:
+    chip, host = machine.chip, machine.host
+    for tier, has_way, has_size, key in (
+        (MemoryTier.HOST, chip.host_bytes_per_ns, host.cpu_memory_bytes, "cpu_memory"),
+        (MemoryTier.SSD, chip.storage_bytes_per_ns, host.storage_bytes, "storage"),
+    ):
+        if tier in tiers and (has_way is None or has_size is None):
+            way = "host_bandwidth of its chip" if tier is MemoryTier.HOST else "storage_bandwidth"
+            raise MachineError(
+                f"{machine.name} does not say what its tier {tier.value!r} holds or how fast it "
+                f"is: state {key} and {way} in the host's file, or leave the tier out"
+            )
+
+
+def _room(
+    model: Recommender, plan: Plan, machine: Machine, tiers: Sequence[MemoryTier]
+) -> TableRoom:
+    """Bytes that tables may take: what networks and activations leave of each tier."""
+    host = machine.host
+    inside = host.num_chips if plan.data % host.num_chips == 0 else plan.data
+    rule = replace(plan.tables or TableSharding(), scheme=TableScheme.ROW, capacity_bytes=None)
+    whole = recommender_footprint(model, replace(plan, tables=rule))
+    (stage,) = whole.stages
+    tables = max(tables_of_plan(model, plan, rule).bytes_by_rank)
+    free = (1 - _RESERVED) * machine.chip.memory_bytes - (stage.total - tables)
+    stated = (plan.tables or rule).capacity_bytes
+    return TableRoom(
+        hbm=max(0.0, free if stated is None else min(free, stated)),
+        host=(host.cpu_memory_bytes or 0) * (1 - _RESERVED) if MemoryTier.HOST in tiers else 0,
+        ssd=(host.storage_bytes or 0) if MemoryTier.SSD in tiers else 0,
+        num_ranks=plan.data,
+        ranks_per_host=inside,
+    )
+
+
+def _no_room(account: TableAccount, machine: Machine, tiers: Sequence[MemoryTier]) -> WorkloadError:
+    """Why no placement fits, and what would."""
+    room, model = account.room, account.model
+    least = sum(
+        min(
+            (one.total[list(BYTES.values())].sum() for one in own if not one.copied),
+            default=min(one.total[BYTES[MemoryTier.HBM]] for one in own),
+        )
+        for own in account.options
+    )
+    there = room.hbm * room.num_ranks + (room.host + room.ssd) * room.num_hosts
+    each = room.hbm + (room.host + room.ssd) / room.ranks_per_host
+    ranks = math.ceil(least / max(each, 1.0))
+    advice = []
+    if least > there and each > 0:
+        advice.append(f"{ranks:,} GPUs would hold them")
+    elif least <= there:
+        advice.append("but no placement with room for each was found: allow row-wise, or more time")
+    if MemoryTier.HOST not in tiers and machine.host.cpu_memory_bytes:
+        own = machine.host.cpu_memory_bytes * (1 - _RESERVED) * room.num_hosts
+        holds = "would hold them" if own + there >= least else "holds more"
+        advice.append(f"memory of the hosts, {bytes_text(round(own))}, {holds}: --tiers hbm,host")
+    return WorkloadError(
+        f"tables of {model.name!r} fit nowhere: with their optimizer they take "
+        f"{bytes_text(round(least))}, and {room.num_ranks} ranks have {bytes_text(round(there))} "
+        f"for them in {', '.join(tiers)}: {'; '.join(advice) or 'take more GPUs'}"
+    )
