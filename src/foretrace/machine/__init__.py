@@ -32,5 +32,7 @@ if TYPE_CHECKING:
     from foretrace.machine.stated import with_figures as with_figures
     from foretrace.machine.tiers import Tier as Tier
     from foretrace.machine.tiers import TierKind as TierKind
+    from foretrace.machine.units import QuantityKind as QuantityKind
+    from foretrace.machine.units import quantity as quantity
 
 lazily(__name__)

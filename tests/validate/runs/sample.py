@@ -14,7 +14,7 @@ _COLUMNS = (
     *("recompute", "notes", "group", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn"),
     *("vocab", "num_gpus", "gpus_per_node", "nvlink_domain", "tp", "pp", "vp", "cp", "ep", "dp"),
     *("micro_batch", "global_batch", "seq_len", "sequence_parallel", "step_time_s"),
-    *("tokens_per_s_per_gpu", "peak_memory_gib"),
+    *("tokens_per_s_per_gpu", "peak_memory_gib", "network"),
 )
 _ROW: dict[str, object] = {
     "id": "made-up-1",

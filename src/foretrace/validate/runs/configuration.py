@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrace.base import MachineError, WorkloadError
-from foretrace.machine import Machine, Tier, TierKind, load_chip, load_host
+from foretrace.machine import (
+    Host,
+    Machine,
+    QuantityKind,
+    Tier,
+    TierKind,
+    load_chip,
+    load_host,
+    quantity,
+)
 from foretrace.validate.runs.table import PublishedRun
 from foretrace.workload import Positions, Transformer, load_model, model_names
 
@@ -37,7 +46,7 @@ def machine_of(run: PublishedRun) -> Machine:
     domain = _domain(run, per_host)
     tiers = [_tier("domain", TierKind.SCALE_UP, domain, host.scale_up_bytes_per_ns)]
     if run.num_gpus > domain:
-        tiers.append(_tier("network", TierKind.POD, run.num_gpus, host.network_bytes_per_ns))
+        tiers.append(_tier("network", TierKind.POD, run.num_gpus, _network(run, host)))
     return Machine(
         name=f"{run.num_gpus} x {run.gpu}",
         title=f"{run.num_gpus} x {run.gpu}",
@@ -47,6 +56,13 @@ def machine_of(run: PublishedRun) -> Machine:
         parent="",
         path=host.path,
     )
+
+
+def _network(run: PublishedRun, host: Host) -> float | None:
+    """Bytes per ns of one GPU between hosts: as the run's table says, else of the usual host."""
+    if run.network is None:
+        return host.network_bytes_per_ns
+    return quantity(run.network, QuantityKind.BANDWIDTH).value
 
 
 def _domain(run: PublishedRun, per_host: int) -> int:

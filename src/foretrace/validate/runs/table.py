@@ -55,6 +55,7 @@ class PublishedRun:
     global_batch: int
     seq_len: int
     sequence_parallel: bool | None
+    network: str | None = None  # bandwidth of one GPU between hosts, one way: "400 Gb/s"
     measured_s: float | None
     peak_memory_gib: float | None
     description: RunsDescription = field(repr=False)  # of the table
