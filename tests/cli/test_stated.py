@@ -68,3 +68,26 @@ def test_a_devices_machine_of_a_cpu_recording_is_said_and_widens(
     assert stated["high_ns"] > 1.9 * stated["step_ns"] > 3.8 * stated["low_ns"] / 1.05
     assert own["high_ns"] < 1.2 * own["step_ns"]
     assert not any("shows no device" in note for note in own["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--micro-batch", 1, "--global-batch", 10**12), "GB of memory, and there are"),
+        (("--cores", 10**9), "65536"),
+    ],
+)
+def test_what_would_not_fit_is_refused_before_it_is_tried(
+    run: Run, traces: Path, words: tuple[object, ...], said: str
+) -> None:
+    done = run("whatif", traces, *words)
+
+    assert done.code in (1, 2)
+    assert said in done.err
+
+
+def test_a_drawing_of_any_depth_ends_where_the_graph_does(run: Run, traces: Path) -> None:
+    done = run("draw", traces, "-o", "x.svg", "--around", 5, "--depth", 10**9)
+
+    assert done.code == 1
+    assert "too much to draw" in done.err

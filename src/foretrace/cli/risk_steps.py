@@ -61,7 +61,7 @@ Vary = Annotated[
         "collective=lognormal:0.1; may be given again.",
     ),
 ]
-Samples = Annotated[int, option("N", "Steps to sample.", min=1)]
+Samples = Annotated[int, option("N", "Steps to sample.", min=1, max=100_000)]
 _with_plan = plans.with_plan("tp", "pp", "dp", "global_batch")
 
 

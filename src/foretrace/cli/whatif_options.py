@@ -53,7 +53,7 @@ Recorded: TypeAlias = Annotated[
     ),
 ]
 SharedCores: TypeAlias = Annotated[
-    int | None, option("N", "Processor cores that its ranks shared.", "--cores", min=1)
+    int | None, option("N", "Processor cores that its ranks shared.", "--cores", min=1, max=65_536)
 ]
 WithoutProfiler: TypeAlias = Annotated[
     bool,

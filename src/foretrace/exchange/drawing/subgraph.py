@@ -124,7 +124,10 @@ def _near(graph: ExecutionGraph, centre: int, depth: int) -> Bools:
     target = graph.edge_target
     is_near = np.zeros(graph.num_nodes, np.bool_)
     is_near[centre] = True
+    num_near = 0
     for _ in range(depth):
+        if num_near == (num_near := int(is_near.sum())):
+            break  # all that hangs together
         reached = np.concatenate(
             [graph.predecessor[is_near[target]], target[is_near[graph.predecessor]]]
         )

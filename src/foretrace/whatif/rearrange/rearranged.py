@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.base import NotShownError, WorkloadError
+from foretrace.base import NotShownError, WorkloadError, check_fits
 from foretrace.cost import CostModel
 from foretrace.graph import NO_LAYER, NO_MICROBATCH, Part
 from foretrace.whatif.rearrange.buckets import Buckets, Filling, StageWeights
@@ -46,6 +46,8 @@ from foretrace.workload import Group, Model, Pass, Recompute, Sharding, Transfor
 
 if TYPE_CHECKING:
     from foretrace.whatif.rearrange.model_layers import ModelLayers
+
+_BYTES_PER_NODE = 1_000  # of an arranged graph, with the pieces that it is made of
 
 
 def rearranged(
@@ -90,6 +92,13 @@ def _made(
     model: Model | None,
     costs: CostModel | None,
 ) -> NewJob:
+    grown = after.plan.num_microbatches / max(before.plan.num_microbatches, 1)
+    num_nodes = int(program.graph.num_nodes * max(grown, 1.0))
+    check_fits(
+        num_nodes * _BYTES_PER_NODE,
+        f"a step of about {num_nodes:,} operations",
+        advice="take fewer or larger microbatches",
+    )
     unit_index = program.once(UnitIndex)
     structure = structure_of(unit_index, before, after)
     composer = Composer(unit_index, structure, before.plan.num_microbatches)
