@@ -8,17 +8,21 @@ from dataclasses import replace
 import pytest
 
 from foretrace.analyze import windows
-from foretrace.cost import Inflation
+from foretrace.base import WorkloadError
+from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import run_units, simulated_step, software_costs
 from foretrace.machine import load_machine
-from foretrace.search import StepBound
+from foretrace.search import MORE_VARIABLES, SpaceLimits, StepBound, plan_space
+from foretrace.search.space import columns_of
 from foretrace.workload import (
     ContextExchange,
     Implementation,
     Plan,
+    PlanDraft,
     Precision,
     Transformer,
     blocks_of_model,
+    check_plan,
     layout,
     load_model,
     unit_layout,
@@ -27,6 +31,8 @@ from tests.workload.footprint.test_many_plans import legal_plans
 
 _MOST_LAYERS = 500  # times microbatches: what is simulated kernel by kernel
 _MOST_UNITS = 400
+_MOST_STAGES = 9
+_ENOUGH = 4  # values of a variable
 
 
 def small_plans(model: Transformer, choice: random.Random, count: int) -> list[Plan]:
@@ -74,6 +80,38 @@ def test_steps_are_never_below_their_bounds(name: str, machine: str, count: int)
 
         assert max(quick_ns, run_ns) <= lowest, plan
         assert run_ns > lowest / 4, plan
+
+
+@pytest.mark.parametrize("vary", MORE_VARIABLES)
+def test_steps_with_other_variables_are_never_below_their_bounds(vary: str) -> None:
+    model = load_model("llama3.2-1b")
+    assert isinstance(model, Transformer)
+    costs = Remembered(software_costs(load_machine("llama3-24k")))
+    bound = StepBound(model, costs, Inflation())
+    keys = {"global_batch": 32, "batch.sequence": 2048, "recompute": "none", "micro_batch": 1}
+    draft = PlanDraft().with_keys({**keys, "tp": 2})
+    plans = list(plan_space(draft, SpaceLimits.of(model), 32, vary=(vary,)).plans())
+    random.Random(vary).shuffle(plans)
+    seen: set[object] = set()
+    num_steps = 0
+
+    for plan in plans:
+        if columns_of(plan)[vary] in seen or not 1 < plan.pipeline < _MOST_STAGES:
+            continue
+        try:
+            check_plan(plan, model)
+        except WorkloadError:
+            continue
+        seen.add(columns_of(plan)[vary])
+        layout = unit_layout(blocks_of_model(model, plan), plan)
+        step_ns = run_units(layout, costs, Inflation()).step_ns
+        num_steps += 1
+
+        assert max(bound.quick_ns(plan), bound.run_ns(plan)) <= step_ns, plan
+        if num_steps == _ENOUGH:
+            break
+
+    assert num_steps > 1
 
 
 def test_a_bound_of_a_pipeline_that_is_all_work_is_near_its_step() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.search import SpaceLimits, constraint, plan_space
+from foretrace.search import MORE_VARIABLES, SpaceLimits, constraint, plan_space
+from foretrace.search.space import columns_of
 from foretrace.workload import PlanDraft, Transformer, load_model
 
 ROW: dict[str, object] = {
@@ -85,3 +86,27 @@ def test_a_batch_has_to_be_stated_and_dp_follows() -> None:
         plan_space(PlanDraft(), SpaceLimits.of(llama()), 8)
     with pytest.raises(WorkloadError, match="dp follows"):
         plan_space(draft(dp=4), SpaceLimits.of(llama()), 8)
+
+
+def test_more_variables_are_searched_where_that_is_asked_for() -> None:
+    model = load_model("llama3-8b")
+    assert isinstance(model, Transformer)
+    limits = SpaceLimits.of(model)
+    keys = {"global_batch": 32, "batch.sequence": 2048, "recompute": "none", "tp": 2, "pp": 4}
+    draft = PlanDraft().with_keys({**keys, "schedule": "1f1b", "chunks": 1, "micro_batch": 1})
+    alone = list(plan_space(draft, limits, 16).plans())
+
+    def values(name: str) -> set[object]:
+        plans = plan_space(draft, limits, 16, vary=(name,)).plans()
+        return {columns_of(plan)[name] for plan in plans}
+
+    for name in MORE_VARIABLES:
+        assert {columns_of(plan)[name] for plan in alone} < values(name)
+    assert values("precision") == {"bf16", "fp8"}
+    assert len(values("order")) == 6
+    assert values("layers") == {"even", "8..9..7", "7..9..8", "7..9..7", "8..9..6", "6..9..8"}
+    with pytest.raises(WorkloadError, match="no variable is called 'colour'"):
+        plan_space(draft, limits, 16, vary=("colour",))
+    stated = draft.with_keys({"overlap.gradients": False})
+    with pytest.raises(WorkloadError, match="overlap is stated"):
+        plan_space(stated, limits, 16, vary=("overlap",))

@@ -58,6 +58,7 @@ def search(
     variation: Variation | str | None = None,
     where: str | None = None,
     beside: PlanDraft | Mapping[str, object] | Named | None = None,
+    vary: Sequence[str] = (),
     time_s: float | None = 120.0,
     gap: float = 0.01,
     resume: str | Path | None = None,
@@ -90,6 +91,9 @@ def search(
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
         beside: a plan of a model that the best is held beside; what it leaves open is as in `plan`,
             or as `estimate` would take it.
+        vary: more variables to search: "order" of axes over the network, "contiguous" microbatches
+            of a chunk, "shard_ranks", "overlap", "precision", "layers" fewer on the first and the
+            last chunk.
         time_s: seconds after which the best so far is the answer; `None`: no limit.
         gap: share of the best step below which what could still be gained is let be.
         resume: a file that what is found is kept in, and gone on from.
@@ -125,6 +129,11 @@ def search(
                 "a recording shows its own software, costs and slowdowns: state model and machine "
                 "of the job with job.edit(model=..., machine=...), and nothing else"
             )
+        if vary:
+            raise WorkloadError(
+                f"{', '.join(vary)} cannot be searched for a recorded job: name a model and a "
+                "machine instead of files"
+            )
         return searched_recording(
             basis_of(subject, "plans are searched for").baseline,
             draft,
@@ -153,6 +162,7 @@ def search(
         target=target,
         limits=limits,
         where=where,
+        vary=vary,
         resume=kept,
         software=software_named(software, folders),
         variation=variation_named(variation) if isinstance(variation, str) else variation,

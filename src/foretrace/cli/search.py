@@ -22,7 +22,7 @@ from foretrace.cli.settings import machine_folders, model_folders, software_fold
 from foretrace.cli.source import Reading
 from foretrace.machine import load_machine
 from foretrace.risk import DEFAULT_VARIATION, VARIATIONS
-from foretrace.search import Objective, Progress
+from foretrace.search import MORE_VARIABLES, Objective, Progress
 from foretrace.software import software_called
 from foretrace.whatif import stated_of
 from foretrace.workload import Model, load_model
@@ -62,6 +62,9 @@ def search(
     beside: Annotated[
         str | None, option("NAME", "A plan or its file that the best is held beside.")
     ] = None,
+    vary: Annotated[
+        str, option("WHAT[,WHAT...]", f"Search these too: {', '.join(MORE_VARIABLES)}.")
+    ] = "",
     time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
     gap: Annotated[str, option("SHARE", "Stop when no more can be gained.")] = "1%",
     resume: Annotated[
@@ -112,6 +115,7 @@ def search(
             variation=variation,
             where=where,
             beside=None if beside is None else plans.draft_of(beside, {}),
+            vary=tuple(one.strip() for one in vary.split(",") if one.strip()),
             time_s=time,
             gap=_share(gap),
             resume=resume,

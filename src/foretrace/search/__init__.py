@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretrace.search.recorded import recorded_space as recorded_space
     from foretrace.search.recorded import searched_recording as searched_recording
     from foretrace.search.search import searched as searched
+    from foretrace.search.space import MORE_VARIABLES as MORE_VARIABLES
     from foretrace.search.space import PlanSpace as PlanSpace
     from foretrace.search.space import SpaceLimits as SpaceLimits
     from foretrace.search.space import constraint as constraint

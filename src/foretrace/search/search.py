@@ -51,6 +51,7 @@ def searched(
     target: Target | None = None,
     limits: Limits | None = None,
     where: str | None = None,
+    vary: Sequence[str] = (),
     resume: Path | None = None,
     software: TrainingSoftware | None = None,
     variation: Variation | None = None,
@@ -72,6 +73,7 @@ def searched(
         target: what is best; the shortest step, if left out.
         limits: when to stop; after two minutes, or at a gap of 1 %, if left out.
         where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
+        vary: more variables to search, of `MORE_VARIABLES`.
         resume: a file that what is found is kept in, and read from if it is there.
         software: what runs it.
         variation: how times vary, for the longest of steps; as `risk steps`, if left out.
@@ -92,7 +94,7 @@ def searched(
     ground = ModelGround(
         model,
         machine,
-        spaces=tuple(plan_space(draft, SpaceLimits.of(model), size) for size in sizes),
+        spaces=tuple(plan_space(draft, SpaceLimits.of(model), size, vary=vary) for size in sizes),
         draft=draft,
         software=software,
         costs=Remembered(costs or software_costs(machine, software)),

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 from foretrace.answer import Plain
@@ -22,12 +22,14 @@ from foretrace.workload import (
     Recompute,
     Sharding,
     Transformer,
+    chunk_layers,
     with_fields,
 )
 
 _MOST_TENSOR, _MOST_CONTEXT, _MOST_PIPELINE, _MOST_EXPERT = 16, 16, 64, 256
 _MICRO_BATCHES = (1, 2, 4)
 _MOST_CHUNKS = 16
+_MOST_CONTIGUOUS = 64
 _MOST_PLANS = 2_000_000  # combinations: what is listed one by one
 _DEGREES = ("tensor", "context", "pipeline")
 _MEMORY = "peak_gb"  # a column of plans whose memory is known
@@ -69,7 +71,14 @@ class PlanSpace:
                 continue
             data, rest = divmod(self.num_ranks, tensor * context * pipeline)
             if rest == 0:
-                yield replace(self.base, data=data, **fields)
+                fewer = fields.pop(_FEWER_AT_ENDS, None)
+                plan = replace(self.base, data=data, **fields)
+                if fewer is not None:
+                    split = _uneven_layers(plan, *fewer)
+                    if split is None:
+                        continue
+                    plan = replace(plan, layers_of_chunk=split)
+                yield plan
 
 
 def _is_flat(fields: Mapping[str, object]) -> bool:
@@ -98,11 +107,20 @@ class SpaceLimits:
         )
 
 
-def plan_space(draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> PlanSpace:
+def plan_space(
+    draft: PlanDraft, limits: SpaceLimits, num_ranks: int, *, vary: Sequence[str] = ()
+) -> PlanSpace:
     """The space of a job on so many ranks; what a draft states is left as it is.
 
+    Args:
+        draft: what is stated.
+        limits: of the job's model.
+        num_ranks: that every plan has.
+        vary: names of more variables, of `MORE_VARIABLES`.
+
     Raises:
-        WorkloadError: if the batch is not stated, or the space is too large to be listed.
+        WorkloadError: if the batch is not stated, the space is too large to be listed, or a
+            variable is none or is stated.
     """
     if not draft.states("global_batch"):
         raise WorkloadError(
@@ -117,16 +135,24 @@ def plan_space(draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> PlanSpa
     base = draft.plan()
     if not draft.states("sequence") and limits.context is not None:
         base = with_fields(base, {"sequence": limits.context})
-    return space_over(base, draft, limits, num_ranks)
+    return space_over(base, draft, limits, num_ranks, vary=vary)
 
 
-def space_over(base: Plan, draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> PlanSpace:
+def space_over(
+    base: Plan,
+    draft: PlanDraft,
+    limits: SpaceLimits,
+    num_ranks: int,
+    *,
+    vary: Sequence[str] = (),
+) -> PlanSpace:
     """All that a draft leaves open, over a plan that has the rest.
 
     Raises:
-        WorkloadError: if the space is too large to be listed.
+        WorkloadError: as `plan_space`.
     """
-    found = PlanSpace(base, num_ranks, tuple(_variables(draft, limits, num_ranks)))
+    more = (_more(name, draft, limits, num_ranks) for name in vary)
+    found = PlanSpace(base, num_ranks, (*_variables(draft, limits, num_ranks), *more))
     if found.num_combinations > _MOST_PLANS:
         raise WorkloadError(
             f"the space has {found.num_combinations:,} combinations, and a search lists at most "
@@ -184,6 +210,65 @@ def _of_schedules(draft: PlanDraft, limits: SpaceLimits) -> Iterator[Variable]:
         yield _of_field("schedule", "num_chunks", list(chunks))
 
 
+_FEWER_AT_ENDS = "fewer_at_ends"  # in the place of `Plan.layers_of_chunk`, which follows from it
+_FIELDS = {  # of `Plan`, by the variable's name
+    "order": "order",
+    "contiguous": "contiguous",
+    "shard_ranks": "shard_ranks",
+    "overlap": "overlap",
+    "precision": "precision",
+    "layers": "layers_of_chunk",
+}
+MORE_VARIABLES = tuple(_FIELDS)
+
+
+def _more(name: str, draft: PlanDraft, limits: SpaceLimits, num_ranks: int) -> Variable:
+    """A variable that is searched where that is asked for."""
+    if name not in _FIELDS:
+        raise WorkloadError(
+            f"no variable is called {name!r}: besides those that are always searched there are "
+            f"{', '.join(_FIELDS)}"
+        )
+    field, plan = _FIELDS[name], draft.plan()
+    if any(one.partition(".")[0] == field for one in draft.stated):
+        raise WorkloadError(f"{name} is stated, and so there is nothing to search: leave one out")
+    sizes = [2**at for at in range(1, num_ranks.bit_length()) if num_ranks % 2**at == 0]
+    if name == "order":  # tensor ranks stay neighbours
+        inner, *others = plan.order
+        return _of_field(name, field, [(inner, *rest) for rest in permutations(others)])
+    if name == "contiguous":
+        return _of_field(name, field, [None, *(size for size in sizes if size <= _MOST_CONTIGUOUS)])
+    if name == "shard_ranks":
+        return _of_field(name, field, [None, *sizes])
+    if name == "overlap":
+        flags = ("pipeline", "gradients", "parameters")
+        choices = product((True, False), repeat=len(flags))
+        values = [replace(plan.overlap, **dict(zip(flags, one, strict=True))) for one in choices]
+        return _of_field(name, field, values)
+    if name == "precision":
+        formats = dict.fromkeys((plan.precision.products, "fp8"))
+        return _of_field(name, field, [replace(plan.precision, products=one) for one in formats])
+    ends = [one for one in product(range(3), repeat=2) if any(one)]
+    uneven = tuple({_FEWER_AT_ENDS: (*one, limits.num_layers)} for one in ends)
+    return Variable(name, ({_FEWER_AT_ENDS: None}, *uneven))
+
+
+def _uneven_layers(plan: Plan, first: int, last: int, num_layers: int) -> tuple[int, ...] | None:
+    """Layers of chunks of which the first and the last have fewer; `None` where that is none.
+
+    What does not come out even the chunks between have, the first of them.
+    """
+    parts = plan.pipeline * plan.num_chunks
+    most, rest = divmod(num_layers + first + last, parts)
+    if most < max(first, last) or rest > parts - 2:
+        return None
+    found = [most + (0 < at <= rest) for at in range(parts)]
+    found[0] -= first
+    found[-1] -= last
+    even = chunk_layers(replace(plan, layers_of_chunk=None), num_layers)
+    return None if tuple(found) == even else tuple(found)
+
+
 def _of_field(name: str, field: str, values: Sequence[object]) -> Variable:
     return Variable(name, tuple({field: value} for value in values))
 
@@ -202,8 +287,19 @@ def columns_of(plan: Plan) -> dict[str, int | str]:
         "chunks": plan.num_chunks,
         "sharding": plan.sharding.value,
         "recompute": plan.recompute.value,
+        "order": "-".join(axis.value for axis in plan.order),
+        "contiguous": str(plan.contiguous or "pp"),
+        "shard_ranks": plan.shard_ranks or 0,
+        "overlap": "+".join(name for name, on in vars(plan.overlap).items() if on),
+        "precision": plan.precision.products,
+        "layers": "even" if plan.layers_of_chunk is None else _ends_text(plan.layers_of_chunk),
         "gpus": plan.num_ranks,
     }
+
+
+def _ends_text(layers: Sequence[int]) -> str:
+    """Of the first chunk, of those between at most, and of the last one."""
+    return f"{layers[0]}..{max(layers)}..{layers[-1]}"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from foretrace.base import Int64s
 from foretrace.cost import CostModel, Inflation, graph_costs, inflated
 from foretrace.simulate import simulate
 from foretrace.workload import (
+    Axis,
     Fragments,
     ModelBlocks,
     Pass,
@@ -174,6 +175,8 @@ def _alike(plan: Plan) -> Plan:
         data=data,
         global_batch=min(plan.num_microbatches, 2) * plan.micro_batch * data,
         pipeline=1,
+        # Stages stand behind one another, and parts that are timed are stages.
+        order=(*(axis for axis in plan.order if axis is not Axis.PIPELINE), Axis.PIPELINE),
         schedule=_WHOLE,
         num_chunks=1,
         layers_of_chunk=None,

@@ -1,0 +1,147 @@
+"""Search held against what others published: rankings of measured plans, and published plans.
+
+    python bench/ranked.py measured RUNS.csv DESCRIPTION.toml
+    python bench/ranked.py published RUNS.csv DESCRIPTION.toml [WORD...]
+
+`measured`: plans of the same model, sequences and GPUs that somebody timed, in the order predicted
+and in that measured: Spearman's coefficient, and how much longer the plan predicted first takes
+than the best (regret). `published`: the plan of a row whose name has one of the words, or a preset
+of that name, in the space of all tp, pp, cp, chunks, microbatch and sharding with GPUs, batch and
+all else as there: the gap to the best found, and how many plans can be before it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from foretrace.base import WorkloadError
+from foretrace.cost import Inflation, Remembered
+from foretrace.estimate import run_units, software_costs
+from foretrace.machine import Machine, load_machine
+from foretrace.search import Limits, SpaceLimits
+from foretrace.search.grounds import ModelGround
+from foretrace.search.search import searched_on
+from foretrace.search.space import columns_of, space_over
+from foretrace.software import load_software
+from foretrace.validate import predict_runs, read_description, read_runs
+from foretrace.validate.runs.configuration import machine_of, model_of
+from foretrace.validate.runs.plans import plans_of
+from foretrace.workload import (
+    Plan,
+    PlanDraft,
+    Transformer,
+    blocks_of_model,
+    load_model,
+    load_plan,
+    unit_layout,
+)
+
+_LEAST = 5  # plans of one job, from which on their order says something
+_PRESETS = ("llama3-405b-8k-8k-gpus", "llama3-405b-8k-16k-gpus", "llama3-405b-128k-16k-gpus")
+
+
+def measured(path: Path, description: Path) -> None:
+    """Orders of plans of the same job."""
+    runs = read_runs(path, read_description(description))
+    rows = predict_runs(runs)
+    jobs: dict[object, list[tuple[float, float]]] = defaultdict(list)
+    told: list[tuple[float, float]] = []
+    for run, row in zip(runs, rows, strict=True):
+        if row.measured_s and row.predicted_s:
+            job = (run.model, run.layers, run.hidden, run.num_gpus, run.global_batch, run.seq_len)
+            jobs[job].append((row.predicted_s, row.measured_s))
+            told.append((row.predicted_s, row.measured_s))
+    print(f"{len(told)} of {len(runs)} rows predicted")
+    print(f"all steps: Spearman {spearmanr(*np.array(told).T).statistic:.3f}")
+    hidden = sorted({job[2] for job in jobs})  # type: ignore[index]
+    for size in (None, *hidden):
+        of_size = [own for job, own in jobs.items() if size in (None, job[2])]  # type: ignore[index]
+        many = [np.array(own) for own in of_size if len(own) >= _LEAST]
+        if many:
+            _tell_jobs("all" if size is None else f"hidden {size}", many)
+
+
+def _tell_jobs(what: str, many: list[NDArray[np.float64]]) -> None:
+    own = [spearmanr(*one.T).statistic for one in many]
+    regret = [one[one[:, 0].argmin(), 1] / one[:, 1].min() - 1 for one in many]
+    print(
+        f"{what}: {len(many)} jobs of {_LEAST} plans or more: Spearman mean {np.mean(own):.3f}, "
+        f"median {np.median(own):.3f}, least {min(own):.3f}; regret mean {np.mean(regret):.2%}, "
+        f"median {np.median(regret):.2%}, most {max(regret):.1%}, "
+        f"none in {np.mean(np.array(regret) == 0):.0%}"
+    )
+
+
+def cases(
+    path: Path, description: Path, words: list[str]
+) -> Iterator[tuple[str, Transformer, Plan, Machine]]:
+    """Published plans of dense models, on their machines."""
+    for name in _PRESETS:
+        if any(word in name for word in words):
+            model = cast("Transformer", load_model("llama3-405b"))
+            yield name, model, load_plan(name).plan(), load_machine("llama3-24k")
+    for run in read_runs(path, read_description(description)):
+        if any(word in run.id for word in words):
+            try:
+                model = model_of(run)
+                yield run.id, model, plans_of(run, model).plans[0], machine_of(run)
+            except WorkloadError as err:
+                print(f"{run.id}: {err}")
+
+
+def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> None:
+    """Where a plan stands in its space."""
+    costs = Remembered(software_costs(machine, load_software("megatron")))
+    draft = PlanDraft().with_keys({"recompute": plan.recompute.value, "ep": plan.expert})
+    base = replace(plan, layers_of_chunk=None, contiguous=None)
+    space = space_over(base, draft, SpaceLimits.of(model), plan.num_ranks)
+    ground = ModelGround(
+        model,
+        machine,
+        spaces=(space,),
+        draft=draft,
+        software=None,
+        costs=costs,
+        inflation=Inflation(),
+    )
+    found = searched_on(ground, limits=Limits(time_s=_TIME_S))
+    layout = unit_layout(blocks_of_model(model, plan), plan)
+    own_ns = run_units(layout, costs, ground.inflation).step_ns
+    best_ns = found.best.unit_ns or found.best.step_ns
+    listed = ground.listed(None, lambda _: True)
+    near = [one for one in listed.plans if ground.quick_ns(one) < own_ns]
+    before = sum(ground.run_ns(one) < own_ns for one in near[:_MOST_RUN])
+    print(
+        f"{name}: {own_ns / 1e9:.3f} s, best {best_ns / 1e9:.3f} s ({own_ns / best_ns - 1:+.1%}; "
+        f"gap {found.gap if found.gap is None else f'{found.gap:.1%}'}), at most {before} of "
+        f"{len(listed.plans)} plans before it ({before / len(listed.plans):.1%})"
+    )
+    best, theirs = columns_of(found.best.plan), columns_of(plan)
+    print("   ", {key: (theirs[key], best[key]) for key in best if best[key] != theirs[key]})
+    sys.stdout.flush()
+
+
+_TIME_S, _MOST_RUN = 90.0, 3_000
+
+
+def main() -> None:
+    """Measure and print."""
+    what, path, description, *words = sys.argv[1:]
+    if what == "measured":
+        measured(Path(path), Path(description))
+        return
+    for case in cases(Path(path), Path(description), words):
+        published(*case)
+
+
+if __name__ == "__main__":
+    main()
