@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.base import Int64s, joined_ranges, numbered_rows, turns_within, used_positions
+from foretrace.base import (
+    Int64s,
+    joined_ranges,
+    lower_medians,
+    numbered_rows,
+    turns_within,
+    used_positions,
+)
 
 LARGE = 2**40
 
@@ -69,3 +76,15 @@ def test_ranges_are_joined_in_order(ranges: list[tuple[int, int]]) -> None:
     found = joined_ranges(first, count)
 
     assert found.tolist() == [low + at for low, size in ranges for at in range(size)]
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 70_000]), st.integers(-5, 5)), max_size=30))
+def test_the_lower_median_of_a_group_stands_beside_each_of_its_rows(
+    rows: list[tuple[int, int]],
+) -> None:
+    group, value = (np.array([row[at] for row in rows], np.int64) for at in range(2))
+    of_group = {one: sorted(value[group == one].tolist()) for one in set(group.tolist())}
+    expected = [of_group[one][(len(of_group[one]) - 1) // 2] for one in group.tolist()]
+
+    assert lower_medians(group, value).tolist() == expected
+    assert lower_medians(group, value / 3).tolist() == [each / 3 for each in expected]

@@ -121,6 +121,10 @@ class HostStalls:
 
 def host_stalls(timeline: Timeline) -> HostStalls:
     """The stalls of all host threads, inside steps where there are any."""
+    return timeline.once(_host_stalls)
+
+
+def _host_stalls(timeline: Timeline) -> HostStalls:
     graph = timeline.graph
     waits = graph.nodes_of(NodeKind.SYNC)
     took_ns = timeline.duration_ns.copy()

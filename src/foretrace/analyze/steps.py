@@ -62,6 +62,10 @@ def steps(timeline: Timeline) -> StepTable:
 
     A step without an end mark on a rank ends there with its last device operation.
     """
+    return timeline.once(_steps)
+
+
+def _steps(timeline: Timeline) -> StepTable:
     graph = timeline.graph
     ranks = np.array(graph.ranks, dtype=np.int32)
     in_step = np.flatnonzero((graph.step >= 0) & (graph.rank >= 0))

@@ -114,6 +114,10 @@ def step_time_facts(step_time_ns: float, own_ns: float) -> Facts:
 
 def windows(timeline: Timeline) -> Windows:
     """Begin and end of every step of the job."""
+    return timeline.once(_windows)
+
+
+def _windows(timeline: Timeline) -> Windows:
     table = steps(timeline)
     found, first_row = np.unique(table.step, return_index=True)  # the table is by step
     bounds = np.append(first_row, len(table))

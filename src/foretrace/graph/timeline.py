@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretrace.base import NS_PER_MS, Int64s
+from foretrace.base import NS_PER_MS, Int64s, Remembering
 from foretrace.graph.graph import ExecutionGraph
 
 
 @dataclass(frozen=True)
-class Timeline:
+class Timeline(Remembering):
     """Start and end of every node, in ns on one clock for all ranks.
 
     Measured and simulated timelines are the same type, so every analysis works on both and an

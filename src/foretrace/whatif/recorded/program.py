@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TypeVar, cast
 
 import numpy as np
 
-from foretrace.base import CollectiveKind, Int8s, Int64s
+from foretrace.base import CollectiveKind, Int8s, Int64s, Remembering
 from foretrace.graph import (
     NO_LANE,
     NO_LAYER,
@@ -89,8 +87,6 @@ def _owners(graph: ExecutionGraph, order: IssueOrder) -> Int64s:
     return owner
 
 
-_Made = TypeVar("_Made")
-
 # Of a collective whose ranks are no group of the plan.
 NO_GROUP = -1
 GROUPS = tuple(Group)  # what `Program.group_of_collective` refers to
@@ -138,7 +134,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Remembering):
     """What was recorded, as what can be arranged anew."""
 
     recording: Recording
@@ -153,24 +149,6 @@ class Program:
     notes: tuple[str, ...] = field(default=())  # what the plan was read from, what is unsure
     # Why its structure cannot be changed: what was not understood, and what to state about it.
     doubts: tuple[str, ...] = field(default=())
-
-    def once(self, make: Callable[[Program], _Made]) -> _Made:
-        """What `make` makes of this program; kept, so that many scenarios share it.
-
-        Args:
-            make: a function or a class of a module, whose answers nobody writes to.
-        """
-        if make not in self._made:
-            self._made[make] = make(self)
-        return cast("_Made", self._made[make])
-
-    @cached_property
-    def _made(self) -> dict[Callable[[Program], object], object]:
-        return {}
-
-    def __getstate__(self) -> dict[str, object]:
-        """What goes to another process: what can be made again stays."""
-        return {name: value for name, value in self.__dict__.items() if name != "_made"}
 
 
 @dataclass(frozen=True, kw_only=True)
