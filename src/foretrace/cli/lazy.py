@@ -27,6 +27,7 @@ COMMANDS = (
     "estimate",
     "search",
     "tables",
+    "explore",
     "plan",
     "balance",
     "serve",
