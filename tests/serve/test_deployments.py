@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,15 @@ import foretrace as ft
 from foretrace.base import Float64s, WorkloadError
 from foretrace.machine import load_chip
 from foretrace.serve import Engine, chip_of, deployment, read_engine, requests_named
-from foretrace.workload import Transformer, load_model, model_called, serving_memory
+from foretrace.serve.of_kernels import profiles_of_kernels
+from foretrace.serve.of_profiles import times_of_profiles
+from foretrace.workload import (
+    NormPlace,
+    Transformer,
+    load_model,
+    model_called,
+    serving_memory,
+)
 
 DATA = Path(os.environ.get("FORETRACE_DATA", "../shared/data")) / "serving"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="public deployments are not here")
@@ -131,6 +140,34 @@ def test_memory_that_holds_no_sequence_is_a_sentence() -> None:
         deployment(model, Engine(), gpu="RTX 4090")
     memory = serving_memory(model, capacity=24 << 30)
     assert memory.cache == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nemotron-h-8b", "carries states in place of keys and values"),
+        ("vit-h-14", "sees pictures and makes no tokens"),
+    ],
+)
+def test_models_that_keep_no_tokens_are_refused(name: str, sentence: str) -> None:
+    model = load_model(name)
+    assert isinstance(model, Transformer)
+
+    with pytest.raises(WorkloadError, match=sentence):
+        deployment(model, Engine(), gpu="H100")
+
+
+def test_norms_on_both_sides_are_called_twice_as_often() -> None:
+    model = load_model("gemma-3-27b")
+    assert isinstance(model, Transformer)
+    both = times_of_profiles(profiles_of_kernels(model, load_chip("h100-sxm")), model, Engine())
+    plain = replace(model, norm_place=NormPlace.BEFORE)
+    before = times_of_profiles(profiles_of_kernels(plain, load_chip("h100-sxm")), plain, Engine())
+    tokens, ns = profiles_of_kernels(model, load_chip("h100-sxm")).dense["layernorm"]
+
+    difference = both.token_ns[0, 256] - before.token_ns[0, 256]
+
+    assert difference == pytest.approx(2 * 62 * float(ns[list(tokens).index(256)]))
 
 
 def test_gpus_are_found_by_what_others_call_them() -> None:

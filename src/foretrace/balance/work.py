@@ -98,7 +98,7 @@ def document_work(model: Transformer, plan: Plan, costs: CostModel) -> DocumentW
     Raises:
         WorkloadError: for attention that is not fused, or a plan that is not legal.
     """
-    _check_fused(plan)
+    _check_documents(model, plan)
     lengths = _points(plan.sequence)
     found = [_kernel_ns(model, plan, costs, length) for length in lengths]
     attention_ns = np.maximum.accumulate([attention for attention, _ in found])
@@ -108,12 +108,14 @@ def document_work(model: Transformer, plan: Plan, costs: CostModel) -> DocumentW
     )  # fmt: skip
 
 
-def _check_fused(plan: Plan) -> None:
-    """Refuse attention that documents do not change.
+def _check_documents(model: Transformer, plan: Plan) -> None:
+    """Refuse models that see no documents, and attention that these do not change.
 
     Raises:
-        WorkloadError: if it is written out.
+        WorkloadError: for an encoder of pictures, or scores that are written out.
     """
+    if model.patches is not None:
+        raise WorkloadError(f"{model.name} sees pictures, all of one size: leave documents out")
     if plan.implementation.attention == "plain":
         raise WorkloadError(
             "plain attention works out the scores between documents too, so that documents "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -35,7 +36,7 @@ def test_parameters_are_those_that_transformers_makes(name: str) -> None:
     "name",
     [
         *("gemma-2-27b", "gemma-3-27b", "olmo-2-32b", "phi-4", "qwen3-32b", "qwen3-30b-a3b"),
-        *("glm-4.5", "nemotron-h-8b", "vit-h-14", "siglip-so400m"),
+        *("glm-4.5", "nemotron-h-8b", "vit-h-14", "siglip-so400m", "kimi-k2", "mixtral-8x7b"),
     ],
 )
 def test_presets_are_what_their_configurations_say(name: str) -> None:
@@ -192,7 +193,7 @@ def test_nemotron_3_has_experts_in_branches_of_their_own() -> None:
         ("mamba2-2.7b", {"num_heads": 40}, "'num_heads' .* is 40: of 64 numbers each they are not"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "MX"}, "'hybrid_override_pattern' .* one of"),
         ("nemotron-h-8b", {"moe_latent_size": 1024}, "'moe_latent_size' .* experts work on whole"),
-        ("granite-4.0-h-1b", {"layer_types": ["rwkv"]}, "'layer_types' .* 'attention' or 'mamba'"),
+        ("granite-4.0-h-1b", {"layer_types": ["rwkv"]}, "'layer_types' .* each of 40 layers is"),
         ("bamba-9b", {"attn_layer_indices": [32]}, "names 32, and the last of 32 is 31"),
         ("bamba-9b", {"mamba_n_groups": 3}, "128 heads of .states. are no 3 groups"),
         ("bamba-9b", {"model_type": "jamba"}, "'mamba_d_state' cannot be described: it is the"),
@@ -234,3 +235,15 @@ def test_of_siglip_the_part_that_sees_is_read() -> None:
 def test_a_picture_smaller_than_a_patch_is_refused() -> None:
     with pytest.raises(WorkloadError, match="a picture of 8 pixels has no patch of 16"):
         model_of("vit-b-16", image_size=8)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_no_value_of_a_configuration_escapes(name: str) -> None:
+    config = COUNTED[name][0]
+    keys = [*config, "layer_types", "sliding_window_pattern", "layers_block_type", "id2label"]
+    hostile: list[object] = [0, -1, 10**18, 1.5, "x", [], [[]], {}]
+
+    for key in keys:
+        for value in hostile:
+            with suppress(WorkloadError):
+                from_hf_config(config | {key: value})

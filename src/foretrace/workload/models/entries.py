@@ -28,7 +28,7 @@ from foretrace.base import (
     read_value,
 )
 
-_MAX_COUNT = 2**53  # whole numbers beyond it have no float of their own
+MOST_COUNT = 2**53  # whole numbers beyond it have no float of their own
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kMBT]?)")
 _WORTH = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -54,7 +54,7 @@ class EntryField:
     meaning: str
     is_required: bool = False
     low: int = 1  # smallest whole number that makes sense
-    high: int = _MAX_COUNT  # and the largest: what is walked one by one must have an end
+    high: int = MOST_COUNT  # and the largest: what is walked one by one must have an end
     choices: tuple[str, ...] = ()
 
 
@@ -191,7 +191,7 @@ def _words(field: EntryField) -> str:
     limits = ""
     if field.kind in {EntryKind.COUNT, EntryKind.COUNTS}:
         limits = f" of at least {field.low}"
-        limits += f" and at most {field.high}" if field.high < _MAX_COUNT else ""
+        limits += f" and at most {field.high}" if field.high < MOST_COUNT else ""
     return "" if field.kind is EntryKind.CHOICE else f"{field.kind}{limits}"
 
 

@@ -63,7 +63,8 @@ def _read(values: Mapping[str, object], path: Path) -> Transformer:
     if isinstance(kind, str) and kind in _UNLIKE:
         field, why = _UNLIKE[kind]
         raise WorkloadError(
-            f"{where} has the model_type {kind!r}, whose {field!r} cannot be described: {why}"
+            f"{where} has the model_type {kind!r}, whose {field!r} cannot be described: {why}; "
+            "estimate it as a PyTorch module instead (--module FILE:FUNCTION)"
         )
     if not isinstance(kind, str) or kind not in _TABLES:
         near = get_close_matches(str(kind), _TABLES, n=1)

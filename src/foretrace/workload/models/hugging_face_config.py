@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from foretrace.base import WorkloadError
+from foretrace.workload.models.entries import MOST_COUNT
+from foretrace.workload.models.transformer_file import MOST_LAYERS
 
 Tables = dict[str, dict[str, object]]
 
@@ -18,11 +20,13 @@ class HuggingFaceConfig:
     values: Mapping[str, object]
     where: str
 
-    def count(self, *keys: str) -> int:
+    def count(self, *keys: str, low: int = 0, high: int = MOST_COUNT) -> int:
         """The whole number under the first of these keys that there is."""
         for key in keys:
             value = self.values.get(key)
             if isinstance(value, int) and not isinstance(value, bool):
+                if not low <= value <= high:
+                    self.refuse(key, f"from {low:,} to {high:,} is expected")
                 return value
             if value is not None:
                 raise WorkloadError(
@@ -39,6 +43,28 @@ class HuggingFaceConfig:
     def count_or(self, key: str, default: int) -> int:
         """The whole number under a key, or its class's default."""
         return self.count(key) if self.has(key) else default
+
+    @property
+    def layers(self) -> int:
+        """How many there are, few enough to be listed."""
+        return self.count("num_hidden_layers", low=1, high=MOST_LAYERS)
+
+    @property
+    def heads(self) -> int:
+        """Of attention."""
+        return self.count("num_attention_heads", low=1)
+
+    def words(self, key: str, known: Collection[str], count: int | None = None) -> list[str] | None:
+        """A word for each layer, if any are listed."""
+        found = self.values.get(key)
+        if found is None:
+            return None
+        listed = found if isinstance(found, list) else [found]
+        words = [one for one in listed if isinstance(one, str) and one in known]
+        if found is not listed or not len(words) == len(listed) == (count or len(listed)):
+            each = "each layer" if count is None else f"each of {count} layers"
+            self.refuse(key, f"{each} is one of {', '.join(known)} here")
+        return words
 
     def stated(self, key: str, *, default: object) -> object:
         """What stands under a key, null included, or its class's default."""

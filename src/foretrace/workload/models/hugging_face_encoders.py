@@ -21,12 +21,12 @@ def _encoder(config: HuggingFaceConfig) -> Tables:
         image_size=224,
         patch_size=16,
     )
-    hidden, heads = config.count("hidden_size"), config.count("num_attention_heads")
+    hidden, heads = config.count("hidden_size"), config.heads
     if hidden % heads:
         config.refuse("num_attention_heads", f"they have to divide the hidden size of {hidden}")
     return {
         "shape": {
-            "layers": config.count("num_hidden_layers"),
+            "layers": config.layers,
             "hidden": hidden,
             "positions": "learned",
             "norm": "layer",

@@ -15,11 +15,11 @@ _WINDOW, _FULL = "sliding_attention", "full_attention"
 
 def _llama(config: HuggingFaceConfig) -> Tables:
     """Rotary positions, root mean square norms, gated feed-forward parts, no biases."""
-    hidden, heads = config.count("hidden_size"), config.count("num_attention_heads")
+    hidden, heads = config.count("hidden_size"), config.heads
     has_bias = config.flag("attention_bias", default=False)
     return {
         "shape": {
-            "layers": config.count("num_hidden_layers"),
+            "layers": config.layers,
             "hidden": hidden,
             "vocabulary": config.count("vocab_size"),
             "context": config.count("max_position_embeddings"),
@@ -44,12 +44,9 @@ def _llama(config: HuggingFaceConfig) -> Tables:
 
 def _windows(config: HuggingFaceConfig, full: list[int]) -> dict[str, object]:
     """Windows in all layers but these, or but those that `layer_types` lists."""
-    layers, types = config.count("num_hidden_layers"), config.values.get("layer_types")
+    layers = config.layers
+    types = config.words("layer_types", (_WINDOW, _FULL), layers)
     if types is not None:
-        if not isinstance(types, list) or len(types) != layers or {*types} - {_WINDOW, _FULL}:
-            config.refuse(
-                "layer_types", f"each of {layers} layers has {_WINDOW!r} or {_FULL!r} here"
-            )
         full = [at for at, one in enumerate(types) if one == _FULL]
     if not config.has("sliding_window") or len(full) == layers:
         return {}
@@ -66,7 +63,7 @@ def _windows(config: HuggingFaceConfig, full: list[int]) -> dict[str, object]:
 
 def _every(config: HuggingFaceConfig, period: int) -> list[int]:
     """Every so manieth layer."""
-    return list(range(period - 1, config.count("num_hidden_layers"), period))
+    return list(range(period - 1, config.layers, period))
 
 
 def _mistral(config: HuggingFaceConfig) -> Tables:
@@ -155,7 +152,7 @@ def _deepseek(config: HuggingFaceConfig, *, has_router_bias: bool) -> Tables:
         "value_size": config.count("v_head_dim"),
         "latent_rank": config.count("kv_lora_rank"),
         "query_rank": config.count_or("q_lora_rank", 0),
-        "kv_heads": config.count("num_attention_heads"),
+        "kv_heads": config.heads,
     }
     tables["experts"] = {
         "count": config.count("n_routed_experts"),
@@ -257,7 +254,7 @@ def _gemma3(config: HuggingFaceConfig) -> Tables:
     tables["attention"] |= {
         "query_key_norm": True,
         "soft_cap": config.has("attn_logit_softcapping"),
-        **_windows(config, _every(config, config.count("sliding_window_pattern"))),
+        **_windows(config, _every(config, config.count("sliding_window_pattern", low=1))),
     }
     return tables
 

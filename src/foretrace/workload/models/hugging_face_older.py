@@ -37,34 +37,34 @@ def _gpt2(config: HuggingFaceConfig) -> Tables:
         "positions": "learned",
     }
     width = config.count_or("n_inner", 4 * hidden)
-    return _older(config, shape, hidden=hidden, heads=config.count("n_head"), width=width)
+    return _older(config, shape, hidden=hidden, heads=config.count("n_head", low=1), width=width)
 
 
 def _gpt_neox(config: HuggingFaceConfig) -> Tables:
     shape: dict[str, object] = {
-        "layers": config.count("num_hidden_layers"),
+        "layers": config.layers,
         "context": config.count("max_position_embeddings"),
         "positions": "rotary",
         "tied_embeddings": config.flag("tie_word_embeddings", default=False),
     }
     hidden = config.count("hidden_size")
-    heads, width = config.count("num_attention_heads"), config.count("intermediate_size")
+    heads, width = config.heads, config.count("intermediate_size")
     return _older(config, shape, hidden=hidden, heads=heads, width=width)
 
 
 def _bloom(config: HuggingFaceConfig) -> Tables:
     hidden = config.count("hidden_size", "n_embed")
     shape: dict[str, object] = {
-        "layers": config.count("n_layer", "num_hidden_layers"),
+        "layers": config.count("n_layer", "num_hidden_layers", low=1),
         "positions": "alibi",
         "embedding_norm": True,
     }
-    heads = config.count("n_head", "num_attention_heads")
+    heads = config.count("n_head", "num_attention_heads", low=1)
     return _older(config, shape, hidden=hidden, heads=heads, width=4 * hidden)
 
 
 def _mpt(config: HuggingFaceConfig) -> Tables:
-    hidden, heads = config.count("d_model"), config.count("n_heads")
+    hidden, heads = config.count("d_model"), config.count("n_heads", low=1)
     inner = config.values.get("attn_config")
     attention = inner if isinstance(inner, Mapping) else {}
     # MptConfig has no biases unless told otherwise, and ALiBi.

@@ -16,7 +16,7 @@ _WORDS = {"attention": _ATTENTION, "mamba": _STATES, "mlp": _DENSE, "moe": _EXPE
 
 def _shape(config: HuggingFaceConfig, *, is_tied: bool = False) -> dict[str, object]:
     return {
-        "layers": config.count("num_hidden_layers"),
+        "layers": config.layers,
         "hidden": config.count("hidden_size"),
         "vocabulary": config.count("vocab_size"),
         "norm": "rms",
@@ -25,7 +25,7 @@ def _shape(config: HuggingFaceConfig, *, is_tied: bool = False) -> dict[str, obj
 
 
 def _attention(config: HuggingFaceConfig) -> dict[str, object]:
-    heads = config.count("num_attention_heads")
+    heads = config.heads
     default = config.count("hidden_size") // heads
     has_bias = config.flag("attention_bias", default=False)
     size = "attention_head_dim" if config.has("attention_head_dim") else "head_dim"
@@ -105,9 +105,9 @@ def _bamba(config: HuggingFaceConfig) -> Tables:
 
 
 def _granite(config: HuggingFaceConfig) -> Tables:
-    types = config.values.get("layer_types")
-    if not isinstance(types, list) or {*types} - {"attention", "mamba"}:
-        config.refuse("layer_types", "each layer has 'attention' or 'mamba' here")
+    types = config.words("layer_types", ("attention", "mamba"), config.layers)
+    if types is None:
+        config.refuse("layer_types", "each layer has attention or mamba, and nothing says which")
     is_rotary = config.values.get("position_embedding_type") == "rope"
     shared = config.count("shared_intermediate_size")
     tables: Tables = {
@@ -198,11 +198,11 @@ def _nemotron_h(config: HuggingFaceConfig) -> Tables:
 
 def _of_pattern(config: HuggingFaceConfig) -> dict[str, list[int]]:
     """Layers by what they have."""
-    key = "layers_block_type" if config.has("layers_block_type") else "hybrid_override_pattern"
-    pattern, known = config.values.get(key), {**_LETTERS, **_WORDS}
-    if not isinstance(pattern, str | list) or not all(one in known for one in pattern):
+    words, key = config.words("layers_block_type", _WORDS), "hybrid_override_pattern"
+    pattern = config.values.get(key) if words is None else ""
+    if not isinstance(pattern, str) or {*pattern} - {*_LETTERS}:
         config.refuse(key, f"each layer is one of {', '.join(_LETTERS)} here")
-    kinds = [known[one] for one in pattern]
+    kinds = [_WORDS[one] for one in words or ()] + [_LETTERS[one] for one in pattern]
     return {name: [at for at, one in enumerate(kinds) if one == name] for name in _LETTERS.values()}
 
 

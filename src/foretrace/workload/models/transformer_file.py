@@ -22,12 +22,12 @@ from foretrace.workload.models.transformer import (
 )
 
 _ALL = "all"
-_MOST_LAYERS = 10_000  # far beyond any model; the deepest here has 128
+MOST_LAYERS = 10_000  # far beyond any model; the deepest here has 128
 
 _LAYERS = EntryField("layers", EntryKind.COUNTS, "layers that have it, from 0", low=0)
 
 SHAPE_FIELDS = (
-    EntryField("layers", EntryKind.COUNT, "layers", is_required=True, high=_MOST_LAYERS),
+    EntryField("layers", EntryKind.COUNT, "layers", is_required=True, high=MOST_LAYERS),
     EntryField("hidden", EntryKind.COUNT, "numbers of a token between layers", is_required=True),
     EntryField("vocabulary", EntryKind.COUNT, "tokens known, padding included"),
     EntryField("context", EntryKind.COUNT, "longest sequence it is made for"),
