@@ -177,7 +177,7 @@ def test_the_step_is_an_estimates_of_the_plan(tmp_path: Path) -> None:
 
 
 def test_the_best_is_no_worse_than_rules() -> None:
-    search = found(preset(), plan_of(8), time_s=3.0)
+    search = found(preset(), plan_of(8), time_s=0.2)
 
     fitting = [one.step_ns for one in search.beside if one.fits]
     assert search.step_ns <= min(fitting)

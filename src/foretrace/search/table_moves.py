@@ -39,6 +39,7 @@ _OVER = 1e12  # ns for as many bytes as a rank has room for, above the room
 _EVENED = 1e-3  # of the mean square of loads: what breaks ties
 _PACKED = 0.97  # of the room that starts fill
 _LEAST = 1e-9  # gain that counts, of the account
+_LUMPS = (np.inf, 0.5, 0.25, 0.1)  # of a rank's time and room that a piece may take
 _SHAKES = 24
 _SHAKEN = 0.04  # of all tables
 _DEAREST = 1e6  # ns a byte
@@ -68,6 +69,31 @@ class DealtTables:
         self._rows = np.zeros((len(self.chosen), NUM_RESOURCES))  # of these
         for table, one in enumerate(self.chosen):
             self.add(table, one, 1)
+
+    @classmethod
+    def of_places(cls, account: TableAccount, places: Sequence[TablePlace]) -> DealtTables | None:
+        """Tables where they are stated to be; `None` if one is nowhere the account knows."""
+        chosen = []
+        for place in places:
+            ways = [
+                one.option.place(place.table, place.ranks) for one in account.options[place.table]
+            ]
+            counts = [one.option.num_pieces for one in account.options[place.table]]
+            own = [
+                at
+                for at, (way, count) in enumerate(zip(ways, counts, strict=True))
+                if way == place and count in {1, len(place.ranks)}
+            ]
+            if not own:
+                return None
+            chosen.append(ChosenWay(own[0], place.ranks))
+        return cls(account, chosen)
+
+    @property
+    def promise_ns(self) -> float:
+        """What it may come to: its value, longer by the share of what has no room."""
+        excess = float(self.account.excess(self.loads[None])[0])
+        return self.value_ns * (1 + excess)
 
     def costed(self, table: int, one: ChosenWay) -> Costed:
         """The way that a table is placed."""
@@ -318,22 +344,39 @@ class DealtTables:
 
 def starts(account: TableAccount) -> Iterator[tuple[str, DealtTables]]:
     """Placements to begin with, and how they were made."""
-    schemes = [None, *TableScheme]
+    ways = [(None, limit) for limit in _LUMPS] + [(scheme, np.inf) for scheme in TableScheme]
     seen: set[tuple[int, ...]] = set()
-    for scheme in schemes:
-        options = _cheapest(account, scheme)
+    for scheme, limit in ways:
+        options = _cheapest(account, scheme, limit)
         if tuple(options) in seen:
             continue
         seen.add(tuple(options))
         name = "the cheapest way for each" if scheme is None else scheme.value
+        if limit < np.inf:
+            name = f"{name} in pieces of at most {limit:g} ranks"
         for how in ("greedy", "differencing"):
             yield f"{name}, {how}", _dealt(account, options, how)
 
 
-def _cheapest(account: TableAccount, scheme: TableScheme | None) -> list[int]:
-    """An option for each table: the cheapest at the lowest prices of bytes at which all fit."""
+def _cheapest(
+    account: TableAccount, scheme: TableScheme | None, limit: float = np.inf
+) -> list[int]:
+    """An option for each table: the cheapest at the lowest prices of bytes at which all fit.
+
+    Args:
+        account: costs and room.
+        scheme: of all tables that may have it; `None`: any.
+        limit: what a piece takes of a rank's mean time, and of its room, at most.
+    """
     room = account.room
-    figures = [_figures(account, table, scheme) for table in range(len(account.options))]
+    tables = range(len(account.options))
+    lump = (np.inf, np.inf)
+    if limit < np.inf:
+        whole = [_figures(account, table, scheme) for table in tables]
+        found = _cheapest(account, scheme)
+        mean_ns = sum(float(own[0][at]) for own, at in zip(whole, found, strict=True))
+        lump = (limit * mean_ns, limit * room.hbm)
+    figures = [_figures(account, table, scheme, lump) for table in tables]
     most = _PACKED * room.hbm * room.num_ranks
     most_host = _PACKED * room.host * room.num_hosts
 
@@ -389,7 +432,10 @@ def _at_lowest_price(
 
 
 def _figures(
-    account: TableAccount, table: int, scheme: TableScheme | None
+    account: TableAccount,
+    table: int,
+    scheme: TableScheme | None,
+    most: tuple[float, float] = (np.inf, np.inf),
 ) -> tuple[Float64s, Float64s, Float64s]:
     """Time of each option of a table, shared among ranks; its bytes of HBM and of the host."""
     num_ranks = account.room.num_ranks
@@ -408,6 +454,15 @@ def _figures(
     )
     if any(own):
         times = np.where(own, times, np.inf)
+    lumps = np.array(
+        [
+            ((one.rows[:, :NUM_TIMED] @ account.slopes).max(), one.rows[:, _HBM].max())
+            for one in options
+        ]
+    )
+    is_small = (lumps <= most).all(axis=1)
+    if (is_small & (times < np.inf)).any():
+        times = np.where(is_small, times, np.inf)
     return times, hbm, host
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from foretrace.answer import bytes_text
@@ -38,6 +39,7 @@ from foretrace.workload import (
 # Of a chip's memory; what TorchRec's planner leaves free, planner/storage_reservations.py.
 _RESERVED = 0.15
 _SHARE_OF_STARTS = 0.6  # of the time
+_MANY = 3  # starts with all schemes together
 _ROUNDS = 3  # of weights by what the step waits for
 _MOST_MOVES = 64  # that are simulated at a time
 _WORTH = 1.1  # of the account: moves above are not simulated
@@ -101,7 +103,8 @@ def searched_tables(
     )  # fmt: skip
     search = _TableSearch(account, steps, begin_s, time_s)
     told("dealing tables")
-    found = search.dealt()
+    rules = dict(_by_rule(steps, sharding, schemes, room=room, columns=model.size))
+    found = search.with_rules(search.dealt(), list(rules.values()))
     if not found:
         raise _no_room(account, machine, tiers)
     told("moving tables")
@@ -116,7 +119,7 @@ def searched_tables(
         plan=plan_with(plan, best.step.placed),
         placed=best.step.placed,
         step_ns=best.step.step_ns,
-        beside=tuple(_beside(steps, sharding, schemes, room=room, columns=model.size)),
+        beside=tuple(_beside(rules, room)),
         account_ns=whole.value_ns,
         least_ns=least_ns,
         footprint=memory,
@@ -138,15 +141,27 @@ class _TableSearch:
 
     def dealt(self) -> list[_Found]:
         """The best start of each family of schemes that has room; the shortest step first."""
-        families = list(self._families())
+        jobs = [job for family in self._families() for job in self._starts_of(family)]
         found = []
-        for at, family in enumerate(families):
-            account = self.account.of_schemes(family)
-            share = _SHARE_OF_STARTS * (at + 1) / len(families)
-            name, start = min(starts(account), key=lambda pair: _score(pair[1]))
+        for at, (name, start) in enumerate(jobs):
+            share = _SHARE_OF_STARTS * (at + 1) / len(jobs)
             start.improve(self.begin_s + share * self.time_s)
             if start.fits:
                 found.append(_Found(start, self.steps.step(start.places()), name))
+        return sorted(found, key=lambda one: one.step.step_ns)
+
+    def _starts_of(self, family: tuple[TableScheme, ...]) -> list[tuple[str, DealtTables]]:
+        """The most promising start of a family; of all schemes together, several."""
+        every = sorted(starts(self.account.of_schemes(family)), key=lambda pair: pair[1].promise_ns)
+        return every[: _MANY if len(family) == len(TableScheme) else 1]
+
+    def with_rules(self, found: list[_Found], rules: Sequence[PlacedStep]) -> list[_Found]:
+        """These, and what rules give where every table's place is one of the account's."""
+        for one in rules:
+            places = one.placed.places()
+            start = DealtTables.of_places(self.account, places)
+            if start is not None and start.fits:
+                found.append(_Found(start, self.steps.step(places), "all tables by one rule"))
         return sorted(found, key=lambda one: one.step.step_ns)
 
     def reweighted(self, found: list[_Found]) -> _Found:
@@ -206,14 +221,14 @@ def _score(placement: DealtTables) -> float:
     return float(placement.scores(placement.loads[None], placement.copied)[0])
 
 
-def _beside(
+def _by_rule(
     steps: TableSteps,
     sharding: TableSharding,
     schemes: Sequence[TableScheme],
     *,
     room: TableRoom,
     columns: int,
-) -> Iterator[Beside]:
+) -> Iterator[tuple[str, PlacedStep]]:
     """What rules give: all tables by one scheme, dealt by the planner's closed forms."""
     for scheme in schemes:
         is_cut = columns >= 2 * sharding.column_width
@@ -221,13 +236,14 @@ def _beside(
             scheme is TableScheme.COLUMN and not is_cut
         ):
             continue  # the same as by another scheme
-        rule = replace(sharding, scheme=scheme, capacity_bytes=None)
-        try:
-            found = steps.of_rule(rule)
-        except WorkloadError:  # columns that pieces do not divide
-            continue
-        fullest = max(found.placed.bytes_by_rank)
-        yield Beside(scheme.value, found.step_ns, fullest, fullest <= room.hbm)
+        with suppress(WorkloadError):  # columns that pieces do not divide
+            yield scheme.value, steps.of_rule(replace(sharding, scheme=scheme, capacity_bytes=None))
+
+
+def _beside(rules: Mapping[str, PlacedStep], room: TableRoom) -> Iterator[Beside]:
+    for name, one in rules.items():
+        fullest = max(one.placed.bytes_by_rank)
+        yield Beside(name, one.step_ns, fullest, fullest <= room.hbm)
 
 
 def _check_tiers(machine: Machine, tiers: Sequence[MemoryTier]) -> None:

@@ -81,6 +81,16 @@ def test_every_lookup_happens_on_some_rank(drawn: tuple[Recommender, int, TableS
     assert sum(placed.lookups_by_rank(4)) == pytest.approx(wanted)
 
 
+@given(drawn=shardings())
+def test_what_a_rule_gives_can_be_stated(drawn: tuple[Recommender, int, TableSharding]) -> None:
+    model, num_ranks, sharding = drawn
+
+    by_rule = place(model, num_ranks, sharding)
+    again = place(model, num_ranks, replace(sharding, places=by_rule.places()))
+
+    assert again.shards == by_rule.shards
+
+
 def test_a_table_row_wise_table_stays_on_one_host() -> None:
     placed = place(recommender((100, 60)), 4, TableSharding(scheme=TableScheme.TABLE_ROW))
 

@@ -14,6 +14,7 @@ from foretrace.workload.sharding.access import AccessLaw
 from foretrace.workload.sharding.tables import (
     MemoryTier,
     TableOptimizer,
+    TablePlace,
     TableScheme,
     TableSharding,
 )
@@ -100,6 +101,15 @@ class PlacedTables(Answer):
         """How a table is divided."""
         return next(one.scheme for one in self.shards if one.table == table)
 
+    def places(self) -> tuple[TablePlace, ...]:
+        """Where every table is, as a sharding states it."""
+        if self.sharding.places:
+            return self.sharding.places
+        found: dict[int, list[Shard]] = {}
+        for one in self.shards:
+            found.setdefault(one.table, []).append(one)
+        return tuple(_place(table, own) for table, own in sorted(found.items()))
+
     def lookups_by_rank(self, batch: int) -> tuple[float, ...]:
         """Rows that each rank reads in one forward pass with so many samples a rank."""
         totals = [0.0] * self.num_ranks
@@ -176,3 +186,13 @@ class PlacedTables(Answer):
                 Column("share", unit=Unit.SHARE),
             ),
         )
+
+
+def _place(table: int, shards: list[Shard]) -> TablePlace:
+    first = shards[0]
+    ranks = tuple(one.rank for one in shards)
+    if first.scheme in {TableScheme.ROW, TableScheme.DATA}:
+        ranks = ()
+    elif first.scheme is TableScheme.TABLE_ROW:
+        ranks = ranks[:1]
+    return TablePlace(table, first.scheme, ranks, first.tier, first.cached)
