@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from foretrace.base import MachineError, SimulationError, WorkloadError
 from foretrace.cost import FittedCosts, KernelRequests, Slower, Source, step_costs
 from foretrace.estimate import Estimate, estimate, estimate_draft
-from foretrace.machine import Chip, load_machine, machine_names
+from foretrace.machine import Chip, host_names, load_machine, machine_names
 from foretrace.operators import OperatorClass, operator_class
-from foretrace.workload import Plan, PlanDraft, Recompute, Sharding, load_model
+from foretrace.workload import Copies, Plan, PlanDraft, Recompute, Sharding, load_model
 
 _MODELS = ("llama3-8b", "qwen3-8b", "megatron-18.4b", "llama3.2-1b", "mixtral-8x7b", "gpt2-large")
 _FORMATS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32", "tf32")
@@ -45,11 +45,16 @@ def drafts(draw: st.DrawFn) -> PlanDraft:
         "implementation.launch": draw(st.sampled_from(["eager", "graph"])),
         "overlap.tensor": draw(st.booleans()),
     }
+    if draw(st.booleans()):
+        keys["precision.attention"] = "fp8"
+    if data > 1:
+        keys["ep"] = draw(st.sampled_from([1, data]))
+        keys["dispatch.copies"] = draw(st.sampled_from(list(Copies))).value
     return PlanDraft().with_keys(keys)
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(_MODELS), st.sampled_from(machine_names()), drafts())
+@given(st.sampled_from(_MODELS), st.sampled_from((*machine_names(), *host_names())), drafts())
 def test_no_estimate_is_faster_than_its_chip_and_no_product_is_free(
     model: str, machine: str, draft: PlanDraft
 ) -> None:
