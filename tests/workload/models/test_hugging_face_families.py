@@ -11,10 +11,14 @@ from foretrace.base import WorkloadError
 from foretrace.workload import (
     Layer,
     NormPlace,
+    Plan,
+    PlanMemory,
     Pooling,
     Reach,
     ReachKind,
     Transformer,
+    blocks_of_model,
+    check_plan,
     from_hf_config,
     load_model,
     parameters,
@@ -30,6 +34,23 @@ def model_of(name: str, **other: object) -> Transformer:
 @pytest.mark.parametrize("name", COUNTED)
 def test_parameters_are_those_that_transformers_makes(name: str) -> None:
     assert parameters(model_of(name)).total == COUNTED[name][1]
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_blocks_and_memory_hold_all_of_them(name: str) -> None:
+    model = model_of(name)
+    sequence = model.patches.num_tokens if model.patches is not None else 2048
+    plan = Plan(sequence=sequence, pipeline=2, schedule="1f1b", global_batch=4)
+    alone = replace(plan, pipeline=1)
+
+    blocks = blocks_of_model(model, alone)
+
+    ends = [one.parameters for one in (blocks.embedding, blocks.head) if one is not None]
+    held = [*ends, *(one.parameters for one in blocks.layers)]
+    assert sum(one.dense + one.expert for one in held) == parameters(model).total
+    for one in (alone, plan):
+        check_plan(one, model)
+        assert PlanMemory(model).stage_bytes(one).sum() > 2 * parameters(model).total
 
 
 @pytest.mark.parametrize(
