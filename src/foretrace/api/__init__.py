@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from foretrace.api.estimates import write_estimate_report as write_estimate_report
     from foretrace.api.estimates import write_estimate_trace as write_estimate_trace
     from foretrace.api.exchanges import Format as Format
-    from foretrace.api.exchanges import anonymise as anonymise
     from foretrace.api.exchanges import convert as convert
     from foretrace.api.exchanges import draw as draw
     from foretrace.api.exchanges import synthesise as synthesise
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from foretrace.api.verbs import replay as replay
     from foretrace.api.verbs import simulate as simulate
     from foretrace.capture import capture as capture
+    from foretrace.exchange import anonymise as anonymise
     from foretrace.graph import Part as Part
     from foretrace.graph import Phase as Phase
     from foretrace.whatif import Sizes as Sizes

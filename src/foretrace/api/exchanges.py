@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
 
 from foretrace import exchange
 from foretrace.api.job import Job
 from foretrace.api.outputs import write_trace
 from foretrace.api.verbs import simulate
 from foretrace.base import TraceError
-from foretrace.exchange import Anonymised, Drawing, Synthesised
+from foretrace.exchange import Drawing, Synthesised
 from foretrace.graph import ExecutionGraph, Timeline
-
-Paths: TypeAlias = str | Path | Iterable[str | Path]
-
-
-def anonymise(
-    paths: Paths,
-    out: str | Path,
-    *,
-    keep: Iterable[str] = (),
-    drop: Iterable[str] = (),
-    scale_shapes: float = 1.0,
-    known_names: Mapping[str, str] | None = None,
-) -> Anonymised:
-    """Write a run's traces again without the names that are somebody's.
-
-    Args:
-        paths: Kineto traces, execution traces and Chakra files of one run: files, globs, folders.
-        out: the folder for the new files.
-        keep: shell patterns of texts to keep though they are not known to be public.
-        drop: shell patterns of texts to replace though they are.
-        scale_shapes: what to multiply every dimension above 1 with.
-        known_names: neutral names given before (`Anonymised.neutral`), to be given again.
-
-    Raises:
-        TraceError: if a file cannot be read, or none is found.
-    """
-    return exchange.anonymise(
-        paths,
-        Path(out),
-        keep=keep,
-        drop=drop,
-        scale_shapes=scale_shapes,
-        known_names=known_names,
-    )
 
 
 def synthesise(

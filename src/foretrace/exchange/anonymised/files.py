@@ -51,7 +51,7 @@ _LEAST_SEARCHED = 4  # shorter texts stand in others by chance
 
 def anonymise(
     paths: Iterable[str | Path] | str | Path,
-    out: Path,
+    out: str | Path,
     *,
     keep: Iterable[str] = (),
     drop: Iterable[str] = (),
@@ -66,19 +66,19 @@ def anonymise(
         keep: shell patterns of texts to keep though they are not known to be public.
         drop: shell patterns of texts to replace though they are.
         scale_shapes: what to multiply every dimension above 1 with.
-        known_names: neutral names that were given before, to be given again.
+        known_names: neutral names given before (`Anonymised.neutral`), to be given again.
 
     Raises:
         TraceError: if a file cannot be read, or none is found.
         OutputError: if one would be written over.
     """
-    files = _found(paths)
+    files, folder = _found(paths), Path(out)
     names = Names(keep=keep, drop=drop, known=known_names)
     run = _Run(names, DimensionScale(scale_shapes), _glance(files, names))
     with inputs_kept(file.path for file in files), written_together():
-        written = {file: _write(run, file, out, files) for file in files}
+        written = {file: _write(run, file, folder, files) for file in files}
         _write_steps(run, written)
-        _write_groups(files, out)
+        _write_groups(files, folder)
     return Anonymised(
         path_by_source={str(file.path): path for file, path in written.items()},
         replaced=dict(sorted(names.replaced.items())),
