@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import foretrace as ft
 from foretrace.analyze import Cause, IdleCause
+from foretrace.analyze.diagnosis import ALL_RANKS
 from tests.graph.recorded import recording_of
 from tests.truth import JobConfig, make_job
 
@@ -26,6 +28,19 @@ def test_stages_of_a_pipeline_wait_for_each_other() -> None:
     found = ft.diagnose(job)
 
     assert [one for one in found.causes if one.topic == "pipeline"]
+
+
+def test_waits_for_what_was_not_recorded_are_told_of_stages_and_of_many_ranks() -> None:
+    def named(topic: str, rank: int) -> str:
+        cause = IdleCause.UNRECORDED
+        one = Cause(topic, rank, cause, "not recorded", "ghost", 2_000_000, subject_ns=1_500_000)
+        return replace(one, num_ranks=14).sentence
+
+    assert named("pipeline", ALL_RANKS).startswith(
+        "pipeline stages wait for what was not recorded: 2"
+    )
+    assert named("idle", ALL_RANKS).startswith("14 ranks wait for what was not recorded: 2")
+    assert "ghost" not in named("pipeline", ALL_RANKS) + named("idle", ALL_RANKS)
 
 
 def test_what_stands_for_unrecorded_work_is_named_and_ghosts_are_not() -> None:

@@ -50,6 +50,7 @@ _LEADING_SHARE = 0.6
 _NOT_WRONG = frozenset({IdleCause.EDGE, IdleCause.UNEXPLAINED})  # of the recording, not the job
 SLOW_LINK = "slow transfers"
 _STALL_WORDS = {kind.words: kind for kind in StallKind if kind is not StallKind.NONE}
+_GHOST = "ghost"  # what stands for a rank that was not recorded
 # What says that time was lost, and not why.
 _VAGUE = frozenset(
     one.words
@@ -90,9 +91,18 @@ class Cause:
                 f"{duration_text(self.waiting_ns)} of it waiting and "
                 f"{duration_text(self.idle_ns)} idle"
             )
-        if self.subject and 0 < self.subject_ns < self.lost_ns:
+        if self.subject not in {"", _GHOST} and 0 < self.subject_ns < self.lost_ns:
             parts.append(f"{duration_text(self.subject_ns)} of it {shortened(self.subject)}")
         return f"{self._named}: {'; '.join(parts)}"
+
+    @property
+    def _waiting(self) -> str:
+        """Who waits."""
+        if self.topic == "pipeline":
+            return "pipeline stages wait"
+        if self.rank == ALL_RANKS:
+            return f"{count_text(self.num_ranks, 'rank')} wait"
+        return f"rank {self.rank} waits"
 
     @property
     def _named(self) -> str:
@@ -102,15 +112,15 @@ class Cause:
         is_most = is_most or self.what == SlowKind.OPERATOR
         name = f" ({shortened(self.subject)})" if is_most else ""
         name += slow
+        if self.rank == UNRECORDED_RANK:
+            return "ranks wait for what was not recorded"
+        if self.cause is IdleCause.UNRECORDED:
+            named = f" ({self.subject})" if is_most and self.subject != _GHOST else ""
+            return f"{self._waiting} for what was not recorded{named}"
         if self.topic == "pipeline":
             return f"pipeline stages wait for each other's {self.what}{name}"
         if self.topic == "link":
             return f"{self.what} in group {self.subject}{slow}"
-        if self.rank == UNRECORDED_RANK:
-            return "ranks wait for what was not recorded"
-        if self.cause is IdleCause.UNRECORDED and self.rank != ALL_RANKS:
-            named = f" ({self.subject})" if is_most and self.subject != "ghost" else ""
-            return f"rank {self.rank} waits for what was not recorded{named}"
         if self.rank == ALL_RANKS:
             what, *rest = self.what.split(", ")
             where = f"{what} on {count_text(self.num_ranks, 'rank')}"

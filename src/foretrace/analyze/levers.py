@@ -149,8 +149,10 @@ def levers_of(graph: ExecutionGraph, ways: Ways, *, top: int) -> LeverTable:
     attributes = {field: attribute(graph, field) for field in sorted(fields)}
     duration_ns = ways.timeline.duration_ns.astype(np.float64)
     found: list[Lever] = []
+    works = attributes[SelectionKey.WORK]
+    is_untold = works.label == works.values.index(WorkKind.UNRECORDED)  # nobody can speed that up
     for kind, field, work in _BY_VALUE:
-        label = attributes[field].label
+        label = np.where(is_untold, NO_VALUE, attributes[field].label)
         if work is not None:
             of_work = attributes[SelectionKey.WORK]
             label = np.where(of_work.label == of_work.values.index(work), label, NO_VALUE)

@@ -70,6 +70,8 @@ class Late:
         is_recorded = self.rank != UNRECORDED_RANK
         who = f"rank {self.rank}" if is_recorded else "a rank that was not recorded"
         lost = f"{duration_text(self.waiting_ns)} of waiting"
+        if self.cause is IdleCause.UNRECORDED:
+            return f"{who} makes others lose {lost}: it waits for what was not recorded"
         return f"{who} makes others lose {lost} by its {self.cause.words}{name}"
 
 

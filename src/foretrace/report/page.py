@@ -12,6 +12,7 @@ from foretrace.analyze import (
     BusyFraction,
     CollectiveTable,
     HostFrames,
+    IdleCause,
     NodeLabels,
     StepTable,
     Stragglers,
@@ -146,7 +147,10 @@ def _cards(page: ReportPage) -> tuple[Card, ...]:
     if isinstance(blamed, Stragglers) and blamed.ranks and blamed.ranks[0].causes:
         worst = blamed.ranks[0]
         waited = three_digits(cell_text(worst.blame_ns, Unit.NS))
-        why = f"others wait {waited} in all for it, most for its {worst.causes[0].cause.words}"
+        cause = worst.causes[0].cause
+        is_untold = cause is IdleCause.UNRECORDED
+        reason = "what was not recorded" if is_untold else f"its {cause.words}"
+        why = f"others wait {waited} in all for it, most for {reason}"
         cards.append(Card("Slowest rank", f"rank{NO_BREAK_SPACE}{worst.rank}", why))
     best = _best_saving(page.answers)
     if best is not None:
