@@ -7,6 +7,8 @@
 Cases: one file of 54 MB of JSON; one of 35 MB as 8 ranks; and generated ranks, 64 to 512 of them,
 whose cost must grow in proportion and whose memory must not. Times are medians, in process, after
 imports and compilation; every case has a process of its own, so that its peak memory is its own.
+`whole process` is what a user waits for: `foretrace replay --no-cache`, its start included, beside
+a process of the peer's that parses once; processor seconds, which other work changes least.
 `FORETRACE_DATA` names the folder of public traces; cases that need it are left out without it.
 """
 
@@ -23,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +47,15 @@ status = open("/proc/self/status").read()
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", status).group(1)) * 1024
 print("RESULT", json.dumps({"seconds": sorted(times)[len(times) // 2], "peak_bytes": peak}))
 """
+
+
+REPLAY = (
+    sys.executable,
+    "-c",
+    "from foretrace.cli.entry import main; main()",
+    "replay",
+    "--no-cache",
+)
 
 
 def main() -> None:
@@ -70,7 +81,11 @@ def main() -> None:
             rows[case] = {}
             for part in PARTS:
                 rows[case] |= in_own_process(part, paths, arguments.repeat)
+            if "generated" not in case:
+                rows[case] |= whole_process("whole process", [*REPLAY, *paths], arguments.repeat)
             if arguments.peer_python and "generated" not in case:
+                alone = [arguments.peer_python, "-c", PEER_SCRIPT, "1", *paths]
+                rows[case] |= whole_process("peer process", alone, arguments.peer_repeat)
                 peer = peer_row(arguments.peer_python, paths, arguments.peer_repeat)
                 rows[case] |= {
                     "peer seconds": peer["seconds"],
@@ -155,6 +170,20 @@ def in_own_process(part: str, paths: list[Path], repeat: int) -> Row:
 def peer_row(python: Path, paths: list[Path], repeat: int) -> Row:
     """The same files parsed by `traceinsight`, in a fresh process."""
     return result_of([str(python), "-c", PEER_SCRIPT, str(repeat), *map(str, paths)])
+
+
+def whole_process(name: str, command: Sequence[str | Path], repeat: int) -> Row:
+    """Processor seconds and peak memory of a command from its start to its end, medians."""
+    seconds, peaks = [], []
+    for _ in range(repeat):
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise subprocess.CalledProcessError(child.returncode, child.args)
+        seconds.append(used.ru_utime + used.ru_stime)
+        peaks.append(used.ru_maxrss * 1024 / MEGABYTE)
+    return {f"{name} seconds": statistics.median(seconds), f"{name} MB": statistics.median(peaks)}
 
 
 def result_of(command: list[str]) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from time import process_time
 
 import numpy as np
@@ -47,6 +48,20 @@ def test_nothing_is_lost_and_memory_holds(
     assert steps.num_running.max() <= ranks * engine.max_num_seqs
     assert (run.first_ns == again.first_ns).all()
     assert (run.last_ns == again.last_ns).all()
+
+
+def test_an_engine_runs_again_where_there_was_no_room_for_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests = requests_of([0, 5, 9], [40, 30, 20], [6, 9, 4])
+    whole = engine_run(requests, Engine(), grown_times(), blocks=40 * LEAST_BLOCKS)
+    monkeypatch.setattr(import_module("foretrace.serve.running"), "_ROOM", 3)
+
+    again = engine_run(requests, Engine(), grown_times(), blocks=40 * LEAST_BLOCKS)
+
+    assert len(whole.steps[0]) > 3
+    assert (again.steps[0].duration_ns == whole.steps[0].duration_ns).all()
+    assert (again.last_ns == whole.last_ns).all()
 
 
 @given(workloads(), engines())
