@@ -232,6 +232,25 @@ def _snapshot() -> Input:
     )
 
 
+def _table_plan() -> Input:
+    tables = {
+        f"t_cat_{table}": {
+            "sharding_type": ("table_wise", "row_wise", "column_wise")[table % 3],
+            "compute_kernel": ("fused", "fused_uvm_caching")[table % 2],
+            "ranks": [table % 2],
+            "cache_params": {"load_factor": 0.1},
+        }
+        for table in range(26)
+    }
+    job = "--model dlrm-criteo-kaggle --machine dgx-a100 --gpus 2 --micro-batch 16"
+    files = "--tables {in}/plan.json --ids {in}/counts.csv"
+    counts = "table,row,count\n0,1,5\n3,2,7\n"
+    return Input(
+        {"plan.json": {"plan": {"ebc": tables}}, "counts.csv": counts},
+        (f"estimate {job} --global-batch 32 {files}",),
+    )
+
+
 def _described() -> dict[str, Input]:
     return {
         name: Input({of.file: of.text, **of.beside}, of.lines)
@@ -251,4 +270,5 @@ _MAKERS: Mapping[str, Callable[[], Input]] = {
     "execution trace": _execution_trace,
     "chakra": _chakra,
     "snapshot": _snapshot,
+    "plan of tables": _table_plan,
 }
