@@ -19,7 +19,7 @@ from foretrace.api.named import (
 from foretrace.base import SweepEngine, WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.machine import Machine
-from foretrace.report import RiskPage, search_drawings, write_risk_page
+from foretrace.report import RiskPage, plan_pages, search_drawings, write_risk_page
 from foretrace.risk import Campaign, Variation, load_campaign, variation_named
 from foretrace.search import (
     Limits,
@@ -268,4 +268,6 @@ def write_search_report(path: str | Path, found: PlanSearch) -> None:
     """Write one self-contained page: figures, tables, the Pareto front, the gap over time."""
     title = f"Search: {found.model} on {found.machine}"
     drawings = search_drawings(found)
-    write_risk_page(Path(path), RiskPage(title, found.headline, found.parts(), drawings=drawings))
+    pages = plan_pages(found)
+    page = RiskPage(title, found.headline, found.parts(), drawings=drawings, behind=pages)
+    write_risk_page(Path(path), page)

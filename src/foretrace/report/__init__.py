@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretrace.report.risk_page import risk_html as risk_html
     from foretrace.report.risk_page import write_risk_page as write_risk_page
     from foretrace.report.risk_plot import sweep_plot as sweep_plot
+    from foretrace.report.search_plot import plan_pages as plan_pages
     from foretrace.report.search_plot import search_drawings as search_drawings
     from foretrace.report.steps_plot import distribution_plot as distribution_plot
     from foretrace.report.steps_plot import gain_plot as gain_plot

@@ -15,7 +15,19 @@ from foretrace.risk import CampaignSweep
 _STYLE = (
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:8px}"
     "td,th{padding:2px 14px 2px 0;text-align:right}td:first-child,th:first-child{text-align:left}"
-    "th{font-weight:600}svg{max-width:100%;height:auto}"
+    "th{font-weight:600}svg{max-width:100%;height:auto}section{overflow-x:auto}"
+)
+_LONG = 8  # rows of a table that one would rather look for than read
+_SIEVE = (
+    '<p><label>rows with <input type="search" class="sieve" aria-label="rows with"></label></p>'
+)
+# Hides rows that lack one of the words that are typed above their table.
+_SIFTED = (
+    'document.querySelectorAll(".sieve").forEach((box)=>box.addEventListener("input",()=>{'
+    "const words=box.value.toLowerCase().split(/\\s+/);"
+    'box.closest("section").querySelectorAll("table tr").forEach((row)=>{'
+    "const told=row.textContent.toLowerCase();"
+    "row.hidden=row.rowIndex>0&&!words.every((word)=>told.includes(word))})}))"
 )
 
 
@@ -28,6 +40,7 @@ class RiskPage:
     parts: tuple[Told, ...]  # figures become cards
     sweeps: tuple[tuple[str, CampaignSweep], ...] = ()  # with their titles
     drawings: tuple[tuple[str, str], ...] = ()  # SVG documents of ours, with their titles
+    behind: tuple[Told, ...] = ()  # what stands behind all, for drawings to lead to
 
 
 def write_risk_page(path: Path, page: RiskPage) -> None:
@@ -47,11 +60,12 @@ def risk_html(page: RiskPage) -> str:
         f"</header>{''.join(map(_part, page.parts))}"
         f"{''.join(_plot(title, sweep) for title, sweep in page.sweeps)}"
         f"{''.join(_drawing(*each) for each in page.drawings)}"
-        "</main></body></html>\n"
+        f"{''.join(_part(part, has_sieve=False) for part in page.behind)}"
+        f"</main><script>{_SIFTED}</script></body></html>\n"
     )
 
 
-def _part(part: Told) -> str:
+def _part(part: Told, *, has_sieve: bool = True) -> str:
     if isinstance(part, Facts):
         cards = "".join(
             f'<div class="card"><div class="label">{escape(fact.name)}</div>'
@@ -63,7 +77,12 @@ def _part(part: Told) -> str:
         return ""
     told = html_of("", (replace(part, title=""),))
     title = f"<h2>{escape(part.title)}</h2>" if part.title else ""
-    return f"<section>{title}{told}</section>" if told else ""
+    if not told:
+        return ""
+    if not isinstance(part, Table):
+        return f"<section>{title}{told}</section>"
+    sieve = _SIEVE if has_sieve and len(part.rows) >= _LONG else ""
+    return f'<section id="{escape(part.key.replace(" ", "-"))}">{title}{sieve}{told}</section>'
 
 
 def _plot(title: str, sweep: CampaignSweep) -> str:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from foretrace.search.bound import StepBound as StepBound
     from foretrace.search.found import PlanSearch as PlanSearch
     from foretrace.search.found import Stopped as Stopped
+    from foretrace.search.found import Worth as Worth
     from foretrace.search.found_tables import TableSearch as TableSearch
     from foretrace.search.looked import Looked as Looked
     from foretrace.search.objectives import Objective as Objective

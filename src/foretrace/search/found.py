@@ -221,7 +221,7 @@ class PlanSearch(Answer):
         if best.recovery is not None:
             found.append(Fact("recovery", best.recovery.scheme.value, best.recovery.words))
         if best.sources is not None and len(best.sources) > 1:
-            found.append(Fact("known from", _sources_text(best.sources)))
+            found.append(Fact("known from", *_sources_text(best.sources)))
         if best.peak_bytes is not None:
             found.insert(3, Fact("memory", bytes_text(best.peak_bytes), "on the fullest stage"))
         return found
@@ -313,9 +313,11 @@ _KNOWN_FROM = {
 }
 
 
-def _sources_text(sources: Mapping[str, float]) -> str:
-    shares = sorted(sources.items(), key=lambda item: -item[1])
-    return ", ".join(f"{100 * share:.0f} % {_KNOWN_FROM[name]}" for name, share in shares)
+def _sources_text(sources: Mapping[str, float]) -> tuple[str, str]:
+    """The largest share, and what it and the others are."""
+    (first, most), *others = sorted(sources.items(), key=lambda item: -item[1])
+    told = (f"{100 * share:.0f} % {_KNOWN_FROM[name]}" for name, share in others)
+    return f"{100 * most:.0f} %", ", ".join((_KNOWN_FROM[first], *told))
 
 
 def _plans(key: str, title: str, rows: tuple[Looked, ...]) -> Table:
