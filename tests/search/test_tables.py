@@ -17,7 +17,8 @@ from foretrace.estimate import estimate, software_costs
 from foretrace.machine import load_machine, with_figures
 from foretrace.search import TableSearch, searched_tables
 from foretrace.search.table_account import TableAccount, TableRoom, table_account
-from foretrace.search.table_moves import DealtTables, starts
+from foretrace.search.table_moves import DealtTables
+from foretrace.search.table_starts import starts
 from foretrace.search.table_steps import TableSteps, plan_with
 from foretrace.workload import (
     Interaction,

@@ -23,7 +23,8 @@ from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.search.found_tables import Beside, TableSearch
 from foretrace.search.table_account import BYTES, TableAccount, TableRoom, table_account
-from foretrace.search.table_moves import DealtTables, starts
+from foretrace.search.table_moves import DealtTables
+from foretrace.search.table_starts import starts
 from foretrace.search.table_steps import PlacedStep, TableSteps, plan_with
 from foretrace.workload import (
     MemoryTier,
