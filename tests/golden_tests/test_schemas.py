@@ -46,6 +46,10 @@ LINES: Mapping[str, tuple[str, ...]] = {
         f"{_SERVE} --engine {{engine}} --json",
         f"{_SERVE} --engine {{engine}} --slo ttft=2s --fewest --json",
     ),
+    "tables": (
+        "tables --model dlrm-mlperf-v2 --machine dgx-a100 --gpus 8 --micro-batch 8192 --time 1 "
+        "--json",
+    ),
     "validate neighbours": ("validate neighbours --data {runs} --json",),
     "validate runs": ("validate runs --data {runs} --workers 1 --json",),
 }
