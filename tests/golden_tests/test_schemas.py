@@ -21,6 +21,7 @@ _ADDED = f"{_PLAN} --set global_batch=8 --ledger {{out}}/l.jsonl --json"
 _SMALL = "--tp 2 --global-batch 8 --sequence 512"
 _ONCE = "--iterations 1 --warmup 0"
 _SERVE = "serve --gpu h100 --requests poisson:rate=10,prompt=128,output=16,requests=20"
+_TABLES = "--model dlrm-mlperf-v2 --machine dgx-a100 --gpus 8 --micro-batch 8192"
 
 # Run one after the other; what prints JSON is held against its schema.
 LINES: Mapping[str, tuple[str, ...]] = {
@@ -46,10 +47,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
         f"{_SERVE} --engine {{engine}} --json",
         f"{_SERVE} --engine {{engine}} --slo ttft=2s --fewest --json",
     ),
-    "tables": (
-        "tables --model dlrm-mlperf-v2 --machine dgx-a100 --gpus 8 --micro-batch 8192 --time 1 "
-        "--json",
-    ),
+    "tables": (f"tables {_TABLES} --time 1 --json",),
     "validate neighbours": ("validate neighbours --data {runs} --json",),
     "validate runs": ("validate runs --data {runs} --workers 1 --json",),
 }
