@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +125,22 @@ def test_a_bound_of_a_pipeline_that_is_all_work_is_near_its_step() -> None:
     bound_ns = StepBound(model, costs, Inflation()).run_ns(plan)
 
     assert 0.95 * step_ns < bound_ns <= step_ns
+
+
+def test_a_written_order_is_never_below_its_bounds_wherever_its_chunks_lie(tmp_path: Path) -> None:
+    model = load_model("llama3.2-1b")
+    assert isinstance(model, Transformer)
+    costs = software_costs(load_machine("llama3-24k"))
+    bound = StepBound(model, costs, Inflation())
+    first = [word.format(m) for m in range(4) for word in ("0F{0}", "3F{0}", "3B{0}", "0B{0}")]
+    last = [word.format(m) for m in range(4) for word in ("1F{0}", "2F{0}", "2B{0}", "1B{0}")]
+    written = tmp_path / "v.csv"
+    written.write_text(f"{','.join(first)}\n{','.join(last)}\n")
+    plan = Plan(
+        pipeline=2, num_chunks=2, global_batch=4, sequence=4096, micro_batch=1,
+        schedule=str(written),
+    )  # fmt: skip
+    step_ns = run_units(unit_layout(blocks_of_model(model, plan), plan), costs, Inflation()).step_ns
+
+    assert step_ns / 10 < bound.quick_ns(plan) <= step_ns
+    assert bound.run_ns(plan) == bound.quick_ns(plan)

@@ -34,6 +34,7 @@ from foretrace.workload import (
     buckets_of,
     chunk_layers,
     gathered,
+    is_written,
     optimizer_block,
     pools_of,
     ranks_of,
@@ -156,6 +157,8 @@ class StepBound:
 
     def quick_ns(self, plan: Plan) -> int:
         """From the work of stages, and how long the pipeline takes to fill and to drain."""
+        if is_written(plan.schedule):
+            return self._busiest_ns(plan)
         alone, operators, host = self._chunks_ns(plan)
         passes = _passes_of(plan)
         stages, count = plan.pipeline, plan.num_microbatches
@@ -172,6 +175,8 @@ class StepBound:
 
     def run_ns(self, plan: Plan) -> int:
         """From the plan's schedule, run unit by unit."""
+        if is_written(plan.schedule):
+            return self._busiest_ns(plan)
         alone, operators, host = self._chunks_ns(plan)
         work = self._clock.work(plan)
         schedule = self._schedule(plan)
@@ -201,6 +206,14 @@ class StepBound:
         ends_ns = stage_ends_ns(schedule, times)
         assert ends_ns is not None  # noqa: S101  the plan is legal
         return int((ends_ns + shared.norm_ns).max()) + shared.closing_ns
+
+    def _busiest_ns(self, plan: Plan) -> int:
+        """The operators of the stage with most: what no order beats, wherever chunks lie."""
+        schedule = self._schedule(plan)
+        orders = schedule.orders
+        _, operators, _ = self._chunks_ns(plan)
+        unit_ns = operators[orders.kind, places_on_route(schedule)[orders.chunk]]
+        return int(np.add.reduceat(unit_ns, orders.begin[:-1]).max())
 
     def _around_ns(self, plan: Plan, work: MicrobatchWork) -> tuple[Int64s, Int64s]:
         """Exchanges of tensor ranks that every pass of chunks begins and ends with.

@@ -186,6 +186,7 @@ if TYPE_CHECKING:
     from foretrace.workload.schedule.schedule import Pass as Pass
     from foretrace.workload.schedule.schedule import Schedule as Schedule
     from foretrace.workload.schedule.schedule import ScheduleUnit as ScheduleUnit
+    from foretrace.workload.schedule.written import is_written as is_written
     from foretrace.workload.schedule.written import pytorch_csv as pytorch_csv
     from foretrace.workload.sharding.access import EVEN_IDS as EVEN_IDS
     from foretrace.workload.sharding.access import AccessLaw as AccessLaw
