@@ -258,6 +258,25 @@ def test_the_cheapest_token_needs_a_price_and_a_machine_its_chips() -> None:
         searched(model_named("gpt2"), draft(), load_machine("superpod-h100"), num_ranks=4096)
 
 
+def test_the_cheapest_token_of_few_gpus_is_found_in_no_time_at_all() -> None:
+    found = searched(
+        model_named("llama3.2-1b"),
+        draft(micro_batch=1, schedule="1f1b", cp=1),
+        load_machine("dgx-h100"),
+        num_ranks=(4, 8),
+        target=Target(objective=Objective.COST, price_per_hour=2.0),
+        limits=Limits(time_s=0.01, gap=0.0),
+    )
+
+    costs = (found.best.figures or {})["cost"]
+    assert costs == pytest.approx(_cost(found.best.plan, found.best.step_ns, price=2.0))
+
+
+def _cost(plan: Plan, step_ns: int, *, price: float) -> float:
+    hours = step_ns / 3600e9 * plan.num_ranks
+    return price * hours / (plan.global_batch * plan.sequence) * 1e6
+
+
 def test_hosts_are_joined_where_more_chips_are_asked_for() -> None:
     found = small(num_ranks=16)
 

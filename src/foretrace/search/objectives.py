@@ -144,8 +144,11 @@ class Target:
         return float(step_ns)
 
     def figure(self, objective: Objective, plan: Plan, step_ns: int) -> float:
-        """What a user reads: tokens in a second, the price of a million tokens, days, ns."""
-        tokens_per_s = plan.global_batch * plan.sequence * NS_PER_S / step_ns
+        """What a user reads: tokens in a second, the price of a million tokens, days, ns.
+
+        A step of which nothing is known yet has a bound of 0, and the best figure that there is.
+        """
+        tokens_per_s = plan.global_batch * plan.sequence * NS_PER_S / max(step_ns, 1)
         recovery = self.recovery(plan)
         kept = 1.0 if recovery is None else max(recovery.effective, 1e-12)
         if objective is Objective.THROUGHPUT:
