@@ -5,14 +5,13 @@ The same graph, costs and simulation as an estimate's of a plan that states the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.base import Bools, Float64s, Int64s
-from foretrace.cost import CollectiveRequests, CostModel, Costs, Inflation, KernelRequests
+from foretrace.base import Bools, Float64s
+from foretrace.cost import CostModel, Inflation, Remembered
 from foretrace.estimate import SimulatedStep, simulated_step
 from foretrace.graph import NodeKind, Phase
 from foretrace.search.table_account import BACKWARD, FORWARD, IDS, NUM_TIMED, POOLED
@@ -56,7 +55,7 @@ class TableSteps:
     ) -> None:
         """Simulate nothing yet."""
         self._model, self._plan, self._inside = model, plan, ranks_per_host
-        self._costs, self._inflation = RememberedCosts(costs), inflation
+        self._costs, self._inflation = Remembered(costs), inflation
         self._sharding = plan.tables or TableSharding()
         self._laws = access_laws(self._sharding.ids, model.rows)
         self._known: dict[tuple[TablePlace, ...], PlacedStep] = {}
@@ -141,56 +140,3 @@ def _nodes_of(found: SimulatedStep) -> dict[int, Bools]:
     nodes[FORWARD] = on_tables & is_kernel & forward
     nodes[BACKWARD] = on_tables & is_kernel & ~forward
     return nodes
-
-
-class RememberedCosts:
-    """Another model's answers, each asked for once."""
-
-    def __init__(self, model: CostModel) -> None:
-        """Remember nothing yet."""
-        self._model = model
-        self._rows: dict[object, tuple[int, int, int, int, str]] = {}
-
-    def kernel_costs(self, requests: KernelRequests) -> Costs:
-        """As the model's own."""
-        texts = [(*requests.operators, ""), (*requests.signatures, ""), (*requests.kernels, "")]
-        columns = (requests.operator, requests.signature, requests.kernel)
-        keys = list(zip(*(
-            [own[at] for at in column.tolist()] for own, column in zip(texts, columns, strict=True)
-        ), strict=True))  # fmt: skip
-        return self._answered(keys, lambda rows: self._model.kernel_costs(
-            replace(requests, operator=columns[0][rows], signature=columns[1][rows],
-                    kernel=columns[2][rows])
-        ))  # fmt: skip
-
-    def collective_costs(self, requests: CollectiveRequests) -> Costs:
-        """As the model's own."""
-        keys = [
-            (requests.collectives[one], size, requests.dtypes[dtype], requests.groups[group])
-            for one, size, dtype, group in zip(
-                requests.collective.tolist(), requests.num_bytes.tolist(),
-                requests.dtype.tolist(), requests.group.tolist(), strict=True,
-            )
-        ]  # fmt: skip
-        return self._answered(keys, lambda rows: self._model.collective_costs(
-            replace(requests, collective=requests.collective[rows],
-                    num_bytes=requests.num_bytes[rows], dtype=requests.dtype[rows],
-                    group=requests.group[rows])
-        ))  # fmt: skip
-
-    def _answered(self, keys: Sequence[object], ask: Callable[[Int64s], Costs]) -> Costs:
-        missing = {key: at for at, key in enumerate(keys) if key not in self._rows}
-        if missing:
-            asked = ask(np.array(list(missing.values()), np.int64))
-            columns = (asked.duration_ns, asked.low_ns, asked.high_ns, asked.source, asked.family)
-            for key, row in zip(missing, np.stack(columns, axis=1).tolist(), strict=True):
-                self._rows[key] = (*row[:4], asked.families[row[4]])
-        rows = [self._rows[key] for key in keys]
-        families = tuple(dict.fromkeys(row[4] for row in rows))
-        number = {name: at for at, name in enumerate(families)}
-        table = np.array([(*row[:4], number[row[4]]) for row in rows], np.int64).reshape(-1, 5)
-        duration_ns, low_ns, high_ns, source, family = table.T
-        return Costs(
-            duration_ns.copy(), low_ns.copy(), high_ns.copy(),
-            source.astype(np.uint8), family.astype(np.int32), families,
-        )  # fmt: skip
