@@ -98,6 +98,21 @@ def test_own_constants_come_before_those_of_the_architecture_and_of_all() -> Non
     assert chosen_fit(("movement", "", "any"), load_chip("h100-sxm"), known) is None
 
 
+def test_a_card_with_few_bytes_to_load_streams_weights_at_its_memory_s_rate() -> None:
+    values = {"memory_rate": 0.75, "launch_ns": 1.0}
+    one = Fit("gemm", "library", "16bit", "", 9, values, {}, {})
+    known = (constants("a100-sxm-80gb", "Ampere", one),)
+
+    def rate(chip: str) -> float:
+        found = chosen_fit(("gemm", "library", "bf16"), load_chip(chip), known)
+        assert found is not None
+        assert found.fit.values["launch_ns"] == 1.0
+        return found.fit.values["memory_rate"]
+
+    assert rate("a100-sxm-80gb") == rate("h100-sxm") == 0.75
+    assert rate("l4") == rate("rtx-4090") == 0.92
+
+
 def test_a_transferred_spread_is_at_least_the_fit_s_own() -> None:
     wide = Fit("gemm", "library", "16bit", "all", 9, {}, {}, dict.fromkeys(REGIONS, Spread(0.5, 1)))
     known = (

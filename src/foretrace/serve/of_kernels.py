@@ -1,12 +1,21 @@
 """`profiles_of_kernels`: what a profile of layers would say, from fitted kernel models alone.
 
 Products, attention, experts and traffic of one layer at the sizes that profiles have, by the
-families that training is predicted with, and the chip's data sheet. Prefills beside decodes take
-the sum of both alone.
+families that training is predicted with, and the chip's data sheet. Which kernels an engine calls
+is its own choice, by the chip: see `_has_flash2`.
+
+Source:
+    vllm-project/vllm 0.19, vllm/v1/attention/backends: FlashAttention 2 but on Hopper (3) and on
+    Blackwell of data centres (FlashInfer).
+    Dao-AILab/flash-attention 2.8, csrc/flash_attn/flash_api.cpp: one query of each sequence lets
+    heads that share keys be worked on together, and keys be split; a prefill in the same launch
+    forbids both, and the grid has as many blocks for each sequence as for the longest prefill.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,6 +23,7 @@ import numpy as np
 from foretrace.base import Float64s, Int64s, MachineError, WorkloadError
 from foretrace.cost import (
     Access,
+    AttentionShapes,
     Movements,
     chosen_fit,
     model_ns,
@@ -31,9 +41,12 @@ _CHUNKS = 2 ** np.arange(4, 14)
 _KEYS = np.concatenate([[0], 2 ** np.arange(4, 17)])
 _ROUTED = 2 ** np.arange(15)
 _DTYPE, _BYTES, _LOGIT_BYTES = "bf16", 2, 4
-# Kinds of kernels that vLLM calls: FlashAttention 2 on chips that are neither Hopper nor a data
-# centre's Blackwell, and Triton's fused experts.
-_PREFILLS, _DECODES, _EXPERTS = "flash2", "flash", "served"
+# Kinds of kernels that vLLM calls, and Triton's fused experts.
+_FLASH2, _FLASH, _EXPERTS = "flash2", "flash", "served"
+_BLOCK_QUERIES = 64  # of FlashAttention 2 with causal masks
+# What a block without queries takes of a processor, in cycles: an RTX 4090's profile of prefills of
+# 16 to 2,048 tokens beside 128 decodes says 600 to 700 (casys-kaist/LLMServingSim 5daddb21).
+_EMPTY_CYCLES = 650.0
 
 
 def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> LayerProfiles:
@@ -86,7 +99,11 @@ def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> L
     }
     prefill = _prefill_ns(chip, heads, shared, size)
     decode = _decode_ns(chip, heads, shared, size)
-    both = prefill[:, :, None, None] + decode[None, None]
+    both = (
+        _in_one_launch_ns(chip, heads, shared, size)
+        if _has_flash2(chip)
+        else prefill[:, :, None, None] + decode[None, None]
+    )
     axes = [_CHUNKS, _KEYS, _SEQUENCES, _KEYS[1:]]
     chunks, before, counts, keys = (axis.astype(np.float64) for axis in axes)
     return LayerProfiles(
@@ -103,10 +120,15 @@ def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> L
 
 
 def _fitted_ns(chip: Chip, family: str, kind: str, sizes: Int64s) -> Float64s:
-    chosen = chosen_fit((family, kind, _DTYPE), chip, shipped_constants())
+    shapes = shapes_of(family, sizes, _DTYPE)
+    return model_ns(family, shapes, chip, values=_values(chip, family, kind))
+
+
+def _values(chip: Chip, family: str, kind: str, dtype: str = _DTYPE) -> Mapping[str, float]:
+    chosen = chosen_fit((family, kind, dtype), chip, shipped_constants())
     if chosen is None:
-        raise MachineError(f"there are no constants for {family} of kind {kind}")
-    return model_ns(family, shapes_of(family, sizes, _DTYPE), chip, values=chosen.fit.values)
+        raise MachineError(f"there are no constants for {family} of kind {kind!r}")
+    return chosen.fit.values
 
 
 def _product_ns(chip: Chip, tokens: Int64s, rows: int, inner: int) -> Float64s:
@@ -117,12 +139,16 @@ def _product_ns(chip: Chip, tokens: Int64s, rows: int, inner: int) -> Float64s:
 
 
 def _moved_ns(chip: Chip, num_bytes: Int64s) -> Float64s:
-    chosen = chosen_fit(("movement", "", "any"), chip, shipped_constants())
-    if chosen is None:
-        raise MachineError("there are no constants for movements")
     access = np.full(len(num_bytes), Access.STREAM, np.int8)
     moved = Movements(num_bytes.astype(np.float64), access)
-    return model_ns("movement", moved, chip, values=chosen.fit.values)
+    return model_ns("movement", moved, chip, values=_values(chip, "movement", "", "any"))
+
+
+def _has_flash2(chip: Chip) -> bool:
+    """Whether attention is FlashAttention 2's: workstations' Blackwell has no links."""
+    if chip.architecture.startswith("Blackwell"):
+        return chip.link_bytes_per_ns is None
+    return chip.vendor == "NVIDIA" and chip.architecture != "Hopper"
 
 
 def _prefill_ns(chip: Chip, heads: int, shared: int, size: int) -> Float64s:
@@ -130,7 +156,8 @@ def _prefill_ns(chip: Chip, heads: int, shared: int, size: int) -> Float64s:
     sizes = np.array(
         [[1, heads, shared, size, tokens, tokens + before, 1] for tokens, before in pairs]
     )
-    return _fitted_ns(chip, "attention", _PREFILLS, sizes).reshape(len(_CHUNKS), len(_KEYS))
+    kind = _FLASH2 if _has_flash2(chip) else _FLASH
+    return _fitted_ns(chip, "attention", kind, sizes).reshape(len(_CHUNKS), len(_KEYS))
 
 
 def _decode_ns(chip: Chip, heads: int, shared: int, size: int) -> Float64s:
@@ -138,7 +165,29 @@ def _decode_ns(chip: Chip, heads: int, shared: int, size: int) -> Float64s:
     sizes = np.array(
         [[count, heads, shared, size, size, 2 * size, keys, 0] for count, keys in pairs]
     )
-    return _fitted_ns(chip, "decode", _DECODES, sizes).reshape(len(_SEQUENCES), len(_KEYS) - 1)
+    return _fitted_ns(chip, "decode", _FLASH, sizes).reshape(len(_SEQUENCES), len(_KEYS) - 1)
+
+
+def _in_one_launch_ns(chip: Chip, heads: int, shared: int, size: int) -> Float64s:
+    """A prefill beside decodes, each of which is a prompt of one token to the kernel."""
+    axes = (_CHUNKS, _KEYS, _SEQUENCES, _KEYS[1:])
+    chunks, before, counts, keys = (one.ravel() for one in np.meshgrid(*axes, indexing="ij"))
+    shape = tuple(map(len, axes))
+    one = np.ones_like(chunks)
+    alike = (heads * one, shared * one, size * one)
+    sizes = np.stack(
+        [
+            np.stack([one, *alike, chunks, chunks + before, one], axis=1),
+            np.stack([counts, *alike, one, keys, one], axis=1),
+        ]
+    )
+    launch = np.tile(np.arange(len(chunks)), 2)
+    shapes = replace(AttentionShapes.of(sizes.reshape(-1, 7), _DTYPE), launch=launch)
+    found = model_ns("attention", shapes, chip, values=_values(chip, "attention", _FLASH2))
+    empty = counts * heads * (-(-chunks // _BLOCK_QUERIES) - 1)
+    cycles = _EMPTY_CYCLES * empty / (chip.num_processors or 1)
+    wholly: Float64s = found + cycles / (chip.cycles_per_ns or 1.0)
+    return wholly.reshape(shape)
 
 
 def _experts_grid(chip: Chip, model: Transformer) -> ProfileGrid | None:
