@@ -117,6 +117,10 @@ def test_an_architecture_that_nobody_ran_takes_the_one_before() -> None:
 
 def test_a_stated_figure_counts_on_its_architecture_alone() -> None:
     assert kernel_factors(load_software("megatron"), "Hopper")["attention"] == 0.63
+    # Releases of before such kernels do not have them from their class.
+    for architecture in ("Hopper", "Blackwell Ultra"):
+        older = kernel_factors(load_software("megatron-2023"), architecture)
+        assert {v for name, v in older.items() if name.startswith("attention")} == {1.0}
     assert "attention" not in kernel_factors(load_software("megatron"), "Ampere")
     assert kernel_factors(load_software("llm-foundry"), "Hopper")["attention"] == 1.8
 

@@ -64,6 +64,8 @@ def test_an_estimate_is_kept_with_what_it_was_made_from() -> None:
     )
     assert 0 < one.products_ns < one.predicted_ns
     assert one.plan["parallelism"]["tp"] == 2
+    assert found.mfu is not None
+    assert one.least_ns == pytest.approx(found.mfu * found.step_ns, rel=1e-3)
 
 
 def test_errors_and_coverage_are_told_by_kind() -> None:
@@ -113,6 +115,10 @@ def test_what_settles_nothing_is_refused(tmp_path: Path) -> None:
         ledger.with_settled("a", 1, date="")
     with pytest.raises(WorkloadError, match="give a time above 0"):
         ledger.with_settled("b", 0, date="")
+    fast = Ledger((_one("d", least_ns=400),))
+    with pytest.raises(WorkloadError, match=r"a step of 399 ns cannot be: the FLOPs of 'd' alone"):
+        fast.with_settled("d", 399, date="")
+    assert fast.with_settled("d", 400, date="").rows[0].settled_ns == 400
     with pytest.raises(WorkloadError, match="called 'a': give it another name"):
         ledger.with_prediction(_one("a"))
     (tmp_path / "bad.jsonl").write_text('{"name": 3}\n', encoding="utf-8")

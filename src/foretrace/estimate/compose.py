@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -297,10 +296,8 @@ def _alternative(found: Completions, one: Estimate) -> Alternative:
 
 
 def _check_share(found: Estimate) -> None:
-    """Refuse an answer in which a chip does more than it can; masked scores do not count."""
-    plan, peak = found.plan, found.peak_flops_per_ns
-    done = flops(found.model, plan.sequence, convention=Convention.CAUSAL).training
-    share = done * found.units_per_step / found.step_ns / plan.num_ranks / (peak or math.inf)
+    """Refuse an answer in which a chip does more than it can."""
+    plan, share = found.plan, found.least_ns / found.step_ns
     if share > 1:
         raise SimulationError(
             f"internal error: {found.model.name} on {found.machine.name} would take "

@@ -36,6 +36,7 @@ from foretrace.workload import (
     Model,
     Plan,
     Transformer,
+    flops,
     plan_table,
 )
 
@@ -109,6 +110,17 @@ class Estimate(Answer):
         if not self.peak_flops_per_ns:
             return None
         return self.flops_per_ns_per_rank / self.peak_flops_per_ns
+
+    @property
+    def least_ns(self) -> float:
+        """What the step's FLOPs take at the peak of all its chips; 0: no peak is known.
+
+        Scores behind a mask are not counted, as no kernel need compute them.
+        """
+        if not self.peak_flops_per_ns:
+            return 0.0
+        counted = flops(self.model, self.plan.sequence, convention=Convention.CAUSAL).training
+        return counted * self.units_per_step / self.plan.num_ranks / self.peak_flops_per_ns
 
     @property
     def price_per_million(self) -> float | None:

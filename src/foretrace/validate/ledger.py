@@ -62,6 +62,7 @@ class KeptPrediction(Plain):
     products_ns: int  # of its critical path: products of 16-bit numbers
     products: float  # times as long as alone, as the prediction had them
     plan: Mapping[str, Mapping[str, object]]
+    least_ns: int = 0  # what its FLOPs take at the chips' peak; 0: not known
     settled_ns: int | None = None
     settled: str = ""
 
@@ -174,7 +175,7 @@ class Ledger(Answer):
         """The ledger with what a run took.
 
         Raises:
-            WorkloadError: if no such prediction is kept, it is settled, or the time is none.
+            WorkloadError: if no such prediction is kept, it is settled, or no run can take that.
         """
         if measured_ns <= 0:
             raise WorkloadError(f"a step of {measured_ns} ns settles nothing: give a time above 0")
@@ -186,6 +187,13 @@ class Ledger(Answer):
             raise WorkloadError(
                 f"{name!r} was settled at {found[0].settled_ns:,} ns on {found[0].settled}, and a "
                 "prediction is settled once: keep another one for another run"
+            )
+        if measured_ns < found[0].least_ns:
+            raise WorkloadError(
+                f"a step of {measured_ns:,} ns cannot be: the FLOPs of {name!r} alone take "
+                f"{found[0].least_ns:,} ns at the peak of {found[0].num_ranks:,} x "
+                f"{found[0].chip}, and {found[0].predicted_ns:,} ns were predicted; give the "
+                "seconds of a whole step, and check the plan and the chips that were kept"
             )
         done = replace(found[0], settled_ns=measured_ns, settled=date)
         return Ledger(tuple(done if kept.name == name else kept for kept in self.rows))
@@ -255,6 +263,7 @@ def kept(found: Estimate, name: str, *, date: str, version: str) -> KeptPredicti
         products_ns=sum(products),
         products=factors.get(PRODUCTS[0], 1.0),
         plan=plan_table(found.plan),
+        least_ns=int(found.least_ns),
     )
 
 
