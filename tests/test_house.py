@@ -133,7 +133,8 @@ def test_numba_is_imported_in_compiled_files_only() -> None:
         ("typer", {"cli"}),
         ("rich", {"cli"}),
         ("jinja2", {"report"}),
-        ("torch", {"capture"}),
+        ("torch", {"capture", "numerics"}),
+        ("ml_dtypes", {"numerics"}),
     ],
 )
 def test_a_library_with_one_home_stays_there(library: str, folders: set[str]) -> None:

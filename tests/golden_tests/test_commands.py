@@ -91,6 +91,7 @@ LEFT_OUT = {
     "ledger settle": "the same",
     "ledger show": "the same",
     "measure": "measures this machine",
+    "numerics formats": "says what the libraries installed here do",
     "search": "tells how long it took; search/test_search.py keeps its figures",
     "tables": "tells how long it took; cli/test_tables.py keeps its figures",
     "serve": "needs layer profiles; serve/test_deployments.py keeps its figures",

@@ -42,6 +42,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
         "ledger show --ledger {out}/l.jsonl --json",
     ),
     "measure": ("measure --device cpu --seconds 0.2 --only gemm -o {out}/measured --json",),
+    "numerics formats": ("numerics formats --values 1000 --json",),
     "search": (f"search {_PLAN} {_SMALL} --time 1 --gap 5% --json",),
     "serve": (
         f"{_SERVE} --engine {{engine}} --json",

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from foretrace.base.files import written_together as written_together
     from foretrace.base.lazy import home_of as home_of
     from foretrace.base.lazy import lazily as lazily
+    from foretrace.base.lazy import optional as optional
     from foretrace.base.lazy import source_of as source_of
     from foretrace.base.memory import check_fits as check_fits
     from foretrace.base.number_formats import FORMAT_BY_CODE as FORMAT_BY_CODE

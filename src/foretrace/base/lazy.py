@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.machinery import PathFinder  # not `importlib.util`, which loads twenty modules
 from types import ModuleType
 
+from foretrace.base.errors import MissingExtraError
+
 _ALL = re.compile(r"^    from (foretrace[\w.]*) import \*", re.MULTILINE)
 _OFFER = re.compile(r"^    from (foretrace[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
@@ -82,3 +84,34 @@ def source_of(module: str) -> str:
             f"foretrace needs its source files, and {module} has none: install it again"
         )
     return text
+
+
+class _Optional(ModuleType):
+    """A library of an extra, loaded when something of it is first used."""
+
+    _extra: str
+
+    def __getattr__(self, name: str) -> object:
+        """Something of the library, which is loaded now."""
+        try:
+            library = import_module(self.__name__)
+        except ImportError as error:
+            raise MissingExtraError(
+                f"this needs {self.__name__}, which cannot be loaded ({error}): install it with "
+                f'pip install "foretrace[{self._extra}]"'
+            ) from None
+        value: object = getattr(library, name)
+        self.__dict__[name] = value
+        return value
+
+
+def optional(library: str, *, extra: str) -> ModuleType:
+    """A library that is loaded when something of it is first used.
+
+    Args:
+        library: its name: "torch".
+        extra: of foretrace, which installs it.
+    """
+    found = _Optional(library)
+    vars(found)["_extra"] = extra
+    return found

@@ -41,7 +41,18 @@ COMMANDS = (
     "schema",
 )
 # A group's file has its commands as `app = options.group("its words")`.
-GROUPS = ("bench", "cache", "config", "ledger", "machine", "model", "risk", "software", "validate")
+GROUPS = (
+    "bench",
+    "cache",
+    "config",
+    "ledger",
+    "machine",
+    "model",
+    "numerics",
+    "risk",
+    "software",
+    "validate",
+)
 
 
 class LazyGroup(TyperGroup):

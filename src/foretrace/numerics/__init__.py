@@ -1,0 +1,23 @@
+"""Floor 2: number formats, deviations, faults and their checks; needs PyTorch where it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.numerics.agreement import Agreement as Agreement
+    from foretrace.numerics.agreement import format_agreement as format_agreement
+    from foretrace.numerics.blocks import BlockFormat as BlockFormat
+    from foretrace.numerics.blocks import block_format as block_format
+    from foretrace.numerics.blocks import block_rounded as block_rounded
+    from foretrace.numerics.formats import FLOAT_FORMATS as FLOAT_FORMATS
+    from foretrace.numerics.formats import FloatFormat as FloatFormat
+    from foretrace.numerics.formats import Rounding as Rounding
+    from foretrace.numerics.formats import float_format as float_format
+    from foretrace.numerics.formats import rounded as rounded
+    from foretrace.numerics.products import Accumulator as Accumulator
+    from foretrace.numerics.products import emulated_product as emulated_product
+
+lazily(__name__)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretrace.base import WorkloadError
+from foretrace.numerics import (
+    FLOAT_FORMATS,
+    Accumulator,
+    FloatFormat,
+    Rounding,
+    block_format,
+    block_rounded,
+    emulated_product,
+    float_format,
+    format_agreement,
+    rounded,
+)
+from foretrace.numerics.blocks import BLOCK_FORMATS
+from foretrace.numerics.formats import emulated, pattern_values
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+
+NUMBERS = [one for one in FLOAT_FORMATS if not one.is_scale and one.num_bits <= 16]
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@pytest.fixture(scope="module")
+def agreement() -> dict[tuple[str, str, str], tuple[int, str]]:
+    rows = format_agreement(num_values=30_000).rows
+    return {(one.format, one.what, one.sides): (one.num_different, one.kind) for one in rows}
+
+
+def test_every_pattern_means_what_it_means_to_libraries(
+    agreement: dict[tuple[str, str, str], tuple[int, str]],
+) -> None:
+    found = {key: number for key, (number, _) in agreement.items() if key[1] == "patterns"}
+
+    assert {key[0] for key in found} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2fnuz", "e8m0"}
+    assert not any(found.values())
+
+
+def test_fp32_rounds_as_in_libraries_but_where_they_choose_another_stand_in(
+    agreement: dict[tuple[str, str, str], tuple[int, str]],
+) -> None:
+    found = {key: kind for key, (number, kind) in agreement.items() if key[1] == "fp32" and number}
+
+    assert ("bf16", "fp32", "torch, emulated") in agreement
+    assert set(found.values()) <= {
+        "beyond the largest",
+        "not a number",
+        "below zero",
+        "a subnormal of fp32",
+    }
+    assert {key[0] for key in found} <= {"fp8_e4m3", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1", "e8m0"}
+
+
+def test_libraries_round_fp64_twice(
+    agreement: dict[tuple[str, str, str], tuple[int, str]],
+) -> None:
+    assert agreement["fp16", "fp64", "torch, emulated"][1] == "beside a tie"
+    assert agreement["fp16", "fp64", "ml_dtypes, emulated"][0] == 0
+
+
+@settings(max_examples=50)
+@given(value=finite, of=st.sampled_from(NUMBERS))
+def test_the_nearest_is_a_neighbour_and_no_other_is_nearer(value: float, of: FloatFormat) -> None:
+    numbers = pattern_values(of)
+    numbers = numbers[numbers.isfinite()]
+    wide = torch.tensor([value], dtype=torch.float64)
+
+    found = emulated(wide, of)
+
+    if abs(value) <= of.largest:
+        assert float((found - wide).abs()) == float((numbers - wide).abs().min())
+        cut = emulated(wide, of, rounding=Rounding.TOWARD_ZERO)
+        assert float(cut.abs()) <= abs(value)
+        assert bool((numbers == cut).any())
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16", "fp8_e4m3", "e3m4"])
+def test_stochastic_rounding_has_the_right_mean(name: str) -> None:
+    of = float_format(name)
+    value, number = 1.0 + 0.3 * 2.0**-of.mantissa_bits, 40_000
+    generator = torch.Generator().manual_seed(1)
+
+    found = rounded(
+        torch.full((number,), value, dtype=torch.float64),
+        of,
+        rounding=Rounding.STOCHASTIC,
+        generator=generator,
+    )
+
+    step = 2.0**-of.mantissa_bits
+    assert set(found.tolist()) == {1.0, 1.0 + step}
+    assert abs(float(found.mean()) - value) < 4 * step * math.sqrt(0.21 / number)
+
+
+def test_any_number_of_bits_is_a_format() -> None:
+    values = torch.randn(1000)
+
+    assert torch.equal(rounded(values, float_format("e8m7")), values.bfloat16().float())
+    with pytest.raises(WorkloadError, match=r"'fp9' is unknown: expected one of .* or eXmY"):
+        float_format("fp9")
+
+
+def test_sums_in_bf16_lose_what_fp32_keeps() -> None:
+    torch.manual_seed(0)
+    left = torch.rand(4, 2048).bfloat16().float()
+    right = torch.rand(2048, 4).bfloat16().float()
+    exact = left.double() @ right.double()
+
+    def error(accumulator: Accumulator) -> float:
+        found = emulated_product(left, right, accumulator)
+        return float(((found - exact) / exact).abs().max())
+
+    bf16 = float_format("bf16")
+    single, half = error(Accumulator()), error(Accumulator(keeps=bf16))
+    in_blocks = error(Accumulator(keeps=bf16, block=64))
+
+    assert single < 1e-5
+    assert half > 0.1  # a sum of 256 and above takes in no more numbers below a half
+    assert single < in_blocks < half
+
+
+@pytest.mark.parametrize("name", [one.name for one in BLOCK_FORMATS])
+def test_blocks_keep_their_largest_number_and_nothing_of_nothing(name: str) -> None:
+    of = block_format(name)
+    torch.manual_seed(0)
+    values = torch.randn(8, 64) * torch.exp2(torch.randint(-20, 20, (8, 1)).float())
+    values[0] = 0
+
+    found = block_rounded(values, of)
+
+    assert bool((found[0] == 0).all())
+    shares = (found - values).abs().view(-1, of.num_elements).amax(-1)
+    largest = values.abs().view(-1, of.num_elements).amax(-1)
+    if of.scale.is_scale:  # NVFP4's scales share one range, in which small blocks may vanish
+        # A power of two lets a block's largest value exceed the elements' largest: by 1/4 at most.
+        assert bool((shares <= 0.25 * largest).all())
+    with pytest.raises(WorkloadError, match="do not divide into blocks"):
+        block_rounded(torch.ones(3), of)
