@@ -91,6 +91,7 @@ LEFT_OUT = {
     "ledger settle": "the same",
     "ledger show": "the same",
     "measure": "measures this machine",
+    "numerics deviate": "rounds as processors do; numerics/test_deviation.py keeps its figures",
     "numerics formats": "says what the libraries installed here do",
     "search": "tells how long it took; search/test_search.py keeps its figures",
     "tables": "tells how long it took; cli/test_tables.py keeps its figures",

@@ -42,6 +42,10 @@ LINES: Mapping[str, tuple[str, ...]] = {
         "ledger show --ledger {out}/l.jsonl --json",
     ),
     "measure": ("measure --device cpu --seconds 0.2 --only gemm -o {out}/measured --json",),
+    "numerics deviate": (
+        "numerics deviate softmax --length 64 --tile 16 --tile 32 --seeds 1 --json",
+        "numerics deviate attention --repeated-maxima --json",
+    ),
     "numerics formats": ("numerics formats --values 1000 --json",),
     "search": (f"search {_PLAN} {_SMALL} --time 1 --gap 5% --json",),
     "serve": (

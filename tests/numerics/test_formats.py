@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,10 @@ from foretrace.numerics import (
 from foretrace.numerics.blocks import BLOCK_FORMATS
 from foretrace.numerics.formats import emulated, pattern_values
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
 NUMBERS = [one for one in FLOAT_FORMATS if not one.is_scale and one.num_bits <= 16]
@@ -66,10 +70,13 @@ def test_libraries_round_fp64_twice(
     assert agreement["fp16", "fp64", "ml_dtypes, emulated"][0] == 0
 
 
+VALUES = {one.name: pattern_values(one) for one in NUMBERS}
+
+
 @settings(max_examples=50)
 @given(value=finite, of=st.sampled_from(NUMBERS))
 def test_the_nearest_is_a_neighbour_and_no_other_is_nearer(value: float, of: FloatFormat) -> None:
-    numbers = pattern_values(of)
+    numbers = VALUES[of.name]
     numbers = numbers[numbers.isfinite()]
     wide = torch.tensor([value], dtype=torch.float64)
 

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from foretrace.base.files import remove_abandoned as remove_abandoned
     from foretrace.base.files import written_beside as written_beside
     from foretrace.base.files import written_together as written_together
+    from foretrace.base.functions import function_named as function_named
     from foretrace.base.lazy import home_of as home_of
     from foretrace.base.lazy import lazily as lazily
     from foretrace.base.lazy import optional as optional

@@ -9,14 +9,22 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.numerics.agreement import Agreement as Agreement
     from foretrace.numerics.agreement import format_agreement as format_agreement
+    from foretrace.numerics.biased_rounding import RoundingBiases as RoundingBiases
+    from foretrace.numerics.biased_rounding import rounding_bias as rounding_bias
     from foretrace.numerics.blocks import BlockFormat as BlockFormat
     from foretrace.numerics.blocks import block_format as block_format
     from foretrace.numerics.blocks import block_rounded as block_rounded
+    from foretrace.numerics.deviation import Deviations as Deviations
+    from foretrace.numerics.deviation import deviate as deviate
+    from foretrace.numerics.distances import wasserstein_distance as wasserstein_distance
     from foretrace.numerics.formats import FLOAT_FORMATS as FLOAT_FORMATS
     from foretrace.numerics.formats import FloatFormat as FloatFormat
     from foretrace.numerics.formats import Rounding as Rounding
     from foretrace.numerics.formats import float_format as float_format
     from foretrace.numerics.formats import rounded as rounded
+    from foretrace.numerics.pairs import OPERATOR_PAIRS as OPERATOR_PAIRS
+    from foretrace.numerics.pairs import OperatorPair as OperatorPair
+    from foretrace.numerics.pairs import pair_of as pair_of
     from foretrace.numerics.products import Accumulator as Accumulator
     from foretrace.numerics.products import emulated_product as emulated_product
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretrace.base import ModelError, WorkloadError
+from foretrace.base import ModelError, WorkloadError, function_named
 from foretrace.capture.module.compose import captured, require_torch_for_modules
 from foretrace.operators import ModuleProgram
 
@@ -95,7 +89,7 @@ def program_of(
     require_torch_for_modules()
     import torch  # on demand: an optional dependency
 
-    factory = _function(named)
+    factory = function_named(named)
     sizes = {"micro_batch": micro_batch, "sequence": sequence}
     given = _accepted(factory, {key: one for key, one in sizes.items() if one is not None})
     try:
@@ -134,51 +128,3 @@ def _accepted(factory: Callable[..., Any], sizes: dict[str, int]) -> dict[str, i
     takes = inspect.signature(factory).parameters
     takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
     return {key: one for key, one in sizes.items() if takes_all or key in takes}
-
-
-def _function(named: str) -> Callable[..., Any]:
-    place, _, name = named.rpartition(":")
-    if not place or not name:
-        raise WorkloadError(
-            f"module {named!r} names no function: write package.file:function, or "
-            "path/to/file.py:function"
-        )
-    found = getattr(_loaded(place, named), name, None)
-    if not callable(found):
-        raise WorkloadError(f"there is no function {name!r} in {place}: name one that is there")
-    return found  # type: ignore[no-any-return]
-
-
-def _loaded(place: str, named: str) -> ModuleType:
-    path = Path(place)
-    try:
-        if path.suffix == ".py":
-            with _importable(path.resolve().parent):
-                return _from_file(path)
-        with _importable(Path.cwd()):
-            return importlib.import_module(place)
-    except Exception as err:  # whatever a user's file raises as it is imported
-        raise WorkloadError(
-            f"{named} cannot be loaded: {type(err).__name__}: {err}; give a file that Python can "
-            "import"
-        ) from err
-
-
-def _from_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = found  # dataclasses in it look themselves up
-    spec.loader.exec_module(found)
-    return found
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """While it holds, modules of a folder can be imported, as of a program that is run there."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
