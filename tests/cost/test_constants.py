@@ -21,7 +21,7 @@ from foretrace.cost import (
     write_constants,
 )
 from foretrace.cost.choosing import UNTESTED_SPREAD
-from foretrace.cost.predicting import CONSTANTS_BY_MODEL
+from foretrace.cost.predicting import CONSTANTS_BY_MODEL, constants_of
 from foretrace.machine import chip_names, load_chip
 
 SPREAD = dict.fromkeys(REGIONS, Spread(0.9, 1.25))
@@ -133,7 +133,7 @@ def test_shipped_constants_are_physical_and_say_where_they_come_from() -> None:
     for one in known:
         assert one.chip == ELSEWHERE or one.chip in chip_names()
         for fitted in one.fits:
-            meanings = {each.name: each for each in CONSTANTS_BY_MODEL[fitted.model]}
+            meanings = {each.name: each for each in constants_of(fitted.model, fitted.kind)}
             assert fitted.values.keys() == meanings.keys()
             for name, value in fitted.values.items():
                 assert 0.999 * meanings[name].lower <= value <= 1.001 * meanings[name].upper

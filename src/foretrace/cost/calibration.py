@@ -20,7 +20,13 @@ from foretrace.cost.constants import ELSEWHERE, Constants, Fit, LeftOut, Spread,
 from foretrace.cost.errors import LONG_NS, Errors, Predictions
 from foretrace.cost.fitting import PULL, MeasuredRows, fitted, folds
 from foretrace.cost.measured import Measured
-from foretrace.cost.predicting import CONSTANTS_BY_MODEL, fitted_model, model_ns, taken
+from foretrace.cost.predicting import (
+    CONSTANTS_BY_MODEL,
+    constants_of,
+    fitted_model,
+    model_ns,
+    taken,
+)
 
 NUM_FOLDS = 5
 _LEAST_ROWS_OF_CONSTANT = 3  # fewer rows per constant would be learnt by heart
@@ -200,7 +206,7 @@ def _fitted(
         )
         for one in measured
     ]
-    return fitted(CONSTANTS_BY_MODEL[model], parts, pull=pull, near=near)
+    return fitted(constants_of(model, measured[0].kind), parts, pull=pull, near=near)
 
 
 def _predicted_ns(one: Measured, values: Mapping[str, float]) -> Float64s:

@@ -39,6 +39,10 @@ CONSTANTS_BY_MODEL: Mapping[str, tuple[Constant, ...]] = {
     "experts": EXPERT_CONSTANTS,
     "expert exchange": EXCHANGE_CONSTANTS,
 }
+# In names of kinds of which a library's whole calls were timed, not its kernels: 60 to 500 us of
+# Python and of launches one by one.
+CALL = "call"
+_MOST_CALL_NS = 600_000
 KernelShapes: TypeAlias = (
     GemmShapes | AttentionShapes | DecodeShapes | ExpertShapes | ExchangeShapes
 )
@@ -61,6 +65,16 @@ _OF_SIZES: Mapping[str, Callable[[Int64s, str], KernelShapes]] = {
     "experts": ExpertShapes.of,
     "expert exchange": ExchangeShapes.of,
 }
+
+
+def constants_of(model: str, kind: str) -> tuple[Constant, ...]:
+    """What is fitted for a kind of kernels, between which bounds."""
+    if CALL not in kind.split():
+        return CONSTANTS_BY_MODEL[model]
+    return tuple(
+        replace(one, upper=_MOST_CALL_NS) if one.name == "launch_ns" else one
+        for one in CONSTANTS_BY_MODEL[model]
+    )
 
 
 def shapes_of(model: str, sizes: Int64s, dtype: str) -> KernelShapes:

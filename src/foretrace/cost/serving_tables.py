@@ -17,6 +17,7 @@ from foretrace.cost.decode import DecodeShapes
 from foretrace.cost.expert_exchange import ExchangeShapes
 from foretrace.cost.experts import ExpertShapes, operand_formats
 from foretrace.cost.measured import Measured, columns_of_sizes, integers, measured_parts
+from foretrace.cost.predicting import CALL
 from foretrace.machine import Chip
 
 if TYPE_CHECKING:
@@ -108,7 +109,12 @@ def latent_tables(frame: pl.DataFrame, chips: _Chips) -> Iterator[Measured]:
         frame.filter(is_prompt).with_columns(wide=pl.lit("bf16")),
         chips,
         model="attention",
-        kind=pl.when(is_kept_wide).then(kind).otherwise(of_format),
+        # What Triton compiles for prompts was timed by the call.
+        kind=pl.when(is_triton)
+        .then(pl.lit(f"{LATENT} {TRITON} {CALL}"))
+        .when(is_kept_wide)
+        .then(kind)
+        .otherwise(of_format),
         shapes=_prompts,
         grouped_by=("heads", "batch"),
         family="attention {}".format,

@@ -24,6 +24,7 @@ from foretrace.cost.measured import (
     table_frame,
 )
 from foretrace.cost.network import has_collectives
+from foretrace.cost.predicting import CALL
 from foretrace.cost.serving_tables import (
     FLASH,
     OPERATOR,
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 PROFILED = "flash2"
 _MOST_HEAD = 256
 # Kinds of matrix products. Operands of 8 bit scaled by blocks have kernels of their own; one
-# framework's times of them are of the whole call: 60 to 180 us even for a single row.
-LIBRARY, BLOCKWISE, BLOCKWISE_CALL = "library", "blockwise", "blockwise call"
+# framework's times of them are of the whole call, by the library that it calls.
+LIBRARY, BLOCKWISE = "library", "blockwise"
+_CALLED = ("cutlass", "deepgemm")
 
 
 class _Layout(NamedTuple):
@@ -117,11 +119,13 @@ def _layouts() -> tuple[_Layout, ...]:
 def _gemms(frame: pl.DataFrame, chips: Mapping[str, Chip]) -> Iterator[Measured]:
     import polars as pl  # on demand: it takes longer to import than most commands take
 
+    library = pl.col("kernel").str.to_lowercase().str.extract(f"^({'|'.join(_CALLED)})")
+    called = [pl.lit(BLOCKWISE), pl.lit(CALL), library.fill_null("other")]
     kind = (
         pl.when(~pl.col("dtype").str.ends_with("_block"))
         .then(pl.lit(LIBRARY))
         .when(pl.col("framework") == "vllm")
-        .then(pl.lit(BLOCKWISE_CALL))
+        .then(pl.concat_str(called, separator=" "))
         .otherwise(pl.lit(BLOCKWISE))
     )
     frame = frame.with_columns(kind=kind, dtype=pl.col("dtype").str.strip_suffix("_block"))
