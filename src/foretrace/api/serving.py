@@ -9,10 +9,12 @@ from typing import Any
 
 from foretrace.base import WorkloadError
 from foretrace.machine import Machine, load_machine
+from foretrace.search import FewestGpus, Limits, engines_of
+from foretrace.search import fewest_gpus as searched_fewest
 from foretrace.serve import (
     Deployment,
     Engine,
-    FewestGpus,
+    LayerProfiles,
     Requests,
     ServiceTarget,
     Serving,
@@ -21,7 +23,6 @@ from foretrace.serve import (
     read_engine,
     requests_named,
 )
-from foretrace.serve import fewest_gpus as cheapest
 from foretrace.workload import Model, Transformer, model_called
 
 
@@ -84,8 +85,11 @@ def fewest_gpus(
     target: ServiceTarget,
     profiles: str | Path | None = None,
     machine: Machine | str | Path | None = None,
-    gpu: str = "",
+    gpu: str | Sequence[str] = "",
     rate: float | None = None,
+    vary: Sequence[str] = (),
+    most_gpus: int = 64,
+    time_s: float | None = 120.0,
     seed: int = 0,
     folders: Sequence[Path] = (),
 ) -> FewestGpus:
@@ -98,8 +102,11 @@ def fewest_gpus(
         target: what they are promised.
         profiles: as there.
         machine: as there.
-        gpu: as there.
+        gpu: as there; of several names the one that takes the fewest.
         rate: as there.
+        vary: settings of the engine to look for too: `sequences`, `tokens`.
+        most_gpus: to try.
+        time_s: seconds to look at most.
         seed: as there.
         folders: as there.
 
@@ -107,27 +114,41 @@ def fewest_gpus(
         WorkloadError: if no number of GPUs keeps the promise.
     """
     beside = [Path(requests)] if isinstance(requests, str | Path) else []
-    settings: Engine | Mapping[str, Any] | str | Path = engine
-    if isinstance(settings, str | Path):
-        beside.append(Path(settings))
-        settings = read_engine(Path(settings))
-    elif not isinstance(settings, Engine):
-        settings = engine_of(settings)
-    plain = replace(settings, data_parallel_size=1, num_gpu_blocks=None)
+    if isinstance(engine, str | Path):
+        beside.append(Path(engine))
+    settings = _engine_of(engine)
+    known_model = _model_of(model, settings, folders)
+    known: dict[tuple[str, int], LayerProfiles] = {}
+    machines: dict[str, Machine | str | Path | None] = {}
 
-    def deployed(tensor: int) -> Deployment:
-        return deployed_as(
-            model,
-            engine=replace(plain, tensor_parallel_size=tensor),
+    def deployed(one: Engine, name: str) -> Deployment:
+        found = deployed_as(
+            known_model,
+            engine=one,
             profiles=profiles,
-            machine=machine,
-            gpu=gpu,
+            machine=machines.get(name, machine),
+            gpu=name,
             beside=beside,
             folders=folders,
+            known=known,
         )
+        machines[name] = found.machine
+        return found
 
     found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
-    return cheapest(deployed, found if rate is None else found.at_rate(rate, seed=seed), target)
+    return searched_fewest(
+        deployed,
+        engines_of(
+            replace(settings, num_gpu_blocks=None),
+            has_experts=known_model.experts is not None,
+            vary=vary,
+        ),
+        found if rate is None else found.at_rate(rate, seed=seed),
+        target=target,
+        gpus=(gpu,) if isinstance(gpu, str) else tuple(gpu),
+        most_gpus=most_gpus,
+        limits=Limits(time_s=time_s),
+    )
 
 
 def deployed_as(
@@ -139,32 +160,42 @@ def deployed_as(
     gpu: str = "",
     beside: Sequence[Path] = (),
     folders: Sequence[Path] = (),
+    known: dict[tuple[str, int], LayerProfiles] | None = None,
 ) -> Deployment:
     """A deployment, as `serve` takes it; `beside` are files whose folders may name the GPU."""
     near = [path for path in beside if path.is_file()]
     if isinstance(engine, str | Path):
         near = [Path(engine), *near]
-        engine = read_engine(Path(engine))
-    elif not isinstance(engine, Engine):
-        engine = engine_of(engine)
-    known = model
-    if isinstance(known, str | Path):
-        name = str(known) or engine.model
-        if not name:
-            raise WorkloadError("neither the engine's settings nor --model say which model serves")
-        known = model_called(name, folders)
-    if not isinstance(known, Transformer):
-        raise WorkloadError(f"{known.name} makes no tokens: transformers serve")
+    engine = _engine_of(engine)
+    found = _model_of(model, engine, folders)
     if not engine.model and isinstance(model, str | Path):
         engine = replace(engine, model=str(model))
     if isinstance(machine, str | Path):
         machine = load_machine(str(machine), folders)
     return deployment(
-        known,
+        found,
         engine,
         profiles=Path(profiles) if profiles is not None else None,
         machine=machine,
         gpu=gpu,
         beside=near,
         folders=folders,
+        known=known,
     )
+
+
+def _engine_of(stated: Engine | Mapping[str, Any] | str | Path) -> Engine:
+    if isinstance(stated, Engine):
+        return stated
+    return read_engine(Path(stated)) if isinstance(stated, str | Path) else engine_of(stated)
+
+
+def _model_of(model: Model | str | Path, engine: Engine, folders: Sequence[Path]) -> Transformer:
+    if isinstance(model, str | Path):
+        name = str(model) or engine.model
+        if not name:
+            raise WorkloadError("neither the engine's settings nor --model say which model serves")
+        model = model_called(name, folders)
+    if not isinstance(model, Transformer):
+        raise WorkloadError(f"{model.name} makes no tokens: transformers serve")
+    return model

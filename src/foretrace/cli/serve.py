@@ -15,6 +15,7 @@ from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import model_folders
+from foretrace.search import VARIED
 from foretrace.serve import ServiceTarget
 
 
@@ -61,7 +62,9 @@ def serve(
     gpu: Annotated[
         str,
         option(
-            "NAME", "The GPU. Default: as the engine's settings, their folder or a file beside say."
+            "NAME",
+            "The GPU, or several to choose from. Default: as the engine's settings, their folder "
+            "or a file beside say.",
         ),
     ] = "",
     rate: Annotated[
@@ -72,9 +75,20 @@ def serve(
         str | None, option("ttft=2s,tpot=50ms", "What requests are promised; latency=30s too.")
     ] = None,
     fewest: Annotated[
-        bool,
-        typer.Option("--fewest", help="Find the fewest GPUs that keep --slo for 99 % of requests."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--fewest/--as-stated",
+            help="Find the fewest GPUs that keep --slo for 99 % of requests. Default: where --slo "
+            "and --rate are given.",
+            show_default=False,
+        ),
+    ] = None,
+    vary: Annotated[
+        str,
+        option("NAMES", "Settings to look for too: " + ", ".join(VARIED) + ". Default: degrees."),
+    ] = "",
+    most_gpus: Annotated[int, option("N", "GPUs to try at most.", min=1)] = 64,
+    time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
     price: options.Price = None,
     seed: options.Seed = 0,
     outputs: Outputs,
@@ -83,25 +97,37 @@ def serve(
     with activity() as doing:
         doing.now("serving requests")
         target = target_of(slo) if slo else None
-        if fewest and target is None:
+        is_search = bool(rate and slo) if fewest is None else fewest
+        if is_search and target is None:
             raise WorkloadError("the fewest GPUs that keep which promise? state it with --slo")
         asked: dict[str, Any] = {
             "engine": engine,
             "requests": requests,
             "profiles": profiles,
             "machine": machine,
-            "gpu": gpu,
             "rate": rate,
             "seed": seed,
             "folders": model_folders(),
         }
         found: Answer
-        if fewest and target is not None:
+        if is_search and target is not None:
             doing.now("looking for the fewest GPUs")
-            found = api.fewest_gpus(model, target=target, **asked)
+            found = api.fewest_gpus(
+                model,
+                target=target,
+                gpu=_names(gpu) or "",
+                vary=_names(vary),
+                most_gpus=most_gpus,
+                time_s=time,
+                **asked,
+            )
         else:
-            found = api.serve(model, target=target, dollars_per_hour=price, **asked)
+            found = api.serve(model, target=target, dollars_per_hour=price, gpu=gpu, **asked)
     outputs.tell(found)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 _MS_OF = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}

@@ -8,9 +8,14 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.search.bound import StepBound as StepBound
+    from foretrace.search.deployments import VARIED as VARIED
+    from foretrace.search.deployments import engines_of as engines_of
+    from foretrace.search.deployments import fewest_gpus as fewest_gpus
     from foretrace.search.found import PlanSearch as PlanSearch
     from foretrace.search.found import Stopped as Stopped
     from foretrace.search.found import Worth as Worth
+    from foretrace.search.found_deployments import FewestGpus as FewestGpus
+    from foretrace.search.found_deployments import TriedGpus as TriedGpus
     from foretrace.search.found_tables import TableSearch as TableSearch
     from foretrace.search.looked import Looked as Looked
     from foretrace.search.objectives import Objective as Objective

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from foretrace.serve.engine import Engine as Engine
     from foretrace.serve.engine import engine_of as engine_of
     from foretrace.serve.engine import read_engine as read_engine
-    from foretrace.serve.fewest import FewestGpus as FewestGpus
-    from foretrace.serve.fewest import TriedGpus as TriedGpus
-    from foretrace.serve.fewest import fewest_gpus as fewest_gpus
     from foretrace.serve.of_profiles import activated_experts as activated_experts
     from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles
     from foretrace.serve.profiles import LayerProfiles as LayerProfiles
@@ -30,6 +27,9 @@ if TYPE_CHECKING:
     from foretrace.serve.serving import ServedRequest as ServedRequest
     from foretrace.serve.serving import ServiceTarget as ServiceTarget
     from foretrace.serve.serving import Serving as Serving
+    from foretrace.serve.serving import met as met
+    from foretrace.serve.serving import tpot_ms as tpot_ms
+    from foretrace.serve.serving import ttft_ms as ttft_ms
     from foretrace.serve.step_times import EngineStepTimes as EngineStepTimes
     from foretrace.serve.step_times import StepBatch as StepBatch
 

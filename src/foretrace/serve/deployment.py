@@ -20,7 +20,7 @@ from foretrace.machine import (
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.of_kernels import profiles_of_kernels
 from foretrace.serve.of_profiles import times_of_profiles
-from foretrace.serve.profiles import plain_name, read_profiles
+from foretrace.serve.profiles import LayerProfiles, plain_name, read_profiles
 from foretrace.serve.requests import Requests
 from foretrace.serve.running import engine_run
 from foretrace.serve.serving import ServiceTarget, Serving, serving
@@ -43,6 +43,7 @@ class Deployment:
     times: EngineStepTimes
     gpu: str
     num_blocks: int  # of the cache of one copy
+    machine: Machine | None = None  # None: not described
     notes: tuple[str, ...] = ()
 
     def serve(
@@ -93,6 +94,7 @@ def deployment(
     gpu: str = "",
     beside: Sequence[Path] = (),
     folders: Sequence[Path] = (),
+    known: dict[tuple[str, int], LayerProfiles] | None = None,
 ) -> Deployment:
     """A deployment, its step times from layer profiles, or from kernel models.
 
@@ -104,6 +106,7 @@ def deployment(
         gpu: its name; as the engine's file, its folder or a file beside it says, if left out.
         beside: the engine's file and others whose folders may name the GPU.
         folders: of files that names of hardware are looked up in, before the presets.
+        known: layers by GPU and degree that other deployments of the model had; added to.
 
     Raises:
         WorkloadError: if profiles are missing, or the memory holds no sequence.
@@ -123,34 +126,58 @@ def deployment(
         machine = machine_of(names, folders)
     if engine.max_model_len is None and model.context:
         engine = replace(engine, max_model_len=model.context)
-    if profiles is None:
-        if machine is None:
-            raise WorkloadError(
-                "step times need layer profiles (--profiles) or a GPU that is described: name it "
-                "with --gpu or --machine"
-            )
-        found = profiles_of_kernels(model, machine.chip, tensor=engine.tensor_parallel_size)
-    else:
-        found = read_profiles(
-            profiles,
-            models=[name for name in (engine.model, model.name) if name],
-            gpus=[*names, *([machine.chip.title] if machine is not None else [])],
-            tensor=engine.tensor_parallel_size,
-            has_experts=model.experts is not None,
-        )
-    if machine is None:
+    chip = machine.chip if machine is not None else chip_of(names, folders)
+    key = ("".join(names) if chip is None else chip.name, engine.tensor_parallel_size)
+    known = {} if known is None else known
+    if key not in known:
+        known[key] = _layers(model, engine, profiles=profiles, names=names, chip=chip)
+    found = known[key]
+    if machine is None and chip is None:
         machine = machine_of([found.gpu], folders)
+        chip = machine.chip if machine is not None else None
     times = times_of_profiles(found, model, engine, machine=machine)
     if profiles is None:
         source = f"kernel models and the data sheet of {found.gpu}"
         times = replace(times, source=source, low=_LOW, high=_HIGH)
-    blocks, notes = cache_blocks(model, engine, machine.chip if machine is not None else None)
+    blocks, notes = cache_blocks(model, engine, chip)
     if engine.unused:
         notes = (*notes, f"settings without effect here: {', '.join(engine.unused)}")
-    name = machine.chip.name if machine is not None else found.gpu
+    name = chip.name if chip is not None else found.gpu
     return Deployment(
-        model=model, engine=engine, times=times, gpu=name, num_blocks=blocks, notes=notes
+        model=model,
+        engine=engine,
+        times=times,
+        gpu=name,
+        num_blocks=blocks,
+        machine=machine,
+        notes=notes,
     )
+
+
+def _layers(
+    model: Transformer,
+    engine: Engine,
+    *,
+    profiles: Path | None,
+    names: Sequence[str],
+    chip: Chip | None,
+) -> LayerProfiles:
+    """Layers as measured, or as kernel models say."""
+    tensor = engine.tensor_parallel_size
+    if profiles is not None:
+        return read_profiles(
+            profiles,
+            models=[name for name in (engine.model, model.name) if name],
+            gpus=[*names, *([chip.title] if chip is not None else [])],
+            tensor=tensor,
+            has_experts=model.experts is not None,
+        )
+    if chip is None:
+        raise WorkloadError(
+            "step times need layer profiles (--profiles) or a GPU that is described: name it "
+            "with --gpu or --machine"
+        )
+    return profiles_of_kernels(model, chip, tensor=tensor)
 
 
 def cache_blocks(

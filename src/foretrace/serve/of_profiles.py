@@ -30,6 +30,7 @@ _EXCHANGES_OFF = 0.4
 # (LLMServingSim, bench/core/runner.py, on the gates it recorded). A lognormal popularity of this
 # width has that largest shortfall, for 8 of 128 experts.
 _POPULARITY = 0.7
+_EVERY = 1024  # tokens up to which experts that take part are counted for each number
 
 
 def times_of_profiles(
@@ -151,8 +152,11 @@ def activated_experts(model: Transformer, tokens: Int64s) -> Float64s:
     places = [normal.inv_cdf((at + 0.5) / experts.count) for at in range(experts.count)]
     weights = np.exp(_POPULARITY * np.array(places))
     chance = np.minimum(weights / weights.sum() * experts.num_active, 1.0)
-    untouched = (1 - chance[None, :]) ** tokens[:, None]
-    found: Float64s = (1 - untouched).sum(axis=1)
+    # Beyond so many tokens hardly an expert is left out: a line between some of them is exact.
+    many = np.arange(_EVERY, max(int(tokens.max(initial=0)), _EVERY) + _EVERY, _EVERY)
+    counts = np.concatenate([np.arange(_EVERY), many])
+    untouched = (1 - chance[None, :]) ** counts[:, None]
+    found: Float64s = np.interp(tokens, counts, (1 - untouched).sum(axis=1))
     return np.where(tokens > 0, np.maximum(found, experts.num_active), 0.0)
 
 

@@ -114,12 +114,15 @@ def surface(grid: ProfileGrid, rows: Float64s, columns: Float64s) -> Float64s:
 
     Outside of it elsewhere the nearest edge holds.
     """
+    axis = grid.axes[0]
     by_row = np.stack([np.interp(columns, grid.axes[1], line) for line in grid.values])
-    found = [
-        float(along(grid.axes[0], by_row[:, at], np.array([row]))[0])
-        for at, row in enumerate(rows.tolist())
-    ]
-    return np.array(found)
+    above = np.clip(np.searchsorted(axis, rows, side="right"), 1, len(axis) - 1)
+    places = np.arange(len(rows))
+    lower, upper = by_row[above - 1, places], by_row[above, places]
+    slope = (upper - lower) / (axis[above] - axis[above - 1])
+    inside = slope * (np.clip(rows, axis[0], axis[-1]) - axis[above - 1]) + lower
+    found: Float64s = inside + np.maximum(slope, 0) * np.maximum(rows - axis[-1], 0)
+    return found
 
 
 def beyond(sizes: Sequence[tuple[str, float, float]]) -> tuple[str, ...]:

@@ -1,0 +1,355 @@
+"""`fewest_gpus`: the fewest GPUs with which requests get what they are promised, with proof.
+
+A deployment is an engine, its degrees and limits, on some GPUs, times copies that requests take
+turns on. Each engine gets a bound on its copies from what its steps must take at least. The one
+whose bound is the lowest is looked at next: it is run with the most copies that would still be
+better than the best, and only if that keeps the promise with fewer. More copies are taken to keep
+no fewer promises. No engine whose bound is above the best is run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from foretrace.answer import percent_text
+from foretrace.base import NS_PER_MS, NS_PER_S, Float64s, MachineError, WorkloadError
+from foretrace.search.found_deployments import FewestGpus, TriedGpus
+from foretrace.search.progress import Limits, SearchClock
+from foretrace.serve import (
+    Deployment,
+    Engine,
+    EngineStepTimes,
+    Requests,
+    ServiceTarget,
+    StepBatch,
+    engine_run,
+    met,
+    tpot_ms,
+    ttft_ms,
+)
+
+KEPT_SHARE = 0.99  # of requests, where nothing else is asked for
+_DEGREES = (1, 2, 4, 8)
+_LENGTHS, _LINES = 64, 200  # that bounds are looked up for
+_MOST_RANKS = 8  # of one engine: a host's GPUs
+_SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
+_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
+VARIED: Mapping[str, str] = {
+    "sequences": "max_num_seqs from 16 to 1,024",
+    "tokens": "max_num_batched_tokens from 512 to 16,384",
+}
+
+
+def engines_of(
+    engine: Engine, *, has_experts: bool, vary: Sequence[str] = ()
+) -> tuple[Engine, ...]:
+    """The engines of a space: degrees, and limits where they are to vary.
+
+    Args:
+        engine: what they have in common.
+        has_experts: whether copies may share experts.
+        vary: of `VARIED`.
+
+    Raises:
+        WorkloadError: if something else is to vary.
+    """
+    for name in vary:
+        if name not in VARIED:
+            raise WorkloadError(
+                f"cannot vary {name!r} of a deployment: expected {', '.join(VARIED)}"
+            )
+    data = _DEGREES if has_experts else (1,)
+    sequences = _SEQUENCES if "sequences" in vary else (engine.max_num_seqs,)
+    tokens = _TOKENS if "tokens" in vary else (engine.max_num_batched_tokens,)
+    shapes = [
+        (tensor, copies, is_shared)
+        for tensor, copies in product(_DEGREES, data)
+        for is_shared in ((False, True) if has_experts and tensor * copies > 1 else (False,))
+        if tensor * copies <= _MOST_RANKS and (copies == 1 or is_shared)
+    ]
+    return tuple(
+        replace(
+            engine,
+            tensor_parallel_size=tensor,
+            data_parallel_size=copies,
+            enable_expert_parallel=is_shared,
+            max_num_seqs=most,
+            max_num_batched_tokens=budget,
+        )
+        for (tensor, copies, is_shared), most, budget in product(shapes, sequences, tokens)
+        if budget >= most
+    )
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """An engine that was not looked at yet."""
+
+    engine: Engine
+    gpu: str
+    least: int  # copies
+
+
+class _Search:
+    def __init__(
+        self,
+        deployed: Callable[[Engine, str], Deployment],
+        requests: Requests,
+        target: ServiceTarget,
+        *,
+        kept_share: float,
+        most_gpus: int,
+    ) -> None:
+        self.deployed, self.requests, self.target = deployed, requests, target
+        self.kept_share, self.most_gpus = kept_share, most_gpus
+        self.tried: list[TriedGpus] = []
+        self.refused: dict[str, None] = {}
+        self.best: TriedGpus | None = None
+        self.model = ""
+
+    def waiting(self, engine: Engine, gpu: str) -> _Waiting | None:
+        """An engine with its bound; none, where it cannot serve or never keeps the promise."""
+        try:
+            one = self.deployed(engine, gpu)
+        except (WorkloadError, MachineError) as err:
+            self.refused[str(err)] = None
+            return None
+        self.model = one.model.name
+        least = least_copies(one.times, one.engine, self.requests, self.target, self.kept_share)
+        return None if least is None else _Waiting(engine, gpu, least)
+
+    def look_at(self, one: _Waiting) -> None:
+        """Find the fewest copies of an engine that are better than the best."""
+        per_copy = one.engine.num_gpus
+        most = self.most_gpus if self.best is None else self.best.num_gpus - 1
+        most = min(most // per_copy, len(self.requests))
+        if most < one.least:
+            return
+        deployed = self.deployed(one.engine, one.gpu)
+        failing, copies = one.least - 1, most
+        if self.best is None:
+            copies = one.least
+            while not self._keeps(deployed, copies):
+                if copies == most:
+                    return
+                failing, copies = copies, min(2 * copies, most)
+        elif not self._keeps(deployed, copies):
+            return
+        while copies - failing > 1:
+            middle = (failing + copies) // 2
+            if self._keeps(deployed, middle):
+                copies = middle
+            else:
+                failing = middle
+
+    def _keeps(self, one: Deployment, copies: int) -> bool:
+        found = _tried(one, self.requests, self.target, copies)
+        self.tried.append(found)
+        keeps = found.kept_share >= self.kept_share
+        if keeps and (self.best is None or found.num_gpus < self.best.num_gpus):
+            self.best = found
+        return keeps
+
+    def nothing(self) -> WorkloadError:
+        """What to say where no deployment keeps the promise."""
+        nearest = max(self.tried, key=lambda each: each.kept_share, default=None)
+        told = next(iter(self.refused), "a request alone takes longer on every one of them")
+        if nearest is not None:
+            told = (
+                f"{nearest.num_gpus} GPUs come nearest, with which "
+                f"{percent_text(100 * nearest.kept_share)} of requests have it"
+            )
+        return WorkloadError(
+            f"no deployment on up to {self.most_gpus} GPUs keeps {self.target.words}: {told}; "
+            "promise less, or take a faster GPU"
+        )
+
+
+def fewest_gpus(
+    deployed: Callable[[Engine, str], Deployment],
+    engines: Sequence[Engine],
+    requests: Requests,
+    *,
+    target: ServiceTarget,
+    gpus: Sequence[str] = ("",),
+    kept_share: float = KEPT_SHARE,
+    most_gpus: int = 64,
+    limits: Limits | None = None,
+) -> FewestGpus:
+    """The fewest GPUs with which requests get what they are promised.
+
+    Copies take turns, so one of them stands for all. Engines that cannot be deployed are left out.
+
+    Args:
+        deployed: the deployment of one engine on GPUs of a name.
+        engines: of the space, see `engines_of`.
+        requests: of all copies together.
+        target: what they are promised.
+        gpus: names of GPUs to choose from; "": what the engine's settings say.
+        kept_share: of requests that must have it.
+        most_gpus: to try.
+        limits: when to stop.
+
+    Raises:
+        WorkloadError: if no number of GPUs does.
+    """
+    search = _Search(deployed, requests, target, kept_share=kept_share, most_gpus=most_gpus)
+    clock = SearchClock(limits or Limits())
+    heap: list[tuple[int, int, int, _Waiting]] = []
+    listed = list(product(gpus, engines))
+    for gpu, engine in listed:
+        one = search.waiting(engine, gpu)
+        if one is not None:
+            gpus_needed = one.least * engine.num_gpus
+            heapq.heappush(heap, (gpus_needed, -engine.max_num_seqs, len(heap), one))
+    while heap and (search.best is None or heap[0][0] < search.best.num_gpus):
+        if clock.is_over and search.best is not None:
+            break
+        search.look_at(heapq.heappop(heap)[-1])
+    best = search.best
+    if best is None:
+        raise search.nothing()
+    left = heap[0][0] if heap else best.num_gpus
+    order = sorted(search.tried, key=lambda each: (each.num_gpus, -each.kept_share, each.tensor))
+    return FewestGpus(
+        model=search.model,
+        gpu=best.gpu,
+        target=target,
+        rate=requests.rate,
+        best=best,
+        least_gpus=min(left, best.num_gpus),
+        num_deployments=len(listed),
+        num_simulated=len(search.tried),
+        refused=tuple(search.refused),
+        tried=tuple(order),
+    )
+
+
+def _tried(one: Deployment, requests: Requests, target: ServiceTarget, copies: int) -> TriedGpus:
+    share = requests.share(0, copies)
+    run = engine_run(share, one.engine, one.times, blocks=one.num_blocks)
+    further = tpot_ms(run)
+    further = further[~np.isnan(further)]
+    return TriedGpus(
+        num_gpus=copies * one.engine.num_gpus,
+        gpu=one.gpu,
+        tensor=one.engine.tensor_parallel_size,
+        data=one.engine.data_parallel_size,
+        has_expert_parallel=one.engine.enable_expert_parallel,
+        copies=copies,
+        max_num_seqs=one.engine.max_num_seqs,
+        max_num_batched_tokens=one.engine.max_num_batched_tokens,
+        kept_share=met(run, target),
+        ttft_ms=float(np.percentile(ttft_ms(run), 99)),
+        tpot_ms=float(np.percentile(further, 99)) if len(further) else 0.0,
+        output_tokens_per_s=float(
+            copies * share.output_tokens.sum() * NS_PER_S / run.last_ns.max()
+        ),
+    )
+
+
+def least_copies(
+    times: EngineStepTimes,
+    engine: Engine,
+    requests: Requests,
+    target: ServiceTarget,
+    kept_share: float,
+) -> int | None:
+    """Copies below which a promise cannot be kept; none: no number of them keeps it.
+
+    A request alone gets its first token after its prompt's steps and each further one after a
+    step of its own, and no load makes that shorter. All requests that are kept are done by a
+    certain time; till then an engine works on no more tokens than its cheapest step allows.
+
+    Args:
+        times: of the engine's steps.
+        engine: its settings.
+        requests: of all copies together.
+        target: what they are promised.
+        kept_share: of requests that must have it.
+    """
+    output = requests.output_tokens
+    first_ms, further_ms = _alone_ms(times, engine, requests)
+    kept = np.ones(len(requests), bool)
+    for limit, value in (
+        (target.ttft_ms, first_ms),
+        (target.tpot_ms, np.where(output > 1, further_ms, 0.0)),
+        (target.latency_ms, first_ms + further_ms * (output - 1)),
+    ):
+        if limit:
+            kept &= value <= limit
+    needed = math.ceil(kept_share * len(requests))
+    if kept.sum() < needed:
+        return None
+    allowed_ms, further = _work(requests, target)
+    if allowed_ms is None:
+        return 1
+    until_ms = float((requests.arrival_ns / NS_PER_MS + allowed_ms).max())
+    tokens = np.sort(requests.prompt_tokens + further)[:needed].sum()
+    decodes = np.sort(further)[:needed].sum()
+    spent_ns = _least_ns(times, float(tokens), float(decodes) / engine.max_num_seqs)
+    return max(1, math.ceil(spent_ns / NS_PER_MS / until_ms))
+
+
+def _alone_ms(
+    times: EngineStepTimes, engine: Engine, requests: Requests
+) -> tuple[Float64s, Float64s]:
+    """The first token, and each further one, of a request that is alone, at least.
+
+    Prompts count as the longest of some lengths that is no longer.
+    """
+    budget = engine.max_num_batched_tokens
+    idle = (StepBatch(),) * (times.num_ranks - 1)
+    whole = float(times.token_ns[1, budget])
+    prompt = requests.prompt_tokens
+    lengths = np.unique(np.quantile(prompt, np.linspace(0, 1, _LENGTHS)).astype(np.int64))
+    at = np.searchsorted(lengths, prompt, side="right") - 1
+    first, further = [], []
+    for length in lengths.tolist():
+        rest = StepBatch(prefills=(((length - 1) % budget + 1, 0),))
+        first.append((length - 1) // budget * whole + times.step_ns(rest, *idle))
+        further.append(times.step_ns(StepBatch(decodes=(length,)), *idle))
+    return np.array(first)[at] / NS_PER_MS, np.array(further)[at] / NS_PER_MS
+
+
+def _work(requests: Requests, target: ServiceTarget) -> tuple[Float64s | None, Float64s]:
+    """How long each request may take, and the tokens after its first that it has by then."""
+    further = (requests.output_tokens - 1).astype(np.float64)
+    if target.latency_ms:
+        return np.full(len(requests), target.latency_ms), further
+    if target.ttft_ms and target.tpot_ms:
+        allowed: Float64s = target.ttft_ms + target.tpot_ms * further
+        return allowed, further
+    if target.ttft_ms:
+        return np.full(len(requests), target.ttft_ms), np.zeros(len(requests))
+    return None, further
+
+
+def _least_ns(times: EngineStepTimes, tokens: float, full_steps: float) -> float:
+    """Below which an engine is not done with so many tokens.
+
+    What a step takes lies above a line a + b x tokens; an engine that decodes takes as
+    many steps as full ones at least. Of some lines the one that says most counts.
+
+    Args:
+        times: of its steps; attention is left out.
+        tokens: of all ranks.
+        full_steps: steps that decodes fill, if one rank has them all.
+    """
+    ranks = times.num_ranks
+    most = times.token_ns.shape[1] - 1
+    counts = np.unique(np.geomspace(1, most * ranks, _LINES).astype(np.int64))
+    own = times.token_ns.min(axis=0)
+    whole = own[np.minimum(-(-counts // ranks), most)] + times.shared_ns[counts]
+    till = np.append(counts[1:] - 1, counts[-1])  # a step of as many takes no less than of fewer
+    slopes = np.append(np.maximum(np.diff(whole) / np.diff(counts), 0.0), (whole / till).min())
+    bases = (whole[None, :] - slopes[:, None] * till[None, :]).min(axis=1)
+    is_below = bases >= -1e-9 * whole[0]
+    least: float = (slopes * tokens + bases * full_steps / ranks)[is_below].max()
+    return least

@@ -1,0 +1,111 @@
+"""`FewestGpus`: the fewest GPUs that keep a promise, and what else was looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretrace.answer import (
+    Answer,
+    Column,
+    Fact,
+    Facts,
+    Plain,
+    Sentences,
+    Table,
+    Told,
+    Unit,
+    percent_text,
+)
+from foretrace.serve import ServiceTarget
+
+
+@dataclass(frozen=True)
+class TriedGpus(Plain):
+    """Copies of a model, and what requests got."""
+
+    num_gpus: int
+    gpu: str
+    tensor: int  # GPUs of a copy
+    data: int  # copies that share experts and go in step; 1: each by itself
+    has_expert_parallel: bool
+    copies: int  # engines that requests take turns on
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kept_share: float  # of requests that got what they were promised
+    ttft_ms: float  # 99 of 100 requests wait no longer
+    tpot_ms: float
+    output_tokens_per_s: float  # of all copies
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class FewestGpus(Answer):
+    """The fewest GPUs that keep a promise, and what else was tried."""
+
+    model: str
+    gpu: str
+    target: ServiceTarget
+    rate: float  # requests in a second
+    best: TriedGpus
+    least_gpus: int  # no deployment of the space that was not ruled out has fewer
+    num_deployments: int  # engines of the space, each with any number of copies
+    num_simulated: int  # runs of an engine
+    refused: tuple[str, ...]  # why engines cannot serve at all
+    tried: tuple[TriedGpus, ...]
+
+    @property
+    def headline(self) -> str:
+        """How many."""
+        best = self.best
+        return (
+            f"{best.num_gpus} x {self.gpu} serve {self.rate:.3g} requests/s of {self.model}: "
+            f"{best.copies} x {shape_words(best)}; {percent_text(100 * best.kept_share)} keep "
+            f"{self.target.words}"
+        )
+
+    def parts(self) -> tuple[Told, ...]:
+        """How sure that is; all that was tried, by GPUs."""
+        best = self.best
+        sure = (
+            "none with fewer GPUs keeps it"
+            if self.least_gpus >= best.num_gpus
+            else f"the time was over; what is left needs {self.least_gpus:,} GPUs or more"
+        )
+        facts = (
+            Fact("deployments", f"{self.num_deployments:,}", f"{self.num_simulated:,} simulated"),
+            Fact("fewest", f"{best.num_gpus:,} GPUs", sure, is_first=True),
+            Fact(
+                "engine",
+                f"max_num_seqs {best.max_num_seqs:,}",
+                f"max_num_batched_tokens {best.max_num_batched_tokens:,}",
+            ),
+        )
+        return Facts(facts), self._tried(), Sentences.of("cannot serve", self.refused)
+
+    def _tried(self) -> Table:
+        return Table.of(
+            "tried",
+            self.tried,
+            Column("num_gpus", "GPUs"),
+            Column("gpu", "GPU"),
+            Column("tensor", "tp", Unit.COUNT),
+            Column("data", "dp", Unit.COUNT),
+            Column("has_expert_parallel", "ep"),
+            Column("copies", unit=Unit.COUNT),
+            Column("max_num_seqs", "sequences", Unit.COUNT),
+            Column("max_num_batched_tokens", "tokens", Unit.COUNT),
+            Column("kept_share", "promise kept"),
+            Column("ttft_ms", "first token, 99 %", Unit.NUMBER),
+            Column("tpot_ms", "a token, 99 %", Unit.NUMBER),
+            Column("output_tokens_per_s", "tokens/s", Unit.NUMBER),
+            is_strong=lambda one: one == self.best,
+        )
+
+
+def shape_words(one: TriedGpus) -> str:
+    """Degrees of an engine: "tp2", "tp1 dp4 ep"."""
+    words = [f"tp{one.tensor}"]
+    if one.data > 1:
+        words.append(f"dp{one.data}")
+    if one.has_expert_parallel:
+        words.append("ep")
+    return " ".join(words)

@@ -1,0 +1,131 @@
+"""The fewest GPUs that keep a promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretrace.base import WorkloadError
+from foretrace.search import engines_of, fewest_gpus
+from foretrace.search.deployments import least_copies
+from foretrace.serve import (
+    Deployment,
+    Engine,
+    Requests,
+    ServiceTarget,
+    engine_run,
+    met,
+    requests_named,
+)
+from foretrace.workload import Transformer, load_model
+from tests.serve.made import constant_step, grown_times, workloads
+
+REQUESTS = requests_named("poisson:rate=20,prompt=100,output=100,requests=2000", seed=1)
+ENGINE = Engine(max_num_seqs=8)
+
+
+def deployed(engine: Engine, gpu: str) -> Deployment:
+    model = load_model("llama3.1-8b")
+    assert isinstance(model, Transformer)
+    tensor = engine.tensor_parallel_size
+    if tensor > 2:
+        raise WorkloadError("no more cards")
+    times = constant_step((5_000_000 if gpu == "fast" else 10_000_000) // tensor)
+    return Deployment(model=model, engine=engine, times=times, gpu=gpu, num_blocks=10_000)
+
+
+def test_one_gpu_less_does_not_keep_it() -> None:
+    target = ServiceTarget(ttft_ms=500, tpot_ms=11)
+
+    found = fewest_gpus(deployed, engines_of(ENGINE, has_experts=False), REQUESTS, target=target)
+
+    assert found.best.kept_share >= 0.99
+    # 20 requests/s of 101 steps of 10 ms hold 20.2 of eight places.
+    assert 3 <= found.best.num_gpus == found.least_gpus <= 6
+    assert found.refused == ("no more cards",)
+    fewer = [one for one in found.tried if one.num_gpus < found.best.num_gpus]
+    assert all(one.kept_share < 0.99 for one in fewer)
+    one_less = deployed(ENGINE, "").serve(REQUESTS.share(0, found.best.num_gpus - 1), target=target)
+    assert one_less.met_share is not None
+    assert one_less.met_share < 0.99
+    assert str(found.best.num_gpus) in found.headline
+
+
+def test_it_is_the_fewest_of_all_that_can_be_counted_through() -> None:
+    target = ServiceTarget(ttft_ms=400, tpot_ms=12)
+    engines = engines_of(ENGINE, has_experts=False, vary=["sequences"])[:10]
+    few = REQUESTS.share(0, 10)
+
+    found = fewest_gpus(deployed, engines, few, target=target, gpus=("slow", "fast"), most_gpus=6)
+
+    def keeps(engine: Engine, gpu: str, copies: int) -> bool:
+        share = few.share(0, copies)
+        run = engine_run(share, engine, deployed(engine, gpu).times, blocks=10_000)
+        return met(run, target) >= 0.99
+
+    counted = min(
+        copies * engine.num_gpus
+        for engine in engines
+        for gpu in ("slow", "fast")
+        if engine.tensor_parallel_size <= 2
+        for copies in range(1, 7)
+        if keeps(engine, gpu, copies)
+    )
+    assert found.best.num_gpus == counted == found.least_gpus
+    assert found.num_simulated < 20
+
+
+@given(workloads(), st.integers(1, 8), st.integers(1, 3), st.booleans())
+@settings(deadline=None, max_examples=25)
+def test_no_promise_is_kept_with_fewer_copies_than_the_bound(
+    requests: Requests, most: int, ranks: int, is_whole: bool
+) -> None:
+    engine = Engine(
+        max_num_seqs=most, max_num_batched_tokens=64, data_parallel_size=ranks, block_size=4
+    )
+    times = grown_times(ranks=ranks)
+    alone = engine_run(requests, engine, times)
+    worst = (alone.last_ns - requests.arrival_ns).max() / 1e6
+    target = (
+        ServiceTarget(latency_ms=0.7 * worst)
+        if is_whole
+        else ServiceTarget(ttft_ms=0.5 * worst, tpot_ms=0.1 * worst)
+    )
+    kept = met(alone, target)
+
+    bound = least_copies(times, engine, requests, target, max(kept, 0.01))
+
+    assert kept == 0 or bound == 1  # one copy keeps that share
+
+
+def test_many_requests_need_as_many_copies_as_their_tokens_say() -> None:
+    """Steps of 10 ms with 8 sequences: 20 requests/s of 100 tokens need 2.5 copies at least."""
+    times = constant_step(10_000_000)
+
+    least = least_copies(times, ENGINE, REQUESTS, ServiceTarget(latency_ms=3000), 1.0)
+
+    assert least == 3
+    assert least_copies(times, ENGINE, REQUESTS, ServiceTarget(tpot_ms=9), 1.0) is None
+
+
+def test_a_promise_that_nothing_keeps_is_a_sentence() -> None:
+    engines = engines_of(ENGINE, has_experts=False)
+    with pytest.raises(WorkloadError, match=r"keeps ttft 20.0 ms: .* GPUs come nearest"):
+        fewest_gpus(deployed, engines, REQUESTS, target=ServiceTarget(ttft_ms=20), most_gpus=4)
+    with pytest.raises(WorkloadError, match=r"keeps tpot 2.00 ms: no more cards"):
+        fewest_gpus(deployed, engines, REQUESTS, target=ServiceTarget(tpot_ms=2), most_gpus=4)
+
+
+def test_what_is_searched() -> None:
+    dense = engines_of(ENGINE, has_experts=False)
+    experts = engines_of(ENGINE, has_experts=True, vary=["tokens"])
+
+    assert [one.num_gpus for one in dense] == [1, 2, 4, 8]
+    assert {one.num_gpus for one in experts} == {1, 2, 4, 8}
+    assert replace(ENGINE, max_num_batched_tokens=512) in experts
+    assert all(one.enable_expert_parallel for one in experts if one.data_parallel_size > 1)
+    with pytest.raises(WorkloadError, match="expected sequences, tokens"):
+        engines_of(ENGINE, has_experts=True, vary=["cards"])
