@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from foretrace.analyze import windows
-from foretrace.cost import Inflation, step_costs
-from foretrace.estimate import UnitRun, simulated_step, unit_step
+from foretrace.cost import Inflation, Remembered, step_costs
+from foretrace.estimate import UnitRun, run_units, simulated_step, unit_programs, unit_step
 from foretrace.graph import NodeKind, verify
 from foretrace.machine import load_machine
 from foretrace.workload import (
@@ -22,6 +22,7 @@ from foretrace.workload import (
     blocks_of_model,
     layout,
     load_model,
+    unit_layout,
 )
 
 MACHINE = load_machine("llama3-24k")
@@ -48,6 +49,13 @@ WITH_EXPERTS = [
     replace(BASE, data=8, expert=4, sharding=Sharding.ZERO1),
     replace(BASE, data=4, expert=4, pipeline=4, schedule="dualpipe"),
 ]
+ODD = [
+    *(replace(plan, bucket_bytes=100_000_000, micro_batch=2) for plan in DENSE[:10]),
+    *(replace(plan, overlap=AT_ONCE_ALL) for plan in DENSE[:6]),
+    replace(DENSE[5], reshard_after_forward=False),
+    replace(DENSE[9], prefetch=3),
+]
+WOVEN = [replace(plan, overlap=Overlap(expert=True)) for plan in WITH_EXPERTS]
 
 
 def transformer(name: str) -> Transformer:
@@ -73,6 +81,29 @@ def test_steps_of_both_grains_agree_and_rank_plans_alike() -> None:
     assert error.mean() < 0.002
     assert error.max() < 0.01
     assert spearmanr(kernels, units).statistic >= 0.999
+
+
+@pytest.mark.parametrize(
+    ("model", "plans"),
+    [
+        (transformer("llama3-8b"), [*DENSE, *ODD, PIPED]),
+        (transformer("mixtral-8x7b"), [*WITH_EXPERTS, *WOVEN]),
+        (transformer("llama3.2-1b"), [PIPED, DENSE[4], BASE]),  # with a tied table
+        (replace(transformer("llama3-8b"), num_layers=1), DENSE[:5]),  # and stages without layers
+    ],
+)
+@pytest.mark.parametrize("inflation", [Inflation(), None])
+def test_programs_take_to_the_nanosecond_what_graphs_of_units_take(
+    model: Transformer, plans: list[Plan], inflation: Inflation | None
+) -> None:
+    costs = Remembered(COSTS)
+    programs = unit_programs(model, costs, inflation)
+    plans = plans if inflation else plans[:2]
+
+    found = [programs.step_ns(plan) for plan in plans]
+
+    graphs = [unit_layout(blocks_of_model(model, plan), plan) for plan in plans]
+    assert found == [run_units(graph, costs, inflation).step_ns for graph in graphs]
 
 
 @pytest.mark.parametrize("plan", DENSE[:6])

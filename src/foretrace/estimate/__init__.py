@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.uneven import uneven_step as uneven_step
     from foretrace.estimate.units import UnitRun as UnitRun
     from foretrace.estimate.units import run_units as run_units
+    from foretrace.estimate.units import unit_programs as unit_programs
     from foretrace.estimate.units import unit_step as unit_step
     from foretrace.estimate.where import RankParts as RankParts
     from foretrace.estimate.where import StepParts as StepParts

@@ -22,6 +22,7 @@ from foretrace.workload import (
     Block,
     Exchange,
     Group,
+    KeptSchedules,
     Operator,
     Pass,
     Passes,
@@ -39,7 +40,6 @@ from foretrace.workload import (
     pools_of,
     ranks_of,
     reduced,
-    schedule_of,
     shard_count,
     stage_ends_ns,
     total_parameters,
@@ -47,7 +47,6 @@ from foretrace.workload import (
 
 _NORM = "norm"  # in the name of the operator whose result all ranks add up
 _DUALPIPE = "dualpipe"
-_MOST_KEPT = 20_000_000  # units of schedules that are kept
 
 
 class Prices:
@@ -147,8 +146,7 @@ class StepBound:
         self._model = model
         self._clock = UnitClock(model, costs, inflation)
         self._prices = Prices(costs)
-        self._schedules: dict[object, Schedule] = {}
-        self._num_kept = 0
+        self.schedules = KeptSchedules()
 
     @property
     def num_timed(self) -> int:
@@ -179,7 +177,7 @@ class StepBound:
             return self._busiest_ns(plan)
         alone, operators, host = self._chunks_ns(plan)
         work = self._clock.work(plan)
-        schedule = self._schedule(plan)
+        schedule = self.schedules.of(plan)
         places = places_on_route(schedule)
         shared = self._shared_ns(plan, work)
         backward = np.zeros((len(Pass), 1), np.int64)
@@ -209,7 +207,7 @@ class StepBound:
 
     def _busiest_ns(self, plan: Plan) -> int:
         """The operators of the stage with most: what no order beats, wherever chunks lie."""
-        schedule = self._schedule(plan)
+        schedule = self.schedules.of(plan)
         orders = schedule.orders
         _, operators, _ = self._chunks_ns(plan)
         unit_ns = operators[orders.kind, places_on_route(schedule)[orders.chunk]]
@@ -250,21 +248,6 @@ class StepBound:
         layers = chunk_layers(plan, self._model.num_layers)
         alone, operators, host = self._clock.work(plan).chunks_ns(layers)
         return alone, operators, host
-
-    def _schedule(self, plan: Plan) -> Schedule:
-        key = (
-            *(plan.schedule, plan.pipeline, plan.num_chunks, plan.contiguous),
-            *(plan.num_microbatches, plan.path),
-        )
-        found = self._schedules.get(key)
-        if found is None:
-            found = schedule_of(plan)
-            self._num_kept += len(found.orders.kind)
-            if self._num_kept > _MOST_KEPT:
-                self._schedules.clear()
-                self._num_kept = len(found.orders.kind)
-            self._schedules[key] = found
-        return found
 
     def _shared_ns(self, plan: Plan, work: MicrobatchWork) -> _Shared:
         """What ranks with the same parameters exchange."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
-from foretrace.estimate import UnitRun, estimate, run_units
+from foretrace.estimate import estimate, unit_programs
 from foretrace.machine import Machine
 from foretrace.risk import DEFAULT_VARIATION, Sampling, Variation, estimated_steps, variation_named
 from foretrace.search.bound import StepBound
@@ -25,10 +25,9 @@ from foretrace.workload import (
     PlanDraft,
     PlanMemory,
     Transformer,
-    blocks_of_model,
+    UnitPrograms,
     check_plan,
     completions,
-    unit_layout,
 )
 
 _SAMPLED_STEPS = 400  # whose 95 % is known to a tenth of their deviation
@@ -112,6 +111,11 @@ class ModelGround:
         return StepBound(self.model, self.costs, self.inflation)
 
     @cached_property
+    def _units(self) -> UnitPrograms:
+        own = self._bound.schedules
+        return unit_programs(self.model, self.costs, self.inflation, schedules=own)
+
+    @cached_property
     def _memory(self) -> PlanMemory:
         return PlanMemory(self.model, chip=self.machine.chip)
 
@@ -147,7 +151,7 @@ class ModelGround:
 
     def simulates(self) -> Callable[[Plan], int | str]:
         """Unit by unit."""
-        return partial(_unit_ns, self.model, self.costs, self.inflation)
+        return self._units.step_ns
 
     def samples(self) -> Callable[[Plan], int | str]:
         """As `risk steps` samples them."""
@@ -168,7 +172,7 @@ class ModelGround:
     def question(self, plans: Sequence[Plan]) -> dict[str, object]:
         """Model, machine, software, and what cost models predict, by which alone they are known."""
         own = (plans[0], self.assumed or plans[-1])
-        runs = [_unit_run(self.model, self.costs, self.inflation, plan) for plan in own]
+        steps_ns = [self._units.step_ns(plan) for plan in own]
         software = self.software
         return {
             "model": [self.model.name, digest(asdict(self.model))],
@@ -176,7 +180,7 @@ class ModelGround:
             "software": None if software is None else [software.name, digest(asdict(software))],
             "inflation": digest(asdict(self.inflation)),
             "variation": digest(self.variation),
-            "costs": digest([run.duration_ns.tolist() for run in runs]),
+            "costs": digest(steps_ns),
         }
 
     @cached_property
@@ -205,12 +209,3 @@ def _p95_ns(ground: ModelGround, plan: Plan) -> int | str:
         inflation=ground.inflation,
     )
     return round(found.quantile(0.95).step_ns)
-
-
-def _unit_run(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> UnitRun:
-    """The step of a plan, simulated unit by unit."""
-    return run_units(unit_layout(blocks_of_model(model, plan), plan), costs, inflation)
-
-
-def _unit_ns(model: Transformer, costs: CostModel, inflation: Inflation, plan: Plan) -> int:
-    return _unit_run(model, costs, inflation, plan).step_ns

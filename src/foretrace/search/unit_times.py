@@ -22,10 +22,9 @@ from foretrace.workload import (
     Pass,
     Passes,
     Plan,
-    Sharding,
     Transformer,
     blocks_of_model,
-    expert_tensor_size,
+    plan_of_blocks,
     unit_layout,
 )
 
@@ -167,24 +166,9 @@ class UnitClock:
 
 def _alike(plan: Plan) -> Plan:
     """A plan of one stage and one microbatch or two, under which a rank does the same for each."""
-    ranks = plan.tensor * plan.context
-    data = -(-plan.expert * expert_tensor_size(plan) // ranks)
-    sharding = plan.sharding
     return replace(
-        plan,
-        data=data,
-        global_batch=min(plan.num_microbatches, 2) * plan.micro_batch * data,
+        plan_of_blocks(plan),
         pipeline=1,
         # Stages stand behind one another, and parts that are timed are stages.
         order=(*(axis for axis in plan.order if axis is not Axis.PIPELINE), Axis.PIPELINE),
-        schedule=_WHOLE,
-        num_chunks=1,
-        layers_of_chunk=None,
-        name="",
-        path=None,
-        contiguous=None,
-        sharding=Sharding.NONE if sharding is Sharding.ZERO1 else sharding,
-        shard_ranks=None,
-        # Behind all units, so that every unit of a kind is the same.
-        overlap=replace(plan.overlap, parameters=False, gradients=False),
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from foretrace.workload.blocks.block import Passes as Passes
     from foretrace.workload.blocks.diffusion import blocks_of_diffusion as blocks_of_diffusion
     from foretrace.workload.blocks.of_model import blocks_of_model as blocks_of_model
+    from foretrace.workload.blocks.of_model import plan_of_blocks as plan_of_blocks
     from foretrace.workload.blocks.of_program import blocks_of_program as blocks_of_program
     from foretrace.workload.blocks.optimizer import optimizer_block as optimizer_block
     from foretrace.workload.blocks.recommender import blocks_of_recommender as blocks_of_recommender
@@ -74,9 +75,12 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.launch import Launch as Launch
     from foretrace.workload.layout.launch import launch_named as launch_named
     from foretrace.workload.layout.layout import layout as layout
+    from foretrace.workload.layout.piece_program import SegmentTimes as SegmentTimes
+    from foretrace.workload.layout.tables import ExchangeKind as ExchangeKind
     from foretrace.workload.layout.unit_grain import Fragments as Fragments
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout
+    from foretrace.workload.layout.unit_program import UnitPrograms as UnitPrograms
     from foretrace.workload.layout.work_of_ranks import is_uneven as is_uneven
     from foretrace.workload.layout.work_of_ranks import recommender_layout as recommender_layout
     from foretrace.workload.models.account import ModelAccount as ModelAccount
@@ -171,6 +175,7 @@ if TYPE_CHECKING:
     from foretrace.workload.plan.plan import chunk_layers as chunk_layers
     from foretrace.workload.plan.plan import plan_of_layer as plan_of_layer
     from foretrace.workload.schedule.catalogue import SCHEDULES as SCHEDULES
+    from foretrace.workload.schedule.catalogue import KeptSchedules as KeptSchedules
     from foretrace.workload.schedule.catalogue import require_schedule as require_schedule
     from foretrace.workload.schedule.catalogue import schedule_of as schedule_of
     from foretrace.workload.schedule.catalogue import steady_schedule as steady_schedule

@@ -23,6 +23,7 @@ from foretrace.workload.layout.stage_units import StageEnd
 from foretrace.workload.layout.units import UnitTemplates
 from foretrace.workload.plan.groups import group_size
 from foretrace.workload.plan.plan import Group, Plan, Sharding
+from foretrace.workload.schedule.schedule import Schedule
 
 Optimizer = Callable[[int, Plan], Block]  # of so many parameters that one rank updates
 _NORM = "norm"  # in the name of the operator whose result all ranks add up
@@ -74,24 +75,74 @@ def close(
         optimizer: makes the block of the update; PyTorch's Adam if left out.
     """
     units = gatherings.units
-    route_ends = {0, max(len(route) for route in units.schedule.routes) - 1}
-    once = cache(partial(_update, templates=templates, optimizer=optimizer))
-    table = _sum_of_table(blocks, templates.plan)
+    closings = Closings(templates, blocks, optimizer)
     for stage, end in enumerate(ends):
         closing = _Closing(stage, end, templates, gatherings.pieces)
-        own = [
-            chunk
-            for chunk, place in zip(units.chunks, units.schedule.stage_of_chunk, strict=True)
-            if place == stage
-        ]
-        _reduce(closing, own)
-        _agree_with_mirror(closing, own)
-        # A stage that holds both ends of the model has the table once.
-        if table is not None and len({chunk.place for chunk in own} & route_ends) == 1:
-            closing.follow(table, is_barrier=True)
-        update = once(total_parameters([part for chunk in own for part in chunk.parts]))
-        closing.follow(update, is_barrier=True)
+        own = chunks_of_stage(units.chunks, units.schedule, stage)
+        for block, is_barrier in closings.of(own, units.schedule):
+            closing.follow(block, is_barrier=is_barrier)
         gatherings.behind(stage, closing.last_operator)
+
+
+def chunks_of_stage(chunks: Sequence[Chunk], schedule: Schedule, stage: int) -> list[Chunk]:
+    """Those that a stage holds."""
+    return [
+        chunk for chunk, own in zip(chunks, schedule.stage_of_chunk, strict=True) if own == stage
+    ]
+
+
+class Closings:
+    """Blocks that end a stage's step, the same object wherever it is the same work."""
+
+    def __init__(
+        self, templates: UnitTemplates, blocks: ModelBlocks, optimizer: Optimizer | None = None
+    ) -> None:
+        """Make none yet."""
+        self._templates, self._plan = templates, templates.plan
+        self._update = cache(partial(_update, templates=templates, optimizer=optimizer))
+        self._table = _sum_of_table(blocks, templates.plan)
+
+    def of(self, chunks: Sequence[Chunk], schedule: Schedule) -> list[tuple[Block, bool]]:
+        """Blocks behind the units of a stage of these chunks; and which wait for all before."""
+        found = [(block, False) for block in self._reductions(chunks)]
+        found += [(block, True) for block in self._agreements(chunks)]
+        if self._table is not None and has_table(chunks, schedule):
+            found.append((self._table, True))
+        update = self._update(total_parameters([part for one in chunks for part in one.parts]))
+        return [*found, (update, True)]
+
+    def _reductions(self, chunks: Sequence[Chunk]) -> list[Block]:
+        """Gradients that were to be reduced behind all backward passes."""
+        plan, pools = self._plan, self._templates.pools
+        if plan.overlap.gradients or plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}:
+            return []
+        return [
+            reduction(bucket.num_parameters, bucket.pool, plan)
+            for chunk in chunks
+            for bucket in buckets_of(chunk.parts[::-1], pools, plan)
+        ]
+
+    def _agreements(self, chunks: Sequence[Chunk]) -> list[Block]:
+        """Where two stages hold the same chunks, their gradients are added up: DualPipe."""
+        plan, pools = self._plan, self._templates.pools
+        if group_size(plan, Group.MIRROR) == 1:
+            return []
+        dtype = plan.precision.reduced
+        return [
+            agreement(
+                shard_count(total_parameters(chunk.parts), pools),
+                Group.MIRROR,
+                dtype,
+                "gradients of mirrored stages",
+            )
+            for chunk in sorted(chunks, key=lambda chunk: chunk.place)
+        ]
+
+
+def has_table(chunks: Sequence[Chunk], schedule: Schedule) -> bool:
+    """Whether a stage holds one end of the model; one that holds both has the table once."""
+    ends = {0, max(len(route) for route in schedule.routes) - 1}
+    return len({chunk.place for chunk in chunks} & ends) == 1
 
 
 def _update(
@@ -127,28 +178,6 @@ def with_sum(block: Block, place: int) -> Block:
         *(moved(item, *([place + 1] if at == 0 else [])) for at, item in enumerate(behind)),
     )
     return Block(block.part, items)
-
-
-def _reduce(closing: _Closing, chunks: Sequence[Chunk]) -> None:
-    """Gradients that were to be reduced behind all backward passes."""
-    plan = closing.plan
-    if plan.overlap.gradients or plan.sharding in {Sharding.ZERO2, Sharding.ZERO3}:
-        return
-    for chunk in chunks:
-        for bucket in buckets_of(chunk.parts[::-1], closing.templates.pools, plan):
-            closing.follow(reduction(bucket.num_parameters, bucket.pool, plan))
-
-
-def _agree_with_mirror(closing: _Closing, chunks: Sequence[Chunk]) -> None:
-    """Where two stages hold the same chunks, their gradients are added up: DualPipe."""
-    plan, pools = closing.plan, closing.templates.pools
-    if group_size(plan, Group.MIRROR) == 1:
-        return
-    for chunk in sorted(chunks, key=lambda chunk: chunk.place):
-        count = shard_count(total_parameters(chunk.parts), pools)
-        dtype = plan.precision.reduced
-        block = agreement(count, Group.MIRROR, dtype, "gradients of mirrored stages")
-        closing.follow(block, is_barrier=True)
 
 
 def _sum_of_table(blocks: ModelBlocks, plan: Plan) -> Block | None:

@@ -37,6 +37,14 @@ class Gathered:
     template: Template
     held_by: tuple[tuple[int, ...], ...]  # by part in forward order, items it waits for
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Places of parts that wait for other parameters than the part before them."""
+        held_by = self.held_by
+        return tuple(
+            place for place, items in enumerate(held_by) if place and items != held_by[place - 1]
+        )
+
 
 def gathered_chunk(chunk: Chunk, templates: UnitTemplates) -> Gathered:
     """What gathers a chunk's parameters; nothing, if none are divided."""
@@ -107,10 +115,7 @@ class Gatherings:
         """Places of a chunk's parts that wait for other parameters than the part before them."""
         if not self._is_ahead or chunk not in self._gathered:
             return ()
-        held_by = self._gathered[chunk].held_by
-        return tuple(
-            place for place, items in enumerate(held_by) if place and items != held_by[place - 1]
-        )
+        return self._gathered[chunk].held
 
     def hold(self, piece: Int64s, unit_of: Callable[[int], UnitTemplate]) -> None:
         """Let each part of a chunk's first forward pass wait for its parameters.

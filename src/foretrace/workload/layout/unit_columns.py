@@ -29,7 +29,7 @@ class UnitColumns:
         self.stage = np.repeat(np.arange(schedule.num_stages), np.diff(orders.begin))
         self.is_forward = self.kind == Pass.FORWARD
         self.is_weight = self.kind == Pass.WEIGHT
-        self.is_second = np.append(False, _is_lead(orders.is_joined, self.stage))[:-1]
+        self.is_second = np.append(False, leads_of(orders.is_joined, self.stage))[:-1]
         self.turn = np.cumsum(~self.is_second) - 1  # over all stages
         self.lead = np.flatnonzero(~self.is_second)  # int64[turns], first unit
         self.turn_begin = self.turn[np.minimum(orders.begin[:-1], len(self.turn) - 1)]
@@ -138,7 +138,7 @@ class UnitColumns:
             )
 
 
-def _is_lead(is_joined: Bools, stage: Int64s) -> Bools:
+def leads_of(is_joined: Bools, stage: Int64s) -> Bools:
     """Which units run together with the next one of their stage."""
     place = np.arange(len(is_joined))
     begins = ~np.append(False, is_joined[:-1]) | np.append(True, stage[1:] != stage[:-1])

@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,13 +19,13 @@ from foretrace.base import Bools, Int64s
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind, Timeline
 from foretrace.workload.blocks.block import ModelBlocks
 from foretrace.workload.layout.closing import Optimizer
-from foretrace.workload.layout.coarse import without_kept
+from foretrace.workload.layout.coarse import Coarse, without_kept
 from foretrace.workload.layout.drafted import drafted
 from foretrace.workload.layout.folded import host_ns_of
 from foretrace.workload.layout.laid_out import LaidOut
 from foretrace.workload.layout.launch import Launch, launch_named
 from foretrace.workload.layout.layout import WrittenStep, graph_of_step, written
-from foretrace.workload.layout.pieces import Pieces
+from foretrace.workload.layout.pieces import Pieces, SortedPieces
 from foretrace.workload.layout.tables import NOTHING
 from foretrace.workload.layout.template import Template
 from foretrace.workload.plan.plan import Plan
@@ -202,28 +202,38 @@ class _Stretch:
 
 
 def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
-    stretches = _stretches(step)
-    pieces, template_of_piece = Pieces(), []
     rows = step.pieces.rows
+    row_of_template = np.cumsum([0, *(len(one) for one in step.pieces.templates)])
+    stretches = []
     for at in np.sort(np.unique(rows.template, return_index=True)[1]).tolist():
-        stage, number = int(rows.stage[at]), int(rows.template[at])
-        if number in stretches:
-            pieces.add(stage, stretches[number].fine)
-            template_of_piece.append(number)
+        number = int(rows.template[at])
+        coarse = step.templates.coarse.get(id(step.pieces.templates[number]))
+        if coarse is not None and coarse.is_segment.any():
+            stretches.append((int(rows.stage[at]), coarse, int(row_of_template[number])))
+    return fragments_of(stretches, lambda pieces: replace(step, pieces=pieces), launch)
+
+
+def fragments_of(
+    stretches: Sequence[tuple[int, Coarse, int]],
+    step_of: Callable[[SortedPieces], WrittenStep],
+    launch: Launch,
+) -> Fragments:
+    """Stretches of a step one by one.
+
+    Args:
+        stretches: stage that runs each, what it is made of, number of its first item; by stage.
+        step_of: a step of such pieces.
+        launch: host times and lags.
+    """
+    pieces = Pieces()
+    own = [_stretch(coarse) for _, coarse, _ in stretches]
+    for (stage, _, _), stretch in zip(stretches, own, strict=True):
+        pieces.add(stage, stretch.fine)
     sorted_pieces = pieces.sorted()
     items = drafted(sorted_pieces)
     launch_ns = host_ns_of(items, launch)
-    folded = graph_of_step(
-        WrittenStep(
-            step.plan, step.schedule, step.tables, step.templates, sorted_pieces, step.ranks
-        ),
-        items,
-        launch,
-        launch_ns,
-    )
-    row_of_template = np.cumsum([0, *(len(one) for one in step.pieces.templates)])
-    begin = np.cumsum([0, *(len(stretches[number].fine) for number in template_of_piece)])
-    own = [stretches[number] for number in template_of_piece]
+    folded = graph_of_step(step_of(sorted_pieces), items, launch, launch_ns)
+    begin = np.cumsum([0, *(len(one.fine) for one in own)])
     size = [len(one.place) for one in own]
 
     def joined(columns: Iterable[Int64s]) -> Int64s:
@@ -235,7 +245,7 @@ def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
     return Fragments(
         graph=folded.graph,
         stage=np.repeat(sorted_pieces.rows.stage, size),
-        row=joined(one.place for one in own) + np.repeat(row_of_template[template_of_piece], size),
+        row=joined(one.place for one in own) + np.repeat([row for *_, row in stretches], size),
         host_ns=np.bincount(segment, launch_ns, minlength=sum(size)).astype(np.int64),
         is_first=is_first,
         first_node=folded.enter[first + joined(one.first for one in own)],
@@ -246,19 +256,12 @@ def _fragments(step: WrittenStep, launch: Launch) -> Fragments:
     )
 
 
-def _stretches(step: WrittenStep) -> dict[int, _Stretch]:
-    """By template of the step, those that have segments."""
-    found = {}
-    for number, template in enumerate(step.pieces.templates):
-        coarse = step.templates.coarse.get(id(template))
-        if coarse is None or not coarse.is_segment.any():
-            continue
-        fine, rows = without_kept(coarse)
-        place = np.flatnonzero(coarse.is_segment)
-        own = np.searchsorted(place, coarse.item[rows])
-        operators = fine.operators
-        of_operator = own[operators]
-        first = operators[np.searchsorted(of_operator, np.arange(len(place)), side="left")]
-        last = operators[np.searchsorted(of_operator, np.arange(len(place)), side="right") - 1]
-        found[number] = _Stretch(fine, place, own, first, last)
-    return found
+def _stretch(coarse: Coarse) -> _Stretch:
+    fine, rows = without_kept(coarse)
+    place = np.flatnonzero(coarse.is_segment)
+    own = np.searchsorted(place, coarse.item[rows])
+    operators = fine.operators
+    of_operator = own[operators]
+    first = operators[np.searchsorted(of_operator, np.arange(len(place)), side="left")]
+    last = operators[np.searchsorted(of_operator, np.arange(len(place)), side="right") - 1]
+    return _Stretch(fine, place, own, first, last)

@@ -74,8 +74,22 @@ def _coarse_unit(unit: UnitTemplate, coarse: Coarse) -> UnitTemplate:
 class UnitTemplates:
     """Makes templates of units, each distinct one once, kernel by kernel or at unit grain."""
 
-    def __init__(self, plan: Plan, tables: Tables, *, is_coarse: bool = False) -> None:
-        """Make none yet."""
+    def __init__(
+        self,
+        plan: Plan,
+        tables: Tables,
+        *,
+        is_coarse: bool = False,
+        parts: dict[tuple[int, Pass], Template] | None = None,
+    ) -> None:
+        """Make none yet.
+
+        Args:
+            plan: of the step.
+            tables: takes texts and exchanges.
+            is_coarse: at unit grain.
+            parts: what parts do in each pass, by the parts' identity; kept by who keeps the parts.
+        """
         self.plan = plan
         self.tables = tables
         self.is_coarse = is_coarse
@@ -84,6 +98,7 @@ class UnitTemplates:
         self._stretches: dict[int, Template] = {}
         self.pools = pools_of(plan)
         self._blocks: dict[int, tuple[Block, Template]] = {}
+        self._parts = {} if parts is None else parts
         self._units: dict[object, UnitTemplate] = {}
         self._pairs: dict[tuple[int, int], tuple[UnitTemplate, UnitTemplate]] = {}
 
@@ -94,6 +109,14 @@ class UnitTemplates:
         if known is None:
             known = self._blocks[id(block)] = (block, template_of_block(block, self.tables))
         return known[1]
+
+    def part(self, part: Passes, kind: Pass) -> Template:
+        """A part's work in one pass."""
+        known = self._parts.get((id(part), kind))
+        if known is None:
+            block = block_of(part, kind)
+            known = self._parts[id(part), kind] = template_of_block(block, self.tables)
+        return known
 
     def stretch(self, block: Block) -> Template:
         """A block that is launched by itself."""
@@ -169,7 +192,7 @@ class UnitTemplates:
                 for other in wanted:
                     if other < len(parts):
                         line.gather(other, self._gathers(parts[other], phase), layers[other])
-            line.work(place, block_of(part, kind), layers[place])
+            line.work(place, self.part(part, kind), layers[place])
             for reduce in reductions.get(place, ()):
                 line.reduce(reduce, layers[place])
         return line.finished(len(parts))
@@ -218,13 +241,12 @@ class _Line:
     def gather(self, place: int, blocks: Sequence[Block], layer: int) -> None:
         """Gather a part's parameters."""
         for block in blocks:
-            begin = self._add(block, layer, is_side=True)
+            begin = self._add(self._templates.block(block), layer, is_side=True)
             self._gathers.setdefault(place, []).append(begin)
 
-    def work(self, place: int, block: Block, layer: int) -> None:
+    def work(self, place: int, template: Template, layer: int) -> None:
         """A part's own work."""
-        template = self._templates.block(block)
-        begin = self._add(block, layer)
+        begin = self._add(template, layer)
         if template.first_operator < 0:
             self._operators[place] = (-1, -1)
             return
@@ -238,7 +260,7 @@ class _Line:
     def reduce(self, block: Block, layer: int) -> None:
         """Reduce gradients that the last operator made ready."""
         template = self._templates.block(block)
-        begin = self._add(block, layer, is_side=True)
+        begin = self._add(template, layer, is_side=True)
         if self._last_operator >= 0:
             self._edges.extend((self._last_operator, begin + e) for e in template.entries[0])
         if not self._plan.overlap.gradients:
@@ -257,8 +279,7 @@ class _Line:
             loose=tuple(self._held_by),
         )
 
-    def _add(self, block: Block, layer: int, *, is_side: bool = False) -> int:
-        template = self._templates.block(block)
+    def _add(self, template: Template, layer: int, *, is_side: bool = False) -> int:
         if is_side:
             self._side.add(len(self._placed))
         self._placed.append(PlacedTemplate(template, layer if len(template) else NO_LAYER))

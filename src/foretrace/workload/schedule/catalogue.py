@@ -29,6 +29,7 @@ _NONE = "none"
 SCHEDULES = (_NONE, *_OF_ONE_CHUNK, _INTERLEAVED)
 _BYTES_PER_PASS = 400  # of a schedule, with what checks it
 _MANY_PASSES = 1_000_000  # from which on it is worth asking whether they fit
+_MOST_KEPT = 20_000_000  # units of schedules
 _STEADY = (_TAKES_TURNS, "zb-h1", _DUALPIPE)
 
 
@@ -190,3 +191,28 @@ def _from_file(plan: Plan) -> Schedule:
             "stage): change one of them"
         )
     return schedule
+
+
+class KeptSchedules:
+    """Schedules of plans, each made once; the oldest are forgotten with too many units."""
+
+    def __init__(self) -> None:
+        """Know none."""
+        self._known: dict[object, Schedule] = {}
+        self._num_kept = 0
+
+    def of(self, plan: Plan) -> Schedule:
+        """A legal plan's schedule."""
+        key = (
+            *(plan.schedule, plan.pipeline, plan.num_chunks, plan.contiguous),
+            *(plan.num_microbatches, plan.path, _joins_passes(plan)),
+        )
+        found = self._known.get(key)
+        if found is None:
+            found = schedule_of(plan)
+            self._num_kept += len(found.orders.kind)
+            if self._num_kept > _MOST_KEPT:
+                self._known.clear()
+                self._num_kept = len(found.orders.kind)
+            self._known[key] = found
+        return found

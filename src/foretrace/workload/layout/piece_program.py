@@ -1,0 +1,211 @@
+"""`PieceProgram`: a template at unit grain as the rows that a compiled loop reads.
+
+Rows say what each item waits for beside its launch and its stream: items inside, what the unit
+works on, what held the stage up before, parameters that were gathered, and uses of parameters that
+have to be over first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.workload.layout.coarse import Coarse, without_kept
+from foretrace.workload.layout.tables import (
+    COMPUTE,
+    NOTHING,
+    STREAM_OF_GROUP,
+    ExchangeKind,
+)
+from foretrace.workload.layout.template import Template
+from foretrace.workload.layout.unit_grain import Fragments
+from foretrace.workload.layout.units import UnitTemplate
+from foretrace.workload.plan.plan import Group
+
+# Exchanges that several stages meet in, by stream; as the compiled loop numbers them.
+JOINS = {
+    STREAM_OF_GROUP[Group.ALL]: 1,
+    STREAM_OF_GROUP[Group.EMBEDDING]: 2,
+    STREAM_OF_GROUP[Group.MIRROR]: 3,
+}
+
+
+class Wait(IntEnum):
+    """What an item waits for; the number beside it says which."""
+
+    INSIDE = 0  # an item of the same piece
+    RESULT = 1  # what a member's unit works on
+    HELD = 2  # what holds the stage's next operator up
+    GATHERED = 3  # an item of what gathers the member's chunk
+    USE = 4  # the last operator of the use of parameters so many before
+    LAST = 5  # the stage's last operator before the piece
+    BARRIER = 6  # all communication before the piece
+
+
+@dataclass(frozen=True)
+class SegmentTimes:
+    """How long segments take, one by one; int64[segments] each."""
+
+    lengths_ns: Int64s  # that each holds the compute stream
+    leads_ns: Int64s  # of the host before it can begin
+    host_ns: Int64s  # of all its launches
+    more_ns: Int64s  # that it takes longer with communication beside it all the time
+
+
+class Timing(Protocol):
+    """What says how long things take."""
+
+    def segments(self, fragments: Fragments) -> SegmentTimes:
+        """How long each segment of some stretches takes."""
+
+    def exchanges_ns(self, exchange: ExchangeKind, groups: Sequence[tuple[int, ...]]) -> Int64s:
+        """How long an exchange takes each of some groups of ranks; int64[groups]."""
+
+
+@dataclass(frozen=True, eq=False)
+class PieceProgram:
+    """What is known of a piece before it is timed."""
+
+    # int64[items, 3]: stream, number of its exchange or NOTHING, in which way stages join in it.
+    items: Int64s
+    waits: Int64s  # int64[waits, 4]: item, `Wait`, number, member; by item
+    exits: tuple[tuple[int, ...], ...]  # by member
+    loose: tuple[int, ...]
+    uses: tuple[int, ...]  # operators behind which gathered parameters are free, in order
+    inner: tuple[int, ...]  # numbers of exchanges that segments are made of
+    times: dict[tuple[int, ...], Int64s] = field(default_factory=dict)  # by those of `inner`
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether anything is on the compute stream."""
+        return bool((self.items[:, 0] == COMPUTE).any())
+
+    def timed(self, times: SegmentTimes | None, chosen: slice, exchange_ns: int) -> Int64s:
+        """Times of all items: length, host before and behind, longer beside; int64[items, 4]."""
+        found = np.zeros((len(self.items), 4), np.int64)
+        found[:, 1] = exchange_ns
+        if times is None:
+            return found
+        own = self.items[:, 0] == COMPUTE
+        lead_ns = times.leads_ns[chosen]
+        columns = times.lengths_ns[chosen], lead_ns, times.host_ns[chosen] - lead_ns
+        found[own] = np.stack([*columns, times.more_ns[chosen]], axis=1)
+        return found
+
+
+def unit_program(
+    units: Sequence[UnitTemplate],
+    coarse: Coarse | None,
+    *,
+    ahead: int,
+    held_by: Sequence[tuple[tuple[int, ...], ...]] = ((), ()),
+) -> PieceProgram:
+    """One unit, or two that are woven into one template.
+
+    Args:
+        units: members; all have the same template.
+        coarse: the template's origin; `None`: it has no operators.
+        ahead: parts that may be gathered before one is free.
+        held_by: by member, by part, items of what gathers the chunk.
+    """
+    template = units[0].template
+    rows = [(item, Wait.INSIDE, number, 0) for number, item in _edges(template)]
+    for member, (unit, held) in enumerate(zip(units, held_by, strict=False)):
+        rows += [(entry, Wait.RESULT, member, member) for entry in template.entries[member]]
+        for first, items in zip(unit.first_operator.tolist(), held, strict=False):
+            rows += [(first, Wait.GATHERED, item, member) for item in items if first >= 0]
+    if template.first_operator >= 0:
+        rows.append((template.first_operator, Wait.HELD, 0, 0))
+    uses = sorted(
+        (gathers, operator)
+        for unit in units
+        for gathers, operator in zip(unit.gathers, unit.last_operator.tolist(), strict=True)
+        if gathers and operator >= 0
+    )
+    for at, (gathers, _) in enumerate(uses):
+        if at < ahead:
+            rows += [(item, Wait.USE, ahead - at, 0) for item in gathers]
+        else:
+            free = uses[at - ahead][1]
+            rows += [(item, Wait.INSIDE, free, 0) for item in gathers if free < item]
+    loose = tuple(item for unit in units for item in unit.loose)
+    return _program(template, rows, coarse, loose, tuple(operator for _, operator in uses))
+
+
+def closing_program(template: Template, coarse: Coarse | None, *, is_barrier: bool) -> PieceProgram:
+    """What follows a stage's units, one stretch behind the other."""
+    rows = [(item, Wait.INSIDE, number, 0) for number, item in _edges(template)]
+    stream = template.columns["stream"]
+    for entry in template.entries[0]:
+        rows += [(entry, Wait.LAST, 0, 0)] if stream[entry] != COMPUTE else []
+        rows += [(entry, Wait.BARRIER, 0, 0)] if is_barrier else []
+    if template.first_operator >= 0:
+        rows.append((template.first_operator, Wait.HELD, 0, 0))
+    return _program(template, rows, coarse)
+
+
+def gathering_program(template: Template, *, is_behind: bool) -> PieceProgram:
+    """What gathers a chunk: ahead of its use, or behind the optimizer."""
+    items = range(len(template)) if is_behind else ()
+    return _program(template, [(item, Wait.LAST, 0, 0) for item in items], None)
+
+
+def _edges(template: Template) -> Iterable[tuple[int, int]]:
+    return zip(template.source.tolist(), template.target.tolist(), strict=True)
+
+
+def _program(
+    template: Template,
+    rows: Sequence[tuple[int, int, int, int]],
+    coarse: Coarse | None,
+    loose: tuple[int, ...] = (),
+    uses: tuple[int, ...] = (),
+) -> PieceProgram:
+    stream, exchange = template.columns["stream"], template.columns["exchange"]
+    joins = np.array([JOINS.get(one, 0) for one in stream.tolist()], np.int64)
+    inner: tuple[int, ...] = ()
+    if coarse is not None:
+        kinds = without_kept(coarse)[0].columns["exchange"]
+        inner = tuple(np.unique(kinds[kinds != NOTHING]).tolist())
+    waits = np.array(sorted(rows), np.int64).reshape(-1, 4)
+    items = np.stack([stream, exchange, joins], axis=1)
+    return PieceProgram(items, waits, template.exits, loose, uses, inner)
+
+
+def joined_programs(
+    programs: Sequence[PieceProgram], times: Sequence[Int64s], numbers: Int64s
+) -> tuple[Int64s, tuple[Int64s, ...]]:
+    """Columns of all items; where each program's begin, and what they wait for and leave."""
+    size = [len(one.items) for one in programs]
+    begin = np.cumsum([0, *size])
+    items, own = np.concatenate([one.items for one in programs]), np.concatenate(times)
+    is_exchange = items[:, 1] != NOTHING
+    columns = np.empty((len(items), 7), np.int64)
+    columns[:, 0], columns[:, 5] = items[:, 0], items[:, 2]
+    columns[:, 1] = np.where(is_exchange, np.searchsorted(numbers, items[:, 1]), NOTHING)
+    columns[:, 2:5], columns[:, 6] = own[:, :3], own[:, 3]
+    waits = np.concatenate([one.waits for one in programs])
+    item = waits[:, 0] + np.repeat(begin[:-1], [len(one.waits) for one in programs])
+    wait_begin = np.append(0, np.cumsum(np.bincount(item, minlength=len(items))))
+    lists = []
+    for found in (
+        [
+            [item + at for item in member]
+            for one, at in zip(programs, begin.tolist(), strict=False)
+            for member in (*one.exits, ())[:2]
+        ],
+        [one.loose for one in programs],
+        [one.uses for one in programs],
+    ):
+        lists.append(np.cumsum([0, *map(len, found)]))
+        lists.append(np.array([item for own in found for item in own], np.int64))
+    has_operators = np.array([one.has_operators for one in programs], np.int64)
+    return columns, (
+        *(begin, columns, wait_begin, waits[:, 1:].copy(), lists[0], lists[1]),
+        *(*lists[2:], has_operators),
+    )

@@ -1,0 +1,465 @@
+"""`UnitPrograms`: steps at unit grain as columns that a compiled loop runs, without their graphs.
+
+They say of a plan's step what `unit_layout` says: the same items wait for the same. There these
+become nodes that can be looked at; here only the time that the step takes comes out, for thousands
+of plans of a model in turn. What plans have in common is made once: blocks, schedules, what a unit
+is made of, and how long that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from foretrace.base import Int64s
+from foretrace.graph import EdgeKind
+from foretrace.workload.blocks.block import ModelBlocks
+from foretrace.workload.blocks.of_model import blocks_of_model, plan_of_blocks
+from foretrace.workload.layout._compiled import unit_codes
+from foretrace.workload.layout.chunks import Chunk, chunks_of
+from foretrace.workload.layout.closing import Closings, has_table
+from foretrace.workload.layout.coarse import Coarse
+from foretrace.workload.layout.launch import launch_named
+from foretrace.workload.layout.layout import WrittenStep
+from foretrace.workload.layout.meetings import RankTable
+from foretrace.workload.layout.piece_program import (
+    PieceProgram,
+    Timing,
+    closing_program,
+    gathering_program,
+    joined_programs,
+    unit_program,
+)
+from foretrace.workload.layout.program_run import ProgramRun
+from foretrace.workload.layout.sharded import GatheredChunks
+from foretrace.workload.layout.tables import NOTHING, SENDS, Tables
+from foretrace.workload.layout.template import Template
+from foretrace.workload.layout.transfers import Transfers
+from foretrace.workload.layout.unit_columns import leads_of
+from foretrace.workload.layout.unit_grain import fragments_of
+from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
+from foretrace.workload.models.parameters import Model
+from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
+from foretrace.workload.schedule.catalogue import KeptSchedules
+from foretrace.workload.schedule.schedule import Pass, Schedule
+
+_MOST_SETTINGS = 1_000  # whose programs are kept
+_GONE = -1
+Made = Callable[[], list[tuple[PieceProgram, Coarse | None]]]
+
+
+@dataclass(eq=False)
+class _Work:
+    """Blocks of plans that share them, what their parts do in each pass, and their chunks."""
+
+    blocks: ModelBlocks
+    parts: dict[tuple[int, Pass], Template] = field(default_factory=dict)
+    # By layers and routes: chunks, and a number for the content of each.
+    chunks: dict[object, tuple[tuple[Chunk, ...], list[int]]] = field(default_factory=dict)
+    contents: dict[object, int] = field(default_factory=dict)
+
+    def chunks_of(self, plan: Plan, schedule: Schedule) -> tuple[tuple[Chunk, ...], list[int]]:
+        """A plan's chunks, and a number for the content of each."""
+        key = chunk_layers(plan, len(self.blocks.layers)), schedule.routes
+        if key not in self.chunks:
+            found, known = chunks_of(self.blocks, plan, schedule), self.contents
+            self.chunks[key] = found, [known.setdefault(one.key, len(known)) for one in found]
+        return self.chunks[key]
+
+
+class _Scheduled:
+    """A schedule's units as the compiled loop reads them."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        orders = schedule.orders
+        self.begin, self.kind, self.microbatch, self.chunk = (
+            np.ascontiguousarray(column)  # one form for the compiled loop
+            for column in (orders.begin, orders.kind, orders.microbatch, orders.chunk)
+        )
+        self.count = len(schedule.stage_of_chunk)
+        self.member = np.zeros(len(orders.kind), np.int64)
+        if orders.is_joined.any():
+            stage = np.repeat(np.arange(schedule.num_stages), np.diff(orders.begin))
+            self.member[1:] = leads_of(orders.is_joined, stage)[:-1]
+        before, behind = np.full((2, self.count), _GONE, np.int64)
+        for route in schedule.routes:
+            before[list(route[1:])] = route[:-1]
+            behind[list(route[:-1])] = route[1:]
+        self.routes = before, behind, np.array(schedule.stage_of_chunk, np.int64)
+        self._codes: dict[int, tuple[Int64s, Int64s, Int64s]] = {}
+
+    def codes(self, reducing: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Of units; chunks by their first use, stage by stage; where each stage's begin."""
+        if reducing not in self._codes:
+            num_stages = self.schedule.num_stages
+            code = np.empty(len(self.kind), np.int64)
+            first = np.zeros((2, max(self.count, num_stages)), np.int64)
+            num = unit_codes(self.begin, self.kind, self.chunk, reducing, code, first)
+            begin = np.append(first[1, :num_stages], num)
+            self._codes[reducing] = code, first[0, :num].copy(), begin
+        return self._codes[reducing]
+
+
+class UnitPrograms:
+    """Step times of many plans of one model at unit grain; `run_units` says the same of each."""
+
+    def __init__(self, model: Model, timing: Timing, schedules: KeptSchedules) -> None:
+        """Know nothing yet.
+
+        Args:
+            model: of all plans.
+            timing: says how long stretches and exchanges take.
+            schedules: of plans, made once.
+        """
+        self._model, self.timing, self._schedules = model, timing, schedules
+        self.tables = Tables()
+        self._works: dict[Plan, _Work] = {}
+        self._scheduled: dict[int, _Scheduled] = {}
+        self._settings: dict[Plan, dict[object, list[PieceProgram]]] = {}
+        self._places: dict[object, PlacedExchanges] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process finds out for itself."""
+        return UnitPrograms, (self._model, self.timing, KeptSchedules())
+
+    def step_ns(self, plan: Plan) -> int:
+        """How long a legal plan's step takes.
+
+        Raises:
+            MachineError: for a collective, a product or attention that has no cost.
+        """
+        return _Step(self, plan).step_ns()
+
+    def work(self, plan: Plan) -> _Work:
+        """Blocks of a plan."""
+        key = plan_of_blocks(plan)
+        if key not in self._works:
+            self._works[key] = _Work(blocks_of_model(self._model, key))
+        return self._works[key]
+
+    def scheduled(self, plan: Plan) -> _Scheduled:
+        """The plan's schedule."""
+        schedule = self._schedules.of(plan)
+        found = self._scheduled.get(id(schedule))
+        if found is None or found.schedule is not schedule:
+            if len(self._scheduled) > _MOST_SETTINGS:
+                self._scheduled.clear()
+            found = self._scheduled[id(schedule)] = _Scheduled(schedule)
+        return found
+
+    def programs(self, plan: Plan) -> dict[object, list[PieceProgram]]:
+        """Those of plans whose units are made of the same."""
+        key = replace(
+            plan,
+            pipeline=min(plan.pipeline, 2),
+            schedule="dualpipe" if plan.schedule == "dualpipe" else "1f1b",
+            num_chunks=1,
+            layers_of_chunk=None,
+            contiguous=None,
+            path=None,
+            name="",
+            global_batch=min(plan.num_microbatches, 2),
+        )
+        if len(self._settings) > _MOST_SETTINGS:
+            self._settings.clear()
+        return self._settings.setdefault(key, {})
+
+    def places(self, plan: Plan) -> PlacedExchanges:
+        """Where ranks of a plan stand."""
+        key = (
+            *(plan.tensor, plan.context, plan.data, plan.pipeline, plan.order, plan.expert),
+            *(plan.expert_tensor, plan.shard_ranks, plan.schedule == "dualpipe"),
+        )
+        if key not in self._places:
+            self._places[key] = PlacedExchanges(plan, self.tables, self.timing)
+        return self._places[key]
+
+
+class PlacedExchanges:
+    """How long exchanges take where a plan's ranks stand."""
+
+    def __init__(self, plan: Plan, tables: Tables, timing: Timing) -> None:
+        """Ask nothing yet."""
+        self._plan, self._tables, self._timing = plan, tables, timing
+        self._exchanges: dict[int, Int64s] = {}
+        self._transfers: dict[tuple[int, int, int], int] = {}
+
+    def exchanges_ns(self, numbers: Sequence[int]) -> Int64s:
+        """Of exchanges by number; int64[exchanges, stages]."""
+        new = [number for number in numbers if number not in self._exchanges]
+        if new:
+            ranks, kinds = RankTable(self._plan), self._tables.kinds
+            own = ranks.rank[:, 0].tolist()
+            for number in new:
+                groups = [ranks.members(kinds[number].group, (rank,)) for rank in own]
+                self._exchanges[number] = self._timing.exchanges_ns(kinds[number], groups)
+        found = [self._exchanges[number] for number in numbers]
+        return np.array(found, np.int64).reshape(len(found), self._plan.pipeline)
+
+    def transfers_ns(self, number: int, pairs: Sequence[tuple[int, int]]) -> Int64s:
+        """Between pairs of stages; int64[pairs]."""
+        new = [one for one in dict.fromkeys(pairs) if (number, *one) not in self._transfers]
+        if new:
+            own = RankTable(self._plan).rank[:, 0].tolist()
+            groups = [tuple(sorted((own[one], own[other]))) for one, other in new]
+            found = self._timing.exchanges_ns(self._tables.kinds[number], groups)
+            for pair, ns in zip(new, found.tolist(), strict=True):
+                self._transfers[number, *pair] = ns
+        return np.array([self._transfers[number, *pair] for pair in pairs], np.int64)
+
+
+class _Step:
+    """One plan's step: what its pieces are, and how long it takes."""
+
+    def __init__(self, steps: UnitPrograms, plan: Plan) -> None:
+        self._steps, self._plan = steps, plan
+        self._work, self._units = steps.work(plan), steps.scheduled(plan)
+        self._known = steps.programs(plan)
+        self._chunks, self._contents = self._work.chunks_of(plan, self._units.schedule)
+        self._templates = UnitTemplates(plan, steps.tables, is_coarse=True, parts=self._work.parts)
+        self._gathered = GatheredChunks(self._templates)
+        self._closings = Closings(self._templates, self._work.blocks)
+        is_gathered = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
+        self._is_ahead = is_gathered and plan.overlap.parameters
+        self._is_behind = is_gathered and not plan.overlap.parameters
+        # Distinct programs, the first stage that runs each, and what makes it.
+        self._numbers: dict[int, int] = {}
+        self._programs: list[PieceProgram] = []
+        self._stages: list[int] = []
+        self._made: list[tuple[Made, int]] = []
+        self._coarse: dict[int, Coarse | None] = {}
+
+    def step_ns(self) -> int:
+        """How long it takes."""
+        code, first_chunk, first_begin = self._units.codes(_reducing(self._plan))
+        program = self._program_of_units(code)
+        gather = np.full(self._units.count, _GONE, np.int64)
+        for chunk in first_chunk.tolist() if self._is_ahead else ():
+            gather[chunk] = self._gather(chunk)
+        closing = self._closing(first_chunk, first_begin)
+        return self._run(program, (first_begin, first_chunk, gather, code & 1), closing)
+
+    def _place(self, key: object, stage: int, make: Made) -> list[int]:
+        """Numbers of programs, made unless they are known."""
+        known = self._known.get(key)
+        if known is None:
+            made = make()
+            known = self._known[key] = [program for program, _ in made]
+            self._coarse |= {id(program): coarse for program, coarse in made}
+        found = []
+        for at, program in enumerate(known):
+            number = self._numbers.setdefault(id(program), len(self._programs))
+            if number == len(self._programs):
+                self._programs.append(program)
+                self._stages.append(stage)
+                self._made.append((make, at))
+            self._stages[number] = min(self._stages[number], stage)
+            found.append(number)
+        return found
+
+    def _program_of_units(self, code: Int64s) -> Int64s:
+        """Program of each unit; int64[units]."""
+        member, stage_of = self._units.member, self._units.routes[2]
+        second = np.flatnonzero(member)
+        is_alone = member == 0
+        is_alone[second - 1] = False
+        alone = code[is_alone] if len(second) else code
+        table = np.zeros(int(code.max()) + 1, np.int64)
+        for one in np.flatnonzero(np.bincount(alone, minlength=1)).tolist():
+            make = partial(self._unit_programs, (one,))
+            [table[one]] = self._place(self._key(one), int(stage_of[one >> 4]), make)
+        program: Int64s = table[code]
+        pairs = code[second - 1] * len(table) + code[second]
+        for pair in np.unique(pairs).tolist():
+            own = second[pairs == pair]
+            both = divmod(pair, len(table))
+            stage = int(stage_of[code[own] >> 4].min())
+            key = tuple(self._key(one) for one in both)
+            [number] = self._place(key, stage, partial(self._unit_programs, both))
+            program[own], program[own - 1] = number, number
+        return program
+
+    def _key(self, code: int) -> tuple[int, int]:
+        """What tells units apart."""
+        return self._contents[code >> 4], code & (15 if self._is_ahead or self._gathers else 14)
+
+    def _unit_programs(self, codes: Sequence[int]) -> list[tuple[PieceProgram, Coarse | None]]:
+        units = [self._unit(code) for code in codes]
+        held_by = [
+            self._gathered.of(self._chunks[code >> 4]).held_by if self._is_held(code) else ()
+            for code in codes
+        ]
+        if len(units) > 1:
+            units = list(self._templates.pair(*units))
+        coarse = self._coarse_of(units[0].template)
+        ahead = (self._plan.prefetch if self._plan.overlap.parameters else 0) + 1
+        return [(unit_program(units, coarse, ahead=ahead, held_by=held_by), coarse)]
+
+    @property
+    def _gathers(self) -> bool:
+        return self._plan.sharding is Sharding.ZERO3
+
+    def _is_held(self, code: int) -> bool:
+        return self._is_ahead and bool(code & 1)
+
+    def _unit(self, code: int) -> UnitTemplate:
+        plan, kind, chunk = self._plan, Pass(code >> 2 & 3), self._chunks[code >> 4]
+        is_gathering = self._gathers and kind is not Pass.WEIGHT
+        if is_gathering and not plan.reshard_after_forward:
+            is_gathering = bool(code & 1) if plan.pipeline > 1 else kind is Pass.FORWARD
+        return self._templates.unit(
+            chunk,
+            kind,
+            is_gathering=is_gathering,
+            is_reducing=bool(code & 2),
+            held=self._gathered.of(chunk).held if self._is_held(code) else (),
+        )
+
+    def _coarse_of(self, template: Template) -> Coarse | None:
+        coarse = self._templates.coarse.get(id(template))
+        return coarse if coarse is not None and coarse.is_segment.any() else None
+
+    def _gather(self, chunk: int) -> int:
+        """Program of what gathers a chunk."""
+
+        def make() -> list[tuple[PieceProgram, Coarse | None]]:
+            template = self._gathered.of(self._chunks[chunk]).template
+            return [(gathering_program(template, is_behind=self._is_behind), None)]
+
+        key = "gathered", self._contents[chunk]
+        [found] = self._place(key, int(self._units.routes[2][chunk]), make)
+        return found
+
+    def _closing(self, first_chunk: Int64s, first_begin: Int64s) -> tuple[Int64s, Int64s]:
+        """Where programs behind each stage's units begin, and these."""
+        schedule, found, begin = self._units.schedule, [], [0]
+        own: list[list[int]] = [[] for _ in range(schedule.num_stages)]
+        for chunk, stage in enumerate(schedule.stage_of_chunk):
+            own[stage].append(chunk)
+        for stage, numbers in enumerate(own):
+            chunks = [self._chunks[one] for one in numbers]
+            is_end = self._work.blocks.tied_parameters > 0 and has_table(chunks, schedule)
+            key = "closing", is_end, *(self._contents[one] for one in numbers)
+            found += self._place(key, stage, partial(self._closing_programs, chunks))
+            if self._is_behind:
+                firsts = first_chunk[first_begin[stage] : first_begin[stage + 1]]
+                found += [self._gather(chunk) for chunk in firsts.tolist()]
+            begin.append(len(found))
+        return np.array(begin, np.int64), np.array(found, np.int64)
+
+    def _closing_programs(
+        self, chunks: Sequence[Chunk]
+    ) -> list[tuple[PieceProgram, Coarse | None]]:
+        found = []
+        for block, is_barrier in self._closings.of(chunks, self._units.schedule):
+            template = self._templates.stretch(block)
+            coarse = self._coarse_of(template)
+            found.append((closing_program(template, coarse, is_barrier=is_barrier), coarse))
+        return found
+
+    def _times(self) -> tuple[list[Int64s], Int64s, Int64s]:
+        """Of all programs' items; numbers of their exchanges; these on each stage."""
+        outer = np.concatenate([one.items[:, 1] for one in self._programs])
+        inner = [number for one in self._programs for number in one.inner]
+        numbers = np.unique(np.append(outer[outer != NOTHING], inner)).astype(np.int64)
+        exchange_ns = self._steps.places(self._plan).exchanges_ns(numbers.tolist())
+        row = {number: at for at, number in enumerate(numbers.tolist())}
+        keys = [
+            tuple(exchange_ns[[row[number] for number in one.inner], stage].tolist())
+            for one, stage in zip(self._programs, self._stages, strict=True)
+        ]
+        wanted = [
+            at
+            for at, (one, key) in enumerate(zip(self._programs, keys, strict=True))
+            if key not in one.times
+        ]
+        self._time(wanted, keys)
+        times = [one.times[key] for one, key in zip(self._programs, keys, strict=True)]
+        return times, numbers, exchange_ns
+
+    def _time(self, wanted: Sequence[int], keys: Sequence[tuple[int, ...]]) -> None:
+        """Let programs know how long their items take."""
+        stretches, own = [], []
+        launch = launch_named(self._plan.implementation.launch)
+        for at in sorted(wanted, key=lambda one: self._stages[one]):
+            program = self._programs[at]
+            if not program.has_operators:
+                program.times[keys[at]] = program.timed(None, slice(0), launch.exchange_ns)
+                continue
+            if id(program) not in self._coarse:
+                make, place = self._made[at]
+                self._coarse[id(program)] = make()[place][1]
+            coarse = self._coarse[id(program)]
+            assert coarse is not None  # noqa: S101  it has operators
+            stretches.append((self._stages[at], coarse, 0))
+            own.append(at)
+        if not stretches:
+            return
+        step_of = partial(
+            WrittenStep, self._plan, self._units.schedule, self._steps.tables, self._templates
+        )
+        ranks = RankTable(self._plan)
+        fragments = fragments_of(stretches, lambda pieces: step_of(pieces, ranks), launch)
+        times = self._steps.timing.segments(fragments)
+        ends = np.append(np.flatnonzero(fragments.is_first), len(fragments.is_first)).tolist()
+        for at, begin, end in zip(own, ends, ends[1:], strict=False):
+            program = self._programs[at]
+            chosen = slice(begin, end)
+            program.times[keys[at]] = program.timed(times, chosen, launch.exchange_ns)
+
+    def _run(
+        self, program: Int64s, firsts: tuple[Int64s, ...], closing: tuple[Int64s, Int64s]
+    ) -> int:
+        times, numbers, exchange_ns = self._times()
+        plan, units = self._plan, self._units
+        columns, programs = joined_programs(self._programs, times, numbers)
+        if plan.pipeline == 1:
+            columns[:, 5] = 0
+        schedule = (
+            *(units.begin, units.kind, units.microbatch, units.chunk, program, units.member),
+        )
+        launch = launch_named(plan.implementation.launch)
+        lag_ns = [
+            launch.lag_ns.get(kind, 0)
+            for kind in (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.INTER_STREAM, EdgeKind.WAKE)
+        ]
+        run = ProgramRun(
+            schedule=schedule,
+            routes=units.routes,
+            programs=programs[:6],
+            ends=programs[6:],
+            firsts=firsts,
+            closings=closing,
+            times=(exchange_ns, self._transfers_ns()),
+            lags=(*lag_ns, launch.exchange_ns, SENDS),
+            rules=(int(plan.overlap.pipeline), int(self._is_ahead)),
+        )
+        return run.step_ns()
+
+    def _transfers_ns(self) -> Int64s:
+        """Between every chunk and the one before it on its route; int64[chunks]."""
+        before, _, stage_of = self._units.routes
+        found = np.zeros(len(before), np.int64)
+        behind = np.flatnonzero(before >= 0)
+        if len(behind):
+            blocks = self._work.blocks
+            transfers = Transfers(self._steps.tables, blocks.transfer_bytes, blocks.transfer_dtype)
+            kind = int(transfers.template(SENDS, is_forward=True).columns["exchange"][0])
+            pairs = zip(stage_of[before[behind]].tolist(), stage_of[behind].tolist(), strict=True)
+            found[behind] = self._steps.places(self._plan).transfers_ns(
+                kind, [(min(pair), max(pair)) for pair in pairs]
+            )
+        return found
+
+
+def _reducing(plan: Plan) -> int:
+    """How gradients are reduced, as the compiled loop numbers it; `UnitColumns.reduces`."""
+    if plan.sharding is Sharding.ZERO3 or (plan.sharding is Sharding.ZERO2 and plan.pipeline == 1):
+        return 2
+    if plan.sharding is Sharding.ZERO2:
+        return 3
+    return int(plan.overlap.gradients)
