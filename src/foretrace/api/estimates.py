@@ -35,6 +35,7 @@ from foretrace.base import WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
+    NetworkUse,
     document_mix,
     estimate_draft,
     expert_mixes,
@@ -120,6 +121,7 @@ def estimate(
     folded: bool = True,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
+    network: NetworkUse | str = NetworkUse.PRIVATE,
     folders: Sequence[Path] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> EditableEstimate:
@@ -152,6 +154,8 @@ def estimate(
         costs: what predicts durations; the fitted models of this version if left out.
         inflation: how much slower kernels are beside communication; the published mean if left
             out.
+        network: "private": each collective takes as long as alone; "shared": those that meet on a
+            link of the machine divide it, and the answer says what each level of links is asked.
         folders: of files that names are looked up in, before the presets.
         progress: called with plans done and plans in all.
 
@@ -178,6 +182,7 @@ def estimate(
             convention=counted,
             folded=folded,
             price_per_hour=price_per_hour,
+            network=NetworkUse(network),
         )
     else:
         found = estimate_draft(
@@ -191,6 +196,7 @@ def estimate(
             convention=counted,
             folded=folded,
             price_per_hour=price_per_hour,
+            network=NetworkUse(network),
             progress=progress,
         )
     if expert_load != EVEN or expert_capacity is not None:
@@ -249,7 +255,7 @@ def _under_load(
     found = estimated(
         even.model, loaded_plan(even.plan, even.model, mixes[0].imbalance), even.machine,
         software=even.software, costs=costs, inflation=inflation, convention=even.convention,
-        folded=even.laid_out.is_folded, price_per_hour=even.price_per_hour,
+        folded=even.laid_out.is_folded, price_per_hour=even.price_per_hour, network=even.network,
     )  # fmt: skip
     return replace(
         found, assumed=even.assumed, experts=mixes, notes=(*dict.fromkeys((note, *even.notes)),)

@@ -17,6 +17,7 @@ from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, software_folders
+from foretrace.estimate import NetworkUse
 from foretrace.machine import load_machine
 from foretrace.operators import ModuleProgram
 from foretrace.software import software_called
@@ -78,6 +79,7 @@ def estimate(
         option("PLAN.json", "Where a recommender's tables stand: a sharding plan of TorchRec."),
     ] = None,
     ids: plans.Ids = None,
+    network: options.Network = NetworkUse.PRIVATE,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one of each role.")
     ] = False,
@@ -115,6 +117,7 @@ def estimate(
             expert_replicas=expert_replicas,
             tables=tables,
             ids=ids,
+            network=network,
             folded=not unfolded,
             progress=doing.advance,
         )

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 import typer
 
 from foretrace.base import SweepEngine
+from foretrace.estimate import NetworkUse
 from foretrace.graph import Ablation
 
 
@@ -84,6 +85,12 @@ DeviceName: TypeAlias = Annotated[
 Without: TypeAlias = Annotated[
     list[Ablation] | None,
     typer.Option(help="Leave out a class of dependency; may be given again."),
+]
+Network: TypeAlias = Annotated[
+    NetworkUse,
+    typer.Option(
+        help="private: each collective as if alone; shared: those that meet divide links."
+    ),
 ]
 Names: TypeAlias = Annotated[
     Path | None,

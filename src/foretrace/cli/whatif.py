@@ -18,6 +18,7 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders
 from foretrace.cli.source import Reading
+from foretrace.estimate import NetworkUse
 from foretrace.machine import load_machine
 from foretrace.simulate import Cores
 from foretrace.whatif import Edit, Order, Prediction, edits_of, stated_of
@@ -40,6 +41,7 @@ def whatif(
     plan: own.Plan = None,
     config: plans.Configs = None,
     recorded: own.Recorded = None,
+    network: options.Network = NetworkUse.PRIVATE,
     cores: own.SharedCores = None,
     without_profiler: own.WithoutProfiler = False,
     report: options.Page = None,
@@ -58,6 +60,10 @@ def whatif(
         of = plans.model_of(model, configured)
         under = _plan(plan, draft, configured)
         plans.tell_notes(under)
+        if paths and network is NetworkUse.SHARED:
+            raise typer.BadParameter(
+                "--network shared is of an estimate: recorded transfers were measured as they met"
+            )
         if paths:
             base = reading.job(paths, doing).edit(
                 *edits,
@@ -74,7 +80,7 @@ def whatif(
                 "--plan and --machine"
             )
         else:
-            base = api.estimate(of, under, on).edit(*edits)
+            base = api.estimate(of, under, on, network=network).edit(*edits)
         doing.now("predicting")
         if scenarios is not None:
             found = api.scenarios(

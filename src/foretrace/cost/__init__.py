@@ -57,14 +57,17 @@ if TYPE_CHECKING:
     from foretrace.cost.model import Costs as Costs
     from foretrace.cost.model import KernelRequests as KernelRequests
     from foretrace.cost.model import Source as Source
+    from foretrace.cost.network import CollectiveLoads as CollectiveLoads
     from foretrace.cost.network import calibrated_collectives as calibrated_collectives
     from foretrace.cost.network import collective_costs as collective_costs
     from foretrace.cost.network import collective_errors as collective_errors
+    from foretrace.cost.network import collective_loads as collective_loads
     from foretrace.cost.network import collective_named as collective_named
     from foretrace.cost.network import even_total as even_total
     from foretrace.cost.network import shipped_collectives as shipped_collectives
     from foretrace.cost.of_graph import STATED as STATED
     from foretrace.cost.of_graph import graph_costs as graph_costs
+    from foretrace.cost.of_graph import transfer_ns as transfer_ns
     from foretrace.cost.of_recording import MeasuredTransfer as MeasuredTransfer
     from foretrace.cost.of_recording import RecordedCosts as RecordedCosts
     from foretrace.cost.of_recording import TransferLines as TransferLines

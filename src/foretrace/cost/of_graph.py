@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from foretrace.base import Bools, Int32s, Int64s
+from foretrace.base import LARGEST_COUNT, Bools, Int32s, Int64s
 from foretrace.cost.model import (
     NO_TEXT,
     CollectiveRequests,
@@ -60,6 +60,24 @@ def graph_costs(
     return Costs(duration_ns, low_ns, high_ns, source, family, tuple(families))
 
 
+def transfer_ns(
+    graph: ExecutionGraph,
+    nodes: Int64s,
+    model: CostModel,
+    *,
+    most_bytes: int = LARGEST_COUNT,
+) -> Int64s:
+    """What the collectives of FINISH nodes take, int64[nodes].
+
+    Args:
+        graph: of any origin; rank r stands at place r.
+        nodes: int64[nodes], FINISH nodes.
+        model: what predicts.
+        most_bytes: that any of them has to move; 1: what passes before data does.
+    """
+    return _collective_costs(graph, nodes, model, None, most_bytes=most_bytes).duration_ns
+
+
 def _kernel_costs(graph: ExecutionGraph, nodes: Int64s, model: CostModel) -> Costs:
     operator, operators = _texts(graph.operator[nodes], graph.names)
     signature, signatures = _texts(graph.operator_signature[nodes], graph.names)
@@ -70,7 +88,12 @@ def _kernel_costs(graph: ExecutionGraph, nodes: Int64s, model: CostModel) -> Cos
 
 
 def _collective_costs(
-    graph: ExecutionGraph, nodes: Int64s, model: CostModel, place_by_rank: Int64s | None
+    graph: ExecutionGraph,
+    nodes: Int64s,
+    model: CostModel,
+    place_by_rank: Int64s | None,
+    *,
+    most_bytes: int = LARGEST_COUNT,
 ) -> Costs:
     make = graph.collectives.make[graph.collective[nodes]]
     wanted, inverse = np.unique(make, return_inverse=True)
@@ -80,7 +103,7 @@ def _collective_costs(
     group, groups = _positions([one.ranks for one in chosen])
     if place_by_rank is not None:
         groups = tuple(tuple(place_by_rank[list(ranks)].tolist()) for ranks in groups)
-    num_bytes = np.array([max(one.num_bytes, 0) for one in chosen], np.int64)
+    num_bytes = np.array([min(max(one.num_bytes, 0), most_bytes) for one in chosen], np.int64)
     costs = model.collective_costs(
         CollectiveRequests(collective, num_bytes, dtype, group, collectives, dtypes, groups)
     )

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from foretrace.estimate.expert_steps import expert_mixes as expert_mixes
     from foretrace.estimate.expert_steps import loaded_plan as loaded_plan
     from foretrace.estimate.expert_steps import routing_of as routing_of
+    from foretrace.estimate.link_traffic import StepTraffic as StepTraffic
+    from foretrace.estimate.link_traffic import sharing_of as sharing_of
+    from foretrace.estimate.link_traffic import step_traffic as step_traffic
+    from foretrace.estimate.link_traffic import unshared as unshared
     from foretrace.estimate.nearest import NearestPlan as NearestPlan
     from foretrace.estimate.nearest import PlanChange as PlanChange
     from foretrace.estimate.nearest import nearest_plans as nearest_plans
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
     from foretrace.estimate.parts import memory_parts as memory_parts
     from foretrace.estimate.parts import plan_parts as plan_parts
     from foretrace.estimate.parts import step_parts as step_parts
+    from foretrace.estimate.shared_links import LinkUse as LinkUse
+    from foretrace.estimate.shared_links import NetworkUse as NetworkUse
+    from foretrace.estimate.shared_links import SharedLinks as SharedLinks
     from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE
     from foretrace.estimate.step_time import UNMODELLED as UNMODELLED
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.step_time import SimulatedStep as SimulatedStep
     from foretrace.estimate.step_time import interval as interval
     from foretrace.estimate.step_time import simulated_step as simulated_step
+    from foretrace.estimate.step_time import step_of_costs as step_of_costs
     from foretrace.estimate.step_time import unmodelled_width as unmodelled_width
     from foretrace.estimate.uneven import Follows as Follows
     from foretrace.estimate.uneven import UnevenStep as UnevenStep

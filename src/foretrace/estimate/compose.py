@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from foretrace.analyze import windows
 from foretrace.base import SimulationError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
+from foretrace.estimate.link_traffic import sharing_of, unshared
 from foretrace.estimate.nearest import nearest_plans
+from foretrace.estimate.shared_links import NetworkUse, SharedLinks, shared_links
 from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,
@@ -20,6 +24,7 @@ from foretrace.estimate.step_time import (
 )
 from foretrace.machine import Machine, with_hosts
 from foretrace.operators import ModuleProgram
+from foretrace.simulate import simulate
 from foretrace.software import (
     UNKNOWN_SOFTWARE,
     Knowledge,
@@ -68,6 +73,7 @@ def estimate(
     folded: bool = True,
     price_per_hour: float | None = None,
     unmodelled: float | None = None,
+    network: NetworkUse = NetworkUse.PRIVATE,
 ) -> Estimate:
     """One step of a model under a plan on a machine.
 
@@ -86,6 +92,9 @@ def estimate(
         price_per_hour: of one chip, in any currency.
         unmodelled: spread of what no cost model knows, on a logarithmic scale, each way; as wide
             as runs of which as much is known need, if left out.
+        network: whether collectives that meet on a link divide it. Alone each then takes what it
+            takes on empty links, also where a tier has fewer than its members' cards; costs of
+            one's own are to be such.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
@@ -103,8 +112,11 @@ def estimate(
     else:
         laid_out = layout(blocks_of_model(model, plan), plan, schedule, folded=folded)
     known = software or load_software(UNKNOWN_SOFTWARE)
-    costs = costs or software_costs(machine, known)
-    done = simulated_step(laid_out.graph, costs, inflation or Inflation())
+    is_shared = network is NetworkUse.SHARED
+    costs_of = None if costs is not None else partial(software_costs, software=known)
+    costs = costs or software_costs(unshared(machine) if is_shared else machine, known)
+    sharing = sharing_of(laid_out, costs, machine) if is_shared else None
+    done = simulated_step(laid_out.graph, costs, inflation or Inflation(), sharing=sharing)
     if unmodelled is None:
         unmodelled = unmodelled_of(model, software, machine)
     spread = interval(done, unmodelled=unmodelled)
@@ -123,6 +135,7 @@ def estimate(
         peak_flops_per_ns=peak,
         price_per_hour=price_per_hour,
         software=software,
+        links=_links(done, costs_of),
         notes=(
             *_notes_on_hosts(machine),
             *_notes_on_software(software),
@@ -147,6 +160,7 @@ def estimate_draft(
     convention: Convention = Convention.CAUSAL,
     folded: bool = True,
     price_per_hour: float | None = None,
+    network: NetworkUse = NetworkUse.PRIVATE,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
     """One step under a plan that may leave keys open; every legal plan that agrees is tried.
@@ -165,6 +179,7 @@ def estimate_draft(
         convention: so too.
         folded: so too.
         price_per_hour: so too.
+        network: so too.
         progress: called with plans done and plans in all.
 
     Raises:
@@ -184,7 +199,8 @@ def estimate_draft(
     machine = with_hosts(machine, max(plan.num_ranks for plan in plans))
     others = []
     answer = None
-    costs = costs or software_costs(machine, software)
+    if costs is None and network is NetworkUse.PRIVATE:
+        costs = software_costs(machine, software)
     for done, plan in enumerate(plans):
         one = estimate(
             model,
@@ -196,6 +212,7 @@ def estimate_draft(
             convention=convention,
             folded=folded or done > 0,  # only the answer is looked into
             price_per_hour=price_per_hour,
+            network=network,
         )
         answer = answer or one
         others.append(_alternative(found, one))
@@ -255,6 +272,25 @@ def unmodelled_of(
         has_experts=isinstance(model, Transformer) and model.experts is not None,
         knowledge=Knowledge.UNKNOWN if software is None else software.knowledge,
         architecture=machine.chip.architecture,
+    )
+
+
+def _links(
+    done: SimulatedStep, costs_of: Callable[[Machine], CostModel] | None
+) -> SharedLinks | None:
+    if done.traffic is None:
+        return None
+    steps, private = (
+        windows(done.timeline),
+        windows(simulate(done.timeline.graph, done.duration_ns)),
+    )
+    return shared_links(
+        done.timeline,
+        done.traffic,
+        alone_ns=done.duration_ns,
+        end_node=int(steps.end_node[0]),
+        private_ns=int(private.duration_ns[0]),
+        costs_of=costs_of,
     )
 
 

@@ -20,6 +20,7 @@ from foretrace.estimate.parts import (
     ranks_table,
     step_parts,
 )
+from foretrace.estimate.shared_links import NetworkUse, SharedLinks
 from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
 from foretrace.estimate.words import figures, subject_text
@@ -63,6 +64,7 @@ class Estimate(Answer):
     mix: DocumentMix | None = None  # steps of a dataset's documents, where one is named
     experts: tuple[ExpertMix, ...] = ()  # steps under a load of experts, where one is named
     nearest: tuple[NearestPlan, ...] | None = None  # that fit; `None`: this one does
+    links: SharedLinks | None = None  # `None`: every collective found its links empty
 
     @property
     def step_ns(self) -> int:
@@ -88,6 +90,11 @@ class Estimate(Answer):
     def samples_per_step(self) -> int:
         """Sequences, or samples, of one step."""
         return self.plan.global_batch
+
+    @property
+    def network(self) -> NetworkUse:
+        """Whether collectives that meet on a link divide it."""
+        return NetworkUse.PRIVATE if self.links is None else NetworkUse.SHARED
 
     @property
     def units_per_step(self) -> int:
@@ -164,6 +171,7 @@ class Estimate(Answer):
         return (
             Facts(figures(self)),
             *step_parts(self),
+            *(() if self.links is None else (self.links.table(),)),
             *self.uneven,
             *(() if self.nearest is None else (nearest_table(self.nearest),)),
             *memory_parts(self.footprint),
@@ -204,6 +212,7 @@ class Estimate(Answer):
             **self._throughput(),
             **({} if self.mix is None else {"documents": self.mix.as_json()}),
             **({} if self.nearest is None else {"nearest": plain(self.nearest)}),
+            **({} if self.links is None else {"links": plain(self.links)}),
             **({"expert_load": plain(self.experts)} if self.experts else {}),
             "uncertainty": plain(found.families),
             "sources": dict(self.share_by_source),

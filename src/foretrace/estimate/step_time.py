@@ -13,7 +13,7 @@ contention) is one more part, relative to the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +22,10 @@ from foretrace.analyze import windows
 from foretrace.answer import Plain
 from foretrace.base import Int64s, MachineError
 from foretrace.cost import CostModel, Costs, Inflation, Source, graph_costs, inflated
+from foretrace.estimate.link_traffic import StepTraffic
 from foretrace.graph import ExecutionGraph, Timeline
 from foretrace.operators import OperatorClass, operator_class
-from foretrace.simulate import simulate, way_back
+from foretrace.simulate import simulate, simulate_shared, way_back
 from foretrace.software import Knowledge
 
 # What no cost model knows, as logarithmic widths each way: with them 80% of published runs lie
@@ -59,11 +60,16 @@ class SimulatedStep:
 
     timeline: Timeline
     costs: Costs  # of every node alone
-    duration_ns: Int64s  # int64[nodes], with what communication adds
+    duration_ns: Int64s  # int64[nodes], with what communication adds, on links of their own
+    traffic: StepTraffic | None = None  # `None`: no link was shared
 
 
 def simulated_step(
-    graph: ExecutionGraph, model: CostModel, inflation: Inflation | None
+    graph: ExecutionGraph,
+    model: CostModel,
+    inflation: Inflation | None,
+    *,
+    sharing: Callable[[ExecutionGraph, Int64s], StepTraffic] | None = None,
 ) -> SimulatedStep:
     """Simulate a graph with predicted durations.
 
@@ -71,16 +77,35 @@ def simulated_step(
         graph: laid out.
         model: what predicts durations.
         inflation: how much slower kernels are beside communication; `None`: no slower.
+        sharing: what collectives of these durations ask of links; `None`: every collective finds
+            its links empty.
 
     Raises:
         MachineError: for a collective, a product or attention that the model does not know.
     """
-    costs = known_costs(graph, model)
-    alone = simulate(graph, costs.duration_ns)
+    return step_of_costs(graph, known_costs(graph, model), inflation, sharing=sharing)
+
+
+def step_of_costs(
+    graph: ExecutionGraph,
+    costs: Costs,
+    inflation: Inflation | None,
+    *,
+    sharing: Callable[[ExecutionGraph, Int64s], StepTraffic] | None = None,
+) -> SimulatedStep:
+    """Simulate a graph with known durations; arguments are as in `simulated_step`."""
+    traffic = None if sharing is None else sharing(graph, costs.duration_ns)
+
+    def run(duration_ns: Int64s) -> Timeline:
+        if traffic is None:
+            return simulate(graph, duration_ns)
+        return simulate_shared(graph, duration_ns, traffic=traffic.traffic)
+
+    alone = run(costs.duration_ns)
     if inflation is None:
-        return SimulatedStep(alone, costs, costs.duration_ns)
+        return SimulatedStep(alone, costs, costs.duration_ns, traffic)
     duration_ns = inflated(alone, costs.duration_ns, inflation)
-    return SimulatedStep(simulate(graph, duration_ns), costs, duration_ns)
+    return SimulatedStep(run(duration_ns), costs, duration_ns, traffic)
 
 
 def known_costs(graph: ExecutionGraph, model: CostModel) -> Costs:

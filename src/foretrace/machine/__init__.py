@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from foretrace.machine.host import Host as Host
     from foretrace.machine.host import host_names as host_names
     from foretrace.machine.host import load_host as load_host
+    from foretrace.machine.links import LinkLevel as LinkLevel
+    from foretrace.machine.links import LinkWay as LinkWay
+    from foretrace.machine.links import MachineLinks as MachineLinks
+    from foretrace.machine.links import links_of as links_of
     from foretrace.machine.machine import Description as Description
     from foretrace.machine.machine import Hardware as Hardware
     from foretrace.machine.machine import Machine as Machine

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from foretrace.simulate.sampling.draws import simulate_samples as simulate_samples
     from foretrace.simulate.sharing.cores import Cores as Cores
     from foretrace.simulate.sharing.cores import alone_ns as alone_ns
-    from foretrace.simulate.sharing.cores import simulate_shared as simulate_shared
+    from foretrace.simulate.sharing.shared import simulate_links as simulate_links
+    from foretrace.simulate.sharing.shared import simulate_shared as simulate_shared
+    from foretrace.simulate.sharing.traffic import NO_FLOW as NO_FLOW
+    from foretrace.simulate.sharing.traffic import LinkTimes as LinkTimes
+    from foretrace.simulate.sharing.traffic import Traffic as Traffic
     from foretrace.simulate.static import simulate as simulate
 
 lazily(__name__)

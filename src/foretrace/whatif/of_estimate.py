@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foretrace.base import ScenarioError
-from foretrace.cost import CostModel, Inflation, inflated
+from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
-    SimulatedStep,
+    NetworkUse,
     estimate,
     interval,
+    sharing_of,
     software_costs,
+    step_of_costs,
     unmodelled_of,
+    unshared,
 )
-from foretrace.simulate import simulate
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edited_model import model_with, sizes_of
 from foretrace.whatif.edits.changed import changed
@@ -118,6 +120,7 @@ def _estimated(
         convention=before.convention,
         folded=folded,
         price_per_hour=before.price_per_hour,
+        network=before.network,
     )
 
 
@@ -135,18 +138,18 @@ def _outcome(
             spread.high_ns,
             ESTIMATED,
         )
+    machine, is_shared = estimated.machine, estimated.network is NetworkUse.SHARED
+    model = costs or software_costs(unshared(machine) if is_shared else machine, estimated.software)
     job, alone = changed(
         unchanged(estimated.graph),
         estimated.costs,
         scenario.changes,
         plan=scenario.plan,
         transformer=estimated.model if isinstance(estimated.model, Transformer) else None,
-        model=costs or software_costs(estimated.machine, estimated.software),
+        model=model,
     )
-    duration_ns = inflated(
-        simulate(job.graph, alone.duration_ns), alone.duration_ns, inflation or Inflation()
-    )
-    done = SimulatedStep(simulate(job.graph, duration_ns), alone, duration_ns)
+    sharing = sharing_of(estimated.laid_out, model, machine) if is_shared else None
+    done = step_of_costs(job.graph, alone, inflation or Inflation(), sharing=sharing)
     unmodelled = unmodelled_of(estimated.model, estimated.software, estimated.machine)
     spread = interval(done, unmodelled=unmodelled)
     return ScenarioOutcome(

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from foretrace.workload.layout.layout import layout as layout
     from foretrace.workload.layout.piece_program import SegmentTimes as SegmentTimes
     from foretrace.workload.layout.tables import ExchangeKind as ExchangeKind
+    from foretrace.workload.layout.unfolded import alike_groups as alike_groups
     from foretrace.workload.layout.unit_grain import Fragments as Fragments
     from foretrace.workload.layout.unit_grain import UnitLayout as UnitLayout
     from foretrace.workload.layout.unit_grain import unit_layout as unit_layout

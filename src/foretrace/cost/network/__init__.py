@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from foretrace.cost.network.costs import collective_costs as collective_costs
     from foretrace.cost.network.costs import shipped_collectives as shipped_collectives
     from foretrace.cost.network.domain import collective_named as collective_named
+    from foretrace.cost.network.loads import CollectiveLoads as CollectiveLoads
+    from foretrace.cost.network.loads import collective_loads as collective_loads
     from foretrace.cost.network.logs import read_log as read_log
     from foretrace.cost.network.span import GroupSpan as GroupSpan
     from foretrace.cost.network.span import span_of as span_of

@@ -1,4 +1,4 @@
-"""Compiled loop of hosts that share their cores; checks no lengths.
+"""Compiled loop of what is shared, cores of hosts and links of a network; checks no lengths.
 
 See `shared` for the safe way in.
 """
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from foretrace.base import Float64s, Int32s, Int64s, UInt8s, njit
+from foretrace.simulate.sharing.fairness._compiled import _fair, _joins, _leaves, _met
 
 # As `foretrace.simulate._compiled.Status`.
 OK, NEGATIVE_DURATION, ORDER, OVERFLOW, EDGES = 0, 1, 2, 3, 4
 _LIMIT_EXACT_NS = 2.0**53
+_NOWHERE = -1
 
 
 @njit
@@ -72,55 +74,123 @@ def _pop(key: Float64s, item: Int32s, first: int, size: int) -> None:
 
 
 @njit
+def _turned(
+    num_flows: int,
+    flows: Int32s,
+    num_hosts: int,
+    now_ns: float,
+    new_rate: Float64s,
+    new_held_at: Int32s,
+    held_at: Int32s,
+    watched: UInt8s,
+    held_ns: Float64s,
+    clock: Float64s,
+    rate: Float64s,
+    at_ns: Float64s,
+    reading: Float64s,
+    first_place: Int64s,
+    next_ns: Float64s,
+    num_leaves: int,
+) -> None:
+    """Flows go on at other rates. Out: their clocks, and when the first of each ends."""
+    for at in range(num_flows):
+        flow = flows[at]
+        own = 2 * num_hosts + flow
+        if watched[flow] > 0 and held_at[flow] != _NOWHERE:
+            held_ns[held_at[flow]] += now_ns - at_ns[own]
+        is_same = new_rate[flow] == rate[own]
+        if not is_same or held_at[flow] != _NOWHERE:
+            clock[own] += (now_ns - at_ns[own]) * rate[own]
+            at_ns[own] = now_ns
+            rate[own] = new_rate[flow]
+        held_at[flow] = new_held_at[flow]
+        if not is_same:
+            left_ns = max(0.0, reading[first_place[own]] - clock[own])
+            _end_first(next_ns, num_leaves, own, now_ns + left_ns / rate[own])
+
+
+@njit
+def _end_first(next_ns: Float64s, num_leaves: int, clock: int, end_ns: float) -> None:
+    """State when the first on a clock ends. Out: `next_ns`, a tree whose nodes hold the least."""
+    at = num_leaves + clock
+    next_ns[at] = end_ns
+    at //= 2
+    while at > 0:
+        least = min(next_ns[2 * at], next_ns[2 * at + 1])
+        if next_ns[at] == least:
+            break
+        next_ns[at] = least
+        at //= 2
+
+
+@njit
 def _shared_ends(
     first_edge: Int64s,
     predecessor: Int32s,
     lag_ns: Int32s,
     duration_ns: Int64s,
-    need: UInt8s,
-    host: Int32s,
+    delay_ns: Int64s,
+    clock_of: Int32s,
     num_hosts: int,
     speed: Float64s,
     transfers: float,
+    pattern: Int32s,
+    first_use: Int64s,
+    link: Int32s,
+    share: Float64s,
+    pace: Float64s,
+    num_links: int,
+    watched: UInt8s,
     start_ns: Float64s,
     end_ns: Float64s,
-) -> tuple[int, int]:
-    """Events in order of time; of equal times ends before starts, then hosts, then nodes.
+    held_ns: Float64s,
+    crowded_ns: Float64s,
+) -> tuple[int, int, int]:
+    """Events in order of time; of equal times ends before starts, then clocks, then nodes.
 
     All that works on one host goes at one speed, so each host has a clock that runs at that speed
     and a heap of the readings at which its nodes end; a second clock and heap for transfers, which
-    `transfers` slow only as far as they need a core. What needs no core ends when it is known to
-    start; it makes no event.
+    `transfers` slow only as far as they need a core. A flow, the transfer of one collective on all
+    its links, has a clock of its own that runs at its rate, 1 while nothing holds it. What shares
+    nothing ends when it is known to start; it makes no event.
 
-    In: the graph's columns; `duration_ns` int64[nodes]; `need` uint8[nodes], 0 none, 1 a core, 2
-    a transfer's share; `host` int32[nodes]; `speed` float64[counts] above 0. Out: `start_ns` and
-    `end_ns` float64[nodes]. Returns (status, the node it stopped at; the number of nodes if OK).
+    In: the graph's columns; `duration_ns` int64[nodes]; `delay_ns` int64[nodes], of its duration
+    what passes before a node shares anything; `clock_of` int32[nodes], 2 * host for a core,
+    2 * host + 1 for a transfer's share, 2 * hosts + flow, or -1; `speed` float64[counts] above 0;
+    `pattern` int32[flows]; `first_use` int64[patterns + 1], `link` int32[uses] and `share`
+    float64[uses], of a link's capacity at rate 1; `pace` float64[patterns], rates of flows that
+    have as much as each other; `watched` uint8[flows]. Out: `start_ns` and `end_ns`
+    float64[nodes]; `held_ns` float64[links], time in which watched flows were held there;
+    `crowded_ns` float64[links]. Returns (status, the node it stopped at; the number of nodes if
+    OK, begins and ends of flows).
     """
     num_nodes = duration_ns.size
     num_edges = predecessor.size
+    num_flows = pattern.size
+    num_clocks = 2 * num_hosts + num_flows
 
-    # Successors, and where the heap of each (host, need) begins.
+    # Successors, and where the heap of each clock begins.
     first_after = np.zeros(num_nodes + 1, np.int64)
-    first_place = np.zeros(2 * num_hosts + 1, np.int64)
+    first_place = np.zeros(num_clocks + 1, np.int64)
     waits = np.empty(num_nodes, np.int32)
     for node in range(num_nodes):
         if duration_ns[node] < 0:
-            return NEGATIVE_DURATION, node
+            return NEGATIVE_DURATION, node, 0
         if first_edge[node + 1] < first_edge[node] or first_edge[node + 1] > num_edges:
-            return EDGES, node
+            return EDGES, node, 0
         waits[node] = first_edge[node + 1] - first_edge[node]
         for edge in range(first_edge[node], first_edge[node + 1]):
             before = predecessor[edge]
             if before < 0 or before >= node:
-                return ORDER, node
+                return ORDER, node, 0
             first_after[before + 1] += 1
-        if need[node] > 0:
-            first_place[2 * host[node] + need[node]] += 1
+        if clock_of[node] >= 0:
+            first_place[clock_of[node] + 1] += 1
     for node in range(num_nodes):
         first_after[node + 1] += first_after[node]
-    for heap in range(2 * num_hosts):
+    for heap in range(num_clocks):
         first_place[heap + 1] += first_place[heap]
-    num_places = first_place[2 * num_hosts]
+    num_places = first_place[num_clocks]
     after = np.empty(num_edges, np.int32)
     lag_after = np.empty(num_edges, np.int32)
     filled = first_after[:num_nodes].copy()
@@ -131,22 +201,43 @@ def _shared_ends(
             after[place] = node
             lag_after[place] = lag_ns[edge]
 
-    # What works, by reading of its host's clock at its end; what waits for its start.
+    # What works, by reading of its clock at its end; what waits for its start.
     reading = np.empty(num_places, np.float64)
     working = np.empty(num_places, np.int32)
-    size = np.zeros(2 * num_hosts, np.int64)
+    size = np.zeros(num_clocks, np.int64)
     due_ns = np.empty(num_places, np.float64)
     due = np.empty(num_places, np.int32)
     num_due = 0
-    clock = np.zeros(2 * num_hosts, np.float64)
-    rate = np.ones(2 * num_hosts, np.float64)
-    at_ns = np.zeros(num_hosts, np.float64)
+    clock = np.zeros(num_clocks, np.float64)
+    rate = np.ones(num_clocks, np.float64)
+    at_ns = np.zeros(num_clocks, np.float64)
 
     # When the first of each heap ends: leaves of a tree whose every node holds the least below.
     num_leaves = 1
-    while num_leaves < 2 * num_hosts:
+    while num_leaves < num_clocks:
         num_leaves *= 2
     next_ns = np.full(2 * num_leaves, np.inf)
+
+    # Who is on which link, as `fairness` keeps it.
+    demand = np.zeros(num_links, np.float64)
+    first_on = np.full(num_links, _NOWHERE, np.int32)
+    own = np.full(num_flows, _NOWHERE, np.int32)
+    on_link = np.empty(0, np.int32)
+    before_on = np.empty(0, np.int32)
+    free = _NOWHERE
+    num_free = 0
+    flows = np.empty(num_flows, np.int32)
+    met_flow = np.zeros(num_flows, np.int64)
+    links = np.empty(num_links, np.int32)
+    met_link = np.zeros(num_links, np.int64)
+    room = np.empty(num_links, np.float64)
+    weight = np.empty(num_links, np.float64)
+    new_rate = np.ones(num_flows, np.float64)
+    new_held_at = np.full(num_flows, _NOWHERE, np.int32)
+    held_at = np.full(num_flows, _NOWHERE, np.int32)
+    since_ns = np.zeros(num_links, np.float64)
+    latest_ns = 0.0
+    num_events = 0
 
     # Nodes that wait for nobody any more, last first.
     known = np.empty(num_nodes, np.int32)
@@ -163,40 +254,21 @@ def _shared_ends(
         if num_known > 0:
             num_known -= 1
             node = int(known[num_known])
-            if need[node] > 0 and duration_ns[node] > 0:
-                _push(due_ns, due, 0, num_due, start_ns[node], node)
+            if clock_of[node] >= 0 and duration_ns[node] > delay_ns[node]:
+                _push(due_ns, due, 0, num_due, start_ns[node] + delay_ns[node], node)
                 num_due += 1
                 continue
             end_ns[node] = start_ns[node] + duration_ns[node]
             ended = node
         else:
-            here = -1
-            if num_due > 0 and due_ns[0] < next_ns[1]:
+            heap = -1
+            is_begin = num_due > 0 and due_ns[0] < next_ns[1]
+            if is_begin:
                 begin_ns = due_ns[0]
                 node = int(due[0])
                 _pop(due_ns, due, 0, num_due)
                 num_due -= 1
-                here = int(host[node])
-                heap = 2 * here + need[node] - 1
-                passed_ns = begin_ns - at_ns[here]
-                if passed_ns > 0.0:
-                    clock[2 * here] += passed_ns * rate[2 * here]
-                    clock[2 * here + 1] += passed_ns * rate[2 * here + 1]
-                    at_ns[here] = begin_ns
-                    passed_ns = 0.0
-                # Behind a lag below zero a node may begin before its host's latest event: up to
-                # that it works as if alone.
-                alone = speed[0]
-                if need[node] > 1:
-                    alone = 1.0 - transfers * (1.0 - alone)
-                left_ns = duration_ns[node] + passed_ns * alone
-                if left_ns <= 0.0:
-                    end_ns[node] = begin_ns + duration_ns[node] / alone
-                    ended = node
-                else:
-                    base = first_place[heap]
-                    _push(reading, working, base, size[heap], clock[heap] + left_ns, node)
-                    size[heap] += 1
+                heap = int(clock_of[node])
             elif next_ns[1] < np.inf:
                 leaf = 1
                 while leaf < num_leaves:
@@ -204,44 +276,153 @@ def _shared_ends(
                     if next_ns[leaf] > next_ns[leaf + 1]:
                         leaf += 1
                 heap = leaf - num_leaves
-                here = heap // 2
+            else:
+                break
+
+            flow = heap - 2 * num_hosts
+            num_met = 0  # flows whose rates another flow's begin or end may change
+            if flow >= 0 and is_begin:
+                # Behind a lag below zero a flow may begin before the latest event of links: up to
+                # that it works as if alone.
+                if size[heap] == 0:
+                    clock[heap] = 0.0
+                    rate[heap] = 1.0
+                    at_ns[heap] = max(begin_ns, latest_ns)
+                elif begin_ns > at_ns[heap] and rate[heap] != 1.0:
+                    if watched[flow] > 0:
+                        held_ns[held_at[flow]] += begin_ns - at_ns[heap]
+                    clock[heap] += (begin_ns - at_ns[heap]) * rate[heap]
+                    at_ns[heap] = begin_ns
+                left_ns = duration_ns[node] - delay_ns[node] + (begin_ns - at_ns[heap])
+                if left_ns <= 0.0:
+                    end_ns[node] = begin_ns + duration_ns[node] - delay_ns[node]
+                    ended = node
+                else:
+                    base = first_place[heap]
+                    _push(reading, working, base, size[heap], clock[heap] + left_ns, node)
+                    size[heap] += 1
+                    first_ns = at_ns[heap] + (reading[base] - clock[heap]) / rate[heap]
+                    _end_first(next_ns, num_leaves, heap, first_ns)
+                    if size[heap] == 1:
+                        num_events += 1
+                        latest_ns = max(begin_ns, latest_ns)
+                        first, last = first_use[pattern[flow]], first_use[pattern[flow] + 1]
+                        if num_free < last - first:
+                            size_before = before_on.size
+                            wanted = max(2 * size_before, size_before + last - first)
+                            more = np.empty(4 * wanted, np.int32)
+                            more[: 4 * size_before] = on_link
+                            more_before = np.empty(wanted, np.int32)
+                            more_before[:size_before] = before_on
+                            for at in range(size_before, wanted):
+                                more[4 * at + 3] = free
+                                free = at
+                            num_free += wanted - size_before
+                            on_link = more
+                            before_on = more_before
+                        num_free -= last - first
+                        free, is_crowded = _joins(
+                            flow, free, first, last, link, share, demand, first_on, own,
+                            on_link, before_on, latest_ns, since_ns,
+                        )  # fmt: skip
+                        held_at[flow] = _NOWHERE
+                        if is_crowded:
+                            flows[0] = flow
+                            met_flow[flow] = num_events
+                            num_met = 1
+            elif flow >= 0:
                 now_ns = next_ns[leaf]
-                other = heap ^ 1
-                clock[other] += (now_ns - at_ns[here]) * rate[other]
-                at_ns[here] = now_ns
+                if watched[flow] > 0 and held_at[flow] != _NOWHERE:
+                    held_ns[held_at[flow]] += now_ns - at_ns[heap]
                 base = first_place[heap]
                 clock[heap] = reading[base]
+                at_ns[heap] = now_ns
                 node = int(working[base])
                 _pop(reading, working, base, size[heap])
                 size[heap] -= 1
                 end_ns[node] = now_ns
                 ended = node
-                if size[heap] + size[other] == 0:
-                    clock[heap] = 0.0
-                    clock[other] = 0.0
-            else:
-                break
-
-            # Another number works on this host: its speeds, and when the first of them end.
-            running = size[2 * here] + transfers * size[2 * here + 1]
-            one = _speed(speed, running)
-            rate[2 * here] = one
-            rate[2 * here + 1] = 1.0 - transfers * (1.0 - one)
-            for heap in range(2 * here, 2 * here + 2):
-                leaf = num_leaves + heap
-                next_ns[leaf] = np.inf
+                first_ns = np.inf
                 if size[heap] > 0:
-                    left_ns = max(0.0, reading[first_place[heap]] - clock[heap])
-                    next_ns[leaf] = at_ns[here] + left_ns / rate[heap]
-            leaf = (num_leaves + 2 * here) // 2
-            while leaf > 0:
-                next_ns[leaf] = min(next_ns[2 * leaf], next_ns[2 * leaf + 1])
-                leaf //= 2
+                    left_ns = max(0.0, reading[base] - clock[heap])
+                    first_ns = now_ns + left_ns / rate[heap]
+                _end_first(next_ns, num_leaves, heap, first_ns)
+                if size[heap] == 0:
+                    num_events += 1
+                    latest_ns = max(now_ns, latest_ns)
+                    last = first_use[pattern[flow] + 1]
+                    num_free += last - first_use[pattern[flow]]
+                    free, num_met = _leaves(
+                        flow, free, link, share, demand, first_on, own, on_link, before_on, flows,
+                        met_flow, num_events, latest_ns, since_ns, crowded_ns,
+                    )  # fmt: skip
+            else:
+                here = heap // 2
+                if is_begin:
+                    passed_ns = begin_ns - at_ns[2 * here]
+                    if passed_ns > 0.0:
+                        clock[2 * here] += passed_ns * rate[2 * here]
+                        clock[2 * here + 1] += passed_ns * rate[2 * here + 1]
+                        at_ns[2 * here] = begin_ns
+                        passed_ns = 0.0
+                    # As of a flow: before its host's latest event it works as if alone.
+                    alone = speed[0]
+                    if heap != 2 * here:
+                        alone = 1.0 - transfers * (1.0 - alone)
+                    left_ns = duration_ns[node] + passed_ns * alone
+                    if left_ns <= 0.0:
+                        end_ns[node] = begin_ns + duration_ns[node] / alone
+                        ended = node
+                    else:
+                        base = first_place[heap]
+                        _push(reading, working, base, size[heap], clock[heap] + left_ns, node)
+                        size[heap] += 1
+                else:
+                    now_ns = next_ns[leaf]
+                    other = heap ^ 1
+                    clock[other] += (now_ns - at_ns[2 * here]) * rate[other]
+                    at_ns[2 * here] = now_ns
+                    base = first_place[heap]
+                    clock[heap] = reading[base]
+                    node = int(working[base])
+                    _pop(reading, working, base, size[heap])
+                    size[heap] -= 1
+                    end_ns[node] = now_ns
+                    ended = node
+                    if size[heap] + size[other] == 0:
+                        clock[heap] = 0.0
+                        clock[other] = 0.0
+
+                # Another number works on this host: its speeds, and when the first of them end.
+                running = size[2 * here] + transfers * size[2 * here + 1]
+                one = _speed(speed, running)
+                rate[2 * here] = one
+                rate[2 * here + 1] = 1.0 - transfers * (1.0 - one)
+                for heap in range(2 * here, 2 * here + 2):
+                    first_ns = np.inf
+                    if size[heap] > 0:
+                        left_ns = max(0.0, reading[first_place[heap]] - clock[heap])
+                        first_ns = at_ns[2 * here] + left_ns / rate[heap]
+                    _end_first(next_ns, num_leaves, heap, first_ns)
+
+            if num_met > 0:
+                num_met, num_full = _met(
+                    num_met, flows, met_flow, links, met_link, num_events, demand, first_on, own,
+                    link, on_link,
+                )  # fmt: skip
+                _fair(
+                    num_met, flows, num_full, links, first_on, on_link, share, pace, pattern, room,
+                    weight, new_rate, new_held_at,
+                )  # fmt: skip
+                _turned(
+                    num_met, flows, num_hosts, latest_ns, new_rate, new_held_at, held_at, watched,
+                    held_ns, clock, rate, at_ns, reading, first_place, next_ns, num_leaves,
+                )  # fmt: skip
 
         if ended >= 0:
             end = end_ns[ended]
             if not end < _LIMIT_EXACT_NS:
-                return OVERFLOW, ended
+                return OVERFLOW, ended, num_events
             num_ended += 1
             for place in range(first_after[ended + 1] - 1, first_after[ended] - 1, -1):
                 later = after[place]
@@ -252,5 +433,5 @@ def _shared_ends(
                     known[num_known] = later
                     num_known += 1
     if num_ended < num_nodes:
-        return ORDER, num_ended
-    return OK, num_nodes
+        return ORDER, num_ended, num_events
+    return OK, num_nodes, num_events

@@ -1,7 +1,7 @@
 """`Cores`: how fast a host's threads go when so many of them work at once.
 
-`simulate_shared` simulates ranks that share a host's cores. `alone_ns` is the inverse: how long
-work would have taken on a core of its own. While n threads work, each goes at the speed of n.
+While n threads work, each goes at the speed of n. `alone_ns` takes a timeline back: how long work
+would have taken on a core of its own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import numpy as np
 
 from foretrace.base import Bools, Float64s, Int32s, Int64s, SimulationError, UInt8s
 from foretrace.graph import NO_LANE, ExecutionGraph, NodeKind, Timeline
-from foretrace.simulate._compiled import Status
-from foretrace.simulate.sharing._compiled import _shared_ends
-from foretrace.simulate.static import check_columns, check_type, sentence
 
 OWN, SHARED, TRANSFER = 0, 1, 2  # what a node needs: its own time, a core, a share of one
 
@@ -118,62 +115,6 @@ def hosts_of(graph: ExecutionGraph, hosts: Mapping[int, int] | None) -> tuple[In
     return by_rank[np.maximum(graph.rank, 0)], max(1, len(number))
 
 
-def simulate_shared(
-    graph: ExecutionGraph,
-    duration_ns: Int64s | None,
-    cores: Cores,
-    *,
-    hosts: Mapping[int, int] | None = None,
-) -> Timeline:
-    """Start and end of every node, in ns from the graph's zero, on hosts that share cores.
-
-    Moments between events are kept as float64 and rounded in the result, halves up; a node that
-    needs no core takes its duration exactly. A node behind a lag below zero, which begins before
-    its host's latest event, works as if alone up to that.
-
-    Args:
-        graph: who waits for whom; node order must be topological.
-        duration_ns: int64[nodes], how long each node takes on a core of its own; the measured
-            durations if `None`.
-        cores: of every host.
-        hosts: any number for the host of every rank; all ranks on one host, if left out.
-
-    Raises:
-        SimulationError: as `simulate` does; if a rank has no host; if an end lies past 2**53 ns.
-    """
-    durations = graph.measured_ns if duration_ns is None else duration_ns
-    check_type(durations)
-    check_columns(graph, durations.shape)
-    host, num_hosts = hosts_of(graph, hosts)
-    start_ns, end_ns = np.empty((2, graph.num_nodes))
-    status, node = _shared_ends(
-        np.ascontiguousarray(graph.first_edge),
-        np.ascontiguousarray(graph.predecessor),
-        np.ascontiguousarray(graph.lag_ns),
-        np.ascontiguousarray(durations),
-        needs(graph, cores),
-        host,
-        num_hosts,
-        np.array(cores.speed),
-        cores.transfers,
-        start_ns,
-        end_ns,
-    )
-    if status != Status.OK:
-        # As floats: the message then states the limit of this engine.
-        given = durations.astype(np.float64)
-        raise SimulationError(sentence(graph, given, Status(status), node))
-    return Timeline(
-        graph=graph, start_ns=rounded(start_ns), end_ns=rounded(end_ns), is_measured=False
-    )
-
-
-def rounded(moment_ns: Float64s) -> Int64s:
-    """Whole ns, halves up: a whole number added before or after gives the same."""
-    found: Int64s = np.floor(moment_ns + 0.5).astype(np.int64)
-    return found
-
-
 def alone_ns(timeline: Timeline, cores: Cores, *, hosts: Mapping[int, int] | None = None) -> Int64s:
     """Duration of every node on a core of its own, int64[nodes]; the inverse of a simulation.
 
@@ -212,7 +153,7 @@ def _replace_alone(
         done_ns = np.concatenate(([0.0], np.cumsum(np.diff(moment_ns) * progress[:-1])))
         first = np.searchsorted(moment_ns, timeline.start_ns[is_kind])
         last = np.searchsorted(moment_ns, timeline.end_ns[is_kind])
-        found[is_kind] = rounded(done_ns[last] - done_ns[first])
+        found[is_kind] = np.floor(done_ns[last] - done_ns[first] + 0.5)
 
 
 def _running(start_ns: Int64s, end_ns: Int64s, weight: Float64s) -> tuple[Int64s, Float64s]:

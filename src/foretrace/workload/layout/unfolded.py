@@ -15,7 +15,7 @@ import numpy as np
 from foretrace.base import Int32s, Int64s, joined_ranges
 from foretrace.graph import NO_COLLECTIVE, Collective, Collectives, ExecutionGraph, Lane, NodeKind
 from foretrace.workload.layout.meetings import RankTable
-from foretrace.workload.plan.plan import Group
+from foretrace.workload.plan.plan import Group, Plan
 
 _EDGES_AT_ONCE = 4_000_000  # copies made in one go: bounds what is held besides the graph
 
@@ -58,6 +58,26 @@ def unfolded(graph: ExecutionGraph, ranks: RankTable) -> ExecutionGraph:
         collectives=_collectives(graph, ranks, meets),
         constants=graph.constants,
     )
+
+
+def alike_groups(graph: ExecutionGraph, plan: Plan) -> tuple[Int64s, ...]:
+    """The groups that do what each make of a folded graph's collectives says, at the same time.
+
+    Returns:
+        int64[groups, members], ranks ascending, for each of `graph.collectives.makes`.
+    """
+    ranks = RankTable(plan)
+    known: dict[tuple[str, tuple[int, ...]], Int64s] = {}
+
+    def groups(one: Collective) -> Int64s:
+        key = (one.group, one.recorded_ranks)
+        if key not in known:
+            stages = [ranks.stage_of_rank[rank] for rank in one.recorded_ranks]
+            meeting = _meeting(Group(one.group), stages, ranks)
+            known[key] = np.array(_members(one, meeting, ranks), np.int64)
+        return known[key]
+
+    return tuple(groups(one) for one in graph.collectives.makes)
 
 
 @dataclass(frozen=True)

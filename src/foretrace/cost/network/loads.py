@@ -1,0 +1,127 @@
+"""What a collective puts on the links of a machine, by its algorithm.
+
+NCCL lays as many rings over a group as it has members in each scale-up domain, every ring on
+another card, so that each host-to-host step is divided over the members' cards (rails), and each
+member's port carries what its rings do not send out. Trees put as much on the cards. An all-to-all
+goes straight from rank to rank; libraries made for experts send a token once to each host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretrace.base import CollectiveKind, Dispatched, Float64s, Int64s, distinct
+from foretrace.cost.network.domain import DIRECT, collective_named
+from foretrace.machine import LinkWay, MachineLinks
+
+
+@dataclass(frozen=True)
+class CollectiveLoads:
+    """Bytes on links for each byte of the message, all groups taken together."""
+
+    link: Int64s  # int64[uses], rising
+    load: Float64s  # float64[uses]
+    least_ns: float  # that one group of them needs for each byte, on links without oversubscription
+    one_load: float  # of a connection: on the busiest link of one group, beyond ports if it has any
+
+
+def collective_loads(
+    name: str, groups: Int64s, links: MachineLinks, *, is_upward: bool = True
+) -> CollectiveLoads:
+    """What alike groups put on the links of a machine when each does the same collective.
+
+    Args:
+        name: of the collective, as graphs have it.
+        groups: int64[groups, members], places in the machine.
+        links: of the machine.
+        is_upward: of a transfer between two, whether the first sends.
+    """
+    kind = collective_named(name) or CollectiveKind.ALL_TO_ALL
+    own = _loads(kind, name, groups[:1], links, is_upward=is_upward)
+    rows = _loads(kind, name, groups, links, is_upward=is_upward) if len(groups) > 1 else own
+    link, place = np.unique(rows[0], return_inverse=True)
+    load: Float64s = np.bincount(place.reshape(-1), rows[1], len(link)).astype(np.float64)
+    one_link, one_place = np.unique(own[0], return_inverse=True)
+    one_load = np.bincount(one_place.reshape(-1), own[1], len(one_link))
+    beyond = one_load[one_link >= links.first_link[2]] if len(links.levels) > 2 else one_load[:0]  # noqa: PLR2004
+    return CollectiveLoads(
+        link,
+        load,
+        least_ns=float((one_load / links.full_bytes_per_ns[one_link]).max(initial=0.0)),
+        one_load=float(beyond.max() if beyond.size else one_load.max(initial=0.0)),
+    )
+
+
+def _loads(
+    kind: CollectiveKind, name: str, groups: Int64s, links: MachineLinks, *, is_upward: bool
+) -> tuple[Int64s, Float64s]:
+    """A link and what it carries of each byte of the message, a row for each way to it."""
+    size = groups.shape[1]
+    if size < 2:  # noqa: PLR2004
+        return np.empty(0, np.int64), np.empty(0)
+    if kind in DIRECT and (size > 2 or kind is CollectiveKind.ALL_TO_ALL):  # noqa: PLR2004
+        return _direct(groups, links, Dispatched.named(name))
+    if kind in DIRECT:
+        source, target = groups.T if is_upward else groups.T[::-1]
+        message, link = links.crossed(source, target)
+        return link, np.ones(len(message))
+    bus_share = float(kind.bus_share(np.array([float(size)]))[0])
+    return _around(np.sort(groups, axis=1), links, bus_share)
+
+
+def _around(groups: Int64s, links: MachineLinks, bus_share: float) -> tuple[Int64s, Float64s]:
+    """Rings through hosts in the order of places."""
+    count, size = groups.shape
+    domain = groups // links.machine.tiers[0].num_ranks
+    inside = int((domain[0] == domain[0, 0]).sum())
+    by_host = groups.reshape(count, -1, inside) if size % inside == 0 else groups[:, :, None]
+    host = by_host // links.machine.tiers[0].num_ranks
+    is_even = (host == host[:, :, :1]).all() and (np.diff(host[:, :, 0], axis=1) != 0).all()
+    if not is_even:  # one ring, in which members differ by how many their host has
+        by_host, inside = groups[:, :, None], 1
+    if by_host.shape[1] == 1:
+        source, target = groups, np.roll(groups, -1, axis=1)
+        message, link = links.crossed(source.ravel(), target.ravel())
+        return link, np.full(len(message), bus_share)
+    ahead = np.roll(by_host, -1, axis=1)
+    message, link = links.crossed(by_host.ravel(), ahead.ravel())
+    load = np.full(len(message), bus_share / inside)
+    if inside == 1:
+        return link, load
+    ports = [links.link(groups.ravel(), 0, way) for way in LinkWay]
+    own = np.full(2 * groups.size, bus_share * (inside - 1) / inside)
+    return np.concatenate([link, *ports]), np.concatenate([load, own])
+
+
+def _direct(
+    groups: Int64s, links: MachineLinks, dispatched: Dispatched | None
+) -> tuple[Int64s, Float64s]:
+    """From every rank to each other; what goes to ranks behind one link is added up."""
+    size = groups.shape[1]
+    row = np.arange(len(groups))[:, None]
+    link, load = [], []
+    inside = _num_inside(groups // links.machine.tiers[0].num_ranks, row)
+    parts = [(inside - 1) / size]
+    parts += [
+        1 - _num_inside(groups // tier.num_ranks, row) / size for tier in links.machine.tiers[:-1]
+    ]
+    if dispatched is not None:
+        hosts = np.maximum(size / inside, 1.0)
+        once = distinct(hosts, dispatched.chosen) / distinct(float(size), dispatched.chosen)
+        parts = [(inside - 1) / inside, *(part * once for part in parts[1:])]
+    for tier, part in enumerate(parts):
+        uses = part > 0
+        for way in LinkWay:
+            link.append(links.link(groups[uses], tier, way))
+            load.append(part[uses])
+    return np.concatenate(link), np.concatenate(load)
+
+
+def _num_inside(instance: Int64s, row: Int64s) -> Float64s:
+    """Members of its own group in each member's instance, float64[groups, members]."""
+    key = row * (int(instance.max()) + 1) + instance
+    _, place, count = np.unique(key, return_inverse=True, return_counts=True)
+    found: Float64s = count[place].reshape(instance.shape).astype(np.float64)
+    return found

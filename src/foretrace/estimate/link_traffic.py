@@ -1,0 +1,265 @@
+"""`StepTraffic`: what the collectives of a laid-out graph ask of a machine's links.
+
+How long a collective takes alone is the cost model's; what it then takes of a link is the bytes
+that it puts there over that time. In a folded graph a collective stands for those of all alike
+groups, which run at the same time, so it asks of every link for all of them. Links of which the
+same is asked by all are one link, so a machine of any size has a few dozen. A link that nobody can
+crowd, since what follows one another on a stream is never there at once, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from foretrace.base import Bools, Float64s, Int64s
+from foretrace.cost import CollectiveLoads, CostModel, collective_loads, transfer_ns
+from foretrace.graph import ExecutionGraph, NodeKind
+from foretrace.machine import LinkLevel, Machine, MachineLinks, links_of
+from foretrace.simulate import NO_FLOW, Traffic
+from foretrace.workload import LaidOut, Plan, alike_groups
+
+_FULL = 1 + 1e-9
+_DIGITS = 12  # by which equal loads are told
+_UP, _DOWN = 1, 0  # which of two ends sends
+
+
+@dataclass(frozen=True)
+class StepTraffic:
+    """What the simulation needs, and which links its numbers mean."""
+
+    links: MachineLinks
+    traffic: Traffic
+    own_link: Int64s  # int64[links of the traffic], the first of those of the machine it stands for
+    num_alike: Int64s  # int64[links of the traffic], how many of the machine's
+    carried_ns: Float64s  # float64[links of the traffic], of its capacity, in the whole step
+
+    def level(self, link: int) -> LinkLevel:
+        """Of a link of the traffic."""
+        return self.links.levels[int(self.links.level[self.own_link[link]])]
+
+
+def unshared(machine: Machine) -> Machine:
+    """The machine on which whoever sends finds every link empty: its costs are those alone."""
+    tiers = tuple(replace(tier, oversubscription=1.0) for tier in machine.tiers)
+    return replace(machine, tiers=tiers)
+
+
+def step_traffic(
+    graph: ExecutionGraph,
+    duration_ns: Int64s,
+    *,
+    model: CostModel,
+    machine: Machine,
+    folded_by: Plan | None,
+) -> StepTraffic:
+    """What the collectives of a step ask of a machine's links.
+
+    Args:
+        graph: of any origin; rank r stands at place r of the machine.
+        duration_ns: int64[nodes], of every node alone.
+        model: that they are from.
+        machine: whose links they use.
+        folded_by: the plan, if one rank of each stage stands for all; `None`: ranks are all there.
+    """
+    links = links_of(machine)
+    flows = _Flows(graph, duration_ns, model)
+    makes = graph.collectives.makes
+    groups: Sequence[Int64s] = (
+        [np.array([one.ranks], np.int64) for one in makes]
+        if folded_by is None
+        else alike_groups(graph, folded_by)
+    )
+    loads = _Loads(links)
+    kind_of_make = {
+        (make, way): loads.place(makes[make].name, groups[make], way)
+        for make, way in flows.makes_and_ways
+    }
+    kind = np.array([kind_of_make[each] for each in flows.makes_and_ways], np.int64)
+    return _traffic(graph, flows, loads, kind[flows.place])
+
+
+class _Flows:
+    """The collectives that move anything, and the patterns that they make."""
+
+    def __init__(self, graph: ExecutionGraph, duration_ns: Int64s, model: CostModel) -> None:
+        nodes = graph.nodes_of(NodeKind.FINISH)
+        collective = graph.collective[nodes].astype(np.int64)
+        leaves_hub = _leaves_hub(graph)[nodes]
+        count = len(graph.collectives)
+        makes = graph.collectives.makes
+        is_pair = np.array([one.is_pair for one in makes], np.bool_)[graph.collectives.make]
+        low = np.array([min(one.ranks) for one in makes], np.int64)[graph.collectives.make]
+        # Of a pair, who leaves its hub receives.
+        nodes_in = nodes[leaves_hub | ~is_pair[collective]]
+        own = graph.collective[nodes_in].astype(np.int64)
+        way = np.full(count, _UP, np.int64)
+        is_low = is_pair[own] & (graph.rank[nodes_in] == low[own])
+        way[own[is_low]] = _DOWN
+        self.nodes, self.collective = nodes_in, own
+        self.duration_ns = duration_ns[nodes_in]
+        self.delay_ns = np.minimum(
+            transfer_ns(graph, nodes_in, model, most_bytes=1), self.duration_ns
+        )
+        key = np.stack([graph.collectives.make[own], way[own]])
+        found, place = np.unique(key, axis=1, return_inverse=True)
+        self.makes_and_ways = [tuple(each) for each in found.T.tolist()]
+        self.place = place.reshape(-1).astype(np.int64)  # int64[nodes], of those
+        sizes = np.array([max(one.num_bytes, 0) for one in makes], np.int64)
+        self.num_bytes = sizes[graph.collectives.make[own]]
+
+
+def _leaves_hub(graph: ExecutionGraph) -> Bools:
+    """Which nodes wait for a hub, bool[nodes]."""
+    edges = np.flatnonzero(graph.kind[graph.predecessor] == NodeKind.HUB)
+    found = np.zeros(graph.num_nodes, np.bool_)
+    found[np.searchsorted(graph.first_edge, edges, side="right") - 1] = True
+    return found
+
+
+class _Loads:
+    """Loads by kind of exchange, and the links of the machine that they do not tell apart."""
+
+    def __init__(self, links: MachineLinks) -> None:
+        self.links = links
+        self.kinds: list[CollectiveLoads] = []
+        self._known: dict[tuple[str, bytes, int], int] = {}
+        self._label = links.level.copy()
+        self._next = len(links.levels)
+
+    def place(self, name: str, groups: Int64s, way: int) -> int:
+        """Number of a kind of exchange."""
+        key = (name, groups.tobytes() + bytes(str(groups.shape), "ascii"), way)
+        if key not in self._known:
+            found = collective_loads(name, groups, self.links, is_upward=way == _UP)
+            self._known[key] = len(self.kinds)
+            self.kinds.append(found)
+            self._tell_apart(found)
+        return self._known[key]
+
+    def _tell_apart(self, found: CollectiveLoads) -> None:
+        """Give links of which the same was asked so far, and now is not, labels of their own."""
+        if not len(found.link):
+            return
+        scale = 10.0**_DIGITS / max(float(found.load.max()), 1e-300)
+        load = np.rint(found.load * scale).astype(np.int64)
+        key = np.stack([self._label[found.link], load])
+        _, place = np.unique(key, axis=1, return_inverse=True)
+        self._label[found.link] = self._next + place.reshape(-1)
+        self._next += int(place.max()) + 1
+
+    @cached_property
+    def alike(self) -> tuple[Int64s, Int64s, Int64s]:
+        """First link of each label, the label's place of every link, and how many share it."""
+        _, first, place, count = np.unique(
+            self._label, return_index=True, return_inverse=True, return_counts=True
+        )
+        return first, place.reshape(-1).astype(np.int64), count
+
+    def use(self, kind: int) -> tuple[Int64s, Float64s]:
+        """Labels' places that a kind of exchange loads, and by how much."""
+        found = self.kinds[kind]
+        label, at = np.unique(self.alike[1][found.link], return_index=True)
+        return label, found.load[at]
+
+
+def _traffic(graph: ExecutionGraph, flows: _Flows, loads: _Loads, kind: Int64s) -> StepTraffic:
+    """Patterns of what takes as long alone, on links that may be crowded."""
+    first, _, num_alike = loads.alike
+    capacity = loads.links.bytes_per_ns[first]
+    work_ns = flows.duration_ns - flows.delay_ns
+    moves = (work_ns > 0) & (flows.num_bytes > 0)
+    key = np.stack([kind, flows.num_bytes, work_ns])[:, moves]
+    distinct, at = np.unique(key, axis=1, return_inverse=True)
+    pattern = np.full(len(kind), NO_FLOW, np.int64)
+    pattern[moves] = at.reshape(-1)
+    uses = [_shares(loads, *each, capacity=capacity) for each in distinct.T.tolist()]
+    count = np.array([len(link) for link, _, _ in uses], np.int64)
+    link = np.concatenate([np.empty(0, np.int64), *(link for link, _, _ in uses)])
+    share = np.concatenate([np.empty(0), *(share for _, share, _ in uses)])
+    of_use = np.repeat(np.arange(len(uses)), count)
+
+    carried_ns = np.zeros(len(capacity))
+    one = np.unique(flows.collective[moves], return_index=True)[1]
+    times = np.bincount(pattern[moves][one], work_ns[moves][one], len(uses))
+    np.add.at(carried_ns, link, share * times[of_use])
+
+    lane, times_there = _lanes(
+        pattern,
+        graph.lane[flows.nodes].astype(np.int64),
+        graph.rank[flows.nodes].astype(np.int64),
+        len(uses),
+    )
+    may = _may_be_crowded(link, share * times_there[of_use], lane[of_use], len(capacity))
+    kept = may[link]
+    patterns = np.unique(of_use[kept])
+    has_links = np.zeros(len(uses) + 1, np.bool_)
+    has_links[patterns] = True
+    new = np.cumsum(has_links) - 1
+    is_flow = has_links[pattern] & moves
+    collective, flow = np.unique(flows.collective[is_flow], return_inverse=True)
+    pattern_of_flow = np.empty(len(collective), np.int32)
+    pattern_of_flow[flow.reshape(-1)] = new[pattern[is_flow]]
+    flow_of_node = np.full(graph.num_nodes, NO_FLOW, np.int32)
+    flow_of_node[flows.nodes[is_flow]] = flow.reshape(-1)
+    delay_ns = np.zeros(graph.num_nodes, np.int64)
+    delay_ns[flows.nodes[is_flow]] = flows.delay_ns[is_flow]
+    traffic = Traffic(
+        flow=flow_of_node,
+        delay_ns=delay_ns,
+        pattern=pattern_of_flow,
+        first_use=np.append(0, np.cumsum(np.bincount(new[of_use[kept]], minlength=len(patterns)))),
+        link=link[kept].astype(np.int32),
+        share=share[kept],
+        pace=np.array([pace for _, _, pace in uses], np.float64)[patterns],
+        num_links=len(capacity),
+    )
+    return StepTraffic(loads.links, traffic, first, num_alike, carried_ns)
+
+
+def _shares(
+    loads: _Loads, kind: int, num_bytes: int, work_ns: int, *, capacity: Float64s
+) -> tuple[Int64s, Float64s, float]:
+    """Links of a pattern, its share of each, and its pace."""
+    found = loads.kinds[kind]
+    link, load = loads.use(kind)
+    # Links carry no more than they can, also where a fit has a message faster than a data sheet.
+    taken_ns = max(float(work_ns), found.least_ns * num_bytes)
+    return link, load * num_bytes / capacity[link] / taken_ns, taken_ns / num_bytes / found.one_load
+
+
+def _lanes(pattern: Int64s, lane: Int64s, rank: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """A lane on which each pattern is, on its lowest rank, and on how many it is there."""
+    key = np.unique(np.stack([pattern, rank, lane])[:, pattern != NO_FLOW], axis=1)
+    own, first = np.unique(key[0], return_index=True)
+    is_lowest = key[1] == np.repeat(key[1][first], np.diff(np.append(first, key.shape[1])))
+    lanes = np.zeros(count, np.int64)
+    lanes[own] = key[2][first]
+    return lanes, np.bincount(key[0][is_lowest], minlength=count)
+
+
+def _may_be_crowded(link: Int64s, share: Float64s, lane: Int64s, num_links: int) -> Bools:
+    """Whether more can be asked of each link than it has, one pattern of a lane at a time."""
+    found, place = np.unique(np.stack([link, lane]), axis=1, return_inverse=True)
+    most = np.zeros(found.shape[1])
+    np.maximum.at(most, place.reshape(-1), share)
+    crowd: Bools = np.bincount(found[0], most, num_links) > _FULL
+    return crowd
+
+
+def sharing_of(
+    laid_out: LaidOut, model: CostModel, machine: Machine
+) -> Callable[[ExecutionGraph, Int64s], StepTraffic]:
+    """What collectives of a laid-out graph, or of an edited one of the same ranks, ask of links."""
+    folded_by = laid_out.plan if laid_out.is_folded else None
+    return partial(step_traffic, model=model, machine=machine, folded_by=folded_by)
+
+
+def flows_of(nodes: Int64s, traffic: Traffic) -> Int64s:
+    """Flows that some nodes are part of, rising, each once."""
+    flow = traffic.flow[nodes].astype(np.int64)
+    found: Int64s = np.unique(flow[flow != NO_FLOW])
+    return found

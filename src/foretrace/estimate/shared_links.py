@@ -1,0 +1,175 @@
+"""`SharedLinks`: what a step asked of every level of a network, and what more of it is worth.
+
+Prices follow from the way back. A collective on the critical path that a full link held up is over
+sooner by as much as the link is wider; one that nothing held takes what the cost model says of a
+machine whose tier is wider, or nearer. Both are of first order: they hold for small changes, and
+an estimate on the changed machine checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from foretrace.answer import Column, Plain, Table, Unit
+from foretrace.base import Float64s, Int64s, UInt8s
+from foretrace.cost import CostModel, transfer_ns
+from foretrace.estimate.link_traffic import StepTraffic, flows_of, unshared
+from foretrace.graph import NodeKind, Timeline
+from foretrace.machine import Machine
+from foretrace.simulate import simulate_links, way_back
+
+_FURTHER = 2
+_STEP = 0.01  # by which a figure is changed to see what the cost model makes of it
+
+
+class NetworkUse(StrEnum):
+    """Whether collectives find every link empty."""
+
+    PRIVATE = "private"  # each takes as long as alone
+    SHARED = "shared"  # those that meet on a link divide it
+
+
+@dataclass(frozen=True)
+class LinkUse(Plain):
+    """Links of one level of a network, both ways."""
+
+    links: str  # "ports", "cards", "uplinks of rack"
+    tier: str  # that they lead into
+    num_links: int  # one way
+    bytes_per_ns: float  # of each
+    busy_share: float  # of the step, of the busiest
+    crowded_ns: int  # time in which more was asked of the most crowded than it has
+    held_ns: int  # time on the critical path in which a full one held a collective up
+    gain_ns: int  # what the step is shorter by, for a hundredth more bandwidth of all
+    latency_gain_ns: int | None  # for a hundredth less latency of the tier; `None`: not stated
+
+
+@dataclass(frozen=True)
+class SharedLinks(Plain):
+    """The network in one step."""
+
+    private_ns: int  # the step, if each collective had found its links empty
+    rows: tuple[LinkUse, ...]  # innermost first
+
+    def table(self) -> Table:
+        """A row for each level of links."""
+        return Table.of(
+            "links",
+            self.rows,
+            Column("links", unit=Unit.WORD),
+            Column("tier", "into", Unit.WORD),
+            Column("num_links", "number"),
+            Column("bytes_per_ns", "GB/s", Unit.GIGABYTES_PER_S),
+            Column("busy_share", "busy"),
+            Column("crowded_ns", "crowded ms", Unit.MS),
+            Column("held_ns", "holds up ms", Unit.MS),
+            Column("gain_ns", "1 % more saves ms", Unit.MS),
+            Column("latency_gain_ns", "1 % nearer saves ms", Unit.MS),
+            title="links of the network, GB/s of each; crowded: more is asked of one than it has",
+        )
+
+
+def shared_links(
+    timeline: Timeline,
+    found: StepTraffic,
+    *,
+    alone_ns: Int64s,
+    end_node: int,
+    private_ns: int,
+    costs_of: Callable[[Machine], CostModel] | None,
+) -> SharedLinks:
+    """What a simulated step asked of its network.
+
+    Args:
+        timeline: simulated with that traffic.
+        found: the traffic.
+        alone_ns: int64[nodes], the durations that it was simulated with.
+        end_node: the last node of the step.
+        private_ns: the step with every link empty.
+        costs_of: what predicts on another machine; no price of latency, and of bandwidth none that
+            the cost model knows, without it.
+    """
+    nodes = way_back(timeline, end_node).node
+    critical = nodes[timeline.graph.kind[nodes] == NodeKind.FINISH]
+    watched: UInt8s = np.zeros(found.traffic.num_flows, np.uint8)
+    watched[flows_of(critical, found.traffic)] = 1
+    _, times = simulate_links(timeline.graph, alone_ns, found.traffic, watched=watched)
+    step_ns = int(timeline.end_ns[end_node])
+    level = found.links.level[found.own_link] // 2  # both ways are one
+    num_levels = len(found.links.levels) // 2
+    crowded, busy = np.zeros((2, num_levels))
+    np.maximum.at(crowded, level, times.crowded_ns)
+    np.maximum.at(busy, level, found.carried_ns / max(step_ns, 1))
+    held = np.bincount(level, times.held_ns, num_levels)
+    free = critical[timeline.duration_ns[critical] <= alone_ns[critical] + 1]
+    own = _Elasticity(timeline, free, found.links.machine, costs_of)
+    rows = []
+    for at in range(num_levels):
+        one = found.links.levels[2 * at]
+        latency = own.latency_gain_ns(at)
+        rows.append(
+            LinkUse(
+                links=one.name,
+                tier=one.tier,
+                num_links=one.num_links,
+                bytes_per_ns=one.bytes_per_ns,
+                busy_share=min(float(busy[at]), 1.0),
+                crowded_ns=round(crowded[at]),
+                held_ns=round(held[at]),
+                gain_ns=round(held[at] * _STEP / (1 + _STEP) + own.bandwidth_gain_ns(at)),
+                latency_gain_ns=None if latency is None else round(latency),
+            )
+        )
+    return SharedLinks(private_ns, tuple(rows))
+
+
+class _Elasticity:
+    """What a cost model makes of other figures of a tier, for some collectives."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        nodes: Int64s,
+        machine: Machine,
+        costs_of: Callable[[Machine], CostModel] | None,
+    ) -> None:
+        self._graph, self._nodes, self._machine = timeline.graph, nodes, machine
+        self._costs_of = costs_of
+        self._before = self._taken_ns(machine)
+
+    def _taken_ns(self, machine: Machine) -> float:
+        if self._costs_of is None or not self._nodes.size:
+            return 0.0
+        costs = self._costs_of(unshared(machine))
+        taken: Float64s = transfer_ns(self._graph, self._nodes, costs).astype(np.float64)
+        return float(taken.sum())
+
+    def bandwidth_gain_ns(self, tier: int) -> float:
+        """For a hundredth more bandwidth."""
+        return self._before - self._taken_ns(wider(self._machine, tier, 1 + _STEP))
+
+    def latency_gain_ns(self, tier: int) -> float | None:
+        """For a hundredth less latency."""
+        before = self._machine.tiers[tier].latency_ns
+        # Latency of the innermost tiers is in what the fits have of hops.
+        if before is None or self._costs_of is None or tier < _FURTHER:
+            return None
+        tiers = list(self._machine.tiers)
+        tiers[tier] = replace(tiers[tier], latency_ns=before * (1 - _STEP))
+        return self._before - self._taken_ns(replace(self._machine, tiers=tuple(tiers)))
+
+
+def wider(machine: Machine, tier: int, factor: float) -> Machine:
+    """The machine with so many times the bandwidth of one tier; with the innermost its chips'."""
+    tiers = list(machine.tiers)
+    tiers[tier] = replace(tiers[tier], bytes_per_ns=tiers[tier].bytes_per_ns * factor)
+    if tier > 0:
+        return replace(machine, tiers=tuple(tiers))
+    host, chip = machine.host, machine.host.chip
+    links = chip.link_bytes_per_ns
+    chip = replace(chip, link_bytes_per_ns=None if links is None else links * factor)
+    return replace(machine, tiers=tuple(tiers), host=replace(host, chip=chip))

@@ -1,0 +1,142 @@
+"""`MachineLinks`: the links of a machine, and which of them a message takes.
+
+Links have one direction. Every chip has a port into its scale-up domain; a host's network cards
+belong to its chips in turn; every instance of a tier has an uplink into each tier around it, as
+wide as its members' cards over the oversubscription, in as many planes as there are rails. A
+message goes up as far as the tier that holds both ends, and down again; it takes no port, unless
+both ends are in one scale-up domain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from foretrace.answer import Plain
+from foretrace.base import Float64s, Int64s, MachineError
+from foretrace.machine.machine import Machine
+
+
+class LinkWay(StrEnum):
+    """Which way a link leads."""
+
+    OUT = "out"
+    IN = "in"
+
+
+@dataclass(frozen=True)
+class LinkLevel(Plain):
+    """Alike links of a machine: what they lead out of, and which way."""
+
+    name: str  # "ports", "cards", "uplinks of rack"
+    tier: str  # the tier that they lead into
+    way: LinkWay
+    num_links: int
+    bytes_per_ns: float  # of each
+    oversubscription: float  # how much more its members' cards could send through it
+
+
+@dataclass(frozen=True)
+class MachineLinks:
+    """The links of a machine, numbered level by level: out of places, then into them."""
+
+    machine: Machine  # whose tiers they are made of
+    levels: tuple[LinkLevel, ...]  # of every tier out, then in, innermost first
+    num_cards: int  # of one host
+    num_planes: int
+
+    @property
+    def first_link(self) -> Int64s:
+        """Number of each level's first link, and of all links; int64[levels + 1]."""
+        return np.append(0, np.cumsum([level.num_links for level in self.levels]))
+
+    @property
+    def num_links(self) -> int:
+        """Number of links."""
+        return sum(level.num_links for level in self.levels)
+
+    @property
+    def bytes_per_ns(self) -> Float64s:
+        """Of every link, float64[links]."""
+        each = [level.bytes_per_ns for level in self.levels]
+        return np.repeat(each, [level.num_links for level in self.levels])
+
+    @property
+    def full_bytes_per_ns(self) -> Float64s:
+        """Of every link, if no tier had less than its members' cards; float64[links]."""
+        each = [level.bytes_per_ns * level.oversubscription for level in self.levels]
+        return np.repeat(each, [level.num_links for level in self.levels])
+
+    @property
+    def level(self) -> Int64s:
+        """Place in `levels` of every link, int64[links]."""
+        return np.repeat(np.arange(len(self.levels)), [one.num_links for one in self.levels])
+
+    def link(self, places: Int64s, tier: int, way: LinkWay) -> Int64s:
+        """The link by which messages of these places enter a tier, or leave it; of any shape.
+
+        Args:
+            places: in the machine.
+            tier: its number, from 0: the scale-up domain.
+            way: OUT of the places.
+        """
+        own = self._own(places, tier)
+        return own + int(self.first_link[2 * tier + (way is LinkWay.IN)])
+
+    def _own(self, places: Int64s, tier: int) -> Int64s:
+        num_chips = self.machine.host.num_chips
+        if tier == 0:
+            return places
+        if tier == 1:
+            host, chip = places // num_chips, places % num_chips
+            return host * self.num_cards + chip * self.num_cards // num_chips
+        plane = places % num_chips * self.num_planes // num_chips
+        return places // self.machine.tiers[tier - 1].num_ranks * self.num_planes + plane
+
+    def crossed(self, source: Int64s, target: Int64s) -> tuple[Int64s, Int64s]:
+        """Links of messages between places: the message, and one of its links; int64[uses] each.
+
+        Args:
+            source: int64[messages], place.
+            target: int64[messages], another one.
+        """
+        message, link = [], []
+        apart = np.arange(len(source))
+        for tier, joins in enumerate(self.machine.tiers):
+            outer = source[apart] // joins.num_ranks != target[apart] // joins.num_ranks
+            here = apart[~outer] if tier == 0 else apart
+            for places, way in ((source, LinkWay.OUT), (target, LinkWay.IN)):
+                message.append(here)
+                link.append(self.link(places[here], tier, way))
+            apart = apart[outer]
+        return np.concatenate(message), np.concatenate(link)
+
+
+def links_of(machine: Machine) -> MachineLinks:
+    """The links of a machine, from its tiers.
+
+    Raises:
+        MachineError: if a host's chips do not make whole scale-up domains of it.
+    """
+    host, tiers = machine.host, machine.tiers
+    num_cards = host.num_chips if host.num_nics is None else min(host.num_nics, host.num_chips)
+    rails = {tier.num_rails for tier in tiers[1:] if tier.num_rails is not None}
+    num_planes = min(min(rails, default=1), host.num_chips)
+    if machine.num_ranks % host.num_chips:
+        raise MachineError(
+            f"machine {machine.name!r} has {machine.num_ranks} chips, which is no whole number of "
+            f"hosts of {host.num_chips}: its links cannot be told"
+        )
+    levels = []
+    for at, tier in enumerate(tiers):
+        inside = machine.num_ranks if at == 0 else machine.num_ranks // host.num_chips * num_cards
+        if at > 1:
+            inside = machine.num_ranks // tiers[at - 1].num_ranks * num_planes
+        each = tier.bytes_per_ns / tier.oversubscription * machine.num_ranks / inside
+        name = "ports" if at == 0 else "cards" if at == 1 else f"uplinks of {tiers[at - 1].name}"
+        levels += [
+            LinkLevel(name, tier.name, way, inside, each, tier.oversubscription) for way in LinkWay
+        ]
+    return MachineLinks(machine, tuple(levels), num_cards, num_planes)

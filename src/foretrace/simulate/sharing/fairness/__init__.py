@@ -1,0 +1,1 @@
+"""Flows on links: who is there, and how fast each goes."""

@@ -1,0 +1,176 @@
+"""Collectives that share a machine's links: closed forms, folding, prices, the same as alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace.base import Int64s
+from foretrace.cost import (
+    CollectiveRequests,
+    Costs,
+    Inflation,
+    KernelRequests,
+    collective_loads,
+    transfer_ns,
+)
+from foretrace.estimate import Estimate, NetworkUse, step_traffic
+from foretrace.graph import Collectives, NodeKind
+from foretrace.machine import Machine, MachineLinks, links_of, load_machine
+from foretrace.simulate import simulate_shared
+from tests.graphs import GraphBuilder
+
+SIZE = 128_000_000
+HOST, LEAF, ALL = 8, 32, 128  # dgx-h100: 50 GB/s a card
+
+
+@dataclass(frozen=True)
+class OnlyLinks:
+    """A collective alone takes what its own links need, and no time to start."""
+
+    links: MachineLinks
+
+    def kernel_costs(self, requests: KernelRequests) -> Costs:
+        """Nothing is asked for."""
+        raise NotImplementedError
+
+    def collective_costs(self, requests: CollectiveRequests) -> Costs:
+        """Bytes over the narrowest link."""
+        found = np.zeros(len(requests), np.int64)
+        for row in range(len(requests)):
+            name = requests.collectives[requests.collective[row]]
+            group = np.array([requests.groups[requests.group[row]]])
+            loads = collective_loads(name, group, self.links)
+            found[row] = round(loads.least_ns * requests.num_bytes[row])
+        zeros = np.zeros(len(requests), np.int32)
+        return Costs(found, found, found, zeros.astype(np.uint8), zeros, ("all",))
+
+
+def fat_tree(folder: Path, oversubscription: float) -> Machine:
+    """Leaves of four hosts under a spine."""
+    path = folder / "tree.toml"
+    path.write_text(
+        'kind = "machine"\nhost = "dgx-h100"\n'
+        '[[tiers]]\nname = "host"\nkind = "scale-up"\nranks = 8\n'
+        '[[tiers]]\nname = "leaf"\nkind = "rack"\nranks = 32\n'
+        '[[tiers]]\nname = "spine"\nkind = "pod"\nranks = 128\n'
+        f'oversubscription = "{oversubscription}:1"\n',
+        encoding="utf-8",
+    )
+    return load_machine(path)
+
+
+def taken_ns(machine: Machine, name: str, *groups: Sequence[int], size: int = SIZE) -> int:
+    """How long groups take that do the same at the same time."""
+    build = GraphBuilder()
+    for at, group in enumerate(groups):
+        build.collective(
+            {rank: [] for rank in group}, transfer_ns=0, name=name, group=str(at),
+            lane=f"stream {at + 1}",
+        )  # fmt: skip
+    graph = build.graph()
+    sized = [replace(one, num_bytes=size) for one in graph.collectives]
+    graph = replace(graph, collectives=Collectives.of(sized))
+    alone = replace(
+        machine, tiers=tuple(replace(tier, oversubscription=1.0) for tier in machine.tiers)
+    )
+    model = OnlyLinks(links_of(alone))
+    finish = graph.nodes_of(NodeKind.FINISH)
+    duration_ns: Int64s = np.zeros(graph.num_nodes, np.int64)
+    duration_ns[finish] = transfer_ns(graph, finish, model)
+    found = step_traffic(graph, duration_ns, model=model, machine=machine, folded_by=None)
+    return int(simulate_shared(graph, duration_ns, traffic=found.traffic).end_ns.max())
+
+
+@pytest.mark.parametrize("oversubscription", [1, 2, 7])
+def test_all_to_all_on_a_fat_tree_takes_its_narrowest_level(
+    tmp_path: Path, oversubscription: int
+) -> None:
+    machine = fat_tree(tmp_path, oversubscription)
+
+    found_ns = taken_ns(machine, "alltoall", range(ALL))
+
+    out_of_host, out_of_leaf = (ALL - HOST) / ALL, (ALL - LEAF) / ALL
+    expected_ns = SIZE / 50 * max(out_of_host, out_of_leaf * oversubscription)
+    assert found_ns == pytest.approx(expected_ns, rel=1e-6)
+
+
+@pytest.mark.parametrize("oversubscription", [1, 2, 7])
+def test_rings_over_an_oversubscribed_spine_share_it_and_one_alone_has_it(
+    tmp_path: Path, oversubscription: int
+) -> None:
+    machine = fat_tree(tmp_path, oversubscription)
+    rings = [range(at, ALL, LEAF) for at in range(LEAF)]
+    alone_ns = 2 * 3 / 4 * SIZE / 50
+
+    assert taken_ns(machine, "allreduce", rings[0]) == pytest.approx(alone_ns, rel=1e-6)
+    expected_ns = alone_ns * oversubscription
+    assert taken_ns(machine, "allreduce", *rings) == pytest.approx(expected_ns, rel=1e-6)
+
+
+def test_a_hierarchical_all_reduce_sends_less_between_hosts_than_a_flat_one(
+    tmp_path: Path,
+) -> None:
+    machine = fat_tree(tmp_path, 1)
+
+    flat_ns = taken_ns(machine, "allreduce", range(2 * HOST))
+    rails = [(chip, chip + HOST) for chip in range(HOST)]
+    hierarchical_ns = taken_ns(machine, "allreduce", *rails, size=SIZE // HOST)
+
+    # every ring of the flat one passes 15 of 16 parts twice over its card; a rail 1 of 2
+    assert flat_ns == pytest.approx(2 * 15 / 16 * SIZE / HOST / 50, rel=1e-6)
+    assert hierarchical_ns == pytest.approx(2 / 2 * SIZE / HOST / 50, rel=1e-6)
+
+
+@pytest.mark.parametrize("senders", [2, 5])
+def test_incast_divides_the_receivers_card(tmp_path: Path, senders: int) -> None:
+    machine = fat_tree(tmp_path, 7)
+    pairs = [(0, HOST * (1 + at)) for at in range(senders)]
+
+    found_ns = taken_ns(machine, "send_recv", *pairs)
+
+    # of a pair whose ends both leave the hub the lower rank sends: its card is shared
+    assert found_ns == pytest.approx(senders * SIZE / 50, rel=1e-6)
+
+
+def test_what_meets_nobody_takes_as_long_as_alone_to_the_nanosecond() -> None:
+    keys = {"tp": 8, "dp": 2, "global_batch": 8, "micro_batch": 1}
+
+    alone = ft.estimate("llama3-8b", keys, "dgx-h100")
+    shared = ft.estimate("llama3-8b", keys, "dgx-h100", network="shared")
+
+    assert shared.step_ns == alone.step_ns
+    assert shared.timeline.end_ns.tolist() == alone.timeline.end_ns.tolist()
+    assert shared.links is not None
+    assert shared.links.private_ns == shared.step_ns
+    assert {row.crowded_ns for row in shared.links.rows} == {0}
+
+
+def test_one_rank_of_each_stage_stands_for_all_and_prices_hold(tmp_path: Path) -> None:
+    machine = fat_tree(tmp_path, 7)
+    keys = {"pp": 2, "dp": 64, "global_batch": 128, "micro_batch": 1, "recompute": "full"}
+
+    def step(machine: Machine, *, folded: bool = True) -> Estimate:
+        return ft.estimate(
+            "llama3.2-1b", keys, machine, folded=folded, network=NetworkUse.SHARED,
+            inflation=Inflation(otherwise=1.0),
+        )  # fmt: skip
+
+    folded, whole = step(machine), step(machine, folded=False)
+
+    assert folded.step_ns == pytest.approx(whole.step_ns, rel=1e-6)
+    links = folded.links
+    assert links is not None
+    assert folded.step_ns > links.private_ns
+    spine = links.rows[2]
+    assert spine.links == "uplinks of leaf"
+    assert spine.crowded_ns > 0
+    tiers = list(machine.tiers)
+    tiers[2] = replace(tiers[2], oversubscription=7 / 1.01)
+    wider = step(replace(machine, tiers=tuple(tiers)))
+    assert folded.step_ns - wider.step_ns == pytest.approx(spine.held_ns * 0.01 / 1.01, rel=0.1)
