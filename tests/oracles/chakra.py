@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf import (  # type: ignore[import-untyped]  # its types are a package apart
+from google.protobuf import (
     descriptor_pb2,
     descriptor_pool,
     message_factory,

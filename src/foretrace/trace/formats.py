@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 from foretrace.base import TraceError
-from foretrace.trace import chakra, execution, read, sidecar
+from foretrace.trace import chakra, execution, others, read, sidecar
 from foretrace.trace.chakra import ChakraTrace
 from foretrace.trace.columns import Trace
 from foretrace.trace.source import opened_bytes
@@ -39,7 +39,32 @@ def _nothing(path: Path) -> None:
 KINETO = TraceFormat("Kineto trace", read.recognises, read.read_trace)
 # Formats that become columns as a profiler's events do. The first one is taken of a file that is
 # named and that no format recognises, and says what is wrong with it.
-PROFILES: tuple[TraceFormat[Trace], ...] = (KINETO,)
+PROFILES: tuple[TraceFormat[Trace], ...] = (
+    KINETO,
+    TraceFormat(
+        "report of Nsight Systems",
+        lambda head: others.recognises_nsight(head),  # noqa: PLW0108  as below
+        lambda path: others.read_nsight(path),  # noqa: PLW0108  as below
+        (".sqlite", ".sqlite.gz"),
+    ),
+    TraceFormat(
+        "file of rocprofv3",
+        lambda head: others.recognises_rocprof(head),  # noqa: PLW0108  as below
+        lambda path: others.read_rocprof(path),  # noqa: PLW0108  as below
+    ),
+    TraceFormat(
+        "profile of XLA",
+        lambda head: others.recognises_xplane(head),  # noqa: PLW0108  as below
+        lambda path: others.read_xplane(path),  # noqa: PLW0108  as below
+        (".xplane.pb", ".xplane.pb.gz"),
+    ),
+    TraceFormat(
+        "Perfetto trace",
+        lambda head: others.recognises_perfetto(head),  # noqa: PLW0108  as below
+        lambda path: others.read_perfetto(path),  # noqa: PLW0108  as below
+        (".pftrace", ".pftrace.gz", ".perfetto-trace"),
+    ),
+)
 EXECUTION: TraceFormat[ChakraTrace] = TraceFormat(
     "execution trace file",
     lambda head: execution.recognises(head),  # noqa: PLW0108  loaded when called

@@ -1,12 +1,7 @@
-"""Files of the projects themselves, where their repositories lie.
-
-`FORETRACE_REPOSITORIES` names a folder that holds them as `OWNER+NAME/repo`, bare or not; without
-it these tests are skipped. Nothing of those projects is kept here.
-"""
+"""Files of the projects themselves, where their repositories lie: see `tests.repositories`."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,6 +18,7 @@ from foretrace.workload import (
     model_of_configuration,
     read_configuration,
 )
+from tests.repositories import repository, shown
 
 MEGATRON, TITAN = "NVIDIA+Megatron-LM", "pytorch+torchtitan"
 BRIDGE, DEEPSPEED = "NVIDIA-NeMo+Megatron-Bridge", "microsoft+Megatron-DeepSpeed"
@@ -194,18 +190,6 @@ FUNCTIONS: tuple[tuple[str, str, str, int | None, dict[str, object], str], ...] 
         "deepseek-v3",
     ),
 )
-
-
-def repository(name: str) -> Path:
-    folder = os.environ.get("FORETRACE_REPOSITORIES")
-    if not folder or not (Path(folder) / name / "repo").exists():
-        pytest.skip(f"no repository {name}: set FORETRACE_REPOSITORIES to the folder that holds it")
-    return Path(folder) / name / "repo"
-
-
-def shown(name: str, path: str) -> str:
-    command = ["git", "-C", str(repository(name)), "show", path if ":" in path else f"HEAD:{path}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("case", FILES, ids=lambda case: case[1].rpartition(":")[2])

@@ -29,7 +29,7 @@ from foretrace.graph.operations.host import (
     worker_rows,
 )
 from foretrace.graph.operations.names import OWN_NAMES, NamePool
-from foretrace.graph.operations.steps import StepMarks, marked_steps, step_table
+from foretrace.graph.operations.steps import WHOLE_TRACE, StepMarks, marked_steps, step_table
 from foretrace.trace import Category, LaneKind, RuntimeRole, Trace, is_communication
 
 NOT_LAUNCHED = -1
@@ -226,7 +226,7 @@ def operations_of(traces: Sequence[Trace]) -> Operations:
         step_names=step_names,
         marks=tuple(part.marks for part in parts),
         items=items,
-        ops=_device_ops(parts, items, names.names()),
+        ops=_device_ops(parts, items, names.names(), step_of_mark),
         first_ns=np.array([_first_ns(part) for part in parts], np.int64),
     )
 
@@ -374,7 +374,12 @@ def _host_items(
     return HostItems(**joined, step=step)
 
 
-def _device_ops(parts: Sequence[_RankColumns], items: HostItems, names: Sequence[str]) -> DeviceOps:
+def _device_ops(
+    parts: Sequence[_RankColumns],
+    items: HostItems,
+    names: Sequence[str],
+    step_of_mark: Sequence[Mapping[int, int]],
+) -> DeviceOps:
     joined = _joined([part.ops for part in parts])
     del joined["recorded_ns"]
     order = np.lexsort(
@@ -392,7 +397,12 @@ def _device_ops(parts: Sequence[_RankColumns], items: HostItems, names: Sequence
     launch = np.where(issue >= 0, _items_of_events(items, joined["rank"], issue), launch)
     launch = launch.astype(np.int32)
     _cut_issues(items, joined, launch, issue >= 0)
-    step = np.where(launch >= 0, items.step[np.maximum(launch, 0)], NO_STEP).astype(np.int32)
+    # Where nobody marked steps, what has no launch is part of the one step as well.
+    step = np.array([one.get(WHOLE_TRACE, NO_STEP) for one in step_of_mark], np.int32)[
+        joined["rank"]
+    ]
+    is_launched = launch >= 0
+    step[is_launched] = items.step[launch[is_launched]]
     return DeviceOps(
         **joined,
         launch=launch,

@@ -1,0 +1,20 @@
+"""Recordings of other profilers than PyTorch's: a file for each tells its events in Kineto's words.
+
+In: a file of Nsight Systems, rocprofv3, XLA or Perfetto. Out: a `Trace`.
+"""
+
+from typing import TYPE_CHECKING
+
+from foretrace.base import lazily
+
+if TYPE_CHECKING:
+    from foretrace.trace.others.nsight import read_nsight as read_nsight
+    from foretrace.trace.others.nsight import recognises_nsight as recognises_nsight
+    from foretrace.trace.others.perfetto import read_perfetto as read_perfetto
+    from foretrace.trace.others.perfetto import recognises_perfetto as recognises_perfetto
+    from foretrace.trace.others.rocprof import read_rocprof as read_rocprof
+    from foretrace.trace.others.rocprof import recognises_rocprof as recognises_rocprof
+    from foretrace.trace.others.xplane import read_xplane as read_xplane
+    from foretrace.trace.others.xplane import recognises_xplane as recognises_xplane
+
+lazily(__name__)

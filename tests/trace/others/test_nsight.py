@@ -1,0 +1,146 @@
+"""Reports of Nsight Systems as small SQLite files with the tables that NVIDIA documents."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import foretrace as ft
+from foretrace.base import TraceError
+from foretrace.trace.others import read_nsight
+
+PROCESS = 42 << 24
+THREAD = PROCESS | 7
+TEXTS = {
+    1: "cudaLaunchKernel_v7000",
+    2: "void gemm<float>(int)",
+    3: "cudaStreamWaitEvent_v3020",
+    4: "cudaEventRecord_v3020",
+    5: "cudaDeviceSynchronize_v3020",
+    6: "ProfilerStep#3",
+}
+DEVICE = "deviceId INT, streamId INT, correlationId INT, start INT, end INT, globalPid INT"
+SIZES = "gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT"
+TABLES = f"""
+CREATE TABLE StringIds (id INT, value TEXT);
+CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT);
+CREATE TABLE OSRT_API (start INT, end INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({DEVICE}, demangledName INT, shortName INT, {SIZES});
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY
+    ({DEVICE}, bytes INT, copyKind INT, srcKind INT, dstKind INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION ({DEVICE}, syncType INT, eventId INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT (correlationId INT, streamId INT, eventId INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME
+    (start INT, end INT, globalTid INT, correlationId INT, nameId INT);
+CREATE TABLE NVTX_EVENTS
+    (start INT, end INT, eventType INT, globalTid INT, text TEXT, textId INT);
+"""
+
+
+def write_report(path: Path, *, processes: tuple[int, ...] = (PROCESS,)) -> Path:
+    """A product on one stream, a copy on another that waits for it, and the end."""
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(TABLES)
+        file.executemany("INSERT INTO StringIds VALUES (?, ?)", TEXTS.items())
+        file.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA H100')")
+        file.execute("INSERT INTO OSRT_API VALUES (1, 2)")
+        for process in processes:
+            file.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (0,7,11,?,?,?,2,2,8,1,1,128,1,1)",
+                (2_000, 52_000, process),
+            )
+        file.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0,9,15,52500,60500,?,4096,1,1,2)",
+            (PROCESS,),
+        )
+        calls = [
+            (1_000, 1_900, 11, 1),
+            (2_000, 2_100, 12, 4),
+            (2_200, 2_300, 13, 3),
+            (3_000, 61_000, 16, 5),
+        ]
+        for start, end, number, name in calls:
+            file.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?)",
+                (start, end, THREAD, number, name),
+            )
+        file.execute("INSERT INTO CUPTI_ACTIVITY_KIND_CUDA_EVENT VALUES (12, 7, 99)")
+        file.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (0,9,13,2200,2300,?,2,99)",
+            (PROCESS,),
+        )
+        ranges = [
+            (500, 62_000, None, 6),
+            (900, 1_950, "aten::mm, seq = 4, op_id = 8, sizes = [[8, 16], [16, 4]]", None),
+        ]
+        for start, end, text, at in ranges:
+            file.execute(
+                "INSERT INTO NVTX_EVENTS VALUES (?,?,59,?,?,?)", (start, end, THREAD, text, at)
+            )
+        file.commit()
+    return path
+
+
+def test_a_report_becomes_a_trace(tmp_path: Path) -> None:
+    trace = read_nsight(write_report(tmp_path / "report.sqlite"))
+    names = [trace.strings[one] for one in trace.name.tolist()]
+
+    assert trace.meta.device_names == ("NVIDIA H100",)
+    assert trace.meta.dropped["calls into the operating system"] == 1
+    assert trace.start_ns[names.index("void gemm<float>(int)")] == 2_000
+    assert trace.duration_ns[names.index("void gemm<float>(int)")] == 50_000
+    assert "cudaLaunchKernel" in names  # without its version
+    assert "aten::mm" in names  # an operator, not a mark
+    assert [int(one) for one in trace.syncs.record_correlation] == [12]
+    assert [int(one) for one in trace.syncs.wait_on_stream] == [7]
+
+
+def test_it_replays_and_is_asked_as_any_other(tmp_path: Path) -> None:
+    job = ft.load(write_report(tmp_path / "report.sqlite"), cache=tmp_path / "cache")
+
+    found = ft.replay(job)
+
+    assert job.graph.step_names == ("ProfilerStep#3",)
+    assert found.replayed_step_time_ns == found.step_time_ns == 61_500
+    assert "aten::mm" in ft.operators(job).to_polars()["operator"].to_list()
+
+
+def test_a_packed_report_is_the_same(tmp_path: Path) -> None:
+    plain = write_report(tmp_path / "report.sqlite")
+    packed = tmp_path / "report.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+
+    one, other = read_nsight(plain), read_nsight(packed)
+
+    assert one.start_ns.tolist() == other.start_ns.tolist()
+    assert one.strings == other.strings
+
+
+def test_several_processes_are_named(tmp_path: Path) -> None:
+    path = write_report(tmp_path / "report.sqlite", processes=(PROCESS, 43 << 24))
+
+    with pytest.raises(TraceError, match=r"2 processes used devices in it: 42 .*43 .*rank%q"):
+        read_nsight(path)
+
+
+def test_another_sqlite_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.sqlite"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE notes (text TEXT)")
+
+    with pytest.raises(TraceError, match=r"the tables notes, expected CUPTI_ACTIVITY_KIND_KERNEL"):
+        ft.load(path, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_a_damaged_report_is_refused(tmp_path: Path, part: float) -> None:
+    whole = write_report(tmp_path / "report.sqlite").read_bytes()
+    path = tmp_path / "cut.sqlite"
+    path.write_bytes(whole[: int(len(whole) * part)])
+
+    with pytest.raises(TraceError, match="damaged"):
+        read_nsight(path)
