@@ -71,9 +71,30 @@ def networks(draw: st.DrawFn) -> tuple[ExecutionGraph, Traffic]:
     return graph, traffic
 
 
+@settings(max_examples=20)
+@given(network=networks())
+def test_what_flows_put_on_a_link_is_carried(network: tuple[ExecutionGraph, Traffic]) -> None:
+    graph, traffic = network
+    nodes = np.flatnonzero(traffic.flow != NO_FLOW)
+    flow = np.full(graph.num_nodes, NO_FLOW, np.int32)
+    flow[nodes] = np.arange(len(nodes))
+    traffic = replace(traffic, flow=flow, pattern=traffic.pattern[traffic.flow[nodes]])
+    oracle = LinksOracle(graph, graph.measured_ns, traffic)
+
+    timeline = simulate_shared(graph, None, traffic=traffic)
+
+    asked = np.zeros(NUM_LINKS)
+    for node, own in zip(nodes.tolist(), traffic.pattern.tolist(), strict=True):
+        uses = slice(traffic.first_use[own], traffic.first_use[own + 1])
+        work_ns = max(0, graph.measured_ns[node] - traffic.delay_ns[node])
+        asked[traffic.link[uses]] += traffic.share[uses] * work_ns
+    assert [float(oracle.carried[link]) for link in range(NUM_LINKS)] == pytest.approx(asked)
+    assert int(timeline.end_ns.max(initial=0)) + 1 >= asked.max()
+
+
 @settings(max_examples=60)
 @given(network=networks())
-def test_moments_are_the_oracles_and_what_links_carry_is_conserved(
+def test_moments_are_the_oracles_and_no_link_carries_more_than_it_can(
     network: tuple[ExecutionGraph, Traffic],
 ) -> None:
     graph, traffic = network

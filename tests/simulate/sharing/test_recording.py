@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.simulate import Cores, alone_ns, simulate_shared
+from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "cpu-llama-tp2-dp2" / "traces"
 
@@ -35,3 +35,11 @@ def test_the_same_work_on_four_cores_is_done_sooner() -> None:
     on_four = simulate_shared(job.graph, alone, Cores.of(4)).end_ns.max()
 
     assert on_four < 0.95 * on_two
+
+
+def test_a_replay_in_which_nobody_shares_is_the_static_one_to_the_nanosecond() -> None:
+    graph = ft.load(EXAMPLE).graph
+
+    shared = simulate_shared(graph, None)
+
+    assert shared.end_ns.tolist() == simulate(graph).end_ns.tolist()
