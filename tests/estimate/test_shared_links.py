@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.base import Int64s
+from foretrace.base import Int64s, WorkloadError
 from foretrace.cost import (
     CollectiveRequests,
     Costs,
@@ -174,3 +174,22 @@ def test_one_rank_of_each_stage_stands_for_all_and_prices_hold(tmp_path: Path) -
     tiers[2] = replace(tiers[2], oversubscription=7 / 1.01)
     wider = step(replace(machine, tiers=tuple(tiers)))
     assert folded.step_ns - wider.step_ns == pytest.approx(spine.held_ns * 0.01 / 1.01, rel=0.1)
+
+
+def test_a_slow_link_slows_everybody_by_what_it_lost(tmp_path: Path) -> None:
+    keys = {"dp": 16, "global_batch": 16, "micro_batch": 1, "recompute": "full"}
+    machine = fat_tree(tmp_path, 1)
+
+    def step(left: float) -> Estimate:
+        return ft.estimate("llama3.2-1b", keys, machine, network="shared", slow_link=left)
+
+    whole, slow = step(1.0), step(0.1)
+
+    assert not whole.slow_links
+    cards = {row.way: row for row in slow.slow_links if row.links == "cards"}
+    assert cards["out"].num_alike == 16
+    assert cards["out"].step_ns == cards["in"].step_ns > slow.step_ns == whole.step_ns
+    with pytest.raises(WorkloadError, match="let links be shared"):
+        ft.estimate("llama3.2-1b", keys, machine, slow_link=0.5)
+    with pytest.raises(WorkloadError, match="above 0 up to 1, got 0"):
+        step(0)

@@ -34,6 +34,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
     ),
     "cache list": (f"breakdown {JOB}", "cache list --json"),
     "config show": ("config show --json",),
+    "estimate": (f"estimate {_PLAN} {_SMALL} --network shared --slow-link 0.5 --json",),
     "ledger": (
         f"ledger add first {_ADDED}",
         "ledger show --ledger {out}/l.jsonl --json",

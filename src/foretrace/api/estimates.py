@@ -122,6 +122,7 @@ def estimate(
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
     network: NetworkUse | str = NetworkUse.PRIVATE,
+    slow_link: float | None = None,
     folders: Sequence[Path] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> EditableEstimate:
@@ -156,6 +157,8 @@ def estimate(
             out.
         network: "private": each collective takes as long as alone; "shared": those that meet on a
             link of the machine divide it, and the answer says what each level of links is asked.
+        slow_link: with shared links, the share of its bandwidth that one link keeps (a degraded
+            port, a card that flaps, loss): the step is told for the worst link of each level.
         folders: of files that names are looked up in, before the presets.
         progress: called with plans done and plans in all.
 
@@ -183,6 +186,7 @@ def estimate(
             folded=folded,
             price_per_hour=price_per_hour,
             network=NetworkUse(network),
+            slow_link=slow_link,
         )
     else:
         found = estimate_draft(
@@ -197,6 +201,7 @@ def estimate(
             folded=folded,
             price_per_hour=price_per_hour,
             network=NetworkUse(network),
+            slow_link=slow_link,
             progress=progress,
         )
     if expert_load != EVEN or expert_capacity is not None:

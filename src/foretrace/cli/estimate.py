@@ -80,6 +80,10 @@ def estimate(
     ] = None,
     ids: plans.Ids = None,
     network: options.Network = NetworkUse.PRIVATE,
+    slow_link: Annotated[
+        float | None,
+        option("SHARE", "One shared link keeps so much, 0.5: the worst of each level.", min=0),
+    ] = None,
     unfolded: Annotated[
         bool, typer.Option("--unfolded", help="Simulate every rank, not one of each role.")
     ] = False,
@@ -118,6 +122,7 @@ def estimate(
             tables=tables,
             ids=ids,
             network=network,
+            slow_link=slow_link,
             folded=not unfolded,
             progress=doing.advance,
         )

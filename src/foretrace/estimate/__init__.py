@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.shared_links import LinkUse as LinkUse
     from foretrace.estimate.shared_links import NetworkUse as NetworkUse
     from foretrace.estimate.shared_links import SharedLinks as SharedLinks
+    from foretrace.estimate.slow_links import SlowLink as SlowLink
     from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE
     from foretrace.estimate.step_time import UNMODELLED as UNMODELLED

@@ -9,12 +9,13 @@ from functools import partial
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.base import SimulationError
+from foretrace.base import SimulationError, WorkloadError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.link_traffic import sharing_of, unshared
 from foretrace.estimate.nearest import nearest_plans
 from foretrace.estimate.shared_links import NetworkUse, SharedLinks, shared_links
+from foretrace.estimate.slow_links import slow_links
 from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,
@@ -74,6 +75,7 @@ def estimate(
     price_per_hour: float | None = None,
     unmodelled: float | None = None,
     network: NetworkUse = NetworkUse.PRIVATE,
+    slow_link: float | None = None,
 ) -> Estimate:
     """One step of a model under a plan on a machine.
 
@@ -95,6 +97,8 @@ def estimate(
         network: whether collectives that meet on a link divide it. Alone each then takes what it
             takes on empty links, also where a tier has fewer than its members' cards; costs of
             one's own are to be such.
+        slow_link: share of its bandwidth that one link keeps: the step is told for the worst of
+            each level too. Links are to be shared.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
@@ -115,7 +119,13 @@ def estimate(
     is_shared = network is NetworkUse.SHARED
     costs_of = None if costs is not None else partial(software_costs, software=known)
     costs = costs or software_costs(unshared(machine) if is_shared else machine, known)
-    sharing = sharing_of(laid_out, costs, machine) if is_shared else None
+    if slow_link is not None and not 0 < slow_link <= 1:
+        raise WorkloadError(f"a slow link keeps a share above 0 up to 1, got {slow_link}")
+    if slow_link is not None and not is_shared:
+        raise WorkloadError("a slow link slows what shares it: let links be shared (network)")
+    sharing = (
+        sharing_of(laid_out, costs, machine, least_left=slow_link or 1.0) if is_shared else None
+    )
     done = simulated_step(laid_out.graph, costs, inflation or Inflation(), sharing=sharing)
     if unmodelled is None:
         unmodelled = unmodelled_of(model, software, machine)
@@ -136,6 +146,7 @@ def estimate(
         price_per_hour=price_per_hour,
         software=software,
         links=_links(done, costs_of),
+        slow_links=() if slow_link is None else slow_links(done, slow_link),
         notes=(
             *_notes_on_hosts(machine),
             *_notes_on_software(software),
@@ -161,6 +172,7 @@ def estimate_draft(
     folded: bool = True,
     price_per_hour: float | None = None,
     network: NetworkUse = NetworkUse.PRIVATE,
+    slow_link: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
     """One step under a plan that may leave keys open; every legal plan that agrees is tried.
@@ -180,6 +192,7 @@ def estimate_draft(
         folded: so too.
         price_per_hour: so too.
         network: so too.
+        slow_link: so too; of the answer's plan.
         progress: called with plans done and plans in all.
 
     Raises:
@@ -213,6 +226,7 @@ def estimate_draft(
             folded=folded or done > 0,  # only the answer is looked into
             price_per_hour=price_per_hour,
             network=network,
+            slow_link=slow_link if done == 0 else None,
         )
         answer = answer or one
         others.append(_alternative(found, one))

@@ -21,6 +21,7 @@ from foretrace.estimate.parts import (
     step_parts,
 )
 from foretrace.estimate.shared_links import NetworkUse, SharedLinks
+from foretrace.estimate.slow_links import SlowLink, slow_table
 from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
 from foretrace.estimate.words import figures, subject_text
@@ -65,6 +66,7 @@ class Estimate(Answer):
     experts: tuple[ExpertMix, ...] = ()  # steps under a load of experts, where one is named
     nearest: tuple[NearestPlan, ...] | None = None  # that fit; `None`: this one does
     links: SharedLinks | None = None  # `None`: every collective found its links empty
+    slow_links: tuple[SlowLink, ...] = ()  # the worst of each level, where one is asked for
 
     @property
     def step_ns(self) -> int:
@@ -172,6 +174,7 @@ class Estimate(Answer):
             Facts(figures(self)),
             *step_parts(self),
             *(() if self.links is None else (self.links.table(),)),
+            *((slow_table(self.slow_links),) if self.slow_links else ()),
             *self.uneven,
             *(() if self.nearest is None else (nearest_table(self.nearest),)),
             *memory_parts(self.footprint),
@@ -213,6 +216,7 @@ class Estimate(Answer):
             **({} if self.mix is None else {"documents": self.mix.as_json()}),
             **({} if self.nearest is None else {"nearest": plain(self.nearest)}),
             **({} if self.links is None else {"links": plain(self.links)}),
+            **({"slow_links": plain(self.slow_links)} if self.slow_links else {}),
             **({"expert_load": plain(self.experts)} if self.experts else {}),
             "uncertainty": plain(found.families),
             "sources": dict(self.share_by_source),

@@ -18,7 +18,7 @@ import numpy as np
 from foretrace.base import Bools, Float64s, Int64s
 from foretrace.cost import CollectiveLoads, CostModel, collective_loads, transfer_ns
 from foretrace.graph import ExecutionGraph, NodeKind
-from foretrace.machine import LinkLevel, Machine, MachineLinks, links_of
+from foretrace.machine import Machine, MachineLinks, links_of
 from foretrace.simulate import NO_FLOW, Traffic
 from foretrace.workload import LaidOut, Plan, alike_groups
 
@@ -36,10 +36,18 @@ class StepTraffic:
     own_link: Int64s  # int64[links of the traffic], the first of those of the machine it stands for
     num_alike: Int64s  # int64[links of the traffic], how many of the machine's
     carried_ns: Float64s  # float64[links of the traffic], of its capacity, in the whole step
+    may_be_crowded: Bools  # bool[links of the traffic]; of others flows say nothing
 
-    def level(self, link: int) -> LinkLevel:
-        """Of a link of the traffic."""
-        return self.links.levels[int(self.links.level[self.own_link[link]])]
+    def with_slow_link(self, link: int, left: float) -> Traffic:
+        """The traffic, one of whose links has lost bandwidth.
+
+        Args:
+            link: of the traffic.
+            left: share of its bandwidth that it has.
+        """
+        share = self.traffic.share
+        slow = np.where(self.traffic.link == link, share / left, share)
+        return replace(self.traffic, share=slow)
 
 
 def unshared(machine: Machine) -> Machine:
@@ -55,6 +63,7 @@ def step_traffic(
     model: CostModel,
     machine: Machine,
     folded_by: Plan | None,
+    least_left: float = 1.0,
 ) -> StepTraffic:
     """What the collectives of a step ask of a machine's links.
 
@@ -64,6 +73,7 @@ def step_traffic(
         model: that they are from.
         machine: whose links they use.
         folded_by: the plan, if one rank of each stage stands for all; `None`: ranks are all there.
+        least_left: of any link's bandwidth, where some are to lose it.
     """
     links = links_of(machine)
     flows = _Flows(graph, duration_ns, model)
@@ -79,7 +89,7 @@ def step_traffic(
         for make, way in flows.makes_and_ways
     }
     kind = np.array([kind_of_make[each] for each in flows.makes_and_ways], np.int64)
-    return _traffic(graph, flows, loads, kind[flows.place])
+    return _traffic(graph, flows, loads, kind[flows.place], least_left=least_left)
 
 
 class _Flows:
@@ -166,7 +176,9 @@ class _Loads:
         return label, found.load[at]
 
 
-def _traffic(graph: ExecutionGraph, flows: _Flows, loads: _Loads, kind: Int64s) -> StepTraffic:
+def _traffic(
+    graph: ExecutionGraph, flows: _Flows, loads: _Loads, kind: Int64s, *, least_left: float
+) -> StepTraffic:
     """Patterns of what takes as long alone, on links that may be crowded."""
     first, _, num_alike = loads.alike
     capacity = loads.links.bytes_per_ns[first]
@@ -193,7 +205,9 @@ def _traffic(graph: ExecutionGraph, flows: _Flows, loads: _Loads, kind: Int64s) 
         graph.rank[flows.nodes].astype(np.int64),
         len(uses),
     )
-    may = _may_be_crowded(link, share * times_there[of_use], lane[of_use], len(capacity))
+    may = _may_be_crowded(
+        link, share * times_there[of_use] / least_left, lane[of_use], len(capacity)
+    )
     kept = may[link]
     patterns = np.unique(of_use[kept])
     has_links = np.zeros(len(uses) + 1, np.bool_)
@@ -217,7 +231,7 @@ def _traffic(graph: ExecutionGraph, flows: _Flows, loads: _Loads, kind: Int64s) 
         pace=np.array([pace for _, _, pace in uses], np.float64)[patterns],
         num_links=len(capacity),
     )
-    return StepTraffic(loads.links, traffic, first, num_alike, carried_ns)
+    return StepTraffic(loads.links, traffic, first, num_alike, carried_ns, may)
 
 
 def _shares(
@@ -251,11 +265,13 @@ def _may_be_crowded(link: Int64s, share: Float64s, lane: Int64s, num_links: int)
 
 
 def sharing_of(
-    laid_out: LaidOut, model: CostModel, machine: Machine
+    laid_out: LaidOut, model: CostModel, machine: Machine, *, least_left: float = 1.0
 ) -> Callable[[ExecutionGraph, Int64s], StepTraffic]:
     """What collectives of a laid-out graph, or of an edited one of the same ranks, ask of links."""
     folded_by = laid_out.plan if laid_out.is_folded else None
-    return partial(step_traffic, model=model, machine=machine, folded_by=folded_by)
+    return partial(
+        step_traffic, model=model, machine=machine, folded_by=folded_by, least_left=least_left
+    )
 
 
 def flows_of(nodes: Int64s, traffic: Traffic) -> Int64s:
