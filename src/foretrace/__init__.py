@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from foretrace.api import search as search
     from foretrace.api import serve as serve
     from foretrace.api import simulate as simulate
+    from foretrace.api import substitute as substitute
     from foretrace.api import synthesise as synthesise
     from foretrace.api import tables as tables
     from foretrace.api import throughput as throughput

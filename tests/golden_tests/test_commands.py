@@ -71,6 +71,8 @@ LINES: Mapping[str, str] = {
     "sensitivity of a change": f"sensitivity {JOB} --change gemm=0.5 --change allreduce=0",
     "stalls": f"stalls {JOB}",
     "stragglers": f"stragglers {JOB}",
+    "substitute": "substitute --model llama3-405b --machine llama3-24k"
+    " --plan llama3-405b-8k-16k-gpus",
     "synthesise": "synthesise {made}/tensor -o {out}/synthetic --nodes 500 --ranks 2",
     "throughput": f"throughput {JOB} --chip a100-sxm-80gb",
     "trend": "trend {examples}/planted",

@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.sensitivity import SensitivityRow as SensitivityRow
     from foretrace.analyze.sensitivity import sensitivity as sensitivity
     from foretrace.analyze.spans import StepSpan as StepSpan
+    from foretrace.analyze.spans import mean_span as mean_span
     from foretrace.analyze.spans import step_span as step_span
     from foretrace.analyze.stalls import Stall as Stall
     from foretrace.analyze.stalls import StallKind as StallKind

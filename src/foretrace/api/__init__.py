@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from foretrace.api.balancing import balance as balance
     from foretrace.api.edited import Edited as Edited
     from foretrace.api.edited import remedies as remedies
+    from foretrace.api.edited import substitute as substitute
     from foretrace.api.estimates import estimate as estimate
     from foretrace.api.estimates import write_estimate_report as write_estimate_report
     from foretrace.api.estimates import write_estimate_trace as write_estimate_trace

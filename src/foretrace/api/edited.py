@@ -10,7 +10,7 @@ from foretrace.analyze import chip_of
 from foretrace.base import NS_PER_MS, ScenarioError
 from foretrace.cost import CostModel
 from foretrace.graph import ExecutionGraph, Recording, Timeline
-from foretrace.machine import Machine
+from foretrace.machine import Chip, Machine
 from foretrace.simulate import Cores
 from foretrace.whatif import (
     Baseline,
@@ -18,16 +18,20 @@ from foretrace.whatif import (
     Prediction,
     Remedies,
     Sizes,
+    Substitutable,
+    Substitutes,
     Unprofiled,
     baseline_of,
+    outcome,
     predict,
     tried_remedies,
+    tried_substitutes,
     unprofiled,
 )
 from foretrace.workload import Model, PlanDraft
 
 if TYPE_CHECKING:
-    from foretrace.api.estimates import EstimateBasis
+    from foretrace.api.estimates import EditableEstimate, EstimateBasis
     from foretrace.api.job import Job
 
 
@@ -42,6 +46,7 @@ class Basis:
     sizes: Sizes | None = None
     costs: CostModel | None = None
     cores: Cores | None = None
+    chip: Chip | None = None  # what the files name
     without_profiler: bool = False  # as the job runs when nobody records it
 
     @cached_property
@@ -68,6 +73,18 @@ class Basis:
         """The recorded job with these edits."""
         return predict(self.baseline, edits, name=name)
 
+    @property
+    def subject(self) -> Substitutable:
+        """What rules of substitution are tried on."""
+        found = self.baseline
+        return Substitutable(
+            timeline=found.replayed,
+            step_ns=found.replayed_step_ns,
+            num_ranks=found.before.plan.num_ranks,
+            chip=found.chip,
+            step_ns_with=lambda edit: outcome(found, edit.applied(found.before)).step_ns,
+        )
+
     def _baseline_of(self, recording: Recording) -> Baseline:
         return baseline_of(
             recording,
@@ -77,6 +94,7 @@ class Basis:
             sizes=self.sizes,
             costs=self.costs,
             cores=self.cores,
+            chip=self.chip,
         )
 
 
@@ -160,6 +178,21 @@ def remedies(subject: Job | Edited) -> Remedies:
     )
     memory_bytes = None if chip is None else chip.memory_bytes
     return tried_remedies(basis.baseline, memory_bytes=memory_bytes)
+
+
+def substitute(subject: Job | Edited | EditableEstimate) -> Substitutes:
+    """Every rule of substitution against every family of kernels, what is worth most first.
+
+    Args:
+        subject: a job, one of which a machine is stated, or an estimate; without edits.
+
+    Raises:
+        ScenarioError: if it has edits, or names no chip that is known.
+    """
+    base = subject if isinstance(subject, Edited) else subject.edit()
+    if base.edits:
+        raise ScenarioError("rules are tried on a job without edits: give the job itself")
+    return tried_substitutes(base.basis.subject)
 
 
 def basis_of(subject: Job | Edited, doing: str) -> Basis:

@@ -48,7 +48,7 @@ from foretrace.machine import Machine
 from foretrace.operators import ModuleProgram
 from foretrace.report import ESTIMATED, Answers, EstimatePage, write_estimate_page
 from foretrace.software import TrainingSoftware
-from foretrace.whatif import Edit, Prediction, predict_estimate
+from foretrace.whatif import Edit, Prediction, Substitutable, predict_estimate
 from foretrace.workload import (
     Convention,
     Model,
@@ -81,6 +81,18 @@ class EstimateBasis:
         """The estimated step with these edits."""
         return predict_estimate(
             self.estimate, edits, name=name, costs=self.costs, inflation=self.inflation
+        )
+
+    @property
+    def subject(self) -> Substitutable:
+        """What rules of substitution are tried on."""
+        found = self.estimate
+        return Substitutable(
+            timeline=found.timeline,
+            step_ns=found.step_ns,
+            num_ranks=found.plan.num_ranks,
+            chip=found.machine.chip,
+            step_ns_with=lambda edit: self.predict((edit,), "").step_ns,
         )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what a job that is not edited need not load
     from foretrace.api.edited import Edited
     from foretrace.api.named import Named
     from foretrace.cost import CostModel
-    from foretrace.machine import Machine
+    from foretrace.machine import Chip, Machine
     from foretrace.simulate import Cores
     from foretrace.whatif import Edit, Sizes
     from foretrace.workload import Model, PlanDraft
@@ -131,7 +131,7 @@ class Job:
         from foretrace.api.named import draft_named, machine_named, model_named
 
         on = None if machine is None else machine_named(machine, folders)
-        self._check_ran_on(on)
+        recorded = self._ran_on(on)
         basis = Basis(
             recording=self.recording,
             machine=on,
@@ -140,25 +140,31 @@ class Job:
             sizes=sizes,
             costs=costs,
             cores=cores,
+            chip=recorded,
             without_profiler=without_profiler,
         )
         return Edited(self, edits, basis, name)
 
-    def _check_ran_on(self, machine: Machine | None) -> None:
-        """Refuse a machine whose chips are not those that the files name."""
+    def _ran_on(self, machine: Machine | None) -> Chip | None:
+        """The chip that the files name.
+
+        Raises:
+            MachineError: if a machine is stated whose chips are others.
+        """
         # on demand, as what edits need
         from foretrace.analyze import chip_of
 
         names = {name for meta in self.metas for name in meta.device_names}
         recorded = chip_of(names)
         if machine is None or recorded is None:
-            return
+            return recorded
         if recorded.architecture != machine.chip.architecture:
             raise MachineError(
                 f"the recording is of {', '.join(sorted(names))}, and {machine.name} has "
                 f"{machine.chip.name}: state the machine that it ran on, or name the other one as "
                 "an edit (--on-machine, OnMachine)"
             )
+        return recorded
 
     def __repr__(self) -> str:
         """One line: ranks, steps and size."""

@@ -24,6 +24,7 @@ COMMANDS = (
     "compare",
     "trend",
     "whatif",
+    "substitute",
     "estimate",
     "search",
     "tables",

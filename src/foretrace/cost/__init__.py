@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from foretrace.cost.network import shipped_collectives as shipped_collectives
     from foretrace.cost.of_graph import STATED as STATED
     from foretrace.cost.of_graph import graph_costs as graph_costs
+    from foretrace.cost.of_graph import node_operations as node_operations
     from foretrace.cost.of_graph import transfer_ns as transfer_ns
     from foretrace.cost.of_recording import MeasuredTransfer as MeasuredTransfer
     from foretrace.cost.of_recording import RecordedCosts as RecordedCosts
@@ -82,6 +83,13 @@ if TYPE_CHECKING:
     from foretrace.cost.signatures import Operation as Operation
     from foretrace.cost.signatures import operation_of as operation_of
     from foretrace.cost.sources import source_parts as source_parts
+    from foretrace.cost.substitutes import AddedOperator as AddedOperator
+    from foretrace.cost.substitutes import FastScheme as FastScheme
+    from foretrace.cost.substitutes import Offer as Offer
+    from foretrace.cost.substitutes import Substituted as Substituted
+    from foretrace.cost.substitutes import SubstitutionRule as SubstitutionRule
+    from foretrace.cost.substitutes import rule_named as rule_named
+    from foretrace.cost.substitutes import substitution_rules as substitution_rules
     from foretrace.cost.tables import read_tables as read_tables
 
 lazily(__name__)

@@ -16,7 +16,9 @@ from foretrace.cost.model import (
     KernelRequests,
     Source,
 )
+from foretrace.cost.signatures import GEMM, UNKNOWN, Operation, operation_of
 from foretrace.graph import ExecutionGraph, NodeKind
+from foretrace.operators import OperatorClass, operator_class
 
 _T = TypeVar("_T", bound=Hashable)
 STATED = "stated"  # family of nodes whose duration the graph brings along
@@ -76,6 +78,27 @@ def transfer_ns(
         most_bytes: that any of them has to move; 1: what passes before data does.
     """
     return _collective_costs(graph, nodes, model, None, most_bytes=most_bytes).duration_ns
+
+
+def node_operations(graph: ExecutionGraph, nodes: Int64s) -> tuple[tuple[Operation, ...], Int64s]:
+    """The distinct operations of some nodes, and which of them each node is, int64[nodes].
+
+    Several kernels of one call each count as the whole operation, where their names are of its
+    kind; what else the call does is of model UNKNOWN.
+    """
+    columns = (graph.operator[nodes], graph.operator_signature[nodes], graph.name[nodes])
+    distinct, rows = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    names = (*graph.names, "")  # NO_TEXT: the last
+    operations = tuple(
+        _operation(names[one], names[two], names[three]) for one, two, three in distinct.T.tolist()
+    )
+    return operations, rows.reshape(-1)
+
+
+def _operation(operator: str, signature: str, kernel: str) -> Operation:
+    found = operation_of(operator, signature, kernel)
+    is_other = found.model == GEMM and operator_class(kernel, operator) != OperatorClass.GEMM
+    return Operation(UNKNOWN) if is_other else found
 
 
 def _kernel_costs(graph: ExecutionGraph, nodes: Int64s, model: CostModel) -> Costs:

@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from foretrace.whatif.scenario import Scenario as Scenario
     from foretrace.whatif.scenario_file import NamedEdits as NamedEdits
     from foretrace.whatif.scenario_file import read_scenarios as read_scenarios
+    from foretrace.whatif.substitutes import Substitutable as Substitutable
+    from foretrace.whatif.substitutes import Substitutes as Substitutes
+    from foretrace.whatif.substitutes import tried_substitutes as tried_substitutes
     from foretrace.whatif.summary import difference_rows as difference_rows
     from foretrace.whatif.summary import figures as figures
     from foretrace.whatif.summary import subject_text as subject_text

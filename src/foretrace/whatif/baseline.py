@@ -9,7 +9,7 @@ from foretrace.analyze import step_time_ns
 from foretrace.base import ScenarioError
 from foretrace.cost import CostModel
 from foretrace.graph import Recording, Timeline
-from foretrace.machine import Machine
+from foretrace.machine import Chip, Machine
 from foretrace.simulate import Cores, alone_ns, simulate, simulate_shared
 from foretrace.whatif.arrange.arranged import Arranged, unchanged
 from foretrace.whatif.inflation import Slowdowns, slowdowns_of
@@ -34,6 +34,7 @@ class Baseline:
     costs: CostModel | None  # `None`: what the recording itself shows
     cores: Cores | None
     model: Model | None
+    chip: Chip | None = None  # what the files name, or the stated machine has
 
     @cached_property
     def slowdowns(self) -> Slowdowns:
@@ -56,6 +57,7 @@ def baseline_of(
     sizes: Sizes | None = None,
     costs: CostModel | None = None,
     cores: Cores | None = None,
+    chip: Chip | None = None,
 ) -> Baseline:
     """What a recording's predictions start from.
 
@@ -68,6 +70,7 @@ def baseline_of(
         costs: what predicts durations at other sizes; the machine's, if that is stated, else what
             the recording itself shows.
         cores: processor cores that the recorded ranks shared, where the host is what computes.
+        chip: what the files name; that of the machine, if left out.
 
     Raises:
         ScenarioError: if what is stated contradicts the recording, or its steps take no time.
@@ -97,6 +100,7 @@ def baseline_of(
         costs=costs,
         cores=cores,
         model=model,
+        chip=chip if machine is None else machine.chip,
     )
 
 

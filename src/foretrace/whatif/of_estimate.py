@@ -23,7 +23,7 @@ from foretrace.estimate import (
 )
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edited_model import model_with, sizes_of
-from foretrace.whatif.edits.changed import changed
+from foretrace.whatif.edits.changed import changed, held_bytes
 from foretrace.whatif.edits.documents import UnevenDocuments
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import ScenarioOutcome
@@ -84,7 +84,7 @@ def predict_estimate(
         low_ns=last.low_ns,
         high_ns=last.high_ns,
         method=ESTIMATED,
-        memory=_memory(before.footprint, estimated.footprint),
+        memory=_memory(before.footprint, _with_workspace(estimated, scenarios[-1])),
         notes=estimated.notes,
     )
 
@@ -147,6 +147,7 @@ def _outcome(
         plan=scenario.plan,
         transformer=estimated.model if isinstance(estimated.model, Transformer) else None,
         model=model,
+        chip=estimated.machine.chip,
     )
     sharing = sharing_of(estimated.laid_out, model, machine) if is_shared else None
     done = step_of_costs(job.graph, alone, inflation or Inflation(), sharing=sharing)
@@ -155,6 +156,14 @@ def _outcome(
     return ScenarioOutcome(
         alone, done.timeline, spread.step_ns, spread.low_ns, spread.high_ns, ESTIMATED
     )
+
+
+def _with_workspace(estimated: Estimate, scenario: Scenario) -> Footprint | None:
+    """What the estimate holds, and what other kernels need besides."""
+    found, chip = estimated.footprint, estimated.machine.chip
+    if found is None:
+        return None
+    return found.with_buffer(held_bytes(scenario.changes, estimated.graph, chip))
 
 
 def _memory(before: Footprint | None, after: Footprint | None) -> Memory | None:

@@ -99,6 +99,7 @@ def outcome(baseline: Baseline, scenario: Scenario) -> ScenarioOutcome:
         model=baseline.costs,
         plan=scenario.plan,
         transformer=_transformer(baseline, scenario),
+        chip=baseline.chip if scenario.machine is None else scenario.machine.chip,
     )
     alone = costs
     timeline = _simulated(baseline, scenario, start, costs)

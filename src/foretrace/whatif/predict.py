@@ -21,11 +21,12 @@ from contextlib import suppress
 from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edited_model import differences, model_with
+from foretrace.whatif.edits.changed import held_bytes
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import outcome
 from foretrace.whatif.prediction import EditEffect, Memory, Prediction
 from foretrace.whatif.scenario import Scenario
-from foretrace.workload import Footprint, Model, Transformer, schedule_of
+from foretrace.workload import Footprint, Transformer, schedule_of
 
 
 def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Prediction:
@@ -62,7 +63,7 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
         low_ns=last.low_ns,
         high_ns=last.high_ns,
         method=last.method,
-        memory=_memory(baseline.model, baseline.before, scenarios[-1]),
+        memory=_memory(baseline, scenarios[-1]),
         notes=(*baseline.program.notes, *_of_model(baseline), *last.notes),
     )
 
@@ -107,12 +108,16 @@ def _of_model(baseline: Baseline) -> tuple[str, ...]:
     return (f"recorded: {'; '.join(found)}: what was recorded is taken",)
 
 
-def _memory(model: Model | None, before: Scenario, after: Scenario) -> Memory | None:
+def _memory(baseline: Baseline, after: Scenario) -> Memory | None:
     """What the worst rank holds, before and after; `None` where no transformer was stated."""
+    model = baseline.model
     if not isinstance(model, Transformer):
         return None
+    chip = baseline.chip if after.machine is None else after.machine.chip
+    held = held_bytes(after.changes, baseline.program.graph, chip)
     try:
-        return Memory(_footprint(model, before), _footprint(model, after))
+        edited = _footprint(model, after).with_buffer(held)
+        return Memory(_footprint(model, baseline.before), edited)
     except WorkloadError:
         return None
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.plan import Parallelism as Parallelism
     from foretrace.whatif.edits.plan import PlanKeys as PlanKeys
     from foretrace.whatif.edits.stalling import NoStalls as NoStalls
+    from foretrace.whatif.edits.substituting import Substitute as Substitute
     from foretrace.whatif.edits.waits import MoveSync as MoveSync
     from foretrace.whatif.edits.waits import RemoveSync as RemoveSync
 

@@ -9,6 +9,7 @@ import numpy as np
 from foretrace.base import Bools, Float64s, Int32s, Int64s, ScenarioError, UInt8s
 from foretrace.cost import CostModel, Costs
 from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
+from foretrace.machine import Chip
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.recorded.program import Program
 from foretrace.workload import Plan, Transformer
@@ -35,6 +36,8 @@ class CostedJob:
     model: CostModel | None = None  # costs kernels of another kind than there are
     plan: Plan | None = None  # of the scenario
     transformer: Transformer | None = None  # what is trained, where that is stated
+    chip: Chip | None = None  # what the kernels run on, where that is known
+    is_replaced: Bools | None = None  # bool[nodes], by another kernel; `None`: nowhere
 
     @classmethod
     def of(
@@ -46,6 +49,7 @@ class CostedJob:
         model: CostModel | None = None,
         plan: Plan | None = None,
         transformer: Transformer | None = None,
+        chip: Chip | None = None,
     ) -> CostedJob:
         """Costs as they are."""
         return cls(
@@ -54,6 +58,7 @@ class CostedJob:
             model=model,
             plan=plan,
             transformer=transformer,
+            chip=chip,
             duration_ns=costs.duration_ns.astype(np.float64),
             low_ns=costs.low_ns.astype(np.float64),
             high_ns=costs.high_ns.astype(np.float64),
@@ -224,6 +229,7 @@ def without_nodes(job: CostedJob, into: Int64s) -> CostedJob:
         family=job.family[kept],
         factor=job.factor[kept],
         extra_ns=job.extra_ns[kept],
+        is_replaced=None if job.is_replaced is None else job.is_replaced[kept],
     )
 
 

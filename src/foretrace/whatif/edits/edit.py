@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from foretrace.analyze import EVERYTHING, Selection
 from foretrace.base import NS_PER_UNIT, ScenarioError
+from foretrace.graph import ExecutionGraph
+from foretrace.machine import Chip
 from foretrace.whatif.edits.costed import CostedJob
 
 if TYPE_CHECKING:
@@ -36,13 +38,14 @@ class EditTurn(IntEnum):
     MACHINE = 4
     FIGURES = 5
     ATTENTION = 6
-    LENGTHS = 7
-    FACTORS = 8
-    DELAYS = 9
-    FUSION = 10
-    GRAPHS = 11
-    WAITS = 12
-    LOADING = 13
+    SUBSTITUTES = 7
+    LENGTHS = 8
+    FACTORS = 9
+    DELAYS = 10
+    FUSION = 11
+    GRAPHS = 12
+    WAITS = 13
+    LOADING = 14
 
 
 class Holds(Enum):
@@ -213,6 +216,10 @@ class WorkEdit(Edit):
     def order(self) -> str:
         """Edits of one turn are made in this order, so that the one given makes no difference."""
         return repr(self)
+
+    def workspace_bytes(self, graph: ExecutionGraph, chip: Chip | None) -> int:  # noqa: ARG002  few need any
+        """What its kernels hold on a device while they run, beside what the job holds."""
+        return 0
 
     @abstractmethod
     def check(self, job: CostedJob) -> None:

@@ -6,7 +6,7 @@ A stage's worst moment is found by walking its units in order, adding up what is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -76,6 +76,13 @@ class Footprint(Answer):
     def fits(self) -> bool | None:
         """Whether every stage fits; `None`: nobody said into what."""
         return None if self.margin is None else self.margin >= 0
+
+    def with_buffer(self, num_bytes: int) -> Footprint:
+        """With a buffer more on every stage."""
+        if not num_bytes:
+            return self
+        stages = tuple(replace(one, buffers=one.buffers + num_bytes) for one in self.stages)
+        return replace(self, stages=stages)
 
     @property
     def headline(self) -> str:

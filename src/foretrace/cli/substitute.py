@@ -1,0 +1,50 @@
+"""`foretrace substitute`: what other kernels would be worth in a job."""
+
+from __future__ import annotations
+
+import typer
+
+from foretrace import api
+from foretrace.cli import options
+from foretrace.cli import plan_options as plans
+from foretrace.cli import whatif_options as own
+from foretrace.cli.collector import collector_paused
+from foretrace.cli.outputs import Outputs
+from foretrace.cli.progress import activity
+from foretrace.cli.settings import machine_folders
+from foretrace.cli.source import Reading
+from foretrace.machine import load_machine
+
+
+def substitute(
+    paths: own.Paths = None,
+    *,
+    machine: own.Machine = None,
+    model: own.Model = None,
+    plan: own.Plan = None,
+    config: plans.Configs = None,
+    top: options.Top = 16,
+    outputs: Outputs,
+    reading: Reading,
+) -> None:
+    """Rank what other kernels would be worth in a job: fast products and others, where they pay.
+
+    Every rule is tried on every family of kernels, of a recording or of an estimate.
+    """
+    with activity() as doing, collector_paused():
+        on = None if machine is None else load_machine(machine, machine_folders())
+        configured = plans.configured(config)
+        of = plans.model_of(model, configured)
+        if paths:
+            base = reading.job(paths, doing).edit(machine=on, model=of)
+        elif on is None or of is None or (plan is None and configured is None):
+            raise typer.BadParameter(
+                "nothing to try rules on: name the files of a recording, or an estimate by "
+                "--model, --plan and --machine"
+            )
+        else:
+            base = api.estimate(of, plans.draft_of(plan, {}, configured), on).edit()
+        doing.now("trying other kernels")
+        found = api.substitute(base)
+    lacks = () if base.job is None else base.job.lacks
+    outputs.tell(found, title=base.title, top=top, lacks=lacks)

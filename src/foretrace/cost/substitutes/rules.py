@@ -1,0 +1,102 @@
+"""The list of substitution rules, and `Substituted`: a cost model under some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+
+import numpy as np
+
+from foretrace.base import Float64s, MachineError
+from foretrace.cost.kernels import FittedKernels
+from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
+from foretrace.cost.signatures import Operation, operation_of
+from foretrace.cost.substitutes.fast_products import FastProduct
+from foretrace.cost.substitutes.rule import SubstitutionRule
+from foretrace.machine import Chip
+
+
+@cache
+def substitution_rules() -> tuple[SubstitutionRule, ...]:
+    """Every rule; names of options and rows of tables follow."""
+    return tuple(
+        FastProduct(scheme, levels) for scheme in ("strassen", "winograd") for levels in (1, 2)
+    )
+
+
+def rule_named(name: str) -> SubstitutionRule:
+    """A rule by its name.
+
+    Raises:
+        MachineError: if there is none.
+    """
+    known = {rule.name: rule for rule in substitution_rules()}
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise MachineError(f"no rule of substitution is called {name!r}: {hint}")
+    return known[name]
+
+
+def factors_of(
+    rules: Sequence[SubstitutionRule], operations: Sequence[Operation], chip: Chip
+) -> Float64s:
+    """What each operation's time is multiplied with, float64[operations]; 1 where none pays.
+
+    Raises:
+        MachineError: if two rules are about one operation.
+    """
+    found = np.ones(len(operations))
+    is_taken = np.zeros(len(operations), np.bool_)
+    kernels = FittedKernels(chip)
+    for rule in rules:
+        offers = rule.offers(operations, kernels)
+        mine = np.array([one is not None for one in offers], np.bool_)
+        if (mine & is_taken).any():
+            twice = operations[int(np.flatnonzero(mine & is_taken)[0])]
+            raise MachineError(
+                f"two rules are about the {twice.model} {twice.dtype} of {twice.sizes}, the second "
+                f"is {rule.name}: state one rule for it"
+            )
+        is_taken |= mine
+        found *= [one.factor if one is not None and one.pays else 1.0 for one in offers]
+    return found
+
+
+@dataclass(frozen=True)
+class Substituted:
+    """Another model's answers, with other kernels where a rule pays; all others as they are."""
+
+    model: CostModel
+    rules: tuple[SubstitutionRule, ...]
+    chip: Chip
+
+    def kernel_costs(self, requests: KernelRequests) -> Costs:
+        """As the model's own, times what each rule makes of it.
+
+        Raises:
+            MachineError: if two rules are about one operation.
+        """
+        costs = self.model.kernel_costs(requests)
+        columns = np.stack([requests.operator, requests.signature, requests.kernel])
+        distinct, rows = np.unique(columns, axis=1, return_inverse=True)
+        texts = [
+            (*known, "") for known in (requests.operators, requests.signatures, requests.kernels)
+        ]
+        operations = [
+            operation_of(texts[0][one], texts[1][two], texts[2][three])
+            for one, two, three in distinct.T.tolist()
+        ]
+        factor = factors_of(self.rules, operations, self.chip)[rows.reshape(-1)]
+        return replace(
+            costs,
+            duration_ns=np.rint(costs.duration_ns * factor).astype(np.int64),
+            low_ns=np.rint(costs.low_ns * factor).astype(np.int64),
+            high_ns=np.rint(costs.high_ns * factor).astype(np.int64),
+        )
+
+    def collective_costs(self, requests: CollectiveRequests) -> Costs:
+        """As the model's own."""
+        return self.model.collective_costs(requests)
