@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from foretrace.serve import Engine, Requests, StepBatch
+from foretrace.serve.running import accepted_guesses
 
 
 @dataclass
@@ -18,6 +19,8 @@ class Request:
     prompt: int
     output: int
     arrival: int
+    cached: int
+    number: int
     computed: int = 0
     made: int = 0
     in_flight: int = 0
@@ -53,10 +56,15 @@ class PlainEngine:
                 requests.prompt_tokens.tolist(),
                 requests.output_tokens.tolist(),
                 requests.arrival_ns.tolist(),
+                (requests.prompt_tokens - requests.new_tokens).tolist(),
+                range(len(requests)),
                 strict=True,
             )
         ]
         self.engine, self.step_ns = engine, step_ns
+        self.guesses = engine.num_speculative_tokens
+        self.accepted = accepted_guesses(engine).tolist()
+        self.is_ahead = engine.async_scheduling and not self.guesses
         self.coming = deque(self.requests)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -75,14 +83,14 @@ class PlainEngine:
                 if not current:
                     now = max(now, self.coming[0].arrival)
                     continue
-            end = now + self.step_ns(batch_of(current))
+            end = now + self.step_ns(batch_of(current, self.guesses))
             self.num_steps += 1
             following = list[Part]()
-            if self.engine.async_scheduling:
+            if self.is_ahead:
                 self.arrive(now)
                 following = self.schedule(now)
             self.finish(current, end)
-            if not self.engine.async_scheduling:
+            if not self.is_ahead:
                 self.arrive(end)
                 following = self.schedule(end)
             now, current = end, following
@@ -100,6 +108,8 @@ class PlainEngine:
             tokens = min(one.total - one.computed, left)
             if tokens <= 0 or one.made + one.in_flight >= one.output:
                 continue
+            if tokens == 1 and self.guesses:
+                tokens = min(1 + self.guesses, left, one.output - one.made)
             while self.needed(one, one.computed + tokens) > len(self.free):
                 preempts = True
                 if self.preempt() is one:
@@ -125,6 +135,8 @@ class PlainEngine:
             assert known == one.known[: len(known)], "first blocks stay longest"
             known = known[: (one.total - 1) // size]
             computed = len(known) * size
+            if one.preempted == 0 and self.engine.enable_prefix_caching:
+                computed = max(computed, min(one.cached, one.total - 1))
             tokens = min(one.total - computed, left)
             if tokens < one.total - computed and not self.engine.enable_chunked_prefill:
                 break
@@ -174,6 +186,12 @@ class PlainEngine:
     def finish(self, parts: list[Part], end: int) -> None:
         for one in (part.request for part in parts if part.makes):
             one.in_flight -= 1
+            guessed = one.computed - one.prompt - one.made
+            if self.guesses and guessed > 0:
+                place = (131 * one.number + one.made) % len(self.accepted)
+                right = min(guessed, self.accepted[place])
+                one.computed -= guessed - right
+                one.made += right
             one.made += 1
             one.first = end if one.first < 0 else one.first
             if one.made == one.output:
@@ -183,9 +201,10 @@ class PlainEngine:
                 self.release(one)
 
 
-def batch_of(parts: list[Part]) -> StepBatch:
-    decodes = [part for part in parts if part.tokens == 1 and part.before > 0]
+def batch_of(parts: list[Part], guesses: int) -> StepBatch:
+    decodes = [part for part in parts if part.tokens <= 1 + guesses and part.before > 0]
     return StepBatch(
         prefills=tuple((part.tokens, part.before) for part in parts if part not in decodes),
-        decodes=tuple(part.before + 1 for part in decodes),
+        decodes=tuple(part.before + part.tokens for part in decodes),
+        num_guessed=sum(part.tokens - 1 for part in decodes),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -56,7 +58,11 @@ def workloads(draw: st.DrawFn) -> Requests:
     gaps = draw(st.lists(numbers(0, 3000), min_size=count, max_size=count))
     prompt = draw(st.lists(numbers(1, MOST_PROMPT), min_size=count, max_size=count))
     output = draw(st.lists(numbers(1, MOST_OUTPUT), min_size=count, max_size=count))
-    return requests_of(np.cumsum(gaps) - gaps[0], prompt, output)
+    cached = draw(st.lists(numbers(0, MOST_PROMPT), min_size=count, max_size=count))
+    made = requests_of(np.cumsum(gaps) - gaps[0], prompt, output)
+    if draw(st.booleans()):
+        return made
+    return replace(made, cached_tokens=np.minimum(np.array(cached), made.prompt_tokens))
 
 
 @st.composite
@@ -70,6 +76,8 @@ def engines(draw: st.DrawFn) -> Engine:
         async_scheduling=draw(st.booleans()),
         scheduler_reserve_full_isl=draw(st.booleans()),
         is_static=draw(st.booleans()),
+        num_speculative_tokens=draw(st.sampled_from([0, 0, 1, 3])),
+        acceptance_rate=draw(st.sampled_from([0.0, 0.5, 1.0])),
     )
 
 

@@ -21,7 +21,12 @@ def test_what_was_resolved_and_what_was_asked_for() -> None:
                 "max_num_seqs": 64,
                 "max_model_len": None,
                 "seed": 42,
-                "speculative_config": {"method": "eagle"},
+                "speculative_config": {
+                    "method": "eagle",
+                    "num_speculative_tokens": 3,
+                    "acceptance_rate": 0.7,
+                },
+                "swap_space": 4,
             },
             "kv_cache": {"num_gpu_blocks": 2588, "block_size": 32, "enable_prefix_caching": False},
             "hardware": {"device_name": "NVIDIA L4", "device_total_memory_bytes": 24 << 30},
@@ -39,7 +44,9 @@ def test_what_was_resolved_and_what_was_asked_for() -> None:
     assert not engine.enable_prefix_caching
     assert not engine.async_scheduling
     assert engine.captured() == (1, 2, 4)
-    assert engine.unused == ("speculative_config",)
+    assert engine.unused == ("swap_space",)
+    assert (engine.num_speculative_tokens, engine.acceptance_rate) == (3, 0.7)
+    assert engine.has_drafts
 
 
 def test_defaults_follow_the_memory() -> None:
@@ -68,6 +75,12 @@ def test_graphs_are_made_for_twice_the_sequences_at_most() -> None:
         ({"enable_chunked_prefill": "yes"}, "'enable_chunked_prefill' of engine is 'yes'"),
         ({"pipeline_parallel_size": 2}, "pipeline_parallel_size above 1"),
         ({"engine_kwargs": [1]}, "no mapping"),
+        ({"speculative_config": {"method": "ngram"}}, "state acceptance_rate from 0 to 1"),
+        ({"speculative_config": {"method": "oracle"}}, "has method 'oracle': expected ngram"),
+        (
+            {"speculative_config": {"method": "mtp", "acceptance_rate": 1}},
+            "'num_speculative_tokens' of speculative_config of engine",
+        ),
     ],
 )
 def test_settings_that_are_none(stated: dict[str, object], words: str) -> None:

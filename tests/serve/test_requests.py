@@ -116,3 +116,28 @@ def test_shares_are_all_requests() -> None:
     parts = [requests.share(part, 3) for part in range(3)]
 
     assert sorted(name for part in parts for name in part.names) == sorted(requests.names)
+
+
+def test_what_is_kept_of_prompts_is_stated_or_told_by_hashes(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.jsonl"
+    rows = [([1, 2, 3], 1400), ([1, 2, 9], 1500), ([1, 2, 9], 1200), ([7], 100)]
+    lines = [
+        json.dumps({"timestamp": at, "input_length": size, "output_length": 5, "hash_ids": ids})
+        for at, (ids, size) in enumerate(rows)
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    stated = tmp_path / "stated.csv"
+    stated.write_text(
+        "prompt_tokens,output_tokens,cached_tokens\n10,2,4\n6,2,9\n", encoding="utf-8"
+    )
+
+    found = read_requests(path)
+
+    assert found.cached_tokens is not None
+    assert found.cached_tokens.tolist() == [0, 1024, 1200, 0]
+    assert found.new_tokens.tolist() == [1400, 476, 1, 100]
+    assert read_requests(stated).new_tokens.tolist() == [6, 1]
+    law = requests_named("constant:rate=1,prompt=100,output=2,requests=3,hits=0.25")
+    assert law.new_tokens.tolist() == [75] * 3
+    with pytest.raises(WorkloadError, match="share of hits of 2 is none"):
+        found.with_hits(2)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretrace.base import NS_PER_S, WorkloadError
+from foretrace.base import NS_PER_S, Int64s, WorkloadError
 from foretrace.serve import Engine, Requests, StepBatch, engine_run, requests_named
 from tests.serve.made import (
     LEAST_BLOCKS,
@@ -34,20 +34,51 @@ def test_nothing_is_lost_and_memory_holds(
     run, again = (engine_run(requests, engine, times, blocks=blocks) for _ in range(2))
 
     [steps] = run.steps
-    made = steps.num_decodes.sum() + run.preempted.sum() + len(requests)
+    at_once = 1 + engine.num_speculative_tokens
+    made = at_once * (steps.num_decodes.sum() + run.preempted.sum() + len(requests))
     assert (run.last_ns >= run.first_ns).all()
     assert (run.first_ns > run.scheduled_ns).all()
     assert (run.scheduled_ns >= requests.arrival_ns).all()
     assert requests.output_tokens.sum() <= made
     assert (
-        steps.prefill_tokens.sum() + steps.num_decodes.sum()
-        >= (requests.prompt_tokens + requests.output_tokens - 1).sum()
+        steps.prefill_tokens.sum() + at_once * steps.num_decodes.sum()
+        >= (_worked_on(requests, engine) + requests.output_tokens - 1).sum()
         - (requests.prompt_tokens == 1).sum()
     )
     assert steps.used_blocks.max() <= ranks * (blocks - 1)
     assert steps.num_running.max() <= ranks * engine.max_num_seqs
     assert (run.first_ns == again.first_ns).all()
     assert (run.last_ns == again.last_ns).all()
+
+
+def _worked_on(requests: Requests, engine: Engine) -> Int64s:
+    return requests.new_tokens if engine.enable_prefix_caching else requests.prompt_tokens
+
+
+def test_what_is_kept_of_a_prompt_is_not_worked_on() -> None:
+    times = grown_times()
+    whole = requests_of([0], [100], [4])
+    half = whole.with_hits(0.5)
+
+    found = engine_run(half, Engine(), times)
+
+    steps = [StepBatch(prefills=((50, 50),)), *(StepBatch(decodes=(101 + at,)) for at in range(3))]
+    assert found.last_ns[0] == sum(times.step_ns(step) for step in steps)
+    without = engine_run(half, Engine(enable_prefix_caching=False), times)
+    assert without.last_ns[0] == engine_run(whole, Engine(), times).last_ns[0]
+
+
+def test_guesses_make_as_many_tokens_a_step_as_their_law_says() -> None:
+    """Leviathan et al.: (1 - a^(k + 1)) / (1 - a) tokens a step."""
+    count = 20_000
+    requests = requests_of([0], [8], [count])
+    for guesses, rate in ((1, 0.6), (4, 0.8), (3, 1.0), (2, 0.0)):
+        engine = Engine(num_speculative_tokens=guesses, acceptance_rate=rate)
+
+        run = engine_run(requests, engine, constant_step(100))
+
+        wanted = sum(rate**power for power in range(guesses + 1))
+        assert (count - 1) / (len(run.steps[0]) - 1) == pytest.approx(wanted, rel=0.02)
 
 
 def test_an_engine_runs_again_where_there_was_no_room_for_its_steps(

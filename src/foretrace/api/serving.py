@@ -15,6 +15,7 @@ from foretrace.serve import (
     Deployment,
     Engine,
     LayerProfiles,
+    Pools,
     Requests,
     ServiceTarget,
     Serving,
@@ -35,6 +36,8 @@ def serve(
     machine: Machine | str | Path | None = None,
     gpu: str = "",
     rate: float | None = None,
+    prefix_hits: float | None = None,
+    pools: Pools | tuple[int, int] | None = None,
     target: ServiceTarget | None = None,
     dollars_per_hour: float | None = None,
     seed: int = 0,
@@ -51,6 +54,10 @@ def serve(
         machine: that it runs on: a host's or machine's name or file; by the GPU, if left out.
         gpu: its name, where nothing else says it.
         rate: requests in a second that come at random, in place of their own arrivals.
+        prefix_hits: share of every prompt that the cache holds from others, in place of what the
+            requests say.
+        pools: copies of the engine for prompts and for replies, with what is kept of prompts sent
+            between them; one engine for both, if left out.
         target: what requests are promised.
         dollars_per_hour: price of one GPU.
         seed: of what is drawn.
@@ -74,7 +81,11 @@ def serve(
         found = requests_named(str(found), seed=seed)
     if rate is not None:
         found = found.at_rate(rate, seed=seed)
-    return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour)
+    if prefix_hits is not None:
+        found = found.with_hits(prefix_hits)
+    if pools is not None and not isinstance(pools, Pools):
+        pools = Pools(*pools)
+    return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour, pools=pools)
 
 
 def fewest_gpus(
@@ -87,6 +98,7 @@ def fewest_gpus(
     machine: Machine | str | Path | None = None,
     gpu: str | Sequence[str] = "",
     rate: float | None = None,
+    prefix_hits: float | None = None,
     vary: Sequence[str] = (),
     most_gpus: int = 64,
     time_s: float | None = 120.0,
@@ -104,6 +116,7 @@ def fewest_gpus(
         machine: as there.
         gpu: as there; of several names the one that takes the fewest.
         rate: as there.
+        prefix_hits: as there.
         vary: settings of the engine to look for too: `sequences`, `tokens`.
         most_gpus: to try.
         time_s: seconds to look at most.
@@ -136,6 +149,8 @@ def fewest_gpus(
         return found
 
     found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
+    if prefix_hits is not None:
+        found = found.with_hits(prefix_hits)
     return searched_fewest(
         deployed,
         engines_of(

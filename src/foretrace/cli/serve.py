@@ -16,7 +16,7 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import model_folders
 from foretrace.search import VARIED
-from foretrace.serve import ServiceTarget
+from foretrace.serve import Pools, ServiceTarget
 
 
 def serve(
@@ -71,6 +71,22 @@ def serve(
         float | None,
         option("N", "Requests in a second, coming at random, not as they came.", min=0.0),
     ] = None,
+    prefix_hits: Annotated[
+        float | None,
+        option(
+            "SHARE",
+            "Share of every prompt that the cache holds from others. Default: as requests say.",
+            min=0.0,
+            max=1.0,
+        ),
+    ] = None,
+    pools: Annotated[
+        str | None,
+        option(
+            "N:M",
+            "Copies of the engine for prompts, and for replies. Default: one engine for both.",
+        ),
+    ] = None,
     slo: Annotated[
         str | None, option("ttft=2s,tpot=50ms", "What requests are promised; latency=30s too.")
     ] = None,
@@ -106,6 +122,7 @@ def serve(
             "profiles": profiles,
             "machine": machine,
             "rate": rate,
+            "prefix_hits": prefix_hits,
             "seed": seed,
             "folders": model_folders(),
         }
@@ -122,8 +139,30 @@ def serve(
                 **asked,
             )
         else:
-            found = api.serve(model, target=target, dollars_per_hour=price, gpu=gpu, **asked)
+            found = api.serve(
+                model,
+                target=target,
+                dollars_per_hour=price,
+                gpu=gpu,
+                pools=pools_of(pools) if pools else None,
+                **asked,
+            )
     outputs.tell(found)
+
+
+def pools_of(text: str) -> Pools:
+    """The pools that a command line states.
+
+    Raises:
+        WorkloadError: if they cannot be read.
+    """
+    try:
+        prefill, decode = map(int, text.split(":"))
+    except ValueError as err:
+        raise WorkloadError(
+            f"cannot read the pools {text!r}: expected copies for prompts and for replies: 1:3"
+        ) from err
+    return Pools(prefill, decode)
 
 
 def _names(text: str) -> tuple[str, ...]:

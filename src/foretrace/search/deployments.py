@@ -276,11 +276,12 @@ def least_copies(
     """
     output = requests.output_tokens
     first_ms, further_ms = _alone_ms(times, engine, requests)
+    at_once = 1 + engine.num_speculative_tokens
     kept = np.ones(len(requests), bool)
     for limit, value in (
         (target.ttft_ms, first_ms),
-        (target.tpot_ms, np.where(output > 1, further_ms, 0.0)),
-        (target.latency_ms, first_ms + further_ms * (output - 1)),
+        (target.tpot_ms, np.where(output > 1, further_ms, 0.0) / at_once),
+        (target.latency_ms, first_ms + further_ms * (output - 1) / at_once),
     ):
         if limit:
             kept &= value <= limit
@@ -291,8 +292,8 @@ def least_copies(
     if allowed_ms is None:
         return 1
     until_ms = float((requests.arrival_ns / NS_PER_MS + allowed_ms).max())
-    tokens = np.sort(requests.prompt_tokens + further)[:needed].sum()
-    decodes = np.sort(further)[:needed].sum()
+    tokens = np.sort(requests.new_tokens + further)[:needed].sum()
+    decodes = np.sort(further)[:needed].sum() / at_once
     spent_ns = _least_ns(times, float(tokens), float(decodes) / engine.max_num_seqs)
     return max(1, math.ceil(spent_ns / NS_PER_MS / until_ms))
 
@@ -307,7 +308,7 @@ def _alone_ms(
     budget = engine.max_num_batched_tokens
     idle = (StepBatch(),) * (times.num_ranks - 1)
     whole = float(times.token_ns[1, budget])
-    prompt = requests.prompt_tokens
+    prompt = requests.new_tokens
     lengths = np.unique(np.quantile(prompt, np.linspace(0, 1, _LENGTHS)).astype(np.int64))
     at = np.searchsorted(lengths, prompt, side="right") - 1
     first, further = [], []

@@ -11,10 +11,11 @@ import numpy as np
 from foretrace.base import Float64s, Int64s, njit
 from foretrace.serve.step._compiled import Grids, Times, step_ns
 
-# Positions in `limits`, int64[10].
+# Positions in `limits`, int64[10]. SPECULATIVE: tokens that are guessed beyond the next one.
 BLOCKS, BLOCK_TOKENS, MOST_SEQUENCES, TOKEN_BUDGET = 0, 1, 2, 3
 IS_CHUNKED, RESERVES_PROMPT, IS_AHEAD, KEEPS_BLOCKS, IS_STATIC = 4, 5, 6, 7, 8
-NUM_LIMITS = 9
+SPECULATIVE = 9
+NUM_LIMITS = 10
 # Columns of `steps`.
 START_NS, DURATION_NS, DECODES, PREFILL_TOKENS, PREFILLS, WAITING, RUNNING, USED_BLOCKS = range(8)
 NUM_COLUMNS = 8
@@ -29,6 +30,7 @@ _REQUEST, _TOKENS, _BEFORE, _MAKES = range(4)
 # and end of the free list.
 _RUNS, _HEAD, _TAIL, _AGAIN, _FREE, _FIRST_FREE, _END_FREE = range(7)
 _NOBODY = -1
+_ODD = 131  # requests begin so far apart among the draws of what is accepted
 _LOAD_OF_WAITING = 4  # vLLM's balancer: a waiting request counts as four running ones
 
 
@@ -99,6 +101,8 @@ def _grow_running(
         if tokens <= 0 or row[MADE] + row[IN_FLIGHT] >= output[request]:
             at += 1
             continue
+        if limits[SPECULATIVE] > 0 and tokens == 1:
+            tokens = min(1 + limits[SPECULATIVE], left, output[request] - row[MADE])
         need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS]) - row[HELD]
         is_gone = False
         while need > ranks[rank, _FREE]:
@@ -149,7 +153,8 @@ def _find_again(
 @njit
 def _admit(
     rank: int, now: int, limits: Int64s, ranks: Int64s, running: Int64s, waiting: Int64s,
-    again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, parts: Int64s, found: int, left: int,
+    again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, cached: Int64s, parts: Int64s,
+    found: int, left: int,
 ) -> int:  # fmt: skip
     """Let waiting requests in, first come first served, preempted ones first; returns parts."""
     while left > 0 and ranks[rank, _RUNS] < limits[MOST_SEQUENCES]:
@@ -164,11 +169,14 @@ def _admit(
             break
         total = prompt[request] + row[MADE]
         known = _known_blocks(request, limits, rows, total)
-        rest = total - known * limits[BLOCK_TOKENS]
+        start = known * limits[BLOCK_TOKENS]
+        if row[PREEMPTED] == 0:
+            start = max(start, min(cached[request], total - 1))
+        rest = total - start
         tokens = min(rest, left)
         if tokens < rest and not limits[IS_CHUNKED]:
             break
-        end = total if limits[RESERVES_PROMPT] else total - rest + tokens
+        end = total if limits[RESERVES_PROMPT] else start + tokens
         if -(-end // limits[BLOCK_TOKENS]) > ranks[rank, _FREE]:
             break
         if ranks[rank, _AGAIN] > 0:
@@ -176,7 +184,7 @@ def _admit(
         else:
             ranks[rank, _HEAD] += 1
         _find_again(rank, request, known, ranks, rows, free)
-        row[COMPUTED] = known * limits[BLOCK_TOKENS]
+        row[COMPUTED] = start
         need = -(-(row[COMPUTED] + tokens) // limits[BLOCK_TOKENS]) - known
         _take(rank, need, ranks, rows, free)
         row[HELD] = known + need
@@ -194,7 +202,8 @@ def _admit(
 @njit
 def _schedule(
     rank: int, now: int, limits: Int64s, ranks: Int64s, running: Int64s, waiting: Int64s,
-    again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, output: Int64s, parts: Int64s,
+    again: Int64s, rows: Int64s, free: Int64s, prompt: Int64s, output: Int64s, cached: Int64s,
+    parts: Int64s,
 ) -> int:  # fmt: skip
     """What a rank's next step works on: `parts` (*out*); returns how many."""
     was_running = ranks[rank, _RUNS]
@@ -203,8 +212,8 @@ def _schedule(
     )
     if not preempts and not (limits[IS_STATIC] and was_running > 0):
         found = _admit(
-            rank, now, limits, ranks, running, waiting, again, rows, free, prompt, parts, found,
-            left,
+            rank, now, limits, ranks, running, waiting, again, rows, free, prompt, cached, parts,
+            found, left,
         )  # fmt: skip
     for at in range(found):
         row = rows[parts[at, _REQUEST]]
@@ -217,16 +226,17 @@ def _schedule(
 
 
 @njit
-def _batch_into(parts: Int64s, found: int, batch: Float64s) -> int:
+def _batch_into(parts: Int64s, found: int, limits: Int64s, batch: Float64s) -> int:
     """What a rank works on in a step, in `batch` (*out*); returns how many prefills are in it."""
     batch[:] = 0
     prefills = 0
     for at in range(found):
         tokens, before = parts[at, _TOKENS], parts[at, _BEFORE]
-        if tokens == 1 and before > 0:
+        if tokens <= 1 + limits[SPECULATIVE] and before > 0:
             batch[2] += 1
-            batch[3] += before + 1
-            batch[4] = max(batch[4], before + 1)
+            batch[3] += before + tokens
+            batch[4] = max(batch[4], before + tokens)
+            batch[6] += tokens
         else:
             prefills += 1
             batch[0] += tokens
@@ -238,7 +248,7 @@ def _batch_into(parts: Int64s, found: int, batch: Float64s) -> int:
 @njit
 def _finish(
     rank: int, end: int, ranks: Int64s, running: Int64s, again: Int64s, rows: Int64s, free: Int64s,
-    output: Int64s, parts: Int64s, found: int,
+    prompt: Int64s, output: Int64s, accepted: Int64s, parts: Int64s, found: int,
 ) -> int:  # fmt: skip
     """Hand out the tokens of a step; returns how many requests were done with it."""
     done = 0
@@ -248,6 +258,12 @@ def _finish(
         request = parts[at, _REQUEST]
         row = rows[request]
         row[IN_FLIGHT] -= 1
+        # What a step works on beyond the last known token was guessed.
+        guessed = row[COMPUTED] - prompt[request] - row[MADE] - row[IN_FLIGHT]
+        if guessed > 0:
+            right = min(guessed, accepted[(_ODD * request + row[MADE]) % len(accepted)])
+            row[COMPUTED] -= guessed - right
+            row[MADE] += right
         row[MADE] += 1
         if row[FIRST] < 0:
             row[FIRST] = end
@@ -319,14 +335,15 @@ def _with_room(free: Int64s, ranks: Int64s, rows: Int64s, more: int) -> Int64s:
 
 @njit
 def engine_steps_into(
-    arrival: Int64s, prompt: Int64s, output: Int64s, limits: Int64s, num_ranks: int, grids: Grids,
-    times: Times, rows: Int64s, steps: Int64s,
+    arrival: Int64s, prompt: Int64s, output: Int64s, cached: Int64s, accepted: Int64s,
+    limits: Int64s, num_ranks: int, grids: Grids, times: Times, rows: Int64s, steps: Int64s,
 ) -> int:  # fmt: skip
     """Run an engine until every request is done; returns how many steps it took.
 
     Out: `rows`, and the first `steps`, as many as there is room for. `arrival`, rising, `prompt`
-    and `output` are int64[requests]; `limits` is int64[9], `rows` int64[requests, 11], `steps`
-    int64[room for one or more, NUM_COLUMNS].
+    `output` and `cached` are int64[requests]; `accepted`, int64[draws], is how many guesses were
+    right; `limits` is int64[10], `rows` int64[requests, 11], `steps` int64[room for one or more,
+    NUM_COLUMNS].
     """
     total, most = len(arrival), limits[MOST_SEQUENCES]
     ranks = np.zeros((num_ranks, 7), np.int64)
@@ -336,7 +353,7 @@ def engine_steps_into(
     free = np.zeros((num_ranks, 4 * most + 1024, 2), np.int64)
     parts = np.zeros((2, num_ranks, most, 4), np.int64)
     found = np.zeros((2, num_ranks), np.int64)
-    batches = np.zeros((num_ranks, 6), np.float64)
+    batches = np.zeros((num_ranks, 7), np.float64)
     for rank in range(num_ranks):
         ranks[rank, _FREE], ranks[rank, _END_FREE] = limits[BLOCKS], 1
         free[rank, 0, 0], free[rank, 0, 1] = _NOBODY, limits[BLOCKS]
@@ -352,7 +369,7 @@ def engine_steps_into(
             for rank in range(num_ranks):
                 found[slot, rank] = _schedule(
                     rank, now, limits, ranks, running, waiting, again, rows, free, prompt, output,
-                    parts[slot, rank],
+                    cached, parts[slot, rank],
                 )  # fmt: skip
             if found[slot].sum() == 0:
                 if came == total:
@@ -361,7 +378,7 @@ def engine_steps_into(
                 continue
         prefills = 0
         for rank in range(num_ranks):
-            prefills += _batch_into(parts[slot, rank], found[slot, rank], batches[rank])
+            prefills += _batch_into(parts[slot, rank], found[slot, rank], limits, batches[rank])
         duration = step_ns(grids, times, batches)
         step = steps[min(num_steps, len(steps) - 1)]
         num_steps += 1
@@ -378,13 +395,13 @@ def engine_steps_into(
                 for rank in range(num_ranks):
                     found[1 - slot, rank] = _schedule(
                         rank, at, limits, ranks, running, waiting, again, rows, free, prompt,
-                        output, parts[1 - slot, rank],
+                        output, cached, parts[1 - slot, rank],
                     )  # fmt: skip
             else:
                 for rank in range(num_ranks):
                     done += _finish(
-                        rank, end, ranks, running, again, rows, free, output, parts[slot, rank],
-                        found[slot, rank],
+                        rank, end, ranks, running, again, rows, free, prompt, output, accepted,
+                        parts[slot, rank], found[slot, rank],
                     )  # fmt: skip
         now = end
         slot = 1 - slot

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretrace.base import WorkloadError
+from foretrace.base import NS_PER_MS, WorkloadError
 from foretrace.machine import (
     Chip,
     Machine,
@@ -20,12 +20,13 @@ from foretrace.machine import (
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.of_kernels import profiles_of_kernels
 from foretrace.serve.of_profiles import times_of_profiles
+from foretrace.serve.pools import Pools, pooled_run, sent_ns
 from foretrace.serve.profiles import LayerProfiles, plain_name, read_profiles
 from foretrace.serve.requests import Requests
 from foretrace.serve.running import engine_run
 from foretrace.serve.serving import ServiceTarget, Serving, serving
 from foretrace.serve.step_times import EngineStepTimes
-from foretrace.workload import Transformer, serving_memory
+from foretrace.workload import Transformer, cache_bytes_per_token, serving_memory
 
 # Without profiles: kernels of chips that were not measured lie within this of their models, four
 # times in five, when all of a step's are summed (docs/cost: 20 % for an unseen chip).
@@ -52,6 +53,7 @@ class Deployment:
         *,
         target: ServiceTarget | None = None,
         dollars_per_hour: float | None = None,
+        pools: Pools | None = None,
     ) -> Serving:
         """What becomes of requests.
 
@@ -59,18 +61,33 @@ class Deployment:
             requests: in the order in which they come.
             target: what they are promised.
             dollars_per_hour: price of one GPU.
+            pools: copies of the engine for prompts and for replies; one for both, if left out.
 
         Raises:
             WorkloadError: if one of them can never be served.
         """
-        run, fast, slow = (
-            engine_run(requests, self.engine, times, blocks=self.num_blocks)
-            for times in (
-                self.times,
-                self.times.scaled(self.times.low),
-                self.times.scaled(self.times.high),
+        kinds = (self.times, self.times.scaled(self.times.low), self.times.scaled(self.times.high))
+        notes: tuple[str, ...] = ()
+        if pools is None:
+            run, fast, slow = (
+                engine_run(requests, self.engine, times, blocks=self.num_blocks) for times in kinds
             )
-        )
+        else:
+            kept = kept_bytes(self.model, self.engine)
+            sent = sent_ns(requests, kept, self.machine)
+            run, fast, slow = (
+                pooled_run(
+                    requests,
+                    self.engine,
+                    times,
+                    pools=pools,
+                    transfer_ns=sent,
+                    blocks=self.num_blocks,
+                )
+                for times in kinds
+            )
+            way = f"{sent.mean() / NS_PER_MS:.1f} ms on their way on the average"
+            notes = (f"pools {pools.words}: keys and values of a prompt are {way}",)
         return serving(
             run,
             fast,
@@ -81,7 +98,8 @@ class Deployment:
             source=self.times.source,
             target=target,
             dollars_per_hour=dollars_per_hour,
-            notes=(*self.notes, *self.times.notes),
+            copies=1 if pools is None else pools.prefill + pools.decode,
+            notes=(*self.notes, *self.times.notes, *notes),
         )
 
 
@@ -214,6 +232,13 @@ def cache_blocks(
         )
     tokens = blocks * engine.block_size
     return blocks, (f"the cache was not stated: the memory leaves room for {tokens:,} tokens",)
+
+
+def kept_bytes(model: Transformer, engine: Engine) -> float:
+    """What one GPU keeps of a token."""
+    shared = engine.tensor_parallel_size if model.attention.latent is None else 1
+    name = _FORMATS.get(engine.kv_cache_dtype, engine.kv_cache_dtype)
+    return cache_bytes_per_token(model, name) / min(shared, model.attention.num_kv_heads)
 
 
 def _named_beside(paths: Sequence[Path]) -> list[str]:

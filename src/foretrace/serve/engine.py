@@ -34,6 +34,8 @@ _WITHOUT_EFFECT = frozenset(
     {"model", "dtype", "seed", "served_model_name", "tokenizer", "trust_remote_code", "revision"}
     | {"disable_log_stats", "disable_log_requests", "download_dir", "load_format", "hf_token"}
 )
+# Who guesses the next tokens: what the text so far repeats, or a layer (and the head) of the model.
+_OF_TEXTS, _OF_LAYERS = ("ngram", "suffix"), ("eagle", "eagle3", "mtp", "deepseek_mtp")
 _KINDS: Mapping[str, Any] = {
     "max_num_seqs": Count,
     "max_num_batched_tokens": Count,
@@ -77,6 +79,9 @@ class Engine:
     async_scheduling: bool = True  # a step is put together while the one before runs
     enforce_eager: bool = False  # no CUDA graphs
     scheduler_reserve_full_isl: bool = True  # let in where the whole prompt has room
+    num_speculative_tokens: int = 0  # guessed for each sequence in a step
+    acceptance_rate: float = 0.0  # of guesses, each by itself
+    has_drafts: bool = False  # guesses come from a layer more, each; else from texts
     is_static: bool = False  # no request joins before all that run are done
     capture_sizes: tuple[int, ...] | None = None  # tokens that graphs are made for
     unused: tuple[str, ...] = field(default=(), compare=False)  # keywords nothing here acts on
@@ -145,6 +150,7 @@ def engine_of(stated: Mapping[str, Any], where: str = "engine") -> Engine:
             f"{where} asks for pipeline_parallel_size above 1, which serving does not model yet: "
             "state tensor_parallel_size or data_parallel_size instead"
         )
+    values |= _speculation(keywords.get("speculative_config"), where)
     sizes = resolved.get("cudagraph_capture_sizes")
     return Engine(
         model=str(keywords.get("model") or stated.get("model") or ""),
@@ -158,6 +164,35 @@ def engine_of(stated: Mapping[str, Any], where: str = "engine") -> Engine:
         unused=_unused(keywords) if "engine_kwargs" in stated else (),
         **values,
     )
+
+
+def _speculation(stated: object, where: str) -> dict[str, Any]:
+    """What is guessed, how often rightly, and what makes the guesses."""
+    if stated is None:
+        return {}
+    named = f"speculative_config of {where}"
+    if not isinstance(stated, Mapping):
+        raise WorkloadError(f"{named} is no mapping of vLLM's keywords")
+    method = stated.get("method")
+    if method not in (*_OF_TEXTS, *_OF_LAYERS):
+        raise WorkloadError(
+            f"{named} has method {method!r}: expected {', '.join((*_OF_TEXTS, *_OF_LAYERS))}; "
+            "models of their own that guess are not known here"
+        )
+    rate = stated.get("acceptance_rate")
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise WorkloadError(
+            f"{named} does not say how many guesses are right, which decides what they are worth: "
+            "state acceptance_rate from 0 to 1, as the engine's own metrics show it"
+        )
+    count = _read(
+        "num_speculative_tokens", Count, stated.get("num_speculative_tokens"), where=named
+    )
+    return {
+        "num_speculative_tokens": count,
+        "acceptance_rate": float(rate),
+        "has_drafts": method in _OF_LAYERS,
+    }
 
 
 def _read(key: str, kind: Any, value: object, *, where: str) -> Any:
@@ -189,5 +224,5 @@ def _unused(keywords: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         key
         for key, value in keywords.items()
-        if key not in _KINDS and key not in _WITHOUT_EFFECT and value is not None
+        if value is not None and key not in {*_KINDS, *_WITHOUT_EFFECT, "speculative_config"}
     )

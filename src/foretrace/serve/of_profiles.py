@@ -61,8 +61,13 @@ def times_of_profiles(
     share = float(exchanges_ns[usual] / token_ns[usual])
     sequences = np.arange(engine.max_num_seqs + 1)
     sequence_ns = np.zeros(len(sequences))
+    guesses = engine.num_speculative_tokens
     for tokens, ns in profiles.per_sequence.values():
-        sequence_ns += along(tokens, ns, sequences)
+        sequence_ns += along(tokens, ns, sequences * (1 + guesses))
+        if engine.has_drafts:
+            sequence_ns += guesses * along(tokens, ns, sequences)
+    if engine.has_drafts:
+        sequence_ns += guesses * token_ns[np.minimum(sequences, most)] / layers
     shared_ns = experts_ns(profiles, model, engine, machine)
     decode, prefill, mixed = (
         one.scaled(layers) for one in (profiles.decode, profiles.prefill, profiles.mixed)

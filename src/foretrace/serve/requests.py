@@ -38,6 +38,8 @@ _ARRIVAL: Mapping[str, int] = {
     "timestamp": NS_PER_MS,
     "TIMESTAMP": NS_PER_S,
 }
+_CACHED = ("cached_tokens", "num_cached_tokens", "cached_toks")
+_HASHES, _HASHED_TOKENS = "hash_ids", 512  # Mooncake's traces: one for each 512 tokens of a prompt
 _NAME = ("request_id", "id", "name")
 _LAWS = ("poisson", "bursts", "constant")
 _MOST_TOKENS = 2**31
@@ -54,6 +56,8 @@ class Requests:
     prompt_tokens: Int64s  # int64[requests], 1 or more
     output_tokens: Int64s  # int64[requests], 1 or more
     names: tuple[str, ...]  # of each request
+    # int64[requests], first tokens of prompts whose keys are kept when they come; None: of none.
+    cached_tokens: Int64s | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no engine takes.
@@ -75,6 +79,24 @@ class Requests:
     def __len__(self) -> int:
         """Number of requests."""
         return len(self.arrival_ns)
+
+    @property
+    def new_tokens(self) -> Int64s:
+        """Tokens of each prompt that are worked on: all that are not kept, and the last."""
+        if self.cached_tokens is None:
+            return self.prompt_tokens
+        found: Int64s = np.maximum(self.prompt_tokens - self.cached_tokens, 1)
+        return found
+
+    def with_hits(self, share: float) -> Requests:
+        """The same, where so much of every prompt is kept from others.
+
+        Raises:
+            WorkloadError: if it is no share.
+        """
+        if not 0 <= share <= 1:
+            raise WorkloadError(f"a share of hits of {share} is none: expected 0 to 1")
+        return replace(self, cached_tokens=(share * self.prompt_tokens).astype(np.int64))
 
     @property
     def seconds(self) -> float:
@@ -107,6 +129,7 @@ class Requests:
             prompt_tokens=self.prompt_tokens[part::parts],
             output_tokens=self.output_tokens[part::parts],
             names=self.names[part::parts],
+            cached_tokens=None if self.cached_tokens is None else self.cached_tokens[part::parts],
         )
 
 
@@ -124,7 +147,8 @@ def requests_named(text: str, *, seed: int = 0) -> Requests:
     """The requests that a command line names: a law, or a file.
 
     A law is `poisson:rate=10,prompt=1024,output=256,requests=1000`; `bursts` and `constant` alike;
-    `prompt_spread` and `output_spread` are the standard deviation of a length's logarithm.
+    `prompt_spread` and `output_spread` are the standard deviation of a length's logarithm, `hits`
+    the share of every prompt that is kept from others.
 
     Raises:
         WorkloadError: if the law or the file cannot be read.
@@ -136,7 +160,8 @@ def requests_named(text: str, *, seed: int = 0) -> Requests:
 
 
 def _of_law(law: str, rest: str, *, seed: int) -> Requests:
-    values: dict[str, float] = {"requests": 1000, "prompt_spread": 0, "output_spread": 0}
+    values: dict[str, float] = dict.fromkeys(("prompt_spread", "output_spread", "hits"), 0.0)
+    values["requests"] = 1000
     needed = ("rate", "prompt", "output")
     for part in filter(None, rest.split(",")):
         key, _, number = part.partition("=")
@@ -145,11 +170,11 @@ def _of_law(law: str, rest: str, *, seed: int) -> Requests:
         except ValueError:
             values = {}
             break
-    known = {*needed, "requests", "prompt_spread", "output_spread"}
+    known = {*needed, "requests", "prompt_spread", "output_spread", "hits"}
     if not set(needed) <= set(values) or set(values) - known or min(values.values()) < 0:
         raise WorkloadError(
             f"cannot read the law {law}:{rest}: expected {law}:rate=10,prompt=1024,output=256, and "
-            "if wanted requests=1000, prompt_spread=0.8, output_spread=0.5"
+            "if wanted requests=1000, prompt_spread=0.8, output_spread=0.5, hits=0.3"
         )
     if not 1 <= values["requests"] <= _MOST_REQUESTS:
         raise WorkloadError(
@@ -168,7 +193,8 @@ def _of_law(law: str, rest: str, *, seed: int) -> Requests:
     names = tuple(map(str, range(count)))
     drawn = Requests(f"{law}:{rest}", np.zeros(count, np.int64), prompt, output, names)
     spread = {"poisson": 1.0, "bursts": _SPREAD_OF_BURSTS, "constant": 0.0}[law]
-    return drawn.at_rate(values["rate"], seed=seed, spread=spread)
+    found = drawn.at_rate(values["rate"], seed=seed, spread=spread)
+    return found.with_hits(values["hits"]) if values["hits"] else found
 
 
 def read_requests(path: Path) -> Requests:
@@ -191,13 +217,32 @@ def read_requests(path: Path) -> Requests:
     order = np.argsort(arrival, kind="stable")
     key = next((name for name in _NAME if name in rows[0]), "")
     names = [str(row.get(key, at)) for at, row in enumerate(rows)]
+    cached = _cached(rows, order, path)
     return Requests(
         str(path),
         np.rint((arrival - arrival.min())[order]).astype(np.int64),
         prompt[order],
         output[order],
         tuple(names[at] for at in order.tolist()),
+        cached_tokens=None if cached is None else np.minimum(cached, prompt[order]),
     )
+
+
+def _cached(rows: Sequence[Mapping[str, Any]], order: Int64s, path: Path) -> Int64s | None:
+    """What is kept of each prompt when it comes, as stated or by hashes that came before."""
+    if any(name in rows[0] for name in _CACHED):
+        stated = _column(rows, _CACHED, path)[order]
+        return np.maximum(stated, 0)
+    if not isinstance(rows[0].get(_HASHES), list):
+        return None
+    seen: set[object] = set()
+    found = []
+    for at in order.tolist():
+        hashes = [str(one) for one in rows[at].get(_HASHES) or []]
+        known = next((place for place, one in enumerate(hashes) if one not in seen), len(hashes))
+        found.append(known * _HASHED_TOKENS)
+        seen.update(hashes)
+    return np.array(found, np.int64)
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from foretrace.serve.requests import Requests
 from foretrace.serve.step_times import EngineStepTimes
 
 _ROOM = 2**20  # steps; memory is taken as they are written
+_DRAWS = 4096
 _NULL_BLOCKS = 1  # vLLM's block pool keeps its first block for what holds nothing
 
 
@@ -106,16 +107,21 @@ def _one_engine(
     limits[_compiled.TOKEN_BUDGET] = engine.max_num_batched_tokens
     limits[_compiled.IS_CHUNKED] = engine.enable_chunked_prefill
     limits[_compiled.RESERVES_PROMPT] = engine.scheduler_reserve_full_isl
-    limits[_compiled.IS_AHEAD] = engine.async_scheduling
+    limits[_compiled.IS_AHEAD] = engine.async_scheduling and not engine.num_speculative_tokens
+    limits[_compiled.SPECULATIVE] = engine.num_speculative_tokens
     limits[_compiled.KEEPS_BLOCKS] = engine.enable_prefix_caching
     limits[_compiled.IS_STATIC] = engine.is_static
+    cached = requests.cached_tokens
+    if cached is None or not engine.enable_prefix_caching:
+        cached = np.zeros(len(requests), np.int64)
     rows = np.zeros((len(requests), _compiled.NUM_FIELDS), np.int64)
     num_steps, steps = _ROOM, np.empty((0, _compiled.NUM_COLUMNS), np.int64)
     while num_steps > len(steps):  # where there was no room for all, it runs again
         steps = np.zeros((num_steps, _compiled.NUM_COLUMNS), np.int64)
         num_steps = _compiled.engine_steps_into(
-            requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, limits,
-            times.num_ranks, times.grids, times.times, rows, steps,
+            requests.arrival_ns, requests.prompt_tokens, requests.output_tokens, cached,
+            accepted_guesses(engine), limits, times.num_ranks, times.grids, times.times, rows,
+            steps,
         )  # fmt: skip
     if (rows[:, _compiled.LAST] < 0).any():
         raise SimulationError(
@@ -123,6 +129,22 @@ def _one_engine(
             "done: raise max_num_batched_tokens or the memory of the cache"
         )
     return rows, EngineSteps(*steps[:num_steps].T)
+
+
+def accepted_guesses(engine: Engine) -> Int64s:
+    """Draws of how many guessed tokens in a row are right, int64[draws].
+
+    Each is right with the same chance (Leviathan et al., arXiv:2211.17192, whose mean of tokens a
+    step, (1 - a**(k + 1)) / (1 - a), these have). The draws are as even as can be.
+    """
+    most, chance = engine.num_speculative_tokens, engine.acceptance_rate
+    if most == 0 or chance <= 0:
+        return np.zeros(1, np.int64)
+    if chance >= 1:
+        return np.full(1, most, np.int64)
+    even = (np.random.default_rng(0).permutation(_DRAWS) + 0.5) / _DRAWS
+    found: Int64s = np.minimum(np.log(even) // np.log(chance), most).astype(np.int64)
+    return found
 
 
 def check_served(requests: Requests, engine: Engine, blocks: int) -> None:

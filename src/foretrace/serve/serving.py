@@ -268,6 +268,7 @@ def serving(
     source: str,
     target: ServiceTarget | None = None,
     dollars_per_hour: float | None = None,
+    copies: int = 1,
     notes: tuple[str, ...] = (),
 ) -> Serving:
     """What a run comes to.
@@ -282,6 +283,7 @@ def serving(
         source: of the step times.
         target: what requests are promised.
         dollars_per_hour: price of one GPU.
+        copies: of the engine.
         notes: what to know.
     """
     requests = run.requests
@@ -291,11 +293,11 @@ def serving(
     dollars = None
     if dollars_per_hour is not None:
         hours = seconds * NS_PER_S / NS_PER_HOUR
-        dollars = dollars_per_hour * engine.num_gpus * hours / tokens * 1e6
+        dollars = dollars_per_hour * copies * engine.num_gpus * hours / tokens * 1e6
     return Serving(
         model=model,
         gpu=gpu,
-        num_gpus=engine.num_gpus,
+        num_gpus=copies * engine.num_gpus,
         source=source,
         num_requests=len(requests),
         seconds=seconds,

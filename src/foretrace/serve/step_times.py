@@ -30,14 +30,16 @@ class StepBatch:
 
     prefills: tuple[tuple[int, int], ...] = ()  # tokens, and tokens before them
     decodes: tuple[int, ...] = ()  # keys of each, its own among them
+    num_guessed: int = 0  # tokens of all decodes beyond one each
 
     def row(self) -> Float64s:
-        """As the compiled loop has it, float64[6]."""
+        """As the compiled loop has it, float64[7]."""
         tokens = sum(count for count, _ in self.prefills)
         pairs = sum(count * (before + count / 2) for count, before in self.prefills)
         kept = (len(self.decodes), sum(self.decodes), max(self.decodes, default=0))
         sequences = len(self.prefills) + len(self.decodes)
-        return np.array([tokens, pairs, *kept, sequences], np.float64)
+        new = len(self.decodes) + self.num_guessed
+        return np.array([tokens, pairs, *kept, sequences, new], np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,16 +93,19 @@ def batch_attention_ns(grids: Grids, batch: Float64s, unevenness: float) -> floa
 
 @njit
 def step_ns(grids: Grids, times: Times, batches: Float64s) -> int:
-    """How long a step of all ranks takes, in ns; each row of `batches` is a rank's."""
+    """How long a step of all ranks takes, in ns; each row of `batches` is a rank's.
+
+    Beside what `batch_attention_ns` takes a row holds sequences and the tokens of decodes.
+    """
     token_ns, sequence_ns, shared_ns, unevenness = times
     slowest, in_all, widest = 0.0, 0.0, 0
     is_mixed = False
     for rank in range(len(batches)):
         is_mixed |= batches[rank, 0] > 0
-        widest = max(widest, int(batches[rank, 0] + batches[rank, 2]))
+        widest = max(widest, int(batches[rank, 0] + batches[rank, 6]))
     for rank in range(len(batches)):
         batch = batches[rank, :5]
-        in_all += batch[0] + batch[2]
+        in_all += batch[0] + batches[rank, 6]
         own = batch_attention_ns(grids, batch, unevenness)
         own += sequence_ns[int(batches[rank, 5])]
         slowest = max(slowest, own)
