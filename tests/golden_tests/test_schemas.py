@@ -16,6 +16,11 @@ from tests.golden_tests.test_commands import JOB
 from tests.validate.runs.sample import write_table
 
 _ENGINE = '{"model": "llama3-8b", "tensor_parallel_size": 2, "max_num_seqs": 64}'
+_OBSERVED = (
+    '{"step": 10, "time_ns": 1, "expected_std": 0.23, "layers": {"a": {"ratio_std": 0.2, '
+    '"large_share": 0.1, "bimodality": null, "epsilon_ratio": 9.0, "gradient_memory": 0.0, '
+    '"cosine": 0.5, "update_norm": 0.1}}}\n'
+)
 _PLAN = "--model llama3.2-1b --machine dgx-h100 --gpus 8"
 _ADDED = f"{_PLAN} --set global_batch=8 --ledger {{out}}/l.jsonl --json"
 _SMALL = "--tp 2 --global-batch 8 --sequence 512"
@@ -43,11 +48,19 @@ LINES: Mapping[str, tuple[str, ...]] = {
         "ledger show --ledger {out}/l.jsonl --json",
     ),
     "measure": ("measure --device cpu --seconds 0.2 --only gemm -o {out}/measured --json",),
+    "numerics campaign": (
+        "numerics campaign lenet --max-injections 1 --json",
+        "numerics campaign lenet --max-injections 1 --fit-per-mbit 1 --json",
+    ),
     "numerics deviate": (
         "numerics deviate softmax --length 64 --tile 16 --tile 32 --seeds 1 --json",
         "numerics deviate attention --repeated-maxima --json",
     ),
     "numerics formats": ("numerics formats --values 1000 --json",),
+    "numerics watch": (
+        "numerics watch {losses} --json",
+        "numerics watch {observed} --json",
+    ),
     "search": (f"search {_PLAN} {_SMALL} --time 1 --gap 5% --json",),
     "serve": (
         f"{_SERVE} --engine {{engine}} --json",
@@ -66,7 +79,11 @@ def test_what_a_command_prints_keeps_to_its_schema(
     engine = tmp_path / "engine.json"
     engine.write_text(_ENGINE, encoding="utf-8")
     runs = write_table(tmp_path / "runs.csv", {}, {"id": "made-up-2", "global_batch": 96})
+    losses, observed = tmp_path / "losses.csv", tmp_path / "observed.jsonl"
+    losses.write_text("step,loss\n" + "".join(f"{at},{3 + 9 * (at > 60)}\n" for at in range(90)))
+    observed.write_text(_OBSERVED)
     places = {"examples": examples, "out": tmp_path, "engine": engine, "runs": runs}
+    places |= {"losses": losses, "observed": observed}
 
     for line in LINES[case]:
         outcome = run(*(word.format(**places) for word in line.split()))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from foretrace import numerics
 from foretrace.answer import Answer
-from foretrace.base import WorkloadError, function_named
+from foretrace.base import SweepEngine, WorkloadError, function_named
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.report import RiskPage, write_risk_page
+
+_OF_CAMPAIGN = {"module", "inputs", "is_wrong", "parts"}
 
 app = options.group(
     "Say what corrupts a run: number formats, deviations, faults, unstable optimizers."
@@ -95,6 +97,113 @@ def deviate(
                 progress=doing.advance,
             )
     _tell(found, outputs, top, page, f"deviations of {pair}")
+
+
+@app.command()
+def campaign(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="dlrm, lenet or transformer, trained here; or FILE:FUNCTION that returns a module "
+            "and its inputs, or a mapping with what else fault_campaign takes.",
+        ),
+    ],
+    *,
+    target: Annotated[
+        numerics.FaultTarget, typer.Option(help="What faults are put into.")
+    ] = numerics.FaultTarget.PARAMETERS,
+    kind: Annotated[
+        numerics.FaultKind, typer.Option(help="What becomes of stored bits.")
+    ] = numerics.FaultKind.SINGLE,
+    several: Annotated[
+        int, option("N", "Bits that flip, of multi-bit flips and bursts.", min=2)
+    ] = 2,
+    storage: Annotated[
+        str, option("FORMAT", "How numbers are stored: int8, or a format of PyTorch.")
+    ] = "fp32",
+    sampling: Annotated[
+        numerics.FaultSampling, typer.Option(help="How bits are chosen.")
+    ] = numerics.FaultSampling.STRATIFIED,
+    half_width: Annotated[
+        float, option("SHARE", "Of the interval, at which a part was looked at enough.", min=0)
+    ] = 0.002,
+    max_injections: Annotated[int, option("N", "Most injections into each part.", min=1)] = 50_000,
+    fit_per_mbit: Annotated[
+        float | None, option("FIT", "Upsets of a million bits in a billion hours.", min=0)
+    ] = None,
+    journal: Annotated[
+        Path | None, option("FILE", "Keep rounds here, and go on from them.", dir_okay=False)
+    ] = None,
+    processes: Annotated[int, option("N", "Processes that inject.", min=1)] = 1,
+    engine: options.WhichEngine = SweepEngine.PROCESSES,
+    seed: options.Seed = 0,
+    page: options.Page = None,
+    top: options.Top = 16,
+    outputs: Outputs,
+) -> None:
+    """Show how often a fault in each part of a model makes an output wrong."""
+    settings = numerics.FaultSettings(
+        target=target,
+        kind=kind,
+        several=several,
+        storage=storage,
+        sampling=sampling,
+        half_width=half_width,
+        max_injections=max_injections,
+        seed=seed,
+    )
+    with activity() as doing:
+        doing.now("injecting")
+        given: dict[str, Any] = {
+            "fit_per_mbit": fit_per_mbit,
+            "journal": journal,
+            "workers": processes,
+            "engine": engine,
+            "progress": doing.advance,
+        }
+        if ":" in model:
+            module, inputs, more = _module(model)
+            found = numerics.fault_campaign(module, inputs, settings, **given, **more)
+        else:
+            found = numerics.small_campaign(model, settings, **given)
+    _tell(found, outputs, top, page, f"faults in {model}")
+
+
+def _module(named: str) -> tuple[Any, Any, dict[str, Any]]:
+    """What a user's function returns: module, inputs, and what else there is."""
+    made = function_named(named)()
+    if isinstance(made, tuple) and len(made) == len(("module", "inputs")):
+        return made[0], made[1], {}
+    if isinstance(made, dict) and {"module", "inputs"} <= set(made) <= _OF_CAMPAIGN:
+        return made.pop("module"), made.pop("inputs"), made
+    raise WorkloadError(
+        f"{named} returns {type(made).__name__}: expected is a module and its inputs, or a mapping "
+        f"with {', '.join(sorted(_OF_CAMPAIGN))}"
+    )
+
+
+@app.command()
+def watch(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG", help="Lines of OptimizerMonitor, or a CSV of steps and losses."
+        ),
+    ],
+    *,
+    fail_if_alarmed: Annotated[
+        bool, typer.Option("--fail-if-alarmed", help="End with 1 if there is an alarm.")
+    ] = False,
+    page: options.Page = None,
+    top: options.Top = 16,
+    outputs: Outputs,
+) -> None:
+    """Show whether an optimizer left its regime, layer by layer, and when."""
+    found = numerics.watch(log)
+    _tell(found, outputs, top, page, f"optimizer of {log.name}")
+    if fail_if_alarmed and found.alarms:
+        raise typer.Exit(1)
 
 
 def _pair(named: str) -> str | numerics.OperatorPair:

@@ -9,6 +9,7 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.numerics.agreement import Agreement as Agreement
     from foretrace.numerics.agreement import format_agreement as format_agreement
+    from foretrace.numerics.alarms import Alarm as Alarm
     from foretrace.numerics.biased_rounding import RoundingBiases as RoundingBiases
     from foretrace.numerics.biased_rounding import rounding_bias as rounding_bias
     from foretrace.numerics.blocks import BlockFormat as BlockFormat
@@ -17,15 +18,25 @@ if TYPE_CHECKING:
     from foretrace.numerics.deviation import Deviations as Deviations
     from foretrace.numerics.deviation import deviate as deviate
     from foretrace.numerics.distances import wasserstein_distance as wasserstein_distance
+    from foretrace.numerics.faults import FaultKind as FaultKind
     from foretrace.numerics.formats import FLOAT_FORMATS as FLOAT_FORMATS
     from foretrace.numerics.formats import FloatFormat as FloatFormat
     from foretrace.numerics.formats import Rounding as Rounding
     from foretrace.numerics.formats import float_format as float_format
     from foretrace.numerics.formats import rounded as rounded
+    from foretrace.numerics.monitor import OptimizerMonitor as OptimizerMonitor
     from foretrace.numerics.pairs import OPERATOR_PAIRS as OPERATOR_PAIRS
     from foretrace.numerics.pairs import OperatorPair as OperatorPair
     from foretrace.numerics.pairs import pair_of as pair_of
     from foretrace.numerics.products import Accumulator as Accumulator
     from foretrace.numerics.products import emulated_product as emulated_product
+    from foretrace.numerics.vulnerability import FaultSampling as FaultSampling
+    from foretrace.numerics.vulnerability import FaultSettings as FaultSettings
+    from foretrace.numerics.vulnerability import FaultTarget as FaultTarget
+    from foretrace.numerics.vulnerability import fault_campaign as fault_campaign
+    from foretrace.numerics.vulnerability import small_campaign as small_campaign
+    from foretrace.numerics.vulnerable import Vulnerability as Vulnerability
+    from foretrace.numerics.watch import WatchedRun as WatchedRun
+    from foretrace.numerics.watch import watch as watch
 
 lazily(__name__)

@@ -1,0 +1,104 @@
+"""Long checks of `numerics`, each with its figures on a line.
+
+    python bench/numerics.py                       all of them
+    python bench/numerics.py formats monitor       these
+
+Their figures stand in docs/numerics.md. All together take about twenty minutes of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from foretrace.numerics import Alarm, OptimizerMonitor, format_agreement
+from foretrace.numerics.small_models import SMALL_TASKS
+
+VALUES = 10_000_000
+SEEDS = range(10)
+HEALTHY_STEPS = 1_000  # of each seed, every one looked at
+PLANTED_AT = 300
+
+
+def formats() -> None:
+    """Every format on ten million random fp32 numbers."""
+    for one in format_agreement(num_values=VALUES).rows:
+        if one.what == "fp32":
+            told = f"{one.num_different:>9,} of {one.num_tried:,} differ {one.kind}"
+            print(f"{one.format:14}{one.sides:24}{told}")
+
+
+@dataclass
+class Watched:
+    """A small training with a monitor."""
+
+    alarms: list[Alarm]
+    losses: list[float]
+    step_s: float  # the median of steps
+
+
+def watched(
+    seed: int, steps: int, *, planted_at: int | None = None, every: int = 1, width: int = 64
+) -> Watched:
+    """From `planted_at` on, gradients of the first block have a direction that they keep."""
+    task = SMALL_TASKS["transformer"]
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model = task.model() if width == 64 else type(task.model())(width, 4)  # noqa: PLR2004  theirs
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
+    names = list(model.named_parameters())
+    monitor = OptimizerMonitor(optimizer, names=names, every=every) if every else None
+    block = [one for name, one in names if name.startswith("blocks.0.")]
+    directions = [torch.randn(one.shape, generator=generator).sign() for one in block]
+    losses, times = [], []
+    for step in range(steps):
+        begin = time.process_time()
+        inputs, right = task.batch(64, generator)
+        loss = task.loss(model(*inputs), right)
+        optimizer.zero_grad()
+        loss.backward()
+        if planted_at is not None and step >= planted_at:
+            for one, direction in zip(block, directions, strict=True):
+                one.grad += 3 * one.grad.std() * direction
+        optimizer.step()
+        losses.append(loss.item())
+        times.append(time.process_time() - begin)
+    return Watched(monitor.alarms if monitor else [], losses, sum(times[10:]) / len(times[10:]))
+
+
+def monitor() -> None:
+    """False alarms of healthy runs, a planted event, and what watching costs."""
+    total = 0
+    for seed in SEEDS:
+        seen = watched(seed, HEALTHY_STEPS)
+        total += len(seen.alarms)
+        for one in seen.alarms:
+            print(f"  seed {seed}, step {one.step}: {one.layer} {one.statistic} {one.value:.3g}")
+    print(f"false alarms: {total} in {len(SEEDS) * HEALTHY_STEPS:,} steps")
+    for seed in SEEDS:
+        seen = watched(seed, PLANTED_AT + 150, planted_at=PLANTED_AT)
+        first = min((one.step for one in seen.alarms), default=None)
+        past = sorted(seen.losses[PLANTED_AT - 100 : PLANTED_AT])
+        limit = past[50] + 6 * 1.4826 * (past[75] - past[25]) / 2
+        late = (at for at in range(PLANTED_AT, len(seen.losses)) if seen.losses[at] > limit)
+        print(f"planted at {PLANTED_AT}, seed {seed}: alarm at {first}, loss at {next(late, None)}")
+    for width in (64, 256):
+        plain, seen = (watched(0, 110, every=each, width=width) for each in (0, 10))
+        share = 100 * (seen.step_s / plain.step_s - 1)
+        print(f"width {width}: {plain.step_s * 1e3:.1f} ms a step, {share:+.1f} % with a monitor")
+
+
+CHECKS: dict[str, Callable[[], None]] = {"formats": formats, "monitor": monitor}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("checks", nargs="*", help=f"of {', '.join(CHECKS)}; all, if none")
+    torch.set_num_threads(1)
+    for name in parser.parse_args().checks or CHECKS:
+        begin = time.process_time()
+        CHECKS[name]()
+        print(f"{name}: {time.process_time() - begin:.0f} s of CPU")

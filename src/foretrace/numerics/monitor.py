@@ -1,0 +1,285 @@
+"""`OptimizerMonitor`: whether an optimizer is still in the regime that it was derived for.
+
+A step of Adam divides the mean of gradients by the root of their mean square. Where gradients have
+no memory this ratio is small and bell-shaped; where they point one way, it is plus or minus one in
+a whole layer at once, which is how large runs have been lost (arXiv:2304.09871).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+import numpy as np
+
+from foretrace.base import Float64s, WorkloadError, optional
+from foretrace.numerics.alarms import Alarm, AlarmRule, Watchman, expected_ratio
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = optional("torch", extra="numerics")
+
+_LARGE = 0.5  # a ratio that gradients without memory have in 3 % of elements (b1 = 0.9)
+_TINY = 1e-30  # beside any gradient
+_FEWEST = 16  # elements that have a distribution
+
+# Limits: measured to raise no alarm on healthy training, and to see a planted event first
+# (bench/numerics.py); docs/numerics.md states what they raised.
+OPTIMIZER_RULES = (
+    AlarmRule(statistic="ratio_std", deviations=8.0, factor=1.6,
+              says="updates of the whole layer point one way"),
+    AlarmRule(statistic="update_norm", deviations=12.0, factor=4.0,
+              says="updates are far larger than they were"),
+    AlarmRule(statistic="epsilon_ratio", deviations=0.0, factor=1.0, floor=3.0,
+              says="gradients vanish beside epsilon: the next large one moves the whole layer"),
+)  # fmt: skip
+STATISTICS = (
+    "ratio_std",  # of the update ratio: update over learning rate
+    "large_share",  # of elements whose ratio is above 0.5
+    "bimodality",  # (skewness^2 + 1) / kurtosis; 5/9 is a uniform distribution's
+    "epsilon_ratio",  # median root of the mean square over epsilon
+    "gradient_memory",  # correlation of a gradient with the one before
+    "cosine",  # of the update and the negative gradient
+    "update_norm",  # root mean square of the update
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One step of an optimizer, layer by layer; NaN where an optimizer has no such number."""
+
+    step: int
+    time_ns: int  # since 1970
+    layers: Mapping[str, Mapping[str, float | None]]
+    expected_std: float | None = None  # of the update ratio, where gradients have no memory
+
+
+class OptimizerMonitor:
+    """Watches an optimizer through its hooks; ends with `close`, or as a context.
+
+    What is looked at is this process's part of every tensor: its shard, where there are several.
+
+    Attributes:
+        alarms: raised so far.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        path: str | Path | None = None,
+        *,
+        names: Iterable[tuple[str, Tensor]] = (),
+        every: int = 10,
+        sample: int = 1024,
+        seed: int = 0,
+        on_alarm: Callable[[Alarm], object] | None = None,
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            optimizer: any of PyTorch's form.
+            path: where a line of JSON goes for each observation.
+            names: of parameters, as `model.named_parameters()`.
+            every: steps between two observations.
+            sample: elements of each tensor that are looked at.
+            seed: of their choice.
+            on_alarm: called with each alarm.
+
+        Raises:
+            WorkloadError: if the optimizer has no parameter here with enough elements.
+        """
+        if every < 1 or sample < 2:  # noqa: PLR2004  one element has no spread
+            raise WorkloadError(f"every {every} steps, {sample} elements: take 1 and 2 or more")
+        self.alarms: list[Alarm] = []
+        self._every, self._on_alarm = every, on_alarm
+        self._watchman = Watchman(OPTIMIZER_RULES)
+        self._parts = _parts(optimizer, dict(names), sample, seed)
+        self._optimizer = optimizer
+        self._path = None if path is None else Path(path)
+        if self._path is not None:
+            self._path.write_text("", encoding="utf-8")
+        self._step = 0
+        self._before: Tensor | None = None
+        self._last_gradient: Tensor | None = None
+        self._hooks = (
+            optimizer.register_step_pre_hook(self._begin),
+            optimizer.register_step_post_hook(self._end),
+        )
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self.close()
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for one in self._hooks:
+            one.remove()
+
+    def _begin(self, *_: object) -> None:
+        """Before the optimizer's step: keep what it is about to change."""
+        self._step += 1
+        until = -self._step % self._every
+        if until == 0:
+            self._before = self._values(lambda part: part.parameter)
+        elif until == 1:
+            self._last_gradient = self._values(_gradient)
+
+    def _end(self, *_: object) -> None:
+        """After it: look, write, judge."""
+        if self._before is None:
+            return
+        with torch.no_grad():
+            found = self._observed(self._before)
+        self._before = None
+        if self._every == 1:
+            self._last_gradient = self._values(_gradient)
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:  # whole lines, if the run ends
+                file.write(msgspec.json.encode(found).decode() + "\n")
+        for alarm in self._watchman.observe(found.step, *rule_values(found)):
+            self.alarms.append(alarm)
+            if self._on_alarm is not None:
+                self._on_alarm(alarm)
+
+    def _values(self, of: Callable[[_Part], Tensor | None]) -> Tensor:
+        """Sampled elements of a tensor of every part; [parts, sample]."""
+        rows = []
+        for part in self._parts:
+            whole = of(part)
+            local = None if whole is None else _local(whole)
+            size = part.places.shape
+            rows.append(
+                torch.zeros(size, device=part.places.device)
+                if local is None
+                else local.detach().flatten()[part.places].float()
+            )
+        return torch.stack(rows)
+
+    def _observed(self, before: Tensor) -> Observation:
+        gradient = self._values(_gradient)
+        update = self._values(lambda part: part.parameter) - before
+        rates = torch.tensor([[float(part.group["lr"])] for part in self._parts])
+        ratio, root, expected = self._ratios(update, rates.to(update.device))
+        centred = ratio - ratio.mean(1, keepdim=True)
+        spread = centred.pow(2).mean(1)
+        shape = centred / (spread.sqrt()[:, None] + _TINY)
+        columns = {
+            "ratio_std": spread.sqrt(),
+            "large_share": (ratio.abs() > _LARGE).float().mean(1),
+            "bimodality": (shape.pow(3).mean(1).pow(2) + 1) / (shape.pow(4).mean(1) + _TINY),
+            "epsilon_ratio": root,
+            "gradient_memory": _cosines(gradient, self._last_gradient),
+            "cosine": _cosines(update, -gradient),
+            "update_norm": update.pow(2).mean(1).sqrt(),
+        }
+        table = torch.stack([columns[name].double() for name in STATISTICS], 1).cpu().tolist()
+        return Observation(
+            step=self._step,
+            time_ns=time.time_ns(),
+            layers={
+                part.name: dict(zip(STATISTICS, map(_number, row), strict=True))
+                for part, row in zip(self._parts, table, strict=True)
+            },
+            expected_std=expected,
+        )
+
+    def _ratios(self, update: Tensor, rates: Tensor) -> tuple[Tensor, Tensor, float | None]:
+        """Update ratios; of Adam from its own state, with the root over epsilon."""
+        nothing = torch.full((len(self._parts),), torch.nan, device=update.device)
+        if not all("exp_avg_sq" in self._state(part) for part in self._parts):
+            return -update / (rates + _TINY), nothing, None
+        means = self._values(lambda part: self._state(part)["exp_avg"])
+        squares = self._values(lambda part: self._state(part)["exp_avg_sq"])
+        steps = [int(self._state(part)["step"]) for part in self._parts]
+        betas = [part.group["betas"] for part in self._parts]
+        epsilon = torch.tensor([[float(part.group["eps"])] for part in self._parts])
+        first = torch.tensor([[1 - b[0] ** n] for b, n in zip(betas, steps, strict=True)])
+        second = torch.tensor([[1 - b[1] ** n] for b, n in zip(betas, steps, strict=True)])
+        root = (squares / second.to(squares.device)).sqrt()
+        epsilon = epsilon.to(root.device)
+        # Elements that no gradient has reached yet say nothing of the others.
+        touched = torch.where(root > 0, root, torch.nan).nanmedian(1).values
+        ratio = means / first.to(means.device) / (root + epsilon)
+        return ratio, touched / epsilon[:, 0], expected_ratio(float(betas[0][0]), steps[0])
+
+    def _state(self, part: _Part) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = self._optimizer.state.get(part.parameter, {})
+        return state
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Part:
+    """One tensor of an optimizer, and the elements of it that are looked at."""
+
+    name: str
+    parameter: Any  # an optimizer's state is keyed by it
+    group: Mapping[str, Any]
+    places: Any
+
+
+def _parts(
+    optimizer: torch.optim.Optimizer, names: Mapping[str, Tensor], sample: int, seed: int
+) -> list[_Part]:
+    name_of = {id(one): name for name, one in names.items()}
+    generator = torch.Generator().manual_seed(seed)
+    found: list[_Part] = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            local = _local(parameter)
+            if local.numel() < _FEWEST or not parameter.requires_grad:
+                continue
+            places = torch.randint(local.numel(), (sample,), generator=generator)
+            name = name_of.get(id(parameter), f"parameter {len(found)}")
+            found.append(
+                _Part(name=name, parameter=parameter, group=group, places=places.to(local.device))
+            )
+    if not found:
+        raise WorkloadError(
+            f"the optimizer has no parameters to watch in this process: give one that trains a "
+            f"tensor of {_FEWEST} elements or more"
+        )
+    return found
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This process's shard of a DTensor; any other tensor itself."""
+    to_local = getattr(tensor, "to_local", None)
+    found: Tensor = tensor if to_local is None else to_local()
+    return found
+
+
+def _gradient(part: _Part) -> Tensor | None:
+    found: Tensor | None = part.parameter.grad
+    return found
+
+
+def _cosines(left: Tensor, right: Tensor | None) -> Tensor:
+    """Of every row; NaN where there is nothing to compare."""
+    if right is None:
+        return torch.full((left.shape[0],), torch.nan, device=left.device)
+    sizes = left.norm(dim=1) * right.norm(dim=1)
+    return torch.where(sizes > 0, (left * right).sum(1) / sizes, torch.nan)
+
+
+def _number(value: float) -> float | None:
+    return value if value == value else None  # noqa: PLR0124  NaN is no JSON
+
+
+def rule_values(of: Observation) -> tuple[list[str], Float64s]:
+    """Layers, and of each what rules judge; NaN where there is no number."""
+    columns = [rule.statistic for rule in OPTIMIZER_RULES]
+    rows = [
+        [np.nan if row.get(name) is None else row[name] for name in columns]
+        for row in of.layers.values()
+    ]
+    return list(of.layers), np.array(rows, np.float64)

@@ -1,0 +1,195 @@
+"""Models that train in seconds: a transformer, a recommender, a classifier of pictures.
+
+This file imports PyTorch as it is loaded, so that it is loaded by functions that need a model.
+Every task can be learnt and is drawn from its seed: words that follow from the two before, clicks
+that follow from features, shapes in noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_WORDS = 64
+_RANDOM = 0.1  # of words that follow from nothing
+_TABLES, _ROWS, _WIDTH, _DENSE = 8, 2000, 16, 13
+_SIDE, _CLASSES = 16, 4
+
+
+class SmallBlock(nn.Module):
+    """Attention and two products, each after a normalisation."""
+
+    def __init__(self, width: int, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """The next hidden state: [samples, words, width]."""
+        samples, words, width = hidden.shape
+        heads = self.qkv(self.first(hidden)).view(samples, words, 3, self.heads, -1)
+        queries, keys, values = heads.permute(2, 0, 3, 1, 4)
+        met = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        hidden = hidden + self.out(met.transpose(1, 2).reshape(samples, words, width))
+        added: Tensor = self.down(functional.gelu(self.up(self.second(hidden))))
+        return hidden + added
+
+
+class SmallTransformer(nn.Module):
+    """Predicts the next of 64 words, which follows from the two before."""
+
+    def __init__(self, width: int = 64, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(_WORDS, width)
+        self.blocks = nn.ModuleList(SmallBlock(width) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, _WORDS)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Scores of the next word at the last places; [samples, words]."""
+        hidden = self.embedding(words)
+        for block in self.blocks:
+            hidden = block(hidden)
+        scores: Tensor = self.head(self.norm(hidden))
+        return scores[:, -1]
+
+
+class SmallRecommender(nn.Module):
+    """DLRM: dense features and tables, their products with each other, a click.
+
+    Source:
+        Naumov et al., "Deep Learning Recommendation Model", arXiv:1906.00091.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bottom = nn.Sequential(
+            nn.Linear(_DENSE, 64), nn.ReLU(), nn.Linear(64, _WIDTH), nn.ReLU()
+        )
+        self.tables = nn.ModuleList(nn.Embedding(_ROWS, _WIDTH) for _ in range(_TABLES))
+        pairs = _TABLES * (_TABLES + 1) // 2
+        self.top = nn.Sequential(
+            nn.Linear(_WIDTH + pairs, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)
+        )
+
+    def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
+        """One score for each sample; above 0 is a click."""
+        bottom = self.bottom(dense)
+        found = [table(sparse[:, at]) for at, table in enumerate(self.tables)]
+        stacked = torch.stack([bottom, *found], 1)
+        products = stacked @ stacked.mT
+        below = torch.tril_indices(_TABLES + 1, _TABLES + 1, -1)
+        scores: Tensor = self.top(torch.cat([bottom, products[:, below[0], below[1]]], 1))
+        return scores
+
+
+class SmallLeNet(nn.Module):
+    """Two convolutions and three products, as LeNet-5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        )  # fmt: skip
+        self.products = nn.Sequential(
+            nn.Linear(16 * (_SIDE // 4) ** 2, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+            nn.Linear(84, _CLASSES),
+        )  # fmt: skip
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Scores of classes."""
+        scores: Tensor = self.products(self.convolutions(pictures).flatten(1))
+        return scores
+
+
+Batch = tuple[tuple[Tensor, ...], Tensor]  # inputs and what is right
+
+
+def _words(size: int, generator: torch.Generator, length: int = 12) -> Batch:
+    words = torch.randint(_WORDS, (size, length + 1), generator=generator)
+    for at in range(2, length + 1):
+        follows = (3 * words[:, at - 1] + 5 * words[:, at - 2]) % _WORDS
+        is_random = torch.rand(size, generator=generator) < (_RANDOM if at < length else 0)
+        words[:, at] = torch.where(is_random, words[:, at], follows)
+    return (words[:, :-1],), words[:, -1]
+
+
+def _clicks(size: int, generator: torch.Generator) -> Batch:
+    dense = torch.randn((size, _DENSE), generator=generator)
+    sparse = torch.randint(_ROWS, (size, _TABLES), generator=generator)
+    liking = torch.sin(torch.arange(_ROWS * 1.0) * 12.9898)[sparse]
+    score = dense[:, :4].sum(1) / 2 + liking.sum(1) + 0.3 * dense[:, 4] * liking[:, 0]
+    return (dense, sparse), (score > 0).float()
+
+
+def _pictures(size: int, generator: torch.Generator) -> Batch:
+    kinds = torch.randint(_CLASSES, (size,), generator=generator)
+    axis = torch.arange(_SIDE * 1.0)
+    shift = 6.3 * torch.rand((size, 1, 1), generator=generator)
+    wave = torch.stack([axis[:, None].expand(_SIDE, _SIDE), axis[None].expand(_SIDE, _SIDE),
+                        axis[:, None] + axis, axis[:, None] - axis])  # fmt: skip
+    picture = torch.sin(wave[kinds] * 0.9 + shift)
+    noise = 0.5 * torch.randn((size, _SIDE, _SIDE), generator=generator)
+    return ((picture + noise)[:, None],), kinds
+
+
+def _cross_entropy(scores: Tensor, right: Tensor) -> Tensor:
+    return functional.cross_entropy(scores, right)
+
+
+def _click_loss(scores: Tensor, right: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(scores[:, 0], right)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallTask:
+    """A model with its data, its loss, and its parts."""
+
+    name: str
+    model: Callable[[], nn.Module]
+    batch: Callable[[int, torch.Generator], Batch]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    parts: Mapping[str, str]  # patterns of parameters, as one looks at its faults
+    rate: float = 1e-3
+
+
+SMALL_TASKS: Mapping[str, SmallTask] = {
+    one.name: one
+    for one in (
+        SmallTask(
+            name="transformer", model=SmallTransformer, batch=_words, loss=_cross_entropy,
+            parts={"embedding": "embedding.*", "attention": "blocks.*.qkv.*",
+                   "products": "blocks.*.up.*", "head": "head.*"}, rate=3e-3,
+        ),
+        SmallTask(
+            name="dlrm", model=SmallRecommender, batch=_clicks, loss=_click_loss,
+            parts={"top": "top.*", "bottom": "bottom.*", "embedding": "tables.*"}, rate=3e-3,
+        ),
+        SmallTask(
+            name="lenet", model=SmallLeNet, batch=_pictures, loss=_cross_entropy,
+            parts={"convolutions": "convolutions.*", "products": "products.*"},
+        ),
+    )
+}  # fmt: skip
+
+
+def train_small(task: SmallTask, *, steps: int, batch: int = 128, seed: int = 0) -> nn.Module:
+    """A trained model of a task; the same seed gives the same one."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = task.model()
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=task.rate)
+    for _ in range(steps):
+        inputs, right = task.batch(batch, generator)
+        loss = task.loss(model(*inputs), right)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return model.eval()
