@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from foretrace.estimate.compose import software_costs as software_costs
     from foretrace.estimate.compose import unmodelled_of as unmodelled_of
     from foretrace.estimate.compose import with_nearest as with_nearest
+    from foretrace.estimate.degraded_links import DegradedLink as DegradedLink
     from foretrace.estimate.estimate import Alternative as Alternative
     from foretrace.estimate.estimate import Assumed as Assumed
     from foretrace.estimate.estimate import Estimate as Estimate
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from foretrace.estimate.shared_links import LinkUse as LinkUse
     from foretrace.estimate.shared_links import NetworkUse as NetworkUse
     from foretrace.estimate.shared_links import SharedLinks as SharedLinks
-    from foretrace.estimate.slow_links import SlowLink as SlowLink
     from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE
     from foretrace.estimate.step_time import UNMODELLED as UNMODELLED

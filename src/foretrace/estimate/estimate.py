@@ -11,6 +11,7 @@ from foretrace.analyze import Breakdown, breakdown
 from foretrace.answer import Answer, Facts, Json, Plain, Table, Told, duration_text, plain
 from foretrace.base import NS_PER_HOUR, NS_PER_S
 from foretrace.cost import Costs, Source
+from foretrace.estimate.degraded_links import DegradedLink, slow_table
 from foretrace.estimate.nearest import NearestPlan, nearest_table
 from foretrace.estimate.packings import DocumentMix, ExpertMix, expert_table
 from foretrace.estimate.parts import (
@@ -21,7 +22,6 @@ from foretrace.estimate.parts import (
     step_parts,
 )
 from foretrace.estimate.shared_links import NetworkUse, SharedLinks
-from foretrace.estimate.slow_links import SlowLink, slow_table
 from foretrace.estimate.step_time import Interval
 from foretrace.estimate.where import Where, where
 from foretrace.estimate.words import figures, subject_text
@@ -66,7 +66,7 @@ class Estimate(Answer):
     experts: tuple[ExpertMix, ...] = ()  # steps under a load of experts, where one is named
     nearest: tuple[NearestPlan, ...] | None = None  # that fit; `None`: this one does
     links: SharedLinks | None = None  # `None`: every collective found its links empty
-    slow_links: tuple[SlowLink, ...] = ()  # the worst of each level, where one is asked for
+    slow_links: tuple[DegradedLink, ...] = ()  # the worst of each level, where one is asked for
 
     @property
     def step_ns(self) -> int:

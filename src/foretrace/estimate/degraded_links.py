@@ -1,4 +1,4 @@
-"""`SlowLink`: what a step takes where one link of a network has lost bandwidth.
+"""`DegradedLink`: what a step takes where one link of a network has lost bandwidth.
 
 A degraded port, a card that flaps (its share of the time up), a leaf whose uplinks are half gone,
 loss (goodput over bandwidth): each leaves a link some of what it had. Alike links hurt alike, so
@@ -19,7 +19,7 @@ from foretrace.simulate import simulate_shared
 
 
 @dataclass(frozen=True)
-class SlowLink(Plain):
+class DegradedLink(Plain):
     """One link that has lost bandwidth, where of its level it hurts most."""
 
     links: str  # its level
@@ -31,7 +31,7 @@ class SlowLink(Plain):
     slower_share: float  # than with all links
 
 
-def slow_links(step: SimulatedStep, left: float) -> tuple[SlowLink, ...]:
+def slow_links(step: SimulatedStep, left: float) -> tuple[DegradedLink, ...]:
     """The worst link of each level to lose bandwidth, and what the step then takes.
 
     Args:
@@ -43,7 +43,7 @@ def slow_links(step: SimulatedStep, left: float) -> tuple[SlowLink, ...]:
         return ()
     whole_ns = int(windows(step.timeline).duration_ns[0])
     first = found.links.first_link
-    worst: dict[int, SlowLink] = {}
+    worst: dict[int, DegradedLink] = {}
     for link in np.flatnonzero(found.may_be_crowded).tolist():
         timeline = simulate_shared(
             graph, step.duration_ns, traffic=found.with_slow_link(link, left)
@@ -54,7 +54,7 @@ def slow_links(step: SimulatedStep, left: float) -> tuple[SlowLink, ...]:
         if at in worst and worst[at].step_ns >= step_ns:
             continue
         level = found.links.levels[at]
-        worst[at] = SlowLink(
+        worst[at] = DegradedLink(
             links=level.name,
             way=level.way.value,
             number=own - int(first[at]),
@@ -66,7 +66,7 @@ def slow_links(step: SimulatedStep, left: float) -> tuple[SlowLink, ...]:
     return tuple(worst[at] for at in sorted(worst))
 
 
-def slow_table(rows: Sequence[SlowLink]) -> Table:
+def slow_table(rows: Sequence[DegradedLink]) -> Table:
     """A row for each level, out and in."""
     return Table.of(
         "slow-links",
