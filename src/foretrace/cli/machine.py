@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from foretrace.base import written_beside
 from foretrace.cli import options
 from foretrace.cli.errors import MODEL_ERROR
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.settings import machine_folders
 from foretrace.machine import check as checked
-from foretrace.machine import described, hardware
+from foretrace.machine import described, hardware, import_description
 
 app = options.group("Say what hardware is described, and check a description of your own.")
 
@@ -49,3 +51,30 @@ def check(
     Outputs(json).tell(found, top=None)
     if not found.is_plausible:
         raise typer.Exit(MODEL_ERROR)
+
+
+@app.command(name="import")
+def import_file(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="NCCL's topology, the text of nvidia-smi topo -m, ASTRA-sim's network, or a table "
+            "of links.",
+        ),
+    ],
+    *,
+    chip: Annotated[str | None, options.option("NAME", "The chip of a host.")] = None,
+    host: Annotated[str | None, options.option("NAME", "The host of a machine.")] = None,
+    output: Annotated[
+        Path | None, options.option("OUT.toml", "Write it there.", *options.OUT, dir_okay=False)
+    ] = None,
+) -> None:
+    """Write a host or a machine as a TOML file, from what other tools say of it."""
+    found = import_description(file, chip=chip, host=host)
+    if output is None:
+        typer.echo(found.text, nl=False)
+        return
+    with written_beside(output) as beside:
+        beside.write_text(found.text, encoding="utf-8")
+    typer.echo(f"wrote {output}", err=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from foretrace.machine.host import Host as Host
     from foretrace.machine.host import host_names as host_names
     from foretrace.machine.host import load_host as load_host
+    from foretrace.machine.imported import ImportedDescription as ImportedDescription
+    from foretrace.machine.imported import import_description as import_description
     from foretrace.machine.links import LinkLevel as LinkLevel
     from foretrace.machine.links import LinkWay as LinkWay
     from foretrace.machine.links import MachineLinks as MachineLinks
