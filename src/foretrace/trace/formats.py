@@ -64,6 +64,12 @@ PROFILES: tuple[TraceFormat[Trace], ...] = (
         lambda path: others.read_perfetto(path),  # noqa: PLW0108  as below
         (".pftrace", ".pftrace.gz", ".perfetto-trace"),
     ),
+    TraceFormat(
+        "dump of a flight recorder",
+        lambda head: others.recognises_flights(head),  # noqa: PLW0108  as below
+        lambda path: others.read_flights(path),  # noqa: PLW0108  as below
+        (*"0123456789", ".json", ".pickle", ".pkl"),  # `nccl_trace_rank_0`
+    ),
 )
 EXECUTION: TraceFormat[ChakraTrace] = TraceFormat(
     "execution trace file",

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from foretrace.base import lazily
 
 if TYPE_CHECKING:
+    from foretrace.trace.others.flight_recorder import FlightEntry as FlightEntry
+    from foretrace.trace.others.flight_recorder import read_flights as read_flights
+    from foretrace.trace.others.flight_recorder import recognises_flights as recognises_flights
     from foretrace.trace.others.nsight import read_nsight as read_nsight
     from foretrace.trace.others.nsight import recognises_nsight as recognises_nsight
     from foretrace.trace.others.perfetto import read_perfetto as read_perfetto
