@@ -217,7 +217,7 @@ def _flatten(values: tuple[Any, ...], form: list[object], words: list[Any]) -> N
             flags = value.flags.num
             told = flags & (_TOLD_APART if flags & _ORDERED else _TOLD_APART | _FORTRAN)
             form.append((value.dtype.str, value.ndim, told))
-            data = value.ctypes.data
+            data = value.__array_interface__["data"][0]  # half the time of `ctypes.data`
             words += (0, 0, value.size, value.itemsize, data, *value.shape, *value.strides)
         elif kind is int or isinstance(value, IntEnum):
             form.append("u8" if value > _LARGEST else "i8")

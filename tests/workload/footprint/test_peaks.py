@@ -104,4 +104,5 @@ def test_a_chunk_is_fullest_where_its_parts_before_and_a_moment_add_up_to_most()
     first = PartBytes(kept=(Kept("a", 10),), forward=100, backward=5)
     second = PartBytes(kept=(Kept("b", 20),), forward=1, backward=200)
 
-    assert chunk_bytes((first, second)) == ChunkBytes(30, 110, 230, 0)
+    assert chunk_bytes([(first, 1), (second, 1)]) == ChunkBytes(30, 110, 230, 0)
+    assert chunk_bytes([(second, 3)]) == chunk_bytes([(second, 1)] * 3)

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +15,6 @@ import numpy as np
 from foretrace.base import Int64s, WorkloadError
 from foretrace.machine import Chip
 from foretrace.operators import ModuleProgram
-from foretrace.workload.blocks.setting import Setting
 from foretrace.workload.footprint.footprint import (
     ChunkBytes,
     Footprint,
@@ -27,8 +25,15 @@ from foretrace.workload.footprint.footprint import (
 )
 from foretrace.workload.footprint.gathered import (
     dummy_gradient_bytes,
-    gathered_bytes,
     reduction_bytes,
+)
+from foretrace.workload.footprint.holdings import (
+    ChunkParts,
+    HeldEnds,
+    Holdings,
+    LayerKind,
+    LayerKinds,
+    StageParts,
 )
 from foretrace.workload.footprint.kept import transfer_bytes
 from foretrace.workload.footprint.of_program import footprint_of_program
@@ -43,12 +48,9 @@ from foretrace.workload.footprint.software import Software, software_of
 from foretrace.workload.footprint.states import (
     Held,
     States,
-    ends_held,
-    layer_held,
-    states_of,
 )
 from foretrace.workload.models.parameters import Model
-from foretrace.workload.models.transformer import Layer, Transformer
+from foretrace.workload.models.transformer import Transformer
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers, plan_of_layer
 from foretrace.workload.schedule.catalogue import steady_microbatches, steady_schedule
 from foretrace.workload.schedule.schedule import Schedule
@@ -114,7 +116,9 @@ class PlanMemory:
         self._model, self._software = model, software
         self._rows_only = chip is None or chip.architecture in _ROWS_ONLY
         self._parts: dict[object, _Parts] = {}
-        self._drawn = _Shapes(model)
+        self._holdings: dict[object, Holdings] = {}
+        self._kinds = LayerKinds(model)
+        self._drawn = _Shapes(self._kinds)
         self._shapes: dict[object, _Shape] = {}
 
     def footprint(self, plan: Plan, schedule: Schedule) -> Footprint:
@@ -125,13 +129,13 @@ class PlanMemory:
         """
         parts, shape = self._parts_of(plan), self._drawn.shape(plan, schedule)
         peaks = parts.peaks(shape)
-        own = [parts.stage(plan, held) for held in shape.distinct_stages]
+        own = [(parts.stage(plan, held), parts.whole(held)) for held in shape.distinct_stages]
         stages = tuple(
-            own[number].with_peak(stage, peaks)
+            own[number][0].with_peak(stage, peaks, whole=own[number][1])
             for stage, number in enumerate(shape.stage_number.tolist())
         )
-        layers = self._model.layers
-        kept = parts.layers[_kind(layers[0], plan)].kept if layers else ()
+        kinds = self._kinds.of(plan)
+        kept = parts.layers[kinds[0]].kept if kinds else ()
         return Footprint(stages, capacity=None, notes=_NOTES, tensors=kept)
 
     def stage_bytes(self, plan: Plan) -> Int64s:
@@ -196,42 +200,13 @@ class PlanMemory:
         found = self._parts.get(key)
         if found is None:
             software = self._software or software_of(plan)
+            own = plan.tensor, plan.expert, plan.expert_tensor, plan.recompute_of_layer
+            if own not in self._holdings:
+                self._holdings[own] = Holdings(self._model, plan, self._kinds.of(plan))
             found = self._parts[key] = _Parts(
-                self._model, plan, software, rows_only=self._rows_only
+                self._holdings[own], plan, software, rows_only=self._rows_only
             )
         return found
-
-
-_Kind = tuple[Layer, str]  # layers of one are alike
-
-
-def _kind(layer: Layer, plan: Plan) -> _Kind:
-    again = plan.recompute_of_layer
-    return layer.kind, "" if again is None else again[layer.index]
-
-
-@dataclass(frozen=True)
-class _Ends:
-    """Whether something holds the model's embedding, and its output."""
-
-    first: bool
-    last: bool
-
-
-@dataclass(frozen=True, eq=False)
-class _ChunkParts:
-    """What a chunk is made of; alike ones are one object."""
-
-    layers: tuple[_Kind, ...]
-    ends: _Ends
-    ends_of_stage: _Ends
-
-
-@dataclass(frozen=True, eq=False)
-class _StageParts:
-    """The chunks of a stage; alike ones are one object."""
-
-    chunks: tuple[_ChunkParts, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,43 +214,43 @@ class _Shape:
     """A schedule, and what its chunks and stages are made of."""
 
     schedule: Schedule
-    distinct_chunks: tuple[_ChunkParts, ...]
+    distinct_chunks: tuple[ChunkParts, ...]
     chunk_number: Int64s  # int64[chunks], place among them
-    distinct_stages: tuple[_StageParts, ...]
+    distinct_stages: tuple[StageParts, ...]
     stage_number: Int64s  # int64[stages], place among them
 
 
 class _Shapes:
     """Makes shapes of one model."""
 
-    def __init__(self, model: Transformer) -> None:
-        self._layers = model.layers
-        self._chunks: dict[object, _ChunkParts] = {}
-        self._stages: dict[tuple[_ChunkParts, ...], _StageParts] = {}
+    def __init__(self, kinds: LayerKinds) -> None:
+        self._kinds = kinds
+        self._chunks: dict[object, ChunkParts] = {}
+        self._stages: dict[tuple[ChunkParts, ...], StageParts] = {}
 
     def shape(self, plan: Plan, schedule: Schedule) -> _Shape:
         """The shape of a plan's schedule."""
-        kinds = tuple(_kind(layer, plan) for layer in self._layers)
+        kinds = self._kinds.of(plan)
         split = chunk_layers(plan, len(kinds))
-        layers: dict[int, tuple[_Kind, ...]] = {}
-        ends: dict[int, _Ends] = {}
+        layers: dict[int, tuple[LayerKind, ...]] = {}
+        ends: dict[int, HeldEnds] = {}
         for route in schedule.routes:
             at = 0
             for chunk, count in zip(route, split, strict=True):
                 layers[chunk] = kinds[at : at + count]
-                ends[chunk] = _Ends(chunk == route[0], chunk == route[-1])
+                ends[chunk] = HeldEnds(chunk == route[0], chunk == route[-1])
                 at += count
         chunks_of_stage: list[list[int]] = [[] for _ in range(schedule.num_stages)]
         for chunk, stage in enumerate(schedule.stage_of_chunk):
             chunks_of_stage[stage].append(chunk)
-        chunks: dict[int, _ChunkParts] = {}
+        chunks: dict[int, ChunkParts] = {}
         for own in chunks_of_stage:
-            both = _Ends(any(ends[one].first for one in own), any(ends[one].last for one in own))
+            both = HeldEnds(any(ends[one].first for one in own), any(ends[one].last for one in own))
             for one in own:
                 key = (layers[one], ends[one], both)
-                chunks[one] = self._chunks.setdefault(key, _ChunkParts(*key))
+                chunks[one] = self._chunks.setdefault(key, ChunkParts(*key))
         stages = [
-            self._stages.setdefault(parts, _StageParts(parts))
+            self._stages.setdefault(parts, StageParts(parts))
             for parts in (tuple(chunks[one] for one in own) for own in chunks_of_stage)
         ]
         distinct_chunks, chunk_number = _numbered([chunks[one] for one in range(len(chunks))])
@@ -298,7 +273,6 @@ class _StageBytes:
 
     states: States
     buffers: int
-    whole: int  # kept for one microbatch by all of its chunks
 
     @property
     def without_peak(self) -> int:
@@ -308,8 +282,8 @@ class _StageBytes:
             states.parameters + states.gradients + states.optimizer + self.buffers + _CONTEXT_BYTES
         )
 
-    def with_peak(self, stage: int, peaks: Peaks) -> StageFootprint:
-        """What the stage holds at its worst moment."""
+    def with_peak(self, stage: int, peaks: Peaks, *, whole: int) -> StageFootprint:
+        """What the stage holds at its worst moment; `whole`: kept of a microbatch by its chunks."""
         kept = int(peaks.kept[stage])
         return StageFootprint(
             stage=stage,
@@ -319,37 +293,25 @@ class _StageBytes:
             activations=kept,
             buffers=int(peaks.more[stage]) + self.buffers,
             context=_CONTEXT_BYTES,
-            num_in_flight=kept / self.whole if self.whole else 0.0,
+            num_in_flight=kept / whole if whole else 0.0,
             peak_unit=int(peaks.unit[stage]),
         )
-
-
-@dataclass(frozen=True)
-class _StageHeld:
-    """What a stage holds, whoever divides it."""
-
-    ends: Held  # the embedding and the output
-    held: Held  # all
-    largest: int  # parameters of its largest chunk
-    whole: int  # bytes kept for one microbatch by all of its chunks
 
 
 class _Parts:
     """Bytes of a model's parts, and of chunks and stages of them, each counted once."""
 
     def __init__(
-        self, model: Transformer, plan: Plan, software: Software, *, rows_only: bool
+        self, holdings: Holdings, plan: Plan, software: Software, *, rows_only: bool
     ) -> None:
-        self._model, self._plan, self._software = model, plan, software
-        of_kind = {_kind(layer, plan): layer for layer in model.layers}
+        self._holdings, self._plan = holdings, plan
+        model = holdings.model
         self.layers = {
             kind: layer_bytes(model, plan_of_layer(plan, layer.index), software, layer=layer)
-            for kind, layer in of_kind.items()
+            for kind, layer in holdings.kinds.items()
         }
-        self._held = {kind: layer_held(model, layer, plan) for kind, layer in of_kind.items()}
         self._embedding = embedding_bytes(model, plan, software)
         self._head = head_bytes(model, plan, software)
-        self._ends = ends_held(model, plan)
         precision = plan.precision
         is_narrow = format_bytes(precision.parameters) < format_bytes(precision.activations)
         self._keeps_transposes = is_narrow and rows_only
@@ -358,10 +320,8 @@ class _Parts:
         self._buffers += 2 * transfer_bytes(sizes_of(model, plan, software))
         if software.keeps_dummy_gradients:
             self._buffers += dummy_gradient_bytes(model, plan)
-        self._chunks: dict[_ChunkParts, ChunkBytes] = {}
-        self._chunks_held: dict[_ChunkParts, Held] = {}
-        self._stages: dict[_StageParts, _StageHeld] = {}
-        self._gathered: dict[tuple[_StageParts, int, bool], int] = {}
+        self._chunks: dict[ChunkParts, ChunkBytes] = {}
+        self._reduced: dict[tuple[LayerKind | None, HeldEnds], PartBytes] = {}
         self.highest: dict[object, Int64s] = {}  # by shape, the worst moments of stages
 
     def peaks(self, shape: _Shape) -> Peaks:
@@ -369,79 +329,48 @@ class _Parts:
         chunks = [self.chunk(chunk) for chunk in shape.distinct_chunks]
         return peaks_of(shape.schedule, chunks, shape.chunk_number)
 
-    def stage(self, plan: Plan, stage: _StageParts) -> _StageBytes:
+    def whole(self, stage: StageParts) -> int:
+        """Bytes kept for one microbatch by all chunks of a stage."""
+        return sum(self.chunk(chunk).kept for chunk in stage.chunks)
+
+    def stage(self, plan: Plan, stage: StageParts) -> _StageBytes:
         """Bytes of a stage, under a plan that has these parts."""
-        own = self._stages.get(stage)
-        if own is None:
-            own = self._stages[stage] = self._stage_held(stage.chunks)
         buffers = self._buffers
         if plan.sharding is Sharding.ZERO2 and plan.pipeline > 1:
             # Whole gradients of one chunk are added up before they are scattered.
-            buffers += round(format_bytes(plan.precision.gradients) * own.largest)
+            largest = self._holdings.stage(stage).largest
+            buffers += round(format_bytes(plan.precision.gradients) * largest)
         if plan.sharding is Sharding.ZERO3:
-            key = (stage, plan.prefetch, plan.reshard_after_forward)
-            if key not in self._gathered:
-                layers = tuple(self._held[kind] for chunk in stage.chunks for kind in chunk.layers)
-                self._gathered[key] = gathered_bytes(plan, own.ends, layers)
-            buffers += self._gathered[key]
-        states = states_of(own.held, plan, keeps_transposes=self._keeps_transposes)
-        return _StageBytes(states, buffers, own.whole)
+            buffers += self._holdings.gathered(stage, plan)
+        transposes = self._keeps_transposes
+        states = self._holdings.states(stage, plan, keeps_transposes=transposes)
+        return _StageBytes(states, buffers)
 
-    def _stage_held(self, chunks: Sequence[_ChunkParts]) -> _StageHeld:
-        ends = self._held_ends(chunks[0].ends_of_stage) if chunks else Held()
-        counts = Counter(chunks)
-        layers = {chunk: self._layers_held(chunk) for chunk in counts}
-        both = [own + self._both_ends(chunk.ends) for chunk, own in layers.items()]
-        own = [layers[chunk].times(count) for chunk, count in counts.items()]
-        return _StageHeld(
-            ends=ends,
-            held=reduce(Held.__add__, own, ends),
-            largest=max((one.dense + one.experts for one in both), default=0),
-            whole=sum(self.chunk(chunk).kept * count for chunk, count in counts.items()),
-        )
-
-    def chunk(self, chunk: _ChunkParts) -> ChunkBytes:
+    def chunk(self, chunk: ChunkParts) -> ChunkBytes:
         """Bytes of a chunk for one microbatch."""
         found = self._chunks.get(chunk)
         if found is None:
-            found = self._chunks[chunk] = chunk_bytes(tuple(self._parts_of(chunk)))
+            found = self._chunks[chunk] = chunk_bytes(list(self._runs_of(chunk)))
         return found
 
-    def _parts_of(self, chunk: _ChunkParts) -> Sequence[PartBytes]:
-        ends = self._held_ends(chunk.ends_of_stage)
-        distinct = {kind: self._reduced(self.layers[kind], ends, kind) for kind in chunk.layers}
-        parts = [distinct[kind] for kind in chunk.layers]
+    def _runs_of(self, chunk: ChunkParts) -> Iterator[tuple[PartBytes, int]]:
+        """A chunk's parts, and how many of each follow one another."""
+        ends = chunk.ends_of_stage
         if chunk.ends.first:
-            parts.insert(0, self._reduced(self._embedding, ends, None))
+            yield self._with_reduction(self._embedding, ends, None), 1
+        for kind, own in groupby(chunk.layers):
+            yield self._with_reduction(self.layers[kind], ends, kind), len(list(own))
         if chunk.ends.last:
-            parts.append(self._head)
-        return parts
+            yield self._head, 1
 
-    def _reduced(self, part: PartBytes, ends: Held, kind: _Kind | None) -> PartBytes:
+    def _with_reduction(self, part: PartBytes, ends: HeldEnds, kind: LayerKind | None) -> PartBytes:
         """With the whole gradients that ZeRO-3 has for a moment."""
         if self._plan.sharding is not Sharding.ZERO3:
             return part
-        held = Held() if kind is None else self._held[kind]
-        more = reduction_bytes(self._plan, ends, held, is_embedding=kind is None)
-        return replace(part, backward=part.backward + more)
-
-    def _layers_held(self, chunk: _ChunkParts) -> Held:
-        found = self._chunks_held.get(chunk)
+        found = self._reduced.get((kind, ends))
         if found is None:
-            counts = Counter(chunk.layers).items()
-            held = (self._held[kind].times(count) for kind, count in counts)
-            found = self._chunks_held[chunk] = reduce(Held.__add__, held, Held())
+            held, both = self._holdings, self._holdings.ends(ends)
+            own = Held() if kind is None else held.layers[kind]
+            more = reduction_bytes(self._plan, both, own, is_embedding=kind is None)
+            found = self._reduced[kind, ends] = replace(part, backward=part.backward + more)
         return found
-
-    def _both_ends(self, ends: _Ends) -> Held:
-        embedding, output = self._ends
-        first = embedding if ends.first else Held()
-        return first + (output if ends.last else Held())
-
-    def _held_ends(self, ends: _Ends) -> Held:
-        """Of a stage; tied embeddings count once where it holds both."""
-        found = self._both_ends(ends)
-        if not (self._model.ties_embeddings and ends.first and ends.last):
-            return found
-        table = Setting(self._model, self._plan).vocabulary * self._model.hidden
-        return Held(found.matrices, found.rest - table, found.experts)

@@ -137,15 +137,17 @@ class Peaks:
     unit: Int64s  # int64[stages], position in the stage's order
 
 
-def chunk_bytes(parts: tuple[PartBytes, ...]) -> ChunkBytes:
-    """Bytes of a chunk from those of its parts, first to last."""
-    kept = forward = backward = 0
-    for part in parts:
-        # Forward: parts before keep theirs. Backward: parts behind have freed theirs.
-        kept += part.kept_bytes
+def chunk_bytes(runs: Sequence[tuple[PartBytes, int]]) -> ChunkBytes:
+    """Bytes of a chunk from those of its parts, first to last; and how many of each in a row."""
+    kept = forward = backward = until_weights = 0
+    for part, count in runs:
+        # Forward: parts before keep theirs. Backward: parts behind have freed theirs. The last of
+        # a run has most before it.
+        kept += part.kept_bytes * count
         forward = max(forward, kept + part.forward)
         backward = max(backward, kept + part.backward)
-    return ChunkBytes(kept, forward, backward, sum(part.until_weights for part in parts))
+        until_weights += part.until_weights * count
+    return ChunkBytes(kept, forward, backward, until_weights)
 
 
 def peaks_of(

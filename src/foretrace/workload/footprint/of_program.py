@@ -132,7 +132,9 @@ def _chunks(program: ModuleProgram, plan: Plan, schedule: Schedule) -> dict[int,
                 *(_layer_bytes(part, plan) for part in layers),
                 *(_end_bytes(part, plan) for part in closing),
             )
-            found[chunk] = _Chunk(layers, (*opening, *closing), chunk_bytes(parts))
+            found[chunk] = _Chunk(
+                layers, (*opening, *closing), chunk_bytes([(one, 1) for one in parts])
+            )
             at += count
     return found
 

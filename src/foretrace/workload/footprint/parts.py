@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 
 from foretrace.workload.blocks.steps import modules_again
 from foretrace.workload.footprint.kept import (
@@ -37,7 +38,7 @@ class PartBytes:
     # inputs of products, and the gradients of their results.
     until_weights: int = 0
 
-    @property
+    @cached_property
     def kept_bytes(self) -> int:
         """All that is kept."""
         return sum(each.num_bytes for each in self.kept)

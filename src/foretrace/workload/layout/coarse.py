@@ -109,12 +109,10 @@ def _template(fine: Template, rows: Int64s, item: Int64s, tables: Tables) -> Tem
     for name in ("operator", "operator_signature"):
         columns[name][is_segment] = NOTHING
     columns["measured_ns"][is_segment] = 0
-    for at in np.flatnonzero(is_segment).tolist():
-        own = item == at
-        phase = Phase(int(columns["phase"][at]))
-        columns["label"][at] = tables.names.of(f"{phase.name.lower()} unit")
-        if len(np.unique(fine.columns["layer"][own])) > 1:
-            columns["layer"][at] = NO_LAYER
+    label = np.array([tables.names.of(f"{phase.name.lower()} unit") for phase in Phase])
+    columns["label"][is_segment] = label[columns["phase"][is_segment]]
+    is_other = fine.columns["layer"] != columns["layer"][item]
+    columns["layer"][item[is_other]] = NO_LAYER
     source, target = item[fine.source], item[fine.target]
     is_between = columns["stream"][source] != columns["stream"][target]
     pairs = np.unique(source[is_between] * len(rows) + target[is_between])

@@ -40,7 +40,7 @@ from foretrace.workload.layout.template import Template
 from foretrace.workload.layout.transfers import Transfers
 from foretrace.workload.layout.unit_columns import leads_of
 from foretrace.workload.layout.unit_grain import fragments_of
-from foretrace.workload.layout.units import UnitTemplate, UnitTemplates
+from foretrace.workload.layout.units import KnownTemplates, UnitTemplate, UnitTemplates
 from foretrace.workload.models.parameters import Model
 from foretrace.workload.plan.plan import Plan, Sharding, chunk_layers
 from foretrace.workload.schedule.catalogue import KeptSchedules
@@ -53,13 +53,15 @@ Made = Callable[[], list[tuple[PieceProgram, Coarse | None]]]
 
 @dataclass(eq=False)
 class _Work:
-    """Blocks of plans that share them, what their parts do in each pass, and their chunks."""
+    """Blocks of plans that share them, and what was made of these."""
 
     blocks: ModelBlocks
-    parts: dict[tuple[int, Pass], Template] = field(default_factory=dict)
+    templates: KnownTemplates = field(default_factory=KnownTemplates)
     # By layers and routes: chunks, and a number for the content of each.
     chunks: dict[object, tuple[tuple[Chunk, ...], list[int]]] = field(default_factory=dict)
     contents: dict[object, int] = field(default_factory=dict)
+    # Of units that exchange no parameters and no gradients: the same however these are divided.
+    programs: dict[object, list[PieceProgram]] = field(default_factory=dict)
 
     def chunks_of(self, plan: Plan, schedule: Schedule) -> tuple[tuple[Chunk, ...], list[int]]:
         """A plan's chunks, and a number for the content of each."""
@@ -220,7 +222,9 @@ class _Step:
         self._work, self._units = steps.work(plan), steps.scheduled(plan)
         self._known = steps.programs(plan)
         self._chunks, self._contents = self._work.chunks_of(plan, self._units.schedule)
-        self._templates = UnitTemplates(plan, steps.tables, is_coarse=True, parts=self._work.parts)
+        self._templates = UnitTemplates(
+            plan, steps.tables, is_coarse=True, known=self._work.templates
+        )
         self._gathered = GatheredChunks(self._templates)
         self._closings = Closings(self._templates, self._work.blocks)
         is_gathered = plan.sharding in {Sharding.ZERO1, Sharding.ZERO2}
@@ -243,12 +247,13 @@ class _Step:
         closing = self._closing(first_chunk, first_begin)
         return self._run(program, (first_begin, first_chunk, gather, code & 1), closing)
 
-    def _place(self, key: object, stage: int, make: Made) -> list[int]:
+    def _place(self, key: object, stage: int, make: Made, *, is_plain: bool = False) -> list[int]:
         """Numbers of programs, made unless they are known."""
-        known = self._known.get(key)
+        among = self._work.programs if is_plain else self._known
+        known = among.get(key)
         if known is None:
             made = make()
-            known = self._known[key] = [program for program, _ in made]
+            known = among[key] = [program for program, _ in made]
             self._coarse |= {id(program): coarse for program, coarse in made}
         found = []
         for at, program in enumerate(known):
@@ -271,21 +276,28 @@ class _Step:
         table = np.zeros(int(code.max()) + 1, np.int64)
         for one in np.flatnonzero(np.bincount(alone, minlength=1)).tolist():
             make = partial(self._unit_programs, (one,))
-            [table[one]] = self._place(self._key(one), int(stage_of[one >> 4]), make)
+            key, stage = self._key(one), int(stage_of[one >> 4])
+            [table[one]] = self._place(key, stage, make, is_plain=self._is_plain(one))
         program: Int64s = table[code]
         pairs = code[second - 1] * len(table) + code[second]
         for pair in np.unique(pairs).tolist():
             own = second[pairs == pair]
             both = divmod(pair, len(table))
             stage = int(stage_of[code[own] >> 4].min())
-            key = tuple(self._key(one) for one in both)
-            [number] = self._place(key, stage, partial(self._unit_programs, both))
+            keys = tuple(self._key(one) for one in both)
+            is_plain = all(self._is_plain(one) for one in both)
+            make = partial(self._unit_programs, both)
+            [number] = self._place(keys, stage, make, is_plain=is_plain)
             program[own], program[own - 1] = number, number
         return program
 
     def _key(self, code: int) -> tuple[int, int]:
         """What tells units apart."""
         return self._contents[code >> 4], code & (15 if self._is_ahead or self._gathers else 14)
+
+    def _is_plain(self, code: int) -> bool:
+        """Whether a unit exchanges no parameters and no gradients."""
+        return not self._gathers and not code & 2 and not self._is_held(code)
 
     def _unit_programs(self, codes: Sequence[int]) -> list[tuple[PieceProgram, Coarse | None]]:
         units = [self._unit(code) for code in codes]

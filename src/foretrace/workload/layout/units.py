@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from foretrace.base import Int64s
-from foretrace.graph import NO_LAYER, Phase
+from foretrace.graph import NO_LAYER, Part, Phase
 from foretrace.workload.blocks.block import Block, Passes
 from foretrace.workload.exchanges.gradients import (
     ParameterPool,
@@ -71,6 +71,15 @@ def _coarse_unit(unit: UnitTemplate, coarse: Coarse) -> UnitTemplate:
     )
 
 
+@dataclass(frozen=True)
+class KnownTemplates:
+    """Templates of single blocks."""
+
+    # What parts do in each pass, by the parts' identity: kept by who keeps the parts.
+    parts: dict[tuple[int, Pass], Template] = field(default_factory=dict)
+    buckets: dict[Block, Template] = field(default_factory=dict)
+
+
 class UnitTemplates:
     """Makes templates of units, each distinct one once, kernel by kernel or at unit grain."""
 
@@ -80,7 +89,7 @@ class UnitTemplates:
         tables: Tables,
         *,
         is_coarse: bool = False,
-        parts: dict[tuple[int, Pass], Template] | None = None,
+        known: KnownTemplates | None = None,
     ) -> None:
         """Make none yet.
 
@@ -88,7 +97,7 @@ class UnitTemplates:
             plan: of the step.
             tables: takes texts and exchanges.
             is_coarse: at unit grain.
-            parts: what parts do in each pass, by the parts' identity; kept by who keeps the parts.
+            known: templates of other plans with the same blocks and tables.
         """
         self.plan = plan
         self.tables = tables
@@ -98,7 +107,8 @@ class UnitTemplates:
         self._stretches: dict[int, Template] = {}
         self.pools = pools_of(plan)
         self._blocks: dict[int, tuple[Block, Template]] = {}
-        self._parts = {} if parts is None else parts
+        known = KnownTemplates() if known is None else known
+        self._parts, self._buckets = known.parts, known.buckets
         self._units: dict[object, UnitTemplate] = {}
         self._pairs: dict[tuple[int, int], tuple[UnitTemplate, UnitTemplate]] = {}
 
@@ -107,7 +117,12 @@ class UnitTemplates:
         # The block is kept with its template, so that its identity is not given to another.
         known = self._blocks.get(id(block))
         if known is None:
-            known = self._blocks[id(block)] = (block, template_of_block(block, self.tables))
+            # What reduces or gathers as much is the same for many plans.
+            alike = self._buckets.get(block) if block.part is Part.BUCKET else None
+            template = alike or template_of_block(block, self.tables)
+            if block.part is Part.BUCKET:
+                self._buckets[block] = template
+            known = self._blocks[id(block)] = (block, template)
         return known[1]
 
     def part(self, part: Passes, kind: Pass) -> Template:
