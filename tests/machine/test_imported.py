@@ -130,3 +130,21 @@ def test_what_a_file_does_not_say_is_to_be_named(tmp_path: Path) -> None:
 
     with pytest.raises(MachineError, match="which chip it has: name it"):
         import_description(source)
+
+
+def test_kilometres_of_fibre_are_latency(tmp_path: Path) -> None:
+    text = import_description(written(tmp_path, ASTRA), host="dgx-h100").text
+    far = written(
+        tmp_path, text.replace('latency = "2000 ns"', 'latency = "2 us"\ndistance = "10 km"')
+    )
+
+    machine = described(far)
+
+    assert isinstance(machine, Machine)
+    assert machine.tiers[1].latency_ns == pytest.approx(2000 + 48_967, rel=1e-4)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "text.toml"
+    path.write_text(text, encoding="utf-8")
+    return path

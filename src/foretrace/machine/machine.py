@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -47,10 +47,15 @@ TIER_FIELDS = (
         "latency", QuantityKind.TIME, "50 ns", "100 ms", "one small message from chip to chip"
     ),
     FigureField(
+        "distance", QuantityKind.LENGTH, "1 m", "10000 km", "of fibre between instances inside it"
+    ),
+    FigureField(
         "rails", QuantityKind.COUNT, 1, 64, "separate networks, one for each chip of a host"
     ),
 )
 
+# Light in glass of a refractive index of 1.468 (Corning SMF-28, at 1,550 nm).
+_FIBRE_NS_PER_METRE = 1.468 / 0.299792458
 _KEYS = ("kind", "title", "host", "sources", "tiers")
 _TIER_TEXTS = ("name", "kind", "technology")
 
@@ -294,10 +299,18 @@ def _tier(
         num_ranks=round(figures["ranks"].value),
         bytes_per_ns=number(figures, "bandwidth") or _host_bandwidth(host, kind, place),
         oversubscription=oversubscription or 1.0,
-        latency_ns=number(figures, "latency"),
+        latency_ns=_latency_ns(figures),
         num_rails=whole(figures, "rails"),
     )
     return tier, prefixed(f"tier {name}", figures)
+
+
+def _latency_ns(figures: Mapping[str, Figure]) -> float | None:
+    """Of one message: what is stated, and the way along the fibre."""
+    stated, distance = number(figures, "latency"), number(figures, "distance")
+    if distance is None:
+        return stated
+    return (stated or 0.0) + distance * _FIBRE_NS_PER_METRE
 
 
 def _host_bandwidth(host: Host, kind: TierKind, place: str) -> float:

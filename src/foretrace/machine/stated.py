@@ -26,7 +26,7 @@ from foretrace.machine.units import quantity
 
 TABLES = ("network", "host", "chip")
 _GBITS_PER_S = 8  # one byte per ns
-_SHAPE = ("ranks", "num_chips")
+_SHAPE = ("ranks", "num_chips", "distance")
 # Keys of files that are called otherwise in Python; whole numbers are rounded.
 _TIER = {
     "bandwidth": "bytes_per_ns",

@@ -25,6 +25,7 @@ class QuantityKind(StrEnum):
     TIME = "time"  # ns
     CLOCK = "clock"  # cycles per ns
     POWER = "power"  # watts
+    LENGTH = "length"  # metres
     COUNT = "count"  # a whole number
     RATIO = "ratio"  # 7.0 for "7:1"
 
@@ -56,6 +57,7 @@ UNITS: dict[QuantityKind, dict[str, float]] = {
     QuantityKind.TIME: {unit: float(ns) for unit, ns in reversed(NS_PER_UNIT.items())},
     QuantityKind.CLOCK: {"MHz": 1e-3, "GHz": 1.0},
     QuantityKind.POWER: {"W": 1.0, "kW": 1e3},
+    QuantityKind.LENGTH: {"m": 1.0, "km": 1e3},
 }
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z][A-Za-z/]*)\s*")
@@ -143,5 +145,6 @@ def _example(kind: QuantityKind) -> str:
         QuantityKind.TIME: "1.2 us",
         QuantityKind.CLOCK: "1410 MHz",
         QuantityKind.POWER: "700 W",
+        QuantityKind.LENGTH: "12 km",
     }
     return examples[kind]
