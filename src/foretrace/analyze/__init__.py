@@ -84,6 +84,10 @@ if TYPE_CHECKING:
     from foretrace.analyze.idle import Stillness as Stillness
     from foretrace.analyze.idle import binding_edges as binding_edges
     from foretrace.analyze.idle import idle as idle
+    from foretrace.analyze.interpreter import InterpreterLock as InterpreterLock
+    from foretrace.analyze.interpreter import LockRow as LockRow
+    from foretrace.analyze.interpreter import interpreter_lock as interpreter_lock
+    from foretrace.analyze.interpreter import lock_throughput as lock_throughput
     from foretrace.analyze.intervals import Intervals as Intervals
     from foretrace.analyze.labels import NodeLabels as NodeLabels
     from foretrace.analyze.labels import class_labels as class_labels

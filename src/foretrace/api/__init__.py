@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from foretrace.analyze.questions import *  # noqa: F403  every question is a verb
     from foretrace.api.analyses import compare as compare
     from foretrace.api.analyses import diagnose as diagnose
+    from foretrace.api.analyses import interpreter_lock as interpreter_lock
     from foretrace.api.analyses import memory as memory
     from foretrace.api.analyses import roofline as roofline
     from foretrace.api.analyses import throughput as throughput

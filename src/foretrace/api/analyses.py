@@ -11,6 +11,7 @@ from foretrace.analyze import (
     CONFIDENCE,
     Comparison,
     Diagnosis,
+    InterpreterLock,
     MemoryUse,
     OperatorTable,
     Roofline,
@@ -54,6 +55,31 @@ def diagnose(subject: Run) -> Diagnosis:
     """
     return analyze.diagnosis(
         subject.recording if isinstance(subject, Job) else measured_of(subject)
+    )
+
+
+def interpreter_lock(
+    subject: Run,
+    *,
+    step: str | int | None = None,
+    rank: int | None = None,
+    num_cores: int = 8,
+    workers: Sequence[int] = (1, 2, 4, 8, 16),
+) -> InterpreterLock:
+    """How much of a step Python holds its lock, and what threads, processes and others make of it.
+
+    Args:
+        subject: a job, or a timeline; a step of it is one request.
+        step: by name or number; the typical one, if left out.
+        rank: which; the first, if left out.
+        num_cores: of the host.
+        workers: numbers of threads, or processes, to tell of.
+
+    Raises:
+        GraphError: if there is no such step, or no host in it.
+    """
+    return analyze.interpreter_lock(
+        measured_of(subject), step=step, rank=rank, num_cores=num_cores, workers=workers
     )
 
 
