@@ -100,7 +100,8 @@ def main() -> None:
         print(
             f"{row.num_workers} workers: threads {threads:.1f}/s, predicted {row.threads_low:.1f} "
             f"({row.threads_low / threads - 1:+.1%}), at most {row.threads_high:.1f}; processes "
-            f"{processes:.1f}/s, predicted {row.processes:.1f} ({row.processes / processes - 1:+.1%})"
+            f"{processes:.1f}/s, predicted {row.processes:.1f} "
+            f"({row.processes / processes - 1:+.1%})"
         )
 
 
