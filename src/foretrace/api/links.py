@@ -12,6 +12,7 @@ from foretrace.graph import Inspection, Links, links_of
 from foretrace.trace import (
     discover,
     execution_traces_beside,
+    local_copies,
     read_execution_trace,
     read_traces,
 )
@@ -33,14 +34,15 @@ def link(paths: Paths, *, cache: bool | Path = True) -> Links:
     Raises:
         TraceError: if a file cannot be read.
     """
-    found = execution_traces_beside(discover(paths).paths)
-    traces = read_traces(list(found), cache_folder=cache_folder_of(cache))
-    return links_of(
-        [
-            (trace, read_execution_trace(path))
-            for trace, path in zip(traces, found.values(), strict=True)
-        ]
-    )
+    with local_copies(paths) as files:
+        found = execution_traces_beside(discover(files).paths)
+        traces = read_traces(list(found), cache_folder=cache_folder_of(cache))
+        return links_of(
+            [
+                (trace, read_execution_trace(path))
+                for trace, path in zip(traces, found.values(), strict=True)
+            ]
+        )
 
 
 def inspect(
@@ -58,8 +60,9 @@ def inspect(
     Raises:
         TraceError: if a file cannot be read.
     """
-    found = inspected(paths, cache_folder=cache_folder_of(cache), progress=progress)
-    return Inspection(found, link(paths, cache=cache))
+    with local_copies(paths) as files:
+        found = inspected(files, cache_folder=cache_folder_of(cache), progress=progress)
+        return Inspection(found, link(files, cache=cache))
 
 
 def benchmark(

@@ -23,7 +23,7 @@ from foretrace.graph import (
 )
 from foretrace.graph import without as graph_without
 from foretrace.simulate import simulate as simulated
-from foretrace.trace import DEFAULT_MAX_BYTES, load_run
+from foretrace.trace import DEFAULT_MAX_BYTES, load_run, local_copies
 from foretrace.validate import ReplayReport, replay_report
 
 if TYPE_CHECKING:  # what replays and pages of a run need not load
@@ -53,7 +53,8 @@ def load(
     """A run from the profiler files of its ranks, or from their Chakra files.
 
     Args:
-        paths: files, globs or folders; one trace per rank.
+        paths: files, globs or folders; one trace per rank. Addresses too (`s3://`, `gs://`,
+            `https://`), with fsspec installed.
         ranks: only these; the others become ghosts. All, if left out.
         steps: only events of these steps, by name or number. All, if left out.
         blocks: a TOML file that corrects which work is which part of the model: docs/blocks.md.
@@ -68,15 +69,16 @@ def load(
         GraphError: if the traces hold nothing to replay, or the file of blocks or names is wrong.
     """
     corrections = Corrections() if blocks is None else read_corrections(Path(blocks))
-    traces = load_run(
-        paths,
-        ranks=ranks,
-        steps=steps,
-        cache_folder=cache_folder_of(cache),
-        max_cache_bytes=max_cache_bytes,
-        workers=workers,
-        progress=progress,
-    )
+    with local_copies(paths) as files:
+        traces = load_run(
+            files,
+            ranks=ranks,
+            steps=steps,
+            cache_folder=cache_folder_of(cache),
+            max_cache_bytes=max_cache_bytes,
+            workers=workers,
+            progress=progress,
+        )
     if names is not None:
         traces = with_stated_names(traces, read_names(Path(names)))
     recording = recording_of_run(traces, corrections=corrections)

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from foretrace.trace.ingest import read_traces as read_traces
     from foretrace.trace.meta import KEPT_OF_CUT as KEPT_OF_CUT
     from foretrace.trace.ranks import rank_in_name as rank_in_name
+    from foretrace.trace.remote import local_copies as local_copies
     from foretrace.trace.runtime import RuntimeRole as RuntimeRole
     from foretrace.trace.runtime import role_of as role_of
     from foretrace.trace.runtime import runtime_role as runtime_role

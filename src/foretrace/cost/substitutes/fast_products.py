@@ -144,7 +144,7 @@ def _filled(whole: Float64s, side: int) -> Float64s:
 def _summed(blocks: Sequence[Float64s], signs: Int64s) -> Float64s:
     """Blocks added and subtracted, in the format they are in."""
     used = np.flatnonzero(signs)
-    total = blocks[used[0]] if signs[used[0]] > 0 else -blocks[used[0]]
+    total: Float64s = blocks[used[0]] if signs[used[0]] > 0 else -blocks[used[0]]
     for at in used[1:].tolist():
         total = total + blocks[at] if signs[at] > 0 else total - blocks[at]
     return total
