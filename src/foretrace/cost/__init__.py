@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from foretrace.cost.substitutes import Offer as Offer
     from foretrace.cost.substitutes import Substituted as Substituted
     from foretrace.cost.substitutes import SubstitutionRule as SubstitutionRule
+    from foretrace.cost.substitutes import described_costs as described_costs
     from foretrace.cost.substitutes import rule_named as rule_named
     from foretrace.cost.substitutes import substitution_rules as substitution_rules
     from foretrace.cost.tables import read_tables as read_tables

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from foretrace.operators.classes import OperatorClass as OperatorClass
     from foretrace.operators.counting import work_of as work_of
     from foretrace.operators.framework import moves_nothing as moves_nothing
+    from foretrace.operators.notation import IndexedOperator as IndexedOperator
+    from foretrace.operators.notation_text import parsed_operator as parsed_operator
+    from foretrace.operators.notation_text import read_operator as read_operator
     from foretrace.operators.products import runs_in_tf32 as runs_in_tf32
     from foretrace.operators.program import ModuleProgram as ModuleProgram
     from foretrace.operators.program import ProgramPart as ProgramPart

@@ -14,6 +14,7 @@ from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelRequests
 from foretrace.cost.signatures import Operation, operation_of
 from foretrace.cost.substitutes.fast_products import FastProduct
+from foretrace.cost.substitutes.narrow_products import NarrowProduct
 from foretrace.cost.substitutes.rule import SubstitutionRule
 from foretrace.machine import Chip
 
@@ -21,9 +22,9 @@ from foretrace.machine import Chip
 @cache
 def substitution_rules() -> tuple[SubstitutionRule, ...]:
     """Every rule; names of options and rows of tables follow."""
-    return tuple(
-        FastProduct(scheme, levels) for scheme in ("strassen", "winograd") for levels in (1, 2)
-    )
+    fast = [FastProduct(name, levels) for name in ("strassen", "winograd") for levels in (1, 2)]
+    narrow = [NarrowProduct(dtype) for dtype in ("int8", "fp8", "mxfp8")]
+    return (*fast, *narrow, NarrowProduct("int8", is_fused=False))
 
 
 def rule_named(name: str) -> SubstitutionRule:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foretrace.whatif.edits.model import Layers as Layers
     from foretrace.whatif.edits.model import Widths as Widths
     from foretrace.whatif.edits.network import Network as Network
+    from foretrace.whatif.edits.own_kernel import OwnKernel as OwnKernel
     from foretrace.whatif.edits.plan import Batch as Batch
     from foretrace.whatif.edits.plan import Parallelism as Parallelism
     from foretrace.whatif.edits.plan import PlanKeys as PlanKeys
