@@ -33,6 +33,7 @@ def serve(
     engine: Engine | Mapping[str, Any] | str | Path,
     requests: Requests | str | Path,
     profiles: str | Path | None = None,
+    trace: str | Path | None = None,
     machine: Machine | str | Path | None = None,
     gpu: str = "",
     rate: float | None = None,
@@ -51,6 +52,7 @@ def serve(
         requests: a file of lengths and arrivals, or a law:
             `poisson:rate=10,prompt=1024,output=256`.
         profiles: folder of layer profiles that step times come from; kernel models, if left out.
+        trace: vLLM's or SGLang's own profile of the engine, that step times come from instead.
         machine: that it runs on: a host's or machine's name or file; by the GPU, if left out.
         gpu: its name, where nothing else says it.
         rate: requests in a second that come at random, in place of their own arrivals.
@@ -71,6 +73,7 @@ def serve(
         model,
         engine=engine,
         profiles=profiles,
+        trace=trace,
         machine=machine,
         gpu=gpu,
         beside=[Path(requests)] if isinstance(requests, str | Path) else (),
@@ -95,6 +98,7 @@ def fewest_gpus(
     requests: Requests | str | Path,
     target: ServiceTarget,
     profiles: str | Path | None = None,
+    trace: str | Path | None = None,
     machine: Machine | str | Path | None = None,
     gpu: str | Sequence[str] = "",
     rate: float | None = None,
@@ -113,6 +117,7 @@ def fewest_gpus(
         requests: as there, of all copies together.
         target: what they are promised.
         profiles: as there.
+        trace: as there.
         machine: as there.
         gpu: as there; of several names the one that takes the fewest.
         rate: as there.
@@ -139,6 +144,7 @@ def fewest_gpus(
             known_model,
             engine=one,
             profiles=profiles,
+            trace=trace,
             machine=machines.get(name, machine),
             gpu=name,
             beside=beside,
@@ -171,6 +177,7 @@ def deployed_as(
     *,
     engine: Engine | Mapping[str, Any] | str | Path,
     profiles: str | Path | None = None,
+    trace: str | Path | None = None,
     machine: Machine | str | Path | None = None,
     gpu: str = "",
     beside: Sequence[Path] = (),
@@ -191,6 +198,7 @@ def deployed_as(
         found,
         engine,
         profiles=Path(profiles) if profiles is not None else None,
+        trace=Path(trace) if trace is not None else None,
         machine=machine,
         gpu=gpu,
         beside=near,

@@ -55,6 +55,15 @@ def serve(
             file_okay=False,
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        option(
+            "PATH",
+            "vLLM's or SGLang's own profile of the engine, whose marked steps say how long steps "
+            "take. Default: profiles, or kernel models.",
+            exists=True,
+        ),
+    ] = None,
     machine: Annotated[
         str | None,
         option("NAME", "A machine or a TOML file. Default: a host of the GPU that serves."),
@@ -120,6 +129,7 @@ def serve(
             "engine": engine,
             "requests": requests,
             "profiles": profiles,
+            "trace": trace,
             "machine": machine,
             "rate": rate,
             "prefix_hits": prefix_hits,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foretrace.serve.engine import read_engine as read_engine
     from foretrace.serve.of_profiles import activated_experts as activated_experts
     from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles
+    from foretrace.serve.of_trace import times_of_trace as times_of_trace
     from foretrace.serve.pools import Pools as Pools
     from foretrace.serve.profiles import LayerProfiles as LayerProfiles
     from foretrace.serve.profiles import ProfileGrid as ProfileGrid

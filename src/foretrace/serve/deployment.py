@@ -19,7 +19,8 @@ from foretrace.machine import (
 )
 from foretrace.serve.engine import NO_LIMIT, Engine
 from foretrace.serve.of_kernels import profiles_of_kernels
-from foretrace.serve.of_profiles import times_of_profiles
+from foretrace.serve.of_profiles import ranks_in_step, times_of_profiles
+from foretrace.serve.of_trace import times_of_trace
 from foretrace.serve.pools import Pools, pooled_run, sent_ns
 from foretrace.serve.profiles import LayerProfiles, plain_name, read_profiles
 from foretrace.serve.requests import Requests
@@ -108,6 +109,7 @@ def deployment(
     engine: Engine,
     *,
     profiles: Path | None = None,
+    trace: Path | None = None,
     machine: Machine | None = None,
     gpu: str = "",
     beside: Sequence[Path] = (),
@@ -120,6 +122,7 @@ def deployment(
         model: that serves.
         engine: its settings.
         profiles: folder of layer profiles; kernel models and the data sheet, if left out.
+        trace: of the engine's own profiler, which says how long steps take.
         machine: that it runs on; by the GPU's name, if left out.
         gpu: its name; as the engine's file, its folder or a file beside it says, if left out.
         beside: the engine's file and others whose folders may name the GPU.
@@ -146,21 +149,25 @@ def deployment(
         engine = replace(engine, max_model_len=model.context)
     chip = machine.chip if machine is not None else chip_of(names, folders)
     key = ("".join(names) if chip is None else chip.name, engine.tensor_parallel_size)
-    known = {} if known is None else known
-    if key not in known:
-        known[key] = _layers(model, engine, profiles=profiles, names=names, chip=chip)
-    found = known[key]
-    if machine is None and chip is None:
-        machine = machine_of([found.gpu], folders)
-        chip = machine.chip if machine is not None else None
-    times = times_of_profiles(found, model, engine, machine=machine)
-    if profiles is None:
-        source = f"kernel models and the data sheet of {found.gpu}"
-        times = replace(times, source=source, low=_LOW, high=_HIGH)
+    if trace is not None:
+        times = times_of_trace(trace, engine, ranks=ranks_in_step(model, engine))
+        name = chip.name if chip is not None else "GPU"
+    else:
+        known = {} if known is None else known
+        if key not in known:
+            known[key] = _layers(model, engine, profiles=profiles, names=names, chip=chip)
+        found = known[key]
+        if machine is None and chip is None:
+            machine = machine_of([found.gpu], folders)
+            chip = machine.chip if machine is not None else None
+        times = times_of_profiles(found, model, engine, machine=machine)
+        if profiles is None:
+            source = f"kernel models and the data sheet of {found.gpu}"
+            times = replace(times, source=source, low=_LOW, high=_HIGH)
+        name = chip.name if chip is not None else found.gpu
     blocks, notes = cache_blocks(model, engine, chip)
     if engine.unused:
         notes = (*notes, f"settings without effect here: {', '.join(engine.unused)}")
-    name = chip.name if chip is not None else found.gpu
     return Deployment(
         model=model,
         engine=engine,
