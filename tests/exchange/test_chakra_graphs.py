@@ -20,7 +20,7 @@ from foretrace.graph import (
     verify,
 )
 from foretrace.simulate import simulate
-from foretrace.trace import read_chakra
+from foretrace.trace import inspect, read_chakra
 from tests.exchange.chakra_round_trip import again, described
 from tests.graph.recorded import recording_of
 from tests.graphs import Edge, GraphBuilder
@@ -194,6 +194,42 @@ def test_work_of_one_resource_runs_in_turn_and_dependencies_hold(tmp_path: Path)
     }
     assert [ends[name] for name in ("n1", "n2", "n3", "n4")] == [10_000, 15_000, 17_000, 18_000]
     assert not recording.measured.is_measured
+
+
+def test_a_type_that_the_schema_does_not_name_is_no_computation(tmp_path: Path) -> None:
+    storage = 8  # mlcommons/chakra, pull request 216
+    path = file_of(
+        tmp_path,
+        node_of(1, duration_micros=10),
+        node_of(2, kind=storage, duration_micros=30),
+        node_of(3, kind=storage, duration_micros=5),
+        node_of(4, duration_micros=5, data_deps=[1]),
+        node_of(5, kind=9, duration_micros=2),
+    )
+
+    recording = chakra_recording([read_chakra(path)])
+
+    graph = recording.graph
+    kernels = {graph.names[one] for one in graph.name[graph.kind == NodeKind.KERNEL].tolist()}
+    assert kernels == {"n1", "n4"}
+    # storage in its turn, beside what computes: 35 us, not 50
+    assert int(simulate(graph).end_ns.max()) == 35_000
+    told = " ".join(finding.text for finding in recording.findings)
+    assert "2 nodes are of type 8 (storage)" in told
+    assert "1 nodes are of type 9" in told
+    (contents,) = inspect(path)
+    assert contents.events_by_category == {"comp": 2, "storage": 2, "type 9": 1}
+    assert contents.notes[0].startswith("2 nodes are of type 8 (storage), which Chakra 1.0.0")
+
+
+def test_a_folder_of_chakra_files_can_be_inspected(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        file_of(tmp_path, node_of(1, duration_micros=3), rank=rank)
+
+    found = inspect(tmp_path)
+
+    assert [(one.rank, one.num_events) for one in found] == [(0, 1), (1, 1)]
+    assert found[0].lacks == ()
 
 
 def test_ranks_wait_for_each_other_in_a_collective(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from foretrace.api.folders import cache_folder_of
 from foretrace.bench import Benchmark, Mode, Recipe, generate
 from foretrace.graph import Inspection, Links, links_of
 from foretrace.trace import (
+    GRAPHS,
+    PROFILES,
     discover,
     execution_traces_beside,
     local_copies,
@@ -62,7 +64,9 @@ def inspect(
     """
     with local_copies(paths) as files:
         found = inspected(files, cache_folder=cache_folder_of(cache), progress=progress)
-        return Inspection(found, link(files, cache=cache))
+        kind = discover(files, (*PROFILES, *GRAPHS)).format
+        links = Links(()) if kind in GRAPHS else link(files, cache=cache)
+        return Inspection(found, links)
 
 
 def benchmark(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretrace.trace.chakra import chakra_batches as chakra_batches
     from foretrace.trace.chakra import listed_numbers as listed_numbers
     from foretrace.trace.chakra import read_chakra as read_chakra
+    from foretrace.trace.chakra import unknown_kinds as unknown_kinds
     from foretrace.trace.columns import NO_ID as NO_ID
     from foretrace.trace.columns import NO_STRING as NO_STRING
     from foretrace.trace.columns import Category as Category

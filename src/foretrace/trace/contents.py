@@ -11,7 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.answer import Plain
-from foretrace.base import Bools, Int64s, collective_kind_of
+from foretrace.base import Bools, CollectiveKind, Int64s, collective_kind_of
+from foretrace.trace import formats
+from foretrace.trace.chakra import (
+    KINDS_OF_COMM_TYPE,
+    NO_TEXT,
+    ChakraTrace,
+    NodeType,
+    kind_name,
+    unknown_kinds,
+)
 from foretrace.trace.columns import NO_ID, NO_STRING, Category, LaneKind, Trace
 from foretrace.trace.communication import is_communication
 from foretrace.trace.discover import discover
@@ -83,10 +92,64 @@ def inspect(
     Raises:
         TraceError: if a file cannot be read.
     """
-    found = discover(paths)
+    found = discover(paths, (*formats.PROFILES, *formats.GRAPHS))
+    if found.format in formats.GRAPHS:
+        return tuple(_contents_of_graph(formats.read_graph(path)) for path in found.paths)
     traces = read_files(found.paths, cache_folder=cache_folder, workers=workers, progress=progress)
     ranks = {_rank(trace) for trace in traces} - {None}
     return tuple(contents_of(trace, num_ranks=len(ranks)) for trace in traces)
+
+
+def _contents_of_graph(trace: ChakraTrace) -> Contents:
+    """What a file contains that states who waits for whom."""
+    meta, nodes = trace.meta, trace.nodes
+    counts = np.bincount(nodes.kind, minlength=len(NodeType))
+    by_kind = {
+        kind_name(kind).lower(): int(counts[kind]) for kind in np.flatnonzero(counts).tolist()
+    }
+    strange = unknown_kinds(nodes)
+    is_collective = nodes.kind == NodeType.COMM_COLL
+    kinds = Counter(
+        KINDS_OF_COMM_TYPE.get(one, CollectiveKind.UNKNOWN).value
+        for one in nodes.numbers("comm_type", -1)[is_collective].tolist()
+    )
+    is_device = nodes.numbers("is_cpu_op") == 0
+    has_times = bool(nodes.duration_micros.any() or nodes.has("duration_ns").any())
+    return Contents(
+        path=str(meta.path),
+        rank=meta.rank,
+        world_size=None,
+        backend=None,
+        file_bytes=meta.file_bytes,
+        json_bytes=meta.json_bytes,
+        device_names=(),
+        timestamp_unit_ns=meta.timestamp_unit_ns,
+        num_events=len(nodes),
+        num_kept=len(nodes),
+        events_by_category=by_kind,
+        dropped={},
+        steps=(),
+        num_threads=len(np.unique(nodes.numbers("tid")[~is_device])),
+        num_streams=len(np.unique(nodes.numbers("stream", -1)[is_device])),
+        num_graph_launches=0,
+        num_graph_operations=0,
+        communication=dict(sorted(kinds.items())),
+        has_device_work=bool(is_device.any()),
+        has_launches=False,
+        has_sync_events=False,
+        has_event_records=False,
+        has_stream_waits=False,
+        has_collective_metadata=bool(is_collective.any()),
+        has_shapes=bool((nodes.values[:, 1] != NO_TEXT).any()),
+        has_stacks=False,
+        has_memory=False,
+        has_backward=False,
+        has_forward_backward_arrows=False,
+        is_truncated=meta.is_truncated,
+        notes=(*meta.notes, *strange),
+        lacks=() if has_times else ("durations: no node states how long it takes",),
+        advice=() if has_times else ("link it with the profiler's trace of the same run",),
+    )
 
 
 def _rank(trace: Trace) -> int | None:

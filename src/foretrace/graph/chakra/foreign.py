@@ -22,7 +22,7 @@ from foretrace.graph.chakra.records import COLUMNS, StatedRecords
 from foretrace.graph.graph import EdgeConstant, Finding, Lane
 from foretrace.graph.nodes import NO_COLLECTIVE, EdgeKind, NodeKind
 from foretrace.graph.operations import OWN_NAMES, NamePool
-from foretrace.trace import ChakraNodes, ChakraTrace, NodeType
+from foretrace.trace import ChakraNodes, ChakraTrace, NodeType, unknown_kinds
 
 STEP = "trace"  # a file without step marks is one step
 _COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
@@ -114,6 +114,10 @@ def _file(trace: ChakraTrace, rank: int, first: int, findings: list[Finding]) ->
         )
     if len(order) < len(nodes):
         raise _circle(trace, order)
+    findings += [
+        Finding("types of nodes", f"rank {rank}: {told}.", (trace.path,))
+        for told in unknown_kinds(nodes)
+    ]
     duration_ns = nodes.duration_micros * NS_PER_US
     has_ns = nodes.has("duration_ns")
     duration_ns[has_ns] = nodes.numbers("duration_ns")[has_ns]
@@ -140,6 +144,7 @@ def _kinds(nodes: ChakraNodes) -> tuple[UInt8s, Bools]:
     """What each record is, and whether it runs on a device."""
     is_cpu = nodes.numbers("is_cpu_op") != 0  # absent: Chakra's feeder takes it for device work
     is_cpu |= np.isin(nodes.kind, (NodeType.METADATA, NodeType.INVALID))
+    is_cpu |= nodes.kind >= len(NodeType)  # of no device that is known
     kind = np.where(is_cpu, NodeKind.OPERATOR, NodeKind.KERNEL).astype(np.uint8)
     kind[~is_cpu & np.isin(nodes.kind, _MEMORY)] = NodeKind.MEMCPY
     used = np.unique(nodes.name)
@@ -152,6 +157,9 @@ def _kinds(nodes: ChakraNodes) -> tuple[UInt8s, Bools]:
 
 def _lane_numbers(nodes: ChakraNodes, kind: UInt8s, is_device: Bools) -> Int64s:
     number = nodes.numbers("tid")
+    # What no schema names runs beside all else, each type in its turn.
+    is_unknown = (nodes.kind >= len(NodeType)) & ~nodes.has("tid")
+    number[is_unknown] = -1 - nodes.kind[is_unknown].astype(np.int64)
     stream = nodes.numbers("stream", -1)
     is_streamed = is_device & (stream >= 0)
     number[is_streamed] = stream[is_streamed]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from foretrace.trace.chakra.columns import ChakraTrace as ChakraTrace
     from foretrace.trace.chakra.columns import Texts as Texts
     from foretrace.trace.chakra.columns import listed_numbers as listed_numbers
+    from foretrace.trace.chakra.columns import unknown_kinds as unknown_kinds
     from foretrace.trace.chakra.json_forms import read_feeder as read_feeder
     from foretrace.trace.chakra.json_forms import read_jsonized as read_jsonized
     from foretrace.trace.chakra.json_forms import read_linked as read_linked
@@ -29,5 +30,6 @@ if TYPE_CHECKING:
     from foretrace.trace.chakra.schema import CommType as CommType
     from foretrace.trace.chakra.schema import NodeType as NodeType
     from foretrace.trace.chakra.schema import ValueField as ValueField
+    from foretrace.trace.chakra.schema import kind_name as kind_name
 
 lazily(__name__)

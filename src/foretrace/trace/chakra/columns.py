@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrace.base import Bools, Int32s, Int64s, UInt8s
-from foretrace.trace.chakra.schema import NO_TEXT, ValueField
+from foretrace.trace.chakra.schema import CHAKRA_VERSION, NO_TEXT, NodeType, ValueField, kind_name
 from foretrace.trace.columns import TraceMeta
 
 _TEXT_FIELDS = (ValueField.STRING, ValueField.BYTES)
@@ -161,6 +161,16 @@ class ChakraNodes:
 
 
 _NO_ROWS = np.zeros(0, np.int64)
+
+
+def unknown_kinds(nodes: ChakraNodes) -> tuple[str, ...]:
+    """A sentence on every type of node that the schema does not name."""
+    kinds, counts = np.unique(nodes.kind[nodes.kind >= len(NodeType)], return_counts=True)
+    return tuple(
+        f"{count:,} nodes are of type {kind} ({kind_name(kind)}), which Chakra {CHAKRA_VERSION} "
+        "does not name: they take their time beside computation, and are none"
+        for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
+    )
 
 
 @dataclass(frozen=True)

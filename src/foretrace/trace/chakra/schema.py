@@ -40,6 +40,17 @@ class NodeType(IntEnum):
     COMM_COLL = 7
 
 
+# Types beyond the schema's version that others propose: mlcommons/chakra, pull request 216.
+_PROPOSED = {8: "storage"}
+
+
+def kind_name(kind: int) -> str:
+    """What a type of node is called; of a type that nobody named its number."""
+    if kind < len(NodeType):
+        return NodeType(kind).name
+    return _PROPOSED.get(kind, f"type {kind}")
+
+
 class CommType(IntEnum):
     """`CollectiveCommType`, the value of the attribute `comm_type`."""
 
