@@ -132,7 +132,7 @@ def test_a_ranks_own_step_is_its_own() -> None:
 
     assert (found.step_ns, found.changed_ns) == (264, 164)
     assert found.as_json()["rank"] == 1
-    assert found.headline == "gemm=0.5: step -37.9 % (-0.000 ms of 0.000 ms)"
+    assert found.headline == "gemm=0.5: step -37.9 % (-100 ns of 264 ns)"
 
 
 @given(graph=step_graphs(), factor=st.sampled_from((0.0, 0.5, 1.0, 2.0)), data=st.data())

@@ -49,7 +49,7 @@ def test_no_line_is_wider_and_no_number_is_cut(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     assert "123,456.79" in text
     assert "hidden" not in text
-    assert ("calls" in text) is (width > 30)
+    assert ("calls" in text) is (width > 40)
 
 
 def test_columns_of_nothing_and_empty_tables_are_left_out() -> None:

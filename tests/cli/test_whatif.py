@@ -104,7 +104,7 @@ def test_memory_is_told_where_the_model_is_stated(run: Run, traces: Path) -> Non
     value = json.loads(
         run(
             *("whatif", traces, "--microbatches", 4, "--json"),
-            *("--model", "llama3.2-1b", "--machine", "dgx-a100"),
+            *("--model", "llama3.2-1b", "--machine", "dgx-a100", "--stated", "hidden=2048"),
         ).out
     )
 
@@ -123,6 +123,10 @@ def test_memory_is_told_where_the_model_is_stated(run: Run, traces: Path) -> Non
         (("--set", "network.pod.bandwidth=400Gb/s"), "--machine"),
         (("--on-machine", "nowhere"), "no machine is called 'nowhere'"),
         (("--layers", 4, "--model", "nothing"), "no model is called 'nothing'"),
+        (
+            ("--layers", 4, "--model", "llama3.2-1b"),
+            "llama3.2-1b has 2,048: state the model that ran",
+        ),
         (("--layers", 4, "--plan", "nothing"), "no plan is called 'nothing'"),
         (("--layers", 4, "--stated", "tp=4"), "4"),
         (("--layers", 4, "--stated", "hidden=x"), "'hidden' of --stated"),

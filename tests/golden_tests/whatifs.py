@@ -16,6 +16,7 @@ BUCKETS = "made/buckets"
 ON = "--machine dgx-h100"
 ON_A100 = "--machine dgx-a100"  # what MEGATRON was recorded on: another is refused
 OF = f"{ON} --model llama3.2-1b"
+OF_EXAMPLE = f"{ON} --model examples/cpu-llama-tp2-dp2/model.toml"
 
 EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
     EXAMPLE: (
@@ -38,18 +39,18 @@ EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
         "--dp 1",
         "--pp 3 --microbatches 3 --schedule gpipe",
         "--pp 3 --layers 6 --microbatches 3 --schedule interleaved --chunks 2",
-        f"--pp 2 --layers 4 --microbatches 4 --schedule zb-h1 {OF}",
+        f"--pp 2 --layers 4 --microbatches 4 --schedule zb-h1 {OF_EXAMPLE}",
         "--cp 2",
-        f"--cp 2 {OF}",
-        f"--ep 2 {OF}",
+        f"--cp 2 {OF_EXAMPLE}",
+        f"--ep 2 {OF_EXAMPLE}",
         "--sharding zero2",
-        f"--sharding zero1 {OF}",
-        f"--sharding zero2 {OF}",
-        f"--sharding zero3 {OF}",
+        f"--sharding zero1 {OF_EXAMPLE}",
+        f"--sharding zero2 {OF_EXAMPLE}",
+        f"--sharding zero3 {OF_EXAMPLE}",
         "--recompute full",
         "--set overlap.gradients=false",
         "--set bucket_bytes=1000000",
-        f"--set precision.products=fp8 {OF}",
+        f"--set precision.products=fp8 {OF_EXAMPLE}",
         f"--on-machine dgx-a100 {ON}",
         "--set network.host.bandwidth=100GB/s",
         "--speed gemm=2",
@@ -76,7 +77,7 @@ EDITS_BY_RECORDING: Mapping[str, tuple[str, ...]] = {
         f"--attention plain {ON_A100}",
         "--remove-sync cudaStreamSynchronize --speed all=4",
         "--move-sync cudaStreamSynchronize",
-        f"--sharding zero3 {ON_A100} --model gpt3-xl",
+        f"--sharding zero3 {ON_A100} --model gpt3-6.7b",
         f"--on-machine dgx-h100 {ON_A100}",
         "--slow-rank 5=1.3 --delay ranks:3=100us",
     ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -44,6 +45,7 @@ from foretrace.graph import ExecutionGraph, NodeKind, Part, Recording, Timeline
 
 ALL_RANKS = -2
 MIN_LOST_NS = 1_000  # per step and rank; less is below what the profiler resolves
+_TOLD_SHARE = 0.005  # of the step: a smaller loss stands in the table alone
 LEAST_SHARE = 0.02  # of the step: a smaller loss is no answer to what is wrong
 # A rank with so much of a cause's time is named; else the cause is that of all who have a part.
 _LEADING_SHARE = 0.6
@@ -168,7 +170,12 @@ class Diagnosis(Answer):
 
     def sentences(self, count: int = 5) -> tuple[str, ...]:
         """The worst causes in words."""
-        return tuple(one.sentence for one in self.causes[:count])
+        return tuple(one.sentence for one in self.told(count))
+
+    def told(self, count: int = 5) -> tuple[Cause, ...]:
+        """The worst causes, those too small to be worth a sentence left out."""
+        worth = (one for one in self.causes if one.text or one.share >= _TOLD_SHARE)
+        return tuple(islice(worth, count))
 
     def parts(self) -> tuple[Told, ...]:
         """The causes in words, then as a table."""

@@ -25,12 +25,13 @@ from foretrace.answer import (
     Table,
     Told,
     Unit,
+    cell_text,
     duration_text,
     plain,
     plain_fields,
     question,
 )
-from foretrace.base import NS_PER_MS, Bools, Float64s, Int32s, Int64s
+from foretrace.base import Bools, Float64s, Int32s, Int64s
 from foretrace.graph import SIMULATED, EdgeKind, ExecutionGraph, Timeline
 from foretrace.simulate import Scaling, simulate, simulate_batch
 
@@ -65,11 +66,11 @@ class Effect(Answer):
 
     @property
     def headline(self) -> str:
-        """One sentence: `gemm=0.8: step -6.1 % (-12.3 ms of 201.4 ms)`."""
+        """One sentence: `gemm=0.8: step -6.11 % (-12.30 ms of 201.4 ms)`."""
         named = ", ".join(map(str, self.changes))
         return (
-            f"{named}: step {100 * self.share:+.1f} % ({self.effect_ns / NS_PER_MS:+,.3f} ms of "
-            f"{self.step_ns / NS_PER_MS:,.3f} ms)"
+            f"{named}: step {cell_text(self.share, Unit.SIGNED_SHARE)} "
+            f"({cell_text(self.effect_ns, Unit.SIGNED_NS)} of {duration_text(self.step_ns)})"
         )
 
     def as_json(self) -> Json:

@@ -367,7 +367,7 @@ class Stalls(Answer):
                 Column("num_alike", "of", shown=Shown.WIDE),
                 Column("call", unit=Unit.NAME),
                 Column("operator", unit=Unit.NAME),
-                Column("kind", unit=Unit.WORD, value="kind.words"),
+                Column("kind", unit=Unit.TEXT, value="kind.words"),
                 Column("thread", unit=Unit.IDENTIFIER, shown=Shown.WIDE),
                 title="the longest",
                 max_rows=20,

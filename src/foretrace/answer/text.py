@@ -25,7 +25,9 @@ _GAP = 2  # between columns
 _BETWEEN = 4  # tables that stand next to each other
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_NAME = 44
-_LEAST_TEXT = 14  # a text or name gives way down to this
+_NAME_LINES = 2
+_LEAST_TEXT, _LEAST_NAME = 10, 14  # texts and names give way down to these
+_USUAL_NAME = 24  # names before texts down to this, and to it for columns of wide tables only
 
 
 @dataclass(frozen=True)
@@ -163,10 +165,10 @@ class _Grid:
         chosen: list[int] = []
         for place in order:
             column = table.columns[place]
-            if column.shown is Shown.WIDE:  # only where no heading has to give way
+            if column.shown is Shown.WIDE:  # only where no heading and no usual name gives way
                 needs = [
-                    max(need, len(one.title))
-                    for need, one in zip(needs, table.columns, strict=True)
+                    max(_least(table, cells_by_column, at, _USUAL_NAME), len(one.title))
+                    for at, one in enumerate(table.columns)
                 ]
             needed = sum(needs[one] + _GAP for one in (*chosen, place))
             if column.shown is not Shown.FILES and needed - _GAP <= width:
@@ -180,9 +182,14 @@ class _Grid:
             for head, cells, unit in zip(heads, columns, units, strict=True)
         ]
         least = [_least(table, cells_by_column, place) for place in chosen]
+        lossless = [unit is not Unit.NAME for unit in units]  # goes on on the next line
         while sum(widths) + _GAP * (len(widths) - 1) > width:
             flexible = [at for at in range(len(widths)) if widths[at] > least[at]]
-            widths[max(flexible, key=lambda at: widths[at])] -= 1
+            at = max(
+                flexible,
+                key=lambda at: (lossless[at] or widths[at] > _USUAL_NAME, widths[at]),
+            )
+            widths[at] -= 1
         return cls(heads, [list(row) for row in zip(*columns, strict=True)], units, widths)
 
     def line(self, cells: Sequence[str]) -> str:
@@ -197,9 +204,9 @@ class _Grid:
         )
 
     def lines(self, cells: Sequence[str], *, is_head: bool = False) -> list[str]:
-        """A row: names lose their middle, texts and headings go on on the next line."""
+        """A row: texts and headings go on on the next line, names where their words fit."""
         held = [
-            [short_name(cell, width)]
+            _name_lines(cell, width)
             if unit is Unit.NAME and not is_head
             else _wrapped(cell, width) or [""]
             for cell, unit, width in zip(cells, self.units, self.widths, strict=True)
@@ -210,14 +217,28 @@ class _Grid:
         ]
 
 
+def _name_lines(cell: str, width: int) -> list[str]:
+    """A name over two lines where each of its words fits, else without its middle."""
+    words = short_name(cell, _MAX_NAME).split()
+    if len(words) == 1 or max(map(len, words), default=0) > width:
+        return [short_name(cell, width)]
+    lines = _wrapped(" ".join(words), width)
+    return lines if len(lines) <= _NAME_LINES else [short_name(cell, width)]
+
+
 def _natural(cell: str, unit: Unit) -> str:
     return short_name(cell, _MAX_NAME) if unit is Unit.NAME else cell
 
 
-def _least(table: Table, cells_by_column: Sequence[Sequence[str]], place: int) -> int:
-    """The room that a column needs at least."""
+def _least(
+    table: Table, cells_by_column: Sequence[Sequence[str]], place: int, name: int = _LEAST_NAME
+) -> int:
+    """The room that a column needs at least, names given `name` of theirs."""
     column = table.columns[place]
     natural = max(len(_natural(cell, column.unit)) for cell in cells_by_column[place])
-    if column.unit in {Unit.TEXT, Unit.NAME}:
-        natural = min(natural, _LEAST_TEXT)
+    if column.unit is Unit.NAME:
+        natural = min(natural, name)
+    elif column.unit is Unit.TEXT:
+        words = (len(word) for cell in cells_by_column[place] for word in cell.split())
+        natural = min(natural, _LEAST_NAME, max(_LEAST_TEXT, *words, 0))
     return max([natural, *map(len, column.title.split())])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretrace.balance.documents import Documents, law_named
+from foretrace.balance.documents import MOST_TOKENS, Documents, law_named
 from foretrace.base import Int64s, WorkloadError
 
 if TYPE_CHECKING:
@@ -122,6 +122,12 @@ def _of_table(path: Path) -> Int64s:
         raise WorkloadError(
             f"cannot read {path}: column {column.name!r} holds {lengths.dtype} with "
             f"{lengths.null_count():,} missing, expected whole numbers of tokens"
+        )
+    longest = lengths.max()
+    if isinstance(longest, int) and longest > MOST_TOKENS:
+        raise WorkloadError(
+            f"cannot read {path}: a document of {longest:,} tokens, expected at most "
+            f"{MOST_TOKENS:,}"
         )
     found: Int64s = lengths.cast(pl.Int64).to_numpy()
     return found

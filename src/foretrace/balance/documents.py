@@ -14,7 +14,7 @@ import numpy as np
 from foretrace.base import Int64s, WorkloadError
 
 _LAW = "lognormal:"
-_MOST_TOKENS = 2**40
+MOST_TOKENS = 2**40
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class LogNormal:
 
     mu: float  # mean of the natural logarithm
     sigma: float  # its standard deviation
-    longest: int = _MOST_TOKENS  # tokens at which documents end, the rest dropped
+    longest: int = MOST_TOKENS  # tokens at which documents end, the rest dropped
 
     def __post_init__(self) -> None:
         """Refuse what is no law of lengths.
@@ -31,9 +31,9 @@ class LogNormal:
         Raises:
             WorkloadError: if a number is none, or lengths would leave what tokens count to.
         """
-        if not 1 <= self.longest <= _MOST_TOKENS:
+        if not 1 <= self.longest <= MOST_TOKENS:
             raise WorkloadError(
-                f"no documents end at {self.longest:,} tokens: expected 1 to {_MOST_TOKENS:,}"
+                f"no documents end at {self.longest:,} tokens: expected 1 to {MOST_TOKENS:,}"
             )
         is_finite = math.isfinite(self.mu) and math.isfinite(self.sigma)
         if not is_finite or self.sigma < 0 or abs(self.mu) + 6 * self.sigma > math.log(2.0**60):
@@ -70,7 +70,7 @@ class Documents:
             return
         if not len(self.lengths):
             raise WorkloadError(f"{self.name} holds no document: name a dataset with documents")
-        wrong = np.flatnonzero((self.lengths < 1) | (self.lengths > _MOST_TOKENS))
+        wrong = np.flatnonzero((self.lengths < 1) | (self.lengths > MOST_TOKENS))
         if len(wrong):
             raise WorkloadError(
                 f"document {int(wrong[0]):,} of {self.name} has {int(self.lengths[wrong[0]]):,} "

@@ -25,6 +25,8 @@ import numpy as np
 from foretrace.balance.work import DocumentWork
 from foretrace.base import Int64s, WorkloadError
 
+_MOST_PIECES = 2**14  # of a document: 67 million tokens in windows of 4,096
+
 
 class Piece(NamedTuple):
     """A document, or as much of it as lies in one microbatch."""
@@ -89,6 +91,12 @@ class Arriving:
     def added(self, document: int, length: int) -> Iterator[list[Piece]]:
         """What arrives for a step, once its tokens are there."""
         most = self.room.longest_document or self.room.window
+        if length > _MOST_PIECES * most:
+            raise WorkloadError(
+                f"document {document:,} has {length:,} tokens, and training on {most:,} at a time "
+                f"cuts it into more than {_MOST_PIECES:,} pieces: correct its length, or leave it "
+                "out"
+            )
         for begin in range(0, length, most):
             self.held.append(Piece(document, begin, min(most, length - begin), self.step))
             self.num_tokens += self.held[-1].length

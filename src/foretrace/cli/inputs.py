@@ -15,6 +15,7 @@ from foretrace.cli.configuration import defaults_of
 from foretrace.cli.options import OUT
 from foretrace.trace import files_named
 
+_LARGEST_NUMBER = 1e30  # more than the FLOPs of any training
 _NAME_MAX = 255  # characters of a file's name, nearly everywhere
 _OUTPUTS = frozenset((*OUT, "--plot"))
 
@@ -59,6 +60,10 @@ class KeepsInputs(TyperCommand):
 def _check_number(value: object, parameter: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadParameter(f"{value} is no finite number.", param=parameter)
+    if isinstance(value, float) and abs(value) > _LARGEST_NUMBER:
+        raise BadParameter(
+            f"{value:g} is beyond any job: at most {_LARGEST_NUMBER:g}.", param=parameter
+        )
     if isinstance(value, int) and abs(value) > LARGEST_COUNT:
         raise BadParameter(
             f"{value:,} is beyond any job: at most {LARGEST_COUNT:,}.", param=parameter

@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 import msgspec
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from foretrace.analyze import NO_RANK, BusyFraction, CriticalPath, NodeLabels
 from foretrace.answer import Cell, ChartKind, Table, Unit, cell_text, number_text, readable
@@ -35,6 +35,7 @@ BUSY_POINTS = 600  # about one for every two pixels of the page's width
 FOLDED_ROWS, FIRST_ROWS = 9, 5
 MIN_SHARE = 0.004  # of the longest bar; shorter ones are left to the table, as in charts.js
 _TIMES = frozenset({Unit.MS, Unit.SIGNED_MS})
+_CODE = re.compile(r"`([^`]+)`")
 _DURATIONS = frozenset({Unit.NS, Unit.SIGNED_NS})
 SCRIPTS = ("vendor/echarts.min.js", "page.js", "charts.js", "timeline.js")
 _CLASS_OF_UNIT = {
@@ -91,7 +92,7 @@ def _environment() -> jinja2.Environment:
         "cell": _cell,
         "card": card_of,
         "one_bar": one_bar,
-        "three_digits": three_digits,
+        "prose": prose,
         "stretch": lambda one: f"{one.rank},{one.begin_ns},{one.end_ns}",
         "cell_class": lambda unit: _CLASS_OF_UNIT.get(unit, "n"),
         "kind": lambda part: type(part).__name__,
@@ -102,6 +103,12 @@ def _environment() -> jinja2.Environment:
 def _shown(value: object) -> object:
     """What a template writes: texts of a recording without what steers who shows them."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def prose(text: str) -> Markup:
+    """A sentence on a page: three digits, and what stands between backticks as code."""
+    text = str(escape(three_digits(visible(text))))
+    return Markup(_CODE.sub(r"<code>\1</code>", text))  # noqa: S704  escaped
 
 
 def _cell(value: Cell, unit: Unit) -> str:

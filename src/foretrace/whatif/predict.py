@@ -38,8 +38,10 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
         name: of the scenario, for tables.
 
     Raises:
-        ScenarioError: if an edit is illegal, or cannot be made to this recording.
+        ScenarioError: if an edit is illegal, or cannot be made to this recording; or if the model
+            that was stated cannot be what was recorded.
     """
+    different = _of_model(baseline)
     scenarios = [baseline.before]
     for edit in edits:
         scenarios.append(edit.applied(scenarios[-1]))
@@ -64,7 +66,7 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
         high_ns=last.high_ns,
         method=last.method,
         memory=_memory(baseline, scenarios[-1]),
-        notes=(*baseline.program.notes, *_of_model(baseline), *last.notes),
+        notes=(*baseline.program.notes, *different, *last.notes),
     )
 
 
@@ -99,9 +101,20 @@ def effects_of(
 
 
 def _of_model(baseline: Baseline) -> tuple[str, ...]:
-    """Where the stated model is not what was recorded."""
+    """Where the stated model is not what was recorded, as a cut one has fewer layers.
+
+    Raises:
+        ScenarioError: if its width is another, so that it is another model.
+    """
     if not isinstance(baseline.model, Transformer):
         return ()
+    hidden = baseline.before.sizes.hidden
+    if hidden not in {None, baseline.model.hidden}:
+        raise ScenarioError(
+            f"the recording is of a model with a hidden size of {hidden:,}, and "
+            f"{baseline.model.name} has {baseline.model.hidden:,}: state the model that ran, as a "
+            "name or a TOML file (--model), or leave it out"
+        )
     found = differences(baseline.model, baseline.before.sizes)
     if not found:
         return ()

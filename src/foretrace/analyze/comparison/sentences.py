@@ -14,7 +14,7 @@ from foretrace.analyze.comparison.results import (
     View,
 )
 from foretrace.analyze.comparison.views import IDLE, SEPARATOR, TRANSFER, WAITING
-from foretrace.answer import short_name
+from foretrace.answer import number_text, short_name
 from foretrace.base import NS_PER_MS
 
 _MAX_REASONS = 6
@@ -202,7 +202,7 @@ def _short(name: str) -> str:
 
 
 def _signed(difference_ns: int) -> str:
-    return f"{difference_ns / NS_PER_MS:+,.3f} ms"
+    return f"{'-' if difference_ns < 0 else '+'}{number_text(abs(difference_ns) / NS_PER_MS)} ms"
 
 
 def _calls(count: float) -> str:

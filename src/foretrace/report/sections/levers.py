@@ -46,8 +46,7 @@ def help_section(
     lists = [Sentences("Shorten the step by", best or none, is_numbered=bool(best))]
     if remedies is not None and remedies.rows:
         lists = [Sentences("Changes that pay", _paying(remedies), is_numbered=True)]
-    if lost is not None and lost.causes:
-        told = lost.causes[:NUM_SENTENCES]
+    if lost is not None and (told := lost.told(NUM_SENTENCES)):
         texts = tuple(("", one.sentence) for one in told)
         stretches = tuple(_stretch(one, idle) for one in told)
         title = "Where devices lose time"
@@ -58,8 +57,8 @@ def help_section(
         title="What would help most",
         short="What helps",
         lead=(
-            f"How much shorter {helps.step_name} ({duration_text(helps.step_ns)}, {side}) "
-            "becomes when one thing takes less time."
+            f"How much shorter the step ({helps.step_name}: {duration_text(helps.step_ns)}, "
+            f"{side}) becomes when one thing takes less time."
         ),
         parts=(SideBySide(tuple(lists)), *charts),
         note=f"{helps.note} {note} All levers, and how far each is linear, are under Sensitivity.",

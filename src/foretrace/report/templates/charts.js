@@ -87,7 +87,7 @@
     }));
     const category = {
       ...quietAxis(), type: "category", data: names, inverse: !isUpright, splitLine: { show: false },
-      axisLabel: { ...label(), color: colour("ink"), width: isUpright ? undefined : Math.min(260, width * 0.38), overflow: "truncate", hideOverlap: isUpright },
+      axisLabel: { ...label(), color: colour("ink"), width: isUpright ? undefined : Math.min(260, width * (width < NARROW_PX ? 0.46 : 0.38)), overflow: "truncate", hideOverlap: isUpright },
     };
     const value = valueAxis(chart.unit, chart.minimum ? { min: chart.minimum } : undefined);
     return {

@@ -108,7 +108,7 @@ def simulate_campaign(
 def _likely_events(campaign: Campaign, duration_ns: int) -> float:
     """What one campaign walks through one by one, at most, and the hosts that it is told of."""
     hosts, preemption = campaign.num_hosts + campaign.fleet.num_spares, campaign.preemption
-    between_ns, stands_ns = campaign.mttf_ns, campaign.down_ns
+    between_ns, stands_ns = max(campaign.mttf_ns, 1.0), campaign.down_ns
     events = float(_EVENTS_OF_BEGIN + hosts)
     if campaign.replicas is not None:
         events += duration_ns / campaign.checkpoint.interval_ns

@@ -104,7 +104,10 @@ def read_failure_log(
     """
     if num_hosts < 1 or (days is not None and days <= 0):
         raise RiskError(f"{num_hosts} hosts in {days} days: both have to be above zero")
-    rows = sorted(_rows(path), key=lambda row: row[0])
+    try:
+        rows = sorted(_rows(path), key=lambda row: row[0])
+    except (UnicodeDecodeError, csv.Error) as err:
+        raise RiskError(f"{str(path)!r} is no CSV file in UTF-8: {err}") from err
     if len(rows) < _FEWEST_ROWS:
         raise RiskError(f"{str(path)!r} has {len(rows)} failures: rates need two at least")
     times = np.array([row[0] for row in rows])

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from foretrace.base import WorkloadError
+from foretrace.base import LARGEST_COUNT, WorkloadError
 from foretrace.software import Knowledge, TrainingSoftware
 from foretrace.validate.runs.description import Row, RunsDescription
 
@@ -201,10 +201,10 @@ class _Cells:
             number = float(found)
         except ValueError:
             number = math.nan
-        if not math.isfinite(number):
+        if not abs(number) <= LARGEST_COUNT:  # nor where it is none
             raise WorkloadError(
-                f"{self.where} has {name} {found!r}, which is no number: correct it, or leave it "
-                "empty."
+                f"{self.where} has {name} {found!r}, which is no number of a run: correct it, or "
+                "leave it empty."
             )
         return number
 

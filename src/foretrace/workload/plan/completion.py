@@ -146,9 +146,11 @@ def completions(
 def _settled(draft: PlanDraft, model: Model | ModuleProgram, num_ranks: int | None) -> PlanDraft:
     """The draft with what follows from the model and the number of ranks."""
     if not draft.states("global_batch") and draft.sizes.passes is None:
+        many = {Recommender: ("samples", 65_536), Diffusion: ("images", 2_048)}
+        what, count = many.get(type(model), ("sequences", 2_048))
         raise WorkloadError(
-            "the plan does not say how many sequences a step has: state global_batch "
-            "(--global-batch 2048), as in global_batch = 2048 of [batch] in a plan's file"
+            f"the plan does not say how many {what} a step has: state global_batch "
+            f"(--global-batch {count}), as in global_batch = {count} of [batch] in a plan's file"
         )
     if isinstance(model, ModuleProgram):
         own = settled_by_program(model)
