@@ -18,7 +18,7 @@ from typing import cast
 
 from foretrace.base import WorkloadError
 from foretrace.cost import Inflation, Remembered
-from foretrace.estimate import run_units, software_costs
+from foretrace.estimate import software_costs, unit_programs
 from foretrace.machine import load_machine
 from foretrace.search import Progress, SpaceLimits, StepBound, plan_space, searched
 from foretrace.workload import (
@@ -26,10 +26,8 @@ from foretrace.workload import (
     PlanDraft,
     PlanMemory,
     Transformer,
-    blocks_of_model,
     check_plan,
     load_model,
-    unit_layout,
 )
 
 TARGETS = (
@@ -77,12 +75,11 @@ def tightness(bound: StepBound, plans: Sequence[Plan], model: Transformer, machi
     begin_s = time.process_time()
     runs = [bound.run_ns(plan) for plan in plans]
     _told("bound of the schedule", len(plans), begin_s)
-    begin_s = time.process_time()
-    steps = [
-        run_units(unit_layout(blocks_of_model(model, plan), plan), costs, Inflation()).step_ns
-        for plan in plans
-    ]
-    _told("unit grain", len(plans), begin_s)
+    programs = unit_programs(model, costs, Inflation())
+    for what in ("unit grain, units new", "unit grain again"):
+        begin_s = time.process_time()
+        steps = [programs.step_ns(plan) for plan in plans]
+        _told(what, len(plans), begin_s)
     quick = [bound.quick_ns(plan) / step for plan, step in zip(plans, steps, strict=True)]
     run = [one / step for one, step in zip(runs, steps, strict=True)]
     print(
