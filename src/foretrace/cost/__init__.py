@@ -84,10 +84,12 @@ if TYPE_CHECKING:
     from foretrace.cost.signatures import operation_of as operation_of
     from foretrace.cost.sources import source_parts as source_parts
     from foretrace.cost.substitutes import AddedOperator as AddedOperator
+    from foretrace.cost.substitutes import ContractionStep as ContractionStep
     from foretrace.cost.substitutes import FastScheme as FastScheme
     from foretrace.cost.substitutes import Offer as Offer
     from foretrace.cost.substitutes import Substituted as Substituted
     from foretrace.cost.substitutes import SubstitutionRule as SubstitutionRule
+    from foretrace.cost.substitutes import contraction_steps as contraction_steps
     from foretrace.cost.substitutes import described_costs as described_costs
     from foretrace.cost.substitutes import rule_named as rule_named
     from foretrace.cost.substitutes import substitution_rules as substitution_rules

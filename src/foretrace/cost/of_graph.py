@@ -87,10 +87,14 @@ def node_operations(graph: ExecutionGraph, nodes: Int64s) -> tuple[tuple[Operati
     kind; what else the call does is of model UNKNOWN.
     """
     columns = (graph.operator[nodes], graph.operator_signature[nodes], graph.name[nodes])
-    distinct, rows = np.unique(np.stack(columns), axis=1, return_inverse=True)
     names = (*graph.names, "")  # NO_TEXT: the last
+    code = np.zeros(len(nodes), np.int64)
+    for column in columns:
+        code = code * len(names) + column + 1
+    _, first, rows = np.unique(code, return_index=True, return_inverse=True)
     operations = tuple(
-        _operation(names[one], names[two], names[three]) for one, two, three in distinct.T.tolist()
+        _operation(names[one], names[two], names[three])
+        for one, two, three in zip(*(column[first].tolist() for column in columns), strict=True)
     )
     return operations, rows.reshape(-1)
 

@@ -28,7 +28,7 @@ from foretrace.base import FORMAT_BY_NAME, Float64s, Int64s
 from foretrace.cost.gemm import GemmShapes
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.signatures import GEMM, Operation
-from foretrace.cost.substitutes.rule import AddedOperator, Offer
+from foretrace.cost.substitutes.rule import LAUNCH_NS, TRAFFIC_RATE, AddedOperator, Offer
 
 # Products one after the other, each with the signs of the quarters upper left, upper right, lower
 # left and lower right: of the left operand, of the right one, of the result.
@@ -46,11 +46,6 @@ _TABLES = {
 }
 _SIGNS = {"+": 1, "-": -1, ".": 0}
 
-# Of the memory's bandwidth, what added traffic reaches. On a V100 in fp32 it puts the crossovers
-# at 2,600 and 5,200 and the gains at 20,480 at 1.12 and 1.21, where 1,536 and 7,680, 1.11 and 1.19
-# were published (arXiv:1808.07984).
-_TRAFFIC_RATE = 0.9
-_LAUNCH_NS = 2_500.0  # of a kernel that adds up blocks, behind another one
 _LEAST_SIDE = 128  # of the smallest products: a tile
 _SUM_BYTES = 4  # products are added up in 32 bit
 _FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16")  # what sums of operands do not overflow
@@ -239,8 +234,8 @@ class FastProduct:
             held += products * sum_bytes * result
             parts, launch_ns = (
                 (("sums of operands", made), ("sums of products", updates)),
-                _LAUNCH_NS,
+                LAUNCH_NS,
             )
-        rate = bytes_per_ns * _TRAFFIC_RATE
+        rate = bytes_per_ns * TRAFFIC_RATE
         added = [AddedOperator(name, round(size), launch_ns + size / rate) for name, size in parts]
         return tuple(added), round(held)

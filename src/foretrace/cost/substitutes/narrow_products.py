@@ -17,11 +17,9 @@ from foretrace.base import FORMAT_BY_NAME, Bools, Float64s, Int64s
 from foretrace.cost.kernels import FittedKernels
 from foretrace.cost.model import Source
 from foretrace.cost.signatures import GEMM, Operation
-from foretrace.cost.substitutes.rule import AddedOperator, Offer
+from foretrace.cost.substitutes.rule import LAUNCH_NS, TRAFFIC_RATE, AddedOperator, Offer
 
 _WIDE = ("fp32", "tf32", "bf16", "fp16")
-_TRAFFIC_RATE = 0.9  # of the memory's bandwidth, as of fast products
-_LAUNCH_NS = 2_500.0
 _SUM_BYTES = 4  # integer products are added up in 32 bit
 _MOST_16 = 2**15 - 1
 _SMALL = 2**6  # weights below it: two of their products with unsigned bytes fit into 16 bit
@@ -109,8 +107,8 @@ class NarrowProduct:
         if not self.is_fused:
             parts.append(("results made wide", (_SUM_BYTES + wide) * result))
             held += _SUM_BYTES * result
-        rate = bytes_per_ns * _TRAFFIC_RATE
-        added = [AddedOperator(name, round(size), _LAUNCH_NS + size / rate) for name, size in parts]
+        rate = bytes_per_ns * TRAFFIC_RATE
+        added = [AddedOperator(name, round(size), LAUNCH_NS + size / rate) for name, size in parts]
         return tuple(added), round(held)
 
 
