@@ -76,6 +76,7 @@ def estimate(
     unmodelled: float | None = None,
     network: NetworkUse = NetworkUse.PRIVATE,
     slow_link: float | None = None,
+    with_prices: bool = True,
 ) -> Estimate:
     """One step of a model under a plan on a machine.
 
@@ -99,6 +100,7 @@ def estimate(
             one's own are to be such.
         slow_link: share of its bandwidth that one link keeps: the step is told for the worst of
             each level too. Links are to be shared.
+        with_prices: tell what links were asked, where they are shared, and what more is worth.
 
     Raises:
         WorkloadError: if the plan is not legal for the model.
@@ -145,7 +147,7 @@ def estimate(
         peak_flops_per_ns=peak,
         price_per_hour=price_per_hour,
         software=software,
-        links=_links(done, costs_of),
+        links=_links(done, costs_of) if with_prices else None,
         slow_links=() if slow_link is None else slow_links(done, slow_link),
         notes=(
             *_notes_on_hosts(machine),
@@ -227,6 +229,7 @@ def estimate_draft(
             price_per_hour=price_per_hour,
             network=network,
             slow_link=slow_link if done == 0 else None,
+            with_prices=done == 0,
         )
         answer = answer or one
         others.append(_alternative(found, one))

@@ -24,6 +24,7 @@ from foretrace.workload import LaidOut, Plan, alike_groups
 
 _FULL = 1 + 1e-9
 _DIGITS = 12  # by which equal loads are told
+_LOADS = 2**40  # more than these can tell
 _UP, _DOWN = 1, 0  # which of two ends sends
 
 
@@ -156,8 +157,8 @@ class _Loads:
             return
         scale = 10.0**_DIGITS / max(float(found.load.max()), 1e-300)
         load = np.rint(found.load * scale).astype(np.int64)
-        key = np.stack([self._label[found.link], load])
-        _, place = np.unique(key, axis=1, return_inverse=True)
+        key = self._label[found.link] * _LOADS + load
+        _, place = np.unique(key, return_inverse=True)
         self._label[found.link] = self._next + place.reshape(-1)
         self._next += int(place.max()) + 1
 

@@ -1,10 +1,10 @@
 """`MachineLinks`: the links of a machine, and which of them a message takes.
 
-Links have one direction. Every chip has a port into its scale-up domain; a host's network cards
+Links have one direction. Every chip has a port into each tier of its host; a host's network cards
 belong to its chips in turn; every instance of a tier has an uplink into each tier around it, as
 wide as its members' cards over the oversubscription, in as many planes as there are rails. A
-message goes up as far as the tier that holds both ends, and down again; it takes no port, unless
-both ends are in one scale-up domain.
+message goes up as far as the tier that holds both ends, and down again; a port takes it only
+where both ends are in one host.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class MachineLinks:
 
     machine: Machine  # whose tiers they are made of
     levels: tuple[LinkLevel, ...]  # of every tier out, then in, innermost first
+    card_tier: int  # the first beyond ports, into which cards lead
     num_cards: int  # of one host
     num_planes: int
 
@@ -87,9 +88,9 @@ class MachineLinks:
 
     def _own(self, places: Int64s, tier: int) -> Int64s:
         num_chips = self.machine.host.num_chips
-        if tier == 0:
+        if tier < self.card_tier:
             return places
-        if tier == 1:
+        if tier == self.card_tier:
             host, chip = places // num_chips, places % num_chips
             return host * self.num_cards + chip * self.num_cards // num_chips
         plane = places % num_chips * self.num_planes // num_chips
@@ -106,7 +107,7 @@ class MachineLinks:
         apart = np.arange(len(source))
         for tier, joins in enumerate(self.machine.tiers):
             outer = source[apart] // joins.num_ranks != target[apart] // joins.num_ranks
-            here = apart[~outer] if tier == 0 else apart
+            here = apart[~outer] if tier < self.card_tier else apart
             for places, way in ((source, LinkWay.OUT), (target, LinkWay.IN)):
                 message.append(here)
                 link.append(self.link(places[here], tier, way))
@@ -129,14 +130,18 @@ def links_of(machine: Machine) -> MachineLinks:
             f"machine {machine.name!r} has {machine.num_ranks} chips, which is no whole number of "
             f"hosts of {host.num_chips}: its links cannot be told"
         )
+    beyond = (at for at, tier in enumerate(tiers) if at and tier.num_ranks > host.num_chips)
+    card_tier = next(beyond, len(tiers))
     levels = []
     for at, tier in enumerate(tiers):
-        inside = machine.num_ranks if at == 0 else machine.num_ranks // host.num_chips * num_cards
-        if at > 1:
+        name, inside = "ports", machine.num_ranks
+        if at == card_tier:
+            name, inside = "cards", machine.num_ranks // host.num_chips * num_cards
+        elif at > card_tier:
+            name = f"uplinks of {tiers[at - 1].name}"
             inside = machine.num_ranks // tiers[at - 1].num_ranks * num_planes
         each = tier.bytes_per_ns / tier.oversubscription * machine.num_ranks / inside
-        name = "ports" if at == 0 else "cards" if at == 1 else f"uplinks of {tiers[at - 1].name}"
         levels += [
             LinkLevel(name, tier.name, way, inside, each, tier.oversubscription) for way in LinkWay
         ]
-    return MachineLinks(machine, tuple(levels), num_cards, num_planes)
+    return MachineLinks(machine, tuple(levels), card_tier, num_cards, num_planes)

@@ -61,19 +61,19 @@ def tiers_spanned(
     """
     places = _places(tiers, ranks, placement)
     spanned: list[Tier] = []
-    inner = places  # each place is its own instance of what lies inside the first tier
+    num_inner = len(places)  # each place is its own instance of what lies inside the first tier
     for tier in tiers:
-        outer = {place: place // tier.num_ranks for place in places}
-        pairs = {(outer[place], inner_of) for place, inner_of in inner.items()}
-        if len(pairs) > len(set(outer.values())):
+        size = tier.num_ranks
+        num_outer = len({place // size for place in places}) if num_inner > 1 else 1
+        if num_inner > num_outer:
             spanned.append(tier)
-        inner = outer
+        num_inner = num_outer
     return tuple(spanned)
 
 
 def _places(
     tiers: Sequence[Tier], ranks: Sequence[int], placement: Sequence[int] | None
-) -> dict[int, int]:
+) -> list[int]:
     capacity = tiers[-1].num_ranks
     if placement is None:
         places = list(ranks)
@@ -89,4 +89,4 @@ def _places(
         )
     if len(set(places)) < len(places):
         raise ValueError("two ranks of the group have the same place")
-    return {place: place for place in places}
+    return places

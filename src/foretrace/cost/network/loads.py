@@ -45,7 +45,7 @@ def collective_loads(
     load: Float64s = np.bincount(place.reshape(-1), rows[1], len(link)).astype(np.float64)
     one_link, one_place = np.unique(own[0], return_inverse=True)
     one_load = np.bincount(one_place.reshape(-1), own[1], len(one_link))
-    beyond = one_load[one_link >= links.first_link[2]] if len(links.levels) > 2 else one_load[:0]  # noqa: PLR2004
+    beyond = one_load[one_link >= links.first_link[2 * links.card_tier]]
     return CollectiveLoads(
         link,
         load,
@@ -102,11 +102,12 @@ def _direct(
     size = groups.shape[1]
     row = np.arange(len(groups))[:, None]
     link, load = [], []
-    inside = _num_inside(groups // links.machine.tiers[0].num_ranks, row)
-    parts = [(inside - 1) / size]
-    parts += [
-        1 - _num_inside(groups // tier.num_ranks, row) / size for tier in links.machine.tiers[:-1]
-    ]
+    insides = [_num_inside(groups // tier.num_ranks, row) for tier in links.machine.tiers]
+    inside, parts = insides[0], [(insides[0] - 1) / size]
+    for tier in range(1, len(insides)):
+        # A port is for those behind it alone, a card for all that lie beyond.
+        reached = insides[tier] / size if tier < links.card_tier else 1.0
+        parts.append(reached - insides[tier - 1] / size)
     if dispatched is not None:
         hosts = np.maximum(size / inside, 1.0)
         once = distinct(hosts, dispatched.chosen) / distinct(float(size), dispatched.chosen)
