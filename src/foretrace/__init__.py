@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from foretrace.api import replay as replay
     from foretrace.api import report as report
     from foretrace.api import roofline as roofline
+    from foretrace.api import run as run
     from foretrace.api import scenarios as scenarios
     from foretrace.api import search as search
     from foretrace.api import serve as serve

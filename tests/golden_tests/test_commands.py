@@ -93,6 +93,7 @@ LEFT_OUT = {
     "ledger settle": "the same",
     "ledger show": "the same",
     "measure": "measures this machine",
+    "run": "needs PyTorch; cli/test_run.py keeps its figures",
     "numerics campaign": "trains a model here; numerics/test_vulnerability.py keeps its figures",
     "numerics deviate": "rounds as processors do; numerics/test_deviation.py keeps its figures",
     "numerics watch": "needs a log; numerics/test_monitor.py keeps its figures",

@@ -59,5 +59,7 @@ if TYPE_CHECKING:
     from foretrace.graph import Phase as Phase
     from foretrace.whatif import Sizes as Sizes
     from foretrace.whatif.edits import *  # noqa: F403  every edit is a name of the package
+    from foretrace.world import WorldRun as WorldRun
+    from foretrace.world import run as run
 
 lazily(__name__)

@@ -27,7 +27,7 @@ from foretrace.trace import ProcessGroup
 SLACK_NS = 20_000
 
 # `c10d::` operator -> name in the flight recorder, name in NCCL's metadata.
-_NAMES = {
+NAMES = {
     "allreduce_": ("gloo:all_reduce", "allreduce"),
     "allreduce_coalesced_": ("gloo:all_reduce", "allreduce_coalesced"),
     "reduce_": ("gloo:reduce", "reduce"),
@@ -128,9 +128,9 @@ def named_calls(
     found: dict[int, tuple[str, FlightRecord]] = {}
     position = 0
     for call in sorted(calls, key=lambda call: (call.start_ns, call.line)):
-        if call.operator not in _NAMES:
+        if call.operator not in NAMES:
             continue
-        flight_name, name = _NAMES[call.operator]
+        flight_name, name = NAMES[call.operator]
         earliest_ns, latest_ns = call.start_ns - SLACK_NS, call.end_ns + SLACK_NS
         while position < len(entries) and entries[position].time_created_ns < earliest_ns:
             position += 1

@@ -15,6 +15,7 @@ from foretrace.base import home_of, source_of
 
 # In the order of `--help`: a command stands in the file of its name, as a function of its name.
 COMMANDS = (
+    "run",
     "inspect",
     "replay",
     "analyze",

@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-_KEY = "AutogradMeta"  # above gradients, so that kernels' own derivatives are taken
+# Above gradients, so that kernels' own derivatives are taken.
+ON_META, ON_FAKE_CPU = "AutogradMeta", "AutogradCPU"
 _WIDEST_HEAD = 256  # of flash attention: sdp_utils.cpp, check_head_dim_size_flash
 
 
 @contextmanager
-def as_on_a_gpu() -> Iterator[None]:
-    """While it holds, operators without memory are a GPU's."""
+def as_on_a_gpu(key: str = ON_META) -> Iterator[None]:
+    """While it holds, operators without memory are a GPU's; `key` says whose tensors they are."""
     import torch  # on demand: an optional dependency
 
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
-        library.impl("scaled_dot_product_attention", _attention, _KEY)
-        library.impl("dropout", _dropout, _KEY)
+        library.impl("scaled_dot_product_attention", _attention, key)
+        library.impl("dropout", _dropout, key)
         if hasattr(torch.ops.aten, "_fused_rms_norm_backward"):  # since PyTorch 2.9
             # `Library.impl` refuses shapes for what a CPU takes apart; CUDA does not.
             library.m.impl("_fused_rms_norm", "Meta", _rms_norm, False)  # noqa: FBT003

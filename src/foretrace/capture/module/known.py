@@ -34,6 +34,10 @@ class KnownValues:
             if value.device.type == "cpu" and _is_kept(value):
                 self._values[one] = value.detach()
 
+    def set(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """A tensor without memory has this value."""
+        self._values[tensor] = value
+
     def scalar(self, tensor: torch.Tensor) -> Any:
         """The one number in a tensor.
 

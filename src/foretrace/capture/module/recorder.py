@@ -39,7 +39,7 @@ _FILLS = frozenset(
     for prefix, suffix in (("", ""), ("new_", ""), ("", "_like"))
 )
 _SCALAR = "aten::_local_scalar_dense"
-_CHECKS = ("aten::_assert", "prim::", "prims::", "aten::_has_", "aten::sym_")
+_CHECKS = ("aten::_assert", "profiler::", "prim::", "prims::", "aten::_has_", "aten::sym_")
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class ModuleRecorder:
             self.known.follow(func, (args, kwargs), result)
         is_again = self.is_backward and bool(self.scope)
         tick = self._tick(is_forward=not self.is_backward or is_again)
-        name, starts_work = _known(func)
+        name, starts_work = known_operator(func)
         if name == COPIED:
             self._same[self.storage(result)] = self.storage(args[0])
         elif starts_work:
@@ -175,16 +175,10 @@ class ModuleRecorder:
         tick: int,
         is_again: bool,
     ) -> Event:
-        name, _ = _known(func)
         inputs, outputs = list(tensors_in(given)), list(tensors_in(result))
-        if name in _COPIES:
-            name, signature = "aten::copy_", copy_signature(outputs[0], inputs[0])
-        elif name in _FILLS:
-            filled = Signature()
-            filled.add(outputs[0])
-            name, signature, inputs = "aten::fill_", filled.text(), []
-        else:
-            signature = signature_of(func, *given)
+        name, signature = device_call(func, given, inputs=inputs, outputs=outputs)
+        if known_operator(func)[0] in _FILLS:
+            inputs = []
         if name == SUMMED:
             self._same[self.storage(outputs[0])] = self.storage(inputs[0])
         return Event(
@@ -222,6 +216,24 @@ class ModuleRecorder:
         return tensor
 
 
+def device_call(
+    func: Any,
+    given: tuple[Sequence[Any], Mapping[str, Any]],
+    *,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+) -> tuple[str, str]:
+    """Name and signature of the operator that does a call's work on a device."""
+    name, _ = known_operator(func)
+    if name in _COPIES:
+        return "aten::copy_", copy_signature(outputs[0], inputs[0])
+    if name in _FILLS:
+        filled = Signature()
+        filled.add(outputs[0])
+        return "aten::fill_", filled.text()
+    return name, signature_of(func, *given)
+
+
 def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
@@ -244,7 +256,7 @@ def _mode(recorder: ModuleRecorder) -> Any:
 
 
 @cache
-def _known(func: Any) -> tuple[str, bool]:
+def known_operator(func: Any) -> tuple[str, bool]:
     """An operator's name without its overload, and whether it starts work on a device."""
     name = str(func.name()).partition(".")[0]
     if func.is_view or name.startswith(_CHECKS):

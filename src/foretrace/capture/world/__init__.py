@@ -1,0 +1,1 @@
+"""One process stands for a rank of a world of any size: what it would issue is written down."""

@@ -1,0 +1,229 @@
+"""`roles_of`: a script runs once for every role of its world, each time as one rank, alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrace.base import ModelError, WorkloadError
+from foretrace.capture.job import require_torch
+from foretrace.capture.world.role import IssuedExchange, IssuedRole, StepBegin, read_role, role_path
+
+DEVICES = ("fake", "cpu")
+_RANKS_PER_HOST = 8  # what LOCAL_RANK counts up to, as torchrun would on hosts of eight
+_LAST_CHARACTERS = 20_000  # of what a failed script said
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """A script, and how it is run."""
+
+    script: Path
+    arguments: tuple[str, ...]
+    world_size: int
+    device: str = "fake"
+    steps: int = 2
+    warmup: int = 1  # steps before them, which prepare
+    ranks_per_host: int = _RANKS_PER_HOST
+    timeout_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class WorldRoles:
+    """One rank of every role, and how many ranks do the same."""
+
+    by_rank: dict[int, IssuedRole]
+    num_ranks: dict[int, int]  # rank that was run -> ranks of its role
+    is_checked: bool  # whether the last rank was run too, and did as the rank that it copies
+
+
+def roles_of(
+    run: ScriptRun,
+    ranks: Iterable[int] | None = None,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> WorldRoles:
+    """Run a script as ranks that all others are like.
+
+    Ranks that meet in collectives run one program; who sends to them, or receives, runs another.
+    From rank 0 on, everybody that is sent to is run; then the last rank, which shows whether it
+    is like the one that it should be like; then ranks that none of these speaks for.
+
+    Args:
+        run: the script.
+        ranks: to run instead of those that are found.
+        progress: called with each rank as it begins.
+
+    Raises:
+        MissingExtraError: if PyTorch is not installed.
+        ModelError: if the script fails; with what it said.
+        WorkloadError: if the world, the device or a rank makes no sense.
+    """
+    require_torch()
+    _check(run)
+    with tempfile.TemporaryDirectory(prefix="foretrace-") as folder:
+        found: dict[int, IssuedRole] = {}
+
+        def add(rank: int) -> None:
+            if progress is not None:
+                progress(rank)
+            found[rank] = _ran(run, rank, Path(folder))
+
+        if ranks is not None:
+            for rank in _stated(ranks, run.world_size):
+                add(rank)
+            return _grouped(found, run.world_size, is_checked=False)
+        _follow_peers(0, found, add)
+        last = run.world_size - 1
+        is_checked = last in found
+        if not is_checked:
+            like = _speaker(found, last)
+            add(last)
+            is_checked = like is not None and (
+                _program(found[like], run.warmup) == _program(found[last], run.warmup)
+            )
+            if is_checked:
+                del found[last]
+            else:
+                _follow_peers(last, found, add)
+        while (more := _unspoken(found, run.world_size)) is not None:
+            _follow_peers(more, found, add)
+        return _grouped(found, run.world_size, is_checked=is_checked)
+
+
+def _follow_peers(first: int, found: dict[int, IssuedRole], add: Callable[[int], None]) -> None:
+    """Run a rank, and all with whom what is run exchanges transfers."""
+    waiting = [first]
+    while waiting:
+        rank = waiting.pop(0)
+        if rank in found:
+            continue
+        add(rank)
+        waiting += sorted({one.peer for one in found[rank].exchanges if one.peer >= 0})
+
+
+def _program(role: IssuedRole, warmup: int) -> list[tuple[object, ...]]:
+    """What a role exchanges in the steps that are kept, without the names of its groups."""
+    begins = [at for at, one in enumerate(role.entries) if isinstance(one, StepBegin)]
+    first = begins[min(warmup, len(begins) - 1)]
+    return [
+        (one.name, len(role.groups[one.group]), one.elements, one.dtype, one.phase)
+        for one in role.entries[first:]
+        if isinstance(one, IssuedExchange)
+    ]
+
+
+def _spoken_for(found: dict[int, IssuedRole]) -> dict[int, int]:
+    """Rank -> the rank that was run and does the same.
+
+    From a rank that was run over groups like its own: those of equal distances between members,
+    in which it exchanges no transfers, and which join it with no other rank that was run.
+    """
+    speaker = {rank: rank for rank in found}
+    for own, role in found.items():
+        apart = {_shape(role.groups[one.group]) for one in role.exchanges if one.peer >= 0}
+        shapes = {_shape(group) for group in role.groups.values()} - apart
+        of_member: dict[int, list[tuple[int, ...]]] = {}
+        for group in (*role.groups.values(), *role.other_groups):
+            others = any(member in found and member != own for member in group)
+            if len(group) > 1 and not others and _shape(group) in shapes:
+                for member in group:
+                    of_member.setdefault(member, []).append(group)
+        waiting = [own]
+        while waiting:
+            for group in of_member.pop(waiting.pop(), ()):
+                waiting += [member for member in group if member not in speaker]
+                for member in group:
+                    speaker.setdefault(member, own)
+    return speaker
+
+
+def _shape(group: Sequence[int]) -> tuple[int, ...]:
+    """Distances of a group's members, which are equal where it is a copy."""
+    ordered = sorted(group)
+    return tuple(member - ordered[0] for member in ordered)
+
+
+def _speaker(found: dict[int, IssuedRole], rank: int) -> int | None:
+    return _spoken_for(found).get(rank)
+
+
+def _unspoken(found: dict[int, IssuedRole], world_size: int) -> int | None:
+    """The first rank of which nothing is known, if groups of the world do not join it."""
+    spoken = _spoken_for(found)
+    return next((rank for rank in range(world_size) if rank not in spoken), None)
+
+
+def _grouped(found: dict[int, IssuedRole], world_size: int, *, is_checked: bool) -> WorldRoles:
+    spoken = _spoken_for(found)
+    count = dict.fromkeys(found, 0)
+    for rank in range(world_size):
+        if rank in spoken:
+            count[spoken[rank]] += 1
+    return WorldRoles(dict(sorted(found.items())), count, is_checked)
+
+
+def _ran(run: ScriptRun, rank: int, folder: Path) -> IssuedRole:
+    """Run the script as one rank; what it prints goes where errors go."""
+    local = rank % run.ranks_per_host
+    environment = os.environ | {
+        "RANK": str(rank), "WORLD_SIZE": str(run.world_size), "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(min(run.ranks_per_host, run.world_size)),
+        "GROUP_RANK": str(rank // run.ranks_per_host), "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "foretrace.capture.world", str(folder), run.device,
+        str(run.warmup + run.steps),
+        str(run.script), *run.arguments,
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(  # noqa: S603  the user's own script
+            command, env=environment, capture_output=True, text=True, check=False,
+            timeout=run.timeout_seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(
+            f"{run.script} as rank {rank} of {run.world_size:,} had not done {run.steps} steps "
+            f"after {run.timeout_seconds:g} s: ask for fewer steps, or give it more time"
+        ) from error
+    path = role_path(folder, rank)
+    if done.returncode or not path.exists():
+        said = (done.stderr or done.stdout).strip()[-_LAST_CHARACTERS:]
+        raise ModelError(
+            f"{run.script} failed as rank {rank} of {run.world_size:,}, exit code "
+            f"{done.returncode}; it said:\n{said or 'nothing'}"
+        )
+    role = read_role(path)
+    path.unlink()
+    return role
+
+
+def _stated(ranks: Iterable[int], world_size: int) -> list[int]:
+    stated = sorted(set(ranks))
+    unknown = [rank for rank in stated if not 0 <= rank < world_size]
+    if unknown or not stated:
+        found = f"rank {unknown[0]}" if unknown else "no rank"
+        raise WorkloadError(
+            f"{found} was asked for, and the world has ranks 0 to {world_size - 1}: name some of "
+            "these, or leave it to be found with auto"
+        )
+    return stated
+
+
+def _check(run: ScriptRun) -> None:
+    if run.world_size < 1:
+        raise WorkloadError(f"a world of {run.world_size} ranks was asked for: give 1 or more")
+    if run.steps < 1:
+        raise WorkloadError(f"{run.steps} steps were asked for: give 1 or more")
+    if run.device not in DEVICES:
+        raise WorkloadError(
+            f"device {run.device!r} is not known: choose one of {', '.join(DEVICES)}"
+        )
+    if not run.script.is_file():
+        raise WorkloadError(f"there is no script {str(run.script)!r}: give the path of one")

@@ -1,0 +1,82 @@
+"""`StorageCount`: bytes of storages that are alive, and the most that were at once."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+import torch
+
+from foretrace.capture.module.signature import tensors_in
+from foretrace.capture.world.role import RoleMemory
+
+
+class StorageCount:
+    """Follows storages from the operator that made them to their end."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, tuple[object, int]] = {}  # key -> reference, bytes
+        self._bytes = 0
+        self._peak = 0
+        self._optimizers: list[torch.optim.Optimizer] = []
+        self._state_bytes = self._parameter_bytes = self._gradient_bytes = 0
+
+    def see(self, tensor: torch.Tensor) -> None:
+        """A tensor that an operator returned."""
+        if tensor.layout is not torch.strided:
+            return
+        storage = tensor.untyped_storage()
+        key = int(storage._cdata)  # noqa: SLF001 - as torch.multiprocessing compares them
+        num_bytes = storage.nbytes()
+        known = self._alive.get(key)
+        if known is not None and known[1] == num_bytes:
+            return
+        if known is not None:  # resized, as FSDP does
+            self._bytes += num_bytes - known[1]
+            self._alive[key] = (known[0], num_bytes)
+        else:
+            reference = weakref.ref(storage, lambda _: self._end(key))
+            self._alive[key] = (reference, num_bytes)
+            self._bytes += num_bytes
+        self._peak = max(self._peak, self._bytes)
+
+    def end_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer has made its step: its states are there, and gradients still are."""
+        if all(optimizer is not one for one in self._optimizers):
+            self._optimizers.append(optimizer)
+        owned = [
+            one
+            for each in self._optimizers
+            for group in each.param_groups
+            for one in group["params"]
+        ]
+        self._parameter_bytes = _bytes_of(owned)
+        self._gradient_bytes = max(
+            self._gradient_bytes, _bytes_of(one.grad for one in owned if one.grad is not None)
+        )
+        self._state_bytes = _bytes_of(
+            value for each in self._optimizers for value in tensors_in(list(each.state.values()))
+        )
+
+    def memory(self) -> RoleMemory:
+        """What was found."""
+        return RoleMemory(
+            peak=self._peak,
+            parameters=self._parameter_bytes,
+            gradients=self._gradient_bytes,
+            optimizer=self._state_bytes,
+        )
+
+    def _end(self, key: int) -> None:
+        _, num_bytes = self._alive.pop(key, (None, 0))
+        self._bytes -= num_bytes
+
+
+def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Of their storages on this rank, each once."""
+    found = {}
+    for one in tensors:
+        own = getattr(one, "_local_tensor", one)
+        storage = own.untyped_storage()
+        found[int(storage._cdata)] = storage.nbytes()  # noqa: SLF001
+    return sum(found.values())

@@ -1,0 +1,273 @@
+"""`standing_for`: this process takes itself for one rank of a world that is not there.
+
+Process groups are PyTorch's fake ones, which communicate nothing; optimizers' steps are the steps.
+On the device "fake" tensors have no memory, and what names a GPU finds tensors that only pretend.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FunctionType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.distributed import device_mesh
+from torch.optim import optimizer as optimizers
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import _disable_current_modes
+
+from foretrace.capture.module.kernels import ON_FAKE_CPU, as_on_a_gpu
+from foretrace.capture.world.journal import Journal, StepsAreDone
+from foretrace.capture.world.observer import Observer
+from foretrace.capture.world.role import BACKWARD, FORWARD, OPTIMIZER, IssuedRole
+from foretrace.capture.world.streams import stream_classes
+from foretrace.capture.world.values import SubstitutedValues
+
+FAKE = "fake"
+_DIST: Any = dist  # names that stubs leave out
+_AUTOGRAD: Any = torch.autograd
+# Methods of a process group that return work to wait for.
+_ISSUING = (
+    "allreduce", "allreduce_coalesced", "reduce", "broadcast", "allgather", "_allgather_base",
+    "allgather_coalesced", "allgather_into_tensor_coalesced", "reduce_scatter",
+    "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "scatter", "alltoall",
+    "alltoall_base", "barrier", "send", "recv",
+)  # fmt: skip
+# Of torch.cuda, what scripts call without a tensor, and what they are told.
+_CUDA: dict[str, object] = {
+    "set_device": None, "synchronize": None, "empty_cache": None, "manual_seed": None,
+    "manual_seed_all": None, "reset_peak_memory_stats": None, "current_device": 0,
+    "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0,
+    "max_memory_reserved": 0, "is_bf16_supported": True,
+}  # fmt: skip
+
+
+class WorldProcess:
+    """What is known of the rank that this process stands for."""
+
+    def __init__(self, rank: int, world_size: int, *, device: str, steps: int) -> None:
+        self.rank, self.world_size, self.device, self.steps = rank, world_size, device, steps
+        self.journal = Journal()
+        self.observer = Observer(self.journal, SubstitutedValues() if device == FAKE else None)
+        self.all_groups: dict[tuple[int, ...], None] = {}
+        self._first_optimizer: object = None
+        self._work: dict[int, tuple[object, int]] = {}  # of objects that can be waited for
+
+    def role(self) -> IssuedRole:
+        """What has been written down."""
+        groups = self.observer.groups
+        known = set(groups.values())
+        return IssuedRole(
+            rank=self.rank,
+            world_size=self.world_size,
+            device=self.device,
+            entries=self.journal.entries,
+            texts=list(self.journal.texts),
+            groups=groups,
+            other_groups=[one for one in self.all_groups if one not in known],
+            memory=self.observer.memory.memory(),
+            substitutes=dict(self.journal.substitutes),
+        )
+
+    @contextmanager
+    def standing_for(self) -> Iterator[None]:
+        """While it holds, the process is that rank.
+
+        Raises:
+            StepsAreDone: within, once all steps are written down.
+        """
+        with ExitStack() as stack:
+            self._replace_groups(stack)
+            self._replace_work(stack)
+            self._follow_steps(stack)
+            for name, value in stream_classes(self.journal).items():
+                stack.enter_context(patch.object(torch.cpu, name, value, create=True))
+            if self.device == FAKE:
+                self._take_memory_away(stack)
+            stack.enter_context(self.observer)
+            self.journal.begin_step()
+            yield
+
+    def _replace_groups(self, stack: ExitStack) -> None:
+        made_world, made_group = dist.init_process_group, dist.new_group
+
+        @functools.wraps(made_world)
+        def init_process_group(*_args: object, **_kwargs: object) -> None:
+            made_world("fake", rank=self.rank, world_size=self.world_size, store=FakeStore())
+
+        @functools.wraps(made_group)
+        def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if ranks is not None:
+                self.all_groups[tuple(sorted(ranks))] = None
+            kwargs["backend"] = None
+            return made_group(ranks, *(args[:1]), **kwargs)
+
+        for module in (dist, dist.distributed_c10d, device_mesh):
+            for name, value in (
+                ("init_process_group", init_process_group), ("new_group", new_group),
+            ):  # fmt: skip
+                if hasattr(module, name):
+                    stack.enter_context(patch.object(module, name, value))
+        for name, value in list(vars(device_mesh.DeviceMesh).items()):
+            if isinstance(value, FunctionType):
+                with_values = self._with_values(value)
+            elif isinstance(value, staticmethod):
+                with_values = staticmethod(self._with_values(value.__func__))
+            else:
+                continue
+            stack.enter_context(patch.object(device_mesh.DeviceMesh, name, with_values))
+        stack.enter_context(_patched_mesh())
+
+    def _with_values(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Numbers of ranks are real, whatever tensors are, and no work of the script."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with _disable_current_modes():
+                return function(*args, **kwargs)
+
+        return called
+
+    def _replace_verification(self, stack: ExitStack) -> None:
+        """DDP reads values of its own: of ranks' shapes, and of the order of its buckets."""
+        verify = _DIST._verify_params_across_processes  # noqa: SLF001 - what DDP calls
+
+        def verified(group: Any, tensors: Any, logger: Any = None) -> Any:
+            with unset_fake_temporarily():
+                plain = [torch.empty(1, dtype=one.dtype).expand(one.shape) for one in tensors]
+                return verify(group, plain, logger)
+
+        stack.enter_context(patch.object(_DIST, "_verify_params_across_processes", verified))
+        rebuild = _DIST.Reducer._rebuild_buckets  # noqa: SLF001
+
+        def rebuilt(reducer: Any) -> Any:
+            with unset_fake_temporarily():
+                return rebuild(reducer)
+
+        stack.enter_context(patch.object(_DIST.Reducer, "_rebuild_buckets", rebuilt))
+
+    def _replace_work(self, stack: ExitStack) -> None:
+        """Who waits for what is known from the objects that calls return."""
+
+        def issuing(method: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*args: Any, **kwargs: Any) -> Any:
+                work = method(*args, **kwargs)
+                if work is not None:
+                    self._work[id(work)] = (work, self.observer.last_exchange)
+                return work
+
+            return called
+
+        for name in _ISSUING:
+            method = getattr(dist.ProcessGroup, name, None)
+            if method is not None:
+                stack.enter_context(patch.object(dist.ProcessGroup, name, issuing(method)))
+        waited = dist.Work.wait
+
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            found = self._work.pop(id(work), None)
+            if found is None:
+                self.observer.hold_for_all()
+            else:
+                self.observer.hold_for(found[1])
+            return waited(work, *args, **kwargs)
+
+        stack.enter_context(patch.object(dist.Work, "wait", wait))
+
+    def _follow_steps(self, stack: ExitStack) -> None:
+        run_backward = _AUTOGRAD._engine_run_backward  # noqa: SLF001 - no hook of all passes
+
+        @functools.wraps(run_backward)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            before, self.journal.phase = self.journal.phase, BACKWARD
+            own = list(self.observer.unheld)
+            try:
+                return run_backward(*args, **kwargs)
+            finally:
+                self.journal.phase = before
+                # DDP's reducer waits in C++ for what it issued, as the pass ends.
+                held = {exchange for _, exchange in self._work.values()}
+                for exchange in list(self.observer.unheld):
+                    if exchange not in held and exchange not in own:
+                        self.observer.hold_for(exchange)
+
+        for module in (torch.autograd, torch.autograd.graph):
+            stack.enter_context(patch.object(module, "_engine_run_backward", backward))
+        before = optimizers.register_optimizer_step_pre_hook(self._begin_update)
+        after = optimizers.register_optimizer_step_post_hook(self._end_update)
+        stack.callback(before.remove)
+        stack.callback(after.remove)
+
+    def _begin_update(self, *_given: object) -> None:
+        self.journal.phase = OPTIMIZER
+
+    def _end_update(self, optimizer: Any, *_given: object) -> None:
+        self.journal.phase = FORWARD
+        self.observer.memory.end_step(optimizer)
+        self._first_optimizer = self._first_optimizer or optimizer
+        if optimizer is not self._first_optimizer:
+            return
+        self.journal.begin_step()
+        if self.journal.num_begun > self.steps:
+            raise StepsAreDone
+
+    def _take_memory_away(self, stack: ExitStack) -> None:
+        for name, value in _CUDA.items():
+            told = functools.partial(lambda answer, *_a, **_k: answer, value)
+            stack.enter_context(patch.object(torch.cuda, name, told))
+        for module in (_foreach_utils, optimizers):
+            for name in (
+                "_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices",
+            ):  # fmt: skip
+                stack.enter_context(patch.object(module, name, lambda: ["cuda", "cpu"]))
+        for kinds in (_foreach_utils._foreach_supported_types, optimizers._foreach_supported_types):  # noqa: SLF001
+            if FakeTensor not in kinds:
+                kinds.append(FakeTensor)
+        self._replace_verification(stack)
+        stack.enter_context(as_on_a_gpu(ON_FAKE_CPU))
+        stack.enter_context(_OnCpu())
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+
+
+class _OnCpu(TorchFunctionMode):
+    """What is asked for on a GPU is made where tensors can pretend to be."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        kwargs = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        name = getattr(func, "__name__", "")
+        if name == "cuda" and args and isinstance(args[0], torch.Tensor):
+            return args[0]
+        return func(*map(_on_cpu, args), **kwargs)
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "cuda" else value
+    if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
+        return "cpu"
+    return value
+
+
+@contextmanager
+def _patched_mesh() -> Iterator[None]:
+    """Meshes of a GPU are meshes of what pretends to be one."""
+    made = device_mesh.init_device_mesh
+
+    @functools.wraps(made)
+    def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        kind = "cpu" if device_type == "cuda" and not torch.cuda.is_available() else device_type
+        with _disable_current_modes():
+            return made(kind, *args, **kwargs)
+
+    with ExitStack() as stack:
+        for module in (device_mesh, dist):
+            stack.enter_context(patch.object(module, "init_device_mesh", init_device_mesh))
+        yield

@@ -1,0 +1,103 @@
+"""Streams and events where there is no device: they say what waits for what, and do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
+
+from foretrace.capture.world.journal import Journal
+
+
+class JournalStream:
+    """A stream of this rank."""
+
+    journal: ClassVar[Journal]
+
+    def __init__(self, device: object = None, priority: int = 0) -> None:
+        """A new one."""
+        del device, priority
+        self.number = self.journal.new_stream()
+
+    def wait_stream(self, stream: JournalStream) -> None:
+        """What comes waits for all that stands there."""
+        self.journal.hold(self.number, self.journal.last_on(stream.number))
+
+    def record_event(self, event: JournalEvent | None = None) -> JournalEvent:
+        """A point behind what stands here."""
+        event = event or JournalEvent(self.journal)
+        event.record(self)
+        return event
+
+    def wait_event(self, event: JournalEvent) -> None:
+        """What comes waits for a point."""
+        self.journal.hold(self.number, event.entry)
+
+    def synchronize(self) -> None:
+        """Nothing runs."""
+
+    def __enter__(self) -> Self:
+        self.journal.enter_stream(self.number)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.journal.leave_stream()
+
+
+class JournalEvent:
+    """A point of a stream."""
+
+    def __init__(self, journal: Journal) -> None:
+        """Of no stream yet."""
+        self._journal = journal
+        self.entry = -1
+
+    def record(self, stream: JournalStream | None = None) -> None:
+        """It stands behind all that a stream has, or the current one."""
+        number = self._journal.stream if stream is None else stream.number
+        self.entry = self._journal.last_on(number)
+
+    def wait(self, stream: JournalStream | None = None) -> None:
+        """What comes on a stream, or the current one, waits for it."""
+        number = self._journal.stream if stream is None else stream.number
+        self._journal.hold(number, self.entry)
+
+    def query(self) -> bool:
+        """Nothing runs."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing runs."""
+
+    def elapsed_time(self, _end: JournalEvent) -> float:
+        """Nothing runs."""
+        return 0.0
+
+
+def stream_classes(journal: Journal) -> dict[str, Any]:
+    """What takes the place of `torch.cpu`'s own, by name; those do nothing at all."""
+    kind: Any = type("Stream", (JournalStream,), {"journal": journal})
+    by_number: dict[int, JournalStream] = {}
+
+    def current_stream(_device: object = None) -> JournalStream:
+        number = journal.stream
+        if number not in by_number:
+            by_number[number] = kind.__new__(kind)
+            by_number[number].number = number
+        return by_number[number]
+
+    @contextmanager
+    def stream(one: JournalStream | None) -> Iterator[None]:
+        if one is None:
+            yield
+            return
+        with one:
+            yield
+
+    return {
+        "Stream": kind,
+        "Event": lambda *_given, **_more: JournalEvent(journal),
+        "current_stream": current_stream,
+        "default_stream": current_stream,
+        "stream": stream,
+    }

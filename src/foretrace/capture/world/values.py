@@ -1,0 +1,69 @@
+"""`SubstitutedValues`: what code is told that asks tensors without memory for their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+
+from foretrace.capture.module.known import KnownValues
+from foretrace.capture.world.journal import Journal
+
+_SCALAR = "aten::_local_scalar_dense"
+_COUNTS = ("aten::bincount", "aten::histc")
+
+
+class SubstitutedValues:
+    """Whole numbers that are known stay so; the rest gets a stated substitute."""
+
+    def __init__(self) -> None:
+        self._known = KnownValues()
+
+    def called(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
+        """What an operator returns.
+
+        Raises:
+            WorkloadError: if it cannot return anything without values.
+        """
+        name = str(func.name()).partition(".")[0]
+        if name == _SCALAR:
+            return self._scalar(func, args, journal)
+        if name in _COUNTS:
+            return self._counts(func, args, kwargs, journal)
+        result = func(*args, **kwargs)
+        self._known.follow(func, (args, kwargs), result)
+        return result
+
+    def _scalar(self, func: Any, args: Any, journal: Journal) -> Any:
+        tensor = args[0]
+        try:
+            return self._known.scalar(tensor)
+        except KeyError:
+            pass
+        try:
+            return func(*args)
+        except DataDependentOutputException:
+            if not (tensor.is_floating_point() or tensor.dtype is torch.bool):
+                raise
+        value: float | bool = 1.0 if tensor.is_floating_point() else False
+        journal.substitutes[f"a number that was computed ({tensor.dtype}) was {value}"] += 1
+        return value
+
+    def _counts(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
+        """Tokens of experts: as many each."""
+        given = args[0]
+        named = dict(zip(("input", "bins"), args, strict=False)) | kwargs
+        bins = int(named.get("bins", 0) or named.get("minlength", 0))
+        if not bins:
+            raise DynamicOutputShapeException(func)
+        each, more = divmod(given.numel(), bins)
+        dtype = given.dtype if "bins" in named else torch.int64
+        counts = given.new_empty((bins,), dtype=dtype)
+        whole = [each + (at < more) for at in range(bins)]
+        self._known.set(counts, torch.tensor(whole, dtype=torch.int64))
+        journal.substitutes["counts of experts' tokens were balanced: as many each"] += 1
+        return counts
