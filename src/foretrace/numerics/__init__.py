@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from foretrace.numerics.blocks import BlockFormat as BlockFormat
     from foretrace.numerics.blocks import block_format as block_format
     from foretrace.numerics.blocks import block_rounded as block_rounded
+    from foretrace.numerics.checks import checked_attention as checked_attention
+    from foretrace.numerics.checks import checked_int8_product as checked_int8_product
+    from foretrace.numerics.checks import checked_int8_weight as checked_int8_weight
     from foretrace.numerics.deviation import Deviations as Deviations
     from foretrace.numerics.deviation import deviate as deviate
     from foretrace.numerics.distances import wasserstein_distance as wasserstein_distance
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from foretrace.numerics.pairs import pair_of as pair_of
     from foretrace.numerics.products import Accumulator as Accumulator
     from foretrace.numerics.products import emulated_product as emulated_product
+    from foretrace.numerics.protection import CorruptionFound as CorruptionFound
+    from foretrace.numerics.protection import measured_overhead as measured_overhead
+    from foretrace.numerics.protection import protect as protect
     from foretrace.numerics.vulnerability import FaultSampling as FaultSampling
     from foretrace.numerics.vulnerability import FaultSettings as FaultSettings
     from foretrace.numerics.vulnerability import FaultTarget as FaultTarget

@@ -1,0 +1,235 @@
+"""Products, sums of embeddings and attention that notice when they are wrong.
+
+Each carries a sum that has to come out: of integers exactly, of floats within what rounding can do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretrace.base import WorkloadError, optional
+from foretrace.numerics.formats import FP32, FloatFormat
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = optional("torch", extra="numerics")
+
+# Prime and below 128, so that a sum fits a column of int8, and no power of two is a multiple of it.
+# Source: Li et al., "Efficient Soft-Error Detection for Low-precision Deep Learning Recommendation
+# Models", arXiv:2103.00130.
+MODULUS = 127
+_LARGEST_MODULUS = 127  # whose remainders int8 holds; one more does too, and is no good
+# Standard deviations of the modelled rounding error: with 7, one of 4e11 normal errors is beyond.
+DEVIATIONS = 7.0
+# Products are summed in so many partial sums at once: AVX-512 holds 16 fp32 numbers, and BLAS keeps
+# several registers; fewer would widen thresholds.
+_PARTIAL_SUMS = 4.0
+_SMALLEST = 1e-30
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedInt8Weight:
+    """int8 weights with a column of remainders of their rows' sums."""
+
+    values: Tensor  # int8[inner, columns + 1]
+    modulus: int
+
+
+def checked_int8_weight(weight: Tensor, modulus: int = MODULUS) -> CheckedInt8Weight:
+    """Weights of an int8 product, encoded once.
+
+    Args:
+        weight: int8[inner, columns].
+        modulus: of sums; even ones miss errors.
+
+    Raises:
+        WorkloadError: if remainders would not fit int8, or the weights are no int8 matrix.
+    """
+    if not 2 <= modulus <= _LARGEST_MODULUS + 1:  # noqa: PLR2004  one has no remainders
+        raise WorkloadError(f"a modulus of {modulus} cannot be: expected 2 to 127, best 127")
+    if weight.dtype is not torch.int8 or weight.dim() != 2:  # noqa: PLR2004  a matrix
+        raise WorkloadError(
+            f"weights are {weight.dtype} of shape {tuple(weight.shape)}: expected an int8 matrix"
+        )
+    sums = weight.to(torch.int64).sum(1, keepdim=True).remainder(modulus).to(torch.int8)
+    return CheckedInt8Weight(torch.cat([weight, sums], 1), modulus)
+
+
+def int8_sums(given: Tensor, weight: CheckedInt8Weight) -> Tensor:
+    """The product with its column of sums, int32[rows, columns + 1], by PyTorch's own kernel."""
+    found: Tensor = torch._int_mm(given, weight.values)  # noqa: SLF001  there is no other int8 product
+    return found
+
+
+def wrong_int8_rows(sums: Tensor, modulus: int = MODULUS) -> Tensor:
+    """Rows of a checked product whose sum does not come out; bool[rows]."""
+    wide = sums.to(torch.int64)
+    return (wide[:, :-1].sum(1) - wide[:, -1]).remainder(modulus) != 0
+
+
+def checked_int8_product(given: Tensor, weight: CheckedInt8Weight) -> tuple[Tensor, Tensor]:
+    """The product, int32[rows, columns], and which rows are wrong."""
+    sums = int8_sums(given, weight)
+    return sums[:, :-1], wrong_int8_rows(sums, weight.modulus)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedTable:
+    """An embedding table of int8 rows with scale and bias, and its rows' sums."""
+
+    rows: Tensor  # int8[rows, width]
+    scales: Tensor  # float32[rows]
+    biases: Tensor  # float32[rows]
+    sums: Tensor  # int32[rows]
+
+    @classmethod
+    def of(cls, rows: Tensor, scales: Tensor, biases: Tensor) -> CheckedTable:
+        """Sums of the rows as they are now."""
+        return cls(rows, scales, biases, rows.to(torch.int32).sum(1))
+
+    def pooled(self, bags: Tensor) -> Tensor:
+        """Sums of every bag's rows in fp32; [bags, width]."""
+        found = self.rows[bags].float() * self.scales[bags][..., None]
+        return (found + self.biases[bags][..., None]).sum(1)
+
+
+# Source: arXiv:2103.00130; docs/numerics.md has the rates of others.
+TABLE_TOLERANCE = 1e-5
+
+
+def wrong_bags(
+    table: CheckedTable, bags: Tensor, pooled: Tensor, *, tolerance: float = TABLE_TOLERANCE
+) -> Tensor:
+    """Bags whose sum differs from that of their rows' sums by more than rounding; bool[bags].
+
+    Args:
+        table: as it was encoded.
+        bags: int64[bags, rows of each].
+        pooled: float32[bags, width], what was computed.
+        tolerance: of the larger of both sums.
+    """
+    width = table.rows.shape[1]
+    each = table.scales[bags] * table.sums[bags].float() + width * table.biases[bags]
+    expected, found = each.sum(1), pooled.sum(1)
+    limit = tolerance * torch.maximum(expected.abs(), found.abs())
+    return ~((found - expected).abs() <= limit)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedWeight:
+    """Float weights and what a check of their products needs."""
+
+    weight: Tensor  # [inner, columns]
+    sums: Tensor  # float64[inner]
+    squares: Tensor  # float64[inner]
+
+    @classmethod
+    def of(cls, weight: Tensor) -> CheckedWeight:
+        """Sums of the weights as they are now."""
+        wide = weight.detach().double()
+        return cls(weight, wide.sum(1), wide.square().sum(1))
+
+
+def rounding_threshold(
+    given: Tensor,
+    weight: CheckedWeight,
+    product: Tensor,
+    *,
+    output: FloatFormat = FP32,
+    accumulator: FloatFormat = FP32,
+) -> Tensor:
+    """What a row's sum may differ by from rounding alone; float64[rows].
+
+    Rounding errors are modelled as independent: a partial sum's variance grows with the products
+    that it holds, and with the square of what it comes to. The idea of thresholds from variances
+    is V-ABFT's (arXiv:2602.08043); the estimate here is our own.
+    """
+    wide = given.detach().double()
+    inner = given.shape[-1]
+    squares = product.detach().double().square().sum(-1)
+    spread = wide.square() @ weight.squares
+    steps = max(inner / _PARTIAL_SUMS, 1.0)
+    summed = accumulator.unit_roundoff**2 / 3 * (steps / 2 * spread + steps / 3 * squares)
+    kept = output.unit_roundoff**2 / 3 * squares
+    return DEVIATIONS * (summed + kept).sqrt() + _SMALLEST
+
+
+def wrong_rows(
+    given: Tensor,
+    weight: CheckedWeight,
+    product: Tensor,
+    *,
+    offset: float = 0.0,
+    output: FloatFormat = FP32,
+    accumulator: FloatFormat = FP32,
+) -> Tensor:
+    """Rows of a product whose sum cannot be told by rounding; bool[rows].
+
+    Args:
+        given: [rows, inner].
+        weight: as it was encoded.
+        product: [rows, columns], what was computed.
+        offset: sum of the bias that was added.
+        output: the format that the product was rounded to.
+        accumulator: the format of its sums.
+    """
+    difference = (product.double().sum(-1) - given.double() @ weight.sums - offset).abs()
+    limit = rounding_threshold(given, weight, product, output=output, accumulator=accumulator)
+    return ~(difference.isfinite() & (difference <= limit))
+
+
+def checked_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, sums: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention, and which rows are wrong: scores, softmax and output have one sum each.
+
+    Args:
+        queries: [..., rows, width].
+        keys: [..., places, width].
+        values: [..., places, width].
+        sums: of keys over places and of values over channels, from before they were stored; taken
+            now, if left out, so that faults in the computation alone are seen.
+
+    Returns:
+        The output, and bool[..., rows].
+    """
+    if sums is None:
+        sums = attention_sums(keys, values)
+    key_sums, value_sums = sums
+    scale = 1 / math.sqrt(queries.shape[-1])
+    scores = queries @ keys.mT * scale
+    wide = queries.double() * scale
+    expected = (wide @ key_sums[..., None])[..., 0]
+    sizes = (wide.square() @ keys.double().square().sum(-2)[..., None])[..., 0]
+    wrong = _is_beyond(scores, expected, sizes, queries.shape[-1])
+    weights = torch.softmax(scores, -1)
+    places = keys.shape[-2]
+    wrong = wrong | ~((weights.double().sum(-1) - 1).abs() <= DEVIATIONS * _roundoff(places))
+    out = weights @ values
+    expected = (weights.double() @ value_sums[..., None])[..., 0]
+    sizes = (weights.double().square() @ values.double().square().sum(-1)[..., None])[..., 0]
+    return out, wrong | _is_beyond(out, expected, sizes, places)
+
+
+def attention_sums(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """What `checked_attention` holds keys and values against."""
+    return keys.double().sum(-2), values.double().sum(-1)
+
+
+def _is_beyond(found: Tensor, expected: Tensor, sizes: Tensor, inner: int) -> Tensor:
+    steps = max(inner / _PARTIAL_SUMS, 1.0)
+    wide = found.double()
+    squares = wide.square().sum(-1)
+    variance = FP32.unit_roundoff**2 / 3 * (steps / 2 * sizes + (steps / 3 + 1) * squares)
+    limit = DEVIATIONS * variance.sqrt() + _SMALLEST
+    difference = (wide.sum(-1) - expected).abs()
+    return ~(difference.isfinite() & (difference <= limit))
+
+
+def _roundoff(number: int) -> float:
+    """Of a sum of so many shares of 1."""
+    return FP32.unit_roundoff * math.sqrt(number)

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from foretrace.base import WorkloadError
+from foretrace.numerics import CorruptionFound, checked_attention, measured_overhead, protect
+from foretrace.numerics.checks import (
+    CheckedInt8Weight,
+    CheckedTable,
+    CheckedWeight,
+    attention_sums,
+    checked_int8_product,
+    checked_int8_weight,
+    int8_sums,
+    rounding_threshold,
+    wrong_bags,
+    wrong_int8_rows,
+    wrong_rows,
+)
+from foretrace.numerics.formats import float_format
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+TRIALS = 150
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def integers(low: int, *size: int, of: torch.Generator) -> torch.Tensor:
+    return torch.randint(low, 128, size, generator=of, dtype=torch.int8)
+
+
+def test_an_int8_product_is_the_product(generator: torch.Generator) -> None:
+    given, weight = integers(0, 16, 64, of=generator), integers(-127, 64, 24, of=generator)
+
+    found, wrong = checked_int8_product(given, checked_int8_weight(weight))
+
+    assert torch.equal(found, given.int() @ weight.int())
+    assert not wrong.any()
+
+
+@pytest.mark.parametrize(("modulus", "is_odd"), [(127, True), (101, True), (128, False)])
+def test_flipped_accumulator_bits_are_caught_by_odd_moduli_alone(
+    modulus: int, is_odd: bool, generator: torch.Generator
+) -> None:
+    given, weight = integers(0, 8, 32, of=generator), integers(-127, 32, 16, of=generator)
+    sums = int8_sums(given, checked_int8_weight(weight, modulus))
+
+    caught = []
+    for bit in range(31):
+        for column in range(16):
+            struck = sums.clone()
+            struck[:, column] ^= 1 << bit
+            caught += wrong_int8_rows(struck, modulus).tolist()
+
+    assert sum(caught) / len(caught) == 1.0 if is_odd else sum(caught) / len(caught) < 0.3
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.5])
+def test_flipped_weights_are_caught(zeros: float, generator: torch.Generator) -> None:
+    caught, false = 0, 0
+    for _ in range(TRIALS):
+        given, weight = integers(0, 16, 64, of=generator), integers(-127, 64, 32, of=generator)
+        given[torch.rand(given.shape, generator=generator) < zeros] = 0
+        held = checked_int8_weight(weight)
+        false += int(checked_int8_product(given, held)[1].sum())
+        struck = held.values.clone()
+        row, column, bit = (int(torch.randint(n, (), generator=generator)) for n in (64, 32, 8))
+        struck.view(torch.uint8)[row, column] ^= 1 << bit
+        sums = int8_sums(given, CheckedInt8Weight(struck, held.modulus))
+        caught += bool(wrong_int8_rows(sums).any())
+
+    assert caught / TRIALS >= 0.99
+    assert false == 0
+
+
+def bag_rates(tolerance: float, generator: torch.Generator) -> dict[str, float]:
+    """Shares of bags that are called wrong: of clean ones, and with a high or low bit flipped."""
+    size, width = 400, 64
+    rows = integers(-127, size, width, of=generator)
+    scales = 0.01 + 0.02 * torch.rand(size, generator=generator)
+    biases = torch.rand(size, generator=generator) - 0.5
+    table = CheckedTable.of(rows, scales, biases)
+    bags = torch.randint(size, (TRIALS, 100), generator=generator)
+    clean = table.pooled(bags)
+    found = {"false": float(wrong_bags(table, bags, clean, tolerance=tolerance).float().mean())}
+    for name, low in (("high", 4), ("low", 0)):
+        bit = low + torch.randint(4, (TRIALS,), generator=generator)
+        column = torch.randint(width, (TRIALS,), generator=generator)
+        kept = rows[bags[:, 0], column]
+        struck = (kept.view(torch.uint8) ^ (1 << bit).to(torch.uint8)).view(torch.int8)
+        change = (struck.float() - kept.float()) * scales[bags[:, 0]]
+        pooled = clean.clone()
+        pooled[torch.arange(TRIALS), column] += change
+        wrong = wrong_bags(table, bags, pooled, tolerance=tolerance)
+        found[name] = float(wrong.float().mean())
+    return found
+
+
+def test_embedding_sums_trade_false_alarms_for_small_bits(generator: torch.Generator) -> None:
+    tight, usual, loose = (bag_rates(one, generator) for one in (1e-8, 1e-5, 1e-3))
+
+    assert tight["false"] > 0.1
+    assert usual["false"] == 0
+    assert usual["high"] > 0.97
+    assert usual["low"] > loose["low"]
+    assert loose["high"] < usual["high"]
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+@pytest.mark.parametrize("shape", ["normal", "positive"])
+def test_thresholds_are_near_what_rounding_does(
+    name: str, shape: str, generator: torch.Generator
+) -> None:
+    given = torch.randn(2048, 256, generator=generator)
+    weight = torch.randn(256, 128, generator=generator)
+    if shape == "positive":
+        given, weight = given.abs(), weight.abs()
+    kind = torch.bfloat16 if name == "bf16" else torch.float32
+    given, weight = given.to(kind), weight.to(kind)
+    held, product = CheckedWeight.of(weight), given @ weight
+    output = float_format(name)
+
+    limit = rounding_threshold(given, held, product, output=output)
+
+    error = (product.double().sum(-1) - given.double() @ held.sums).abs()
+    assert not wrong_rows(given, held, product, output=output).any()
+    # V-ABFT's published thresholds are 7 to 20 times the error in fp32, 48 to 158 in bf16.
+    assert float((limit / error.max()).max()) < (20 if name == "fp32" else 48)
+
+
+def test_float_products_notice_what_is_above_rounding(generator: torch.Generator) -> None:
+    given = torch.randn(32, 64, generator=generator)
+    weight = torch.randn(64, 16, generator=generator)
+    held = CheckedWeight.of(weight)
+    for value in (1e-2, 1e30, float("inf"), float("nan")):
+        product = given @ weight
+        product[5, 3] += value
+        assert wrong_rows(given, held, product).nonzero().flatten().tolist() == [5]
+
+
+def test_attention_is_attention_and_notices_stored_faults(generator: torch.Generator) -> None:
+    queries, keys, values = (torch.randn(2, 24, 16, generator=generator) for _ in range(3))
+    sums = attention_sums(keys, values)
+
+    out, wrong = checked_attention(queries, keys, values, sums)
+    right = torch.nn.functional.scaled_dot_product_attention(queries, keys, values)
+    assert torch.allclose(out, right, atol=1e-5)
+    assert not wrong.any()
+    for one in (keys, values):
+        kept = float(one[1, 7, 3])
+        one[1, 7, 3] = kept + 4
+        _, wrong = checked_attention(queries, keys, values, sums)
+        assert bool(wrong[1].any())
+        assert not wrong[0].any()
+        one[1, 7, 3] = kept
+
+
+def small_model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4, bias=False)
+    return torch.nn.Sequential(torch.nn.EmbeddingBag(20, 8, mode="mean"), *layers)
+
+
+@pytest.mark.parametrize("name", ["0.weight", "1.weight", "1.bias", "3.weight"])
+def test_a_protected_model_says_which_module_was_struck(name: str) -> None:
+    model, bags = small_model(), torch.randint(20, (6, 5))
+    seen: list[CorruptionFound] = []
+    clean = model(bags)
+
+    with protect(model, on_error=seen.append) as guard:
+        assert torch.equal(model(bags), clean)
+        assert seen == []
+        model.get_parameter(name).data += 3.0
+        model(bags)
+        guard.encode()
+        model(bags)
+
+    assert guard.num_modules == 3
+    assert [one.module for one in seen] == [name[0]]
+    model.get_parameter(name).data.zero_()
+    model(bags)
+    assert len(seen) == 1
+
+
+def test_overhead_is_measured_here() -> None:
+    found = measured_overhead(small_model(), torch.randint(20, (64, 5)), repeats=3)
+
+    assert found.rows[1].time_ns > 0
+    assert "3 modules" in found.headline
+
+
+def test_what_cannot_be_checked_is_said() -> None:
+    with pytest.raises(WorkloadError, match="has no linear layer and no embedding bag"):
+        protect(torch.nn.ReLU())
+    with pytest.raises(WorkloadError, match="a modulus of 200 cannot be"):
+        checked_int8_weight(torch.ones(2, 2, dtype=torch.int8), 200)
+    with pytest.raises(WorkloadError, match="expected an int8 matrix"):
+        checked_int8_weight(torch.ones(2, 2))
