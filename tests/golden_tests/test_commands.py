@@ -97,6 +97,7 @@ LEFT_OUT = {
     "numerics campaign": "trains a model here; numerics/test_vulnerability.py keeps its figures",
     "numerics deviate": "rounds as processors do; numerics/test_deviation.py keeps its figures",
     "numerics watch": "needs a log; numerics/test_monitor.py keeps its figures",
+    "numerics diff": "needs checkpoints; numerics/test_difference.py keeps its figures",
     "numerics formats": "says what the libraries installed here do",
     "search": "tells how long it took; search/test_search.py keeps its figures",
     "tables": "tells how long it took; cli/test_tables.py keeps its figures",

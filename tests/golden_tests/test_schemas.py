@@ -21,6 +21,8 @@ _OBSERVED = (
     '"large_share": 0.1, "bimodality": null, "epsilon_ratio": 9.0, "gradient_memory": 0.0, '
     '"cosine": 0.5, "update_norm": 0.1}}}\n'
 )
+_HEAD = b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+_CHECKPOINT = len(_HEAD).to_bytes(8, "little") + _HEAD + bytes(8)
 _PLAN = "--model llama3.2-1b --machine dgx-h100 --gpus 8"
 _ADDED = f"{_PLAN} --set global_batch=8 --ledger {{out}}/l.jsonl --json"
 _SMALL = "--tp 2 --global-batch 8 --sequence 512"
@@ -56,6 +58,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
         "numerics deviate softmax --length 64 --tile 16 --tile 32 --seeds 1 --json",
         "numerics deviate attention --repeated-maxima --json",
     ),
+    "numerics diff": ("numerics diff {checkpoint} {checkpoint} --json",),
     "numerics formats": ("numerics formats --values 1000 --json",),
     "numerics watch": (
         "numerics watch {losses} --json",
@@ -83,7 +86,9 @@ def test_what_a_command_prints_keeps_to_its_schema(
     losses.write_text("step,loss\n" + "".join(f"{at},{3 + 9 * (at > 60)}\n" for at in range(90)))
     observed.write_text(_OBSERVED)
     places = {"examples": examples, "out": tmp_path, "engine": engine, "runs": runs}
-    places |= {"losses": losses, "observed": observed}
+    checkpoint = tmp_path / "held.safetensors"
+    checkpoint.write_bytes(_CHECKPOINT)
+    places |= {"losses": losses, "observed": observed, "checkpoint": checkpoint}
 
     for line in LINES[case]:
         outcome = run(*(word.format(**places) for word in line.split()))

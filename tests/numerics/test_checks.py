@@ -151,14 +151,14 @@ def test_attention_is_attention_and_notices_stored_faults(generator: torch.Gener
     queries, keys, values = (torch.randn(2, 24, 16, generator=generator) for _ in range(3))
     sums = attention_sums(keys, values)
 
-    out, wrong = checked_attention(queries, keys, values, sums)
+    out, wrong = checked_attention(queries, keys, values, sums=sums)
     right = torch.nn.functional.scaled_dot_product_attention(queries, keys, values)
     assert torch.allclose(out, right, atol=1e-5)
     assert not wrong.any()
     for one in (keys, values):
         kept = float(one[1, 7, 3])
         one[1, 7, 3] = kept + 4
-        _, wrong = checked_attention(queries, keys, values, sums)
+        _, wrong = checked_attention(queries, keys, values, sums=sums)
         assert bool(wrong[1].any())
         assert not wrong[0].any()
         one[1, 7, 3] = kept

@@ -184,6 +184,37 @@ def _module(named: str) -> tuple[Any, Any, dict[str, Any]]:
 
 
 @app.command()
+def diff(
+    first: Annotated[
+        Path,
+        typer.Argument(
+            metavar="A", help="A safetensors or PyTorch file, or the folder of a checkpoint."
+        ),
+    ],
+    second: Annotated[Path, typer.Argument(metavar="B", help="What it is held against.")],
+    *,
+    yardstick: Annotated[
+        str, option("FORMAT", "Whose rounding a difference is held against.")
+    ] = "bf16",
+    journal: Annotated[
+        Path | None, option("FILE", "Keep finished tensors here, and go on from them.")
+    ] = None,
+    page: options.Page = None,
+    top: options.Top = 24,
+    outputs: Outputs,
+) -> None:
+    """Show how far two checkpoints are from each other, tensor by tensor."""
+    with activity() as doing:
+        doing.now("comparing")
+        found = numerics.checkpoint_difference(
+            first, second, yardstick=yardstick, journal=journal, progress=doing.advance
+        )
+    _tell(found, outputs, top, page, f"{first.name} and {second.name}")
+    if found.warning:
+        typer.echo(found.warning, err=True)
+
+
+@app.command()
 def watch(
     log: Annotated[
         Path,

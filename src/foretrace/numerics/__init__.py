@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from foretrace.numerics.checks import checked_int8_weight as checked_int8_weight
     from foretrace.numerics.deviation import Deviations as Deviations
     from foretrace.numerics.deviation import deviate as deviate
+    from foretrace.numerics.difference import CheckpointDifference as CheckpointDifference
+    from foretrace.numerics.difference import checkpoint_difference as checkpoint_difference
     from foretrace.numerics.distances import wasserstein_distance as wasserstein_distance
     from foretrace.numerics.faults import FaultKind as FaultKind
     from foretrace.numerics.formats import FLOAT_FORMATS as FLOAT_FORMATS

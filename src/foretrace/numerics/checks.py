@@ -183,7 +183,11 @@ def wrong_rows(
 
 
 def checked_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, sums: tuple[Tensor, Tensor] | None = None
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    sums: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention, and which rows are wrong: scores, softmax and output have one sum each.
 

@@ -181,15 +181,27 @@ SMALL_TASKS: Mapping[str, SmallTask] = {
 
 def train_small(task: SmallTask, *, steps: int, batch: int = 128, seed: int = 0) -> nn.Module:
     """A trained model of a task; the same seed gives the same one."""
+    return _trained(task, (steps, batch), seed)[0].eval()
+
+
+def training_losses(task: SmallTask, *, steps: int, batch: int, seed: int) -> list[float]:
+    """The loss of every step of a training."""
+    return _trained(task, (steps, batch), seed)[1]
+
+
+def _trained(task: SmallTask, sizes: tuple[int, int], seed: int) -> tuple[nn.Module, list[float]]:
+    steps, batch = sizes
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = task.model()
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=task.rate)
+    losses = []
     for _ in range(steps):
         inputs, right = task.batch(batch, generator)
         loss = task.loss(model(*inputs), right)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return model.eval()
+        losses.append(loss.item())
+    return model, losses
