@@ -60,10 +60,12 @@ LINES: Mapping[str, tuple[str, ...]] = {
     ),
     "numerics diff": ("numerics diff {checkpoint} {checkpoint} --json",),
     "numerics formats": ("numerics formats --values 1000 --json",),
+    "numerics probe": ("numerics probe lenet --formats bf16 --steps 2 --seeds 2 --json",),
     "numerics watch": (
         "numerics watch {losses} --json",
         "numerics watch {observed} --json",
     ),
+    "risk corruption": ("risk corruption llama3-405b --check abft=0.05:0.99 --samples 5 --json",),
     "search": (f"search {_PLAN} {_SMALL} --time 1 --gap 5% --json",),
     "serve": (
         f"{_SERVE} --engine {{engine}} --json",

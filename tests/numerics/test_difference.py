@@ -81,7 +81,8 @@ def test_a_shift_is_the_distance_of_every_kind(first: Path, tmp_path: Path) -> N
 
 
 def test_every_form_of_a_checkpoint_is_the_same_one(first: Path, tmp_path: Path) -> None:
-    from torch.distributed import checkpoint  # it takes longer to load than all tests here
+    # It takes longer to load than all tests here.
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     held = tensors()
     torch.save({"model": held}, tmp_path / "whole.pt")
@@ -96,7 +97,7 @@ def test_every_form_of_a_checkpoint_is_the_same_one(first: Path, tmp_path: Path)
     spread = tmp_path / "distributed"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this is one process is meant
-        checkpoint.save(dict(held), checkpoint_id=spread, no_dist=True)
+        save(dict(held), checkpoint_id=spread, no_dist=True)
 
     for other in (shards, index, spread):
         found = checkpoint_difference(first, other)

@@ -215,6 +215,41 @@ def diff(
 
 
 @app.command()
+def probe(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="lenet, dlrm or transformer; trained here.")
+    ],
+    *,
+    formats: Annotated[
+        list[str] | None,
+        option(
+            "FORMAT",
+            "Of products, with accumulator and rounding: bf16:bf16:toward-zero; may be repeated. "
+            "Default: bf16, fp8_e4m3, and that.",
+        ),
+    ] = None,
+    steps: Annotated[int, option("N", "Of each training.", min=1)] = 60,
+    seeds: Annotated[int, option("N", "Trainings of each format.", min=2)] = 3,
+    seed: options.Seed = 0,
+    page: options.Page = None,
+    top: options.Top = 16,
+    outputs: Outputs,
+) -> None:
+    """Train a small model in several number formats, beside the spread of fp32's seeds."""
+    with activity() as doing:
+        doing.now("training")
+        found = numerics.probe(
+            model,
+            formats=formats or ("bf16", "fp8_e4m3", "bf16:bf16:toward-zero"),
+            num_steps=steps,
+            num_seeds=seeds,
+            seed=seed,
+            progress=doing.advance,
+        )
+    _tell(found, outputs, top, page, f"formats that train {model}")
+
+
+@app.command()
 def watch(
     log: Annotated[
         Path,

@@ -188,7 +188,7 @@ def _nested(held: object, name: str) -> Iterator[StoredTensor]:
 def _distributed(folder: Path) -> Iterator[StoredTensor]:
     """Tensors of torch.distributed.checkpoint, loaded one at a time."""
     # On demand: it loads much of PyTorch.
-    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
     reader = FileSystemReader(folder)
@@ -207,12 +207,13 @@ def _distributed_reader(
     folder: Path, name: str, shape: tuple[int, ...], kind: torch.dtype
 ) -> Callable[[int, int], Tensor]:
     def read(first: int, last: int) -> Tensor:
-        from torch.distributed import checkpoint  # on demand: it loads much of PyTorch
+        # On demand: it loads much of PyTorch.
+        from torch.distributed.checkpoint.state_dict_loader import load
 
         state = {name: torch.empty(shape, dtype=kind)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that this is one process is meant
-            checkpoint.load(state, checkpoint_id=folder, no_dist=True)
+            load(state, checkpoint_id=folder, no_dist=True)
         return state[name].reshape(-1)[first:last]
 
     return read

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from foretrace.risk.campaign.closed_form import searched_interval_ns as searched_interval_ns
     from foretrace.risk.campaign.closed_form import with_hosts as with_hosts
     from foretrace.risk.campaign.closed_form import with_interval as with_interval
+    from foretrace.risk.campaign.corruption import OBSERVED_PER_HOST_DAY as OBSERVED_PER_HOST_DAY
+    from foretrace.risk.campaign.corruption import OperatorCheck as OperatorCheck
+    from foretrace.risk.campaign.corruption import SilentCorruption as SilentCorruption
+    from foretrace.risk.campaign.corruption import silent_corruption as silent_corruption
     from foretrace.risk.campaign.ettr import Ettr as Ettr
     from foretrace.risk.campaign.ettr import ettr as ettr
     from foretrace.risk.campaign.outcome import Account as Account

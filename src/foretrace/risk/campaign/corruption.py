@@ -1,0 +1,166 @@
+"""Silent corruptions: how many there are, how many checks leave, and what checks cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, number_text
+from foretrace.base import NS_PER_DAY, RiskError
+from foretrace.risk.campaign.campaign import Campaign
+from foretrace.risk.campaign.outcome import Account
+from foretrace.risk.campaign.simulate import simulate_campaign
+
+_DAYS = 30.0  # of a month
+# Corruptions of one host in a day that were noticed: 6 of 2,048 hosts in 54 days.
+# Source: "The Llama 3 Herd of Models", arXiv:2407.21783, table 5.
+OBSERVED_PER_HOST_DAY = 6 / (2048 * 54)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorCheck:
+    """What a check costs of a step, and which share of corruptions it finds."""
+
+    name: str
+    overhead: float = 0.0
+    coverage: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorruptionAccount:
+    """A campaign with one check; shares of wall time sum to 1."""
+
+    check: OperatorCheck
+    silent_per_month: float
+    found_per_month: float
+    productive_share: float
+    check_share: float
+    recomputed_share: float
+    other_share: float  # all that failures cost
+    restarted_share: float  # productive, if a find restarted the job from its checkpoint
+
+    def __post_init__(self) -> None:
+        """Time is neither made nor lost."""
+        parts = (
+            self.productive_share,
+            self.check_share,
+            self.recomputed_share,
+            self.other_share,
+        )
+        if abs(sum(parts) - 1) > 1e-9:  # noqa: PLR2004  rounding of four sums
+            raise ValueError(f"shares of time sum to {sum(parts)}")
+
+
+@dataclass(frozen=True, repr=False)
+class SilentCorruption(Answer):
+    """No check, and each of several."""
+
+    json_names: ClassVar = {"rows": "checks"}
+
+    campaign: Campaign
+    per_host_day: float
+    rows: tuple[CorruptionAccount, ...]
+
+    @property
+    def headline(self) -> str:
+        """What is left without a check, and with the best."""
+        plain = self.rows[0]
+        best = min(self.rows, key=lambda one: (one.silent_per_month, one.check_share))
+        told = f"{number_text(plain.silent_per_month)} silent corruptions a month without a check"
+        if best is plain:
+            return f"{told}: {self.campaign.subject}"
+        return (
+            f"{told}, {number_text(best.silent_per_month)} with {best.check.name}, which takes "
+            f"{number_text(100 * best.check_share)} % of the time: {self.campaign.subject}"
+        )
+
+    def parts(self) -> tuple[Told, ...]:
+        """A row each."""
+        table = Table.of(
+            "checks",
+            self.rows,
+            Column("check", unit=Unit.WORD, value="check.name"),
+            Column("overhead", "of a step", Unit.SHARE, "check.overhead"),
+            Column("coverage", unit=Unit.SHARE, value="check.coverage"),
+            Column("silent_per_month", "silent a month", Unit.NUMBER),
+            Column("found_per_month", "found", Unit.NUMBER),
+            Column("productive_share"),
+            Column("check_share", shown=Shown.FILES),
+            Column("recomputed_share"),
+            Column("other_share", shown=Shown.FILES),
+            Column("restarted_share", "productive, restarted"),
+        )
+        return table, Sentences.of("to know", self._notes())
+
+    def _notes(self) -> Iterator[str]:
+        yield (
+            "a find costs the step that it is in, which is computed again; the last column is for "
+            "jobs that restart from their checkpoint instead"
+        )
+
+
+def silent_corruption(
+    campaign: Campaign,
+    *,
+    step_ns: int,
+    upsets_per_host_day: float = OBSERVED_PER_HOST_DAY,
+    vulnerability: float = 1.0,
+    checks: Sequence[OperatorCheck] = (),
+    num_samples: int = 200,
+    seed: int = 0,
+) -> SilentCorruption:
+    """Silent corruptions of a campaign a month, without a check and with each.
+
+    Args:
+        campaign: the job, with the failures that stop it.
+        step_ns: of training, without a check.
+        upsets_per_host_day: faults of one host.
+        vulnerability: share of them that make an output wrong (`foretrace numerics campaign`).
+        checks: to compare.
+        num_samples: simulated campaigns.
+        seed: the same one gives the same result.
+
+    Raises:
+        RiskError: if a share is not between 0 and 1, or a time or rate below 0.
+    """
+    shares = (vulnerability, *(one.coverage for one in checks))
+    if not all(0 <= one <= 1 for one in shares):
+        raise RiskError("vulnerability and coverage are shares: give them between 0 and 1")
+    if step_ns <= 0 or upsets_per_host_day < 0 or any(one.overhead < 0 for one in checks):
+        raise RiskError(
+            f"a step of {step_ns} ns and {upsets_per_host_day:g} upsets with these overheads: the "
+            "step has to be above zero, all others zero or more"
+        )
+    outcome = simulate_campaign(
+        campaign, duration_ns=round(_DAYS * NS_PER_DAY), num_samples=num_samples, seed=seed
+    )
+    trained = outcome.share(Account.PRODUCTIVE)
+    per_day = campaign.num_hosts * upsets_per_host_day * vulnerability
+    rows = (
+        _account(campaign, one, trained, (per_day, step_ns))
+        for one in (OperatorCheck(name="none"), *checks)
+    )
+    return SilentCorruption(campaign, upsets_per_host_day * vulnerability, tuple(rows))
+
+
+def _account(
+    campaign: Campaign, check: OperatorCheck, trained: float, sizes: tuple[float, int]
+) -> CorruptionAccount:
+    """Time in which the job trains is divided into work, checks, and steps computed again."""
+    per_day, step_ns = sizes
+    found = per_day * check.coverage
+    longer = 1 + check.overhead
+    lost = found / NS_PER_DAY * step_ns * longer  # per time that is kept
+    kept = trained / (1 + lost)
+    restart_ns = campaign.checkpoint.interval_ns / 2 + campaign.down_ns
+    return CorruptionAccount(
+        check=check,
+        silent_per_month=per_day * (1 - check.coverage) * _DAYS,
+        found_per_month=found * _DAYS,
+        productive_share=kept / longer,
+        check_share=kept * check.overhead / longer,
+        recomputed_share=trained - kept,
+        other_share=1 - trained,
+        restarted_share=trained / (1 + found / NS_PER_DAY * restart_ns) / longer,
+    )

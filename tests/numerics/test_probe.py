@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from foretrace.base import WorkloadError
+from foretrace.numerics import probe
+from foretrace.numerics.probe import narrow_products, training_format
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+def gradient(text: str, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and weight gradient of one linear layer, of positive numbers."""
+    torch.manual_seed(seed)
+    layer = torch.nn.Linear(256, 8)
+    layer.weight.data.abs_()
+    given = torch.rand(64, 256)
+    with narrow_products(training_format(text), seed):
+        out = layer(given)
+        out.sum().backward()
+    assert layer.weight.grad is not None
+    return out.detach(), layer.weight.grad
+
+
+def error(text: str) -> float:
+    found, right = gradient(text), gradient("fp32")
+    return max(
+        float(((one - other).abs() / other.abs()).mean())
+        for one, other in zip(found, right, strict=True)
+    )
+
+
+def test_narrow_accumulators_lose_more_than_narrow_inputs() -> None:
+    inputs, sums, cut = map(error, ("bf16", "bf16:bf16", "bf16:bf16:toward-zero"))
+
+    assert error("fp32") == 0
+    assert 0 < inputs < 2**-8
+    assert inputs < sums < cut
+    assert cut > 0.02
+    assert torch.equal(gradient("fp32")[0], gradient("fp32")[0])
+
+
+def test_a_probe_holds_formats_against_fp32() -> None:
+    found = probe("lenet", formats=("bf16",), num_steps=3, num_seeds=2)
+
+    assert [one.format for one in found.rows] == ["fp32", "bf16"]
+    assert found.rows[0].distance == 0
+    assert found.rows[1].parity == pytest.approx(1, abs=0.01)
+    assert len(found.curves["bf16"]) == 3
+    assert found.rows[1].is_within == ("as good as fp32: bf16" in found.headline)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": "gpt-9"}, "no model is called 'gpt-9'"),
+        ({"formats": ("bf9",)}, "the float format 'bf9' is unknown"),
+        ({"formats": ("bf16:bf16:up",)}, "the rounding 'up' is unknown"),
+        ({"num_seeds": 1}, "take 2 seeds"),
+    ],
+)
+def test_what_cannot_be_probed_is_said(given: dict[str, object], words: str) -> None:
+    with pytest.raises(WorkloadError, match=words):
+        probe(**given)  # type: ignore[arg-type]
