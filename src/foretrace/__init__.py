@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from foretrace.api import fewest_gpus as fewest_gpus
     from foretrace.api import inspect as inspect
     from foretrace.api import interpreter_lock as interpreter_lock
+    from foretrace.api import knee as knee
     from foretrace.api import link as link
     from foretrace.api import load as load
     from foretrace.api import memory as memory

@@ -70,6 +70,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
     "serve": (
         f"{_SERVE} --engine {{engine}} --json",
         f"{_SERVE} --engine {{engine}} --slo ttft=2s --fewest --json",
+        f"{_SERVE} --engine {{engine}} --rates 1,9 --json",
     ),
     "tables": (f"tables {_TABLES} --time 1 --json",),
     "validate neighbours": ("validate neighbours --data {runs} --json",),

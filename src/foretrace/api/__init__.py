@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from foretrace.api.searches import write_search_report as write_search_report
     from foretrace.api.searches import write_tables as write_tables
     from foretrace.api.serving import fewest_gpus as fewest_gpus
+    from foretrace.api.serving import knee as knee
     from foretrace.api.serving import serve as serve
     from foretrace.api.verbs import blocks as blocks
     from foretrace.api.verbs import load as load

@@ -14,6 +14,7 @@ from foretrace.search import fewest_gpus as searched_fewest
 from foretrace.serve import (
     Deployment,
     Engine,
+    Knee,
     LayerProfiles,
     Pools,
     Requests,
@@ -21,6 +22,7 @@ from foretrace.serve import (
     Serving,
     deployment,
     engine_of,
+    knee_of,
     read_engine,
     requests_named,
 )
@@ -89,6 +91,56 @@ def serve(
     if pools is not None and not isinstance(pools, Pools):
         pools = Pools(*pools)
     return deployed.serve(found, target=target, dollars_per_hour=dollars_per_hour, pools=pools)
+
+
+def knee(
+    model: Model | str | Path = "",
+    *,
+    engine: Engine | Mapping[str, Any] | str | Path,
+    requests: Requests | str | Path,
+    rates: Sequence[float],
+    profiles: str | Path | None = None,
+    trace: str | Path | None = None,
+    machine: Machine | str | Path | None = None,
+    gpu: str = "",
+    prefix_hits: float | None = None,
+    target: ServiceTarget | None = None,
+    seed: int = 0,
+    folders: Sequence[Path] = (),
+) -> Knee:
+    """Latencies and throughput of a deployment over the rate at which requests come.
+
+    Args:
+        model: as in `serve`, as all that is not said here.
+        engine: so too.
+        requests: so too; their lengths count.
+        rates: in a second.
+        profiles: so too.
+        trace: so too.
+        machine: so too.
+        gpu: so too.
+        prefix_hits: so too.
+        target: so too.
+        seed: so too.
+        folders: so too.
+
+    Raises:
+        WorkloadError: as `serve`, or if there are no rates.
+    """
+    deployed = deployed_as(
+        model,
+        engine=engine,
+        profiles=profiles,
+        trace=trace,
+        machine=machine,
+        gpu=gpu,
+        beside=[Path(requests)] if isinstance(requests, str | Path) else (),
+        folders=folders,
+    )
+    found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
+    if prefix_hits is not None:
+        found = found.with_hits(prefix_hits)
+    return knee_of(deployed, found, rates, target=target, seed=seed)
 
 
 def fewest_gpus(

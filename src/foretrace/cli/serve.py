@@ -80,6 +80,10 @@ def serve(
         float | None,
         option("N", "Requests in a second, coming at random, not as they came.", min=0.0),
     ] = None,
+    rates: Annotated[
+        str,
+        option("N,M,...", "Rates to serve at one after the other: where latencies begin to rise."),
+    ] = "",
     prefix_hits: Annotated[
         float | None,
         option(
@@ -131,13 +135,14 @@ def serve(
             "profiles": profiles,
             "trace": trace,
             "machine": machine,
-            "rate": rate,
             "prefix_hits": prefix_hits,
             "seed": seed,
             "folders": model_folders(),
         }
         found: Answer
-        if is_search and target is not None:
+        if rates:
+            found = api.knee(model, target=target, gpu=gpu, rates=rates_of(rates), **asked)
+        elif is_search and target is not None:
             doing.now("looking for the fewest GPUs")
             found = api.fewest_gpus(
                 model,
@@ -146,6 +151,7 @@ def serve(
                 vary=_names(vary),
                 most_gpus=most_gpus,
                 time_s=time,
+                rate=rate,
                 **asked,
             )
         else:
@@ -154,10 +160,25 @@ def serve(
                 target=target,
                 dollars_per_hour=price,
                 gpu=gpu,
+                rate=rate,
                 pools=pools_of(pools) if pools else None,
                 **asked,
             )
     outputs.tell(found)
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """The rates that a command line states.
+
+    Raises:
+        WorkloadError: if they cannot be read.
+    """
+    try:
+        return tuple(map(float, _names(text)))
+    except ValueError as err:
+        raise WorkloadError(
+            f"cannot read the rates {text!r}: expected requests in a second, as in 1,2,5,10"
+        ) from err
 
 
 def pools_of(text: str) -> Pools:

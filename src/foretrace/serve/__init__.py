@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from foretrace.serve.engine import Engine as Engine
     from foretrace.serve.engine import engine_of as engine_of
     from foretrace.serve.engine import read_engine as read_engine
+    from foretrace.serve.knee import Knee as Knee
+    from foretrace.serve.knee import KneePoint as KneePoint
+    from foretrace.serve.knee import knee_of as knee_of
     from foretrace.serve.of_profiles import activated_experts as activated_experts
     from foretrace.serve.of_profiles import times_of_profiles as times_of_profiles
     from foretrace.serve.of_trace import times_of_trace as times_of_trace
