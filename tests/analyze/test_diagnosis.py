@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import foretrace as ft
-from foretrace.analyze import Cause, IdleCause
+from foretrace.analyze import Cause, Diagnosis, IdleCause
 from foretrace.analyze.diagnosis import ALL_RANKS
 from tests.graph.recorded import recording_of
 from tests.truth import JobConfig, make_job
@@ -60,3 +60,15 @@ def test_what_stands_for_unrecorded_work_is_named_and_ghosts_are_not() -> None:
         "(unrecorded kernels of a CUDA graph)"
         in cause("unrecorded kernels of a CUDA graph").sentence
     )
+
+
+def test_a_cause_of_little_is_no_sentence() -> None:
+    causes = [
+        Cause("idle", 0, IdleCause.HOST, "host work", "a", lost_ns, share=lost_ns / 1_000_000)
+        for lost_ns in (90_000, 4_000)
+    ]
+
+    found = Diagnosis(tuple(causes), 1_000_000, 0)
+
+    assert len(found.sentences()) == 1
+    assert [one.lost_ns for one in found.told()] == [90_000]

@@ -52,6 +52,15 @@ def test_no_line_is_wider_and_no_number_is_cut(width: int) -> None:
     assert ("calls" in text) is (width > 40)
 
 
+def test_a_name_of_two_words_goes_on_on_the_next_line() -> None:
+    row = Row("before cudaStreamWaitEvent", 1_000_000, 3, "cause not recorded")
+
+    text = text_of("all of it", [table(row)], width=48)
+
+    assert "..." not in text
+    assert {"before", "cudaStreamWaitEvent"} <= set(text.split())
+
+
 def test_columns_of_nothing_and_empty_tables_are_left_out() -> None:
     assert "remark" not in text_of("line", [table(Row("a", 1, 1))])
     assert text_of("line", [table()]) == "line"

@@ -217,3 +217,10 @@ def test_a_plan_that_does_not_fit_ends_with_a_code_of_its_own(run: Run) -> None:
     assert "nearest plans that fit" in outcome.out
     assert run(*large).code == 0
     assert run(*STATED, "--fail-if-does-not-fit").code == 0
+
+
+def test_numbers_that_no_job_has_are_refused(run: Run) -> None:
+    outcome = run(*STATED, "--price", "1e308")
+
+    assert outcome.code == 2
+    assert "1e+308 is beyond any job: at most 1e+30" in " ".join(outcome.err.split())

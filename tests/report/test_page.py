@@ -11,7 +11,7 @@ import pytest
 from foretrace.answer import Chart, ChartKind, Column, Series, Table, Unit, number_text
 from foretrace.report import write_page
 from foretrace.report.document import MAX_KEPT_ROWS, three_digits
-from foretrace.report.sheet import one_bar
+from foretrace.report.sheet import one_bar, prose
 from foretrace.whatif import Remedies, Remedy
 from tests.report.sample import Sample, many_ranks, sample
 
@@ -250,3 +250,7 @@ def test_the_change_that_pays_most_is_the_biggest_saving(tmp_path: Path) -> None
     assert "CUDA graphs would save 59\N{NO-BREAK SPACE}%." in text
     assert "CUDA graphs: -59.0 %" in text
     assert "takes days, if shapes repeat" in text
+
+
+def test_what_stands_between_backticks_is_code_and_nothing_else_is_markup() -> None:
+    assert prose("`a_<b>` of 1.2345 ms") == "<code>a_&lt;b&gt;</code> of 1.23 ms"

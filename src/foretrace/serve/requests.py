@@ -207,7 +207,7 @@ def read_requests(path: Path) -> Requests:
     """
     try:
         rows = list(_rows(path))
-    except (OSError, ValueError, RecursionError) as err:
+    except (OSError, ValueError, RecursionError, csv.Error) as err:
         reason = err.strerror if isinstance(err, OSError) else err
         raise WorkloadError(f"cannot read requests from {path}: {reason}") from err
     if not rows:
@@ -248,7 +248,11 @@ def _cached(rows: Sequence[Mapping[str, Any]], order: Int64s, path: Path) -> Int
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() == ".csv":
-        yield from csv.DictReader(text.splitlines())
+        reader = csv.DictReader(text.splitlines())
+        for row in reader:
+            if None in row:
+                raise ValueError(f"line {reader.line_num} has more values than there are columns")
+            yield row
         return
     found = (
         json.loads(text)
