@@ -9,16 +9,36 @@ Their figures stand in docs/numerics.md. All together take about twenty minutes 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from foretrace.numerics import Alarm, OptimizerMonitor, format_agreement
+from foretrace.numerics import (
+    Alarm,
+    FaultSettings,
+    OptimizerMonitor,
+    checked_int8_product,
+    checked_int8_weight,
+    float_format,
+    format_agreement,
+    probe,
+    small_campaign,
+)
+from foretrace.numerics.checks import (
+    CheckedInt8Weight,
+    CheckedWeight,
+    int8_sums,
+    rounding_threshold,
+    wrong_int8_rows,
+)
 from foretrace.numerics.small_models import SMALL_TASKS
 
 VALUES = 10_000_000
+ROWS = 1 << 20  # that checks look at
+ZEROS = 0.5  # of inputs of int8 products, as after a ReLU
 SEEDS = range(10)
 HEALTHY_STEPS = 1_000  # of each seed, every one looked at
 PLANTED_AT = 300
@@ -92,7 +112,66 @@ def monitor() -> None:
         print(f"width {width}: {plain.step_s * 1e3:.1f} ms a step, {share:+.1f} % with a monitor")
 
 
-CHECKS: dict[str, Callable[[], None]] = {"formats": formats, "monitor": monitor}
+def checks() -> None:
+    """False alarms of a million rows, and of flips how many are found."""
+    generator = torch.Generator().manual_seed(0)
+    false, found, flips = 0, 0, 0
+    for _ in range(ROWS // 4096):
+        given = torch.randint(0, 128, (4096, 128), generator=generator, dtype=torch.int8)
+        given[torch.rand(given.shape, generator=generator) < ZEROS] = 0
+        weight = torch.randint(-127, 128, (128, 64), generator=generator, dtype=torch.int8)
+        held = checked_int8_weight(weight)
+        false += int(checked_int8_product(given, held)[1].sum())
+        for _ in range(4):
+            struck = held.values.clone()
+            place = int(torch.randint(128 * 64, (), generator=generator))
+            bit = int(torch.randint(8, (), generator=generator))
+            struck.view(torch.uint8)[place // 64, place % 64] ^= 1 << bit
+            sums = int8_sums(given[:16], CheckedInt8Weight(struck, held.modulus))
+            found += bool(wrong_int8_rows(sums).any())
+            flips += 1
+    print(f"int8: {false} false alarms in {ROWS:,} rows, {found} of {flips} weight flips found")
+    for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        false, nearest = 0, math.inf
+        for _ in range(ROWS // 4096):
+            left = torch.randn(4096, 256, generator=generator).to(kind)
+            right = torch.randn(256, 64, generator=generator).to(kind)
+            weights, product = CheckedWeight.of(right), left @ right
+            limit = rounding_threshold(left, weights, product, output=float_format(name))
+            error = (product.double().sum(-1) - left.double() @ weights.sums).abs()
+            false += int((error > limit).sum())
+            nearest = min(nearest, float((limit / error).min()))
+        print(
+            f"{name}: {false} false alarms in {ROWS:,} rows, thresholds {nearest:.1f} x the error"
+        )
+
+
+def campaign() -> None:
+    """Injections a second, the order of parts, and how often intervals hold."""
+    for name, steps in (("dlrm", 600), ("lenet", 150), ("transformer", 300)):
+        begin = time.process_time()
+        settings = FaultSettings(half_width=1e-9, max_injections=20_000)
+        found = small_campaign(name, settings, steps=steps)
+        spent = time.process_time() - begin
+        print(f"{name}, with its training: {spent:.0f} s")
+        for one in sorted(found.rows, key=lambda one: -one.share):
+            half = 50 * (one.high_share - one.low_share)
+            print(f"  {one.part:14}{100 * one.share:.2f} +- {half:.2f} %  bits {one.worst_bits}")
+
+
+def training() -> None:
+    """Formats that train as fp32 does."""
+    for one in probe("lenet", formats=("bf16", "bf16:bf16:toward-zero")).rows:
+        print(f"{one.format:24}{one.parity:.2f} of fp32's loss, {one.distance:+.2f} spreads")
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "formats": formats,
+    "monitor": monitor,
+    "checks": checks,
+    "campaign": campaign,
+    "training": training,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
