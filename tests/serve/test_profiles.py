@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.machine import load_machine
+from foretrace.cost import rule_named
+from foretrace.machine import load_chip, load_machine
 from foretrace.serve import (
     Engine,
     LayerProfiles,
@@ -19,6 +20,7 @@ from foretrace.serve import (
     read_profiles,
     times_of_profiles,
 )
+from foretrace.serve.of_kernels import profiles_of_kernels
 from foretrace.workload import Transformer, load_model
 
 TOKENS = (1, 8, 64, 512, 2048)
@@ -174,3 +176,18 @@ def test_experts_are_activated_as_trained_gates_do() -> None:
     assert found[0] == pytest.approx(8)
     assert found[-1] == pytest.approx(128, rel=0.01)
     assert (1 - found / even).max() == pytest.approx(0.13, abs=0.005)
+
+
+def test_rules_of_substitution_shorten_the_products_where_they_pay() -> None:
+    model, chip = load_model("llama3-8b"), load_chip("h100-sxm")
+    assert isinstance(model, Transformer)
+    plain = profiles_of_kernels(model, chip)
+    same = profiles_of_kernels(model, chip, rules=(rule_named("strassen:1"),))
+    found = profiles_of_kernels(model, chip, rules=(rule_named("fp8"),))
+    for name, (tokens, taken_ns) in plain.dense.items():
+        assert np.array_equal(same.dense[name][1], taken_ns)
+        assert (found.dense[name][1] <= taken_ns).all()
+        # Only long products gain: few tokens wait for weights, which are packed at each call.
+        gains = found.dense[name][1] < taken_ns
+        assert gains[-1] == name.endswith("proj")
+        assert not gains[tokens < 64].any()

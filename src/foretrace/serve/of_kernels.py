@@ -14,7 +14,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -25,7 +25,10 @@ from foretrace.cost import (
     Access,
     AttentionShapes,
     Movements,
+    Operation,
+    SubstitutionRule,
     chosen_fit,
+    factors_of,
     model_ns,
     shapes_of,
     shipped_constants,
@@ -49,13 +52,16 @@ _BLOCK_QUERIES = 64  # of FlashAttention 2 with causal masks
 _EMPTY_CYCLES = 650.0
 
 
-def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> LayerProfiles:
+def profiles_of_kernels(
+    model: Transformer, chip: Chip, *, tensor: int = 1, rules: Sequence[SubstitutionRule] = ()
+) -> LayerProfiles:
     """Layers of a model on a chip, as if they had been measured.
 
     Args:
         model: that serves.
         chip: on which.
         tensor: degree of tensor parallelism.
+        rules: of substitution, whose products take the place of the library's where they pay.
 
     Raises:
         WorkloadError: if the model's attention is latent.
@@ -87,14 +93,20 @@ def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> L
     if attention.has_query_key_norm:
         moved["qk_norm"] = 2 * (heads + shared) * size
     tokens = _TOKENS.astype(np.float64)
-    dense = {name: (tokens, _product_ns(chip, _TOKENS, *sizes)) for name, sizes in products.items()}
+
+    def product_ns(counts: Int64s, rows: int, inner: int) -> Float64s:
+        sizes = [(1, count, rows, inner) for count in counts.tolist()]
+        asked = [Operation("gemm", "library", _DTYPE, each) for each in sizes]
+        return _product_ns(chip, counts, rows, inner) * factors_of(rules, asked, chip)
+
+    dense = {name: (tokens, product_ns(_TOKENS, *sizes)) for name, sizes in products.items()}
     dense |= {
         name: (tokens, _moved_ns(chip, _TOKENS * each * _BYTES)) for name, each in moved.items()
     }
     sequences = _SEQUENCES.astype(np.float64)
     rows = model.vocabulary // tensor
     last = {
-        "lm_head": (sequences, _product_ns(chip, _SEQUENCES, rows, hidden)),
+        "lm_head": (sequences, product_ns(_SEQUENCES, rows, hidden)),
         "sampler": (sequences, _moved_ns(chip, _SEQUENCES * model.vocabulary * _LOGIT_BYTES)),
     }
     prefill = _prefill_ns(chip, heads, shared, size)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foretrace.cost.substitutes.rule import Offer as Offer
     from foretrace.cost.substitutes.rule import SubstitutionRule as SubstitutionRule
     from foretrace.cost.substitutes.rules import Substituted as Substituted
+    from foretrace.cost.substitutes.rules import factors_of as factors_of
     from foretrace.cost.substitutes.rules import rule_named as rule_named
     from foretrace.cost.substitutes.rules import substitution_rules as substitution_rules
 
