@@ -12,6 +12,9 @@ WORKERS ?= 2
 # Hostile inputs of each kind that `make fuzz` tries.
 COUNT ?= 2000
 
+# Tests and benchmarks start many processes: none of them compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check tests tests-plain fuzz bench docs clean
 
 help: ## This list
@@ -32,7 +35,7 @@ check: $(VENV)/.test ## Format, lint, types and floors alone
 	$(BIN)/lint-imports
 
 tests: $(VENV)/.test ## Tests alone, with the twenty slowest
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=20 $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations=20 $(TESTS)
 
 tests-plain: $(VENV)/.test ## The tests of compiled loops once more, not compiled
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m compiled $(TESTS)
