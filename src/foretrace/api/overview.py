@@ -187,7 +187,7 @@ def _lines(job: Job, diagnosis: Diagnosis, step: str | int | None) -> Iterator[O
     for one in what_helps(replayed, step=step, top=_MAX_ROWS).rows:
         label = one.text.split(": step")[0]
         yield OverviewLine(HELPS, label, one.gain_ns, one.share, one.text)
-    for wrong in diagnosis.causes[:_MAX_ROWS]:
+    for wrong in diagnosis.told(_MAX_ROWS):
         topic = "hang" if wrong.topic == "hang" else "what is wrong"
         yield OverviewLine(topic, wrong.what, wrong.lost_ns, wrong.share, wrong.sentence)
     yield from _profiler_lines(job, split.step_time_ns)
