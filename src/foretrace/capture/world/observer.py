@@ -118,6 +118,19 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         went_in = [one for key, one in arguments.items() if not key.startswith("output")]
         peer = arguments.get("dst", arguments.get("src", -1))
         self._exchange(name, group, went_in, came_out, peer=peer, host_ns=host_ns)
+        if name == "recv":
+            self._state_received(list(tensors_in(went_in)))
+
+    def _state_received(self, received: list[torch.Tensor]) -> None:
+        """Whole numbers of ranks that are not there: pipelines vote with ones on what is known."""
+        for one in received:
+            if one.is_floating_point() or one.is_complex():
+                continue
+            self.journal.substitutes["whole numbers that other ranks send were 1"] += 1
+            if self._values is None:
+                one.fill_(1)
+            else:
+                self._values.state(one, 1)
 
     def _functional(
         self,

@@ -8,9 +8,11 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    unset_fake_temporarily,
 )
 
 from foretrace.capture.module.known import KnownValues
+from foretrace.capture.module.signature import tensors_in
 from foretrace.capture.world.journal import Journal
 
 _SCALAR = "aten::_local_scalar_dense"
@@ -23,6 +25,11 @@ class SubstitutedValues:
     def __init__(self) -> None:
         self._known = KnownValues()
 
+    def state(self, tensor: torch.Tensor, value: int) -> None:
+        """All numbers of a tensor are this one."""
+        with unset_fake_temporarily():
+            self._known.set(tensor, torch.full(tensor.shape, value, dtype=tensor.dtype))
+
     def called(self, func: Any, args: Any, kwargs: Any, journal: Journal) -> Any:
         """What an operator returns.
 
@@ -34,14 +41,25 @@ class SubstitutedValues:
             return self._scalar(func, args, journal)
         if name in _COUNTS:
             return self._counts(func, args, kwargs, journal)
+        given = list(tensors_in((args, kwargs)))
+        for one in given:
+            self._know(one)
         result = func(*args, **kwargs)
-        self._known.follow(func, (args, kwargs), result)
+        with unset_fake_temporarily():
+            self._known.follow(func, (args, kwargs), result)
         return result
+
+    def _know(self, tensor: torch.Tensor) -> None:
+        """Whole numbers that were written down in the script have their values."""
+        value = getattr(tensor, "constant", None)
+        if value is not None and not (value.is_floating_point() or value.is_complex()):
+            self._known.set(tensor, value)
 
     def _scalar(self, func: Any, args: Any, journal: Journal) -> Any:
         tensor = args[0]
         try:
-            return self._known.scalar(tensor)
+            with unset_fake_temporarily():
+                return self._known.scalar(tensor)
         except KeyError:
             pass
         try:
@@ -64,6 +82,7 @@ class SubstitutedValues:
         dtype = given.dtype if "bins" in named else torch.int64
         counts = given.new_empty((bins,), dtype=dtype)
         whole = [each + (at < more) for at in range(bins)]
-        self._known.set(counts, torch.tensor(whole, dtype=torch.int64))
+        with unset_fake_temporarily():
+            self._known.set(counts, torch.tensor(whole, dtype=torch.int64))
         journal.substitutes["counts of experts' tokens were balanced: as many each"] += 1
         return counts
