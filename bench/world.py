@@ -52,7 +52,7 @@ def real_rank(script: str, out: str) -> None:
                 one.profiling_name, groups[one.process_group[0]],
                 *(sum(_product(size) for size in sizes) for sizes in
                   (one.input_sizes, one.output_sizes)),
-                one.input_dtypes[0] if one.input_dtypes else "",
+                next(iter((*one.input_dtypes, *one.output_dtypes)), ""),
             )
             for one in flight_entries()
         ]  # fmt: skip

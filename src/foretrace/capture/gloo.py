@@ -61,6 +61,7 @@ class FlightRecord(msgspec.Struct, frozen=True):
     input_sizes: list[list[int]]
     output_sizes: list[list[int]]
     input_dtypes: list[str]
+    output_dtypes: list[str] = []
 
 
 class _Dump(msgspec.Struct, frozen=True):
