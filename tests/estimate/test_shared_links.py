@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.base import Int64s, WorkloadError
+from foretrace.base import Int64s, NetworkUse, WorkloadError
 from foretrace.cost import (
     CollectiveRequests,
     Costs,
@@ -19,7 +19,7 @@ from foretrace.cost import (
     collective_loads,
     transfer_ns,
 )
-from foretrace.estimate import Estimate, NetworkUse, step_traffic
+from foretrace.estimate import Estimate, step_traffic
 from foretrace.graph import Collectives, NodeKind
 from foretrace.machine import Machine, MachineLinks, links_of, load_machine
 from foretrace.simulate import simulate_shared

@@ -31,11 +31,10 @@ from foretrace.api.named import (
 )
 from foretrace.api.tracks import found_tracks
 from foretrace.balance import EVEN, Documents, ExpertLoad, ExpertPlacement, expert_load_named
-from foretrace.base import WorkloadError
+from foretrace.base import NetworkUse, WorkloadError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
-    NetworkUse,
     document_mix,
     estimate_draft,
     expert_mixes,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from foretrace.base.collectives import CollectiveKind as CollectiveKind
     from foretrace.base.collectives import Dispatched as Dispatched
     from foretrace.base.collectives import Library as Library
+    from foretrace.base.collectives import NetworkUse as NetworkUse
     from foretrace.base.collectives import collective_kind_of as collective_kind_of
     from foretrace.base.collectives import distinct as distinct
     from foretrace.base.declared import LARGEST_COUNT as LARGEST_COUNT

@@ -161,3 +161,10 @@ def collective_kind_of(name: str) -> CollectiveKind:
     stem = _MARKS.sub("", _ARGUMENTS.sub("", name)).lower()
     found = (kind for part, kind in _PARTS_OF_NAMES.items() if part in stem)
     return next(found, CollectiveKind.UNKNOWN)
+
+
+class NetworkUse(StrEnum):
+    """Whether collectives find every link empty."""
+
+    PRIVATE = "private"  # each takes as long as alone
+    SHARED = "shared"  # those that meet on a link divide it

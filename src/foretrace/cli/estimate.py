@@ -10,6 +10,7 @@ import typer
 
 from foretrace import api
 from foretrace.balance import EVEN
+from foretrace.base import NetworkUse
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli.collector import collector_paused
@@ -17,7 +18,6 @@ from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders, software_folders
-from foretrace.estimate import NetworkUse
 from foretrace.machine import load_machine
 from foretrace.operators import ModuleProgram
 from foretrace.software import software_called

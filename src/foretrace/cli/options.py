@@ -11,8 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-from foretrace.base import SweepEngine
-from foretrace.estimate import NetworkUse
+from foretrace.base import NetworkUse, SweepEngine
 from foretrace.graph import Ablation
 
 

@@ -9,7 +9,7 @@ import typer
 
 from foretrace import api
 from foretrace.api import Edited
-from foretrace.base import SweepEngine, written_together
+from foretrace.base import NetworkUse, SweepEngine, written_together
 from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
@@ -18,7 +18,6 @@ from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import ProgressLine, activity
 from foretrace.cli.settings import machine_folders
 from foretrace.cli.source import Reading
-from foretrace.estimate import NetworkUse
 from foretrace.machine import load_machine
 from foretrace.simulate import Cores
 from foretrace.whatif import Edit, Order, Prediction, edits_of, stated_of

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from foretrace.estimate.parts import plan_parts as plan_parts
     from foretrace.estimate.parts import step_parts as step_parts
     from foretrace.estimate.shared_links import LinkUse as LinkUse
-    from foretrace.estimate.shared_links import NetworkUse as NetworkUse
     from foretrace.estimate.shared_links import SharedLinks as SharedLinks
     from foretrace.estimate.step_time import NOT_MODELLED as NOT_MODELLED
     from foretrace.estimate.step_time import OF_KNOWLEDGE as OF_KNOWLEDGE

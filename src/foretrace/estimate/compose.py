@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 
 from foretrace.analyze import windows
-from foretrace.base import SimulationError, WorkloadError
+from foretrace.base import NetworkUse, SimulationError, WorkloadError
 from foretrace.cost import STATED, CostModel, Inflation, Source, step_costs
 from foretrace.estimate.degraded_links import slow_links
 from foretrace.estimate.estimate import Alternative, Assumed, Estimate
 from foretrace.estimate.link_traffic import sharing_of, unshared
 from foretrace.estimate.nearest import nearest_plans
-from foretrace.estimate.shared_links import NetworkUse, SharedLinks, shared_links
+from foretrace.estimate.shared_links import SharedLinks, shared_links
 from foretrace.estimate.step_time import (
     Interval,
     SimulatedStep,

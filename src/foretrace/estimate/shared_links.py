@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -24,13 +23,6 @@ from foretrace.simulate import simulate_links, way_back
 
 _FURTHER = 2
 _STEP = 0.01  # by which a figure is changed to see what the cost model makes of it
-
-
-class NetworkUse(StrEnum):
-    """Whether collectives find every link empty."""
-
-    PRIVATE = "private"  # each takes as long as alone
-    SHARED = "shared"  # those that meet on a link divide it
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foretrace.base import ScenarioError
+from foretrace.base import NetworkUse, ScenarioError
 from foretrace.cost import CostModel, Inflation
 from foretrace.estimate import (
     Estimate,
-    NetworkUse,
     estimate,
     interval,
     sharing_of,
