@@ -57,10 +57,11 @@ def test_a_devices_machine_of_a_cpu_recording_is_said_and_widens(
     run: Run, repository: Path
 ) -> None:
     traces = repository / "examples" / "cpu-llama-tp2-dp2" / "traces"
+    model = traces.parent / "model.toml"
     line = ("whatif", traces, "--sharding", "zero3", "--json")
 
     own = json.loads(run(*line).out)
-    stated = json.loads(run(*line, "--machine", "dgx-h100", "--model", "llama3-8b").out)
+    stated = json.loads(run(*line, "--machine", "dgx-h100", "--model", model).out)
 
     says = [note for note in stated["notes"] if "the recording shows no device" in note]
     assert len(says) == 1
