@@ -19,7 +19,7 @@ from tests.graph.recorded import recording_of
 from tests.truth import make_job
 
 SHAPES = job(tp=1, dp=2, pp=1, layers=3, microbatches=2)
-TINY = load_model("gpt3-small")
+DENSE = load_model("llama3-8b")  # as wide as what is recorded
 MIXED = load_model("mixtral-8x7b")
 CP, EP = Parallelism(cp=2), Parallelism(ep=2)
 
@@ -53,9 +53,9 @@ def made_in_layers(found: Prediction) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     ("model", "edits", "collectives"),
     [
-        (TINY, (CP,), {"all_gather", "reduce_scatter"}),
+        (DENSE, (CP,), {"all_gather", "reduce_scatter"}),
         (MIXED, (EP,), {"alltoall"}),
-        (TINY, (CP, PlanKeys({"sharding.level": "zero3"})), {"all_gather", "reduce_scatter"}),
+        (DENSE, (CP, PlanKeys({"sharding.level": "zero3"})), {"all_gather", "reduce_scatter"}),
     ],
 )
 def test_the_answer_is_arranged_and_every_new_piece_has_source_and_interval(
@@ -76,7 +76,7 @@ def test_the_answer_is_arranged_and_every_new_piece_has_source_and_interval(
 
 
 def test_products_in_another_format_are_those_of_the_model() -> None:
-    base = baseline(TINY)
+    base = baseline(DENSE)
     assert base.before.plan.precision.products != "fp8"
 
     found = predict(base, [PlanKeys({"precision.products": "fp8"})])
@@ -92,7 +92,7 @@ def test_products_in_another_format_are_those_of_the_model() -> None:
 
 def test_halves_of_backward_passes_are_those_of_the_model() -> None:
     recording = recording_of(make_job(job(tp=1, dp=2, pp=2, layers=4, microbatches=6)))
-    base = baseline_of(recording, machine=load_machine("dgx-h100"), model=TINY)
+    base = baseline_of(recording, machine=load_machine("dgx-h100"), model=DENSE)
 
     whole = predict(base, [Parallelism(schedule="gpipe")])
     found = predict(base, [Parallelism(schedule="zb-h1")])
@@ -113,14 +113,16 @@ def test_halves_of_backward_passes_are_those_of_the_model() -> None:
 
 
 def test_a_format_that_the_chip_lacks_is_refused() -> None:
-    base = baseline_of(recording_of(make_job(SHAPES)), machine=load_machine("dgx-a100"), model=TINY)
+    base = baseline_of(
+        recording_of(make_job(SHAPES)), machine=load_machine("dgx-a100"), model=DENSE
+    )
 
     with pytest.raises(MachineError, match="no products in fp8"):
         predict(base, [PlanKeys({"precision.products": "fp8"})])
 
 
 def test_layers_are_made_in_both_passes_and_nothing_else_is() -> None:
-    new = new_job(TINY, CP)
+    new = new_job(DENSE, CP)
 
     for rank in new.ranks:
         parts = {each.part for each in rank.placed if isinstance(each.piece, MadeOperator)}
@@ -135,7 +137,7 @@ def test_layers_are_made_in_both_passes_and_nothing_else_is() -> None:
 
 
 def test_keys_are_gathered_before_attention_and_their_gradients_scattered() -> None:
-    rank = new_job(TINY, CP).ranks[0]
+    rank = new_job(DENSE, CP).ranks[0]
     of_layer = [
         each.piece.collective
         for each in rank.placed
@@ -147,7 +149,7 @@ def test_keys_are_gathered_before_attention_and_their_gradients_scattered() -> N
 
 
 def test_half_the_tokens_are_half_the_work_of_layers() -> None:
-    base = baseline(TINY)
+    base = baseline(DENSE)
     found = predict(base, [CP])
 
     def work_ns(graph_ns: tuple[np.ndarray, np.ndarray, np.ndarray]) -> float:
@@ -167,6 +169,6 @@ def test_without_a_model_it_is_asked_for() -> None:
 
 
 def test_tensor_ranks_that_were_not_recorded_are_not_made_beside_them() -> None:
-    found = predict(baseline(TINY), [Parallelism(cp=2, tp=2)])
+    found = predict(baseline(DENSE), [Parallelism(cp=2, tp=2)])
 
     assert found.method == "scaled"
