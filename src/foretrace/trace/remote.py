@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from foretrace.base import TraceError, optional
+from foretrace.base import MissingExtraError, TraceError, optional
 
 _fsspec: Any = optional("fsspec", extra="remote")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -58,6 +58,8 @@ def _copied(address: str, folder: Path) -> Path:
             names = sorted(files.find(root, maxdepth=1))
         for name in names:
             files.get_file(name, str(folder / Path(name).name))
+    except MissingExtraError:
+        raise
     except ImportError as err:  # fsspec names the package that speaks the protocol
         raise TraceError(f"cannot read {address!r}: {err}") from err
     except Exception as err:  # every protocol's library has errors of its own

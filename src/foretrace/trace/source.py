@@ -111,6 +111,32 @@ def opened_bytes(path: Path) -> Iterator[Iterator[bytes]]:
         yield _chained(first.removeprefix(_BYTE_ORDER_MARK), pieces)
 
 
+def whole_bytes(path: Path, most_bytes: int, *, instead: str) -> bytes:
+    """All bytes of a file, unpacked, for a format that is read whole.
+
+    Args:
+        path: of the file.
+        most_bytes: what is read at most.
+        instead: what to do with a larger one.
+
+    Raises:
+        TraceError: if it cannot be read, is packed and damaged or cut off, or larger.
+    """
+    whole = bytearray()
+    try:
+        with opened_bytes(path) as pieces:
+            for piece in pieces:
+                whole += piece
+                if len(whole) > most_bytes:
+                    raise TraceError(
+                        f"cannot read {path}: unpacked it is larger than {most_bytes:,} bytes and "
+                        f"it is read whole; {instead}"
+                    )
+    except CutShortError as err:
+        raise TraceError(f"cannot read {path}: {err}; record or copy it again") from err
+    return bytes(whole)
+
+
 def _text_of(file: BinaryIO, head: bytes, path: Path) -> tuple[bytes, Iterator[bytes]]:
     """The first piece of a file's text, whatever it is packed in, and those that follow."""
     if head.startswith(_ZIP):

@@ -144,3 +144,12 @@ def test_a_damaged_report_is_refused(tmp_path: Path, part: float) -> None:
 
     with pytest.raises(TraceError, match="damaged"):
         read_nsight(path)
+
+
+def test_a_packed_report_that_was_cut_is_refused(tmp_path: Path) -> None:
+    packed = gzip.compress(write_report(tmp_path / "report.sqlite").read_bytes())
+    path = tmp_path / "cut.sqlite.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+
+    with pytest.raises(TraceError, match="the compressed data ends early; record or copy"):
+        read_nsight(path)

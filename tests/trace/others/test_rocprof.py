@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -110,4 +111,13 @@ def test_a_file_that_was_cut_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-40])
 
     with pytest.raises(TraceError, match="begins as a file of rocprofv3 and is none"):
+        ft.load(path, cache=tmp_path / "cache")
+
+
+def test_a_packed_file_that_was_cut_is_refused(tmp_path: Path) -> None:
+    packed = gzip.compress(write(tmp_path / "77_results.json", whole()).read_bytes())
+    path = tmp_path / "cut_results.json.gz"
+    path.write_bytes(packed[:-20])
+
+    with pytest.raises(TraceError, match="the compressed data ends early"):
         ft.load(path, cache=tmp_path / "cache")

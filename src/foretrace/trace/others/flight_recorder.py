@@ -32,7 +32,7 @@ from foretrace.trace.others.words import (
     on_device,
     trace_in_words,
 )
-from foretrace.trace.source import opened_bytes
+from foretrace.trace.source import whole_bytes
 
 _PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 _MOST_BYTES = 10**9  # a ring of some thousand entries is a few MB
@@ -91,20 +91,12 @@ def read_flights(path: Path) -> Trace:
 
 
 def _dump(path: Path) -> _Dump:
-    text = bytearray()
-    with opened_bytes(path) as pieces:
-        for piece in pieces:
-            text += piece
-            if len(text) > _MOST_BYTES:
-                raise TraceError(
-                    f"cannot read {path}: it is larger than {_MOST_BYTES:,} bytes, which no dump "
-                    "of a flight recorder is"
-                )
+    text = whole_bytes(path, _MOST_BYTES, instead="name the dump of a flight recorder")
     try:
         if text.startswith(_PICKLES):
-            value = _PlainValues(io.BytesIO(bytes(text)), path).load()
+            value = _PlainValues(io.BytesIO(text), path).load()
         else:
-            value = _DECODER.decode(bytes(text))
+            value = _DECODER.decode(text)
         return msgspec.convert(value, _Dump)
     except TraceError:
         raise

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace.base import TraceError
-from foretrace.trace.source import opened_bytes
+from foretrace.trace.source import whole_bytes
 
 Field = tuple[int, str]  # its number, and its type: "int64", "bytes", or a message; "*" of many
 Messages = Mapping[str, Mapping[str, Field]]
@@ -69,16 +69,8 @@ def read_message(path: Path, package: str, messages: Messages) -> Any:
         TraceError: if it cannot be read, is damaged or cut off, or larger than protobuf allows.
     """
     wanted = message_classes(package, messages)[f"{package}.{next(iter(messages))}"]
-    text = bytearray()
-    with opened_bytes(path) as pieces:
-        for piece in pieces:
-            text += piece
-            if len(text) > _MOST_BYTES:
-                raise TraceError(
-                    f"cannot read {path}: it is larger than {_MOST_BYTES:,} bytes, which no "
-                    "protobuf message is; record fewer steps"
-                )
-    return _decoded(wanted, bytes(text), path)
+    text = whole_bytes(path, _MOST_BYTES, instead="record fewer steps")
+    return _decoded(wanted, text, path)
 
 
 def _decoded(wanted: Any, text: bytes, path: Path) -> Any:

@@ -23,7 +23,7 @@ from foretrace.trace.others.words import (
     on_device,
     trace_in_words,
 )
-from foretrace.trace.source import opened_bytes
+from foretrace.trace.source import whole_bytes
 
 _TOOL = b'"rocprofiler-sdk-tool"'
 _GPU = 2  # agents' type
@@ -151,17 +151,10 @@ def read_rocprof(path: Path) -> Trace:
 
 
 def _process(path: Path) -> _Process:
-    with opened_bytes(path) as pieces:
-        text = bytearray()
-        for piece in pieces:
-            text += piece
-            if len(text) > _MOST_BYTES:
-                raise TraceError(
-                    f"cannot read {path}: its JSON is larger than {_MOST_BYTES:,} bytes and is "
-                    "read whole; record fewer steps, or with --output-format pftrace"
-                )
+    instead = "record fewer steps, or with --output-format pftrace"
+    text = whole_bytes(path, _MOST_BYTES, instead=instead)
     try:
-        found = _DECODER.decode(bytes(text)).processes
+        found = _DECODER.decode(text).processes
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
         raise TraceError(
             f"cannot read {path}: it begins as a file of rocprofv3 and is none ({err}); record or "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace.base import TraceError
-from foretrace.trace.source import opened_bytes
+from foretrace.trace.source import whole_bytes
 
 SQLITE = b"SQLite format 3\0"
 _MOST_PACKED_BYTES = 2 * 10**9  # a packed file is unpacked into memory
@@ -84,15 +84,7 @@ def _connected(path: Path) -> sqlite3.Connection:
             is_plain = file.read(len(SQLITE)) == SQLITE
         if is_plain:
             return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    unpacked = bytearray()
-    with opened_bytes(path) as pieces:
-        for piece in pieces:
-            unpacked += piece
-            if len(unpacked) > _MOST_PACKED_BYTES:
-                raise TraceError(
-                    f"cannot read {path}: unpacked it is larger than {_MOST_PACKED_BYTES:,} bytes; "
-                    "unpack it first"
-                )
+    unpacked = whole_bytes(path, _MOST_PACKED_BYTES, instead="unpack it first")
     connection = sqlite3.connect(":memory:")
-    connection.deserialize(bytes(unpacked))
+    connection.deserialize(unpacked)
     return connection
