@@ -61,7 +61,8 @@ def import_description(
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
-        raise MachineError(f"{str(path)!r} cannot be read: {err}") from err
+        reason = str(getattr(err, "strerror", None) or err).lower()
+        raise MachineError(f"{str(path)!r} cannot be read: {reason}") from err
     where = repr(str(path))
     if "<system" in text[:2000]:
         return _of_nccl(text, where, _named(chip, "chip", where))

@@ -120,7 +120,8 @@ def watch(path: str | Path) -> WatchedRun:
     try:
         text = place.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{place} cannot be read: {error}; give a log of a monitor") from error
+        reason = str(getattr(error, "strerror", None) or error).lower()
+        raise TraceError(f"{place} cannot be read: {reason}; give a log of a monitor") from error
     found = list(_observations(place, text) if text.startswith("{") else _table(place, text))
     if not found:
         raise TraceError(f"{place} holds no observation: nothing was watched, or the file is empty")
