@@ -80,6 +80,9 @@ if TYPE_CHECKING:
     from foretrace.cost.predicting import shapes_of as shapes_of
     from foretrace.cost.remembered import Remembered as Remembered
     from foretrace.cost.scaling import scaled as scaled
+    from foretrace.cost.signatures import ATTENTION as ATTENTION
+    from foretrace.cost.signatures import GEMM as GEMM
+    from foretrace.cost.signatures import MOVEMENT as MOVEMENT
     from foretrace.cost.signatures import Operation as Operation
     from foretrace.cost.signatures import operation_of as operation_of
     from foretrace.cost.sources import source_parts as source_parts

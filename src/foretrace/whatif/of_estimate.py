@@ -23,6 +23,7 @@ from foretrace.estimate import (
 from foretrace.whatif.arrange.arranged import unchanged
 from foretrace.whatif.edited_model import model_with, sizes_of
 from foretrace.whatif.edits.changed import changed, held_bytes
+from foretrace.whatif.edits.checking import check_notes
 from foretrace.whatif.edits.documents import UnevenDocuments
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import ScenarioOutcome
@@ -67,13 +68,14 @@ def predict_estimate(
         return estimated, _outcome(estimated, scenario, costs, inflation)
 
     estimated, last = made(scenarios[-1])
+    effects = effects_of(
+        edits, scenarios, (before.step_ns, last.step_ns), lambda one: made(one)[1].step_ns
+    )
     return Prediction(
         name=name,
         before=base,
         after=scenarios[-1],
-        effects=effects_of(
-            edits, scenarios, (before.step_ns, last.step_ns), lambda one: made(one)[1].step_ns
-        ),
+        effects=effects,
         replayed=before.timeline,
         timeline=last.timeline,
         costs=last.costs,
@@ -84,7 +86,10 @@ def predict_estimate(
         high_ns=last.high_ns,
         method=ESTIMATED,
         memory=_memory(before.footprint, _with_workspace(estimated, scenarios[-1])),
-        notes=estimated.notes,
+        notes=(
+            *estimated.notes,
+            *check_notes([(one.edit, one.change_ns) for one in effects], last.timeline),
+        ),
     )
 
 

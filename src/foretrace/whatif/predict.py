@@ -22,6 +22,7 @@ from foretrace.base import ScenarioError, WorkloadError
 from foretrace.whatif.baseline import Baseline
 from foretrace.whatif.edited_model import differences, model_with
 from foretrace.whatif.edits.changed import held_bytes
+from foretrace.whatif.edits.checking import check_notes
 from foretrace.whatif.edits.edit import Edit
 from foretrace.whatif.outcome import outcome
 from foretrace.whatif.prediction import EditEffect, Memory, Prediction
@@ -46,16 +47,17 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
     for edit in edits:
         scenarios.append(edit.applied(scenarios[-1]))
     last = outcome(baseline, scenarios[-1])
+    effects = effects_of(
+        edits,
+        scenarios,
+        (baseline.replayed_step_ns, last.step_ns),
+        lambda one: outcome(baseline, one).step_ns,
+    )
     return Prediction(
         name=name,
         before=baseline.before,
         after=scenarios[-1],
-        effects=effects_of(
-            edits,
-            scenarios,
-            (baseline.replayed_step_ns, last.step_ns),
-            lambda one: outcome(baseline, one).step_ns,
-        ),
+        effects=effects,
         replayed=baseline.replayed,
         timeline=last.timeline,
         costs=last.costs,
@@ -66,7 +68,12 @@ def predict(baseline: Baseline, edits: Sequence[Edit], *, name: str = "") -> Pre
         high_ns=last.high_ns,
         method=last.method,
         memory=_memory(baseline, scenarios[-1]),
-        notes=(*baseline.program.notes, *different, *last.notes),
+        notes=(
+            *baseline.program.notes,
+            *different,
+            *last.notes,
+            *check_notes([(one.edit, one.change_ns) for one in effects], last.timeline),
+        ),
     )
 
 

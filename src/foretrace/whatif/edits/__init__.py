@@ -8,6 +8,7 @@ from foretrace.base import lazily
 
 if TYPE_CHECKING:
     from foretrace.whatif.edits.attention import Attention as Attention
+    from foretrace.whatif.edits.checking import Check as Check
     from foretrace.whatif.edits.cuda_graphs import CudaGraphs as CudaGraphs
     from foretrace.whatif.edits.documents import UnevenDocuments as UnevenDocuments
     from foretrace.whatif.edits.durations import Delay as Delay

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrace.base import Bools, Float64s, Int32s, Int64s, ScenarioError, UInt8s
 from foretrace.cost import CostModel, Costs
-from foretrace.graph import EdgeKind, ExecutionGraph, NodeKind
+from foretrace.graph import NO_NODE, NODE_COLUMNS, EdgeKind, ExecutionGraph, NodeKind
 from foretrace.machine import Chip
 from foretrace.whatif.arrange.arranged import Arranged
 from foretrace.whatif.recorded.program import Program
@@ -240,3 +242,97 @@ def _resolved(into: Int64s) -> Int64s:
         if np.array_equal(further, into):
             return into
         into = further
+
+
+def with_followers(job: CostedJob, nodes: Bools, name: str, taken: CostedJob) -> CostedJob:
+    """The graph with one more operation behind each of some, on its lane and in its block.
+
+    Who waited for the operation waits for what follows it. On a device each has a launch of its
+    own, behind that of the operation, which takes as long.
+
+    Args:
+        job: the graph.
+        nodes: bool[nodes], kernels, or operators of the host.
+        name: of the new ones.
+        taken: the same graph, in which each node costs what its follower shall.
+    """
+    graph = job.graph
+    launch = launches(graph)[nodes & graph.is_device]
+    is_launch = np.zeros(graph.num_nodes, np.bool_)
+    is_launch[launch[launch >= 0]] = True
+    is_followed = nodes | is_launch
+    kept = np.repeat(np.arange(graph.num_nodes), 1 + is_followed)
+    place = np.arange(graph.num_nodes) + np.cumsum(is_followed) - is_followed
+    is_new = np.zeros(len(kept), np.bool_)
+    is_new[place[is_followed] + 1] = True
+    larger = _with_links(graph, (nodes, is_launch), place, kept=kept)
+    is_named = is_new & nodes[kept]
+    columns = {
+        "name": np.where(is_named, len(graph.names), larger.name),
+        "measured_ns": np.where(is_new, 0, larger.measured_ns),
+        "inflation": np.where(is_new, 1, larger.inflation),
+        **{
+            text: np.where(is_named, -1, getattr(larger, text))
+            for text in ("signature", "operator", "operator_signature")
+        },
+    }
+    typed: dict[str, Any] = {
+        each: column.astype(NODE_COLUMNS[each].dtype) for each, column in columns.items()
+    }
+    arranged = replace(
+        job.arranged,
+        graph=replace(larger, names=(*graph.names, name), **typed),
+        source=np.where(is_new, NO_NODE, job.arranged.source[kept]),
+        scale=np.where(is_new, 1.0, job.arranged.scale[kept]),
+    )
+
+    def spread(column: NDArray[Any], of_new: NDArray[Any]) -> NDArray[Any]:
+        return np.where(is_named, of_new[kept], column[kept])
+
+    return replace(
+        job,
+        arranged=arranged,
+        duration_ns=spread(job.duration_ns, taken.duration_ns),
+        low_ns=spread(job.low_ns, taken.low_ns),
+        high_ns=spread(job.high_ns, taken.high_ns),
+        source=spread(job.source, taken.source),
+        family=job.family[kept],
+        factor=job.factor[kept],
+        extra_ns=job.extra_ns[kept],
+        is_replaced=None if job.is_replaced is None else job.is_replaced[kept],
+    )
+
+
+def _with_links(
+    graph: ExecutionGraph, followed: tuple[Bools, Bools], place: Int64s, *, kept: Int64s
+) -> ExecutionGraph:
+    """Edges of a graph in which work and launches are followed by others of their kind."""
+    nodes, is_launch = followed
+    stays = graph.edge_kind == EdgeKind.QUEUE
+    stays |= is_launch[graph.predecessor] & (graph.edge_kind == EdgeKind.LAUNCH)
+    moved = (nodes | is_launch)[graph.predecessor] & ~stays
+    source, target = [place[graph.predecessor] + moved], [place[graph.edge_target]]
+    kinds, work = [graph.edge_kind], np.flatnonzero(nodes)
+    chain = EdgeKind.STREAM if graph.has_device else EdgeKind.HOST_ORDER
+    calls = np.flatnonzero(is_launch)
+    launched = launches(graph)[work]
+    has_launch = (launched >= 0) & graph.is_device[work]
+    for before, after, of in (
+        (place[work], place[work] + 1, chain),
+        (place[calls], place[calls] + 1, EdgeKind.HOST_ORDER),
+        (place[launched[has_launch]] + 1, place[work[has_launch]] + 1, EdgeKind.LAUNCH),
+    ):
+        source.append(before)
+        target.append(after)
+        kinds.append(np.full(len(before), of, np.uint8))
+    kind = np.concatenate(kinds)
+    lag_of_kind = np.zeros(len(EdgeKind), np.int32)
+    for constant in graph.constants:
+        lag_of_kind[constant.kind] = constant.lag_ns
+    return graph.rewired(
+        np.concatenate(source),
+        np.concatenate(target),
+        kind=kind,
+        lag_ns=lag_of_kind[kind],
+        kept=kept,
+    )

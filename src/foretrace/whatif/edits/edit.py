@@ -43,9 +43,10 @@ class EditTurn(IntEnum):
     FACTORS = 9
     DELAYS = 10
     FUSION = 11
-    GRAPHS = 12
-    WAITS = 13
-    LOADING = 14
+    CHECKS = 12
+    GRAPHS = 13
+    WAITS = 14
+    LOADING = 15
 
 
 class Holds(Enum):
