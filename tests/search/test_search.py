@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from foretrace.base import MachineError, WorkloadError
-from foretrace.cost import Inflation
-from foretrace.estimate import run_units, software_costs
+from foretrace.cost import Inflation, Substituted, rule_named
+from foretrace.estimate import estimate, run_units, software_costs
 from foretrace.machine import load_machine
 from foretrace.risk import Scheme, load_campaign, renewal_ettr, with_interval
 from foretrace.search import (
@@ -110,6 +110,16 @@ def test_the_best_is_that_of_looking_at_every_plan(
     assert min(one.unit_ns or 0 for one in found.leaders) == every[0][0]
     assert every[0][2] in [one.plan for one in found.leaders]
     assert found.evaluated.units < len(every)
+
+
+def test_the_best_under_rules_of_substitution_is_costed_under_them() -> None:
+    plain, found = (small(rules=tuple(map(rule_named, names))) for names in ((), ("fp8",)))
+    assert found.gap == 0
+    assert found.best.step_ns < plain.best.step_ns
+    hardware = load_machine("dgx-h100")
+    costs = Substituted(software_costs(hardware), (rule_named("fp8"),), hardware.chip)
+    again = estimate(model_named("llama3.2-1b"), found.best.plan, hardware, costs=costs)
+    assert again.step_ns == found.best.step_ns
 
 
 def test_a_gap_is_kept_to() -> None:

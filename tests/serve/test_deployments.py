@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace.base import Float64s, WorkloadError
+from foretrace.base import Float64s, MachineError, WorkloadError
 from foretrace.machine import load_chip
 from foretrace.serve import (
     Engine,
@@ -47,6 +47,24 @@ def measured(folder: Path) -> dict[str, Float64s]:
         "tpot_ms": (last - first) / (output - 1) * 1e3,
         "latency_ms": (last - came) * 1e3,
     }
+
+
+def test_a_deployment_under_rules_of_substitution() -> None:
+    law = "poisson:rate=4,prompt=4096,output=64,requests=64"
+    engine = {"model": "llama3-8b", "max_num_batched_tokens": 8192}
+    plain, same, found = (
+        ft.serve(engine=engine, requests=law, gpu="h100-sxm", substitutes=rules)
+        for rules in ((), ("strassen:1",), ("fp8",))
+    )
+    assert same.ttft_ms.mean == plain.ttft_ms.mean
+    assert found.ttft_ms.mean < 0.9 * plain.ttft_ms.mean
+    assert any("fp8" in note for note in found.notes)
+    cached = [note for one in (plain, found) for note in one.notes if "the cache" in note]
+    assert cached[0] != cached[1], "packed operands take room from the cache"
+    with pytest.raises(WorkloadError, match="name the GPU with --gpu"):
+        ft.serve(engine=engine, requests=law, trace="marks.json", substitutes=["fp8"])
+    with pytest.raises(MachineError, match="did you mean strassen"):
+        ft.serve(engine=engine, requests=law, gpu="h100-sxm", substitutes=["strasen:1"])
 
 
 @needs_data

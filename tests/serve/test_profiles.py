@@ -20,7 +20,7 @@ from foretrace.serve import (
     read_profiles,
     times_of_profiles,
 )
-from foretrace.serve.of_kernels import profiles_of_kernels
+from foretrace.serve.of_kernels import profiles_of_kernels, under_rules
 from foretrace.workload import Transformer, load_model
 
 TOKENS = (1, 8, 64, 512, 2048)
@@ -182,8 +182,8 @@ def test_rules_of_substitution_shorten_the_products_where_they_pay() -> None:
     model, chip = load_model("llama3-8b"), load_chip("h100-sxm")
     assert isinstance(model, Transformer)
     plain = profiles_of_kernels(model, chip)
-    same = profiles_of_kernels(model, chip, rules=(rule_named("strassen:1"),))
-    found = profiles_of_kernels(model, chip, rules=(rule_named("fp8"),))
+    same = under_rules(plain, model, chip, (rule_named("strassen:1"),))
+    found = under_rules(plain, model, chip, (rule_named("fp8"),))
     for name, (tokens, taken_ns) in plain.dense.items():
         assert np.array_equal(same.dense[name][1], taken_ns)
         assert (found.dense[name][1] <= taken_ns).all()

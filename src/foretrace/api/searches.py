@@ -17,7 +17,7 @@ from foretrace.api.named import (
     software_named,
 )
 from foretrace.base import SweepEngine, WorkloadError
-from foretrace.cost import CostModel, Inflation
+from foretrace.cost import CostModel, Inflation, rule_named
 from foretrace.machine import Machine
 from foretrace.report import RiskPage, plan_pages, search_drawings, write_risk_page
 from foretrace.risk import Campaign, Variation, load_campaign, variation_named
@@ -65,6 +65,7 @@ def search(
     software: TrainingSoftware | Named | None = None,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
+    substitutes: Sequence[str] = (),
     folders: Sequence[Path] = (),
     workers: int = 1,
     engine: SweepEngine | str = SweepEngine.PROCESSES,
@@ -100,6 +101,8 @@ def search(
         software: what runs it, as in `estimate`.
         costs: as in `estimate`, as all that follow.
         inflation: so too.
+        substitutes: rules of substitution, as in "strassen:1", whose kernels take the place of
+            those that are there where they are faster; what they hold meanwhile is not counted.
         folders: so too.
         workers: processes that simulate plans beside each other.
         engine: where they run: "processes" of this machine, or "ray", on its cluster.
@@ -124,7 +127,9 @@ def search(
     draft = PlanDraft() if plan is None else draft_named(plan, folders)
     kept = None if resume is None else Path(resume)
     if not isinstance(subject, str | Path | Model):
-        if any(one is not None for one in (software, costs, inflation, machine, beside)):
+        if any(
+            one is not None for one in (software, costs, inflation, machine, beside, *substitutes)
+        ):
             raise WorkloadError(
                 "a recording shows its own software, costs and slowdowns: state model and machine "
                 "of the job with job.edit(model=..., machine=...), and nothing else"
@@ -168,6 +173,7 @@ def search(
         variation=variation_named(variation) if isinstance(variation, str) else variation,
         costs=costs,
         inflation=inflation,
+        rules=tuple(map(rule_named, substitutes)),
         workers=workers,
         engine=SweepEngine(engine),
         progress=progress,

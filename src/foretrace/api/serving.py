@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace.base import WorkloadError
+from foretrace.cost import rule_named
 from foretrace.machine import Machine, load_machine
 from foretrace.search import FewestGpus, Limits, engines_of
 from foretrace.search import fewest_gpus as searched_fewest
@@ -44,6 +45,7 @@ def serve(
     target: ServiceTarget | None = None,
     dollars_per_hour: float | None = None,
     seed: int = 0,
+    substitutes: Sequence[str] = (),
     folders: Sequence[Path] = (),
 ) -> Serving:
     """Latencies, throughput and memory of a deployment under its requests.
@@ -65,6 +67,8 @@ def serve(
         target: what requests are promised.
         dollars_per_hour: price of one GPU.
         seed: of what is drawn.
+        substitutes: rules of substitution, as in "fp8", whose products take the place of the
+            library's where they are faster.
         folders: of files that names are looked up in, before the presets.
 
     Raises:
@@ -79,6 +83,7 @@ def serve(
         machine=machine,
         gpu=gpu,
         beside=[Path(requests)] if isinstance(requests, str | Path) else (),
+        substitutes=substitutes,
         folders=folders,
     )
     found = requests
@@ -106,6 +111,7 @@ def knee(
     prefix_hits: float | None = None,
     target: ServiceTarget | None = None,
     seed: int = 0,
+    substitutes: Sequence[str] = (),
     folders: Sequence[Path] = (),
 ) -> Knee:
     """Latencies and throughput of a deployment over the rate at which requests come.
@@ -122,6 +128,7 @@ def knee(
         prefix_hits: so too.
         target: so too.
         seed: so too.
+        substitutes: so too.
         folders: so too.
 
     Raises:
@@ -135,6 +142,7 @@ def knee(
         machine=machine,
         gpu=gpu,
         beside=[Path(requests)] if isinstance(requests, str | Path) else (),
+        substitutes=substitutes,
         folders=folders,
     )
     found = requests if isinstance(requests, Requests) else requests_named(str(requests), seed=seed)
@@ -159,6 +167,7 @@ def fewest_gpus(
     most_gpus: int = 64,
     time_s: float | None = 120.0,
     seed: int = 0,
+    substitutes: Sequence[str] = (),
     folders: Sequence[Path] = (),
 ) -> FewestGpus:
     """The fewest GPUs with which requests get what they are promised.
@@ -178,6 +187,7 @@ def fewest_gpus(
         most_gpus: to try.
         time_s: seconds to look at most.
         seed: as there.
+        substitutes: as there.
         folders: as there.
 
     Raises:
@@ -200,6 +210,7 @@ def fewest_gpus(
             machine=machines.get(name, machine),
             gpu=name,
             beside=beside,
+            substitutes=substitutes,
             folders=folders,
             known=known,
         )
@@ -233,6 +244,7 @@ def deployed_as(
     machine: Machine | str | Path | None = None,
     gpu: str = "",
     beside: Sequence[Path] = (),
+    substitutes: Sequence[str] = (),
     folders: Sequence[Path] = (),
     known: dict[tuple[str, int], LayerProfiles] | None = None,
 ) -> Deployment:
@@ -256,6 +268,7 @@ def deployed_as(
         beside=near,
         folders=folders,
         known=known,
+        rules=tuple(map(rule_named, substitutes)),
     )
 
 

@@ -77,6 +77,12 @@ Page: TypeAlias = Annotated[
     Path | None, option("OUT.html", "Write one page that opens offline.", dir_okay=False)
 ]
 Seed: TypeAlias = Annotated[int, option("N", "The same seed gives the same result.", min=0)]
+Substitutes: TypeAlias = Annotated[
+    list[str] | None,
+    option(
+        "RULE", "Other products where they are faster: fp8, strassen:1; repeatable.", "--substitute"
+    ),
+]
 Price: TypeAlias = Annotated[float | None, option("PRICE", "Of one GPU for an hour.", min=0)]
 DeviceName: TypeAlias = Annotated[
     str | None, option("DEVICE", "cuda or cpu. Default: a GPU if any.")

@@ -75,6 +75,7 @@ def search(
     software: Annotated[
         str | None, option("NAME", "What runs it, or a TOML file. Default: nobody knows.")
     ] = None,
+    substitute: options.Substitutes = None,
     recorded: own.Recorded = None,
     ranks: options.Ranks = None,
     no_cache: options.NoCache = False,
@@ -122,6 +123,7 @@ def search(
             workers=workers,
             engine=engine,
             software=None if software is None else software_called(software, software_folders()),
+            substitutes=substitute or (),
             progress=_Told(doing),
         )
         if report is not None:

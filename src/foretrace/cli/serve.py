@@ -119,6 +119,7 @@ def serve(
     most_gpus: Annotated[int, option("N", "GPUs to try at most.", min=1)] = 64,
     time: Annotated[float, option("SECONDS", "Stop with the best so far.", min=0.1)] = 120.0,
     price: options.Price = None,
+    substitute: options.Substitutes = None,
     seed: options.Seed = 0,
     outputs: Outputs,
 ) -> None:
@@ -137,6 +138,7 @@ def serve(
             "machine": machine,
             "prefix_hits": prefix_hits,
             "seed": seed,
+            "substitutes": substitute or (),
             "folders": model_folders(),
         }
         found: Answer

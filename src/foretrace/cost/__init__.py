@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from foretrace.cost.substitutes import contraction_steps as contraction_steps
     from foretrace.cost.substitutes import described_costs as described_costs
     from foretrace.cost.substitutes import factors_of as factors_of
+    from foretrace.cost.substitutes import offers_of as offers_of
     from foretrace.cost.substitutes import rule_named as rule_named
     from foretrace.cost.substitutes import substitution_rules as substitution_rules
     from foretrace.cost.tables import read_tables as read_tables

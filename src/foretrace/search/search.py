@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from foretrace.base import Mapper, ScenarioError, SweepEngine, WorkloadError, mapped
-from foretrace.cost import CostModel, Inflation, Remembered
+from foretrace.cost import CostModel, Inflation, Remembered, Substituted, SubstitutionRule
 from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.risk import Variation
@@ -57,6 +57,7 @@ def searched(
     variation: Variation | None = None,
     costs: CostModel | None = None,
     inflation: Inflation | None = None,
+    rules: Sequence[SubstitutionRule] = (),
     workers: int = 1,
     engine: SweepEngine = SweepEngine.PROCESSES,
     progress: Callable[[Progress], None] | None = None,
@@ -79,6 +80,8 @@ def searched(
         variation: how times vary, for the longest of steps; as `risk steps`, if left out.
         costs: as in `estimate`.
         inflation: so too.
+        rules: of substitution, whose kernels take the place of those that are there where they
+            are faster.
         workers: processes that simulate plans.
         engine: where they run.
         progress: called now and then.
@@ -91,13 +94,14 @@ def searched(
     """
     sizes = (num_ranks,) if isinstance(num_ranks, int) else tuple(num_ranks)
     machine = with_hosts(machine, max(sizes))
+    costs = costs or software_costs(machine, software)
     ground = ModelGround(
         model,
         machine,
         spaces=tuple(plan_space(draft, SpaceLimits.of(model), size, vary=vary) for size in sizes),
         draft=draft,
         software=software,
-        costs=Remembered(costs or software_costs(machine, software)),
+        costs=Remembered(Substituted(costs, tuple(rules), machine.chip) if rules else costs),
         inflation=inflation or Inflation(),
         variation=variation,
     )

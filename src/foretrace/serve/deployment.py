@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretrace.base import NS_PER_MS, WorkloadError
+from foretrace.cost import SubstitutionRule
 from foretrace.machine import (
     Chip,
     Machine,
@@ -18,7 +19,7 @@ from foretrace.machine import (
     load_machine,
 )
 from foretrace.serve.engine import NO_LIMIT, Engine
-from foretrace.serve.of_kernels import profiles_of_kernels
+from foretrace.serve.of_kernels import profiles_of_kernels, under_rules, workspace_bytes
 from foretrace.serve.of_profiles import ranks_in_step, times_of_profiles
 from foretrace.serve.of_trace import times_of_trace
 from foretrace.serve.pools import Pools, pooled_run, sent_ns
@@ -115,6 +116,7 @@ def deployment(
     beside: Sequence[Path] = (),
     folders: Sequence[Path] = (),
     known: dict[tuple[str, int], LayerProfiles] | None = None,
+    rules: Sequence[SubstitutionRule] = (),
 ) -> Deployment:
     """A deployment, its step times from layer profiles, or from kernel models.
 
@@ -128,6 +130,7 @@ def deployment(
         beside: the engine's file and others whose folders may name the GPU.
         folders: of files that names of hardware are looked up in, before the presets.
         known: layers by GPU and degree that other deployments of the model had; added to.
+        rules: of substitution, whose products take the place of the library's where they pay.
 
     Raises:
         WorkloadError: if profiles are missing, or the memory holds no sequence.
@@ -149,6 +152,7 @@ def deployment(
         engine = replace(engine, max_model_len=model.context)
     chip = machine.chip if machine is not None else chip_of(names, folders)
     key = ("".join(names) if chip is None else chip.name, engine.tensor_parallel_size)
+    check_rules(rules, trace, chip)
     if trace is not None:
         times = times_of_trace(trace, engine, ranks=ranks_in_step(model, engine))
         name = chip.name if chip is not None else "GPU"
@@ -156,6 +160,7 @@ def deployment(
         known = {} if known is None else known
         if key not in known:
             known[key] = _layers(model, engine, profiles=profiles, names=names, chip=chip)
+            known[key] = under_rules(known[key], model, chip, rules)
         found = known[key]
         if machine is None and chip is None:
             machine = machine_of([found.gpu], folders)
@@ -165,9 +170,13 @@ def deployment(
             source = f"kernel models and the data sheet of {found.gpu}"
             times = replace(times, source=source, low=_LOW, high=_HIGH)
         name = chip.name if chip is not None else found.gpu
-    blocks, notes = cache_blocks(model, engine, chip)
-    if engine.unused:
-        notes = (*notes, f"settings without effect here: {', '.join(engine.unused)}")
+    blocks, notes = cache_blocks(model, engine, chip, rules)
+    names = [rule.name for rule in rules]
+    said = (
+        ("other products where they are faster", names),
+        ("settings without effect here", engine.unused),
+    )
+    notes = (*notes, *(f"{what}: {', '.join(each)}" for what, each in said if each))
     return Deployment(
         model=model,
         engine=engine,
@@ -177,6 +186,19 @@ def deployment(
         machine=machine,
         notes=notes,
     )
+
+
+def check_rules(rules: Sequence[SubstitutionRule], trace: Path | None, chip: Chip | None) -> None:
+    """Refuse rules where there are no products that they could be about.
+
+    Raises:
+        WorkloadError: if step times are an engine's marks, or no chip is described.
+    """
+    if rules and (trace is not None or chip is None):
+        raise WorkloadError(
+            "rules of substitution change products, of which an engine's own marks say nothing, on "
+            "a chip that is described: leave --trace out, or name the GPU with --gpu"
+        )
 
 
 def _layers(
@@ -206,7 +228,10 @@ def _layers(
 
 
 def cache_blocks(
-    model: Transformer, engine: Engine, chip: Chip | None
+    model: Transformer,
+    engine: Engine,
+    chip: Chip | None,
+    rules: Sequence[SubstitutionRule] = (),
 ) -> tuple[int, tuple[str, ...]]:
     """Blocks of the cache: as resolved, or what the memory leaves; and what to say of it.
 
@@ -228,9 +253,13 @@ def cache_blocks(
         max_sequences=engine.max_num_seqs,
         cache_format=_FORMATS.get(engine.kv_cache_dtype, engine.kv_cache_dtype),
     )
-    blocks = int(memory.cache / memory.bytes_per_token) // engine.block_size
+    held = 0
+    if chip is not None:
+        size = {"tensor": engine.tensor_parallel_size, "tokens": engine.max_num_batched_tokens}
+        held = workspace_bytes(model, chip, rules, **size)
+    blocks = int((memory.cache - held) / memory.bytes_per_token) // engine.block_size
     if blocks <= 1:
-        taken = (memory.weights + memory.activations + memory.context) / 2**30
+        taken = (memory.weights + memory.activations + memory.context + held) / 2**30
         allowed = capacity * engine.gpu_memory_utilization / 2**30
         raise WorkloadError(
             f"{model.name} leaves no room for a sequence: weights and the rest take "

@@ -25,11 +25,13 @@ from foretrace.cost import (
     Access,
     AttentionShapes,
     Movements,
+    Offer,
     Operation,
     SubstitutionRule,
     chosen_fit,
     factors_of,
     model_ns,
+    offers_of,
     shapes_of,
     shipped_constants,
 )
@@ -45,6 +47,7 @@ _KEYS = np.concatenate([[0], 2 ** np.arange(4, 17)])
 _ROUTED = 2 ** np.arange(15)
 _DTYPE, _BYTES, _LOGIT_BYTES = "bf16", 2, 4
 # Kinds of kernels that vLLM calls, and Triton's fused experts.
+_HEAD = "lm_head"
 _FLASH2, _FLASH, _EXPERTS = "flash2", "flash", "served"
 _BLOCK_QUERIES = 64  # of FlashAttention 2 with causal masks
 # What a block without queries takes of a processor, in cycles: an RTX 4090's profile of prefills of
@@ -52,16 +55,13 @@ _BLOCK_QUERIES = 64  # of FlashAttention 2 with causal masks
 _EMPTY_CYCLES = 650.0
 
 
-def profiles_of_kernels(
-    model: Transformer, chip: Chip, *, tensor: int = 1, rules: Sequence[SubstitutionRule] = ()
-) -> LayerProfiles:
+def profiles_of_kernels(model: Transformer, chip: Chip, *, tensor: int = 1) -> LayerProfiles:
     """Layers of a model on a chip, as if they had been measured.
 
     Args:
         model: that serves.
         chip: on which.
         tensor: degree of tensor parallelism.
-        rules: of substitution, whose products take the place of the library's where they pay.
 
     Raises:
         WorkloadError: if the model's attention is latent.
@@ -77,10 +77,7 @@ def profiles_of_kernels(
     size = attention.head_size
     width = model.feed_forward.width // tensor
     gates = 2 if model.feed_forward.is_gated else 1
-    products = {
-        "qkv_proj": ((heads + 2 * shared) * size, hidden),
-        "o_proj": (hidden, heads * size),
-    }
+    products = _products(model, tensor)
     moved = {
         "layernorm": 3 * hidden,
         "rotary_emb": 2 * (heads + shared) * size,
@@ -88,25 +85,19 @@ def profiles_of_kernels(
         "final_layernorm": 3 * hidden,
     }
     if model.experts is None:
-        products |= {"gate_up_proj": (gates * width, hidden), "down_proj": (hidden, width)}
         moved["act_fn"] = (gates + 1) * width
     if attention.has_query_key_norm:
         moved["qk_norm"] = 2 * (heads + shared) * size
     tokens = _TOKENS.astype(np.float64)
 
-    def product_ns(counts: Int64s, rows: int, inner: int) -> Float64s:
-        sizes = [(1, count, rows, inner) for count in counts.tolist()]
-        asked = [Operation("gemm", "library", _DTYPE, each) for each in sizes]
-        return _product_ns(chip, counts, rows, inner) * factors_of(rules, asked, chip)
-
-    dense = {name: (tokens, product_ns(_TOKENS, *sizes)) for name, sizes in products.items()}
+    head = products.pop(_HEAD)
+    dense = {name: (tokens, _product_ns(chip, _TOKENS, *each)) for name, each in products.items()}
     dense |= {
         name: (tokens, _moved_ns(chip, _TOKENS * each * _BYTES)) for name, each in moved.items()
     }
     sequences = _SEQUENCES.astype(np.float64)
-    rows = model.vocabulary // tensor
     last = {
-        "lm_head": (sequences, product_ns(_SEQUENCES, rows, hidden)),
+        _HEAD: (sequences, _product_ns(chip, _SEQUENCES, *head)),
         "sampler": (sequences, _moved_ns(chip, _SEQUENCES * model.vocabulary * _LOGIT_BYTES)),
     }
     prefill = _prefill_ns(chip, heads, shared, size)
@@ -129,6 +120,64 @@ def profiles_of_kernels(
         mixed=ProfileGrid((chunks, before, counts, keys), both),
         experts=_experts_grid(chip, model),
     )
+
+
+def under_rules(
+    layers: LayerProfiles, model: Transformer, chip: Chip | None, rules: Sequence[SubstitutionRule]
+) -> LayerProfiles:
+    """The same layers with other products where a rule pays: what they take x a ratio of models.
+
+    Raises:
+        MachineError: if two rules are about one product.
+    """
+    if chip is None or not rules:
+        return layers
+
+    def changed(
+        kept: Mapping[str, tuple[Float64s, Float64s]],
+    ) -> dict[str, tuple[Float64s, Float64s]]:
+        return {
+            name: (counts, taken_ns * factors_of(_offers(sizes[name], counts, chip, rules)))
+            if name in sizes
+            else (counts, taken_ns)
+            for name, (counts, taken_ns) in kept.items()
+        }
+
+    sizes = _products(model, layers.tensor)
+    return replace(layers, dense=changed(layers.dense), per_sequence=changed(layers.per_sequence))
+
+
+def workspace_bytes(
+    model: Transformer, chip: Chip, rules: Sequence[SubstitutionRule], *, tensor: int, tokens: int
+) -> int:
+    """What the largest product under rules holds of a step of so many tokens."""
+    sizes = (each for name, each in _products(model, tensor).items() if name != _HEAD)
+    found = (_offers(each, np.array([tokens]), chip, rules)[0] for each in sizes)
+    return max((one.workspace_bytes for one in found if one is not None), default=0)
+
+
+def _offers(
+    sizes: tuple[int, int], counts: Float64s | Int64s, chip: Chip, rules: Sequence[SubstitutionRule]
+) -> tuple[Offer | None, ...]:
+    asked = [(1, max(1, round(count)), *sizes) for count in counts.tolist()]
+    return offers_of(rules, [Operation("gemm", "library", _DTYPE, one) for one in asked], chip)
+
+
+def _products(model: Transformer, tensor: int) -> dict[str, tuple[int, int]]:
+    """Rows and columns of every layer's weight on one GPU, by the name that profiles have."""
+    attention, hidden = model.attention, model.hidden
+    heads, shared = attention.num_heads // tensor, max(1, attention.num_kv_heads // tensor)
+    width = model.feed_forward.width // tensor
+    gates = 2 if model.feed_forward.is_gated else 1
+    size = attention.head_size
+    found = {
+        "qkv_proj": ((heads + 2 * shared) * size, hidden),
+        "o_proj": (hidden, heads * size),
+        _HEAD: (model.vocabulary // tensor, hidden),
+    }
+    if model.experts is None:
+        found |= {"gate_up_proj": (gates * width, hidden), "down_proj": (hidden, width)}
+    return found
 
 
 def _fitted_ns(chip: Chip, family: str, kind: str, sizes: Int64s) -> Float64s:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretrace.cost.substitutes.rule import SubstitutionRule as SubstitutionRule
     from foretrace.cost.substitutes.rules import Substituted as Substituted
     from foretrace.cost.substitutes.rules import factors_of as factors_of
+    from foretrace.cost.substitutes.rules import offers_of as offers_of
     from foretrace.cost.substitutes.rules import rule_named as rule_named
     from foretrace.cost.substitutes.rules import substitution_rules as substitution_rules
 

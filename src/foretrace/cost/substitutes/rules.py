@@ -15,7 +15,7 @@ from foretrace.cost.model import CollectiveRequests, CostModel, Costs, KernelReq
 from foretrace.cost.signatures import Operation, operation_of
 from foretrace.cost.substitutes.fast_products import FastProduct
 from foretrace.cost.substitutes.narrow_products import NarrowProduct
-from foretrace.cost.substitutes.rule import SubstitutionRule
+from foretrace.cost.substitutes.rule import Offer, SubstitutionRule
 from foretrace.machine import Chip
 
 
@@ -41,15 +41,15 @@ def rule_named(name: str) -> SubstitutionRule:
     return known[name]
 
 
-def factors_of(
+def offers_of(
     rules: Sequence[SubstitutionRule], operations: Sequence[Operation], chip: Chip
-) -> Float64s:
-    """What each operation's time is multiplied with, float64[operations]; 1 where none pays.
+) -> tuple[Offer | None, ...]:
+    """What takes each operation's place; `None` where no rule is for it, or it does not pay.
 
     Raises:
         MachineError: if two rules are about one operation.
     """
-    found = np.ones(len(operations))
+    found: list[Offer | None] = [None] * len(operations)
     is_taken = np.zeros(len(operations), np.bool_)
     kernels = FittedKernels(chip)
     for rule in rules:
@@ -62,8 +62,16 @@ def factors_of(
                 f"is {rule.name}: state one rule for it"
             )
         is_taken |= mine
-        found *= [one.factor if one is not None and one.pays else 1.0 for one in offers]
-    return found
+        found = [
+            new if new is not None and new.pays else old
+            for old, new in zip(found, offers, strict=True)
+        ]
+    return tuple(found)
+
+
+def factors_of(offers: Sequence[Offer | None]) -> Float64s:
+    """What each operation's time is multiplied with, float64[operations]."""
+    return np.array([1.0 if one is None else one.factor for one in offers], np.float64)
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Substituted:
             operation_of(texts[0][one], texts[1][two], texts[2][three])
             for one, two, three in distinct.T.tolist()
         ]
-        factor = factors_of(self.rules, operations, self.chip)[rows.reshape(-1)]
+        factor = factors_of(offers_of(self.rules, operations, self.chip))[rows.reshape(-1)]
         return replace(
             costs,
             duration_ns=np.rint(costs.duration_ns * factor).astype(np.int64),
