@@ -1,11 +1,13 @@
 """Search held against what others published: rankings of measured plans, and published plans.
 
     python bench/ranked.py measured RUNS.csv DESCRIPTION.toml
+    python bench/ranked.py calibrated RUNS.csv DESCRIPTION.toml
     python bench/ranked.py published RUNS.csv DESCRIPTION.toml [WORD...]
 
 `measured`: plans of the same model, sequences and GPUs that somebody timed, in the order predicted
 and in that measured: Spearman's coefficient, and how much longer the plan predicted first takes
-than the best (regret). `published`: the plan of a row whose name has one of the words, or a preset
+than the best (regret). `calibrated`: the same of all rows but every tenth, to which six constants
+of the site are fitted. `published`: the plan of a row whose name has one of the words, or a preset
 of that name, in the space of all tp, pp, cp, chunks, microbatch and sharding with GPUs, batch and
 all else as there: the gap to the best found, and how many plans can be before it.
 """
@@ -14,15 +16,18 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from experiments.site_constants import fitted_constants, site_run, site_step_s
 from foretrace.base import WorkloadError
 from foretrace.cost import Inflation, Remembered
 from foretrace.estimate import run_units, software_costs
@@ -32,12 +37,13 @@ from foretrace.search.grounds import ModelGround
 from foretrace.search.search import searched_on
 from foretrace.search.space import columns_of, space_over
 from foretrace.software import load_software
-from foretrace.validate import predict_runs, read_description, read_runs
+from foretrace.validate import PublishedRun, predict_runs, read_description, read_runs
 from foretrace.validate.runs.configuration import machine_of, model_of
 from foretrace.validate.runs.plans import plans_of
 from foretrace.workload import (
     Plan,
     PlanDraft,
+    Recompute,
     Transformer,
     blocks_of_model,
     load_model,
@@ -45,6 +51,7 @@ from foretrace.workload import (
     unit_layout,
 )
 
+_TAUGHT = 10  # of so many rows one teaches
 _LEAST = 5  # plans of one job, from which on their order says something
 _PRESETS = ("llama3-405b-8k-8k-gpus", "llama3-405b-8k-16k-gpus", "llama3-405b-128k-16k-gpus")
 
@@ -52,16 +59,31 @@ _PRESETS = ("llama3-405b-8k-8k-gpus", "llama3-405b-8k-16k-gpus", "llama3-405b-12
 def measured(path: Path, description: Path) -> None:
     """Orders of plans of the same job."""
     runs = read_runs(path, read_description(description))
-    rows = predict_runs(runs)
+    _tell((run, row.predicted_s) for run, row in zip(runs, predict_runs(runs), strict=True))
+
+
+def calibrated(path: Path, description: Path) -> None:
+    """Orders of plans whose site is known by every tenth of them."""
+    runs = read_runs(path, read_description(description))
+    sites = [site_run(run, Recompute.NONE) for run in runs]
+    constants = fitted_constants(sites[::_TAUGHT])
+    print(constants)
+    _tell(
+        (run, site_step_s(site, constants))
+        for at, (run, site) in enumerate(zip(runs, sites, strict=True))
+        if at % _TAUGHT
+    )
+
+
+def _tell(predicted: Iterable[tuple[PublishedRun, float | None]]) -> None:
     jobs: dict[object, list[tuple[float, float]]] = defaultdict(list)
     told: list[tuple[float, float]] = []
-    for run, row in zip(runs, rows, strict=True):
-        if row.measured_s and row.predicted_s:
+    for run, predicted_s in predicted:
+        if run.measured_s and predicted_s:
             job = (run.model, run.layers, run.hidden, run.num_gpus, run.global_batch, run.seq_len)
-            jobs[job].append((row.predicted_s, row.measured_s))
-            told.append((row.predicted_s, row.measured_s))
-    print(f"{len(told)} of {len(runs)} rows predicted")
-    print(f"all steps: Spearman {spearmanr(*np.array(told).T).statistic:.3f}")
+            jobs[job].append((predicted_s, run.measured_s))
+            told.append((predicted_s, run.measured_s))
+    print(f"{len(told)} rows: Spearman {spearmanr(*np.array(told).T).statistic:.3f}")
     hidden = sorted({job[2] for job in jobs})  # type: ignore[index]
     for size in (None, *hidden):
         of_size = [own for job, own in jobs.items() if size in (None, job[2])]  # type: ignore[index]
@@ -133,11 +155,14 @@ def published(name: str, model: Transformer, plan: Plan, machine: Machine) -> No
 _TIME_S, _MOST_RUN = 90.0, 3_000
 
 
+_RANKED = {"measured": measured, "calibrated": calibrated}
+
+
 def main() -> None:
     """Measure and print."""
     what, path, description, *words = sys.argv[1:]
-    if what == "measured":
-        measured(Path(path), Path(description))
+    if what in _RANKED:
+        _RANKED[what](Path(path), Path(description))
         return
     for case in cases(Path(path), Path(description), words):
         published(*case)
