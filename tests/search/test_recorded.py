@@ -11,6 +11,7 @@ import pytest
 import foretrace as ft
 from foretrace.base import WorkloadError
 from foretrace.search import Limits, RecordedGround, Stopped, recorded_space, searched_recording
+from foretrace.search.constraints import Constraint
 from foretrace.whatif import Baseline, baseline_of
 from foretrace.workload import PlanDraft
 from tests.truth import JobConfig, make_job, write
@@ -50,7 +51,7 @@ def test_a_bound_is_never_above_the_prediction() -> None:
     own = PlanDraft().with_keys({"tp": 2, "sharding.level": "none"})
     ground = RecordedGround(baseline(), (recorded_space(baseline(), own, 8),))
 
-    plans = ground.listed("micro_batch <= 2", lambda _: True).plans
+    plans = ground.listed(Constraint.of("micro_batch <= 2"), lambda _: True).plans
     for plan in plans[::5]:
         step = ground.simulates()(plan)
         assert isinstance(step, int)
@@ -67,7 +68,7 @@ def test_what_only_a_model_knows_is_marked() -> None:
     assert found.best.sources["measured"] > 0.5
     assert found.best.peak_bytes is None
     assert found.model == "the recorded model"
-    with pytest.raises(WorkloadError, match="memory is not known without a model"):
+    with pytest.raises(WorkloadError, match="is about memory, which is not known"):
         searched_recording(baseline(), own, num_ranks=8, where="peak_gb < 70")
 
 

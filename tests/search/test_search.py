@@ -70,7 +70,7 @@ def exhaustive(
 
 def small(
     *,
-    num_ranks: int = 8,
+    num_ranks: int | tuple[int, ...] = 8,
     limits: Limits = NO_LIMIT,
     resume: Path | None = None,
     **options: object,
@@ -130,6 +130,32 @@ def test_a_gap_is_kept_to() -> None:
     assert loose.evaluated.units <= exact.evaluated.units
     assert (loose.best.unit_ns or 0) * (1 - loose.gap) <= (exact.best.unit_ns or 0)
     assert "no plan of this space is" in loose.headline
+
+
+def test_promises_are_kept_by_the_best_that_keeps_them() -> None:
+    model, stated = model_named("llama3.2-1b"), draft(micro_batch=1, schedule="1f1b")
+    every = {
+        size: exhaustive(model, stated, "dgx-h100", size) for size in (2, 4, 8)
+    }  # the best first
+    limit_s = (every[4][0][0] + every[2][0][0]) / 2e9  # which four GPUs keep, and two do not
+
+    fewest = small(
+        num_ranks=(2, 4, 8), where=f"step_s < {limit_s}", target=Target(objective=Objective.GPUS)
+    )
+    slow = min(ns for rows in every.values() for ns, _, _ in rows) / 1e9
+    with pytest.raises(WorkloadError, match=r"it is out of reach: step_s < .* \(at best "):
+        small(num_ranks=(2, 4, 8), where=f"step_s < {slow}")
+
+    assert fewest.best.plan.num_ranks == 4
+    assert fewest.best.plan == every[4][0][2]
+    assert fewest.gap == 0
+    assert all(one.step_ns < limit_s * 1e9 for one in fewest.pareto)
+    days = small(
+        where="days <= 30 and tp == 2", target=Target(num_tokens=1e11, objective=Objective.STEP)
+    )
+    assert days.best.plan.tensor == 2
+    assert days.best.figures is not None
+    assert days.best.figures["days"] <= 30
 
 
 @pytest.mark.parametrize("kept", [1, 20, 60, 90])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foretrace.base import WorkloadError
-from foretrace.search import MORE_VARIABLES, SpaceLimits, constraint, plan_space
+from foretrace.search import MORE_VARIABLES, SpaceLimits, plan_space
+from foretrace.search.constraints import Constraint
 from foretrace.search.space import columns_of
 from foretrace.workload import PlanDraft, Transformer, load_model
 
@@ -38,7 +39,7 @@ def draft(**keys: object) -> PlanDraft:
     ],
 )
 def test_constraints_are_expressions_of_columns(text: str, is_met: bool) -> None:
-    assert constraint(text)(ROW) is is_met
+    assert Constraint.of(text).holds(ROW) is is_met
 
 
 @pytest.mark.parametrize(
@@ -50,11 +51,14 @@ def test_constraints_are_expressions_of_columns(text: str, is_met: bool) -> None
         ("__import__('os')", "no column is called '__import__'"),
         ("(lambda: 1)()", "is no comparison"),
         ("tp.real > 1", "is no comparison"),
+        ("days >= 3", "a shorter step keeps"),
+        ("tp < 4 or step_s < 3", "a shorter step keeps"),
+        ("step_s < tp", "a shorter step keeps"),
     ],
 )
 def test_what_is_no_constraint_is_one_sentence(text: str, why: str) -> None:
     with pytest.raises(WorkloadError, match=why):
-        constraint(text)
+        Constraint.of(text)
 
 
 def test_a_space_holds_every_plan_once_on_all_ranks() -> None:

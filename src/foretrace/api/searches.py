@@ -89,7 +89,7 @@ def search(
             recover are chosen for each plan.
         num_tokens: of the whole training, for the days.
         variation: how times vary, for "p95": a preset of `risk steps`, or a variation.
-        where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
+        where: a constraint on plans, as in "tp <= 8 and peak_gb < 70 and days <= 60".
         beside: a plan of a model that the best is held beside; what it leaves open is as in `plan`,
             or as `estimate` would take it.
         vary: more variables to search: "order" of axes over the network, "contiguous" microbatches

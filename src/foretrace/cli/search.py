@@ -57,7 +57,10 @@ def search(
     ] = DEFAULT_VARIATION,
     where: Annotated[
         str | None,
-        option("EXPRESSION", "What plans have to meet, as in 'tp <= 8 and peak_gb < 70'."),
+        option(
+            "EXPRESSION",
+            "What plans have to meet, as in 'tp <= 8 and peak_gb < 70 and days <= 60'.",
+        ),
     ] = None,
     beside: Annotated[
         str | None, option("NAME", "A plan or its file that the best is held beside.")

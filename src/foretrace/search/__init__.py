@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from foretrace.search.space import MORE_VARIABLES as MORE_VARIABLES
     from foretrace.search.space import PlanSpace as PlanSpace
     from foretrace.search.space import SpaceLimits as SpaceLimits
-    from foretrace.search.space import constraint as constraint
     from foretrace.search.space import plan_space as plan_space
     from foretrace.search.tables import searched_tables as searched_tables
     from foretrace.search.versus import Doubt as Doubt

@@ -17,6 +17,7 @@ from foretrace.estimate import estimate, unit_programs
 from foretrace.machine import Machine
 from foretrace.risk import DEFAULT_VARIATION, Sampling, Variation, estimated_steps, variation_named
 from foretrace.search.bound import StepBound
+from foretrace.search.constraints import Constraint
 from foretrace.search.looked import Looked
 from foretrace.search.space import Listed, PlanSpace, listed
 from foretrace.software import TrainingSoftware
@@ -56,7 +57,7 @@ class SearchGround(Protocol):
     def assumed(self) -> Plan | None:
         """The plan that is taken where nobody searches, if it can be told."""
 
-    def listed(self, where: str | None, progress: Callable[[int], bool]) -> Listed:
+    def listed(self, wanted: Constraint | None, progress: Callable[[int], bool]) -> Listed:
         """Plans that are legal, within the constraint and within memory."""
 
     def quick_ns(self, plan: Plan) -> int:
@@ -127,7 +128,7 @@ class ModelGround:
         """Distinct works of a rank that bounds were made of."""
         return self._bound.num_timed
 
-    def listed(self, where: str | None, progress: Callable[[int], bool]) -> Listed:
+    def listed(self, wanted: Constraint | None, progress: Callable[[int], bool]) -> Listed:
         """Plans that are legal, within the constraint and within memory."""
 
         def peak_bytes(plan: Plan) -> int:
@@ -135,8 +136,9 @@ class ModelGround:
             return self._peak_bytes(plan)
 
         capacity = self.machine.chip.memory_bytes
+        check = None if wanted is None else wanted.check
         found = [
-            listed(one, peak_bytes, capacity=capacity, where=where, progress=progress)
+            listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)
             for one in self.spaces
         ]
         return Listed.joined(found)

@@ -59,6 +59,23 @@ class Looked(Plain):
             spreads=found.interval.families,
         )
 
+    @classmethod
+    def by_units(
+        cls, plan: Plan, step_ns: int, *, number: int, peak_bytes: int | None, p95_ns: int | None
+    ) -> Looked:
+        """What a step simulated unit by unit says."""
+        return cls(
+            number=number,
+            plan=plan,
+            step_ns=step_ns,
+            low_ns=None,
+            high_ns=None,
+            unit_ns=step_ns,
+            peak_bytes=peak_bytes,
+            fits=None if peak_bytes is None else True,
+            p95_ns=p95_ns,
+        )
+
     @property
     def plan_keys(self) -> dict[str, dict[str, object]]:
         """The plan as its file has it."""

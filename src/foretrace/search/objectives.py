@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 
 from foretrace.answer import Plain, long_duration_text
 from foretrace.base import NS_PER_DAY, NS_PER_HOUR, NS_PER_S, WorkloadError
@@ -79,6 +80,36 @@ def best_recovery(campaign: Campaign, plan: Plan) -> Recovery:
     return Recovery(scheme, sized.checkpoint.interval_ns, effective, hosts, spares)
 
 
+@dataclass(frozen=True)
+class Promise:
+    """That an objective's figure is on the better side of a limit."""
+
+    text: str  # as it was asked for: "days <= 60"
+    objective: Objective
+    limit: float  # in the figure's own unit
+    is_kept: Callable[[float, float], bool] = field(compare=False)  # by a figure, and the limit
+
+
+class Simulated(Protocol):
+    """What decides between plans, of one that was simulated."""
+
+    @property
+    def plan(self) -> Plan:
+        """With all degrees."""
+
+    @property
+    def step_ns(self) -> int:
+        """Simulated unit by unit."""
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Of the fullest stage; `None`: not known."""
+
+    @property
+    def p95_ns(self) -> int | None:
+        """That 95 % of steps are not longer than; `None`: not sampled."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """An objective, others that the front of best plans is about, and what they need to know."""
@@ -88,23 +119,25 @@ class Target:
     price_per_hour: float | None = None  # of one chip
     campaign: Campaign | None = None
     num_tokens: float | None = None  # of the whole training
+    promises: tuple[Promise, ...] = ()  # of every plan
     recoveries: dict[tuple[int, int], Recovery] = field(  # that were found, by GPUs and copies
         default_factory=dict, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be told without being stated."""
-        if Objective.COST in self.objectives and self.price_per_hour is None:
+        asked = self.asked
+        if Objective.COST in asked and self.price_per_hour is None:
             raise WorkloadError(
                 "the cheapest token needs to know what a GPU costs: state a price for an hour "
                 "(--price 2.50)"
             )
-        if Objective.EFFECTIVE in self.objectives and self.campaign is None:
+        if Objective.EFFECTIVE in asked and self.campaign is None:
             raise WorkloadError(
                 "effective tokens need to know what fails and how it is mended: name a campaign "
                 "(--campaign llama3-405b), as in `foretrace risk campaign`"
             )
-        if Objective.DAYS in self.objectives and not (self.num_tokens and self.num_tokens > 0):
+        if Objective.DAYS in asked and not (self.num_tokens and self.num_tokens > 0):
             raise WorkloadError(
                 "days to the end of a training need to know how many tokens it has: state them "
                 "(--tokens 15e12)"
@@ -114,6 +147,11 @@ class Target:
     def objectives(self) -> tuple[Objective, ...]:
         """The first, which decides, and the others."""
         return (self.objective, *self.also)
+
+    @property
+    def asked(self) -> tuple[Objective, ...]:
+        """All that is asked about, promises too."""
+        return tuple(dict.fromkeys((*self.objectives, *(one.objective for one in self.promises))))
 
     @property
     def around(self) -> tuple[Objective, ...]:
@@ -134,6 +172,16 @@ class Target:
         if key not in self.recoveries:
             self.recoveries[key] = best_recovery(self.campaign, plan)
         return self.recoveries[key]
+
+    def broken(self, plan: Plan, step_ns: int) -> str:
+        """Which promise is not kept; by a bound of the step: which cannot be kept; "": all are."""
+        for one in self.promises:
+            figure = self.figure(one.objective, plan, step_ns)
+            if not one.is_kept(figure, one.limit):
+                is_step = one.objective is Objective.STEP
+                words = f"{figure / NS_PER_S:.4g}" if is_step else f"{figure:.4g}"
+                return f"it is out of reach: {one.text} (at best {words})"
+        return ""
 
     def value(self, plan: Plan, step_ns: int) -> float:
         """The smaller, the better; never falling with the step."""
@@ -166,11 +214,24 @@ class Target:
             return float(plan.num_ranks)
         return float(step_ns)
 
-    def foremost(self, plans: Sequence[Plan], peak_bytes: Sequence[int | None]) -> tuple[int, ...]:
-        """Places of the plans among which the step decides."""
+    def front(self, one: Simulated) -> tuple[float, ...]:
+        """What the front is about, of a plan that was simulated; the smaller, the better."""
+        by = {
+            Objective.GPUS: one.plan.num_ranks,
+            Objective.HEADROOM: one.peak_bytes or 0,
+            Objective.P95: math.inf if one.p95_ns is None else one.p95_ns,
+        }
+        return tuple(
+            float(by[each]) if each in by else self.first(each).value(one.plan, one.step_ns)
+            for each in (self.objectives if self.also else self.around)
+        )
+
+    def groups(
+        self, plans: Sequence[Plan], peak_bytes: Sequence[int | None]
+    ) -> tuple[tuple[int, ...], ...]:
+        """Places of plans among which the step decides, the better ones first."""
         if self.objective is Objective.GPUS:
-            fewest = min(plan.num_ranks for plan in plans)
-            return tuple(at for at, plan in enumerate(plans) if plan.num_ranks == fewest)
+            return _alike([plan.num_ranks for plan in plans])
         if self.objective is Objective.HEADROOM:
             known = [peak for peak in peak_bytes if peak is not None]
             if len(known) < len(peak_bytes):
@@ -178,5 +239,13 @@ class Target:
                     "memory is not known of a recording alone: state its model and machine "
                     "(--model, --machine), or another objective"
                 )
-            return tuple(at for at, peak in enumerate(peak_bytes) if peak == min(known))
-        return tuple(range(len(plans)))
+            return _alike(known)
+        return (tuple(range(len(plans))),)
+
+
+def _alike(values: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Places of equal values, the least first."""
+    places: dict[int, list[int]] = {}
+    for at, value in enumerate(values):
+        places.setdefault(value, []).append(at)
+    return tuple(tuple(places[value]) for value in sorted(places))

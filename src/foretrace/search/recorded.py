@@ -31,13 +31,14 @@ from foretrace.estimate import StepParts
 from foretrace.graph import NodeKind, Part, Phase, Timeline, beside_communication
 from foretrace.machine import with_hosts
 from foretrace.search.bound import fill_and_drain_ns, places_on_route
+from foretrace.search.constraints import Constraint
 from foretrace.search.found import PlanSearch
 from foretrace.search.grounds import digest
 from foretrace.search.looked import Looked
 from foretrace.search.objectives import Target
 from foretrace.search.progress import Limits, Progress
 from foretrace.search.search import searched_on
-from foretrace.search.space import Listed, PlanSpace, SpaceLimits, constraint, listed, space_over
+from foretrace.search.space import Listed, PlanSpace, SpaceLimits, listed, space_over
 from foretrace.whatif import (
     ARRANGED,
     Baseline,
@@ -183,7 +184,7 @@ class RecordedGround:
             return None
         return PlanMemory(model, chip=machine.chip)
 
-    def listed(self, where: str | None, progress: Callable[[int], bool]) -> Listed:
+    def listed(self, wanted: Constraint | None, progress: Callable[[int], bool]) -> Listed:
         """Plans that are arranged from recorded pieces, within the constraint and within memory."""
 
         def peak_bytes(plan: Plan) -> int | None:
@@ -193,12 +194,16 @@ class RecordedGround:
                 raise NotShownError(f"{ONLY_A_MODEL}: {err}") from err
             return None if self._memory is None else int(self._memory.stage_bytes(plan).max())
 
-        if where is not None:
-            constraint(where, has_memory=self._memory is not None)
+        if wanted is not None and wanted.needs_memory and self._memory is None:
+            raise WorkloadError(
+                f"the constraint {wanted.text!r} is about memory, which is not known of a "
+                "recording alone: state its model and machine (--model, --machine)"
+            )
         machine = self.baseline.before.machine
         capacity = None if machine is None else machine.chip.memory_bytes
+        check = None if wanted is None else wanted.check
         found = [
-            listed(one, peak_bytes, capacity=capacity, where=where, progress=progress)
+            listed(one, peak_bytes, capacity=capacity, check=check, progress=progress)
             for one in self.spaces
         ]
         return Listed.joined(found)

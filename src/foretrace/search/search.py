@@ -21,6 +21,7 @@ from foretrace.cost import CostModel, Inflation, Remembered, Substituted, Substi
 from foretrace.estimate import software_costs
 from foretrace.machine import Machine, with_hosts
 from foretrace.risk import Variation
+from foretrace.search.constraints import Constraint
 from foretrace.search.found import Evaluated, PlanSearch, SearchMoment, Stopped, value_table
 from foretrace.search.grounds import ModelGround, SearchGround, digest
 from foretrace.search.looked import Looked
@@ -73,7 +74,7 @@ def searched(
         num_ranks: chips to use, or several numbers of them.
         target: what is best; the shortest step, if left out.
         limits: when to stop; after two minutes, or at a gap of 1 %, if left out.
-        where: a constraint on plans, as in "tp <= 8 and peak_gb < 70".
+        where: a constraint on plans, as in "tp <= 8 and peak_gb < 70 and days <= 60".
         vary: more variables to search, of `MORE_VARIABLES`.
         resume: a file that what is found is kept in, and read from if it is there.
         software: what runs it.
@@ -149,11 +150,12 @@ def searched_on(
     Raises:
         WorkloadError: as `searched`.
     """
+    wanted = None if where is None else Constraint.of(where)
     search = _Search(
         ground,
-        target=target or Target(),
+        target=replace(target or Target(), promises=wanted.promises if wanted else ()),
         limits=limits or Limits(),
-        where=where,
+        wanted=wanted,
         progress=progress or (lambda _: None),
         workers=workers,
         version=version,
@@ -171,7 +173,7 @@ class _Search:
     ground: SearchGround
     target: Target = field(kw_only=True)
     limits: Limits = field(kw_only=True)
-    where: str | None = field(kw_only=True)
+    wanted: Constraint | None = field(kw_only=True)
     progress: Callable[[Progress], None] = field(kw_only=True)
     workers: int = field(kw_only=True)
     version: str = field(kw_only=True)
@@ -206,15 +208,17 @@ class _Search:
             "plan": plan_table(spaces[0].base),
             "schedule": digest([column.tolist() for column in vars(orders).values()]),
             "spaces": digest([space.variables for space in spaces]),
-            "where": self.where,
+            "where": None if self.wanted is None else self.wanted.text,
         }
 
     def _found(self, clock: SearchClock) -> PlanSearch:
-        history: list[SearchMoment] = []
-        chosen = self.target.foremost(self.plans, self.listed.peak_bytes)
-        stopped = Stopped.INTERRUPTED
+        history, stopped = list[SearchMoment](), Stopped.INTERRUPTED
+        chosen, *worse = self.target.groups(self.plans, self.listed.peak_bytes)
         with suppress(KeyboardInterrupt):
             stopped = self._best_first(chosen, clock, history)
+            while worse and stopped is Stopped.EXHAUSTED and not self._times(chosen):
+                chosen = worse.pop(0)
+                stopped = self._best_first(chosen, clock, history)
             self._ends_of_front(clock)
         return self._answer(chosen, clock, stopped, tuple(history))
 
@@ -224,7 +228,7 @@ class _Search:
         for at, objective in enumerate(target.also, 1):
             self.target = target.first(objective)
             rest = SearchClock(Limits(time_s=took_s * (at + 1) - clock.spent_s))
-            self._best_first(self.target.foremost(self.plans, self.listed.peak_bytes), rest, [])
+            self._best_first(self.target.groups(self.plans, self.listed.peak_bytes)[0], rest, [])
         self.target = target
 
     def _listed(self, clock: SearchClock) -> Listed:
@@ -234,18 +238,32 @@ class _Search:
             self.progress(Progress(Rung.LISTED, seen, total))
             return not clock.is_over
 
-        return self.ground.listed(self.where, told)
+        return self.ground.listed(self.wanted, told)
 
     def _nothing(self) -> WorkloadError:
         most = "; ".join(f"{one.count:,} x {one.example}" for one in self._refusals()[:2])
         return WorkloadError(
             f"no plan of {self.listed.num_seen:,} can run {' on '.join(self.ground.names)} "
-            f"({most or 'none was listed in time'}): take more GPUs, or state "
-            "less"
+            f"as asked ({most or 'none was listed in time'}): take more GPUs, or ask for less"
         )
 
     def _value(self, plan: int, step_ns: int) -> float:
         return self.target.value(self.plans[plan], step_ns)
+
+    def _times(self, chosen: Sequence[int]) -> dict[int, int]:
+        """Of plans that were simulated and keep what is asked."""
+        found = self.state.found[self.last]
+        return {plan: found[plan] for plan in self._left(chosen) if plan in found}
+
+    def _left(self, numbers: Sequence[int]) -> list[int]:
+        """Those that were not refused."""
+        return [one for one in numbers if one not in self.refused]
+
+    def _breaks(self, plan: int, step_ns: int) -> bool:
+        """Leave a plan out whose step, or a bound of it, breaks a promise."""
+        if broken := self.target.broken(self.plans[plan], step_ns):
+            self.refused[plan] = broken
+        return bool(broken)
 
     def _best_first(
         self, chosen: Sequence[int], clock: SearchClock, history: list[SearchMoment]
@@ -254,7 +272,7 @@ class _Search:
         heap = self._bounded(chosen, clock)
         if heap is None:
             return Stopped.TIME
-        best = self._assumed([one for one in chosen if one not in self.refused])
+        best = self._assumed(self._left(chosen))
         while heap:
             gap = 1.0 if best is None else max(1 - heap[0][0] / best[0], 0.0)
             if best is not None:
@@ -267,7 +285,7 @@ class _Search:
                 return Stopped.TIME
             plans = self._next(heap, best)
             self._simulate(plans)
-            for plan in self._simulated(plans):
+            for plan in self._left(plans):
                 own = (self._value(plan, self.state.found[self.last][plan]), plan)
                 best = own if best is None else min(best, own)
         if best is not None:
@@ -281,7 +299,7 @@ class _Search:
         if number is None:
             return None
         self._simulate([number])
-        own_ns = self.state.known(self.last, number)
+        own_ns = self._times([number]).get(number)
         return None if own_ns is None else (self._value(number, own_ns), number)
 
     def _next(self, heap: list[tuple[float, int]], best: tuple[float, int] | None) -> list[int]:
@@ -292,7 +310,8 @@ class _Search:
             plan = heapq.heappop(heap)[1]
             if self.state.known(RUN, plan) is None:
                 self.state.tell(RUN, plan, self.ground.run_ns(self.plans[plan]))
-                heapq.heappush(heap, (self._bound(plan), plan))
+                if not self._breaks(plan, self.state.bound_ns(plan)):
+                    heapq.heappush(heap, (self._bound(plan), plan))
             elif self.last == P95 and self.state.known(UNITS, plan) is None:
                 self._reach(UNITS, [plan])
                 if plan not in self.refused:
@@ -304,16 +323,19 @@ class _Search:
     def _simulate(self, numbers: Sequence[int]) -> None:
         """Simulate plans unit by unit that were not yet; sample their steps where that decides."""
         self._reach(UNITS, numbers)
+        for plan in self._left(numbers):
+            self._breaks(plan, self.state.found[UNITS][plan])
         if self.last == P95:
-            self._reach(P95, self._simulated(numbers))
+            self._reach(P95, self._left(numbers))
 
     def _reach(self, rung: str, numbers: Sequence[int]) -> None:
         new = [one for one in numbers if self.state.known(rung, one) is None]
         if not new:
             return
-        plans = [self.plans[one] for one in new]
         finds = self.ground.samples() if rung == P95 else self.ground.simulates()
-        for number, found in zip(new, self.over(finds, plans), strict=True):
+        for number, found in zip(
+            new, self.over(finds, [self.plans[one] for one in new]), strict=True
+        ):
             if isinstance(found, str):
                 self.refused[number] = found
             else:
@@ -328,10 +350,6 @@ class _Search:
         rungs = (QUICK, RUN, UNITS) if self.last == P95 else (QUICK, RUN)
         return self._value(plan, self.state.bound_ns(plan, rungs))
 
-    def _simulated(self, numbers: Sequence[int]) -> list[int]:
-        """Those that could be simulated."""
-        return [one for one in numbers if one not in self.refused]
-
     def _bounded(self, chosen: Sequence[int], clock: SearchClock) -> list[tuple[float, int]] | None:
         """Plans with their bounds as a heap; `None`: there was no time for all of them."""
         heap: list[tuple[float, int]] = []
@@ -341,13 +359,14 @@ class _Search:
                 if clock.is_over:
                     self._in_haste(chosen, max(at, 1))
                     return None
-            if self.state.known(QUICK, plan) is None:
-                try:
+            try:
+                if self.state.known(QUICK, plan) is None:
                     self.state.tell(QUICK, plan, self.ground.quick_ns(self.plans[plan]))
-                except ScenarioError as err:
-                    self.refused[plan] = str(err)
-                    continue
-            heap.append((self._bound(plan), plan))
+            except ScenarioError as err:
+                self.refused[plan] = str(err)
+                continue
+            if not self._breaks(plan, self.state.bound_ns(plan)):
+                heap.append((self._bound(plan), plan))
         heapq.heapify(heap)
         return heap
 
@@ -365,10 +384,8 @@ class _Search:
         """Simulate the plan assumed and that with the lowest bound, where time is over before."""
         if self.state.found[self.last]:
             return
-        left = [one for one in chosen[:num_bounded] if one not in self.refused]
         best = self._assumed(chosen)
-        heap = [(self._bound(one), one) for one in left]
-        heapq.heapify(heap)
+        heap = sorted((self._bound(one), one) for one in self._left(chosen[:num_bounded]))
         self._simulate(self._next(heap, best)[:1])
 
     def _answer(
@@ -378,9 +395,7 @@ class _Search:
         stopped: Stopped,
         history: tuple[SearchMoment, ...],
     ) -> PlanSearch:
-        state = self.state
-        among = set(chosen)
-        times = {plan: ns for plan, ns in state.found[self.last].items() if plan in among}
+        state, times = self.state, self._times(chosen)
         if not times and self.refused:
             raise self._nothing()
         if not times:
@@ -389,17 +404,20 @@ class _Search:
             )
         ranked = sorted(times, key=lambda plan: (self._value(plan, times[plan]), plan))
         self.progress(Progress(Rung.LEADERS, 0, 1))
-        leaders = [self._looked(plan) for plan in ranked[:_NUM_LEADERS]]
-        leaders.sort(
-            key=lambda one: (self._value(one.number, one.p95_ns or one.step_ns), one.number)
+        leaders = sorted(
+            (self._looked(plan) for plan in ranked[:_NUM_LEADERS]),
+            key=lambda one: (
+                bool(self.target.broken(one.plan, one.step_ns)),
+                self._value(one.number, one.p95_ns or one.step_ns),
+                one.number,
+            ),
         )
         best = leaders[0]
-        others = [plan for plan in chosen if plan not in times and plan not in self.refused]
+        others = [plan for plan in self._left(chosen) if plan not in times]
         is_bounded = all(state.known(QUICK, plan) is not None for plan in others)
-        lowest = min((self._bound(plan) for plan in others), default=None)
-        lowest_found = self._value(ranked[0], times[ranked[0]])
+        found = self._value(ranked[0], times[ranked[0]])
+        lower = min((self._bound(plan) for plan in others), default=found)
         reached = self._value(best.number, times[best.number])
-        lower = lowest_found if lowest is None else min(lowest, lowest_found)
         return PlanSearch(
             model=self.ground.names[0],
             machine=self.ground.names[1],
@@ -410,7 +428,7 @@ class _Search:
             leaders=tuple(leaders),
             own=self._held(self.beside),
             default=self._held(self.ground.assumed),
-            gap=max(1 - lower / reached, 0.0) if is_bounded else None,
+            gap=max(1 - min(lower, found) / reached, 0.0) if is_bounded else None,
             stopped=stopped,
             evaluated=Evaluated(
                 listed=self.listed.num_seen,
@@ -441,7 +459,7 @@ class _Search:
         """With what each objective says of it, and how failures are recovered from."""
         figures = {
             objective.value: self.target.figure(objective, one.plan, one.step_ns)
-            for objective in self.target.objectives
+            for objective in self.target.asked
             if objective not in {Objective.STEP, Objective.HEADROOM, Objective.P95}
         }
         return replace(one, figures=figures, recovery=self.target.recovery(one.plan))
@@ -464,36 +482,23 @@ class _Search:
 
     def _pareto(self) -> tuple[Looked, ...]:
         """Of the simulated plans, those that none is better than by all objectives at once."""
-        times = self.state.found[UNITS]
+        simulated = [
+            Looked.by_units(
+                self.plans[plan],
+                step_ns,
+                number=plan,
+                peak_bytes=self.listed.peak_bytes[plan],
+                p95_ns=self.state.known(P95, plan),
+            )
+            for plan, step_ns in self.state.found[UNITS].items()
+            if plan not in self.refused
+        ]
+        figures = {one.number: self.target.front(one) for one in simulated}
         kept: list[tuple[float, ...]] = []
         found = []
-        for plan in sorted(times, key=lambda plan: (self._figures(plan, times[plan]), plan)):
-            own, peak = self._figures(plan, times[plan]), self.listed.peak_bytes[plan]
-            if not any(all(a <= b for a, b in zip(one, own, strict=True)) for one in kept):
+        for one in sorted(simulated, key=lambda one: (figures[one.number], one.number)):
+            own = figures[one.number]
+            if not any(all(a <= b for a, b in zip(better, own, strict=True)) for better in kept):
                 kept.append(own)
-                looked = Looked(
-                    number=plan,
-                    plan=self.plans[plan],
-                    step_ns=times[plan],
-                    low_ns=None,
-                    high_ns=None,
-                    unit_ns=times[plan],
-                    peak_bytes=peak,
-                    fits=None if peak is None else True,
-                    p95_ns=self.state.known(P95, plan),
-                )
-                found.append(self._told_of(looked))
+                found.append(self._told_of(one))
         return tuple(found)
-
-    def _figures(self, plan: int, step_ns: int) -> tuple[float, ...]:
-        """What each objective says of a plan, the smaller the better."""
-        several = self.target.objectives if self.target.also else self.target.around
-        by = {
-            Objective.GPUS: self.plans[plan].num_ranks,
-            Objective.HEADROOM: self.listed.peak_bytes[plan] or 0,
-            Objective.P95: self.state.found[P95].get(plan, math.inf),
-        }
-        return tuple(
-            float(by[one]) if one in by else self.target.first(one).value(self.plans[plan], step_ns)
-            for one in several
-        )

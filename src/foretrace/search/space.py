@@ -6,7 +6,6 @@ ranks. Combinations that mean the same plan (schedules without a pipeline) come 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ _MOST_CHUNKS = 16
 _MOST_CONTIGUOUS = 64
 _MOST_PLANS = 2_000_000  # combinations: what is listed one by one
 _DEGREES = ("tensor", "context", "pipeline")
-_MEMORY = "peak_gb"  # a column of plans whose memory is known
+MEMORY = "peak_gb"  # a column of plans whose memory is known
 _DOES_NOT_FIT = "memory does not fit"
 
 
@@ -311,6 +310,9 @@ class Refusal(Plain):
     example: str  # of the first of them, in full
 
 
+Row = Mapping[str, object]  # the columns of a plan
+
+
 @dataclass(frozen=True)
 class Listed:
     """Plans that can run, in the order of the space."""
@@ -343,7 +345,7 @@ def listed(
     peak_bytes: Callable[[Plan], int | None],
     *,
     capacity: int | None,
-    where: str | None = None,
+    check: Callable[[Row], None] | None = None,
     progress: Callable[[int], bool] | None = None,
 ) -> Listed:
     """The plans of a space that are legal, meet the constraints and fit.
@@ -353,13 +355,9 @@ def listed(
         peak_bytes: of the fullest stage of a plan, `None` if that is not known; refuses plans that
             cannot run.
         capacity: bytes of one chip; `None`: not known.
-        where: a constraint, as in "tp <= 8 and peak_gb < 70".
+        check: refuses plans by their columns.
         progress: called now and then with plans seen; says whether to go on.
-
-    Raises:
-        WorkloadError: if the constraint cannot be read.
     """
-    holds = None if where is None else constraint(where)
     plans, peaks = [], []
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
@@ -371,8 +369,8 @@ def listed(
             peak = peak_bytes(plan)
             if peak is not None and capacity is not None and peak > capacity:
                 _refuse(peak, capacity)
-            if holds is not None and not holds({**columns_of(plan), **_memory_column(peak)}):
-                _unwanted(where)
+            if check is not None:
+                check({**columns_of(plan), **_memory_column(peak)})
         except (WorkloadError, ScenarioError) as err:
             reason = short_reason(str(err))
             counts[reason] += 1
@@ -395,7 +393,7 @@ def short_reason(text: str) -> str:
 
 
 def _memory_column(peak: int | None) -> dict[str, float]:
-    return {} if peak is None else {_MEMORY: peak / 1e9}
+    return {} if peak is None else {MEMORY: peak / 1e9}
 
 
 def _refuse(peak: int, capacity: int) -> None:
@@ -403,87 +401,3 @@ def _refuse(peak: int, capacity: int) -> None:
         f"{_DOES_NOT_FIT}: {peak / 1e9:.1f} GB on the fullest stage, and a chip has "
         f"{capacity / 1e9:.1f} GB"
     )
-
-
-def _unwanted(where: str | None) -> None:
-    raise WorkloadError(f"the constraint does not hold: {where}")
-
-
-_COMPARED: Mapping[type[ast.cmpop], Callable[[object, object], bool]] = {
-    ast.Lt: lambda one, other: one < other,  # type: ignore[operator]
-    ast.LtE: lambda one, other: one <= other,  # type: ignore[operator]
-    ast.Gt: lambda one, other: one > other,  # type: ignore[operator]
-    ast.GtE: lambda one, other: one >= other,  # type: ignore[operator]
-    ast.Eq: lambda one, other: one == other,
-    ast.NotEq: lambda one, other: one != other,
-    ast.In: lambda one, other: one in other,  # type: ignore[operator]
-    ast.NotIn: lambda one, other: one not in other,  # type: ignore[operator]
-}
-_COUNTED: Mapping[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: lambda one, other: one + other,
-    ast.Sub: lambda one, other: one - other,
-    ast.Mult: lambda one, other: one * other,
-    ast.Div: lambda one, other: one / other,
-    ast.Mod: lambda one, other: one % other,
-}
-Row = Mapping[str, object]
-
-
-def constraint(text: str, *, has_memory: bool = True) -> Callable[[Row], bool]:
-    """Whether a plan's columns meet an expression of names, numbers, texts and comparisons.
-
-    Raises:
-        WorkloadError: if it is none, or names a column that plans have not.
-    """
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError) as err:
-        raise _unreadable(text, str(err)) from None
-    names = (*columns_of(Plan()), _MEMORY)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id not in names:
-            raise _unreadable(
-                text, f"no column is called {node.id!r}: there are {', '.join(names)}"
-            )
-        if isinstance(node, ast.Name) and node.id == _MEMORY and not has_memory:
-            raise _unreadable(text, "memory is not known without a model and a machine")
-    _value(tree, {**columns_of(Plan()), _MEMORY: 1.0}, text)
-
-    def holds(row: Row) -> bool:
-        return bool(_value(tree, row, text))
-
-    return holds
-
-
-def _unreadable(text: str, why: str) -> WorkloadError:
-    return WorkloadError(
-        f"the constraint {text!r} cannot be read ({why}): write comparisons of columns, as in "
-        "'tp <= 8 and peak_gb < 70'"
-    )
-
-
-def _value(node: ast.expr, row: Row, text: str) -> object:  # noqa: PLR0911  one for each kind
-    def of(one: ast.expr) -> object:
-        return _value(one, row, text)
-
-    try:
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return row[node.id]
-        if isinstance(node, ast.List | ast.Tuple | ast.Set):
-            return [of(one) for one in node.elts]
-        if isinstance(node, ast.BoolOp):
-            told = [bool(of(one)) for one in node.values]
-            return all(told) if isinstance(node.op, ast.And) else any(told)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return not of(node.operand)
-        if isinstance(node, ast.BinOp) and type(node.op) in _COUNTED:
-            return _COUNTED[type(node.op)](of(node.left), of(node.right))  # type: ignore[arg-type]
-        if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
-            values = [of(one) for one in (node.left, *node.comparators)]
-            pairs = zip(node.ops, values, values[1:], strict=False)
-            return all(_COMPARED[type(op)](one, other) for op, one, other in pairs)
-    except (TypeError, ZeroDivisionError) as err:
-        raise _unreadable(text, str(err)) from None
-    raise _unreadable(text, f"{ast.unparse(node)!r} is no comparison")
