@@ -16,15 +16,14 @@ from foretrace.cli import risk_options as told
 from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
+from foretrace.cli.risk_corruption import corruption
 from foretrace.cli.risk_steps import placement, steps
 from foretrace.cli.settings import machine_folders, model_folders, plan_folders
 from foretrace.machine import load_chip
 from foretrace.report import RiskPage, sweep_plot, write_risk_page
 from foretrace.risk import (
-    OBSERVED_PER_HOST_DAY,
     Campaign,
     CampaignSweep,
-    OperatorCheck,
     Outcome,
     ReplicaSizes,
     SchemeComparison,
@@ -33,12 +32,10 @@ from foretrace.risk import (
     by_interval,
     by_scale,
     compare_schemes,
-    duration_ns,
     failures_toml,
     load_failures,
     read_failure_log,
     replica_sizes,
-    silent_corruption,
     simulate_campaign,
     training_time,
 )
@@ -50,6 +47,7 @@ app = options.group(
 )
 app.command()(steps)
 app.command()(placement)
+app.command()(corruption)
 
 _AGAINST_INTERVAL = "against the checkpoint interval (full restarts)"
 _SWEPT = 20.0  # times shorter and longer intervals than the campaign's
@@ -88,7 +86,7 @@ def ettr(
 
 
 @app.command(name="campaign")
-@told.with_campaign(*told.FLEET, *told.LEMONS, *told.REPLICAS)
+@told.with_campaign(*told.FLEET, *told.LEMONS, *told.REPLICAS, *told.CORRUPTION)
 def campaign_command(
     *,
     campaign: Campaign,
@@ -135,59 +133,6 @@ def campaign_command(
             _draw(plot, sweep, "effective time against the checkpoint interval")
             _write(report, campaign.name or "Campaign", found, _AGAINST_INTERVAL, sweep)
     outputs.tell(found)
-
-
-@app.command()
-@told.with_campaign()
-def corruption(
-    *,
-    campaign: Campaign,
-    step_time: Annotated[str, option("TIME", "A training step without checks, as 5s.")] = "5s",
-    upsets: Annotated[float, option("R", "Faults of one host in a day.", min=0)] = (
-        OBSERVED_PER_HOST_DAY
-    ),
-    vulnerability: Annotated[
-        float, option("SHARE", "Of faults that make an output wrong.", min=0, max=1)
-    ] = 1.0,
-    check: Annotated[
-        list[str] | None,
-        option(
-            "NAME=COST:COVERAGE",
-            "A check: its share of a step, and of corruptions that it finds; may be repeated.",
-        ),
-    ] = None,
-    samples: told.Samples = 200,
-    seed: options.Seed = 0,
-    report: options.Page = None,
-    outputs: Outputs,
-) -> None:
-    """Tell silent corruptions a month, and what checks leave of them at what cost."""
-    with activity() as doing:
-        doing.now("simulating campaigns")
-        found = silent_corruption(
-            campaign,
-            step_ns=duration_ns(step_time, "--step-time"),
-            upsets_per_host_day=upsets,
-            vulnerability=vulnerability,
-            checks=tuple(map(_check, check or ())),
-            num_samples=samples,
-            seed=seed,
-        )
-    outputs.tell(found)
-    if report is not None:
-        write_risk_page(report, RiskPage("Silent corruptions", found.headline, found.parts()))
-
-
-def _check(text: str) -> OperatorCheck:
-    """`NAME=COST:COVERAGE`."""
-    name, _, numbers = text.partition("=")
-    try:
-        overhead, coverage = map(float, numbers.split(":"))
-    except ValueError:
-        raise typer.BadParameter(
-            f"a check is NAME=COST:COVERAGE, as abft=0.05:0.99; got {text!r}"
-        ) from None
-    return OperatorCheck(name=name, overhead=overhead, coverage=coverage)
 
 
 @app.command()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Annotated, TypeAlias, TypeVar, get_type_hints
 
 import typer
 
-from foretrace.base import RiskError
+from foretrace.base import NS_PER_S, RiskError
 from foretrace.cli import options
 from foretrace.cli.options import option
 from foretrace.risk import (
+    OBSERVED_PER_HOST_DAY,
     Campaign,
     Checkpoint,
+    Corruption,
     Fleet,
+    OperatorCheck,
     Preemption,
     Replicas,
     WhileDown,
@@ -26,10 +30,43 @@ from foretrace.risk import (
 )
 
 BEST = "best"
+DEFAULT_STEP_NS = 5 * NS_PER_S
 _Value = TypeVar("_Value")
 
 Samples: TypeAlias = Annotated[int, option("N", "Campaigns to simulate.", min=1, max=1_000_000)]
 Days: TypeAlias = Annotated[float, option("DAYS", "Wall time of every simulated campaign.", min=0)]
+
+
+Upsets: TypeAlias = Annotated[
+    float | None,
+    option("R", "Faults of one host in a day. Default: 5.4e-5, seen in Llama 3.", min=0),
+]
+Vulnerability: TypeAlias = Annotated[
+    float | None,
+    option("SHARE", "Of faults that make an output wrong. Default: 1.", min=0, max=1),
+]
+StepTime: TypeAlias = Annotated[
+    str | None, option("TIME", "A training step without checks. Default: 5s.")
+]
+
+
+class OnFind(StrEnum):
+    """What follows where a check finds a result wrong."""
+
+    RECOMPUTE = "recompute"
+    RESTART = "restart"
+
+
+def read_check(text: str) -> OperatorCheck:
+    """`NAME=COST:COVERAGE`."""
+    name, _, numbers = text.partition("=")
+    try:
+        overhead, coverage = map(float, numbers.split(":"))
+    except ValueError:
+        raise typer.BadParameter(
+            f"a check is NAME=COST:COVERAGE, as abft=0.05:0.99; got {text!r}"
+        ) from None
+    return OperatorCheck(name=name, overhead=overhead, coverage=coverage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,20 +139,34 @@ class Told:
         None
     )
     away: Annotated[str | None, option("TIME", "A lost replica is away so long.")] = None
+    upsets: Upsets = None
+    vulnerability: Vulnerability = None
+    check: Annotated[
+        str | None,
+        option("NAME=COST:COVERAGE", "A check: its share of a step, and of faults that it finds."),
+    ] = None
+    step_time: StepTime = None
+    on_find: Annotated[
+        OnFind | None,
+        typer.Option(
+            help="What a find costs: its step again, or a restart of the job. Default: recompute."
+        ),
+    ] = None
 
 
 FLEET = ("spares", "repair")
 LEMONS = ("lemons", "lemon_factor", "exclude_after", "preempt_every", "preempt_away")
 REPLICAS = ("replicas", "stall", "away")
+CORRUPTION = ("upsets", "vulnerability", "check", "step_time", "on_find")
 
 
 def with_campaign(*beside: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command with the options that tell a campaign in the place of `campaign`.
 
     Args:
-        beside: those of `FLEET`, `LEMONS` and `REPLICAS` that it has too.
+        beside: those of `FLEET`, `LEMONS`, `REPLICAS` and `CORRUPTION` that it has too.
     """
-    others = {*FLEET, *LEMONS, *REPLICAS} - set(beside)
+    others = {*FLEET, *LEMONS, *REPLICAS, *CORRUPTION} - set(beside)
     kinds = get_type_hints(Told, include_extras=True).items()
     told = [options.keyword(name, kind) for name, kind in kinds if name not in others]
     return options.with_options("campaign", told, lambda given: campaign_of(Told(**given)))
@@ -143,6 +194,7 @@ def campaign_of(told: Told) -> Campaign:
         fleet=_fleet(told, base.fleet),
         preemption=_preemption(told, base.preemption),
         replicas=_replicas(told, base.replicas),
+        corruption=_corruption(told, base.corruption),
     )
     if told.failures is not None:
         rates = load_failures(told.failures)
@@ -215,6 +267,20 @@ def _replicas(told: Told, base: Replicas | None) -> Replicas | None:
         num_replicas=_or(told.replicas, base.num_replicas),
         stall_ns=_time(told.stall, base.stall_ns, "--stall"),
         away_ns=_time(told.away, base.away_ns, "--away"),
+    )
+
+
+def _corruption(told: Told, base: Corruption | None) -> Corruption | None:
+    if told.upsets is None and told.check is None:
+        return base
+    check = OperatorCheck(name="none") if told.check is None else read_check(told.check)
+    return Corruption(
+        upsets_per_host_day=_or(told.upsets, OBSERVED_PER_HOST_DAY),
+        vulnerability=_or(told.vulnerability, 1.0),
+        coverage=check.coverage,
+        overhead=check.overhead,
+        step_ns=_time(told.step_time, DEFAULT_STEP_NS, "--step-time"),
+        restarts=told.on_find is OnFind.RESTART,
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from foretrace.report.risk_page import RiskPage as RiskPage
     from foretrace.report.risk_page import risk_html as risk_html
     from foretrace.report.risk_page import write_risk_page as write_risk_page
+    from foretrace.report.risk_plot import corruption_plot as corruption_plot
     from foretrace.report.risk_plot import sweep_plot as sweep_plot
     from foretrace.report.search_plot import plan_pages as plan_pages
     from foretrace.report.search_plot import search_drawings as search_drawings

@@ -9,6 +9,7 @@ from foretrace.base import lazily
 if TYPE_CHECKING:
     from foretrace.risk.campaign.campaign import Campaign as Campaign
     from foretrace.risk.campaign.campaign import Checkpoint as Checkpoint
+    from foretrace.risk.campaign.campaign import Corruption as Corruption
     from foretrace.risk.campaign.campaign import Fleet as Fleet
     from foretrace.risk.campaign.campaign import Preemption as Preemption
     from foretrace.risk.campaign.campaign import Replicas as Replicas
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from foretrace.risk.campaign.catalogue import campaign_names as campaign_names
     from foretrace.risk.campaign.catalogue import load_campaign as load_campaign
     from foretrace.risk.campaign.catalogue import with_best_interval as with_best_interval
+    from foretrace.risk.campaign.checked_step import CheckedStep as CheckedStep
+    from foretrace.risk.campaign.checked_step import checked_step as checked_step
     from foretrace.risk.campaign.closed_form import best_interval_ns as best_interval_ns
     from foretrace.risk.campaign.closed_form import linear_ettr as linear_ettr
     from foretrace.risk.campaign.closed_form import linear_holds as linear_holds

@@ -3,16 +3,20 @@ from __future__ import annotations
 import pytest
 
 from foretrace.base import NS_PER_HOUR, NS_PER_S, RiskError
+from foretrace.machine import load_machine
+from foretrace.report import corruption_plot
 from foretrace.risk import (
     OBSERVED_PER_HOST_DAY,
     Campaign,
     Checkpoint,
     OperatorCheck,
     SilentCorruption,
+    checked_step,
     load_failures,
     rate_interval,
     silent_corruption,
 )
+from foretrace.workload import PlanDraft, complete, load_model
 
 LLAMA = Campaign(
     num_hosts=2048,
@@ -72,3 +76,20 @@ def test_the_published_54_days_are_in_the_range() -> None:
 def test_what_cannot_be_is_said(given: dict[str, float], words: str) -> None:
     with pytest.raises(RiskError, match=words):
         found(**given)
+
+
+def test_checks_cost_what_they_add_to_the_simulated_step() -> None:
+    model, machine = load_model("llama3.2-1b"), load_machine("dgx-h100")
+    draft = PlanDraft().with_keys({"global_batch": 8, "sequence": 2048})
+    step = checked_step(
+        model, complete(draft, model, 8), machine, coverage={"column": 0.9, "twice": 1.0}
+    )
+    column, twice = step.checks
+    assert 0 < column.overhead < 0.2 < twice.overhead < 1
+    assert (step.num_hosts, step.gpus_per_host) == (1, 8)
+    # 100 upsets in 1e9 hours of a megabit.
+    per_day = step.upsets_per_host_day(100)
+    assert per_day == pytest.approx(100 * 8 * 8 * step.parameter_bytes / 1e6 * 24e-9)
+    drawn = corruption_plot(found())
+    assert drawn.count("<circle") == 3
+    assert "percent of a step" in drawn

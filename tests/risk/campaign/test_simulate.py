@@ -12,6 +12,7 @@ from foretrace.base import RiskError
 from foretrace.risk import (
     Account,
     Campaign,
+    Corruption,
     Fleet,
     Outcome,
     Preemption,
@@ -27,6 +28,9 @@ from foretrace.risk import (
 )
 from tests.risk.campaigns import DAY_NS, HOUR_NS, campaign, minutes
 
+WRONG = Corruption(
+    upsets_per_host_day=0.1, vulnerability=0.5, coverage=0.9, overhead=0.05, step_ns=minutes(1)
+)
 FAILURES = 400_000  # over all samples, so that the error is far below a percent
 
 
@@ -117,6 +121,8 @@ def test_time_is_conserved_with_everything_that_can_happen(while_down: WhileDown
         ),
         preemption=Preemption(every_ns=50 * HOUR_NS, away_ns=2 * HOUR_NS, has_notice=True),
     )  # fmt: skip
+
+    job = replace(job, corruption=WRONG)
 
     found = simulate_campaign(job, duration_ns=60 * DAY_NS, num_samples=50)
 
@@ -340,3 +346,48 @@ def test_a_campaign_that_would_take_hours_is_refused_at_once(
         simulate_campaign(job, duration_ns=days * DAY_NS, num_samples=num_samples)
 
     assert perf_counter() - began < 5
+
+
+def test_wrong_steps_are_found_or_not_and_found_ones_computed_again() -> None:
+    job = campaign(500, 6.5, 30, restart=8)
+    plain = simulate_campaign(job, duration_ns=30 * DAY_NS, num_samples=40)
+    found = simulate_campaign(
+        replace(job, corruption=WRONG), duration_ns=30 * DAY_NS, num_samples=40
+    )
+    assert found.num_silent is not None
+    assert found.num_found is not None
+    # Failures come as they did; what was productive is divided.
+    assert (found.num_failures == plain.num_failures).all()
+    divided = (Account.PRODUCTIVE, Account.CHECK, Account.RECOMPUTED)
+    assert sum(map(found.share, divided)) == pytest.approx(plain.share(Account.PRODUCTIVE))
+    assert found.share(Account.CHECK) == pytest.approx(0.05 * found.share(Account.PRODUCTIVE))
+    trained_days = plain.share(Account.PRODUCTIVE) * 30
+    expected = 500 * 0.05 * trained_days
+    error = 4 / np.sqrt(40 * expected * 0.1)
+    assert found.num_found.mean() == pytest.approx(0.9 * expected, rel=error)
+    assert found.num_silent.mean() == pytest.approx(0.1 * expected, rel=error)
+    again_ns = found.num_found * round(minutes(1) * 1.05)
+    recomputed_ns = found.spent_ns[:, list(Account).index(Account.RECOMPUTED)]
+    assert (recomputed_ns == again_ns).all()
+
+
+@pytest.mark.parametrize("change", [{"vulnerability": 0.0}, {"coverage": 1.0}])
+def test_nothing_is_silent_where_nothing_can_be(change: dict[str, float]) -> None:
+    job = replace(campaign(500, 6.5, 30), corruption=replace(WRONG, **change))  # type: ignore[arg-type]
+    found = simulate_campaign(job, duration_ns=30 * DAY_NS, num_samples=20)
+    assert found.num_silent is not None
+    assert not found.num_silent.any()
+
+
+def test_work_takes_longer_by_its_checks_and_a_restart_costs_more_than_a_step() -> None:
+    job = replace(campaign(500, 6.5, 30, restart=8), corruption=WRONG)
+    again = simulate_campaign(job, duration_ns=300 * DAY_NS, work_ns=10 * DAY_NS, num_samples=20)
+    restarts = simulate_campaign(
+        replace(job, corruption=replace(WRONG, restarts=True)),
+        duration_ns=300 * DAY_NS, work_ns=10 * DAY_NS, num_samples=20,
+    )  # fmt: skip
+    for found in (again, restarts):
+        assert found.is_finished.all()
+        assert (found.spent_ns.sum(axis=1) == found.wall_ns).all()
+        assert (abs(found.spent_ns[:, 0] - 10 * DAY_NS) <= 1).all()
+    assert restarts.wall_ns.mean() > again.wall_ns.mean()

@@ -78,6 +78,31 @@ class Replicas:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Corruption:
+    """Faults that make results wrong, and the check that finds some of them while the job trains.
+
+    The step that a find is in is computed again.
+    """
+
+    upsets_per_host_day: float
+    vulnerability: float = 1.0  # share of upsets that make a result wrong
+    coverage: float = 0.0  # share of wrong results that the check finds
+    overhead: float = 0.0  # of a step, for the check
+    step_ns: int = 0  # without the check
+    restarts: bool = False  # instead: a find is a failure, after which the job restarts
+
+    @property
+    def found_per_host_day(self) -> float:
+        """Wrong results that the check finds."""
+        return self.upsets_per_host_day * self.vulnerability * self.coverage
+
+    @property
+    def silent_per_host_day(self) -> float:
+        """Those that it misses: exactly 0 where it covers all, or nothing is vulnerable."""
+        return self.upsets_per_host_day * self.vulnerability * (1 - self.coverage)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Campaign:
     """A job on `num_hosts` hosts, all of which it needs unless it has `replicas`."""
 
@@ -92,6 +117,7 @@ class Campaign:
     fleet: Fleet = field(default_factory=Fleet)
     preemption: Preemption | None = None
     replicas: Replicas | None = None
+    corruption: Corruption | None = None  # `None`: results are right
     name: str = ""
 
     @property
@@ -176,8 +202,24 @@ def _wrong(campaign: Campaign) -> Iterator[str]:
         yield "lemons fail at least as often as others, and counts are not below zero"
     if campaign.preemption is not None and campaign.preemption.every_ns <= 0:
         yield "the time between preemptions has to be above zero"
+    yield from _wrong_corruption(campaign.corruption)
     if campaign.replicas is not None:
         yield from _wrong_replicas(campaign, campaign.replicas)
+
+
+def _wrong_corruption(corruption: Corruption | None) -> Iterator[str]:
+    if corruption is None:
+        return
+    if not all(0 <= each <= 1 for each in (corruption.vulnerability, corruption.coverage)):
+        yield "vulnerability and coverage are shares: give them between 0 and 1"
+    sizes = (corruption.upsets_per_host_day, corruption.overhead)
+    if not all(0 <= each < math.inf for each in sizes) or corruption.step_ns < 0:
+        yield (
+            f"a step of {corruption.step_ns} ns and {corruption.upsets_per_host_day:g} upsets with "
+            f"an overhead of {corruption.overhead:g}: they have to be zero or more"
+        )
+    if corruption.found_per_host_day and not corruption.step_ns and not corruption.restarts:
+        yield "how long a step takes is not stated: it is computed again after a find"
 
 
 def _wrong_replicas(campaign: Campaign, replicas: Replicas) -> Iterator[str]:

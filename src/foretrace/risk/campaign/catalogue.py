@@ -22,6 +22,7 @@ from foretrace.base import (
 from foretrace.risk.campaign.campaign import (
     Campaign,
     Checkpoint,
+    Corruption,
     Fleet,
     Preemption,
     Replicas,
@@ -34,6 +35,10 @@ from foretrace.risk.times import duration_ns
 
 _SHELF = Shelf(noun="campaign", presets=Path(__file__).parent / "presets", error=RiskError)
 BEST = "best"  # a checkpoint interval that is found instead of stated
+_TABLES = (
+    *("checkpoint", "down", "fleet", "preemption", "replicas", "corruption"),
+    "sources",
+)
 _KEYS = (
     DescriptionKey("kind", str),
     DescriptionKey("title", str),
@@ -45,7 +50,15 @@ _KEYS = (
     DescriptionKey("while_down", WhileDown),
     *(
         DescriptionKey(table, dict[str, object], expected="a table")
-        for table in ("checkpoint", "down", "fleet", "preemption", "replicas", "sources")
+        for table in (
+            "checkpoint",
+            "down",
+            "fleet",
+            "preemption",
+            "replicas",
+            "corruption",
+            "sources",
+        )
     ),
 )
 
@@ -65,6 +78,12 @@ _FLEET_KEYS = (
     DescriptionKey("excluded_after", Whole),
 )
 _PREEMPTION_KEYS = (*_times("every", "away"), DescriptionKey("has_notice", bool))
+_CORRUPTION_KEYS = (
+    *_times("step"),
+    DescriptionKey("upsets_per_host_day", Share, is_required=True),
+    *(DescriptionKey(name, Share) for name in ("vulnerability", "coverage", "overhead")),
+    DescriptionKey("restarts", bool),
+)
 _REPLICAS_KEYS = (
     *_times("stall", "away", "catch_up", "join", "lost_step"),
     DescriptionKey("count", Count, is_required=True),
@@ -104,6 +123,7 @@ def load_campaign(name_or_path: str | Path, folders: Sequence[Path] = ()) -> Cam
         fleet=_fleet(document, repaired_share),
         preemption=_preemption(document),
         replicas=_replicas(document),
+        corruption=_corruption(document),
         name=document.name,
     )
     if interval == BEST:
@@ -203,4 +223,18 @@ def _replicas(document: Document) -> Replicas | None:
         min_replicas=times.stated.get("least", 1),
         keeps_state=times.stated.get("keeps_state", True),
         joins_in_stall=times.stated.get("joins_in_stall", False),
+    )
+
+
+def _corruption(document: Document) -> Corruption | None:
+    if "corruption" not in document.table:
+        return None
+    times = _Times(document, "corruption", _CORRUPTION_KEYS)
+    return Corruption(
+        upsets_per_host_day=times.stated["upsets_per_host_day"],
+        vulnerability=times.stated.get("vulnerability", 1.0),
+        coverage=times.stated.get("coverage", 0.0),
+        overhead=times.stated.get("overhead", 0.0),
+        step_ns=times.time_ns("step"),
+        restarts=times.stated.get("restarts", False),
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit, number_text
 from foretrace.base import NS_PER_DAY, RiskError
-from foretrace.risk.campaign.campaign import Campaign
-from foretrace.risk.campaign.outcome import Account
+from foretrace.risk.campaign.campaign import Campaign, Corruption
+from foretrace.risk.campaign.outcome import Account, Outcome
 from foretrace.risk.campaign.simulate import simulate_campaign
 
 _DAYS = 30.0  # of a month
+_SCALES = (1 / 64, 1 / 8, 1.0, 8.0)
 # Corruptions of one host in a day that were noticed: 6 of 2,048 hosts in 54 days.
 # Source: "The Llama 3 Herd of Models", arXiv:2407.21783, table 5.
 OBSERVED_PER_HOST_DAY = 6 / (2048 * 54)
@@ -91,7 +92,25 @@ class SilentCorruption(Answer):
             Column("other_share", shown=Shown.FILES),
             Column("restarted_share", "productive, restarted"),
         )
-        return table, Sentences.of("to know", self._notes())
+        return table, self._scales(), Sentences.of("to know", self._notes())
+
+    def _scales(self) -> Table:
+        """Silent corruptions a month on fewer and more GPUs of the same kind."""
+        gpus = self.campaign.num_gpus
+        names = (row.check.name for row in self.rows)
+        return Table(
+            "scales",
+            "silent corruptions a month by number of GPUs",
+            (
+                Column("gpus", unit=Unit.COUNT),
+                *(Column(f"silent_{name}", name, Unit.NUMBER) for name in names),
+            ),
+            tuple(
+                (round(gpus * share), *(row.silent_per_month * share for row in self.rows))
+                for share in _SCALES
+                if gpus * share >= 1
+            ),
+        )
 
     def _notes(self) -> Iterator[str]:
         yield (
@@ -132,35 +151,44 @@ def silent_corruption(
             f"a step of {step_ns} ns and {upsets_per_host_day:g} upsets with these overheads: the "
             "step has to be above zero, all others zero or more"
         )
-    outcome = simulate_campaign(
-        campaign, duration_ns=round(_DAYS * NS_PER_DAY), num_samples=num_samples, seed=seed
-    )
-    trained = outcome.share(Account.PRODUCTIVE)
-    per_day = campaign.num_hosts * upsets_per_host_day * vulnerability
-    rows = (
-        _account(campaign, one, trained, (per_day, step_ns))
-        for one in (OperatorCheck(name="none"), *checks)
-    )
-    return SilentCorruption(campaign, upsets_per_host_day * vulnerability, tuple(rows))
+    per_host_day = upsets_per_host_day * vulnerability
+    rows = []
+    for one in (OperatorCheck(name="none"), *checks):
+        corruption = Corruption(
+            upsets_per_host_day=upsets_per_host_day,
+            vulnerability=vulnerability,
+            coverage=one.coverage,
+            overhead=one.overhead,
+            step_ns=step_ns,
+        )
+        outcomes = [
+            simulate_campaign(
+                replace(campaign, corruption=replace(corruption, restarts=restarts)),
+                duration_ns=round(_DAYS * NS_PER_DAY),
+                num_samples=num_samples,
+                seed=seed,
+            )
+            for restarts in (False, True)
+        ]
+        rows.append(_account(corruption, one, outcomes))
+    return SilentCorruption(campaign, per_host_day, tuple(rows))
 
 
 def _account(
-    campaign: Campaign, check: OperatorCheck, trained: float, sizes: tuple[float, int]
+    corruption: Corruption, check: OperatorCheck, outcomes: Sequence[Outcome]
 ) -> CorruptionAccount:
-    """Time in which the job trains is divided into work, checks, and steps computed again."""
-    per_day, step_ns = sizes
-    found = per_day * check.coverage
-    longer = 1 + check.overhead
-    lost = found / NS_PER_DAY * step_ns * longer  # per time that is kept
-    kept = trained / (1 + lost)
-    restart_ns = campaign.checkpoint.interval_ns / 2 + campaign.down_ns
+    """Where a month goes if found steps are computed again, and if the job restarts."""
+    again, restarted = outcomes
+    hosts = again.campaign.num_hosts
+    shares = {each: again.share(each) for each in Account}
+    kept = shares.pop(Account.PRODUCTIVE)
     return CorruptionAccount(
         check=check,
-        silent_per_month=per_day * (1 - check.coverage) * _DAYS,
-        found_per_month=found * _DAYS,
-        productive_share=kept / longer,
-        check_share=kept * check.overhead / longer,
-        recomputed_share=trained - kept,
-        other_share=1 - trained,
-        restarted_share=trained / (1 + found / NS_PER_DAY * restart_ns) / longer,
+        silent_per_month=hosts * corruption.silent_per_host_day * _DAYS,
+        found_per_month=hosts * corruption.found_per_host_day * _DAYS,
+        productive_share=kept,
+        check_share=shares.pop(Account.CHECK),
+        recomputed_share=shares.pop(Account.RECOMPUTED),
+        other_share=sum(shares.values()),
+        restarted_share=restarted.share(Account.PRODUCTIVE),
     )

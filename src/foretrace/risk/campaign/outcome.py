@@ -38,6 +38,16 @@ class Account(StrEnum):
     PREEMPTED = "preempted"
     STALL = "stall"  # replicas stand still because one is lost or comes back
     ABSENT = "absent"  # the lost replicas' part of the time in which the others train
+    CHECK = "check"  # the checks' part of steps that are kept
+    RECOMPUTED = "recomputed"  # steps in which a check found something
+
+
+_OF_CHECKS = (Account.CHECK, Account.RECOMPUTED)
+
+
+def accounts_of(campaign: Campaign) -> tuple[Account, ...]:
+    """What its time can be spent on."""
+    return tuple(one for one in Account if campaign.corruption or one not in _OF_CHECKS)
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +64,8 @@ class Outcome(Answer):
     is_finished: Bools  # bool[samples]: the work was done before the time was over
     # int64[samples, replicas + 1]: time in which so many replicas trained; `None` without.
     replicas_ns: Int64s | None = None
+    num_silent: Int64s | None = None  # int64[samples]: wrong results that nobody noticed
+    num_found: Int64s | None = None  # int64[samples]: those that a check found
 
     @property
     def effective(self) -> Float64s:
@@ -125,14 +137,20 @@ class Outcome(Answer):
 
     def tables(self) -> tuple[Table, ...]:
         """Every campaign, with its wall time and all accounts in ns; and the accounts' shares."""
+        accounts = accounts_of(self.campaign)
         campaigns = Table.of_columns(
             "campaigns",
             (Column("wall_ns"), self.wall_ns),
-            *((Column(f"{each}_ns"), self.spent_ns[:, at]) for at, each in enumerate(Account)),
+            *((Column(f"{each}_ns"), self.spent_ns[:, at]) for at, each in enumerate(accounts)),
             (Column("num_failures"), self.num_failures),
             (Column("num_waits"), self.num_waits),
             (Column("num_excluded"), self.num_excluded),
             (Column("num_preemptions"), self.num_preemptions),
+            *(
+                (Column(name), column)
+                for name, column in (("num_silent", self.num_silent), ("num_found", self.num_found))
+                if column is not None
+            ),
             (Column("is_finished"), self.is_finished),
             (Column("effective", unit=Unit.NUMBER), self.effective),
         )
@@ -152,6 +170,9 @@ class Outcome(Answer):
             yield "hosts excluded", f"{self.num_excluded.mean():,.0f}"
         if self.num_preemptions.any():
             yield "preemptions", f"{self.num_preemptions.mean():,.0f}"
+        if self.num_silent is not None and self.num_found is not None:
+            found = f"{self.num_found.mean():,.3g} found"
+            yield "silent corruptions", f"{self.num_silent.mean():,.3g}, {found}"
         if self.replicas_ns is not None:
             batch = self.batch()
             mean, varies = (cell_text(batch[each], Unit.SHARE) for each in ("mean", "deviation"))
@@ -174,7 +195,7 @@ class Outcome(Answer):
             "effective": self.mean_effective,
             "standard_error": self.standard_error,
             "odds": self.odds(),
-            "shares": {each.value: self.share(each) for each in Account},
+            "shares": {each.value: self.share(each) for each in accounts_of(self.campaign)},
             "days": float(self.wall_ns.mean()) / NS_PER_DAY,
             "failures": float(self.num_failures.mean()),
             "waits": float(self.num_waits.mean()),
@@ -184,6 +205,11 @@ class Outcome(Answer):
             "stall_per_failure_ns": self.stall_per_failure_ns,
             "rework_per_failure_ns": self.rework_per_failure_ns,
             "batch": self.batch(),
+            **{
+                name: float(column.mean())
+                for name, column in (("silent", self.num_silent), ("found", self.num_found))
+                if column is not None
+            },
         }
 
     def _per_failure_ns(self, sum_ns: float) -> float:

@@ -11,7 +11,7 @@ from foretrace.answer import Answer, Column, Sentences, Shown, Table, Told, Unit
 from foretrace.base import RiskError
 from foretrace.risk.campaign.campaign import Campaign, WhileDown
 from foretrace.risk.campaign.closed_form import renewal_ettr, replicas_ettr
-from foretrace.risk.campaign.outcome import Account, Outcome
+from foretrace.risk.campaign.outcome import Account, Outcome, accounts_of
 from foretrace.risk.campaign.simulate import simulate_campaign
 
 
@@ -105,7 +105,7 @@ class SchemeComparison(Answer):
             Column(
                 "rework_per_failure_ns", "lost work", Unit.LONG_NS, "outcome.rework_per_failure_ns"
             ),
-            *(_share_column(each) for each in Account),
+            *(_share_column(each) for each in accounts_of(self.results[0].outcome.campaign)),
             Column("batch_mean", value=lambda one: one.outcome.batch()["mean"], shown=Shown.FILES),
             Column(
                 "batch_deviation",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +20,13 @@ from foretrace.risk.campaign._compiled import (
     _replicas,
     _restarts,
 )
-from foretrace.risk.campaign.campaign import Campaign, Replicas, WhileDown, check_campaign
+from foretrace.risk.campaign.campaign import (
+    Campaign,
+    Corruption,
+    Replicas,
+    WhileDown,
+    check_campaign,
+)
 from foretrace.risk.campaign.outcome import Account, Outcome
 
 _ACCOUNTS = list(Account)
@@ -38,6 +46,8 @@ class _Sample:
     spent_ns: Int64s
     counts: Int64s
     kept_ns: Int64s | None
+    num_silent: int = 0
+    num_found: int = 0
 
 
 def simulate_campaign(
@@ -78,15 +88,16 @@ def simulate_campaign(
             f"most {_MOST_EVENTS:.0g} are simulated: take fewer samples or days, or check how "
             f"often it fails and saves ({campaign.subject})"
         )
-    # Without a goal, more than there is time for.
-    goal_ns = duration_ns + 1 if work_ns is None else work_ns
     seeds = np.random.SeedSequence(seed).spawn(num_samples)
 
     def one(child: np.random.SeedSequence) -> _Sample:
         random = np.random.Generator(np.random.PCG64(child))
-        if campaign.replicas is None:
-            return _restarted(campaign, random, duration_ns, goal_ns=goal_ns)
-        return _with_replicas(campaign, campaign.replicas, random, times_ns=(duration_ns, goal_ns))
+        if campaign.corruption is None:
+            # Without a goal, more than there is time for.
+            goal_ns = duration_ns + 1 if work_ns is None else work_ns
+            return _sampled(campaign, random, (duration_ns, goal_ns))
+        of_checks = np.random.Generator(np.random.PCG64(child.spawn(1)[0]))
+        return _checked(campaign, campaign.corruption, (random, of_checks), (duration_ns, work_ns))
 
     with ThreadPoolExecutor(num_workers or os.cpu_count() or 1) as pool:
         samples = list(pool.map(one, seeds))
@@ -102,7 +113,63 @@ def simulate_campaign(
         num_preemptions=counts[:, PREEMPTIONS],
         is_finished=counts[:, FINISHED] > 0,
         replicas_ns=np.array(kept) if kept else None,
+        **_corruptions(campaign, samples),
     )
+
+
+def _corruptions(campaign: Campaign, samples: Sequence[_Sample]) -> dict[str, Int64s]:
+    if campaign.corruption is None:
+        return {}
+    return {
+        "num_silent": np.array([each.num_silent for each in samples], np.int64),
+        "num_found": np.array([each.num_found for each in samples], np.int64),
+    }
+
+
+def _sampled(campaign: Campaign, random: np.random.Generator, times_ns: tuple[int, int]) -> _Sample:
+    """One campaign, of this wall time or until this much work is done."""
+    if campaign.replicas is None:
+        return _restarted(campaign, random, times_ns[0], goal_ns=times_ns[1])
+    return _with_replicas(campaign, campaign.replicas, random, times_ns=times_ns)
+
+
+def _checked(
+    campaign: Campaign,
+    corruption: Corruption,
+    randoms: tuple[np.random.Generator, np.random.Generator],
+    times_ns: tuple[int, int | None],
+) -> _Sample:
+    """One campaign whose time of training is divided into work, checks and steps done again.
+
+    Failures come as they would without; a find that restarts the job is one of them.
+    """
+    (random, of_checks), (wall_ns, work_ns) = randoms, times_ns
+    longer, per_ns = 1 + corruption.overhead, campaign.num_hosts / NS_PER_DAY
+    found_per_ns = per_ns * corruption.found_per_host_day
+    step_ns = 0 if corruption.restarts else round(corruption.step_ns * longer)
+    goal_ns, found_in_goal = wall_ns + 1, 0
+    if work_ns is not None:
+        kept_ns = math.ceil(work_ns * longer)
+        found_in_goal = int(of_checks.poisson(found_per_ns * kept_ns))
+        goal_ns = kept_ns + found_in_goal * step_ns
+    failures = campaign.failures_per_host_day
+    if corruption.restarts:
+        failures += corruption.found_per_host_day
+    sample = _sampled(replace(campaign, failures_per_host_day=failures), random, (wall_ns, goal_ns))
+    spent, trained_ns = sample.spent_ns, int(sample.spent_ns[0])
+    if corruption.restarts:
+        share = corruption.found_per_host_day / failures if failures else 0.0
+        found = int(of_checks.binomial(int(sample.counts[FAILURES]), share))
+    elif sample.counts[FINISHED]:
+        found = found_in_goal
+    else:
+        found = int(of_checks.poisson(found_per_ns * trained_ns))
+    again_ns = min(found * step_ns, trained_ns)
+    spent[0] = round((trained_ns - again_ns) / longer)
+    spent[_ACCOUNTS.index(Account.CHECK)] = trained_ns - again_ns - spent[0]
+    spent[_ACCOUNTS.index(Account.RECOMPUTED)] = again_ns
+    silent = of_checks.poisson(per_ns * corruption.silent_per_host_day * trained_ns)
+    return replace(sample, num_silent=int(silent), num_found=found)
 
 
 def _likely_events(campaign: Campaign, duration_ns: int) -> float:
