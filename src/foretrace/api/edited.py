@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from foretrace.simulate import Cores
 from foretrace.whatif import (
     Baseline,
     Edit,
+    OwnKernel,
     Prediction,
     Remedies,
     Sizes,
@@ -180,11 +182,15 @@ def remedies(subject: Job | Edited) -> Remedies:
     return tried_remedies(basis.baseline, memory_bytes=memory_bytes)
 
 
-def substitute(subject: Job | Edited | EditableEstimate) -> Substitutes:
+def substitute(
+    subject: Job | Edited | EditableEstimate, kernels: Sequence[OwnKernel] = ()
+) -> Substitutes:
     """Every rule of substitution against every family of kernels, what is worth most first.
 
     Args:
         subject: a job, one of which a machine is stated, or an estimate; without edits.
+        kernels: operators in index notation, and the kernels of the job that they describe: these
+            are placed under the roofline.
 
     Raises:
         ScenarioError: if it has edits, or names no chip that is known.
@@ -192,7 +198,7 @@ def substitute(subject: Job | Edited | EditableEstimate) -> Substitutes:
     base = subject if isinstance(subject, Edited) else subject.edit()
     if base.edits:
         raise ScenarioError("rules are tried on a job without edits: give the job itself")
-    return tried_substitutes(base.basis.subject)
+    return tried_substitutes(base.basis.subject, kernels)
 
 
 def basis_of(subject: Job | Edited, doing: str) -> Basis:

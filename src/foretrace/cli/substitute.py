@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from foretrace import api
@@ -9,11 +11,13 @@ from foretrace.cli import options
 from foretrace.cli import plan_options as plans
 from foretrace.cli import whatif_options as own
 from foretrace.cli.collector import collector_paused
+from foretrace.cli.options import option
 from foretrace.cli.outputs import Outputs
 from foretrace.cli.progress import activity
 from foretrace.cli.settings import machine_folders
 from foretrace.cli.source import Reading
 from foretrace.machine import load_machine
+from foretrace.whatif import OwnKernel, edits_of
 
 
 def substitute(
@@ -23,6 +27,10 @@ def substitute(
     model: own.Model = None,
     plan: own.Plan = None,
     config: plans.Configs = None,
+    kernel: Annotated[
+        list[str] | None,
+        option("FILE=WORK", "Index notation, and the kernels that it describes; repeatable."),
+    ] = None,
     top: options.Top = 16,
     outputs: Outputs,
     reading: Reading,
@@ -45,6 +53,7 @@ def substitute(
         else:
             base = api.estimate(of, plans.draft_of(plan, {}, configured), on).edit()
         doing.now("trying other kernels")
-        found = api.substitute(base)
+        stated = edits_of({OwnKernel.KERNEL.name: kernel}, "--kernel") if kernel else ()
+        found = api.substitute(base, [one for one in stated if isinstance(one, OwnKernel)])
     lacks = () if base.job is None else base.job.lacks
     outputs.tell(found, title=base.title, top=top, lacks=lacks)

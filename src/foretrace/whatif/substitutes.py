@@ -36,7 +36,10 @@ from foretrace.cost import (
 from foretrace.graph import Timeline
 from foretrace.machine import Chip
 from foretrace.simulate import way_back
+from foretrace.whatif.contractions import ContractionRow, copied_contractions, shape_text
+from foretrace.whatif.edits.own_kernel import OwnKernel
 from foretrace.whatif.edits.substituting import Substitute
+from foretrace.whatif.own_kernels import OwnKernelRow, own_kernel_rows
 
 _SIDES = tuple(2 ** (at // 4) * (4 + at % 4) * 64 for at in range(32))  # of squares: 256 to 57,344
 _SCALES = tuple(2 ** (at / 4) for at in range(17))  # of all sides: 1 to 16
@@ -95,6 +98,8 @@ class Substitutes(Answer):
     num_ranks: int
     rows: tuple[SubstituteRow, ...]
     shapes: tuple[ShapeRow, ...]
+    contractions: tuple[ContractionRow, ...]
+    kernels: tuple[OwnKernelRow, ...]
     limits: tuple[str, ...]  # what none of them can give
 
     @property
@@ -150,6 +155,36 @@ class Substitutes(Answer):
                 Column("workspace_bytes", "workspace", Unit.BYTES, shown=Shown.WIDE),
                 title="shapes, and the rule that comes nearest",
             ),
+            Table.of(
+                "contractions",
+                self.contractions,
+                Column("family", unit=Unit.WORD),
+                Column("shape", unit=Unit.WORD),
+                Column("copied", unit=Unit.TEXT),
+                Column("num_calls", "calls"),
+                Column("time_ns", "each ms"),
+                Column("copies_ns", "copies ms"),
+                Column("gain", "without x", Unit.NUMBER),
+                Column("worth_ns", "saves ms"),
+                Column("worth_share", "of the step", Unit.SHARE),
+                title="products with copies beside them, and the step without the copies",
+            ),
+            Table.of(
+                "kernels",
+                self.kernels,
+                Column("kernel", unit=Unit.NAME),
+                Column("grid", unit=Unit.WORD),
+                Column("num_calls", "calls"),
+                Column("time_ns", "each ms"),
+                Column("operator", "line", Unit.WORD),
+                Column("work_flops", "FLOP", shown=Shown.WIDE),
+                Column("num_bytes", "bytes", shown=Shown.WIDE),
+                Column("flops_per_byte", "FLOP/B", Unit.NUMBER),
+                Column("bound", unit=Unit.WORD),
+                Column("best_ns", "at best ms"),
+                Column("reached_share", "reached", Unit.SHARE),
+                title="Triton's kernels and those that a line describes, under the roofline",
+            ),
             Sentences.of("what none of them can give", self.limits),
         )
 
@@ -173,8 +208,12 @@ class _Work:
         return found
 
 
-def tried_substitutes(subject: Substitutable) -> Substitutes:
+def tried_substitutes(subject: Substitutable, lines: Sequence[OwnKernel] = ()) -> Substitutes:
     """Every rule against every family of kernels.
+
+    Args:
+        subject: a recording's replay, or an estimate.
+        lines: operators in index notation, and the kernels that they describe.
 
     Raises:
         ScenarioError: if it is not known what the kernels run on, or there are none.
@@ -196,6 +235,8 @@ def tried_substitutes(subject: Substitutable) -> Substitutes:
         num_ranks=subject.num_ranks,
         rows=tuple(rows),
         shapes=tuple(_shapes(work, offers, kernels)),
+        contractions=copied_contractions(subject.timeline),
+        kernels=own_kernel_rows(subject.timeline, kernels, lines),
         limits=tuple(_limits(subject, work, offers)),
     )
 
@@ -294,7 +335,7 @@ def _shapes(
         larger = rules[name].offers(grown, kernels)
         yield ShapeRow(
             family=f"{one.model} {one.dtype}",
-            shape=" x ".join(map(str, sides)) + (f", {batch} at once" if batch > 1 else ""),
+            shape=shape_text(one.sizes),
             num_calls=int(work.num_calls[at]),
             time_ns=round(work.time_ns[at] / max(1, int(work.num_calls[at]))),
             rule=name,
