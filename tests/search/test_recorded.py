@@ -10,7 +10,15 @@ import pytest
 
 import foretrace as ft
 from foretrace.base import WorkloadError
-from foretrace.search import Limits, RecordedGround, Stopped, recorded_space, searched_recording
+from foretrace.search import (
+    Limits,
+    Objective,
+    RecordedGround,
+    Stopped,
+    Target,
+    recorded_space,
+    searched_recording,
+)
 from foretrace.search.constraints import Constraint
 from foretrace.whatif import Baseline, baseline_of
 from foretrace.workload import PlanDraft
@@ -70,6 +78,19 @@ def test_what_only_a_model_knows_is_marked() -> None:
     assert found.model == "the recorded model"
     with pytest.raises(WorkloadError, match="is about memory, which is not known"):
         searched_recording(baseline(), own, num_ranks=8, where="peak_gb < 70")
+
+
+def test_the_longest_of_steps_is_told_of_recorded_plans() -> None:
+    own = PlanDraft().with_keys(
+        {"tp": 2, "micro_batch": 2, "pp": 2, "schedule": "1f1b", "sharding.level": "none"}
+    )
+    target = Target(objective=Objective.P95)
+
+    found = searched_recording(baseline(), own, num_ranks=8, limits=NO_LIMIT, target=target)
+
+    assert found.gap == 0
+    assert found.best.p95_ns is not None
+    assert found.best.step_ns < found.best.p95_ns < 1.2 * found.best.step_ns
 
 
 def test_the_batch_grows_with_the_ranks_unless_it_is_stated() -> None:

@@ -31,7 +31,7 @@ from foretrace.workload import (
     completions,
 )
 
-_SAMPLED_STEPS = 400  # whose 95 % is known to a tenth of their deviation
+SAMPLED_STEPS = 400  # whose 95 % is known to a tenth of their deviation
 
 
 class SearchGround(Protocol):
@@ -206,7 +206,7 @@ def _p95_ns(ground: ModelGround, plan: Plan) -> int | str:
         plan,
         ground.machine,
         variation=ground.variation or variation_named(DEFAULT_VARIATION),
-        sampling=Sampling(num_samples=_SAMPLED_STEPS, workers=1, has_shares=False),
+        sampling=Sampling(num_samples=SAMPLED_STEPS, workers=1, has_shares=False),
         costs=ground.costs,
         inflation=ground.inflation,
     )

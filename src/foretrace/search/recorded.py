@@ -30,10 +30,11 @@ from foretrace.cost import Source
 from foretrace.estimate import StepParts
 from foretrace.graph import NodeKind, Part, Phase, Timeline, beside_communication
 from foretrace.machine import with_hosts
+from foretrace.risk import FittedModels, Sampling, fit_models, recorded_steps
 from foretrace.search.bound import fill_and_drain_ns, places_on_route
 from foretrace.search.constraints import Constraint
 from foretrace.search.found import PlanSearch
-from foretrace.search.grounds import digest
+from foretrace.search.grounds import SAMPLED_STEPS, digest
 from foretrace.search.looked import Looked
 from foretrace.search.objectives import Target
 from foretrace.search.progress import Limits, Progress
@@ -288,15 +289,9 @@ class RecordedGround:
         return partial(_arranged_ns, self.baseline)
 
     def samples(self) -> Callable[[Plan], int | str]:
-        """Refused: how its times vary is known of a recording as it is alone.
-
-        Raises:
-            WorkloadError: always.
-        """
-        raise WorkloadError(
-            "how steps of other plans vary is not known of a recording: search for another "
-            "objective, or for a model's plan (--model, --machine)"
-        )
+        """As recorded operations vary, around what they take under the plan."""
+        models = fit_models([self.baseline.program.graph], by_place=True)
+        return partial(_p95_ns, self.baseline, models)
 
     def looked(self, plan: Plan, *, number: int, unit_ns: int | None) -> Looked:
         """With its interval, what is known from where, and what was taken to be so."""
@@ -344,6 +339,15 @@ def _arranged_ns(baseline: Baseline, plan: Plan) -> int | str:
     if found.method != ARRANGED:
         return f"{ONLY_A_MODEL}: {found.notes[0]}"
     return found.step_ns
+
+
+def _p95_ns(baseline: Baseline, models: FittedModels, plan: Plan) -> int | str:
+    found = outcome(baseline, scenario_of(baseline, plan))
+    graph = replace(found.timeline.graph, measured_ns=found.costs.duration_ns)
+    sampling = Sampling(num_samples=SAMPLED_STEPS, workers=1, has_shares=False)
+    steps = recorded_steps(graph, models, sampling, keeps_means=True)
+    # Of the step that is told, as steps that a recording has are not all the same.
+    return round(found.step_ns * max(steps.quantile(0.95).step_ns / steps.fixed_ns, 1.0))
 
 
 def _probe(before: Plan, plan: Plan) -> Plan:

@@ -114,6 +114,7 @@ def recorded_steps(
     *,
     title: str = "",
     has_host: bool | None = None,
+    keeps_means: bool = False,
 ) -> StepDistribution:
     """How long the steps of a recorded program take.
 
@@ -127,6 +128,8 @@ def recorded_steps(
         title: what it is called.
         has_host: host work varies; if left out, where the models know 8 steps or more. In fewer,
             an interruption of the host cannot be told from what the host always does there.
+        keeps_means: operations take as long as the graph says in the mean; the models, of the same
+            work in another arrangement, say how that varies.
 
     Raises:
         RiskError: if no step is recorded.
@@ -135,7 +138,7 @@ def recorded_steps(
     known = fit_models([graph], by_place=True) if models is None else models
     varies = known.num_steps >= _LEAST_STEPS if has_host is None else has_host
     mean, matched = draws_of_recording(
-        graph, known, num_samples=1, seed=0, own=models is None, has_host=varies
+        graph, known, num_samples=1, seed=0, own=models is None or keeps_means, has_host=varies
     )
     fixed = simulate(graph, np.rint(mean.duration_ns).astype(np.int64))
     steps = windows(fixed)
